@@ -1,0 +1,64 @@
+"""The two kinds of failure a person can meet.
+
+A `UserError` is something the user can mend: it says what happened, where, and what to do, and the
+command line shows it without a traceback (exit 64). Any other exception is a fault of ours (exit 70).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+EXIT_OK = 0
+EXIT_BELOW = 2
+EXIT_INCONCLUSIVE = 3
+EXIT_NOT_ASSESSED = 4
+EXIT_BAD_INPUT = 64
+EXIT_OUR_FAULT = 70
+
+
+class UserError(Exception):
+    """A mistake in the input: `what` happened, `where` (file, row, column), and what to do (`fix`)."""
+
+    def __init__(self, what: str, *, where: str | None = None, fix: str | None = None) -> None:
+        self.what = what
+        self.where = where
+        self.fix = fix
+        super().__init__(self.__str__())
+
+    def __str__(self) -> str:
+        parts = [self.what if not self.where else f"{self.where}: {self.what}"]
+        if self.fix:
+            parts.append(self.fix)
+        return "\n".join(parts)
+
+    def to_dict(self) -> dict[str, str | None]:
+        return {"error": self.what, "where": self.where, "fix": self.fix}
+
+
+class ElsewhereWarning(UserWarning):
+    """Something a reader of the number must know; also collected into the result's `warnings`."""
+
+
+def near_matches(name: str, options: Iterable[str], *, limit: int = 3) -> list[str]:
+    """The options a mistyped `name` probably meant, best first."""
+    pool = list(options)
+    by_folded = {option.casefold(): option for option in pool}
+    found = difflib.get_close_matches(name.casefold(), list(by_folded), n=limit, cutoff=0.5)
+    return [by_folded[key] for key in found]
+
+
+def unknown_name(kind: str, name: str, options: Sequence[str], *, list_command: str | None = None) -> UserError:
+    """The error for a bad name: its neighbours, and the command that lists all."""
+    near = near_matches(name, options)
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(sorted(options)) or 'none'}."
+    if list_command:
+        hint += f" `{list_command}` lists all."
+    return UserError(f"unknown {kind} '{name}'", fix=hint)
+
+
+def name_rows(rows: Sequence[object], *, limit: int = 5) -> str:
+    """'rows 3, 7, 9 and 12 more': enough to find them, never a wall of text."""
+    shown = ", ".join(str(row) for row in rows[:limit])
+    rest = len(rows) - limit
+    return shown if rest <= 0 else f"{shown} and {rest} more"

@@ -1,0 +1,146 @@
+"""A protocol is frozen, declarative data: the matching, empty-mask, missing, group, combination and
+interval rules of a scoring, with a name and a version that stand beside every number.
+
+It lies below both `scoring` and `statistics`, and imports neither a task nor a model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from elsewhere.registry import Registry
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntervalRules:
+    """`method` None: each metric's own default (ST-02, ST-03). Challenges name one for all."""
+
+    method: str | None = None
+    resamples: int = 1000
+    seed: int = 42
+    level: float = 0.95
+    by_site: bool = True
+    by_class: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectionRules:
+    """DBT-03 to DBT-05 and the table of protocols.md."""
+
+    radius: Literal["half-of-larger", "larger-of-half-and-floor"] = "half-of-larger"
+    floor_px: float = 100.0
+    radius_inclusive: bool = False
+    slice_fraction: float = 0.25
+    slice_inclusive: bool = True
+    matching: Literal["challenge", "nearest"] = "challenge"
+    positive_operating_points: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0)
+    all_operating_point: float = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentationRules:
+    """MRI-03 and the table of protocols.md. `both_empty` is (dice, norm_hd) or 'undefined'."""
+
+    distance: Literal["hausdorff_mm", "hausdorff95_contour_voxels"] = "hausdorff_mm"
+    normaliser: float = 150.0
+    cut_to_one: bool = True
+    both_empty: tuple[float, float] | Literal["undefined"] = "undefined"
+    one_empty: tuple[float, float] = (0.0, 1.0)
+    empty_distance_mm: float = 150.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResponseRules:
+    """MRI-05. `threshold_inclusive`: probability >= threshold is positive, else strictly greater."""
+
+    threshold: float = 0.5
+    threshold_inclusive: bool = True
+    constant_is_invalid: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class FairnessRules:
+    """MRI-04 to MRI-07. Age edges are upper ends of half-open intervals (lower, upper]."""
+
+    variables: tuple[str, ...] = ("age", "menopausal_status", "breast_density")
+    age_upper_edges: tuple[float, ...] = (40.0, 50.0, 60.0, 70.0)
+    age_lowest: float | None = None
+    age_highest: float | None = None
+    unknown_menopausal: Literal["left-out", "own-group"] = "left-out"
+    peri_counts_as: Literal["own-group", "pre"] = "pre"
+    rate_without_denominator: Literal["left-out", "zero"] = "left-out"
+    same_class_group_is_zero: bool = False
+    cut_mean_disparity_to_one: bool = False
+    fairness_weight: float = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationRules:
+    """US-15 to US-18."""
+
+    threshold: float = 0.5
+    bins: int = 10
+    nll_epsilon: float = 1e-12
+    temperature_bounds: tuple[float, float] = (0.5, 5.0)
+    calibration_min_cases: int = 40
+    calibration_min_per_class: int = 10
+    normal_min_cases: int = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlideRules:
+    """LN-14 to LN-17."""
+
+    macro_above_mm: float = 2.0
+    micro_above_mm: float = 0.2
+    stage_axis: Literal["equal-moments-ellipse", "feret"] = "equal-moments-ellipse"
+    froc_points: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+    froc_grow_um: float = 37.5
+    froc_itc_below_um: float = 275.0
+    froc_missed_as_zero: bool = False
+    froc_drop_lowest_threshold: bool = False
+    missing_patient_is_error: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """A named, versioned set of scoring rules. `tasks` names where it may be used."""
+
+    name: str
+    version: str
+    title: str
+    tasks: tuple[str, ...]
+    source: str
+    interval: IntervalRules = field(default_factory=IntervalRules)
+    classification: ClassificationRules = field(default_factory=ClassificationRules)
+    detection: DetectionRules = field(default_factory=DetectionRules)
+    segmentation: SegmentationRules = field(default_factory=SegmentationRules)
+    response: ResponseRules = field(default_factory=ResponseRules)
+    slides: SlideRules = field(default_factory=SlideRules)
+    fairness: FairnessRules = field(default_factory=FairnessRules)
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def digest(self) -> str:
+        """A hash of the rules themselves: two protocols with one name cannot pass for each other."""
+        text = json.dumps(self.to_dict(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+protocols: Registry[Protocol] = Registry(
+    "protocol",
+    group="elsewhere.protocols",
+    builtin_modules=("elsewhere.protocols.builtin",),
+    list_command="elsewhere protocols",
+)
+
+
+def add_protocol(protocol: Protocol) -> Protocol:
+    protocols.add(protocol.name, protocol, owner=f"{protocol.source} [{protocol.name}]")
+    return protocol

@@ -1,0 +1,113 @@
+"""What a task is: how its predictions become scores, and its scores become an evaluator.
+
+One file a task implements this; `tasks.get("segmentation")` finds it. Scoring a case is kept apart
+from summing up: `score` writes the case table, and `evaluator` reads nothing but that table.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from elsewhere.protocols import Protocol
+from elsewhere.registry import Registry
+from elsewhere.statistics.evaluator import Evaluator
+from elsewhere.statistics.metric import MetricSpec
+from elsewhere.statistics.partition import Partition
+
+if TYPE_CHECKING:
+    from elsewhere.cohort import Cohort
+    from elsewhere.predictions import Predictions
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions:
+    """What a user may set beside the protocol. `threshold` None: the protocol's."""
+
+    threshold: float | None = None
+    on_invalid: str = "error"
+    matching: str | None = None
+    calibrate_on: str | None = None
+    threads: int | None = None
+    group_by: tuple[str, ...] = ()
+    fairness_weight: float | None = None
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """SCORES of the design: everything below reads this and the cohort, never an image.
+
+    `cases` has one row a cohort case: `case_id, patient_id, dataset, site, status` (scored, missing,
+    invalid, not_analysable, undefined), the case's metrics by name, the sufficient statistics of the
+    rest, and the group attributes. `events` is for metrics that need more than sums (FROC).
+    """
+
+    task: str
+    protocol: Protocol
+    cases: pd.DataFrame
+    events: pd.DataFrame | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    flow: tuple[dict[str, Any], ...] = ()
+    warnings: tuple[str, ...] = ()
+    extras: dict[str, Any] = field(default_factory=dict)
+
+
+class Task(ABC):
+    """A task declares its scoring unit, its cluster, its target column and its metrics (ST-01)."""
+
+    name: str
+    title: str
+    unit: str = "case"
+    cluster: str = "patient_id"
+    target: str | None = None
+
+    @abstractmethod
+    def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
+        """The metrics, in the order of the report; the first with `primary` leads."""
+
+    @abstractmethod
+    def score(self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions) -> Scores:
+        """Predictions joined to the cohort by id, scored case by case; missing is worst (ST-14)."""
+
+    @abstractmethod
+    def from_table(
+        self, cohort: Cohort, table: pd.DataFrame, events: pd.DataFrame | None, protocol: Protocol, options: ScoreOptions
+    ) -> Scores:
+        """Scores from a table that somebody already has (csv or parquet): the way of `summarise`."""
+
+    @abstractmethod
+    def partition(self, scores: Scores) -> Partition:
+        """Cases to patients; with the truth where the task has classes."""
+
+    @abstractmethod
+    def evaluator(self, scores: Scores, partition: Partition, options: ScoreOptions) -> Evaluator:
+        """The metrics as a function of patient weights."""
+
+    def curves(self, scores: Scores, partition: Partition, stream: Any, options: ScoreOptions) -> dict[str, Any]:
+        """ROC, PR, FROC, reliability: {name: {"x": [...], "y": [...], "lo": [...], "hi": [...], ...}}."""
+        return {}
+
+    def details(self, scores: Scores, partition: Partition, options: ScoreOptions) -> dict[str, Any]:
+        """Task-specific tables for the summary (confusion matrices, calibration, size strata...)."""
+        return {}
+
+
+tasks: Registry[Task] = Registry(
+    "task",
+    group="elsewhere.tasks",
+    builtin_modules=(
+        "elsewhere.scoring.classification",
+        "elsewhere.scoring.detection",
+        "elsewhere.scoring.segmentation",
+        "elsewhere.scoring.response",
+        "elsewhere.scoring.slides",
+    ),
+    list_command="elsewhere score --help",
+)

@@ -1,0 +1,103 @@
+"""The narrow place between scoring and statistics: something that evaluates metrics under weights.
+
+`scoring` builds an `Evaluator` for its task out of the scores table; everything in `statistics` needs
+only this class, and so knows no task. A bootstrap, a jackknife, a subgroup, a left-out site, a
+permuted group and two swapped models are all rows of weights.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from elsewhere.statistics.metric import MetricSpec
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RatioInputs:
+    """value = sum(numerator) / sum(denominator) over cases: means (denominator 1) and proportions."""
+
+    numerator: FloatArray
+    denominator: FloatArray
+
+
+@dataclass(frozen=True)
+class AurocInputs:
+    """What the closed form of ST-02 needs: truth (0/1) and score of each case."""
+
+    label: npt.NDArray[np.int8]
+    score: FloatArray
+
+
+class Evaluator(ABC):
+    """Metrics of one task over one set of cases, as a function of patient weights.
+
+    Subclasses set `specs`, `cluster_of_case` (int32, a patient a case) and `n_clusters`, and implement
+    `evaluate`, `subset`, `stack` and `closed_form`. An undefined value is NaN, never a number.
+    """
+
+    specs: tuple[MetricSpec, ...]
+    cluster_of_case: npt.NDArray[np.int32]
+    n_clusters: int
+
+    @abstractmethod
+    def evaluate(self, weights: npt.NDArray[np.uint16]) -> FloatArray:
+        """(rows, n_clusters) integer weights -> (rows, metrics) values; NaN where undefined."""
+
+    @abstractmethod
+    def subset(self, case_mask: npt.NDArray[np.bool_]) -> Evaluator:
+        """The same metrics over some of the cases; the clusters keep their numbers."""
+
+    @abstractmethod
+    def stack(self, other: Evaluator) -> Evaluator:
+        """Both models' cases in one evaluator with 2 x n_clusters clusters (self first).
+
+        Swapping a patient between two models is then a weight: the permutation test needs it.
+        """
+
+    @abstractmethod
+    def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
+        """Inputs of the closed form of a metric (per case, in case order), or None where it has none."""
+
+    def undefined_reasons(self) -> dict[str, str]:
+        """Why a metric is undefined at full weights, by metric name."""
+        return {}
+
+    def case_counts(self) -> dict[str, tuple[int, int]]:
+        """(defined, undefined) number of cases by metric name; default: all cases are defined."""
+        n = int(self.cluster_of_case.size)
+        return {spec.name: (n, 0) for spec in self.specs}
+
+    @property
+    def n_cases(self) -> int:
+        return int(self.cluster_of_case.size)
+
+    def index(self, metric: str) -> int:
+        for i, spec in enumerate(self.specs):
+            if spec.name == metric:
+                return i
+        raise KeyError(metric)
+
+    def spec(self, metric: str) -> MetricSpec:
+        return self.specs[self.index(metric)]
+
+    def values(self) -> dict[str, float]:
+        """The point estimates: every patient once."""
+        row = self.evaluate(np.ones((1, self.n_clusters), dtype=np.uint16))[0]
+        return {spec.name: float(v) for spec, v in zip(self.specs, row, strict=True)}
+
+    def leave_one_out(self) -> FloatArray:
+        """(n_clusters, metrics): the values without each patient in turn, in blocks of weights."""
+        out = np.empty((self.n_clusters, len(self.specs)))
+        step = max(1, min(256, 2**25 // max(1, self.n_clusters)))
+        for first in range(0, self.n_clusters, step):
+            last = min(first + step, self.n_clusters)
+            weights = np.ones((last - first, self.n_clusters), dtype=np.uint16)
+            weights[np.arange(last - first), np.arange(first, last)] = 0
+            out[first:last] = self.evaluate(weights)
+        return out

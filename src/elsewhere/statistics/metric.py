@@ -1,0 +1,53 @@
+"""What a metric declares about itself, so that intervals, verdicts and ranks know how to treat it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class IntervalMethod(StrEnum):
+    """Every interval the program can print; the name stands in the output as `method`."""
+
+    DELONG_LOGIT = "delong-logit-clustered"
+    WILSON = "wilson-clustered"
+    CLUSTERED_T = "t-clustered"
+    BOOTSTRAP_T = "bootstrap-t"
+    BCA = "bca"
+    PERCENTILE = "percentile"
+    ONE_SIDED = "one-sided-bound"
+    NONE = "none"
+
+
+class MetricKind(StrEnum):
+    """How the value is made: it decides which closed form and which interval may be used."""
+
+    AUROC = "auroc"
+    PROPORTION = "proportion"
+    MEAN = "mean"
+    RATIO = "ratio"
+    CURVE = "curve"
+    RANGE = "range"
+    COMPOSITE = "composite"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricSpec:
+    """The declared properties of a metric (a test asserts that every metric declares them truly).
+
+    `interval` is the default under protocol `plain` (ST-02, ST-03); challenge protocols override it.
+    `moves_with_prevalence` decides ST-06; `stratify_by_class` decides the resampling strata of ST-01.
+    """
+
+    name: str
+    label: str
+    higher_is_better: bool
+    kind: MetricKind
+    interval: IntervalMethod
+    lower_bound: float = 0.0
+    upper_bound: float = 1.0
+    worst: float = 0.0
+    unit: str = ""
+    moves_with_prevalence: bool = False
+    stratify_by_class: bool = False
+    primary: bool = False

@@ -1,0 +1,106 @@
+"""The one place where cases become patients.
+
+Standard errors, bootstraps and permutations all take the same `Partition` (ST-01): the cluster is the
+patient, the stratum is the site, and, where a metric asks for it, the patient's class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from elsewhere.errors import UserError, name_rows
+
+IntArray = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """`cluster_of_case[i]` is the patient of case i; `site_of_cluster[c]` that patient's site."""
+
+    cluster_of_case: IntArray
+    cluster_ids: tuple[str, ...]
+    site_of_cluster: IntArray
+    site_names: tuple[str, ...]
+    positive_cluster: npt.NDArray[np.bool_] | None = None
+    grade: str | None = None
+
+    @property
+    def n_cases(self) -> int:
+        return int(self.cluster_of_case.size)
+
+    @property
+    def n_clusters(self) -> int:
+        return len(self.cluster_ids)
+
+    @property
+    def n_sites(self) -> int:
+        return len(self.site_names)
+
+    @classmethod
+    def from_table(
+        cls,
+        table: pd.DataFrame,
+        *,
+        cluster: str = "patient_id",
+        positive: npt.ArrayLike | None = None,
+        grade: str | None = None,
+    ) -> Partition:
+        """Build from a table with one row a case. Missing `patient_id` column: one patient a case.
+
+        A patient is (dataset, patient_id), so that 'patient 1' of two sets stays two people; a patient
+        seen at two sites belongs to the site of its first case, and the id audit says so. `positive`
+        (a truth value a case) puts a patient with any positive case in the positive stratum (US-05).
+        """
+        n = len(table)
+        if cluster in table.columns:
+            ids = table[cluster].astype("string")
+            blank = (ids.isna() | (ids.str.strip() == "")).to_numpy(dtype=bool)
+            if blank.any():
+                rows = (np.flatnonzero(blank) + 1).tolist()
+                raise UserError(
+                    f"{blank.sum()} of {n} rows have an empty {cluster}",
+                    where=f"rows {name_rows(rows)}",
+                    fix="Fill the ids in: intervals resample patients, so every row needs one (US-02).",
+                )
+        else:
+            ids = pd.Series([str(i) for i in range(n)], dtype="string") if "case_id" not in table.columns else table["case_id"].astype("string")
+        dataset = table["dataset"].astype("string").fillna("") if "dataset" in table.columns else pd.Series([""] * n, dtype="string")
+        keys = pd.MultiIndex.from_arrays([dataset.to_numpy(), ids.to_numpy()])
+        codes, uniques = pd.factorize(keys)
+        first_row = np.full(len(uniques), n, dtype=np.int64)
+        np.minimum.at(first_row, codes, np.arange(n))
+        site_column = "site" if "site" in table.columns else "dataset" if "dataset" in table.columns else None
+        if site_column is None:
+            site_codes, site_names = np.zeros(n, dtype=np.int64), ["all"]
+        else:
+            named = table[site_column].astype("string").fillna("unknown")
+            site_codes, site_index = pd.factorize(named.to_numpy(), sort=True)
+            site_names = [str(name) for name in site_index]
+        positive_cluster = None
+        if positive is not None:
+            values = np.nan_to_num(np.asarray(positive, dtype=float)) > 0
+            positive_cluster = np.zeros(len(uniques), dtype=bool)
+            np.logical_or.at(positive_cluster, codes, values)
+        return cls(
+            cluster_of_case=codes.astype(np.int32),
+            cluster_ids=tuple(f"{d}/{p}" if d else str(p) for d, p in uniques),
+            site_of_cluster=site_codes[first_row].astype(np.int32) if n else np.zeros(0, dtype=np.int32),
+            site_names=tuple(site_names),
+            positive_cluster=positive_cluster,
+            grade=grade,
+        )
+
+    def strata(self, *, by_site: bool = True, by_class: bool = False) -> IntArray:
+        """The resampling stratum of each patient, numbered densely from 0."""
+        stratum = self.site_of_cluster.astype(np.int64) if by_site else np.zeros(self.n_clusters, dtype=np.int64)
+        if by_class and self.positive_cluster is not None:
+            stratum = stratum * 2 + self.positive_cluster
+        _, dense = np.unique(stratum, return_inverse=True)
+        return dense.astype(np.int32)
+
+    def cases_per_cluster(self) -> IntArray:
+        return np.bincount(self.cluster_of_case, minlength=self.n_clusters).astype(np.int32)

@@ -1,0 +1,47 @@
+"""Where the shared vectors, reference tables and real data are, and a reason where they are not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def _shared() -> Path | None:
+    for candidate in (os.environ.get("ELSEWHERE_SHARED"), ROOT.parent / "shared"):
+        if candidate and Path(candidate).is_dir():
+            return Path(candidate)
+    return None
+
+
+def _need(part: str) -> Path:
+    shared = _shared()
+    if shared is None or not (shared / part).is_dir():
+        pytest.skip(f"no shared/{part} beside the checkout (set ELSEWHERE_SHARED to the folder that holds it)")
+    return shared / part
+
+
+@pytest.fixture(scope="session")
+def vectors_dir() -> Path:
+    """Inputs and outputs of evaluators that others wrote."""
+    return _need("vectors")
+
+
+@pytest.fixture(scope="session")
+def reference_dir() -> Path:
+    """The papers' tables as csv."""
+    return _need("reference")
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Real data; never in the repository."""
+    return _need("data")
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    return _need(".")
