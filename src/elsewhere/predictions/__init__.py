@@ -1,1 +1,54 @@
+"""What the model said: one table a task, keyed by id. `read_predictions(task, path, options, cohort)`."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from elsewhere.errors import unknown_name
+from elsewhere.predictions.join import Join, join_by_id
+from elsewhere.predictions.table import Predictions, ReadOptions
+
+if TYPE_CHECKING:
+    from elsewhere.cohort import Cohort
+    from elsewhere.predictions.check import CheckReport
+
+_READERS = {
+    "classification": ("elsewhere.predictions.probability", "read_probabilities"),
+    "response": ("elsewhere.predictions.probability", "read_probabilities"),
+    "detection": ("elsewhere.predictions.boxes", "read_boxes"),
+    "segmentation": ("elsewhere.predictions.masks", "read_masks"),
+    "slides": ("elsewhere.predictions.slides", "read_slides"),
+}
+
+
+def read_predictions(
+    task: str, path: str | Path, options: ReadOptions | None = None, cohort: Cohort | None = None
+) -> Predictions:
+    """The predictions of `task` from a file or folder; the reader is imported only now."""
+    if task not in _READERS:
+        raise unknown_name("task", task, list(_READERS))
+    module, name = _READERS[task]
+    read = getattr(import_module(module), name)
+    found: Predictions = read(Path(path), options or ReadOptions(), cohort)
+    return found
+
+
+def check_predictions(
+    path: str | Path, task: str, options: ReadOptions | None = None, cohort: Cohort | None = None
+) -> CheckReport:
+    """See `elsewhere.predictions.check`."""
+    from elsewhere.predictions.check import check_predictions as check
+
+    return check(path, task, options, cohort)
+
+
+__all__ = [
+    "Join",
+    "Predictions",
+    "ReadOptions",
+    "check_predictions",
+    "join_by_id",
+    "read_predictions",
+]
