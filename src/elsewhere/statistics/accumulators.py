@@ -21,6 +21,7 @@ AUROC, AVERAGE_PRECISION, TRUE_POSITIVE, FALSE_POSITIVE, FALSE_NEGATIVE, TRUE_NE
 """Columns of `sorted_curve_metrics`."""
 
 _TILE_CLUSTERS = 2048
+_TILE_CASES = 1024
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,171 @@ def sort_cases(score: npt.ArrayLike, label: npt.ArrayLike, cluster_of_case: npt.
     )
 
 
+@dataclass(frozen=True)
+class SortedPlan:
+    """Where the tiles, tie groups and segments lie; made once, used for every block of weights.
+
+    A tile is a run of cases that ends where a tie group and, if need be, a segment ends. Only groups that
+    hold a positive change the area or the precision, so only these are listed: group g spans cases
+    `group_start[g]`..`group_end[g]` and positives `group_first[g]`..`group_first[g + 1]` of `positive_at`.
+    """
+
+    cases: SortedCases
+    columns: FloatArray
+    n_segments: int
+    tile_start: npt.NDArray[np.int64]
+    tile_segment: npt.NDArray[np.int64]
+    tile_group: npt.NDArray[np.int64]
+    group_start: npt.NDArray[np.int64]
+    group_end: npt.NDArray[np.int64]
+    group_first: npt.NDArray[np.int64]
+    positive_at: npt.NDArray[np.int64]
+
+
+def sorted_plan(
+    cases: SortedCases,
+    *,
+    segment: npt.ArrayLike | None = None,
+    n_segments: int | None = None,
+    columns: npt.ArrayLike | None = None,
+) -> SortedPlan:
+    """Prepare `sorted_pass`.
+
+    A segment is a run of neighbours in the sorted order: the two sides of a threshold, the bins of a
+    calibration error (bins of the probability and of the confidence are both runs, so their common
+    refinement serves both), or, by default, all cases. `segment` (never falling) and `columns` (n, K)
+    stand in sorted order; equal scores must share a segment.
+    """
+    n = cases.n_cases
+    of_case = np.zeros(n, dtype=np.int64) if segment is None else np.asarray(segment, dtype=np.int64)
+    steps = np.diff(of_case)
+    if (steps < 0).any() or (steps[~cases.tie_group_end[:-1]] != 0).any():
+        raise ValueError("segments must follow the sorted order and never part equal scores")
+    table = np.zeros((n, 0)) if columns is None else np.asarray(columns, dtype=np.float64)
+    ends = np.flatnonzero(cases.tie_group_end) + 1
+    starts = np.concatenate([[0], ends[:-1]]).astype(np.int64) if n else np.zeros(0, dtype=np.int64)
+    group_of_case = (
+        np.repeat(np.arange(ends.size), np.diff(np.concatenate([[0], ends])))
+        if n
+        else np.zeros(0, dtype=np.int64)
+    )
+    positive_at = np.flatnonzero(cases.label)
+    with_positive, first_positive = np.unique(group_of_case[positive_at], return_index=True)
+    # A tile ends at the first group end past every _TILE_CASES cases, and at every segment end.
+    crossed = np.zeros(ends.size, dtype=bool)
+    if n:
+        crossed[:-1] = (ends[:-1] // _TILE_CASES) != (starts[:-1] // _TILE_CASES)
+        crossed[:-1] |= of_case[ends[:-1]] != of_case[ends[:-1] - 1]
+        crossed[-1] = True
+    tile_end = ends[crossed]
+    tile_start = np.concatenate([[0], tile_end]).astype(np.int64)
+    return SortedPlan(
+        cases=cases,
+        columns=np.ascontiguousarray(table.T),
+        n_segments=n_segments if n_segments is not None else int(of_case[-1]) + 1 if n else 1,
+        tile_start=tile_start,
+        tile_segment=of_case[tile_start[:-1]],
+        tile_group=np.searchsorted(starts[with_positive], tile_start).astype(np.int64),
+        group_start=starts[with_positive],
+        group_end=ends[with_positive].astype(np.int64),
+        group_first=np.concatenate([first_positive, [positive_at.size]]).astype(np.int64),
+        positive_at=positive_at.astype(np.int64),
+    )
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False, fastmath={"reassoc", "contract"})
+def _dot(a: FloatArray, b: FloatArray) -> float:
+    total = 0.0
+    for i in range(a.size):
+        total += a[i] * b[i]
+    return total
+
+
 @numba.njit(cache=True, nogil=True, boundscheck=False)
+def _sorted_pass(
+    weights: Weights,
+    cluster: npt.NDArray[np.int32],
+    columns: FloatArray,
+    tile_start: npt.NDArray[np.int64],
+    tile_segment: npt.NDArray[np.int64],
+    tile_group: npt.NDArray[np.int64],
+    group_start: npt.NDArray[np.int64],
+    group_end: npt.NDArray[np.int64],
+    group_first: npt.NDArray[np.int64],
+    positive_at: npt.NDArray[np.int64],
+    curve: FloatArray,
+    sums: FloatArray,
+) -> None:
+    """Tile by tile: gather the weights and their running total, then walk the positives alone."""
+    longest = 0
+    for t in range(tile_start.size - 1):
+        longest = max(longest, tile_start[t + 1] - tile_start[t])
+    running = np.zeros(longest + 1, dtype=np.int64)
+    tile = np.zeros(longest)
+    for r in range(weights.shape[0]):
+        w_row = weights[r]
+        total = np.int64(0)
+        tp = np.int64(0)
+        twice_above = 0.0
+        precision_sum = 0.0
+        for t in range(tile_start.size - 1):
+            first = tile_start[t]
+            size = tile_start[t + 1] - first
+            total_before, tp_before_tile = total, tp
+            running[0] = total
+            here = cluster[first : first + size]
+            for i in range(size):
+                w = w_row[np.uint32(here[i])]
+                tile[i] = w
+                total += np.int64(w)
+                running[i + 1] = total
+            for g in range(tile_group[t], tile_group[t + 1]):
+                before = tp
+                for q in range(group_first[g], group_first[g + 1]):
+                    at = positive_at[q] - first
+                    tp += running[at + 1] - running[at]
+                gained = np.float64(tp - before)
+                end = running[group_end[g] - first]
+                negatives = (running[group_start[g] - first] - before) + (end - tp)
+                precision_sum += gained * (np.float64(tp) / np.float64(max(end, 1)))
+                twice_above += gained * np.float64(negatives)
+            s = tile_segment[t]
+            sums[r, s, 0] += np.float64(total - total_before)
+            sums[r, s, 1] += np.float64(tp - tp_before_tile)
+            for k in range(columns.shape[0]):
+                sums[r, s, 2 + k] += _dot(tile[:size], columns[k, first : first + size])
+        fp = total - tp
+        if tp > 0 and fp > 0:
+            curve[r, 0] = 1.0 - twice_above / (2.0 * np.float64(tp) * np.float64(fp))
+            curve[r, 1] = precision_sum / np.float64(tp)
+
+
+def sorted_pass(weights: Weights, plan: SortedPlan) -> tuple[FloatArray, FloatArray]:
+    """One pass over the sorted cases for everything a probability can be judged by.
+
+    Returns `curve` (rows, 2): AUROC and average precision (NaN where a class is absent); and `sums`
+    (rows, segments, 2 + K): the weight, the positives' weight and the weighted sum of each column in
+    every segment of the plan. Ties count half in the AUROC and form one step of the precision.
+    """
+    curve = np.full((weights.shape[0], 2), np.nan)
+    sums = np.zeros((weights.shape[0], plan.n_segments, 2 + plan.columns.shape[0]))
+    _sorted_pass(
+        weights,
+        plan.cases.cluster,
+        plan.columns,
+        plan.tile_start,
+        plan.tile_segment,
+        plan.tile_group,
+        plan.group_start,
+        plan.group_end,
+        plan.group_first,
+        plan.positive_at,
+        curve,
+        sums,
+    )
+    return curve, sums
+
+
 def sorted_curve_metrics(
     weights: Weights,
     cluster_of_case_sorted: npt.NDArray[np.int32],
@@ -77,38 +242,17 @@ def sorted_curve_metrics(
     """(rows, 6): AUROC, average precision, TP, FP, FN, TN of each weight row, in one pass.
 
     Cases stand by falling score (`sort_cases`); the first `places_above` of them are called positive
-    (`SortedCases.places_above`). AUROC counts ties half; average precision is the step-wise sum
-    (recall gained x precision, once per distinct score). NaN where a class is absent; the counts stay.
+    (`SortedCases.places_above`). An evaluator that is called for many blocks keeps a `sorted_plan` and
+    calls `sorted_pass`, which is this without planning anew.
     """
-    rows, n = weights.shape[0], cluster_of_case_sorted.size
-    out = np.empty((rows, 6))
-    for r in range(rows):
-        w_row = weights[r]
-        tp, fp = 0, 0
-        tp_before, fp_before = 0, 0
-        tp_cut, fp_cut = 0, 0
-        twice_area = 0
-        precision_sum = 0.0
-        for i in range(n):
-            if i == places_above:
-                tp_cut, fp_cut = tp, fp
-            w = np.int64(w_row[cluster_of_case_sorted[i]])
-            y = np.int64(label_sorted[i])
-            tp += w * y
-            fp += w * (1 - y)
-            if tie_group_end[i]:
-                gained = tp - tp_before
-                if gained > 0:
-                    precision_sum += gained * (tp / (tp + fp))
-                twice_area += (fp - fp_before) * (tp + tp_before)
-                tp_before, fp_before = tp, fp
-        if places_above >= n:
-            tp_cut, fp_cut = tp, fp
-        out[r, 0] = 0.5 * twice_area / (np.float64(tp) * np.float64(fp)) if tp > 0 and fp > 0 else np.nan
-        out[r, 1] = precision_sum / tp if tp > 0 and fp > 0 else np.nan
-        out[r, 2], out[r, 3] = tp_cut, fp_cut
-        out[r, 4], out[r, 5] = tp - tp_cut, fp - fp_cut
-    return out
+    n = cluster_of_case_sorted.size
+    at = np.arange(n)
+    cases = SortedCases(at, cluster_of_case_sorted, label_sorted, tie_group_end, np.zeros(n))
+    curve, sums = sorted_pass(weights, sorted_plan(cases, segment=at >= places_above, n_segments=2))
+    positive = sums[:, :, 1]
+    negative = sums[:, :, 0] - positive
+    counts = np.stack([positive[:, 0], negative[:, 0], positive[:, 1], negative[:, 1]], axis=1)
+    return np.concatenate([curve, counts], axis=1)
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)

@@ -25,17 +25,24 @@ if TYPE_CHECKING:
 Weights = npt.NDArray[np.uint16]
 BLOCK = 64
 _ROW_BUDGET_BYTES = 32 * 2**20
+_PIECE = 8192
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def _fill_weights(bits: npt.NDArray[np.uint64], order: npt.NDArray[np.int32], starts: npt.NDArray[np.int64], out: Weights) -> None:
-    """Multinomial weights within each stratum from raw 64-bit words (two 32-bit draws a word)."""
+def _fill_weights(
+    bits: npt.NDArray[np.uint64],
+    order: npt.NDArray[np.int32],
+    starts: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    out: Weights,
+) -> None:
+    """counts[p] uniform draws within each piece of patients, two 32-bit draws a word."""
     out[:] = 0
     k = 0
-    for s in range(starts.size - 1):
-        begin = starts[s]
-        size = np.uint64(starts[s + 1] - begin)
-        for _ in range(size):
+    for p in range(starts.size - 1):
+        begin = starts[p]
+        size = np.uint64(starts[p + 1] - begin)
+        for _ in range(counts[p]):
             word = bits[k >> 1]
             half = (word >> np.uint64(32)) if (k & 1) else (word & np.uint64(0xFFFFFFFF))
             pick = (half * size) >> np.uint64(32)
@@ -68,8 +75,23 @@ class WeightStream:
         strata = partition.strata(by_site=by_site, by_class=by_class)
         self._order = np.argsort(strata, kind="stable").astype(np.int32)
         sizes = np.bincount(strata) if strata.size else np.zeros(0, dtype=np.int64)
-        self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self._piece_sizes = [
+            np.diff(np.linspace(0, n, -(-n // _PIECE) + 1).astype(np.int64)) for n in sizes.tolist()
+        ]
+        pieces = np.concatenate([np.zeros(1, dtype=np.int64), *self._piece_sizes])
+        self._starts = np.cumsum(pieces).astype(np.int64)
         self._stream_id = (1 if by_site else 0) + (2 if by_class else 0)
+
+    def _counts(self, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+        """How many draws fall in each piece of a stratum: multinomial over the pieces, then uniform within.
+
+        The same distribution as drawing over the whole stratum, but each piece stays in the cache.
+        """
+        shares = [
+            sizes if sizes.size == 1 else rng.multinomial(int(sizes.sum()), sizes / sizes.sum())
+            for sizes in self._piece_sizes
+        ]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *shares])
 
     @property
     def n_blocks(self) -> int:
@@ -84,8 +106,9 @@ class WeightStream:
         for first in range(begin, end, rows):
             piece = np.empty((min(rows, end - first), self.n_clusters), dtype=np.uint16)
             for row in piece:
+                counts = self._counts(rng)
                 bits = rng.integers(0, 2**64, size=words, dtype=np.uint64)
-                _fill_weights(bits, self._order, self._starts, row)
+                _fill_weights(bits, self._order, self._starts, counts, row)
             yield first, piece
 
     def __iter__(self) -> Iterator[tuple[int, Weights]]:
@@ -94,7 +117,14 @@ class WeightStream:
 
 
 def thread_count(threads: int | None = None) -> int:
-    return max(1, threads if threads is not None else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return max(
+        1,
+        threads
+        if threads is not None
+        else len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1,
+    )
 
 
 def draw(
