@@ -1,0 +1,263 @@
+"""Equivalence from group summaries: Welch TOST (LN-11), and the study's margin from the data (LN-12).
+
+Two one-sided tests ask the opposite of a usual test: the burden is on showing that two groups are close,
+so that few folds or few patients never pass for 'no difference'. Differences of any metric between two
+sets of patients live in `differences.py`; the words of the verdict in `verdict.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy import stats
+
+from elsewhere.errors import UserError, name_rows
+
+WELCH_TOST = "welch-tost"
+REQUIRED_COLUMNS = ("mean_1", "sd_1", "n_1", "mean_2", "sd_2", "n_2", "low", "high")
+
+STUDY_MARGIN_WARNING = (
+    "This margin was made from the same differences that it judges: the larger the drop, the larger the margin. "
+    "Simulated with 21 models whose drops vary by sd 0.02, a true mean drop of 0.05, 0.20 or 0.40 lets about 42 % "
+    "of the models pass, and a true drop of 0 lets 3 % pass (other spreads give other levels; the flatness "
+    "stays). It reproduces the study (LN-12); for a decision, declare a margin beforehand."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TostResult:
+    """One Welch TOST. `lo`, `hi` are the 1 - 2 alpha interval of group 1 - group 2.
+
+    Undefined (both groups without any spread): `p`, `df` and `equivalent` are None with the reason.
+    """
+
+    difference: float
+    lo: float | None
+    hi: float | None
+    se: float
+    df: float | None
+    p_low: float | None
+    p_high: float | None
+    p: float | None
+    equivalent: bool | None
+    low: float
+    high: float
+    alpha: float
+    method: str = WELCH_TOST
+    undefined_reason: str | None = None
+
+    @property
+    def lo90(self) -> float | None:
+        """The lower end; at the default alpha of 0.05 it is the 90 % interval's."""
+        return self.lo
+
+    @property
+    def hi90(self) -> float | None:
+        return self.hi
+
+    def to_dict(self) -> dict[str, Any]:
+        lo_name, hi_name = interval_names(self.alpha)
+        out: dict[str, Any] = {
+            "difference": self.difference,
+            lo_name: self.lo,
+            hi_name: self.hi,
+            "df": self.df,
+            "p": self.p,
+            "equivalent": self.equivalent,
+            "se": self.se,
+            "low": self.low,
+            "high": self.high,
+            "alpha": self.alpha,
+            "method": self.method,
+        }
+        if self.undefined_reason:
+            out["undefined_reason"] = self.undefined_reason
+        return out
+
+
+def interval_names(alpha: float) -> tuple[str, str]:
+    """('lo90', 'hi90') at alpha 0.05: the name says the level of the interval, never another one."""
+    level = f"{100 * (1 - 2 * alpha):g}".replace(".", "_")
+    return f"lo{level}", f"hi{level}"
+
+
+def check_alpha(alpha: float) -> float:
+    if not 0.0 < alpha < 0.5:
+        raise UserError(f"alpha is {alpha!r}", fix="Give a one-sided level between 0 and 0.5; 0.05 is usual.")
+    return float(alpha)
+
+
+def _check_group(mean: float, sd: float, n: float, *, group: int, where: str | None) -> None:
+    if not math.isfinite(mean):
+        raise UserError(f"mean_{group} is {mean!r}", where=where, fix="Give the group's mean as a finite number.")
+    if not math.isfinite(sd) or sd < 0:
+        raise UserError(f"sd_{group} is {sd!r}", where=where, fix="Give a standard deviation of 0 or more.")
+    if not math.isfinite(n) or n != int(n) or n < 2:
+        raise UserError(
+            f"n_{group} is {n!r}",
+            where=where,
+            fix="Each group needs a whole number of at least 2 values: one value has no standard deviation.",
+        )
+
+
+def welch_tost(
+    *,
+    mean_1: float,
+    sd_1: float,
+    n_1: float,
+    mean_2: float,
+    sd_2: float,
+    n_2: float,
+    low: float,
+    high: float,
+    alpha: float = 0.05,
+    where: str | None = None,
+) -> TostResult:
+    """Two one-sided Welch tests of low < mean_1 - mean_2 < high, from means, sds and sizes (LN-11).
+
+    SE = sqrt(s1^2/n1 + s2^2/n2), Satterthwaite df, p the larger of the two one-sided p; equivalent when
+    p < alpha, which is the same as: the 1 - 2 alpha interval lies inside (low, high).
+    """
+    check_alpha(alpha)
+    _check_group(mean_1, sd_1, n_1, group=1, where=where)
+    _check_group(mean_2, sd_2, n_2, group=2, where=where)
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise UserError(
+            f"the margins are low = {low!r}, high = {high!r}",
+            where=where,
+            fix="Give finite margins with low below high, such as -0.05 and 0.05.",
+        )
+    difference = mean_1 - mean_2
+    v1, v2 = sd_1**2 / n_1, sd_2**2 / n_2
+    se = math.sqrt(v1 + v2)
+    if se == 0.0:
+        return TostResult(
+            difference=difference,
+            lo=None,
+            hi=None,
+            se=0.0,
+            df=None,
+            p_low=None,
+            p_high=None,
+            p=None,
+            equivalent=None,
+            low=low,
+            high=high,
+            alpha=alpha,
+            undefined_reason="neither group has any spread: the standard error is 0 and no test is defined",
+        )
+    df = (v1 + v2) ** 2 / (v1**2 / (n_1 - 1) + v2**2 / (n_2 - 1))
+    p_low = float(stats.t.sf((difference - low) / se, df))
+    p_high = float(stats.t.cdf((difference - high) / se, df))
+    half = float(stats.t.ppf(1 - alpha, df)) * se
+    p = max(p_low, p_high)
+    return TostResult(
+        difference=difference,
+        lo=difference - half,
+        hi=difference + half,
+        se=se,
+        df=df,
+        p_low=p_low,
+        p_high=p_high,
+        p=p,
+        equivalent=p < alpha,
+        low=low,
+        high=high,
+        alpha=alpha,
+    )
+
+
+def equivalence_table(
+    table: pd.DataFrame, *, alpha: float = 0.05, where: str = "the table of means"
+) -> pd.DataFrame:
+    """Welch TOST a row: the input's columns, then `difference, lo90, hi90, df, p, equivalent`.
+
+    Text cells are read as numbers; a row that is not usable stops with its number. A row without any
+    spread in either group keeps its difference, with the rest missing and `undefined_reason` filled.
+    """
+    missing = [name for name in REQUIRED_COLUMNS if name not in table.columns]
+    if missing:
+        raise UserError(
+            f"no column {', '.join(missing)}",
+            where=where,
+            fix=f"Welch TOST needs {', '.join(REQUIRED_COLUMNS)}; found {', '.join(map(str, table.columns))}.",
+        )
+    numbers = {name: _numbers(table[name], name, where) for name in REQUIRED_COLUMNS}
+    rows = [
+        welch_tost(
+            mean_1=numbers["mean_1"][i],
+            sd_1=numbers["sd_1"][i],
+            n_1=numbers["n_1"][i],
+            mean_2=numbers["mean_2"][i],
+            sd_2=numbers["sd_2"][i],
+            n_2=numbers["n_2"][i],
+            low=numbers["low"][i],
+            high=numbers["high"][i],
+            alpha=alpha,
+            where=f"{where}, row {i + 1}",
+        )
+        for i in range(len(table))
+    ]
+    lo_name, hi_name = interval_names(alpha)
+    out = table.copy()
+    out["difference"] = np.array([r.difference for r in rows], dtype=float)
+    for name, key in ((lo_name, "lo"), (hi_name, "hi"), ("df", "df"), ("p", "p")):
+        out[name] = np.array([np.nan if (v := getattr(r, key)) is None else v for r in rows], dtype=float)
+    out["equivalent"] = pd.array([r.equivalent for r in rows], dtype="boolean")
+    if any(r.undefined_reason for r in rows):
+        out["undefined_reason"] = pd.array([r.undefined_reason for r in rows], dtype="string")
+    return out
+
+
+def _numbers(column: pd.Series, name: str, where: str) -> npt.NDArray[np.float64]:
+    values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    bad = np.flatnonzero(~np.isfinite(values))
+    if bad.size:
+        raise UserError(
+            f"column {name} has {bad.size} cells that are no finite number",
+            where=f"{where}, rows {name_rows((bad + 1).tolist())}",
+            fix="Fill them with numbers (decimal points, not commas) or take the rows out.",
+        )
+    return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyMargin:
+    """A margin made from the models' own differences (LN-12); the warning goes wherever it goes."""
+
+    value: float
+    mean: float
+    sd: float
+    n: int
+    warning: str = STUDY_MARGIN_WARNING
+    source: str = "study"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "margin": self.value,
+            "margin_source": self.source,
+            "mean": self.mean,
+            "sd": self.sd,
+            "n": self.n,
+            "warning": self.warning,
+        }
+
+
+def study_margin(differences: npt.ArrayLike) -> StudyMargin:
+    """D = |mean| + 1.96 sd / sqrt(n) over the models' mean differences, sd with n - 1 (LN-12)."""
+    values = np.asarray(differences, dtype=float).ravel()
+    if values.size < 2 or not np.isfinite(values).all():
+        raise UserError(
+            f"the study's margin needs at least two finite differences; got {values.size}, "
+            f"{int((~np.isfinite(values)).sum())} of them not finite",
+            fix="Give one mean difference a model, or declare a margin instead.",
+        )
+    mean, sd = float(values.mean()), float(values.std(ddof=1))
+    return StudyMargin(
+        value=abs(mean) + 1.96 * sd / math.sqrt(values.size), mean=mean, sd=sd, n=int(values.size)
+    )
