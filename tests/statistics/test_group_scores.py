@@ -184,16 +184,18 @@ def _loop_odds(truth, yes, code, as_code):
     return float(np.ptp(tprs) + np.ptp(fprs)) if tprs and fprs else float("nan")
 
 
-def test_chunks_over_patients_do_not_change_the_sums(monkeypatch):
+def test_the_rows_handed_over_at_once_do_not_matter_and_tiles_join():
     rng = np.random.default_rng(3)
-    clusters = rng.integers(0, 1000, 1500).astype(np.int32)
-    columns, code = rng.random((1500, 2)), rng.integers(-1, 4, 1500)
-    weights = rng.integers(0, 3, (5, 1000)).astype(np.uint16)
-    whole = GroupSums(clusters, 1000, columns, [code]).sums(weights)
-    monkeypatch.setattr("elsewhere.statistics.group_scores._CHUNK_CELLS", 8)
-    monkeypatch.setattr("elsewhere.statistics.group_scores._CACHE_CELLS", 0)
-    pieces = GroupSums(clusters, 1000, columns, [code]).sums(weights)
-    np.testing.assert_allclose(pieces[0], whole[0], rtol=1e-12)
+    clusters = rng.integers(0, 3000, 4500).astype(np.int32)
+    columns, code = rng.random((4500, 2)), rng.integers(-1, 4, 4500)
+    weights = rng.integers(0, 3, (5, 3000)).astype(np.uint16)
+    sums = GroupSums(clusters, 3000, columns, [code])
+    whole = sums.sums(weights)[0]
+    rows = np.concatenate([sums.sums(weights[r : r + 1])[0] for r in range(5)])
+    assert (whole == rows).all()
+    per_case = weights[:, clusters].astype(float)
+    for g in range(4):
+        np.testing.assert_allclose(whole[:, g], per_case[:, code == g] @ columns[code == g], rtol=1e-12)
 
 
 def test_a_wrong_number_of_codes_is_refused():

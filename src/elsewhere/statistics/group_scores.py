@@ -1,8 +1,9 @@
-"""Disparities under weights: every resample's group sums by one product of weights and a one-hot matrix.
+"""Disparities under weights: every resample's group sums by one product of weights and a sparse matrix.
 
 The matrix has a row a patient and a column for each (variable, group, sum), so that a bootstrap of a
-fairness score costs a small matrix product a block, and never an array of resamples x cases. A group
-whose weight is zero is empty in that resample.
+fairness score costs a small product a block, and never an array of resamples x cases. The product is our
+own loop: a threaded BLAS would quarrel with the threads that draw, and its last bits would depend on how
+many rows it is handed. A group whose weight is zero is empty in that resample.
 """
 
 from __future__ import annotations
@@ -10,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol as TypingProtocol
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
 from elsewhere.protocols import FairnessRules
 
 FloatArray = npt.NDArray[np.float64]
-_CACHE_CELLS = 2**23
-_CHUNK_CELLS = 2**20
 
 
 class Coded(TypingProtocol):
@@ -37,10 +37,31 @@ def as_codes(coded: Coded | npt.ArrayLike) -> tuple[npt.NDArray[np.int64], int]:
     return array, int(array.max(initial=-1)) + 1
 
 
+@numba.njit(cache=True, nogil=True)
+def _weighted_rows(
+    weights: npt.NDArray[np.uint16],
+    starts: npt.NDArray[np.int64],
+    cells: npt.NDArray[np.int32],
+    values: FloatArray,
+    out: FloatArray,
+) -> None:
+    """out[r, cell] = sum over patients of weight x value, patients in order, in tiles that stay in cache."""
+    n_rows, n_clusters = weights.shape
+    for first in range(0, n_clusters, 1024):
+        last = min(first + 1024, n_clusters)
+        for r in range(n_rows):
+            for c in range(first, last):
+                w = np.float64(weights[r, c])
+                if w != 0.0:
+                    for k in range(starts[c], starts[c + 1]):
+                        out[r, cells[k]] += w * values[k]
+
+
 class GroupSums:
     """Weighted sums of `columns` (cases x C) within the groups of each variable.
 
-    `sums(weights)` gives one (rows, groups, C) array a variable.
+    `sums(weights)` gives one (rows, groups, C) array a variable. What is held is sparse: for each patient
+    the cells (variable, group, column) it adds to.
     """
 
     def __init__(
@@ -50,57 +71,43 @@ class GroupSums:
         columns: FloatArray,
         codes: Sequence[Coded | npt.ArrayLike],
     ) -> None:
-        order = np.argsort(cluster_of_case, kind="stable")
-        self._cluster = np.asarray(cluster_of_case, dtype=np.int64)[order]
-        self._columns = np.ascontiguousarray(columns[order], dtype=np.float64)
-        self._codes: list[npt.NDArray[np.int64]] = []
+        cluster = np.asarray(cluster_of_case, dtype=np.int64)
+        self.n_clusters = n_clusters
+        self._n_columns = n_columns = int(columns.shape[1])
         self._groups: list[int] = []
+        entry_cluster: list[npt.NDArray[np.int64]] = []
+        entry_cell: list[npt.NDArray[np.int64]] = []
+        entry_value: list[FloatArray] = []
+        at = 0
         for coded in codes:
             array, n_groups = as_codes(coded)
-            if array.size != cluster_of_case.size:
-                raise ValueError(f"{array.size} codes for {cluster_of_case.size} cases")
-            self._codes.append(array[order])
-            self._groups.append(n_groups)
-        self.n_clusters = n_clusters
-        self._width = int(columns.shape[1]) * sum(self._groups)
-        self._cache: dict[int, FloatArray] = {}
-        self._keep = self._width * n_clusters <= _CACHE_CELLS
-
-    def _matrix(self, first: int, last: int) -> FloatArray:
-        """The one-hot sums of patients first..last-1, a row each."""
-        cached = self._cache.get(first)
-        if cached is not None:
-            return cached
-        begin, end = np.searchsorted(self._cluster, [first, last])
-        rows = self._cluster[begin:end] - first
-        n_columns = self._columns.shape[1]
-        blocks: list[FloatArray] = []
-        for codes, n_groups in zip(self._codes, self._groups, strict=True):
-            code = codes[begin:end]
-            known = code >= 0
-            cell = rows[known] * n_groups + code[known]
+            if array.size != cluster.size:
+                raise ValueError(f"{array.size} codes for {cluster.size} cases")
+            known = np.flatnonzero(array >= 0)
             for c in range(n_columns):
-                flat = np.bincount(
-                    cell, weights=self._columns[begin:end, c][known], minlength=(last - first) * n_groups
-                )
-                blocks.append(np.asarray(flat, dtype=np.float64).reshape(last - first, n_groups))
-        matrix: FloatArray = np.concatenate(blocks, axis=1) if blocks else np.zeros((last - first, 0))
-        if self._keep:
-            self._cache[first] = matrix
-        return matrix
+                entry_cluster.append(cluster[known])
+                entry_cell.append(at + array[known] * n_columns + c)
+                entry_value.append(np.asarray(columns[known, c], dtype=np.float64))
+            self._groups.append(n_groups)
+            at += n_groups * n_columns
+        self._width = at
+        place = np.concatenate([np.zeros(0, dtype=np.int64), *entry_cluster]) * max(1, at)
+        place += np.concatenate([np.zeros(0, dtype=np.int64), *entry_cell])
+        unique, inverse = np.unique(place, return_inverse=True)
+        summed = np.bincount(
+            inverse, weights=np.concatenate([np.zeros(0), *entry_value]), minlength=unique.size
+        )
+        self._values = np.asarray(summed, dtype=np.float64)
+        self._cells = (unique % max(1, at)).astype(np.int32)
+        self._starts = np.searchsorted(unique // max(1, at), np.arange(n_clusters + 1)).astype(np.int64)
 
     def sums(self, weights: npt.NDArray[np.uint16]) -> list[FloatArray]:
-        n_rows = weights.shape[0]
-        total = np.zeros((n_rows, self._width))
-        step = max(256, _CHUNK_CELLS // max(1, self._width))
-        for first in range(0, self.n_clusters, step):
-            last = min(first + step, self.n_clusters)
-            total += weights[:, first:last].astype(np.float64) @ self._matrix(first, last)
+        total = np.zeros((weights.shape[0], self._width))
+        _weighted_rows(weights, self._starts, self._cells, self._values, total)
         out, at = [], 0
-        n_columns = self._columns.shape[1]
         for n_groups in self._groups:
-            width = n_groups * n_columns
-            out.append(total[:, at : at + width].reshape(n_rows, n_columns, n_groups).transpose(0, 2, 1))
+            width = n_groups * self._n_columns
+            out.append(total[:, at : at + width].reshape(len(weights), n_groups, self._n_columns))
             at += width
         return out
 
