@@ -1,0 +1,153 @@
+"""Means and other ratios of sums, clustered by patient and stratified by site (ST-03).
+
+value = sum(numerator) / sum(denominator): a mean Dice has denominator 1, F1 and PPV are ratios as well. The
+variance is the linearised one: each patient's numerator minus value x denominator is one observation, centred
+within its site, since patients are sampled site by site (ST-01). Intervals use t with patients - sites
+degrees of freedom, which is what few patients need and many do not notice.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from elsewhere.statistics.accumulators import cluster_sums, weigh_sums
+
+FloatArray = npt.NDArray[np.float64]
+FEW_CLUSTERS = 20
+_MOST_STRATA_OF_BOOTSTRAP_T = 32
+
+
+@dataclass(frozen=True)
+class ClusteredRatio:
+    """A ratio of sums with its linearised variance. `patients` counts those with any denominator."""
+
+    value: float
+    variance: float
+    df: float
+    patients: int
+    strata: int
+    denominator: float
+    numerator_of_cluster: FloatArray
+    denominator_of_cluster: FloatArray
+
+    @property
+    def se(self) -> float:
+        return math.sqrt(self.variance) if self.variance >= 0 else math.nan
+
+
+def _strata(
+    site_of_cluster: npt.ArrayLike | None, taking_part: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.int64]:
+    """Dense site numbers of the patients that take part; sites with one such patient are put together."""
+    if site_of_cluster is None:
+        return np.zeros(int(taking_part.sum()), dtype=np.int64)
+    dense = np.unique(np.asarray(site_of_cluster)[taking_part], return_inverse=True)[1]
+    alone = (np.bincount(dense) == 1)[dense]
+    rest = dense[~alone]
+    if rest.size:
+        dense = np.where(alone, rest[0] if alone.sum() == 1 else dense.size, dense)
+    else:
+        dense = np.zeros_like(dense)
+    return np.unique(dense, return_inverse=True)[1].astype(np.int64)
+
+
+def clustered_ratio(
+    numerator: npt.ArrayLike,
+    denominator: npt.ArrayLike,
+    cluster_of_case: npt.ArrayLike,
+    *,
+    n_clusters: int,
+    site_of_cluster: npt.ArrayLike | None = None,
+) -> ClusteredRatio | None:
+    """None where the denominator is 0. NaN cases (undefined) take no part; the caller counts them."""
+    columns = np.stack([np.asarray(numerator, dtype=float), np.asarray(denominator, dtype=float)], axis=1)
+    columns[np.isnan(columns).any(axis=1)] = 0.0
+    sums = cluster_sums(cluster_of_case, n_clusters, columns)
+    total = float(sums[:, 1].sum())
+    if total <= 0:
+        return None
+    value = float(sums[:, 0].sum()) / total
+    taking_part = sums[:, 1] > 0
+    residual = (sums[:, 0] - value * sums[:, 1])[taking_part]
+    stratum = _strata(site_of_cluster, taking_part)
+    size = np.bincount(stratum)
+    mean = np.bincount(stratum, weights=residual) / size
+    centred = residual - mean[stratum]
+    square = np.bincount(stratum, weights=centred**2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        variance = float((size / (size - 1.0) * square).sum()) / total**2
+    df = float(residual.size - size.size)
+    return ClusteredRatio(
+        value=value,
+        variance=variance if df > 0 else math.nan,
+        df=df,
+        patients=int(residual.size),
+        strata=int(size.size),
+        denominator=total,
+        numerator_of_cluster=sums[:, 0],
+        denominator_of_cluster=sums[:, 1],
+    )
+
+
+def t_interval(ratio: ClusteredRatio, *, level: float = 0.95) -> tuple[float, float] | None:
+    """value +- t x SE, or None with fewer than two patients; not cut to the metric's bounds here."""
+    if not ratio.df > 0 or not math.isfinite(ratio.variance):
+        return None
+    half = float(stats.t.ppf(0.5 + level / 2.0, ratio.df)) * ratio.se
+    return ratio.value - half, ratio.value + half
+
+
+class StudentisedRatio:
+    """Under weights: a ratio and its standard error, for the bootstrap-t (ST-03).
+
+    Both come from sums of patients (numerator, denominator, their squares and product, site by site), so a
+    block of resamples costs one weighted sum and no second level of resampling.
+    """
+
+    def __init__(self, ratio: ClusteredRatio, site_of_cluster: npt.ArrayLike | None = None) -> None:
+        a, b = ratio.numerator_of_cluster, ratio.denominator_of_cluster
+        taking_part = b > 0
+        stratum = np.full(b.size, -1, dtype=np.int64)
+        stratum[taking_part] = _strata(site_of_cluster, taking_part)
+        n_strata = int(stratum.max()) + 1
+        if n_strata > _MOST_STRATA_OF_BOOTSTRAP_T:
+            stratum[taking_part], n_strata = 0, 1
+        base = np.stack([np.ones_like(a), a, b, a * a, a * b, b * b], axis=1)
+        self._columns = np.zeros((b.size, 6 * n_strata))
+        for s in range(n_strata):
+            self._columns[:, 6 * s : 6 * s + 6] = base * (stratum == s)[:, None]
+
+    def __call__(self, weights: npt.NDArray[np.uint16]) -> tuple[FloatArray, FloatArray]:
+        """(values, standard errors) of each weight row; NaN where the denominator is 0."""
+        sums = weigh_sums(weights, self._columns).reshape(weights.shape[0], -1, 6)
+        n, a, b, aa, ab, bb = (sums[:, :, k] for k in range(6))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            total = b.sum(axis=1)
+            value = a.sum(axis=1) / total
+            r = value[:, None]
+            square = aa - 2 * r * ab + r * r * bb
+            mean = (a - r * b) / n
+            within = np.where(n > 1, n / (n - 1) * (square - n * mean**2), 0.0)
+            se = np.sqrt(np.maximum(within.sum(axis=1), 0.0)) / total
+        return np.where(total > 0, value, np.nan), np.where(total > 0, se, np.nan)
+
+
+def bootstrap_t_interval(
+    value: float, se: float, values: FloatArray, errors: FloatArray, *, level: float = 0.95
+) -> tuple[float, float] | None:
+    """Studentised bootstrap: value - t*[hi] x SE, value - t*[lo] x SE; None where too few are defined."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t_star = (values - value) / errors
+    t_star = np.where((errors <= 0) & (values == value), 0.0, t_star)
+    usable = t_star[~np.isnan(t_star)]
+    if usable.size < 40 or not se > 0:
+        return None
+    low, high = np.quantile(usable, [0.5 - level / 2.0, 0.5 + level / 2.0])
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return None
+    return float(value - high * se), float(value - low * se)

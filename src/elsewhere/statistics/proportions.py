@@ -1,0 +1,84 @@
+"""Proportions: Wilson's interval with the design effect of the clusters (ST-03).
+
+Two eyes of one patient are not two observations. The effective number of cases is the number divided by the
+design effect (linearised clustered variance over the binomial one), and the normal quantile gives way to t
+with patients - sites degrees of freedom, after Korn and Graubard (1998).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy.typing as npt
+from scipy import stats
+
+from elsewhere.statistics.means import ClusteredRatio, clustered_ratio
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProportionInterval:
+    """`effective_n` stands behind the interval; `design_effect` 1 means clusters did not matter."""
+
+    value: float
+    lo: float
+    hi: float
+    se: float
+    df: float
+    effective_n: float
+    design_effect: float
+    patients: int
+
+
+def wilson(value: float, n: float, *, z: float) -> tuple[float, float]:
+    """Wilson's score interval for a proportion of `n` (effective) cases."""
+    z2 = z * z
+    centre = (value + z2 / (2.0 * n)) / (1.0 + z2 / n)
+    half = z / (1.0 + z2 / n) * math.sqrt(value * (1.0 - value) / n + z2 / (4.0 * n * n))
+    return (0.0 if value <= 0.0 else max(0.0, centre - half)), (
+        1.0 if value >= 1.0 else min(1.0, centre + half)
+    )
+
+
+def proportion_from_ratio(ratio: ClusteredRatio, *, level: float = 0.95) -> ProportionInterval:
+    """Wilson from a ratio whose numerator counts successes among its denominator's trials.
+
+    The design effect is not let below 1. At 0 or 1 it cannot be estimated, and is taken as the most that
+    clusters can cost: Kish's effective number of patients stands for the number of cases.
+    """
+    n, p = ratio.denominator, min(1.0, max(0.0, ratio.value))
+    trials = ratio.denominator_of_cluster
+    if p in (0.0, 1.0) or not math.isfinite(ratio.variance):
+        effect = float(trials @ trials) / n
+    else:
+        effect = ratio.variance / (p * (1.0 - p) / n)
+    effect = max(effect, 1.0)
+    effective_n = n / effect
+    df = max(ratio.df, 1.0)
+    lo, hi = wilson(p, effective_n, z=float(stats.t.ppf(0.5 + level / 2.0, df)))
+    return ProportionInterval(
+        value=ratio.value,
+        lo=lo,
+        hi=hi,
+        se=math.sqrt(p * (1.0 - p) / effective_n),
+        df=df,
+        effective_n=effective_n,
+        design_effect=effect,
+        patients=ratio.patients,
+    )
+
+
+def proportion_interval(
+    successes: npt.ArrayLike,
+    trials: npt.ArrayLike,
+    cluster_of_case: npt.ArrayLike,
+    *,
+    n_clusters: int,
+    site_of_cluster: npt.ArrayLike | None = None,
+    level: float = 0.95,
+) -> ProportionInterval | None:
+    """The interval from cases; None where there is no trial."""
+    ratio = clustered_ratio(
+        successes, trials, cluster_of_case, n_clusters=n_clusters, site_of_cluster=site_of_cluster
+    )
+    return None if ratio is None else proportion_from_ratio(ratio, level=level)
