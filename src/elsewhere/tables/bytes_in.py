@@ -1,0 +1,145 @@
+"""From a path to bytes in memory, with the size-bomb guard; from bytes to checked UTF-8."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import zlib
+from pathlib import Path
+
+from elsewhere.errors import UserError, near_matches
+from elsewhere.tables.options import MIB, TableOptions
+
+_MAGIC = (
+    (b"PK\x03\x04", "a zip archive (an .xlsx workbook is one)", ".xlsx"),
+    (b"PAR1", "a parquet file", ".parquet"),
+    (b"\x1f\x8b", "a gzip file", ".csv.gz"),
+    (b"\xd0\xcf\x11\xe0", "an old .xls workbook; save it as .xlsx", ".xlsx"),
+    (b"\x89PNG", "a PNG picture", ".png"),
+    (b"%PDF", "a PDF document", ".pdf"),
+)
+
+
+def human_bytes(count: float) -> str:
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if count < 1024 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GB"
+
+
+def check_regular_file(path: Path) -> None:
+    if not path.exists():
+        siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        near = near_matches(path.name, siblings)
+        raise UserError(
+            "there is no such file",
+            where=str(path),
+            fix=f"Did you mean {' or '.join(near)}?" if near else None,
+        )
+    if path.is_dir():
+        raise UserError("this is a folder; a table file is needed", where=str(path))
+    if not path.is_file():
+        raise UserError(
+            "this is not a regular file (a device or a pipe)", where=str(path), fix="Save it to a file first."
+        )
+
+
+def read_bytes(path: Path, options: TableOptions) -> bytes:
+    """The file's bytes, unpacked if the name ends in .gz; stops at the stated limits."""
+    check_regular_file(path)
+    try:
+        if path.suffix.lower() == ".gz":
+            return _gunzip(path, options)
+        size = path.stat().st_size
+        if size > options.max_bytes:
+            raise UserError(
+                f"the file has {human_bytes(size)}; a text table may have {human_bytes(options.max_bytes)}",
+                where=str(path),
+                fix="Convert it to parquet, or split it.",
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"the file cannot be read ({error.strerror or error})", where=str(path)) from error
+
+
+def _gunzip(path: Path, options: TableOptions) -> bytes:
+    packed = path.stat().st_size
+    total = 0
+    parts: list[bytes] = []
+    try:
+        with gzip.open(path, "rb") as stream:
+            while chunk := stream.read(4 * MIB):
+                total += len(chunk)
+                ratio = total / max(packed, 1)
+                if total > options.max_bytes or (
+                    total > options.ratio_from_bytes and ratio > options.max_ratio
+                ):
+                    raise UserError(
+                        f"the gzip file ({human_bytes(packed)}) unpacks to over {human_bytes(total)}",
+                        where=str(path),
+                        fix=f"Limit: {human_bytes(options.max_bytes)} in all, {options.max_ratio:g} times "
+                        f"the packed size beyond {human_bytes(options.ratio_from_bytes)}. "
+                        "If the table is real, unpack it or use parquet.",
+                    )
+                parts.append(chunk)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(
+            f"the gzip file is damaged ({error})", where=str(path), fix="Pack or fetch it again."
+        ) from error
+    return b"".join(parts)
+
+
+def decode(data: bytes, path: Path, options: TableOptions) -> bytes:
+    """Checked UTF-8 bytes. UTF-8 and UTF-16 with its mark are recognised; anything else is declared."""
+    where = str(path)
+    for magic, what, ending in _MAGIC:
+        if data.startswith(magic):
+            raise UserError(
+                f"this is {what}, not a text table",
+                where=where,
+                fix=f"Give the file its true ending ({ending}) or export it as csv.",
+            )
+    encoding = options.encoding
+    if encoding is None:
+        if data.startswith(codecs.BOM_UTF8):
+            data, encoding = data[3:], "utf-8"
+        elif data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+            encoding = "utf-32"
+        elif data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            encoding = "utf-16"
+        else:
+            encoding = "utf-8"
+    try:
+        codec = codecs.lookup(encoding).name
+        text = codecs.decode(data, codec)
+        if not isinstance(text, str):
+            raise LookupError
+        if codec != "utf-8":
+            data = text.lstrip("\ufeff").encode("utf-8")
+        elif data.startswith(codecs.BOM_UTF8):
+            data = data[3:]
+    except LookupError as error:
+        raise UserError(
+            f"unknown text encoding '{encoding}'",
+            where=where,
+            fix="For example: utf-8, utf-16, latin-1, cp1252.",
+        ) from error
+    except UnicodeError as error:
+        at = getattr(error, "start", 0)
+        line = data.count(b"\n", 0, at) + 1
+        byte = data[at] if at < len(data) else 0
+        raise UserError(
+            f"the text is not {encoding.upper()}: byte 0x{byte:02x} at position {at}, line {line}",
+            where=where,
+            fix="Save it as UTF-8; or, if you know its encoding, name it: --encoding latin-1 (cp1252, ...).",
+        ) from error
+    nul = data.find(b"\0")
+    if nul >= 0:
+        line = data.count(b"\n", 0, nul) + 1
+        raise UserError(
+            f"there is a NUL byte in line {line}: this is no text table, or UTF-16 without its mark",
+            where=where,
+            fix="Export it as UTF-8 csv; for UTF-16 without mark: --encoding utf-16-le.",
+        )
+    return data

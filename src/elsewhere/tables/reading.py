@@ -1,0 +1,169 @@
+"""`read_table`: one door for csv, tsv, txt (and .gz of these), parquet and xlsx."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from elsewhere.errors import UserError, near_matches
+from elsewhere.tables.bytes_in import check_regular_file, decode, read_bytes
+from elsewhere.tables.options import DEFAULT, TableOptions
+from elsewhere.tables.text import header_names, read_text_table
+from elsewhere.tables.workbook import read_workbook
+
+TABLE_ENDINGS = (
+    ".csv",
+    ".tsv",
+    ".tab",
+    ".txt",
+    ".csv.gz",
+    ".tsv.gz",
+    ".txt.gz",
+    ".parquet",
+    ".pq",
+    ".xlsx",
+    ".xlsm",
+)
+_MAX_CELLS = 2_000_000_000
+
+
+def is_table(path: str | Path) -> bool:
+    """Whether the name ends like a table that `read_table` opens."""
+    return str(path).lower().endswith(TABLE_ENDINGS)
+
+
+def read_table(
+    path: str | Path,
+    *,
+    required: Sequence[str] = (),
+    sheet: str | None = None,
+    strings: Sequence[str] = (),
+    options: TableOptions = DEFAULT,
+    allow_empty: bool = False,
+) -> pd.DataFrame:
+    """A table file as a frame; every mistake in it is a `UserError` that names the place.
+
+    csv and xlsx: every cell is a string (ids keep their zeros), an empty cell is missing; the text `NA`
+    or `nan` stays text, so that an infinite or missing score is noticed by `to_number`. parquet: typed,
+    but the columns in `strings` come as text. `required` columns must be there; a table without rows is
+    refused unless `allow_empty`.
+    """
+    path = Path(path)
+    lower = path.name.lower()
+    if lower.endswith((".parquet", ".pq")):
+        frame = _read_parquet(path, options, strings)
+    elif lower.endswith((".xlsx", ".xlsm")):
+        frame = read_workbook(path, options, sheet=sheet)
+    elif lower.endswith(TABLE_ENDINGS):
+        frame = read_text_table(decode(read_bytes(path, options), path, options), path, options, keep=strings)
+    else:
+        check_regular_file(path)
+        hint = (
+            "Save the sheet as .xlsx or .csv."
+            if lower.endswith((".xls", ".ods", ".xlsb"))
+            else f"Known: {', '.join(TABLE_ENDINGS)}."
+        )
+        raise UserError(
+            f"tables of the kind '{path.suffix or path.name}' cannot be read", where=str(path), fix=hint
+        )
+    require_columns(frame, required, where=str(path))
+    if frame.empty and not allow_empty:
+        raise UserError("the table has a header but no rows", where=str(path))
+    return frame
+
+
+def require_columns(frame: pd.DataFrame, required: Sequence[str], *, where: str) -> None:
+    """Every missing column in one error, each with the columns it may have been."""
+    missing = [name for name in required if name not in frame.columns]
+    if not missing:
+        return
+    have = [str(column) for column in frame.columns]
+    hints = []
+    for name in missing:
+        near = near_matches(name, have)
+        if near:
+            hints.append(f"'{name}': perhaps {' or '.join(repr(n) for n in near)} (--map {name}={near[0]})")
+    listed = ", ".join(have[:20]) + (f" and {len(have) - 20} more" if len(have) > 20 else "")
+    raise UserError(
+        f"no column {', '.join(repr(name) for name in missing)}",
+        where=where,
+        fix="; ".join([*hints, f"the columns are: {listed}"]) + ".",
+    )
+
+
+def _read_parquet(path: Path, options: TableOptions, strings: Sequence[str]) -> pd.DataFrame:
+    where = str(path)
+    check_regular_file(path)
+    try:
+        with pq.ParquetFile(path) as file:
+            meta = file.metadata
+            size = sum(meta.row_group(at).total_byte_size for at in range(meta.num_row_groups))
+            if (
+                size > 8 * options.max_bytes
+                or meta.num_rows * max(meta.num_columns, 1) > _MAX_CELLS
+                or meta.num_rows < 0
+            ):
+                raise UserError(
+                    f"the file claims {meta.num_rows} rows of {meta.num_columns} columns: too many",
+                    where=where,
+                    fix="Split it, or keep the columns that are needed.",
+                )
+            table = file.read()
+            table.validate(full=True)
+        names = header_names(table.column_names, where)
+        table = table.rename_columns(names)
+        index = [name for name in names if name.startswith("__index_level_")]
+        return _plain_types(table.drop_columns(index) if index else table, strings, where)
+    except UserError:
+        raise
+    except (
+        pa.ArrowException,
+        OSError,
+        MemoryError,
+        OverflowError,
+        ValueError,
+        TypeError,
+        LookupError,
+        UnicodeError,
+        AttributeError,
+    ) as error:
+        raise UserError(
+            f"the parquet file cannot be read ({type(error).__name__}: {str(error)[:150]})",
+            where=where,
+            fix="Write or fetch it again.",
+        ) from error
+
+
+def _plain_types(table: pa.Table, strings: Sequence[str], where: str) -> pd.DataFrame:
+    """Dictionaries decoded, decimals to floats, nested columns refused, id columns to text (exactly)."""
+    columns: dict[str, pd.Series] = {}
+    for name in table.column_names:
+        column = table.column(name)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if pa.types.is_nested(column.type):
+            raise UserError(
+                f"column '{name}' holds lists or structures", where=where, fix="One value a cell is needed."
+            )
+        if pa.types.is_decimal(column.type):
+            column = column.cast(pa.float64())
+        if (
+            pa.types.is_binary(column.type)
+            or pa.types.is_large_binary(column.type)
+            or pa.types.is_fixed_size_binary(column.type)
+        ):
+            column = column.cast(pa.string())
+        if pa.types.is_null(column.type):
+            column = column.cast(pa.string())
+        if name in strings and not pa.types.is_string(column.type):
+            column = pc.cast(column, pa.string())
+        if pa.types.is_boolean(column.type) and column.null_count:
+            columns[name] = column.to_pandas(types_mapper=lambda _: pd.BooleanDtype())
+        else:
+            columns[name] = column.to_pandas()
+    return pd.DataFrame(columns) if columns else pd.DataFrame()

@@ -1,0 +1,184 @@
+"""xlsx: one sheet, cells as the strings a person sees; a formula counts only with its stored result."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import ParseError
+
+import pandas as pd
+
+from elsewhere.errors import UserError, unknown_name
+from elsewhere.tables.bytes_in import check_regular_file, human_bytes
+from elsewhere.tables.options import TableOptions
+from elsewhere.tables.text import drop_unnamed_empty, header_names
+
+MAX_ROWS = 1_048_576
+MAX_COLUMNS = 16_384
+MAX_CELLS = 50_000_000
+
+
+def _check_archive(path: Path, options: TableOptions) -> None:
+    where = str(path)
+    if not zipfile.is_zipfile(path):
+        raise UserError(
+            "this is no .xlsx workbook (it is not a zip archive)",
+            where=where,
+            fix="Save an old .xls as .xlsx, call a text file .csv, remove a password.",
+        )
+    with zipfile.ZipFile(path) as archive:
+        unpacked = sum(entry.file_size for entry in archive.infolist())
+    packed = max(path.stat().st_size, 1)
+    if unpacked > options.max_bytes or (
+        unpacked > options.ratio_from_bytes and unpacked / packed > options.max_ratio
+    ):
+        raise UserError(
+            f"the workbook ({human_bytes(packed)}) unpacks to {human_bytes(unpacked)}, over the limit",
+            where=where,
+            fix="Export the sheet as csv or parquet.",
+        )
+
+
+def _as_text(value: Any, number_format: str) -> str | None:
+    if value is None or value == "":
+        return None
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, float):
+        value = int(value) if value.is_integer() and abs(value) < 1e15 else value
+    if isinstance(value, int):
+        # '0000' is how spreadsheets keep the zeros of an id: the cell shows 0007.
+        return str(value).zfill(len(number_format)) if re.fullmatch(r"0{2,}", number_format) else str(value)
+    if isinstance(value, datetime.datetime):
+        return value.date().isoformat() if value.time() == datetime.time() else value.isoformat(sep=" ")
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _cells(worksheet: Any, where: str) -> Iterator[tuple[Any, ...]]:
+    """The sheet's rows. The stated dimension is not believed: a mutilated one would pad without end."""
+    worksheet.reset_dimensions()
+    total = 0
+    for number, row in enumerate(worksheet.iter_rows(), start=1):
+        total += len(row)
+        if number > MAX_ROWS or len(row) > MAX_COLUMNS or total > MAX_CELLS:
+            raise UserError(
+                "the sheet claims more cells than a sheet can have", where=where, fix="Export it as csv."
+            )
+        yield row
+
+
+def _stored_results(
+    path: Path, title: str, wanted: set[tuple[int, int]], where: str
+) -> dict[tuple[int, int], Any]:
+    import openpyxl
+
+    book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    try:
+        found: dict[tuple[int, int], Any] = {}
+        for cell_row in _cells(book[title], where):
+            for cell in cell_row:
+                key = (getattr(cell, "row", 0), getattr(cell, "column", 0))
+                if key in wanted:
+                    found[key] = cell.value
+        return found
+    finally:
+        book.close()
+
+
+def _read_sheet(path: Path, sheet: str | None) -> tuple[list[list[str | None]], str]:
+    import openpyxl
+
+    where = str(path)
+    book = openpyxl.load_workbook(path, read_only=True)
+    try:
+        titles = [ws.title for ws in book.worksheets]
+        if not titles:
+            raise UserError("the workbook has no sheet", where=where)
+        if sheet is not None and sheet not in titles:
+            raise unknown_name("sheet", sheet, titles)
+        title = sheet or next((ws.title for ws in book.worksheets if ws.sheet_state == "visible"), titles[0])
+        rows: list[list[str | None]] = []
+        formulas: dict[tuple[int, int], tuple[int, int]] = {}
+        for cells in _cells(book[title], where):
+            values: list[str | None] = []
+            for at, cell in enumerate(cells):
+                if cell.value is None:
+                    values.append(None)
+                    continue
+                if cell.data_type == "f":
+                    formulas[(cell.row, cell.column)] = (len(rows), at)
+                values.append(
+                    _as_text(cell.value, cell.number_format if isinstance(cell.value, int | float) else "")
+                )
+            rows.append(values)
+    finally:
+        book.close()
+    if formulas:
+        results = _stored_results(path, title, set(formulas), where)
+        for (row, column), (at_row, at_column) in formulas.items():
+            value = results.get((row, column))
+            if value is None:
+                raise UserError(
+                    f"row {row}, column {column} of sheet '{title}' is a formula without a stored result",
+                    where=where,
+                    fix="Open and save the workbook in a spreadsheet, or paste values in place of formulas.",
+                )
+            rows[at_row][at_column] = _as_text(value, "")
+    return rows, title
+
+
+def read_workbook(path: Path, options: TableOptions, *, sheet: str | None = None) -> pd.DataFrame:
+    """The named (or first visible) sheet; its first non-empty row is the header."""
+    where = str(path)
+    check_regular_file(path)
+    try:
+        _check_archive(path, options)
+        rows, title = _read_sheet(path, sheet)
+    except UserError:
+        raise
+    except (OSError, MemoryError) as error:
+        raise UserError(f"the workbook cannot be read ({error})", where=where) from error
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        NotImplementedError,
+        ParseError,
+        RuntimeError,
+        SyntaxError,
+        TypeError,
+        ValueError,
+        AssertionError,
+        EOFError,
+        zipfile.BadZipFile,
+        zipfile.LargeZipFile,
+    ) as error:
+        raise UserError(
+            f"the workbook is damaged or cannot be read ({type(error).__name__}: {str(error)[:150]})",
+            where=where,
+            fix="Open it in a spreadsheet and save it again as .xlsx, or export csv.",
+        ) from error
+    while rows and not any(value is not None for value in rows[-1]):
+        rows.pop()
+    start = next((at for at, row in enumerate(rows) if any(value is not None for value in row)), None)
+    if start is None:
+        raise UserError(f"sheet '{title}' is empty", where=where)
+    width = max(len(row) for row in rows[start:])
+    names = header_names(rows[start] + [None] * (width - len(rows[start])), where)
+    body = [row + [None] * (width - len(row)) for row in rows[start + 1 :]]
+    frame = (
+        pd.DataFrame(body, columns=names, dtype="str")
+        if body
+        else pd.DataFrame({name: pd.Series([], dtype="str") for name in names})
+    )
+    frame = drop_unnamed_empty(frame)
+    frame.attrs["sheet"] = title
+    return frame
