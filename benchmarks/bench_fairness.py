@@ -86,7 +86,10 @@ def ours(table: pd.DataFrame, prepared: tuple, resamples: int, seed: int, *, tas
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """The task with the smaller ratio, the other one under `also`. `quick` has the peer do a tenth of the resamples, and scales its time."""
+    """The task with the smaller ratio, the other one under `also`.
+
+    `quick` has the peer do a tenth of the resamples, and scales its time.
+    """
     table = make_table()
     edges = [-np.inf, 40, 50, 60, 70, np.inf]
     peer_table = table.assign(age_group=pd.cut(table["age"], edges))
@@ -113,7 +116,7 @@ def run(quick: bool = False) -> dict[str, Any]:
                 "ours_seconds": ours_seconds,
                 "ratio": peer_seconds / ours_seconds,
                 "bar": BAR,
-                "notes": "groups are made beforehand for both; ours includes drawing the weights; 95 % intervals "
+                "notes": "groups are made beforehand for both; ours includes drawing the weights; intervals "
                 f"{np.round(np.quantile(mine, [0.025, 0.975]), 3).tolist()} ours, "
                 f"{np.round(np.quantile(theirs, [0.025, 0.975]), 3).tolist()} theirs (other draws)",
             }

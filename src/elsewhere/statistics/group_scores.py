@@ -18,6 +18,7 @@ import numpy.typing as npt
 from elsewhere.protocols import FairnessRules
 
 FloatArray = npt.NDArray[np.float64]
+_ROWS = 64
 
 
 class Coded(TypingProtocol):
@@ -43,18 +44,29 @@ def _weighted_rows(
     starts: npt.NDArray[np.int64],
     cells: npt.NDArray[np.int32],
     values: FloatArray,
-    out: FloatArray,
-) -> None:
-    """out[r, cell] = sum over patients of weight x value, patients in order, in tiles that stay in cache."""
+    width: int,
+) -> FloatArray:
+    """(cells, rows): sum over patients, in order, of weight x value.
+
+    Rows lie innermost and a tile of weights is turned over first, so that the loop over rows is one vector
+    instruction after another and stays in the cache.
+    """
     n_rows, n_clusters = weights.shape
-    for first in range(0, n_clusters, 1024):
-        last = min(first + 1024, n_clusters)
+    out = np.zeros((width, n_rows))
+    tile = np.empty((128, n_rows))
+    for first in range(0, n_clusters, 128):
+        last = min(first + 128, n_clusters)
         for r in range(n_rows):
             for c in range(first, last):
-                w = np.float64(weights[r, c])
-                if w != 0.0:
-                    for k in range(starts[c], starts[c + 1]):
-                        out[r, cells[k]] += w * values[k]
+                tile[c - first, r] = weights[r, c]
+        for c in range(first, last):
+            row_weights = tile[c - first]
+            for k in range(starts[c], starts[c + 1]):
+                sums = out[cells[k]]
+                value = values[k]
+                for r in range(n_rows):
+                    sums[r] += row_weights[r] * value
+    return out
 
 
 class GroupSums:
@@ -83,8 +95,8 @@ class GroupSums:
             array, n_groups = as_codes(coded)
             if array.size != cluster.size:
                 raise ValueError(f"{array.size} codes for {cluster.size} cases")
-            known = np.flatnonzero(array >= 0)
             for c in range(n_columns):
+                known = np.flatnonzero((array >= 0) & (columns[:, c] != 0.0))
                 entry_cluster.append(cluster[known])
                 entry_cell.append(at + array[known] * n_columns + c)
                 entry_value.append(np.asarray(columns[known, c], dtype=np.float64))
@@ -102,12 +114,17 @@ class GroupSums:
         self._starts = np.searchsorted(unique // max(1, at), np.arange(n_clusters + 1)).astype(np.int64)
 
     def sums(self, weights: npt.NDArray[np.uint16]) -> list[FloatArray]:
-        total = np.zeros((weights.shape[0], self._width))
-        _weighted_rows(weights, self._starts, self._cells, self._values, total)
+        total = np.zeros((self._width, len(weights)))
+        for first in range(0, len(weights), _ROWS):
+            block = weights[first : first + _ROWS]
+            total[:, first : first + _ROWS] = _weighted_rows(
+                block, self._starts, self._cells, self._values, self._width
+            )
         out, at = [], 0
         for n_groups in self._groups:
             width = n_groups * self._n_columns
-            out.append(total[:, at : at + width].reshape(len(weights), n_groups, self._n_columns))
+            per_group = total[at : at + width].reshape(n_groups, self._n_columns, len(weights))
+            out.append(per_group.transpose(2, 0, 1))
             at += width
         return out
 
