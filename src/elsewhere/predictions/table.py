@@ -8,12 +8,39 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from elsewhere.tables.options import DEFAULT, TableOptions
+
 Kind = Literal["probability", "boxes", "masks", "slides"]
+
+
+NOT_ANALYSABLE = (
+    "could not be analysed",
+    "could not be analyzed",
+    "error",
+    "failed",
+    "n/a - failed",
+    "na - failed",
+    "no result",
+    "not analysable",
+    "not analyzable",
+    "not analysed",
+    "not analyzed",
+    "not evaluable",
+    "not processed",
+    "processing error",
+    "rejected",
+    "unable to process",
+)
+"""What vendors write instead of a score (ST-14); compared without regard to case and blanks around it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """How a vendor's file is to be understood. Nothing here is guessed: it is declared by the user."""
+    """How a vendor's file is to be understood. Nothing here is guessed: it is declared by the user.
+
+    `column_map` is target -> the file's column; `not_analysable` are the words that mean 'could not be
+    analysed'; `table` says how a text file is written (delimiter, decimal comma, encoding).
+    """
 
     column_map: Mapping[str, str] = field(default_factory=dict)
     scale: str = "0-1"
@@ -21,6 +48,8 @@ class ReadOptions:
     combine: str = "max"
     normalise_ids: tuple[str, ...] = ()
     on_invalid: Literal["error", "worst"] = "error"
+    not_analysable: tuple[str, ...] = NOT_ANALYSABLE
+    table: TableOptions = DEFAULT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,3 +69,4 @@ class Predictions:
     flow: tuple[dict[str, Any], ...] = ()
     warnings: tuple[str, ...] = ()
     points: pd.DataFrame | None = None
+    extras: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,270 @@
+"""Probabilities a case, from a vendor's csv, parquet or xlsx (classification and response).
+
+Columns are `case_id` and `probability` (or `score`), or whatever `--map` says. A row says one of three
+things: a score; 'could not be analysed', in words (an outcome of its own, ST-14); or something invalid,
+which is an error that names its rows, or with `--on-invalid worst` a counted worst score.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from elsewhere.errors import UserError, name_rows, near_matches, unknown_name
+from elsewhere.predictions.join import as_ids, check_normalisations, join_by_id
+from elsewhere.predictions.scales import (
+    BIRADS_BIOPSY_THRESHOLD,
+    ORDINAL_REASON,
+    birads_probability,
+    doubt_scale,
+    fitting_scale,
+    parse_scale,
+    to_probability,
+)
+from elsewhere.predictions.table import Predictions, ReadOptions
+from elsewhere.predictions.units import bring_to_unit, check_unit
+from elsewhere.tables import file_digest, read_table, to_number
+
+if TYPE_CHECKING:
+    from elsewhere.cohort import Cohort
+
+ID_TARGETS = ("case_id", "exam_id", "patient_id", "view", "laterality")
+TARGETS = (*ID_TARGETS, "probability", "score", "status")
+"""What `--map TARGET=COLUMN` understands for a probability file."""
+
+
+def read_probabilities(
+    path: str | Path, options: ReadOptions | None = None, cohort: Cohort | None = None
+) -> Predictions:
+    """The file as `case_id, probability, status, reason`; ids in the cohort's spelling where normalised."""
+    path, options = Path(path), options or ReadOptions()
+    check_unit(options)
+    for target in options.column_map:
+        if target not in TARGETS:
+            raise unknown_name("--map target", target, TARGETS)
+    strings = [options.column_map.get(target, target) for target in (*ID_TARGETS, "status")]
+    raw = read_table(path, strings=strings, options=options.table)
+    return probabilities_from_frame(raw, options, cohort, source=str(path), digest=file_digest(path))
+
+
+def probabilities_from_frame(
+    raw: pd.DataFrame,
+    options: ReadOptions | None = None,
+    cohort: Cohort | None = None,
+    *,
+    source: str = "predictions",
+    digest: str = "",
+) -> Predictions:
+    """The same from a frame in memory: arrays in, predictions out, no file needed."""
+    options = options or ReadOptions()
+    check_unit(options)
+    frame = _named(raw, options, source=source)
+    scored, warnings = _scored(frame, options, source=source)
+    flow: list[dict[str, Any]] = [
+        {"step": "rows in the prediction file", "n": len(raw), "lost": 0, "why": ""}
+    ]
+    if options.unit != "case":
+        table, step, more = bring_to_unit(scored, options, cohort, source=source)
+        flow.append(step)
+        warnings += more
+    else:
+        table = scored[["case_id", "probability", "status", "reason"]]
+    ids = as_ids(table["case_id"], what="prediction rows", where=source)
+    repeated = pd.Series(ids).duplicated(keep=False).to_numpy()
+    if repeated.any():
+        first = ids[int(np.flatnonzero(repeated)[0])]
+        rows = (np.flatnonzero(ids == first) + 1).tolist()
+        raise UserError(
+            f"the id '{first}' stands in rows {name_rows(rows)}; {len(set(ids[repeated]))} ids are repeated",
+            where=source,
+            fix="Keep one row a case; where rows are views of one exam, say `--unit exam --combine max`.",
+        )
+    if cohort is not None and options.normalise_ids:
+        rules = check_normalisations(options.normalise_ids)
+        join = join_by_id(cohort.cases["case_id"], ids, normalise=rules, source=source)
+        ours = cohort.cases["case_id"].astype("string").to_numpy(dtype=object)
+        found = join.row_of_case >= 0
+        changed = int((ids[join.row_of_case[found]] != ours[found]).sum())
+        ids = ids.copy()
+        ids[join.row_of_case[found]] = ours[found]
+        if changed:
+            warnings.append(f"{changed} ids were joined after --normalise-ids {','.join(rules)}.")
+    table = table.assign(case_id=pd.array(ids, dtype="string")).reset_index(drop=True)
+    scale = parse_scale(options.scale)
+    extras: dict[str, Any] = {"scale": scale.name, "unit": options.unit, "combine": options.combine}
+    if scale.ordinal:
+        extras["ordinal"] = ORDINAL_REASON
+    return Predictions(
+        kind="probability",
+        table=table,
+        source=source,
+        digest=digest,
+        flow=tuple(flow),
+        warnings=tuple(warnings),
+        extras=extras,
+    )
+
+
+def _named(raw: pd.DataFrame, options: ReadOptions, *, source: str) -> pd.DataFrame:
+    """The target columns under their own names, each from where `--map` or its own name says."""
+    have = [str(name) for name in raw.columns]
+    columns: dict[str, pd.Series] = {}
+    for target in TARGETS:
+        name = options.column_map.get(target, target)
+        if name in raw.columns:
+            columns[target] = raw[name].reset_index(drop=True)
+        elif target in options.column_map:
+            near = near_matches(name, have)
+            raise UserError(
+                f"no column '{name}' for --map {target}={name}",
+                where=source,
+                fix=f"Did you mean {' or '.join(repr(n) for n in near)}?"
+                if near
+                else f"Columns: {', '.join(have)}.",
+            )
+    if "probability" in columns and "score" in columns:
+        mapped = [target for target in ("probability", "score") if target in options.column_map]
+        if len(mapped) != 1:
+            raise UserError(
+                "both a 'probability' and a 'score' column",
+                where=source,
+                fix="Say which is meant: --map score=COLUMN.",
+            )
+        columns["probability"] = columns[mapped[0]]
+    elif "score" in columns:
+        columns["probability"] = columns["score"]
+    columns.pop("score", None)
+    by_unit = options.unit != "case" and any(name in columns for name in ("exam_id", "patient_id"))
+    missing = [] if "case_id" in columns or by_unit else ["case_id"]
+    missing += [] if "probability" in columns else ["probability"]
+    if missing:
+        hints = []
+        for target in missing:
+            near = near_matches(target, have) or near_matches(
+                "score" if target == "probability" else "id", have
+            )
+            if near:
+                hints.append(f"--map {'score' if target == 'probability' else target}={near[0]}")
+        listed = f"Columns: {', '.join(have[:20])}."
+        raise UserError(
+            f"no column {' and no column '.join(repr(name) for name in missing)}",
+            where=source,
+            fix=(f"Name it, perhaps {' '.join(hints)}. " if hints else "Name it with --map TARGET=COLUMN. ")
+            + listed,
+        )
+    return pd.DataFrame(columns)
+
+
+def _words(cells: pd.Series) -> pd.Series:
+    return cells.astype("string").str.strip().str.casefold().fillna("")
+
+
+def _is_text(cells: pd.Series) -> bool:
+    return isinstance(cells.dtype, pd.StringDtype | pd.CategoricalDtype) or cells.dtype == object
+
+
+def _scored(frame: pd.DataFrame, options: ReadOptions, *, source: str) -> tuple[pd.DataFrame, list[str]]:
+    """`probability, status, reason` a row."""
+    scale = parse_scale(options.scale)
+    cells = frame["probability"]
+    tokens = {token.strip().casefold() for token in options.not_analysable}
+    failed = (
+        _words(cells).isin(tokens).to_numpy(dtype=bool)
+        if _is_text(cells)
+        else np.zeros(len(frame), dtype=bool)
+    )
+    if "status" in frame.columns:
+        failed = failed | _words(frame["status"]).isin(tokens).to_numpy(dtype=bool)
+    warnings: list[str] = []
+    reason = np.full(len(frame), "", dtype=object)
+    reason[failed] = "could not be analysed"
+    if scale.kind == "birads":
+        probability, incomplete, unreadable = birads_probability(cells)
+        reason[incomplete & ~failed] = "BI-RADS 0: incomplete"
+        failed = failed | incomplete
+        bad = unreadable & ~failed
+        if bad.any() and options.on_invalid == "error":
+            raise _bad_birads(cells, bad, source=source)
+        reason[bad] = "no BI-RADS category"
+        warnings.append(
+            "BI-RADS categories are ranks: AUROC and operating points are meaningful, calibration is not. "
+            f"'Category 4 or more' is --threshold {BIRADS_BIOPSY_THRESHOLD}; the default 0.5 is 4C or more."
+        )
+    else:
+        values = _numbers(cells.mask(pd.Series(failed), other=None), options, source=source)
+        probability, outside = to_probability(values, scale)
+        bad = outside & ~failed
+        if bad.any() and options.on_invalid == "error":
+            raise _bad_scores(values, bad, scale.name, source=source)
+        reason[bad] = np.where(np.isnan(values[bad]), "no score", "outside the scale")
+        doubt = doubt_scale(values[~failed], scale)
+        if doubt:
+            warnings.append(doubt)
+    probability = np.where(failed | bad, np.nan, probability)
+    status = np.full(len(frame), "ok", dtype=object)
+    status[bad] = "invalid"
+    status[failed] = "not_analysable"
+    kept = frame[[name for name in ID_TARGETS if name in frame.columns]].copy()
+    kept["probability"] = probability
+    kept["status"] = pd.array(status, dtype="string")
+    kept["reason"] = pd.array(reason, dtype="string")
+    return kept, warnings
+
+
+def _numbers(cells: pd.Series, options: ReadOptions, *, source: str) -> npt.NDArray[np.float64]:
+    numbers = to_number(
+        cells,
+        column="probability",
+        where=source,
+        on_invalid="nan" if options.on_invalid == "worst" else "error",
+        infinite="keep",
+    )
+    return numbers.to_numpy(dtype=np.float64)
+
+
+def _bad_scores(
+    values: npt.NDArray[np.float64], bad: npt.NDArray[np.bool_], scale: str, *, source: str
+) -> UserError:
+    rows = np.flatnonzero(bad)
+    empty = np.isnan(values[rows])
+    if empty.all():
+        return UserError(
+            f"{rows.size} rows have no score",
+            where=f"{source}, rows {name_rows((rows + 1).tolist())}",
+            fix="Fill them in; or write 'not analysable'; or take the rows out (they count as missing); "
+            "or score them worst with --on-invalid worst.",
+        )
+    shown = [f"{row + 1} ({values[row]:g})" for row in rows[~empty]]
+    if np.isinf(values[rows[~empty]]).all():
+        what, fix = (
+            "infinite scores",
+            "A finite number is needed; or score them worst with --on-invalid worst.",
+        )
+    else:
+        what = f"scores outside the scale {scale}"
+        fits = fitting_scale(values)
+        fix = (
+            f"These values fit --scale {fits}."
+            if fits and fits != scale
+            else "Name the scale with --scale MIN-MAX."
+        )
+        if rows.size < 0.05 * values.size:
+            fix += " If only these rows are wrong, mend them, or score them worst with --on-invalid worst."
+    return UserError(
+        f"{rows.size} of {values.size} rows have {what}", where=f"{source}, rows {name_rows(shown)}", fix=fix
+    )
+
+
+def _bad_birads(cells: pd.Series, bad: npt.NDArray[np.bool_], *, source: str) -> UserError:
+    rows = np.flatnonzero(bad)
+    shown = [f"{row + 1} ({str(cells.iloc[row])!r})" for row in rows[:6]]
+    return UserError(
+        f"{rows.size} rows are no BI-RADS category",
+        where=f"{source}, rows {name_rows([*shown, *rows[6:].tolist()])}",
+        fix="Known: 0, 1, 2, 3, 4, 4A, 4B, 4C, 5, 6, also as 'BI-RADS 4B'. "
+        "Or score them worst with --on-invalid worst.",
+    )

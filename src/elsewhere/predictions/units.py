@@ -1,0 +1,158 @@
+"""Views brought to the breast, the exam or the patient (`--unit exam --combine max`).
+
+The rule is declared, never guessed: which rows belong together is read from `exam_id`, `laterality` and
+`patient_id` (or from repeated `case_id`s), and how they become one number from `--combine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from elsewhere.errors import UserError, name_rows, unknown_name
+from elsewhere.predictions.join import as_ids
+from elsewhere.predictions.table import ReadOptions
+
+if TYPE_CHECKING:
+    from elsewhere.cohort import Cohort
+
+UNITS = ("case", "breast", "exam", "patient")
+_SIDES = {"l": "L", "left": "L", "r": "R", "right": "R"}
+
+
+def _noisy_or(grouped: Any) -> pd.Series:
+    """1 - product of (1 - p): at least one view sees it, if views were independent."""
+    return 1.0 - np.exp(grouped["_log_not"].sum())
+
+
+COMBINATIONS: dict[str, Callable[[Any], pd.Series]] = {
+    "max": lambda grouped: grouped["probability"].max(),
+    "mean": lambda grouped: grouped["probability"].mean(),
+    "median": lambda grouped: grouped["probability"].median(),
+    "min": lambda grouped: grouped["probability"].min(),
+    "noisy-or": _noisy_or,
+}
+
+
+def check_unit(options: ReadOptions) -> None:
+    if options.unit not in UNITS:
+        raise unknown_name("--unit", options.unit, UNITS)
+    if options.combine not in COMBINATIONS:
+        raise unknown_name("--combine", options.combine, list(COMBINATIONS))
+
+
+def side_of(cells: pd.Series, *, where: str) -> pd.Series:
+    """`L` or `R`; another word is an error that names its rows."""
+    words = cells.astype("string").str.strip().str.casefold()
+    sides = words.map(_SIDES)
+    bad = sides.isna().to_numpy(dtype=bool)
+    if bad.any():
+        rows = (np.flatnonzero(bad) + 1).tolist()
+        raise UserError(
+            f"{len(rows)} rows have a laterality that is neither left nor right",
+            where=f"{where}, rows {name_rows(rows)}",
+            fix="Write L or R (left, right).",
+        )
+    return sides.astype("string")
+
+
+def unit_key(frame: pd.DataFrame, unit: str, *, source: str) -> pd.Series:
+    """Which rows belong together. Breast: `exam/L`, with the patient where there is no exam."""
+    if unit == "patient":
+        name = "patient_id" if "patient_id" in frame.columns else "case_id"
+        return pd.Series(as_ids(frame[name], what="prediction rows", where=source), dtype="string")
+    name = next((c for c in ("exam_id", "case_id", "patient_id") if c in frame.columns), "case_id")
+    if unit == "breast" and "exam_id" not in frame.columns and "patient_id" in frame.columns:
+        name = "patient_id"
+    key = pd.Series(as_ids(frame[name], what="prediction rows", where=source), dtype="string")
+    if unit == "exam":
+        return key
+    if "laterality" not in frame.columns:
+        raise UserError(
+            "--unit breast needs to know which rows are left and which are right",
+            where=source,
+            fix="Name the column: --map laterality=COLUMN.",
+        )
+    return key + "/" + side_of(frame["laterality"].reset_index(drop=True), where=source)
+
+
+def bring_to_unit(
+    scored: pd.DataFrame, options: ReadOptions, cohort: Cohort | None, *, source: str
+) -> tuple[pd.DataFrame, dict[str, Any], list[str]]:
+    """(table a unit, step of the flow, warnings).
+
+    Views that could not be analysed leave the others to speak; a unit none of whose views could be is
+    not analysable. One invalid view makes the unit invalid: a worst score must not vanish in a mean.
+    """
+    key = unit_key(scored, options.unit, source=source)
+    frame = scored.assign(_key=key.to_numpy(dtype=object))
+    with np.errstate(divide="ignore"):
+        frame["_log_not"] = np.log1p(-frame["probability"].to_numpy())
+    frame["_failed"] = (frame["status"] == "not_analysable").to_numpy(dtype=bool)
+    frame["_invalid"] = (frame["status"] == "invalid").to_numpy(dtype=bool)
+    answered = frame[frame["status"] == "ok"].groupby("_key", sort=False)
+    groups = frame.groupby("_key", sort=False)
+    out = pd.DataFrame(
+        {"rows": groups.size(), "failed": groups["_failed"].sum(), "invalid": groups["_invalid"].sum()}
+    )
+    out["probability"] = COMBINATIONS[options.combine](answered).reindex(out.index)
+    status = np.full(len(out), "ok", dtype=object)
+    status[(out["failed"] == out["rows"]).to_numpy()] = "not_analysable"
+    status[(out["invalid"] > 0).to_numpy()] = "invalid"
+    reason = np.full(len(out), "", dtype=object)
+    reason[status == "not_analysable"] = "no view could be analysed"
+    reason[status == "invalid"] = "a view has an invalid score"
+    warnings = []
+    partly = int(((out["failed"] > 0) & (out["failed"] < out["rows"])).sum())
+    if partly:
+        warnings.append(
+            f"{partly} {options.unit}s have views that could not be analysed; their other views were used."
+        )
+    ids = pd.Series(out.index.to_numpy(dtype=object), dtype="string")
+    if cohort is not None:
+        ids = _cohort_spelling(ids, options.unit, cohort)
+    table = pd.DataFrame(
+        {
+            "case_id": ids.array,
+            "probability": out["probability"]
+            .where(pd.Series(status == "ok", index=out.index))
+            .to_numpy(dtype=float),
+            "status": pd.array(status, dtype="string"),
+            "reason": pd.array(reason, dtype="string"),
+        }
+    )
+    step = {
+        "step": f"{options.unit}s, from rows by {options.combine}",
+        "n": len(table),
+        "lost": 0,
+        "why": f"{len(scored)} rows became {len(table)} {options.unit}s",
+    }
+    return table, step, warnings
+
+
+def _cohort_spelling(ids: pd.Series, unit: str, cohort: Cohort) -> pd.Series:
+    """Unit keys as the cohort's case ids: they are those already, or the cohort has the unit's column."""
+    cases = cohort.cases
+    case_ids = cases["case_id"].astype("string")
+    known = set(case_ids)
+    if any(key in known for key in ids):
+        return ids
+    name = {"exam": "exam_id", "breast": "exam_id", "patient": "patient_id"}[unit]
+    if name not in cases.columns or (unit == "breast" and "laterality" not in cases.columns):
+        return ids
+    keys = cases[name].astype("string").reset_index(drop=True)
+    if unit == "breast":
+        keys = keys + "/" + side_of(cases["laterality"].reset_index(drop=True), where="the cohort")
+    repeated = keys.duplicated(keep=False).to_numpy(dtype=bool)
+    if repeated.any():
+        rows = (np.flatnonzero(repeated) + 1).tolist()
+        raise UserError(
+            f"the cohort has several cases of one {unit}: one score of the {unit} cannot be scored on it",
+            where=f"the cohort, rows {name_rows(rows)}",
+            fix=f"Give a cohort with one row {'an' if unit == 'exam' else 'a'} {unit}, or leave --unit out.",
+        )
+    spelling = dict(zip(keys, case_ids, strict=True))
+    return ids.map(lambda key: spelling.get(key, key)).astype("string")
