@@ -1,0 +1,472 @@
+"""Here - reference, for any metric: two hospitals, two parts of one cohort, or a claimed number (ST-05).
+
+The interval is the 1 - 2 alpha one that the verdict compares with the margin. `method` names how it was
+made. A claimed number with its n or its interval brings its own uncertainty; without, it is a constant,
+and the result says so.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from elsewhere.errors import UserError
+from elsewhere.statistics.evaluator import Evaluator
+from elsewhere.statistics.limits import (
+    CLUSTERED_T,
+    CONSTANT,
+    SMALL_CLUSTERS,
+    STUDENTISED,
+    UNDEFINED,
+    Limits,
+    check_alpha,
+    choose_method,
+    logit_limits,
+    mover,
+    one_sample_limits,
+    student_quantiles,
+    wilson_limits,
+)
+from elsewhere.statistics.metric import MetricKind, MetricSpec
+from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.power import auroc_variance
+from elsewhere.statistics.studentised import Studentiser, active_weights, studentiser
+
+WELCH_T = "welch-t-clustered"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """here - reference with its 1 - 2 alpha interval; NaN and `undefined_reason` where there is none.
+
+    `standardised` is set by the caller where both sides were brought to one prevalence (ST-06).
+    """
+
+    metric: str
+    here: float
+    reference: float
+    difference: float
+    lo: float
+    hi: float
+    se: float
+    alpha: float
+    method: str
+    reference_source: str
+    higher_is_better: bool = True
+    moves_with_prevalence: bool = False
+    standardised: bool = False
+    resamples: int = 0
+    undefined_resamples: int = 0
+    undefined_reason: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        def number(x: float) -> float | None:
+            return None if math.isnan(x) else float(x)
+
+        out: dict[str, Any] = {
+            "metric": self.metric,
+            "claimed": number(self.reference),
+            "here": number(self.here),
+            "difference": number(self.difference),
+            "lo": number(self.lo),
+            "hi": number(self.hi),
+            "se": number(self.se),
+            "alpha": self.alpha,
+            "method": self.method,
+            "reference": self.reference_source,
+            "resamples": self.resamples,
+            "undefined_resamples": self.undefined_resamples,
+            "warnings": list(self.warnings),
+        }
+        if self.undefined_reason:
+            out["undefined_reason"] = self.undefined_reason
+        return out
+
+
+def _result(
+    spec: MetricSpec,
+    here: float,
+    reference: float,
+    ends: tuple[float, float],
+    *,
+    se: float,
+    alpha: float,
+    method: str,
+    source: str,
+    resamples: int = 0,
+    lost: int = 0,
+    warnings: tuple[str, ...] = (),
+    reason: str | None = None,
+) -> Difference:
+    span = spec.upper_bound - spec.lower_bound
+    lo, hi = ends
+    return Difference(
+        metric=spec.name,
+        here=here,
+        reference=reference,
+        difference=here - reference,
+        lo=max(lo, -span) if not math.isnan(lo) else lo,
+        hi=min(hi, span) if not math.isnan(hi) else hi,
+        se=se,
+        alpha=alpha,
+        method=method,
+        reference_source=source,
+        higher_is_better=spec.higher_is_better,
+        moves_with_prevalence=spec.moves_with_prevalence,
+        resamples=resamples,
+        undefined_resamples=lost,
+        undefined_reason=reason,
+        warnings=tuple(dict.fromkeys(warnings)),
+    )
+
+
+def difference_independent(
+    evaluator_here: Evaluator,
+    partition_here: Partition,
+    evaluator_reference: Evaluator,
+    partition_reference: Partition,
+    metric: str,
+    *,
+    alpha: float = 0.05,
+    method: str = "auto",
+    key: str = "equivalence",
+    seed: int = 42,
+    resamples: int = 1000,
+) -> Difference:
+    """Two independent sets of patients: this hospital's and the source's.
+
+    `auto`: MOVER of Wilson limits for proportions, of logit-DeLong limits for AUROCs, the studentised
+    bootstrap of the difference for all else (Welch's t under 20 patients a side). Each can be asked for.
+    """
+    check_alpha(alpha)
+    spec = evaluator_here.spec(metric)
+    here = studentiser(evaluator_here, partition_here, metric)
+    ref = studentiser(evaluator_reference, partition_reference, metric)
+    source = "the reference patients"
+    undefined = _undefined(spec, here, ref, alpha, source)
+    if undefined:
+        return undefined
+    chosen = choose_method(here, method)
+    if method == "auto" and chosen in (STUDENTISED, CLUSTERED_T):
+        chosen = STUDENTISED if min(here.clusters, ref.clusters) >= SMALL_CLUSTERS else CLUSTERED_T
+    se = math.hypot(here.se, ref.se)
+    warnings: tuple[str, ...] = ()
+    lost = 0
+    if chosen == STUDENTISED and se > 0 and resamples > 0:
+        sides = []
+        for name, s in (("here", here), ("reference", ref)):
+            stream = active_weights(
+                s.partition, s.strata, key=f"{key}/{name}", seed=seed, resamples=resamples
+            )
+            sides.append([np.concatenate(p) for p in zip(*(s.under(w) for w in stream), strict=True)])
+        (v1, s1), (v2, s2) = sides
+        low, high, lost = student_quantiles(
+            v1 - v2, np.hypot(s1, s2), point=here.value - ref.value, alpha=alpha
+        )
+        if not math.isnan(low):
+            d = here.value - ref.value
+            return _result(
+                spec,
+                here.value,
+                ref.value,
+                (d - high * se, d - low * se),
+                se=se,
+                alpha=alpha,
+                method=f"{STUDENTISED} ({here.kind} SE)",
+                source=source,
+                resamples=resamples,
+                lost=lost,
+            )
+        warnings = (f"{lost} of {resamples} resamples had no standard error: Welch's t instead.",)
+    if chosen in (STUDENTISED, CLUSTERED_T):
+        ends = _welch(here, ref, alpha)
+        return _result(
+            spec, here.value, ref.value, ends, se=se, alpha=alpha, method=WELCH_T, source=source, lost=lost,
+            warnings=warnings,
+        )  # fmt: skip
+    limits_here = one_sample_limits(here, alpha=alpha, method=chosen, key=key)
+    limits_ref = one_sample_limits(ref, alpha=alpha, method=chosen, key=key)
+    return _result(
+        spec,
+        here.value,
+        ref.value,
+        mover(limits_here, limits_ref),
+        se=_honest_se(limits_here, limits_ref),
+        alpha=alpha,
+        method=f"mover ({chosen})",
+        source=source,
+        warnings=limits_here.warnings + limits_ref.warnings,
+    )
+
+
+def difference_subsets(
+    evaluator: Evaluator,
+    partition: Partition,
+    here: npt.NDArray[np.bool_],
+    reference: npt.NDArray[np.bool_],
+    metric: str,
+    *,
+    alpha: float = 0.05,
+    method: str = "auto",
+    key: str = "equivalence",
+    seed: int = 42,
+    resamples: int = 1000,
+) -> Difference:
+    """Two parts of one cohort, such as OOD (`here`) and ID (`reference`) cases, by case masks.
+
+    Without a shared patient the parts are independent. With shared patients one resample serves both, and
+    the standard error is that of the difference, patient by patient.
+    """
+    check_alpha(alpha)
+    here, reference = np.asarray(here, dtype=bool), np.asarray(reference, dtype=bool)
+    if here.size != evaluator.n_cases or reference.size != evaluator.n_cases:
+        raise UserError(
+            f"the masks have {here.size} and {reference.size} entries for {evaluator.n_cases} cases"
+        )
+    if (here & reference).any():
+        raise UserError(f"{int((here & reference).sum())} cases are on both sides of the comparison")
+    first, second = evaluator.subset(here), evaluator.subset(reference)
+    shared = np.intersect1d(first.cluster_of_case, second.cluster_of_case).size
+    if not shared:
+        return difference_independent(
+            first, partition, second, partition, metric,
+            alpha=alpha, method=method, key=key, seed=seed, resamples=resamples,
+        )  # fmt: skip
+    spec = evaluator.spec(metric)
+    s1, s2 = studentiser(first, partition, metric), studentiser(second, partition, metric)
+    source = f"the reference part of the same cohort ({shared} patients in both)"
+    undefined = _undefined(spec, s1, s2, alpha, source)
+    if undefined:
+        return undefined
+    both = studentiser(evaluator.subset(here | reference), partition, metric).strata
+    u1, u2 = np.zeros(partition.n_clusters), np.zeros(partition.n_clusters)
+    u1[s1.strata.active], u2[s2.strata.active] = s1.influence, s2.influence
+    u = (u1 - u2)[both.active]
+    se = math.sqrt(float(both.variance(np.ones((1, u.size)), u)[0]))
+    chosen = choose_method(s1, method)
+    d = s1.value - s2.value
+    if chosen not in (STUDENTISED, CLUSTERED_T):
+        a = one_sample_limits(s1, alpha=alpha, method=chosen, key=key)
+        b = one_sample_limits(s2, alpha=alpha, method=chosen, key=key)
+        covariance = both.covariance(u1[both.active], u2[both.active])
+        scale = s1.se * s2.se
+        r = float(np.clip(covariance / scale, -1.0, 1.0)) if scale > 0 else 0.0
+        return _result(
+            spec, s1.value, s2.value, mover(a, b, correlation=r), se=se, alpha=alpha,
+            method=f"mover ({chosen}, shared patients)", source=source, warnings=a.warnings + b.warnings,
+        )  # fmt: skip
+    lost = 0
+    if chosen == STUDENTISED and se > 0 and resamples > 0:
+        stream = active_weights(partition, both, key=key, seed=seed, resamples=resamples)
+        values, ses = [], []
+        for w in stream:
+            values.append(s1.under(w)[0] - s2.under(w)[0])
+            ses.append(np.sqrt(both.variance(w[:, both.active].astype(float), u)))
+        low, high, lost = student_quantiles(np.concatenate(values), np.concatenate(ses), point=d, alpha=alpha)
+        if not math.isnan(low):
+            return _result(
+                spec, s1.value, s2.value, (d - high * se, d - low * se), se=se, alpha=alpha,
+                method=f"{STUDENTISED} (shared patients)", source=source, resamples=resamples, lost=lost,
+            )  # fmt: skip
+    half = float(stats.t.ppf(1 - alpha, max(1, both.active.size - 1))) * se
+    return _result(
+        spec, s1.value, s2.value, (d - half, d + half), se=se, alpha=alpha,
+        method=f"{CLUSTERED_T} (shared patients)", source=source, lost=lost,
+    )  # fmt: skip
+
+
+def _undefined(
+    spec: MetricSpec, here: Studentiser, ref: Studentiser, alpha: float, source: str
+) -> Difference | None:
+    for side, s in (("here", here), ("reference", ref)):
+        reason = s.undefined_reason
+        if reason is None and spec.kind is MetricKind.RANGE:
+            reason = "a range of groups has no interval with valid coverage (ST-08)"
+        if reason is None and s.clusters < 2:
+            reason = "fewer than two patients count towards it"
+        if reason:
+            return _result(
+                spec, here.value, ref.value, (math.nan, math.nan), se=math.nan, alpha=alpha, method=UNDEFINED,
+                source=source, reason=f"{side}: {reason}",
+            )  # fmt: skip
+    return None
+
+
+def _welch(here: Studentiser, ref: Studentiser, alpha: float) -> tuple[float, float]:
+    d, v1, v2 = here.value - ref.value, here.se**2, ref.se**2
+    if v1 + v2 <= 0:
+        return math.nan, math.nan
+    df = (v1 + v2) ** 2 / (v1**2 / max(1, here.clusters - 1) + v2**2 / max(1, ref.clusters - 1))
+    half = float(stats.t.ppf(1 - alpha, df)) * math.sqrt(v1 + v2)
+    return d - half, d + half
+
+
+def _honest_se(here: Limits, ref: Limits) -> float:
+    """The SE for the power numbers: where a side has none (all right, all wrong), from its limits."""
+
+    def of(limits: Limits) -> float:
+        if limits.se > 0:
+            return limits.se
+        return (limits.hi - limits.lo) / float(stats.norm.ppf(1 - limits.alpha))
+
+    return math.hypot(of(here), of(ref))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimedValue:
+    """A vendor's number. With `lo`, `hi` (at `level`), or `n` (and `positives`, or `sd` for a mean), it
+    brings its own uncertainty; with neither, it is a constant (ST-05)."""
+
+    value: float
+    lo: float | None = None
+    hi: float | None = None
+    level: float = 0.95
+    n: int | None = None
+    positives: int | None = None
+    sd: float | None = None
+
+
+def claimed_limits(claim: ClaimedValue, spec: MetricSpec, *, alpha: float) -> tuple[Limits, str]:
+    """The claimed number's limits at `alpha`, and a sentence that says where they come from."""
+    check_alpha(alpha)
+    v = claim.value
+    if not math.isfinite(v) or not spec.lower_bound <= v <= spec.upper_bound:
+        raise UserError(
+            f"the claimed {spec.label} is {v!r}",
+            fix=f"It must lie between {spec.lower_bound:g} and {spec.upper_bound:g}.",
+        )
+    unit = spec.lower_bound == 0.0 and spec.upper_bound == 1.0
+    if claim.lo is not None and claim.hi is not None:
+        if not (claim.lo <= v <= claim.hi) or not 0 < claim.level < 1:
+            raise UserError(
+                f"the claimed {spec.label} {v:g} is not inside its interval {claim.lo:g} to {claim.hi:g}",
+                fix="Check the claim's value, lo, hi and level.",
+            )
+        ratio = float(stats.norm.ppf(1 - alpha) / stats.norm.ppf(0.5 + claim.level / 2))
+        if unit and claim.lo > 0 and claim.hi < 1:
+            lo, hi = (_expit(_logit(v) + (_logit(end) - _logit(v)) * ratio) for end in (claim.lo, claim.hi))
+        else:
+            lo, hi = (v + (end - v) * ratio for end in (claim.lo, claim.hi))
+        text = f"claimed with its {100 * claim.level:g} % interval, rescaled to the test's level"
+        return _claimed(v, lo, hi, alpha, "claimed-interval"), text
+    limits, missing = _claimed_from_n(claim, spec, alpha, unit)
+    if limits is not None:
+        return limits
+    text = "claimed without n or interval: taken as a constant, without any uncertainty of its own"
+    if missing:
+        text = f"claimed with n but without {missing}: taken as a constant, without uncertainty of its own"
+    return Limits(value=v, lo=v, hi=v, se=0.0, alpha=alpha, method=CONSTANT, warnings=(text,)), text
+
+
+def _claimed(v: float, lo: float, hi: float, alpha: float, method: str, se: float | None = None) -> Limits:
+    se = (hi - lo) / (2 * float(stats.norm.ppf(1 - alpha))) if se is None else se
+    return Limits(value=v, lo=lo, hi=hi, se=se, alpha=alpha, method=method)
+
+
+def _claimed_from_n(
+    claim: ClaimedValue, spec: MetricSpec, alpha: float, unit: bool
+) -> tuple[tuple[Limits, str] | None, str]:
+    v, n = claim.value, claim.n
+    positives = claim.positives
+    if n is None and positives is None:
+        return None, ""
+    negatives = n - positives if n is not None and positives is not None else None
+    if (positives is not None and positives < 1) or (negatives is not None and negatives < 1):
+        raise UserError(
+            f"the claim says {positives} positives of {n}", fix="Both classes need at least one case."
+        )
+    if spec.kind is MetricKind.AUROC:
+        if positives is None or negatives is None:
+            return None, "the number of positives"
+        if v in (0.0, 1.0):
+            end = alpha ** (1 / min(positives, negatives))
+            lo, hi = (end, 1.0) if v == 1.0 else (0.0, 1 - end)
+            return (_claimed(v, lo, hi, alpha, "claimed-bound"), "claimed with n: a one-sided bound"), ""
+        se = math.sqrt(auroc_variance(v, positives, negatives, model="hanley-mcneil"))
+        lo, hi = logit_limits(v, se=se, alpha=alpha)
+        text = f"claimed on {positives} positives and {negatives} negatives: Hanley-McNeil standard error"
+        return (_claimed(v, lo, hi, alpha, "claimed-hanley-mcneil", se), text), ""
+    if spec.name == "balanced_accuracy" and unit:
+        if positives is None or negatives is None:
+            return None, "the number of positives"
+        m = 4 / (1 / positives + 1 / negatives)
+        lo, hi = wilson_limits(v, n_effective=m, alpha=alpha)
+        text = (
+            f"claimed on {positives} positives and {negatives} negatives, both classes taken as equally hard"
+        )
+        return (_claimed(v, lo, hi, alpha, "claimed-wilson", math.sqrt(v * (1 - v) / m)), text), ""
+    if spec.kind is MetricKind.PROPORTION and unit:
+        of = (
+            "sensitivity"
+            if "sensitivity" in spec.name
+            else "specificity"
+            if "specificity" in spec.name
+            else ""
+        )
+        size = positives if of == "sensitivity" else negatives if of == "specificity" else n
+        if size is None:
+            return None, "the number of positives"
+        lo, hi = wilson_limits(v, n_effective=size, alpha=alpha)
+        text = f"claimed on {size} cases: Wilson limits"
+        return (_claimed(v, lo, hi, alpha, "claimed-wilson", math.sqrt(v * (1 - v) / size)), text), ""
+    if claim.sd is None or n is None or n < 2:
+        return None, "the standard deviation over cases"
+    se = claim.sd / math.sqrt(n)
+    half = float(stats.t.ppf(1 - alpha, n - 1)) * se
+    return (
+        _claimed(v, v - half, v + half, alpha, "claimed-t", se),
+        f"claimed on {n} cases with sd {claim.sd:g}",
+    ), ""
+
+
+def difference_from_claim(
+    evaluator: Evaluator,
+    partition: Partition,
+    metric: str,
+    claim: ClaimedValue,
+    *,
+    alpha: float = 0.05,
+    method: str = "auto",
+    key: str = "equivalence",
+    seed: int = 42,
+    resamples: int = 1000,
+) -> Difference:
+    """This hospital against a claimed number: our limits, and the claim's own where it brings any."""
+    spec = evaluator.spec(metric)
+    s = studentiser(evaluator, partition, metric)
+    here = one_sample_limits(s, alpha=alpha, method=method, key=f"{key}/here", seed=seed, resamples=resamples)
+    claimed, source = claimed_limits(claim, spec, alpha=alpha)
+    if here.undefined_reason:
+        return _result(
+            spec, here.value, claimed.value, (math.nan, math.nan), se=math.nan, alpha=alpha, method=UNDEFINED,
+            source=source, reason=f"here: {here.undefined_reason}",
+        )  # fmt: skip
+    warnings = here.warnings + claimed.warnings
+    if claimed.method == CONSTANT:
+        ends, name, se = (here.lo - claimed.value, here.hi - claimed.value), here.method, here.se
+        se = se if se > 0 else (here.hi - here.lo) / float(stats.norm.ppf(1 - alpha))
+    else:
+        ends, name, se = (
+            mover(here, claimed),
+            f"mover ({here.method}, {claimed.method})",
+            _honest_se(here, claimed),
+        )
+    return _result(
+        spec, here.value, claimed.value, ends, se=se, alpha=alpha, method=name, source=source,
+        resamples=resamples if here.method == STUDENTISED else 0, lost=here.undefined_resamples,
+        warnings=warnings,
+    )  # fmt: skip
+
+
+def _logit(p: float) -> float:
+    return math.log(p / (1 - p))
+
+
+def _expit(x: float) -> float:
+    return 1 / (1 + math.exp(-x))

@@ -1,0 +1,238 @@
+"""One-sided confidence limits of one metric, and how two sets of limits make a difference.
+
+A verdict needs the two ends of a 1 - 2 alpha interval, each holding its own level. Proportions take
+Wilson's limits with the clusters' design effect, AUROCs the logit-DeLong limits (ST-02, ST-03): both
+stay honest near 1, where a bootstrap of few failures cannot. Everything else is studentised.
+The ends of a difference of two independent values follow from the ends of both (MOVER: Newcombe 1998,
+Zou and Donner 2008), which also lets a vendor's printed interval join ours.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from elsewhere.errors import UserError
+from elsewhere.statistics.auroc import auroc_components, disjoint_pairs_bound, interval_from_components
+from elsewhere.statistics.metric import MetricKind
+from elsewhere.statistics.proportions import proportion_interval, wilson
+from elsewhere.statistics.studentised import AurocStudentiser, RatioStudentiser, Studentiser, active_weights
+
+SMALL_CLUSTERS = 20
+"""Under about this many patients the t interval is used (ST-03)."""
+
+STUDENTISED = "studentised-bootstrap"
+WILSON = "wilson-clustered"
+DELONG = "delong-logit-clustered"
+CLUSTERED_T = "t-clustered"
+ONE_SIDED = "one-sided-bound"
+CONSTANT = "constant"
+UNDEFINED = "none"
+METHODS = ("auto", STUDENTISED, WILSON, DELONG, CLUSTERED_T)
+
+
+def check_alpha(alpha: float) -> float:
+    if not 0.0 < alpha < 0.5:
+        raise UserError(f"alpha is {alpha!r}", fix="Give a one-sided level between 0 and 0.5; 0.05 is usual.")
+    return float(alpha)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """`lo` and `hi` each hold at the one-sided level `alpha`; NaN with a reason where undefined."""
+
+    value: float
+    lo: float
+    hi: float
+    se: float
+    alpha: float
+    method: str
+    df: float = math.inf
+    undefined_resamples: int = 0
+    undefined_reason: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def wilson_limits(value: float, *, n_effective: float, alpha: float) -> tuple[float, float]:
+    """Wilson's score limits of a proportion seen on `n_effective` independent cases."""
+    return wilson(value, n_effective, z=float(stats.norm.ppf(1 - alpha)))
+
+
+def logit_limits(value: float, *, se: float, alpha: float, df: float = math.inf) -> tuple[float, float]:
+    """Limits symmetric on the logit scale, so that they never leave (0, 1)."""
+    q = float(stats.t.ppf(1 - alpha, df)) if math.isfinite(df) else float(stats.norm.ppf(1 - alpha))
+    centre = math.log(value / (1 - value))
+    half = q * se / (value * (1 - value))
+    return 1 / (1 + math.exp(-(centre - half))), 1 / (1 + math.exp(-(centre + half)))
+
+
+def student_quantiles(
+    values: npt.NDArray[np.float64], ses: npt.NDArray[np.float64], *, point: float, alpha: float
+) -> tuple[float, float, int]:
+    """The alpha and 1 - alpha quantiles of the studentised errors, and how many resamples had none."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        t = (values - point) / ses
+    t = t[np.isfinite(t)]
+    lost = int(values.size - t.size)
+    if t.size < 100 or lost > 0.1 * values.size:
+        return math.nan, math.nan, lost
+    low, high = np.quantile(t, [alpha, 1 - alpha], method="weibull")
+    return float(low), float(high), lost
+
+
+def _t_limits(s: Studentiser, alpha: float, why: tuple[str, ...] = ()) -> Limits:
+    df = max(1, s.clusters - 1)
+    half = float(stats.t.ppf(1 - alpha, df)) * s.se
+    return Limits(
+        value=s.value,
+        lo=max(s.spec.lower_bound, s.value - half),
+        hi=min(s.spec.upper_bound, s.value + half),
+        se=s.se,
+        alpha=alpha,
+        method=CLUSTERED_T,
+        df=df,
+        warnings=why,
+    )
+
+
+def _wilson(s: RatioStudentiser, alpha: float) -> Limits:
+    interval = proportion_interval(
+        s.inputs.numerator,
+        s.inputs.denominator,
+        s.evaluator.cluster_of_case,
+        n_clusters=s.partition.n_clusters,
+        site_of_cluster=s.partition.site_of_cluster,
+        level=1 - 2 * alpha,
+    )
+    if interval is None:
+        return _t_limits(s, alpha)
+    return Limits(
+        value=interval.value,
+        lo=interval.lo,
+        hi=interval.hi,
+        se=interval.se,
+        alpha=alpha,
+        method=WILSON,
+        df=interval.df,
+    )
+
+
+def _delong(s: AurocStudentiser, alpha: float) -> Limits:
+    parts = auroc_components(
+        s.inputs.label, s.inputs.score, s.evaluator.cluster_of_case, n_clusters=s.partition.n_clusters
+    )
+    if parts is None:
+        return _t_limits(s, alpha)
+    interval = interval_from_components(parts, level=1 - 2 * alpha)
+    if interval.se is not None:
+        return Limits(
+            value=interval.value,
+            lo=interval.lo,
+            hi=interval.hi,
+            se=interval.se,
+            alpha=alpha,
+            method=DELONG,
+            df=interval.df or math.inf,
+        )
+    lo, hi = disjoint_pairs_bound(parts.value, parts.disjoint_pairs, level=1 - alpha)
+    return Limits(
+        value=parts.value,
+        lo=lo,
+        hi=hi,
+        se=0.0,
+        alpha=alpha,
+        method=ONE_SIDED,
+        warnings=(f"A one-sided bound stands in place of the interval (ST-02): {interval.reason}.",),
+    )
+
+
+def _studentised(s: Studentiser, alpha: float, *, key: str, seed: int, resamples: int) -> Limits:
+    point, se = s.value, s.se
+    if se <= 0.0 or resamples < 1:
+        why = "no spread between patients" if se <= 0 else "no resamples were asked for"
+        return _t_limits(s, alpha, (f"The studentised bootstrap needs more ({why}): t instead.",))
+    pieces = [
+        s.under(w) for w in active_weights(s.partition, s.strata, key=key, seed=seed, resamples=resamples)
+    ]
+    values, ses = (np.concatenate(part) for part in zip(*pieces, strict=True))
+    low, high, lost = student_quantiles(values, ses, point=point, alpha=alpha)
+    if math.isnan(low):
+        text = (
+            f"{lost} of {resamples} resamples had no standard error: t instead of the studentised bootstrap."
+        )
+        return replace(_t_limits(s, alpha, (text,)), undefined_resamples=lost)
+    return Limits(
+        value=point,
+        lo=max(s.spec.lower_bound, point - high * se),
+        hi=min(s.spec.upper_bound, point - low * se),
+        se=se,
+        alpha=alpha,
+        method=STUDENTISED,
+        df=max(1, s.clusters - 1),
+        undefined_resamples=lost,
+    )
+
+
+def choose_method(s: Studentiser, method: str = "auto") -> str:
+    """`auto` by the metric's kind; a method that the metric cannot have is refused."""
+    if method not in METHODS:
+        raise UserError(f"unknown interval method '{method}'", fix=f"Known: {', '.join(METHODS)}.")
+    proportion = s.spec.kind is MetricKind.PROPORTION and isinstance(s, RatioStudentiser)
+    if method == "auto":
+        if isinstance(s, AurocStudentiser):
+            return DELONG
+        if proportion:
+            return WILSON
+        return STUDENTISED if s.clusters >= SMALL_CLUSTERS else CLUSTERED_T
+    if (method == DELONG and not isinstance(s, AurocStudentiser)) or (method == WILSON and not proportion):
+        raise UserError(
+            f"method '{method}' is not for {s.spec.label}",
+            fix=f"Use '{STUDENTISED}', '{CLUSTERED_T}' or 'auto'.",
+        )
+    return method
+
+
+def one_sample_limits(
+    s: Studentiser, *, alpha: float, method: str = "auto", key: str, seed: int = 42, resamples: int = 1000
+) -> Limits:
+    """The limits of one metric on one set of patients."""
+    check_alpha(alpha)
+    if s.undefined_reason is None and s.spec.kind is MetricKind.RANGE:
+        reason: str | None = "a range of groups has no interval with valid coverage (ST-08)"
+    elif s.undefined_reason is None and s.clusters < 2:
+        reason = "fewer than two patients count towards it"
+    else:
+        reason = s.undefined_reason
+    if reason:
+        return Limits(
+            value=s.value,
+            lo=math.nan,
+            hi=math.nan,
+            se=math.nan,
+            alpha=alpha,
+            method=UNDEFINED,
+            undefined_reason=reason,
+        )
+    chosen = choose_method(s, method)
+    if chosen == DELONG and isinstance(s, AurocStudentiser):
+        return _delong(s, alpha)
+    if chosen == WILSON and isinstance(s, RatioStudentiser):
+        return _wilson(s, alpha)
+    if chosen == STUDENTISED:
+        return _studentised(s, alpha, key=key, seed=seed, resamples=resamples)
+    return _t_limits(s, alpha)
+
+
+def mover(here: Limits, reference: Limits, *, correlation: float = 0.0) -> tuple[float, float]:
+    """The ends of here - reference from the ends of each (MOVER), with their correlation if shared."""
+    d = here.value - reference.value
+    below, above = here.value - here.lo, here.hi - here.value
+    ref_below, ref_above = reference.value - reference.lo, reference.hi - reference.value
+    r = correlation
+    lo = d - math.sqrt(max(0.0, below**2 + ref_above**2 - 2 * r * below * ref_above))
+    hi = d + math.sqrt(max(0.0, above**2 + ref_below**2 - 2 * r * above * ref_below))
+    return lo, hi

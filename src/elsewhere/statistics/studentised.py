@@ -1,0 +1,282 @@
+"""A metric's value and its standard error under any patient weights.
+
+The studentised bootstrap (ST-05) divides each resample's error by that resample's own standard error, so
+every resample needs one. Sums and AUROCs have it in closed form, recomputed under the weights; any other
+metric uses its leave-one-patient-out influence values, reweighted. Strata (sites, and classes where the
+metric asks for them) are those of the resampling, so that both tell of the same variance.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
+from elsewhere.statistics.metric import MetricKind, MetricSpec
+from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.resampling import WeightStream
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Strata:
+    """The patients that have a case here, and the stratum of each; others take no part."""
+
+    active: npt.NDArray[np.int64]
+    stratum: IntArray
+    sizes: FloatArray
+
+    @classmethod
+    def of(cls, evaluator: Evaluator, partition: Partition, spec: MetricSpec) -> Strata:
+        active = np.unique(evaluator.cluster_of_case).astype(np.int64)
+        stratum = partition.strata(by_site=True, by_class=spec.stratify_by_class)[active]
+        _, dense = np.unique(stratum, return_inverse=True)
+        return cls(active, dense.astype(np.int32), np.bincount(dense).astype(float))
+
+    def variance(self, weights: FloatArray, influence: FloatArray) -> FloatArray:
+        """Variance of a sum of influence values (rows, active) or (active,) under weights (rows, active)."""
+        total = np.zeros(weights.shape[0])
+        for s, size in enumerate(self.sizes):
+            inside = self.stratum == s
+            w = weights[:, inside]
+            u = influence[..., inside]
+            second = (w * u**2).sum(axis=1)
+            if size < 2:
+                total += second
+            else:
+                total += size / (size - 1) * np.maximum(second - (w * u).sum(axis=1) ** 2 / size, 0.0)
+        return total
+
+    def covariance(self, u: FloatArray, v: FloatArray) -> float:
+        total = 0.0
+        for s, size in enumerate(self.sizes):
+            inside = self.stratum == s
+            a, b = u[inside], v[inside]
+            total += (
+                float((a * b).sum())
+                if size < 2
+                else float(size / (size - 1) * ((a * b).sum() - a.sum() * b.sum() / size))
+            )
+        return total
+
+
+def active_weights(
+    partition: Partition, strata: Strata, *, key: str, seed: int, resamples: int
+) -> Iterator[npt.NDArray[np.uint16]]:
+    """Resamples of the active patients alone, as weights over all patients."""
+    sub = Partition(
+        cluster_of_case=np.arange(strata.active.size, dtype=np.int32),
+        cluster_ids=tuple(partition.cluster_ids[c] for c in strata.active),
+        site_of_cluster=strata.stratum,
+        site_names=tuple(str(s) for s in range(strata.sizes.size)),
+    )
+    stream = WeightStream(sub, key=key, seed=seed, resamples=resamples, by_site=True, by_class=False)
+    for _, piece in stream:
+        weights = np.zeros((piece.shape[0], partition.n_clusters), dtype=np.uint16)
+        weights[:, strata.active] = piece
+        yield weights
+
+
+class Studentiser(ABC):
+    """`value`, `influence` (one an active patient, adding up to the error) and `se` at full weights."""
+
+    kind: str
+    value: float
+    influence: FloatArray
+    clusters: int
+    undefined_reason: str | None = None
+
+    def __init__(self, evaluator: Evaluator, partition: Partition, metric: str) -> None:
+        self.evaluator, self.partition, self.metric = evaluator, partition, metric
+        self.column = evaluator.index(metric)
+        self.spec = evaluator.spec(metric)
+        self.strata = Strata.of(evaluator, partition, self.spec)
+
+    @property
+    def se(self) -> float:
+        ones = np.ones((1, self.strata.active.size))
+        return math.sqrt(float(self.strata.variance(ones, self.influence)[0]))
+
+    @abstractmethod
+    def under(self, weights: npt.NDArray[np.uint16]) -> tuple[FloatArray, FloatArray]:
+        """(values, standard errors) of each weight row."""
+
+
+class RatioStudentiser(Studentiser):
+    """sum(numerator) / sum(denominator): the linearised variance between patients."""
+
+    kind = "linearised"
+
+    def __init__(self, evaluator: Evaluator, partition: Partition, metric: str, inputs: RatioInputs) -> None:
+        super().__init__(evaluator, partition, metric)
+        self.inputs = inputs
+        n = partition.n_clusters
+        used = np.isfinite(inputs.numerator) & np.isfinite(inputs.denominator)
+        cluster = evaluator.cluster_of_case[used]
+        active = self.strata.active
+        self._num = np.bincount(cluster, inputs.numerator[used], n)[active]
+        self._den = np.bincount(cluster, inputs.denominator[used], n)[active]
+        self.cases = float(np.count_nonzero(inputs.denominator[used]))
+        self.clusters = int(np.count_nonzero(self._den))
+        total = float(self._den.sum())
+        if total <= 0:
+            self.value, self.influence = math.nan, np.full(active.size, np.nan)
+            self.undefined_reason = evaluator.undefined_reasons().get(metric, "no case counts towards it")
+            return
+        self.value = float(self._num.sum()) / total
+        self.influence = (self._num - self.value * self._den) / total
+
+    def under(self, weights: npt.NDArray[np.uint16]) -> tuple[FloatArray, FloatArray]:
+        w = weights[:, self.strata.active].astype(float)
+        den = w @ self._den
+        with np.errstate(invalid="ignore", divide="ignore"):
+            value = np.where(den > 0, (w @ self._num) / den, np.nan)
+            variance = np.zeros(len(w))
+            for s, size in enumerate(self.strata.sizes):
+                inside = self.strata.stratum == s
+                a, b, v = self._num[inside], self._den[inside], w[:, inside]
+                first = v @ a - value * (v @ b)
+                second = v @ (a * a) - 2 * value * (v @ (a * b)) + value**2 * (v @ (b * b))
+                if size < 2:
+                    variance += second
+                else:
+                    variance += size / (size - 1) * np.maximum(second - first**2 / size, 0.0)
+            return value, np.sqrt(np.maximum(variance, 0.0)) / den
+
+
+@numba.njit(cache=True, nogil=True)
+def _auroc_influence(
+    weights: FloatArray,
+    cluster: IntArray,
+    label: npt.NDArray[np.int8],
+    group_end: npt.NDArray[np.bool_],
+    out_value: FloatArray,
+    out_influence: FloatArray,
+) -> None:
+    """Obuchowski's structural components summed per patient; cases stand by rising score."""
+    rows = weights.shape[0]
+    n = cluster.size
+    for r in range(rows):
+        w = weights[r]
+        pos, neg = 0.0, 0.0
+        for i in range(n):
+            if label[i] == 1:
+                pos += w[cluster[i]]
+            else:
+                neg += w[cluster[i]]
+        if pos <= 0.0 or neg <= 0.0:
+            out_value[r] = np.nan
+            out_influence[r, :] = np.nan
+            continue
+        u = out_influence[r]
+        u[:] = 0.0
+        below_pos, below_neg, area = 0.0, 0.0, 0.0
+        first = 0
+        while first < n:
+            last = first
+            tied_pos, tied_neg = 0.0, 0.0
+            while True:
+                if label[last] == 1:
+                    tied_pos += w[cluster[last]]
+                else:
+                    tied_neg += w[cluster[last]]
+                if group_end[last]:
+                    break
+                last += 1
+            of_pos = (below_neg + 0.5 * tied_neg) / neg
+            of_neg = (pos - below_pos - 0.5 * tied_pos) / pos
+            for i in range(first, last + 1):
+                c = cluster[i]
+                if label[i] == 1:
+                    u[c] += of_pos / pos
+                    area += w[c] * of_pos
+                else:
+                    u[c] += of_neg / neg
+            below_pos += tied_pos
+            below_neg += tied_neg
+            first = last + 1
+        area /= pos
+        for i in range(n):
+            u[cluster[i]] -= area / pos if label[i] == 1 else area / neg
+        out_value[r] = area
+
+
+class AurocStudentiser(Studentiser):
+    """Clustered DeLong (ST-02), recomputed under the weights of every resample."""
+
+    kind = "delong"
+
+    def __init__(self, evaluator: Evaluator, partition: Partition, metric: str, inputs: AurocInputs) -> None:
+        super().__init__(evaluator, partition, metric)
+        self.inputs = inputs
+        order = np.argsort(inputs.score, kind="stable")
+        score = inputs.score[order]
+        self._end = np.ones(score.size, dtype=np.bool_)
+        self._end[:-1] = score[:-1] != score[1:]
+        place = np.full(partition.n_clusters, -1, dtype=np.int32)
+        place[self.strata.active] = np.arange(self.strata.active.size, dtype=np.int32)
+        self._cluster = place[evaluator.cluster_of_case[order]]
+        self._label = (np.asarray(inputs.label)[order] > 0).astype(np.int8)
+        self.positives = int(self._label.sum())
+        self.negatives = int(self._label.size - self.positives)
+        self.positive_clusters = int(np.unique(self._cluster[self._label == 1]).size)
+        self.negative_clusters = int(np.unique(self._cluster[self._label == 0]).size)
+        self.clusters = min(self.positive_clusters, self.negative_clusters)
+        values, influence = self._raw(np.ones((1, self.strata.active.size)))
+        self.value, self.influence = float(values[0]), influence[0]
+        if math.isnan(self.value):
+            self.undefined_reason = "AUROC needs both classes"
+
+    def _raw(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        values = np.empty(len(weights))
+        influence = np.empty(weights.shape)
+        _auroc_influence(weights, self._cluster, self._label, self._end, values, influence)
+        return values, influence
+
+    def under(self, weights: npt.NDArray[np.uint16]) -> tuple[FloatArray, FloatArray]:
+        w = weights[:, self.strata.active].astype(float)
+        values, influence = self._raw(w)
+        return values, np.sqrt(self.strata.variance(w, influence))
+
+
+class JackknifeStudentiser(Studentiser):
+    """Any other metric: influence by leaving out one patient, kept and reweighted in the resamples."""
+
+    kind = "jackknife"
+
+    def __init__(self, evaluator: Evaluator, partition: Partition, metric: str) -> None:
+        super().__init__(evaluator, partition, metric)
+        active = self.strata.active
+        self.clusters = int(active.size)
+        self.value = float(evaluator.values()[metric])
+        without = evaluator.leave_one_out()[active, self.column]
+        n = active.size
+        self.influence = (n - 1) / n * (np.mean(without) - without) if n else without
+        if math.isnan(self.value):
+            self.undefined_reason = evaluator.undefined_reasons().get(metric, "undefined on these cases")
+        elif not np.isfinite(self.influence).all():
+            self.undefined_reason = "undefined when a single patient is left out: too few to judge"
+
+    def under(self, weights: npt.NDArray[np.uint16]) -> tuple[FloatArray, FloatArray]:
+        values = self.evaluator.evaluate(weights)[:, self.column]
+        w = weights[:, self.strata.active].astype(float)
+        return values, np.sqrt(self.strata.variance(w, self.influence))
+
+
+def studentiser(evaluator: Evaluator, partition: Partition, metric: str) -> Studentiser:
+    """The closed form where the metric has one, else leave-one-patient-out."""
+    spec = evaluator.spec(metric)
+    inputs = evaluator.closed_form(metric)
+    if isinstance(inputs, AurocInputs) and spec.kind is MetricKind.AUROC:
+        return AurocStudentiser(evaluator, partition, metric, inputs)
+    if isinstance(inputs, RatioInputs):
+        return RatioStudentiser(evaluator, partition, metric, inputs)
+    return JackknifeStudentiser(evaluator, partition, metric)
