@@ -34,6 +34,7 @@ class ScoreOptions:
     on_invalid: str = "error"
     matching: str | None = None
     calibrate_on: str | None = None
+    normalise_ids: tuple[str, ...] = ()
     threads: int | None = None
     group_by: tuple[str, ...] = ()
     fairness_weight: float | None = None

@@ -1,0 +1,53 @@
+# Two commands: `make demo` and `make test`. Both set everything up first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+OUT ?= demo-out
+
+.PHONY: help setup system demo test test-all lint format bench coverage-tables clean
+help:
+	@echo "make demo       set up, run the demo on synthetic hospitals, print the report's path"
+	@echo "make test       set up, lint, type-check, run the tests (about ten minutes on two cores)"
+	@echo "make test-all   the same with the slow statistical tests"
+	@echo "make lint       ruff and mypy"
+	@echo "make bench      run the benchmarks and rewrite benchmarks/README.md"
+	@echo "make coverage-tables  simulate what the intervals promise, rewrite docs/reference/coverage.md and levels.md"
+
+setup: system $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[all,dev,bench]'
+	@touch $(STAMP)
+
+# Debian's chromium shows the report to the browser tests. Installed where we may, named where we may not.
+system:
+	@sh tools/system-programs.sh chromium
+
+demo: setup
+	$(BIN)/elsewhere demo --out $(OUT)
+
+lint: setup
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile
+
+test-all: lint
+	$(BIN)/pytest -n 2 --dist loadfile
+
+format: setup
+	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format src tests benchmarks
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+coverage-tables: setup
+	$(BIN)/elsewhere coverage --out docs/reference
+
+clean:
+	rm -rf $(OUT) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,276 @@
+"""The claim: the vendor's numbers, the fixed threshold, the margin and the subgroups, before outcomes are read.
+
+A claim is a TOML file. Its hash and the time stand in a lock file beside it before the first outcome is
+read; a claim that changes afterwards is still judged, and the report says that it changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from elsewhere.errors import UserError, near_matches
+from elsewhere.tables import write_json
+
+TEMPLATE = '''\
+# What is claimed, written down before the outcomes are read. Every line can be edited;
+# lines that start with # are explanations or optional.
+
+model = "Vendor model, version"        # what was tested
+task = "classification"                # classification, response, detection, segmentation, slides
+# protocol = "plain"                   # `elsewhere protocols` lists them
+threshold = 0.5                        # fixed: positive at or above it
+alpha = 0.05                           # level of each one-sided test; the interval is 1 - 2 alpha
+aim = "equivalence"                    # or "non-inferiority"
+
+[predictions]                          # how to read the vendor's file
+# map = { case_id = "Accession", score = "AI score" }
+scale = "0-1"                          # 0-1, 0-100, MIN-MAX, logit or birads
+# unit = "exam"                        # views brought together ...
+# combine = "max"                      # ... by their highest score
+# normalise_ids = ["zeros", "case", "blanks"]
+
+[outcomes]
+verified_by = ""                       # e.g. "biopsy of every recalled case, two years of follow-up of the rest"
+only_biopsied = false                  # true: cases without biopsy are absent, so sensitivity is flattered
+follow_up_months = 0
+
+[population]
+# prevalence_of_use = 0.006            # of the hospital's own patients: for PPV, NPV, recall rate, net benefit
+# prevalence_of_source = 0.20          # of the claim's data: needed for metrics that move with prevalence
+
+# One block a primary claim. All of them must pass.
+[[primary]]
+metric = "auroc"
+value = 0.90                           # what is claimed
+# lo = 0.87                            # its interval, or ...
+# hi = 0.93
+# n = 1000                             # ... its number of cases (and positives); without either, it is a constant
+# positives = 200
+margin = 0.05                          # the largest difference that would not matter
+margin_source = ""                     # who set it, and why
+
+# [[primary]]
+# metric = "sensitivity"
+# value = 0.90
+# margin = 0.05
+# margin_source = ""
+
+[subgroups]
+describe = []                          # columns to show apart, e.g. ["site", "breast_density"]
+
+# A subgroup that is part of the claim is judged like a primary claim:
+# [[subgroup]]
+# variable = "breast_density"
+# group = "D"
+# metric = "auroc"
+# value = 0.85
+# margin = 0.07
+# margin_source = ""
+'''
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimedMetric:
+    """One line of the claim; `variable` and `group` where it is about a subgroup."""
+
+    metric: str
+    value: float
+    margin: float
+    margin_source: str = ""
+    lo: float | None = None
+    hi: float | None = None
+    n: int | None = None
+    positives: int | None = None
+    variable: str | None = None
+    group: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A parsed claim, with the digest of its text."""
+
+    model: str
+    task: str
+    digest: str
+    source: Path
+    primary: tuple[ClaimedMetric, ...]
+    subgroup_claims: tuple[ClaimedMetric, ...] = ()
+    protocol: str | None = None
+    threshold: float | None = None
+    alpha: float = 0.05
+    aim: Literal["equivalence", "non-inferiority"] = "equivalence"
+    predictions: Mapping[str, Any] = field(default_factory=dict)
+    outcomes: Mapping[str, Any] = field(default_factory=dict)
+    population: Mapping[str, Any] = field(default_factory=dict)
+    describe: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        def line(c: ClaimedMetric) -> dict[str, Any]:
+            return {k: v for k, v in c.__dict__.items() if v is not None}
+
+        return {
+            "model": self.model, "task": self.task, "digest": self.digest, "threshold": self.threshold, "alpha": self.alpha,
+            "aim": self.aim, "primary": [line(c) for c in self.primary], "subgroups": [line(c) for c in self.subgroup_claims],
+            "outcomes": dict(self.outcomes), "population": dict(self.population), "describe": list(self.describe),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A file that was written."""
+
+    path: Path
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"written": str(self.path)}
+
+    def lines(self) -> Iterator[str]:
+        yield f"wrote {self.path}; fill it in, then: elsewhere accept COHORT PREDICTIONS --claim {self.path}"
+
+
+def write_claim_template(path: Path) -> Written:
+    """A commented claim to fill in; an existing file is never overwritten."""
+    if path.exists():
+        raise UserError("the file exists already", where=str(path), fix="Name another with --claim, or remove it.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(TEMPLATE, encoding="utf-8")
+    return Written(path=path)
+
+
+_TOP = {
+    "model", "task", "protocol", "threshold", "alpha", "aim", "predictions", "outcomes", "population", "primary", "subgroups", "subgroup",
+}  # fmt: skip
+_METRIC = {"metric", "value", "margin", "margin_source", "lo", "hi", "n", "positives", "variable", "group"}
+_SECTIONS = {
+    "predictions": {"map", "scale", "unit", "combine", "normalise_ids"},
+    "outcomes": {"verified_by", "only_biopsied", "follow_up_months", "notes"},
+    "population": {"prevalence_of_use", "prevalence_of_source"},
+    "subgroups": {"describe"},
+}
+
+
+def read_claim(path: Path) -> Claim:
+    """Parse and check a claim; an unknown key offers its neighbours."""
+    if not path.exists():
+        raise UserError("there is no claim", where=str(path), fix=f"elsewhere accept --init --claim {path} writes one to fill in.")
+    raw = path.read_bytes()
+    try:
+        content = tomllib.loads(raw.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise UserError(f"the claim is not valid TOML: {problem}", where=str(path)) from problem
+    where = str(path)
+    _known(content, _TOP, where)
+    for section, keys in _SECTIONS.items():
+        part = content.get(section, {})
+        if not isinstance(part, dict):
+            raise UserError(f"[{section}] must be a table", where=where)
+        _known(part, keys, f"{where} [{section}]")
+    primary = _metrics(content, "primary", where)
+    if not primary:
+        raise UserError("the claim has no [[primary]] block", where=where, fix="Add one with metric, value, margin.")
+    aim = content.get("aim", "equivalence")
+    if aim not in ("equivalence", "non-inferiority"):
+        raise UserError(f"aim '{aim}' is not known", where=where, fix='Use "equivalence" or "non-inferiority".')
+    alpha = _number(content, "alpha", where, default=0.05)
+    if not 0 < alpha < 0.5:
+        raise UserError(f"alpha is {alpha}", where=where, fix="Use a level between 0 and 0.5, such as 0.05.")
+    subgroup_claims = _metrics(content, "subgroup", where)
+    for line in subgroup_claims:
+        if line.variable is None or line.group is None:
+            raise UserError("a [[subgroup]] block needs variable and group", where=where)
+    describe = content.get("subgroups", {}).get("describe", [])
+    if not isinstance(describe, list) or not all(isinstance(name, str) for name in describe):
+        raise UserError("describe must be a list of column names", where=f"{where} [subgroups]")
+    return Claim(
+        model=str(content.get("model", "")),
+        task=str(content.get("task", "classification")),
+        digest=hashlib.sha256(raw).hexdigest(),
+        source=path,
+        primary=primary,
+        subgroup_claims=subgroup_claims,
+        protocol=content.get("protocol"),
+        threshold=_number(content, "threshold", where, default=None),
+        alpha=alpha,
+        aim=aim,
+        predictions=content.get("predictions", {}),
+        outcomes=content.get("outcomes", {}),
+        population=content.get("population", {}),
+        describe=tuple(describe),
+    )
+
+
+def lock_claim(claim: Claim, *, now: datetime | None = None) -> dict[str, Any]:
+    """Write the claim's digest and the time beside it, before outcomes are read.
+
+    A lock with another digest means that the claim was changed after a first look: the new state is
+    added, the history stays, and `changed` is true.
+    """
+    import json
+
+    path = claim.source.with_suffix(claim.source.suffix + ".lock")
+    stamp = (now or datetime.now(UTC)).isoformat(timespec="seconds")
+    history: list[dict[str, str]] = []
+    if path.exists():
+        try:
+            history = list(json.loads(path.read_text(encoding="utf-8"))["history"])
+        except (ValueError, KeyError, TypeError) as problem:
+            raise UserError("the lock file of the claim cannot be read", where=str(path), fix="Restore it; do not edit it.") from problem
+    if not any(entry.get("digest") == claim.digest for entry in history):
+        history.append({"digest": claim.digest, "time": stamp})
+        write_json({"claim": claim.source.name, "history": history}, path)
+    mine = next(entry for entry in history if entry["digest"] == claim.digest)
+    return {"digest": claim.digest, "locked_at": mine["time"], "changed": len(history) > 1, "history": history}
+
+
+def _known(content: Mapping[str, Any], keys: set[str], where: str) -> None:
+    for key in content:
+        if key not in keys:
+            near = near_matches(key, keys)
+            raise UserError(
+                f"unknown key '{key}'",
+                where=where,
+                fix=f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(sorted(keys))}.",
+            )
+
+
+def _number(content: Mapping[str, Any], key: str, where: str, *, default: Any) -> Any:
+    value = content.get(key, default)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UserError(f"{key} must be a number, got {value!r}", where=where)
+    return float(value)
+
+
+def _metrics(content: Mapping[str, Any], section: str, where: str) -> tuple[ClaimedMetric, ...]:
+    blocks = content.get(section, [])
+    if not isinstance(blocks, list):
+        raise UserError(f"write [[{section}]] with double brackets", where=where)
+    lines = []
+    for number, block in enumerate(blocks, start=1):
+        here = f"{where} [[{section}]] {number}"
+        _known(block, _METRIC, here)
+        for key in ("metric", "value", "margin"):
+            if key not in block:
+                raise UserError(f"{key} is missing", where=here)
+        margin = _number(block, "margin", here, default=None)
+        if margin is None or margin <= 0:
+            raise UserError(f"margin is {margin}", where=here, fix="Give the largest difference that would not matter, above 0.")
+        lo, hi = _number(block, "lo", here, default=None), _number(block, "hi", here, default=None)
+        value = _number(block, "value", here, default=None)
+        if (lo is None) != (hi is None) or (lo is not None and not lo <= value <= hi):
+            raise UserError("lo and hi must both be given, around the value", where=here)
+        lines.append(
+            ClaimedMetric(
+                metric=str(block["metric"]), value=value, margin=margin, margin_source=str(block.get("margin_source", "")), lo=lo, hi=hi,
+                n=block.get("n"), positives=block.get("positives"), variable=block.get("variable"),
+                group=None if block.get("group") is None else str(block["group"]),
+            )
+        )  # fmt: skip
+    return tuple(lines)

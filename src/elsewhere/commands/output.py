@@ -1,0 +1,70 @@
+"""How results are printed: one JSON object, or a few lines for a person; progress goes to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from elsewhere.tables import to_jsonable
+
+Report = Callable[[str, int, int], None]
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """Exactly one JSON object on stdout; an undefined number is null."""
+    json.dump(to_jsonable(content), sys.stdout, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+def print_text(result: Any) -> None:
+    """Every result knows its own lines."""
+    for line in result.lines():
+        print(line)
+
+
+@contextmanager
+def progress_bar(*, enabled: bool) -> Iterator[Report]:
+    """`progress(what, done, total)` draws a bar on stderr; on a pipe, or with --json, it is silent."""
+    if not enabled or not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        known: dict[str, Any] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in known:
+                known[what] = bars.add_task(what, total=total)
+            bars.update(known[what], completed=done, total=total)
+
+        yield report
+
+
+def format_number(value: float | None, digits: int = 3) -> str:
+    """A number to `digits` places that never rounds up to a perfect 1 or down to a perfect 0."""
+    if value is None or value != value:
+        return "undefined"
+    text = f"{value:.{digits}f}"
+    if value < 1 and float(text) == 1:
+        return f">{1 - 10**-digits:.{digits}f}"
+    if value > 0 and float(text) == 0:
+        return f"<{10**-digits:.{digits}f}"
+    return text
+
+
+def format_interval(entry: dict[str, Any], digits: int = 3) -> str:
+    """'0.912 [0.880, 0.940]', or why there is no number."""
+    value = entry.get("value")
+    if value is None:
+        return f"undefined ({entry.get('undefined_reason') or 'no reason given'})"
+    text = format_number(value, digits)
+    lo, hi = entry.get("lo"), entry.get("hi")
+    if lo is not None and hi is not None:
+        text += f" [{format_number(lo, digits)}, {format_number(hi, digits)}]"
+    return text

@@ -1,0 +1,155 @@
+"""Predictions for slides: a stage a slide (and a patient), scored points, or mask files.
+
+A csv with `case_id, stage` (or CAMELYON17's own `patient, stage`, where patient and node rows stand in
+one file); a csv with `case_id, x, y, score`, or CAMELYON16's folder with one headless csv a slide
+(score, x, y in level-0 pixels); or a folder of mask files named by case id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import pandas as pd
+
+from elsewhere.errors import UserError, name_rows
+from elsewhere.predictions.stages import PATIENT_STAGES, STAGES, normalise_stage
+from elsewhere.predictions.table import Predictions, ReadOptions
+from elsewhere.tables import file_digest, read_table, to_number
+
+if TYPE_CHECKING:
+    from elsewhere.cohort import Cohort
+
+_ENDINGS = re.compile(r"\.(tif|tiff|svs|ndpi|mrxs|zip)$", re.IGNORECASE)
+_MASK_ENDINGS = (".png", ".tif", ".tiff")
+
+
+def without_ending(ids: pd.Series) -> pd.Series:
+    """CAMELYON's tables name a slide 'patient_000_node_0.tif'; the case id has no ending."""
+    return ids.astype("string").str.strip().str.replace(_ENDINGS, "", regex=True)
+
+
+def read_slides(path: Path, options: ReadOptions, cohort: Cohort | None = None) -> Predictions:
+    """Stages, points or masks, told apart by what is there; never by guessing at values."""
+    path = Path(path)
+    if path.is_dir():
+        files = sorted(p for p in path.iterdir() if p.is_file())
+        if any(p.suffix.lower() == ".csv" for p in files):
+            return _points_folder(path, [p for p in files if p.suffix.lower() == ".csv"], options)
+        masks = [p for p in files if p.suffix.lower() in _MASK_ENDINGS]
+        if not masks:
+            raise UserError(
+                "no prediction found in the folder",
+                where=str(path),
+                fix="Put `<case_id>.csv` (score, x, y) or `<case_id>.png`/`.tif` masks into it.",
+            )
+        table = pd.DataFrame({"case_id": [unquote(p.stem) for p in masks], "path": [str(p) for p in masks]})
+        digest = _digest_of(masks)
+        return Predictions(kind="slides", table=table, source=str(path), digest=digest, flow=_flow(len(table)))
+    table = read_table(path)
+    table = table.rename(columns={source: target for target, source in options.column_map.items()})
+    if "case_id" not in table.columns and "patient" in table.columns:
+        table = table.rename(columns={"patient": "case_id"})
+    if "probability" in table.columns and "score" not in table.columns:
+        table = table.rename(columns={"probability": "score"})
+    if "case_id" not in table.columns:
+        raise UserError(
+            f"no column case_id (columns: {', '.join(map(str, table.columns))})",
+            where=str(path),
+            fix="Name it with `--map case_id=COLUMN`.",
+        )
+    table["case_id"] = without_ending(table["case_id"])
+    if {"x", "y", "score"} <= set(table.columns):
+        points = _points(table, path, options)
+        return Predictions(
+            kind="slides", table=pd.DataFrame({"case_id": points["case_id"].unique()}), points=points,
+            source=str(path), digest=file_digest(path), flow=_flow(len(points)),
+        )  # fmt: skip
+    if "stage" not in table.columns:
+        raise UserError(
+            "neither a stage nor points (x, y, score)",
+            where=str(path),
+            fix="Give `case_id,stage`, or `case_id,x,y,score`, or a folder of masks.",
+        )
+    return _stages(table, path, options)
+
+
+def _digest_of(files: list[Path]) -> str:
+    """One digest of many files: of their names and contents, in order of name."""
+    whole = hashlib.sha256()
+    for file in sorted(files):
+        whole.update(f"{file.name}\0{file_digest(file)}\n".encode())
+    return whole.hexdigest()
+
+
+def _flow(n: int) -> tuple[dict[str, object], ...]:
+    return ({"step": "rows in the prediction file", "n": n, "lost": 0, "why": ""},)
+
+
+def _stages(table: pd.DataFrame, path: Path, options: ReadOptions) -> Predictions:
+    empty = table["case_id"].isna() | (table["case_id"] == "")
+    if empty.any():
+        raise UserError(
+            "empty case_id", where=f"{path}, rows {name_rows((empty.to_numpy().nonzero()[0] + 1).tolist())}"
+        )
+    stages = table["stage"].astype("string").fillna("").map(normalise_stage)
+    bad = stages.isna().to_numpy(dtype=bool)
+    if bad.any() and options.on_invalid == "error":
+        rows = (bad.nonzero()[0] + 1).tolist()
+        raise UserError(
+            f"'{table['stage'].iloc[rows[0] - 1]}' is no stage",
+            where=f"{path}, rows {name_rows(rows)}",
+            fix=f"Slides: {', '.join(STAGES)}. Patients: {', '.join(PATIENT_STAGES)}.",
+        )
+    repeated = table["case_id"].duplicated().to_numpy()
+    if repeated.any():
+        raise UserError(
+            f"{repeated.sum()} ids stand twice, first {table['case_id'][repeated].iloc[0]}",
+            where=str(path),
+            fix="Give one stage a slide.",
+        )
+    out = pd.DataFrame({"case_id": table["case_id"], "stage": stages.astype("object").where(~bad, None)})
+    return Predictions(kind="slides", table=out, source=str(path), digest=file_digest(path), flow=_flow(len(out)))
+
+
+def _points(table: pd.DataFrame, path: Path, options: ReadOptions) -> pd.DataFrame:
+    numbers = {
+        name: to_number(table[name], column=name, where=str(path), on_invalid=options.on_invalid)
+        for name in ("x", "y", "score")
+    }
+    return pd.DataFrame({"case_id": table["case_id"].astype("string"), **numbers})
+
+
+def _points_folder(path: Path, files: list[Path], options: ReadOptions) -> Predictions:
+    frames = []
+    for file in files:
+        text = file.read_text(encoding="utf-8", errors="replace").strip()
+        rows = [line.split(",") for line in text.splitlines() if line.strip()]
+        if rows and not _is_number(rows[0][0]):
+            rows = rows[1:]
+        short = [i + 1 for i, row in enumerate(rows) if len(row) != 3]
+        if short:
+            raise UserError(
+                "a line does not have three values (score, x, y)",
+                where=f"{file}, lines {name_rows(short)}",
+                fix="CAMELYON16's form: score,x,y in level-0 pixels, one point a line.",
+            )
+        frame = pd.DataFrame(rows, columns=["score", "x", "y"], dtype="string")
+        frame.insert(0, "case_id", unquote(file.stem))
+        frames.append(_points(frame, file, options))
+    points = pd.concat(frames, ignore_index=True)
+    return Predictions(
+        kind="slides", table=pd.DataFrame({"case_id": [unquote(f.stem) for f in files]}), points=points,
+        source=str(path), digest=_digest_of(files), flow=_flow(len(points)),
+    )  # fmt: skip
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,87 @@
+"""CAMELYON16's lesion FROC under weights: thresholds are scores, not only those of true positives.
+
+False positives are counted over all slides, sensitivity over countable lesions, the best score a lesion
+counts. `camelyon16-code` keeps two habits of the published script: missed lesions and ITC regions enter
+the list of thresholds as 0.0, true-positive scores are held in single precision, and the lowest
+threshold is always dropped. `camelyon16` discards those zeros and keeps the lowest real score.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+
+@numba.njit(cache=True, nogil=True)
+def slide_froc(
+    weights: npt.NDArray[np.uint16],
+    event_cluster: npt.NDArray[np.int32],
+    event_score: npt.NDArray[np.float64],
+    event_is_hit: npt.NDArray[np.bool_],
+    slides_of_cluster: npt.NDArray[np.int64],
+    lesions_of_cluster: npt.NDArray[np.int64],
+    zeros_of_cluster: npt.NDArray[np.int64],
+    points: npt.NDArray[np.float64],
+    drop_lowest: bool,
+    out: npt.NDArray[np.float64],
+) -> None:
+    """Sensitivity at each of `points` false positives a slide, a row of weights each.
+
+    Events (false positives and best hits) come sorted by falling score. `zeros_of_cluster` counts the
+    0.0 entries of the published script; while one is in the sample, it is the threshold that is dropped.
+    """
+    n_events = event_score.size
+    for row in range(weights.shape[0]):
+        w = weights[row]
+        slides = 0.0
+        lesions = 0.0
+        zeros = 0.0
+        for c in range(w.size):
+            slides += w[c] * slides_of_cluster[c]
+            lesions += w[c] * lesions_of_cluster[c]
+            zeros += w[c] * zeros_of_cluster[c]
+        if lesions == 0.0 or slides == 0.0:
+            out[row, :] = np.nan
+            continue
+        lowest = np.inf
+        if drop_lowest:
+            if zeros > 0.0:
+                lowest = 0.0
+            for k in range(n_events - 1, -1, -1):
+                if w[event_cluster[k]] > 0:
+                    lowest = min(lowest, event_score[k])
+                    break
+        fp = 0.0
+        tp = 0.0
+        last_fp = 0.0
+        last_tp = 0.0
+        target = 0
+        k = 0
+        while k < n_events and target < points.size:
+            score = event_score[k]
+            if drop_lowest and score <= lowest:
+                break
+            entered = False
+            while k < n_events and event_score[k] == score:
+                weight = w[event_cluster[k]]
+                if weight > 0:
+                    entered = True
+                    if event_is_hit[k]:
+                        tp += weight
+                    else:
+                        fp += weight
+                k += 1
+            if not entered:
+                continue
+            rate = fp / slides
+            while target < points.size and rate > points[target]:
+                step = rate - last_fp
+                share = (points[target] - last_fp) / step
+                out[row, target] = (last_tp + share * (tp - last_tp)) / lesions
+                target += 1
+            last_fp = rate
+            last_tp = tp
+        while target < points.size:
+            out[row, target] = last_tp / lesions
+            target += 1

@@ -1,0 +1,111 @@
+"""Regions of a slide's tumour mask: their axes, the stage they give, and CAMELYON16's lesions.
+
+LN-14: the stage comes from the largest major axis over all 8-connected objects. That axis is the one of
+the ellipse of equal second moments (a 200 x 10 px bar gives 231 px); the true extent, the largest Feret
+diameter, stands beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+from scipy.spatial import ConvexHull, QhullError
+
+from elsewhere.protocols import SlideRules
+
+_EIGHT = np.ones((3, 3), dtype=bool)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regions:
+    """`labels` numbers the 8-connected objects from 1; the axes are in pixels, in that order."""
+
+    labels: npt.NDArray[np.int32]
+    major_axis_px: npt.NDArray[np.float64]
+
+    @property
+    def count(self) -> int:
+        return int(self.major_axis_px.size)
+
+
+def find_regions(mask: npt.NDArray[np.bool_]) -> Regions:
+    """Label the objects of a mask and measure each one's equal-moments major axis."""
+    labels, count = ndimage.label(mask, structure=_EIGHT)
+    rows, columns = np.nonzero(labels)
+    owner = labels[rows, columns]
+    area = np.bincount(owner, minlength=count + 1)[1:].astype(float)
+    if count == 0:
+        return Regions(labels=labels.astype(np.int32), major_axis_px=np.zeros(0))
+    mean_r = np.bincount(owner, rows, minlength=count + 1)[1:] / area
+    mean_c = np.bincount(owner, columns, minlength=count + 1)[1:] / area
+    dr, dc = rows - mean_r[owner - 1], columns - mean_c[owner - 1]
+    var_r = np.bincount(owner, dr * dr, minlength=count + 1)[1:] / area + 1 / 12
+    var_c = np.bincount(owner, dc * dc, minlength=count + 1)[1:] / area + 1 / 12
+    cov = np.bincount(owner, dr * dc, minlength=count + 1)[1:] / area
+    larger = (var_r + var_c) / 2 + np.sqrt(((var_r - var_c) / 2) ** 2 + cov**2)
+    return Regions(labels=labels.astype(np.int32), major_axis_px=4 * np.sqrt(larger))
+
+
+def largest_feret_px(mask: npt.NDArray[np.bool_]) -> float:
+    """The longest straight extent of any one object, corner to corner of its pixels; 0 when empty."""
+    labels, count = ndimage.label(mask, structure=_EIGHT)
+    best = 0.0
+    for index, box in enumerate(ndimage.find_objects(labels), start=1):
+        rows, columns = np.nonzero(labels[box] == index)
+        corners = np.concatenate([np.stack([rows + dr, columns + dc], axis=1) for dr in (0, 1) for dc in (0, 1)])
+        try:
+            hull = corners[ConvexHull(corners).vertices].astype(float)
+        except QhullError:
+            hull = corners.astype(float)
+        gaps = hull[:, None, :] - hull[None, :, :]
+        best = max(best, float(np.sqrt((gaps**2).sum(axis=2)).max()))
+    return best
+
+
+def stage_of_extent(extent_mm: float, rules: SlideRules, *, any_object: bool) -> str:
+    """LN-14: > 2 mm macro, > 0.2 mm micro, any smaller object ITC, none negative."""
+    if not any_object:
+        return "negative"
+    if extent_mm > rules.macro_above_mm:
+        return "macro"
+    return "micro" if extent_mm > rules.micro_above_mm else "itc"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationMask:
+    """CAMELYON16's truth: grown, filled, labelled regions; `is_itc[k]` for region k + 1."""
+
+    labels: npt.NDArray[np.int32]
+    is_itc: npt.NDArray[np.bool_]
+
+    @property
+    def lesions(self) -> int:
+        return int((~self.is_itc).sum())
+
+
+def evaluation_mask(annotation: npt.NDArray[np.bool_], *, pixel_um: float, rules: SlideRules) -> EvaluationMask:
+    """Grow the annotation by 37.5 um a side, fill holes, label 8-connected; short regions are ITC (LN-17)."""
+    if not annotation.any():
+        return EvaluationMask(labels=np.zeros(annotation.shape, dtype=np.int32), is_itc=np.zeros(0, dtype=bool))
+    distance_px = ndimage.distance_transform_edt(~annotation)
+    grown = distance_px < rules.froc_grow_um / pixel_um
+    regions = find_regions(ndimage.binary_fill_holes(grown))
+    return EvaluationMask(labels=regions.labels, is_itc=regions.major_axis_px < rules.froc_itc_below_um / pixel_um)
+
+
+def patient_stage(node_stages: npt.ArrayLike) -> str:
+    """The pN stage that CAMELYON17 derives from a patient's node stages.
+
+    No macro or micro: pN0, or pN0(i+) with isolated cells. Micro only: pN1mi. With a macro: pN1 up to
+    three positive nodes, pN2 from four.
+    """
+    stages = [str(stage) for stage in np.asarray(node_stages, dtype=object).ravel()]
+    positive = sum(stage in ("macro", "micro") for stage in stages)
+    if "macro" in stages:
+        return "pN2" if positive >= 4 else "pN1"
+    if positive:
+        return "pN1mi"
+    return "pN0(i+)" if "itc" in stages else "pN0"

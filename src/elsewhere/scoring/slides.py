@@ -1,0 +1,407 @@
+"""Slides: the stage of each, the lesions in it, and the patient's pN stage (LN-14, LN-15, LN-17).
+
+Cohort columns: `stage` (negative, itc, micro, macro), `patient_stage` (pN...), `mask` (a truth mask
+file), `microns_per_pixel` (of level 0) and `mask_downsample` (of the mask file against level 0).
+Positive means macro or micro. Sensitivity and specificity are those of the positive class; the study's
+table shows class averages, so these stand beside them under their own names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from elsewhere.cohort import Cohort
+from elsewhere.errors import UserError, name_rows
+from elsewhere.predictions import Predictions, join_by_id
+from elsewhere.predictions.stages import PATIENT_STAGES, STAGES, normalise_stage
+from elsewhere.protocols import Protocol, SlideRules
+from elsewhere.scoring.slide_evaluator import SlideEvaluator, slide_metrics
+from elsewhere.scoring.slide_regions import (
+    evaluation_mask,
+    find_regions,
+    largest_feret_px,
+    patient_stage,
+    stage_of_extent,
+)
+from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
+from elsewhere.statistics.evaluator import Evaluator
+from elsewhere.statistics.metric import MetricSpec
+from elsewhere.statistics.partition import Partition
+
+DEFAULT_DOWNSAMPLE = 32.0
+_KEPT = ("case_id", "patient_id", "exam_id", "dataset", "site")
+
+
+def worst_stage(truth: str) -> str:
+    """A missing slide is the worst answer (ST-14): a positive one missed, a negative one called macro."""
+    return "negative" if truth in ("macro", "micro") else "macro"
+
+
+def worst_patient_stage(truth: str) -> str:
+    """The pN stage farthest from the truth, which costs quadratic kappa the most."""
+    return PATIENT_STAGES[-1] if PATIENT_STAGES.index(truth) <= 2 else PATIENT_STAGES[0]
+
+
+class SlideTask(Task):
+    """A case is a slide; the cluster is the patient."""
+
+    name = "slides"
+    title = "Lymph-node slides: stage, lesions, patient stage"
+    target = "stage"
+
+    def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
+        return slide_metrics()
+
+    def score(self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions) -> Scores:
+        rules = protocol.slides
+        cases = self._base(cohort, options)
+        table = predictions.table
+        is_patient_row = table["stage"].isin(PATIENT_STAGES) if "stage" in table.columns else pd.Series(False, index=table.index)
+        node_rows, patient_rows = table[~is_patient_row], table[is_patient_row]
+        warnings: list[str] = list(predictions.warnings)
+        flow: list[dict[str, Any]] = list(predictions.flow)
+        extra = 0
+        status = np.full(len(cases), "scored", dtype=object)
+        events: pd.DataFrame | None = None
+        if "stage" in table.columns and len(node_rows):
+            join = join_by_id(cases["case_id"], node_rows["case_id"], normalise=options.normalise_ids, source=predictions.source)
+            flow += list(join.flow)
+            warnings += list(join.warnings)
+            extra = len(join.extra)
+            said = node_rows["stage"].to_numpy(dtype=object)
+            picked = [said[row] if row >= 0 else None for row in join.row_of_case]
+            status[join.row_of_case < 0] = "missing"
+            status[[row >= 0 and stage is None for row, stage in zip(join.row_of_case, picked, strict=True)]] = "invalid"
+            cases["stage_predicted"] = picked
+        elif "path" in table.columns:
+            join = join_by_id(cases["case_id"], table["case_id"], normalise=options.normalise_ids, source=predictions.source)
+            flow += list(join.flow)
+            warnings += list(join.warnings)
+            extra = len(join.extra)
+            status[join.row_of_case < 0] = "missing"
+            self._from_masks(cohort, cases, table, join.row_of_case, status, rules, options)
+        elif predictions.points is not None:
+            events, extra = self._from_points(cohort, cases, predictions.points, rules, warnings)
+        if len(patient_rows):
+            said_of = dict(zip(patient_rows["case_id"], patient_rows["stage"], strict=True))
+            cases["patient_stage_predicted"] = [said_of.get(p) for p in cases["patient_id"]]
+        cases["status"] = status
+        return self._finish(cases, events, protocol, extra=extra, flow=flow, warnings=warnings)
+
+    def from_table(
+        self, cohort: Cohort, table: pd.DataFrame, events: pd.DataFrame | None, protocol: Protocol, options: ScoreOptions
+    ) -> Scores:
+        cases = self._base(cohort, options)
+        join = join_by_id(cases["case_id"], table["case_id"].astype("string"), source="scores table")
+        status = np.where(join.row_of_case < 0, "missing", "scored").astype(object)
+        for column in ("stage_predicted", "patient_stage_predicted", "slide_dice", "slide_false_positive_rate", "status"):
+            if column in table.columns:
+                values = table[column].to_numpy(dtype=object)
+                got = [values[row] if row >= 0 else None for row in join.row_of_case]
+                if column == "status":
+                    status = np.array(["missing" if v is None else v for v in got], dtype=object)
+                else:
+                    cases[column] = got
+        for column in ("n_lesions", "n_itc_regions"):
+            if column in table.columns:
+                values = table[column].to_numpy()
+                cases[column] = [int(values[row]) if row >= 0 else 0 for row in join.row_of_case]
+        cases["status"] = status
+        return self._finish(cases, events, protocol, extra=len(join.extra), flow=list(join.flow), warnings=list(join.warnings))
+
+    def _base(self, cohort: Cohort, options: ScoreOptions) -> pd.DataFrame:
+        source = cohort.cases
+        wanted = [c for c in dict.fromkeys((*_KEPT, *options.group_by)) if c in source.columns]
+        cases = source[wanted].reset_index(drop=True).copy()
+        if "patient_id" not in cases.columns:
+            cases["patient_id"] = cases["case_id"]
+        if "stage" in source.columns:
+            cases["stage_true"] = _stage_column(source["stage"], STAGES, column="stage")
+        if "patient_stage" in source.columns:
+            cases["patient_stage_true"] = _stage_column(source["patient_stage"], PATIENT_STAGES, column="patient_stage")
+        return cases
+
+    def _from_masks(
+        self,
+        cohort: Cohort,
+        cases: pd.DataFrame,
+        table: pd.DataFrame,
+        row_of_case: npt.NDArray[np.int64],
+        status: npt.NDArray[np.object_],
+        rules: SlideRules,
+        options: ScoreOptions,
+    ) -> None:
+        pixel_um = mask_pixel_um(cohort)
+        truths = cohort.cases["mask"].to_numpy(dtype=object) if "mask" in cohort.cases.columns else None
+        predicted: list[str | None] = []
+        numbers: dict[str, list[float]] = {
+            name: [] for name in ("largest_axis_mm", "largest_feret_mm", "slide_dice", "slide_false_positive_rate")
+        }
+        for i, row in enumerate(row_of_case):
+            if options.progress:
+                options.progress(i, len(row_of_case))
+            has_truth = truths is not None and isinstance(truths[i], str) and truths[i] != ""
+            truth = read_slide_mask(_resolve(cohort, str(truths[i]))) if truths is not None and has_truth else None
+            mask = None
+            if row >= 0:
+                try:
+                    mask = _same_grid(Path(str(table["path"].iloc[row])), truth)
+                except UserError:
+                    if options.on_invalid == "error":
+                        raise
+                    status[i] = "invalid"
+            dice, rate = _mask_scores(mask, truth)
+            numbers["slide_dice"].append(dice)
+            numbers["slide_false_positive_rate"].append(rate)
+            if mask is None:
+                predicted.append(None)
+                numbers["largest_axis_mm"].append(np.nan)
+                numbers["largest_feret_mm"].append(np.nan)
+                continue
+            regions = find_regions(mask)
+            axis_mm = float(regions.major_axis_px.max()) * pixel_um[i] / 1000 if regions.count else 0.0
+            feret_mm = largest_feret_px(mask) * pixel_um[i] / 1000
+            extent_mm = feret_mm if rules.stage_axis == "feret" else axis_mm
+            predicted.append(stage_of_extent(extent_mm, rules, any_object=regions.count > 0))
+            numbers["largest_axis_mm"].append(axis_mm)
+            numbers["largest_feret_mm"].append(feret_mm)
+        cases["stage_predicted"] = predicted
+        for name, values in numbers.items():
+            cases[name] = values
+        if "stage_true" not in cases.columns and truths is not None:
+            cases["stage_true"] = [
+                _stage_of_mask(read_slide_mask(_resolve(cohort, str(path))), pixel_um[i], rules) for i, path in enumerate(truths)
+            ]
+
+    def _from_points(
+        self, cohort: Cohort, cases: pd.DataFrame, points: pd.DataFrame, rules: SlideRules, warnings: list[str]
+    ) -> tuple[pd.DataFrame, int]:
+        pixel_um = mask_pixel_um(cohort)
+        downsample = _downsample(cohort)
+        truths = cohort.cases["mask"].to_numpy(dtype=object) if "mask" in cohort.cases.columns else np.full(len(cases), None)
+        by_case = {str(case): group for case, group in points.groupby("case_id", sort=False)}
+        extra = [case for case in by_case if case not in set(cases["case_id"])]
+        if extra:
+            warnings.append(f"points on {len(extra)} slides that the cohort does not list were left out: {name_rows(extra)}")
+        frames: list[pd.DataFrame] = []
+        lesions, itc = [], []
+        for i, case in enumerate(cases["case_id"]):
+            mine = by_case.get(str(case))
+            path = truths[i]
+            if isinstance(path, str) and path:
+                truth = evaluation_mask(read_slide_mask(_resolve(cohort, path)), pixel_um=pixel_um[i], rules=rules)
+                lesions.append(truth.lesions)
+                itc.append(int(truth.is_itc.sum()))
+                frames.append(_point_events(str(case), mine, truth, downsample[i]))
+            else:
+                lesions.append(0)
+                itc.append(0)
+                frames.append(_point_events(str(case), mine, None, downsample[i]))
+        cases["n_lesions"], cases["n_itc_regions"] = lesions, itc
+        return pd.concat(frames, ignore_index=True), len(extra)
+
+    def _finish(
+        self, cases: pd.DataFrame, events: pd.DataFrame | None, protocol: Protocol, *, extra: int,
+        flow: Sequence[dict[str, Any]], warnings: Sequence[str],
+    ) -> Scores:  # fmt: skip
+        rules = protocol.slides
+        cases = cases.copy()
+        unanswered = cases["status"].isin(["missing", "invalid"]).to_numpy(dtype=bool)
+        if "stage_true" in cases.columns and "stage_predicted" in cases.columns:
+            cases["stage_answered"] = ~unanswered
+            said = cases["stage_predicted"].to_numpy(dtype=object)
+            truth = cases["stage_true"].to_numpy(dtype=object)
+            cases["stage_predicted"] = [
+                worst_stage(t) if lost and isinstance(t, str) else s for s, t, lost in zip(said, truth, unanswered, strict=True)
+            ]
+        if "patient_stage_true" in cases.columns:
+            _derive_patient_stages(cases, rules, strict=protocol.name == "camelyon17")
+        known = cases["stage_true"].isin(STAGES).sum() if "stage_true" in cases.columns else 0
+        counts = {
+            "cases": len(cases),
+            "patients": int(cases["patient_id"].nunique()),
+            "scored": int((cases["status"] == "scored").sum()),
+            "missing": int((cases["status"] == "missing").sum()),
+            "invalid": int((cases["status"] == "invalid").sum()),
+            "undefined": int(len(cases) - known) if "stage_true" in cases.columns else 0,
+            "without_boxes": 0,
+            "extra": extra,
+        }
+        return Scores(
+            task=self.name, protocol=protocol, cases=cases, events=events, counts=counts, flow=tuple(flow), warnings=tuple(warnings)
+        )
+
+    def partition(self, scores: Scores) -> Partition:
+        positive = scores.cases["stage_true"].isin(["micro", "macro"]) if "stage_true" in scores.cases.columns else None
+        return Partition.from_table(scores.cases, positive=positive)
+
+    def evaluator(self, scores: Scores, partition: Partition, options: ScoreOptions) -> Evaluator:
+        return SlideEvaluator.build(scores.cases, scores.events, partition, scores.protocol.slides)
+
+    def details(self, scores: Scores, partition: Partition, options: ScoreOptions) -> dict[str, Any]:
+        """LN-15: the four-class and the two-class confusion matrices."""
+        cases = scores.cases
+        if not {"stage_true", "stage_predicted"} <= set(cases.columns):
+            return {}
+        known = cases[cases["stage_true"].isin(STAGES)]
+        four = pd.crosstab(
+            pd.Categorical(known["stage_true"], STAGES), pd.Categorical(known["stage_predicted"], STAGES), dropna=False
+        )
+        truth = known["stage_true"].isin(["micro", "macro"])
+        said = known["stage_predicted"].isin(["micro", "macro"])
+        return {
+            "confusion": {
+                "four_class": {"labels": list(STAGES), "rows_truth_columns_prediction": four.to_numpy().tolist()},
+                "two_class": {
+                    "labels": ["negative", "positive"],
+                    "rows_truth_columns_prediction": [
+                        [int((~truth & ~said).sum()), int((~truth & said).sum())],
+                        [int((truth & ~said).sum()), int((truth & said).sum())],
+                    ],
+                },
+            }
+        }
+
+
+def _derive_patient_stages(cases: pd.DataFrame, rules: SlideRules, *, strict: bool) -> None:
+    """A patient's predicted pN: as submitted, else from the patient's predicted node stages (LN-17)."""
+    first = cases.groupby("patient_id", sort=False)["patient_stage_true"].first()
+    submitted = "patient_stage_predicted" in cases.columns
+    if submitted:
+        said = cases.groupby("patient_id", sort=False)["patient_stage_predicted"].first()
+    elif "stage_predicted" in cases.columns:
+        said = cases.groupby("patient_id", sort=False)["stage_predicted"].agg(lambda s: patient_stage(s.to_numpy(dtype=object)))
+    else:
+        return
+    lost = [str(patient) for patient, stage in said.items() if not isinstance(stage, str) and isinstance(first[patient], str)]
+    if lost and strict and rules.missing_patient_is_error:
+        raise UserError(
+            f"{len(lost)} patients have no predicted stage: {name_rows(lost)}",
+            fix="CAMELYON17 takes no submission with a missing patient; add their rows (ST-14).",
+        )
+    final = {
+        patient: stage if isinstance(stage, str) else worst_patient_stage(str(first[patient])) if isinstance(first[patient], str) else None
+        for patient, stage in said.items()
+    }
+    cases["patient_stage_predicted"] = [final[p] for p in cases["patient_id"]]
+
+
+def _stage_column(values: pd.Series, allowed: tuple[str, ...], *, column: str) -> list[str | None]:
+    out: list[str | None] = []
+    bad: list[int] = []
+    for row, value in enumerate(values.astype("string").fillna("").to_numpy(dtype=object), start=1):
+        stage = normalise_stage(str(value)) if str(value).strip() else None
+        if str(value).strip() and stage not in allowed:
+            bad.append(row)
+        out.append(stage)
+    if bad:
+        raise UserError(
+            f"'{values.iloc[bad[0] - 1]}' is no {column}",
+            where=f"cohort, rows {name_rows(bad)}",
+            fix=f"Use one of {', '.join(allowed)}.",
+        )
+    return out
+
+
+def _point_events(case: str, points: pd.DataFrame | None, truth: Any, downsample: float) -> pd.DataFrame:
+    """One event a false positive, one a countable lesion (its best score, or NaN where missed)."""
+    rows: list[tuple[str, str | None, float, str]] = []
+    best: dict[int, float] = {}
+    if points is not None:
+        for x, y, score in points[["x", "y", "score"]].itertuples(index=False):
+            label = 0
+            if truth is not None:
+                r, c = int(y / downsample), int(x / downsample)
+                inside = 0 <= r < truth.labels.shape[0] and 0 <= c < truth.labels.shape[1]
+                label = int(truth.labels[r, c]) if inside else 0
+            if label == 0:
+                rows.append((case, None, float(score), "fp"))
+            elif truth.is_itc[label - 1]:
+                rows.append((case, str(label), float(score), "itc"))
+            else:
+                best[label] = max(best.get(label, -np.inf), float(score))
+    if truth is not None:
+        for k in np.flatnonzero(~truth.is_itc):
+            hit = best.get(int(k) + 1)
+            rows.append((case, str(int(k) + 1), np.nan if hit is None else hit, "fn" if hit is None else "tp"))
+    return pd.DataFrame(rows, columns=["case_id", "lesion_id", "score", "kind"])
+
+
+def _resolve(cohort: Cohort, path: str) -> Path:
+    file = Path(path)
+    return file if file.is_absolute() or cohort.root is None else cohort.root / file
+
+
+def _downsample(cohort: Cohort) -> npt.NDArray[np.float64]:
+    if "mask_downsample" not in cohort.cases.columns:
+        return np.full(len(cohort.cases), DEFAULT_DOWNSAMPLE)
+    return pd.to_numeric(cohort.cases["mask_downsample"]).fillna(DEFAULT_DOWNSAMPLE).to_numpy(dtype=float)
+
+
+def mask_pixel_um(cohort: Cohort) -> npt.NDArray[np.float64]:
+    """Microns a pixel of each slide's mask file; needed wherever a length is."""
+    if "microns_per_pixel" not in cohort.cases.columns:
+        raise UserError(
+            "the cohort has no column microns_per_pixel",
+            fix="Add the level-0 resolution of each slide in um; `mask_downsample` tells the mask's own level (default 32).",
+        )
+    level0 = pd.to_numeric(cohort.cases["microns_per_pixel"], errors="coerce").to_numpy(dtype=float)
+    bad = ~(level0 > 0)
+    if bad.any():
+        raise UserError(
+            "microns_per_pixel is empty or not positive", where=f"cohort, rows {name_rows((np.flatnonzero(bad) + 1).tolist())}"
+        )
+    return level0 * _downsample(cohort)
+
+
+def read_slide_mask(path: Path) -> npt.NDArray[np.bool_]:
+    """A PNG or TIFF mask: anything above 0 is tumour."""
+    from PIL import Image, UnidentifiedImageError
+
+    if not path.exists():
+        raise UserError("the mask file does not exist", where=str(path), fix="Check the path in the cohort, or the folder of predictions.")
+    try:
+        with Image.open(path) as picture:
+            array = np.asarray(picture)
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as problem:
+        raise UserError(f"the mask cannot be read ({problem})", where=str(path), fix="Write it again as PNG or TIFF.") from problem
+    if array.ndim == 3:
+        array = array.max(axis=2)
+    return array > 0
+
+
+def _same_grid(path: Path, truth: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_]:
+    mask = read_slide_mask(path)
+    if truth is not None and truth.shape != mask.shape:
+        raise UserError(
+            f"the mask is {mask.shape[1]} x {mask.shape[0]} px, the truth {truth.shape[1]} x {truth.shape[0]}",
+            where=str(path),
+            fix="Write the mask on the truth mask's grid.",
+        )
+    return mask
+
+
+def _mask_scores(mask: npt.NDArray[np.bool_] | None, truth: npt.NDArray[np.bool_] | None) -> tuple[float, float]:
+    """(Dice on a slide with tumour, false-positive rate on one without); a missing mask is worst (ST-14)."""
+    if truth is None:
+        return np.nan, np.nan
+    if truth.any():
+        return (0.0 if mask is None else 2.0 * float((mask & truth).sum()) / float(mask.sum() + truth.sum())), np.nan
+    return np.nan, (1.0 if mask is None else float(mask.mean()))
+
+
+def _stage_of_mask(mask: npt.NDArray[np.bool_], pixel_um: float, rules: SlideRules) -> str:
+    regions = find_regions(mask)
+    extent = float(regions.major_axis_px.max()) if regions.count else 0.0
+    if rules.stage_axis == "feret":
+        extent = largest_feret_px(mask)
+    return stage_of_extent(extent * pixel_um / 1000, rules, any_object=regions.count > 0)
+
+
+tasks.add("slides", SlideTask())
