@@ -1,0 +1,410 @@
+"""Every metric of a task with its interval: `estimate_all`.
+
+Each metric has its own method (ST-02, ST-03) unless the protocol names one for all. Resampled intervals come
+from at most two streams of weights, patients within site, and patients within site and class (ST-01), and one
+pass over a stream serves every metric.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from elsewhere.errors import UserError, unknown_name
+from elsewhere.protocols import IntervalRules
+from elsewhere.statistics.auroc import auroc_interval
+from elsewhere.statistics.domain import domain_of
+from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
+from elsewhere.statistics.intervals import (
+    LeftOut,
+    bca_allowed,
+    bca_interval,
+    jackknife_t_interval,
+    leave_out,
+    percentile_interval,
+)
+from elsewhere.statistics.means import (
+    FEW_CLUSTERS,
+    ClusteredRatio,
+    StudentisedRatio,
+    bootstrap_t_interval,
+    clustered_ratio,
+    t_interval,
+)
+from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
+from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.proportions import proportion_from_ratio
+from elsewhere.statistics.resampling import WeightStream, draw
+
+FloatArray = npt.NDArray[np.float64]
+Progress = Callable[[int], None]
+RESAMPLED = frozenset({IntervalMethod.BOOTSTRAP_T, IntervalMethod.BCA, IntervalMethod.PERCENTILE})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """One metric: value, interval and how it was made. None stands for undefined, with its reason.
+
+    `bootstrap` is the percentile interval beside a closed form (ST-02); `draws` are kept on request.
+    """
+
+    spec: MetricSpec
+    value: float | None
+    lo: float | None = None
+    hi: float | None = None
+    method: str = IntervalMethod.NONE.value
+    se: float | None = None
+    df: float | None = None
+    defined: int = 0
+    undefined: int = 0
+    undefined_reason: str | None = None
+    warnings: tuple[str, ...] = ()
+    bootstrap: tuple[float, float] | None = None
+    draws: FloatArray | None = field(default=None, repr=False, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The metric's entry in summary.json: full precision, undefined as null."""
+        out: dict[str, Any] = {
+            "value": self.value,
+            "lo": self.lo,
+            "hi": self.hi,
+            "method": self.method,
+            "defined": self.defined,
+            "undefined": self.undefined,
+            "label": self.spec.label,
+            "higher_is_better": self.spec.higher_is_better,
+            "bounds": [_finite(self.spec.lower_bound), _finite(self.spec.upper_bound)],
+            "warnings": list(self.warnings),
+        }
+        for name in ("se", "df", "undefined_reason"):
+            if getattr(self, name) is not None:
+                out[name] = getattr(self, name)
+        if self.bootstrap is not None:
+            out["bootstrap"] = list(self.bootstrap)
+        return out
+
+
+def _finite(x: float | None) -> float | None:
+    return None if x is None or not math.isfinite(x) else float(x)
+
+
+class _RatioRows:
+    """A ratio and its SE under weights, in the shape that `draw` asks of an evaluator."""
+
+    def __init__(self, ratio: ClusteredRatio, partition: Partition) -> None:
+        self.specs = (None, None)
+        self._rows = StudentisedRatio(ratio, partition.site_of_cluster)
+
+    def evaluate(self, weights: npt.NDArray[np.uint16]) -> FloatArray:
+        return np.stack(self._rows(weights), axis=1)
+
+
+class _Run:
+    """One call of `estimate_all`: what several metrics share is made once, and only when one asks."""
+
+    def __init__(
+        self, evaluator: Evaluator, partition: Partition, *, rules: IntervalRules, key: str, level: float
+    ) -> None:
+        if partition.n_clusters != evaluator.n_clusters:
+            raise ValueError("the evaluator and the partition number different patients")
+        self.evaluator, self.partition, self.rules = evaluator, partition, rules
+        self.key, self.level = key, level
+        self.active = np.unique(evaluator.cluster_of_case)
+        self.values = evaluator.values()
+        self.counts = evaluator.case_counts()
+        self.reasons = evaluator.undefined_reasons()
+        self.override = IntervalMethod(rules.method) if rules.method else None
+        self.draws: dict[bool, FloatArray] = {}
+        self.studentised: dict[str, FloatArray] = {}
+        self._left_out: dict[bool, LeftOut] = {}
+        self._ratios: dict[str, ClusteredRatio | None] = {}
+
+    def by_class(self, spec: MetricSpec) -> bool:
+        return spec.stratify_by_class and self.rules.by_class and self.partition.positive_cluster is not None
+
+    def left_out(self, by_class: bool) -> LeftOut:
+        if by_class not in self._left_out:
+            known = next(iter(self._left_out.values()), None)
+            if known is not None and known.grouped:
+                self._left_out[by_class] = known
+            else:
+                self._left_out[by_class] = leave_out(
+                    self.evaluator, self.partition, key=self.key, by_class=by_class
+                )
+        return self._left_out[by_class]
+
+    def ratio(self, metric: str) -> ClusteredRatio | None:
+        if metric not in self._ratios:
+            inputs = self.evaluator.closed_form(metric)
+            self._ratios[metric] = (
+                clustered_ratio(
+                    inputs.numerator,
+                    inputs.denominator,
+                    self.evaluator.cluster_of_case,
+                    n_clusters=self.evaluator.n_clusters,
+                    site_of_cluster=self.partition.site_of_cluster if self.rules.by_site else None,
+                )
+                if isinstance(inputs, RatioInputs)
+                else None
+            )
+        return self._ratios[metric]
+
+    def method(self, spec: MetricSpec) -> tuple[IntervalMethod, list[str]]:
+        """The method to use and why it is not the default, before any resample is drawn."""
+        wanted = self.override or spec.interval
+        notes: list[str] = []
+        if spec.kind is MetricKind.RANGE and wanted is not IntervalMethod.NONE:
+            notes.append("A percentile bootstrap of a range has no valid coverage (ST-08).")
+            return IntervalMethod.PERCENTILE, notes
+        if wanted is IntervalMethod.BCA and not bca_allowed(spec):
+            notes.append("BCa is not for this metric (ST-03): percentile.")
+            wanted = IntervalMethod.PERCENTILE
+        has_ratio = self.ratio(spec.name) is not None
+        if wanted is IntervalMethod.WILSON and not (has_ratio and spec.kind is MetricKind.PROPORTION):
+            wanted = IntervalMethod.CLUSTERED_T
+        if wanted is IntervalMethod.DELONG_LOGIT and spec.kind is not MetricKind.AUROC:
+            wanted = spec.interval
+        if wanted is IntervalMethod.BOOTSTRAP_T and not has_ratio:
+            notes.append("The bootstrap-t needs a closed-form standard error: BCa.")
+            wanted = IntervalMethod.BCA if bca_allowed(spec) else IntervalMethod.PERCENTILE
+        few = self.active.size < FEW_CLUSTERS and self.override is None
+        if few and wanted in RESAMPLED and bca_allowed(spec):
+            notes.append(f"{self.active.size} patients are too few to resample: t (ST-03).")
+            wanted = IntervalMethod.CLUSTERED_T
+        return wanted, notes
+
+    def complaints(self, spec: MetricSpec, value: float, method: str) -> list[str]:
+        """What the domain of ST-04 has to say about this estimate."""
+        domain = domain_of(spec.kind, method)
+        if domain is None:
+            return []
+        patients, events = int(self.active.size), None
+        cases = self.evaluator.n_cases / max(1, patients)
+        ratio = self.ratio(spec.name)
+        if ratio is not None:
+            patients = ratio.patients
+            cases = float((ratio.denominator_of_cluster > 0).sum() and self._cases_with(ratio) / patients)
+            if spec.kind is MetricKind.PROPORTION:
+                events = round(min(ratio.value, 1.0 - ratio.value) * ratio.denominator)
+        fewest = None
+        if domain.patients_per_class and self.partition.positive_cluster is not None:
+            positive = int(self.partition.positive_cluster[self.active].sum())
+            fewest = min(positive, int(self.active.size) - positive)
+        return domain.complaints(
+            patients=patients,
+            fewest_of_class=fewest,
+            fewest_events=events,
+            value=value,
+            cases_per_patient=cases,
+        )
+
+    def _cases_with(self, ratio: ClusteredRatio) -> int:
+        part = ratio.denominator_of_cluster > 0
+        return int(part[self.evaluator.cluster_of_case].sum())
+
+
+def estimate_all(
+    evaluator: Evaluator,
+    partition: Partition,
+    *,
+    rules: IntervalRules,
+    key: str,
+    seed: int,
+    resamples: int,
+    level: float = 0.95,
+    metrics: Sequence[str] | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    keep_draws: bool = False,
+) -> dict[str, Estimate]:
+    """Every metric (or those named) with its interval, in the order of the evaluator's specs.
+
+    `key` is the cohort's hash: with `seed` it fixes the resamples, whatever the threads. `resamples` 0 leaves
+    resampled intervals out; closed forms stay.
+    """
+    if resamples < 0:
+        raise UserError(f"{resamples} resamples cannot be drawn", fix="Use 0 for none, or 1,000 and more.")
+    if not 0.5 <= level < 1.0:
+        raise UserError(f"a level of {level} is no confidence level", fix="Use a number such as 0.95.")
+    names = [spec.name for spec in evaluator.specs]
+    for name in metrics or ():
+        if name not in names:
+            raise unknown_name("metric", name, names)
+    chosen = [spec for spec in evaluator.specs if metrics is None or spec.name in metrics]
+    run = _Run(evaluator, partition, rules=rules, key=key, level=level)
+    plan = {spec.name: run.method(spec) for spec in chosen}
+    if resamples > 0:
+        _draw_streams(run, chosen, plan, seed=seed, resamples=resamples, threads=threads, progress=progress)
+    return {spec.name: _estimate(run, spec, *plan[spec.name], keep_draws=keep_draws) for spec in chosen}
+
+
+def _draw_streams(
+    run: _Run,
+    chosen: Sequence[MetricSpec],
+    plan: dict[str, tuple[IntervalMethod, list[str]]],
+    *,
+    seed: int,
+    resamples: int,
+    threads: int | None,
+    progress: Progress | None,
+) -> None:
+    """Draw the streams that some metric needs: values of all metrics, and SEs for a bootstrap-t."""
+    for by_class in (False, True):
+        wanted = [
+            spec
+            for spec in chosen
+            if run.by_class(spec) is by_class
+            and (plan[spec.name][0] in RESAMPLED or spec.kind is MetricKind.AUROC)
+            and not math.isnan(run.values[spec.name])
+        ]
+        if not wanted:
+            continue
+        rows: dict[str, Any] = {}
+        for spec in wanted:
+            ratio = run.ratio(spec.name) if plan[spec.name][0] is IntervalMethod.BOOTSTRAP_T else None
+            if ratio is not None:
+                rows[spec.name] = _RatioRows(ratio, run.partition)
+        stream = WeightStream(
+            run.partition,
+            key=run.key,
+            seed=seed,
+            resamples=resamples,
+            by_site=run.rules.by_site,
+            by_class=by_class,
+        )
+        values, *pairs = draw([run.evaluator, *rows.values()], stream, threads=threads, progress=progress)
+        run.draws[by_class] = values
+        run.studentised.update(zip(rows, pairs, strict=True))
+
+
+def _estimate(
+    run: _Run, spec: MetricSpec, method: IntervalMethod, notes: list[str], *, keep_draws: bool
+) -> Estimate:
+    value = run.values[spec.name]
+    defined, undefined = run.counts.get(spec.name, (run.evaluator.n_cases, 0))
+    if math.isnan(value):
+        return Estimate(
+            spec=spec,
+            value=None,
+            defined=defined,
+            undefined=undefined,
+            undefined_reason=run.reasons.get(spec.name, "undefined on these cases"),
+        )
+    draws = run.draws.get(run.by_class(spec))
+    column = None if draws is None else draws[:, run.evaluator.index(spec.name)]
+    made = _interval(run, spec, method, value, column)
+    warnings = [*notes, *made.notes, *run.complaints(spec, value, made.method)]
+    lo, hi = made.lo, made.hi
+    if lo is not None and hi is not None:
+        lo, hi = max(lo, spec.lower_bound), min(hi, spec.upper_bound)
+    beside = None
+    if column is not None and method not in RESAMPLED and spec.kind is MetricKind.AUROC:
+        plain = percentile_interval(column, level=run.level)
+        beside = None if plain is None else (plain.lo, plain.hi)
+    return Estimate(
+        spec=spec,
+        value=value,
+        lo=_finite(lo),
+        hi=_finite(hi),
+        method=made.method,
+        se=_finite(made.se),
+        df=_finite(made.df),
+        defined=defined,
+        undefined=undefined,
+        warnings=tuple(warnings),
+        bootstrap=beside,
+        draws=column.copy() if keep_draws and column is not None else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Made:
+    method: str = IntervalMethod.NONE.value
+    lo: float | None = None
+    hi: float | None = None
+    se: float | None = None
+    df: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+def _interval(
+    run: _Run, spec: MetricSpec, method: IntervalMethod, value: float, draws: FloatArray | None
+) -> _Made:
+    if method is IntervalMethod.NONE:
+        return _Made()
+    if run.active.size < 2:
+        return _Made(notes=("No interval: fewer than two patients.",))
+    if method in RESAMPLED:
+        if draws is None:
+            return _Made(notes=("No interval: it needs resamples, and none were asked for.",))
+        return _resampled(run, spec, method, value, draws)
+    if method is IntervalMethod.DELONG_LOGIT or method is IntervalMethod.ONE_SIDED:
+        inputs = run.evaluator.closed_form(spec.name)
+        if isinstance(inputs, AurocInputs):
+            made = auroc_interval(
+                inputs.label,
+                inputs.score,
+                run.evaluator.cluster_of_case,
+                n_clusters=run.evaluator.n_clusters,
+                level=run.level,
+            )
+            if made is not None:
+                why = (f"One-sided bound: {made.reason}.",) if made.reason else ()
+                return _Made(method=made.method, lo=made.lo, hi=made.hi, se=made.se, df=made.df, notes=why)
+    ratio = run.ratio(spec.name)
+    if ratio is not None and method is IntervalMethod.WILSON:
+        wilson = proportion_from_ratio(ratio, level=run.level)
+        return _Made(method=method.value, lo=wilson.lo, hi=wilson.hi, se=wilson.se, df=wilson.df)
+    return _t(run, spec, value, ratio)
+
+
+def _t(run: _Run, spec: MetricSpec, value: float, ratio: ClusteredRatio | None) -> _Made:
+    """Clustered t: linearised where the metric is a ratio of sums, by leaving patients out otherwise."""
+    method = IntervalMethod.CLUSTERED_T.value
+    if ratio is not None:
+        ends = t_interval(ratio, level=run.level)
+        if ends is None:
+            return _Made(notes=("No interval: fewer than two patients count towards it.",))
+        return _Made(method=method, lo=ends[0], hi=ends[1], se=ratio.se, df=ratio.df)
+    left_out = run.left_out(run.by_class(spec))
+    made = jackknife_t_interval(value, left_out, run.evaluator.index(spec.name), level=run.level)
+    if made is None:
+        return _Made(notes=("No interval: undefined, or unchanged, when single patients are left out.",))
+    return _Made(method=method, lo=made[0], hi=made[1], se=made[2], df=made[3])
+
+
+def _resampled(run: _Run, spec: MetricSpec, method: IntervalMethod, value: float, draws: FloatArray) -> _Made:
+    undefined = int(np.isnan(draws).sum())
+    notes = []
+    if undefined:
+        notes.append(
+            f"{undefined} of {draws.size} resamples left the metric undefined; the interval is of the others."
+        )
+    se = float(np.nanstd(draws, ddof=1)) if draws.size - undefined > 1 else math.nan
+    if method is IntervalMethod.BOOTSTRAP_T:
+        ratio, pairs = run.ratio(spec.name), run.studentised[spec.name]
+        ends = (
+            bootstrap_t_interval(value, ratio.se, pairs[:, 0], pairs[:, 1], level=run.level)
+            if ratio
+            else None
+        )
+        if ratio is not None and ends is not None:
+            return _Made(
+                method=method.value, lo=ends[0], hi=ends[1], se=ratio.se, df=ratio.df, notes=tuple(notes)
+            )
+        notes.append("The bootstrap-t is not defined here (no spread between patients): percentile.")
+    if method is IntervalMethod.BCA:
+        acceleration = run.left_out(run.by_class(spec)).acceleration(run.evaluator.index(spec.name))
+        made = bca_interval(value, draws, acceleration, level=run.level)
+    else:
+        made = percentile_interval(draws, level=run.level)
+    if made is None:
+        return _Made(notes=(*notes, "No interval: fewer than half of the resamples are defined."))
+    if made.reason:
+        notes.append(f"{made.reason}: percentile instead.")
+    return _Made(method=made.method, lo=made.lo, hi=made.hi, se=se, notes=tuple(notes))
