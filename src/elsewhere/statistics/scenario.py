@@ -1,0 +1,399 @@
+"""The scenario as the unit (US-19 to US-21), and what a new hospital may see (ST-10).
+
+Seeds are averaged first: five seeds of one transfer are one observation. Twelve transfers among four
+datasets are not twelve independent ones either, so that the study's t interval is shown beside the range
+over leaving each dataset out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy import optimize, stats
+
+from elsewhere.errors import UserError
+
+EXACT_UP_TO = 25
+"""Signed-rank tests are exact up to this many non-zero differences, with ties and all."""
+SITES_NEEDED = 5
+"""Fewer sites than this say nothing of the spread between hospitals (ST-10)."""
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScenarioSummary:
+    """Mean over scenarios with a t interval, cut to the metric's bounds (US-19)."""
+
+    value: float
+    lo: float | None
+    hi: float | None
+    sd: float | None
+    scenarios: int
+    undefined: int
+    level: float
+    method: str = "t-scenarios"
+    undefined_reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        out: dict[str, Any] = {
+            "value": None if math.isnan(self.value) else self.value,
+            "lo": self.lo,
+            "hi": self.hi,
+            "sd": self.sd,
+            "method": self.method,
+            "scenarios": self.scenarios,
+            "defined": self.scenarios,
+            "undefined": self.undefined,
+        }
+        if self.undefined_reason:
+            out["undefined_reason"] = self.undefined_reason
+        return out
+
+
+def average_over_seeds(
+    runs: pd.DataFrame, metrics: Sequence[str], *, keys: Sequence[str] = ("scenario",), seed: str = "seed"
+) -> pd.DataFrame:
+    """One row a scenario (and model, input...): seeds averaged first, with their number in `seeds`.
+
+    An undefined seed (NaN) is left out of its mean and counted in `<metric>_undefined`.
+    """
+    missing = [name for name in (*keys, seed, *metrics) if name not in runs.columns]
+    if missing:
+        raise UserError(f"no column {', '.join(missing)} in the table of runs")
+    twice = runs.duplicated([*keys, seed])
+    if twice.any():
+        raise UserError(
+            f"{int(twice.sum())} runs stand twice for one scenario and seed",
+            where=f"rows {', '.join(str(i + 1) for i in np.flatnonzero(twice)[:5])}",
+            fix="Keep one run a scenario, seed and configuration, or add the column that tells them apart.",
+        )
+    grouped = runs.groupby(list(keys), sort=True, dropna=False)
+    out = grouped[list(metrics)].mean()
+    out.insert(0, "seeds", grouped.size())
+    for metric in metrics:
+        out[f"{metric}_undefined"] = out["seeds"] - grouped[metric].count()
+    return out.reset_index()
+
+
+def scenario_summary(
+    values: npt.ArrayLike, *, bounds: tuple[float, float] | None = (0.0, 1.0), level: float = 0.95
+) -> ScenarioSummary:
+    """`values`: one a scenario, seeds already averaged. NaN scenarios are left out and counted."""
+    given = np.asarray(values, dtype=float).ravel()
+    x = given[np.isfinite(given)]
+    lost = int(given.size - x.size)
+    if x.size < 2:
+        return ScenarioSummary(
+            value=float(x[0]) if x.size else math.nan,
+            lo=None,
+            hi=None,
+            sd=None,
+            scenarios=int(x.size),
+            undefined=lost,
+            level=level,
+            method="none",
+            undefined_reason=f"{x.size} scenario: an interval needs at least two",
+        )
+    sd = float(x.std(ddof=1))
+    half = float(stats.t.ppf(0.5 + level / 2, x.size - 1)) * sd / math.sqrt(x.size)
+    lo, hi = float(x.mean()) - half, float(x.mean()) + half
+    if bounds:
+        lo, hi = max(lo, bounds[0]), min(hi, bounds[1])
+    return ScenarioSummary(
+        value=float(x.mean()), lo=lo, hi=hi, sd=sd, scenarios=int(x.size), undefined=lost, level=level
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignedRank:
+    """Wilcoxon's signed-rank test. `smallest_p`: the least p that this many differences can reach."""
+
+    p: float | None
+    smallest_p: float | None
+    statistic: float
+    nonzero: int
+    zeros: int
+    method: str
+
+
+def signed_rank_test(differences: npt.ArrayLike) -> SignedRank:
+    """Two-sided; zeros are left out and counted; ties share ranks. Exact by counting all sign patterns
+    of the ranks at hand (so ties are exact too) up to 25 differences, else normal, corrected for ties."""
+    d = np.asarray(differences, dtype=float).ravel()
+    if not np.isfinite(d).all():
+        raise UserError("a paired difference is not finite", fix="Leave undefined scenarios out.")
+    nonzero = d[d != 0]
+    n, zeros = int(nonzero.size), int(d.size - nonzero.size)
+    if n == 0:
+        return SignedRank(p=None, smallest_p=None, statistic=0.0, nonzero=0, zeros=zeros, method="none")
+    ranks = stats.rankdata(np.round(np.abs(nonzero), 12))
+    plus = float(ranks[nonzero > 0].sum())
+    if n <= EXACT_UP_TO:
+        doubled = np.rint(2 * ranks).astype(np.int64)
+        ways = np.zeros(int(doubled.sum()) + 1)
+        ways[0] = 1.0
+        for r in doubled:
+            ways[r:] = ways[r:] + ways[:-r]
+        ways /= ways.sum()
+        at = round(2 * plus)
+        p = min(1.0, 2 * min(float(ways[: at + 1].sum()), float(ways[at:].sum())))
+        return SignedRank(
+            p=p,
+            smallest_p=min(1.0, 2.0 ** (1 - n)),
+            statistic=min(plus, float(ranks.sum()) - plus),
+            nonzero=n,
+            zeros=zeros,
+            method="wilcoxon-exact",
+        )
+    mean, variance = float(ranks.sum()) / 2, float((ranks**2).sum()) / 4
+    z = max(0.0, abs(plus - mean) - 0.5) / math.sqrt(variance)
+    return SignedRank(
+        p=float(2 * stats.norm.sf(z)),
+        smallest_p=2.0 ** (1 - n),
+        statistic=min(plus, float(ranks.sum()) - plus),
+        nonzero=n,
+        zeros=zeros,
+        method="wilcoxon-normal",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedScenarios:
+    """a - b over the scenarios that both have (US-20)."""
+
+    difference: float
+    lo: float | None
+    hi: float | None
+    p: float | None
+    smallest_p: float | None
+    pairs: int
+    left_out: int
+    zeros: int
+    method: str
+    note: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "difference": None if math.isnan(self.difference) else self.difference,
+            "lo": self.lo,
+            "hi": self.hi,
+            "p": self.p,
+            "smallest_p": self.smallest_p,
+            "pairs": self.pairs,
+            "left_out": self.left_out,
+            "zeros": self.zeros,
+            "method": self.method,
+            "note": self.note,
+        }
+
+
+def paired_scenarios(
+    a: pd.Series | npt.ArrayLike,
+    b: pd.Series | npt.ArrayLike,
+    *,
+    level: float = 0.95,
+    alpha: float = 0.05,
+) -> PairedScenarios:
+    """Series are matched by their index (the scenario's name), arrays by place. The interval is that of
+    the mean difference (t); the p-value that of the signed-rank test. Says so where p cannot reach alpha."""
+    if isinstance(a, pd.Series) and isinstance(b, pd.Series):
+        if a.index.has_duplicates or b.index.has_duplicates:
+            raise UserError("a scenario stands twice", fix="Average over seeds first.")
+        joined = pd.concat({"a": a, "b": b}, axis=1)
+        x, y = joined["a"].to_numpy(dtype=float), joined["b"].to_numpy(dtype=float)
+    else:
+        x, y = np.asarray(a, dtype=float).ravel(), np.asarray(b, dtype=float).ravel()
+        if x.size != y.size:
+            raise UserError(f"{x.size} scenarios against {y.size}", fix="Give series indexed by scenario.")
+    d = x - y
+    kept = d[np.isfinite(d)]
+    summary = scenario_summary(kept, bounds=None, level=level)
+    test = signed_rank_test(kept)
+    note = None
+    if test.smallest_p is not None and test.smallest_p > alpha:
+        note = (
+            f"With {test.nonzero} scenarios the smallest p that this test can give is {test.smallest_p:.4g}: "
+            f"it cannot fall below {alpha:g}."
+        )
+    return PairedScenarios(
+        difference=summary.value,
+        lo=summary.lo,
+        hi=summary.hi,
+        p=test.p,
+        smallest_p=test.smallest_p,
+        pairs=int(kept.size),
+        left_out=int(d.size - kept.size),
+        zeros=test.zeros,
+        method=f"{test.method}; t-scenarios",
+        note=note,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaveOneDatasetOut:
+    """The aggregate again without the scenarios that touch each dataset in turn (US-21, ST-10)."""
+
+    all: ScenarioSummary
+    without: dict[str, ScenarioSummary]
+    lo: float | None
+    hi: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "all": self.all.to_dict(),
+            "without": {name: summary.to_dict() for name, summary in self.without.items()},
+            "range": [self.lo, self.hi],
+        }
+
+
+def leave_one_dataset_out(
+    scenarios: pd.DataFrame,
+    metric: str,
+    *,
+    source: str = "source",
+    target: str = "target",
+    bounds: tuple[float, float] | None = (0.0, 1.0),
+    level: float = 0.95,
+) -> LeaveOneDatasetOut:
+    """`scenarios`: one row a scenario with its source and target dataset, seeds averaged. A source may
+    name several datasets, joined by '+' (multi-source training)."""
+    for column in (source, target, metric):
+        if column not in scenarios.columns:
+            raise UserError(f"no column {column} in the table of scenarios")
+    touched = [
+        set(str(s).split("+")) | {str(t)} for s, t in zip(scenarios[source], scenarios[target], strict=True)
+    ]
+    names = sorted(set().union(*touched)) if touched else []
+    values = scenarios[metric].to_numpy(dtype=float)
+    without = {
+        name: scenario_summary(
+            values[np.array([name not in t for t in touched], dtype=bool)], bounds=bounds, level=level
+        )
+        for name in names
+    }
+    means = [s.value for s in without.values() if not math.isnan(s.value)]
+    return LeaveOneDatasetOut(
+        all=scenario_summary(values, bounds=bounds, level=level),
+        without=without,
+        lo=min(means) if means else None,
+        hi=max(means) if means else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewHospital:
+    """What the next hospital may see: mean over sites, and the prediction interval of one more site."""
+
+    value: float | None
+    lo: float | None
+    hi: float | None
+    prediction_lo: float | None
+    prediction_hi: float | None
+    tau: float | None
+    sites: int
+    level: float
+    method: str
+    undefined_reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        out: dict[str, Any] = {
+            "value": self.value,
+            "lo": self.lo,
+            "hi": self.hi,
+            "prediction_lo": self.prediction_lo,
+            "prediction_hi": self.prediction_hi,
+            "tau": self.tau,
+            "sites": self.sites,
+            "level": self.level,
+            "method": self.method,
+        }
+        if self.undefined_reason:
+            out["undefined_reason"] = self.undefined_reason
+        return out
+
+
+def new_hospital(
+    estimates: npt.ArrayLike,
+    ses: npt.ArrayLike,
+    *,
+    level: float = 0.95,
+    scale: str = "identity",
+    bounds: tuple[float, float] | None = (0.0, 1.0),
+) -> NewHospital:
+    """Random-effects prediction interval (ST-10): Paule-Mandel between-site variance, the Hartung-Knapp
+    standard error of the mean, t with sites - 2 degrees of freedom for one more site (Higgins 2009).
+
+    `scale='logit'` works on the logit for values inside (0, 1), with the delta method's errors; `tau` is
+    then on that scale. Below five sites: not estimable.
+    """
+    y, s = np.asarray(estimates, dtype=float).ravel(), np.asarray(ses, dtype=float).ravel()
+    if y.size != s.size:
+        raise UserError(f"{y.size} estimates with {s.size} standard errors")
+    usable = np.isfinite(y) & np.isfinite(s) & (s > 0)
+    if scale == "logit":
+        usable &= (y > 0) & (y < 1)
+    elif scale != "identity":
+        raise UserError(f"unknown scale '{scale}'", fix="Use identity or logit.")
+    y, s = y[usable], s[usable]
+    k = int(y.size)
+    if k < SITES_NEEDED:
+        return NewHospital(
+            value=None,
+            lo=None,
+            hi=None,
+            prediction_lo=None,
+            prediction_hi=None,
+            tau=None,
+            sites=k,
+            level=level,
+            method="none",
+            undefined_reason=f"not estimable: {k} sites with a standard error, and it takes {SITES_NEEDED}",
+        )
+    if scale == "logit":
+        s, y = s / (y * (1 - y)), np.log(y / (1 - y))
+    tau2 = _paule_mandel(y, s)
+    w = 1 / (s**2 + tau2)
+    mean = float((w * y).sum() / w.sum())
+    q = float((w * (y - mean) ** 2).sum() / (k - 1))
+    se = math.sqrt(max(q, 1.0 if tau2 == 0 else 0.0) / float(w.sum()))
+    half = float(stats.t.ppf(0.5 + level / 2, k - 1)) * se
+    reach = float(stats.t.ppf(0.5 + level / 2, k - 2)) * math.sqrt(tau2 + se**2)
+    ends = np.array([mean, mean - half, mean + half, mean - reach, mean + reach])
+    if scale == "logit":
+        ends = 1 / (1 + np.exp(-ends))
+    elif bounds:
+        ends = np.clip(ends, *bounds)
+    return NewHospital(
+        value=float(ends[0]),
+        lo=float(ends[1]),
+        hi=float(ends[2]),
+        prediction_lo=float(ends[3]),
+        prediction_hi=float(ends[4]),
+        tau=math.sqrt(tau2),
+        sites=k,
+        level=level,
+        method=f"random-effects prediction (Paule-Mandel, Hartung-Knapp, t {k - 2}, {scale})",
+    )
+
+
+def _paule_mandel(y: FloatArray, s: FloatArray) -> float:
+    """The between-site variance at which the weighted squares are what chance would give."""
+
+    def excess(tau2: float) -> float:
+        w = 1 / (s**2 + tau2)
+        mean = (w * y).sum() / w.sum()
+        return float((w * (y - mean) ** 2).sum() - (y.size - 1))
+
+    if excess(0.0) <= 0:
+        return 0.0
+    high = float(y.var(ddof=1)) + float(s.max()) ** 2
+    while excess(high) > 0:
+        high *= 2
+    return float(optimize.brentq(excess, 0.0, high, xtol=1e-14))
