@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from elsewhere.errors import UserError, name_rows
+from elsewhere.tables import content_hash, file_digest, infer_types, staged_directory, write_json, write_table
+from elsewhere.tables.hashing import TEXT_COLUMNS
+
 LEVELS = ("patient_id", "exam_id", "case_id", "lesion_id")
+FILE_COLUMNS = ("image", "mask", "annotation", "slide", "volume", "path", "file")
+TRUTH_COLUMNS = ("mask", "annotation")
+CATEGORY_COLUMNS = (
+    "class",
+    "stage",
+    "patient_stage",
+    "menopausal_status",
+    "breast_density",
+    "subtype",
+    "vendor",
+)
+DEFAULT_DATASET = "cohort"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,3 +50,274 @@ class Cohort:
     counts: dict[str, Any] = field(default_factory=dict)
     hash: str = ""
     root: Path | None = None
+    truth_files: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_frame(
+        cls,
+        cases: pd.DataFrame,
+        *,
+        lesions: pd.DataFrame | None = None,
+        reader: str = "table",
+        root: str | Path | None = None,
+        id_grades: Mapping[str, IdGrade] | None = None,
+        warnings: tuple[str, ...] = (),
+        counts: Mapping[str, Any] | None = None,
+        where: str | None = None,
+        truth_files: Mapping[str, str] | None = None,
+    ) -> Cohort:
+        """A checked cohort: levels nest, ids are whole, columns in their plain types, content hashed.
+
+        Without a `patient_id` column each case is a patient of its own: grade C, and a warning (US-02); an
+        empty patient id among others is an error that names the rows. `truth_files` are digests stored
+        earlier, which stand in for truth files that are not here now.
+        """
+        from elsewhere.cohort.grades import grade_all
+
+        root_path = Path(root) if root is not None else None
+        table, ids_made, notes = _checked_cases(cases, where=where, root=root_path)
+        parts = _checked_lesions(lesions, table, where=where) if lesions is not None else None
+        digests, absent = _truth_digests(table, root_path, truth_files or {})
+        if absent and truth_files:
+            notes.append(f"{absent} truth files are not under {root_path}: their stored digests stand")
+        grades = grade_all(table, ids_made=ids_made) | dict(id_grades or {})
+        return cls(
+            cases=table,
+            lesions=parts,
+            reader=reader,
+            id_grades=grades,
+            warnings=tuple(dict.fromkeys([*warnings, *notes])),
+            counts=_count(table, parts) | dict(counts or {}),
+            hash=_cohort_hash(table, parts, digests),
+            root=root_path,
+            truth_files=digests,
+        )
+
+    def save(self, directory: str | Path) -> Path:
+        """`cases.parquet`, `lesions.parquet` and `cohort.json`, whole or not at all."""
+        from elsewhere import __version__
+        from elsewhere.cohort.grades import worst_grade
+
+        directory = Path(directory)
+        overall = worst_grade(self.id_grades)
+        with staged_directory(directory) as staged:
+            write_table(self.cases, staged / "cases.parquet")
+            if self.lesions is not None:
+                write_table(self.lesions, staged / "lesions.parquet")
+            write_json(
+                {
+                    "elsewhere": __version__,
+                    "hash": self.hash,
+                    "reader": self.reader,
+                    "id_grade": overall.grade,
+                    "id_grade_why": overall.why,
+                    "id_grades": self.id_grades,
+                    "counts": self.counts,
+                    "warnings": self.warnings,
+                    "root": str(self.root.resolve()) if self.root is not None else None,
+                    "truth_files": self.truth_files,
+                },
+                staged / "cohort.json",
+            )
+        return directory
+
+    def subset(self, keep: np.ndarray | pd.Series) -> Cohort:
+        """The cases where `keep` holds, with their lesions; a cohort of its own, with its own hash."""
+        mask = np.asarray(keep, dtype=bool)
+        cases = self.cases[mask].reset_index(drop=True)
+        lesions = self.lesions
+        if lesions is not None:
+            lesions = lesions[lesions["case_id"].isin(cases["case_id"])].reset_index(drop=True)
+        names = set(cases["dataset"])
+        return replace(
+            self,
+            cases=cases,
+            lesions=lesions,
+            id_grades={name: grade for name, grade in self.id_grades.items() if name in names},
+            counts=_count(cases, lesions),
+            hash=_cohort_hash(cases, lesions, _named_in(cases, self.truth_files)),
+            truth_files=_named_in(cases, self.truth_files),
+        )
+
+    def file(self, relative: str) -> Path:
+        """The full path of a file named in the table."""
+        return Path(relative) if self.root is None else self.root / relative
+
+
+def _checked_cases(
+    frame: pd.DataFrame, *, where: str | None, root: Path | None
+) -> tuple[pd.DataFrame, bool, list[str]]:
+    notes: list[str] = []
+    if frame.columns.duplicated().any():
+        name = frame.columns[frame.columns.duplicated()][0]
+        raise UserError(f"two columns are called '{name}'", where=where)
+    if "case_id" not in frame.columns:
+        raise UserError(
+            "no column 'case_id'",
+            where=where,
+            fix=f"Name it: --map case_id=COL. The columns are: {', '.join(map(str, frame.columns[:20]))}.",
+        )
+    if frame.empty:
+        raise UserError("the cohort has no cases", where=where)
+    text = TEXT_COLUMNS | set(CATEGORY_COLUMNS)
+    table = infer_types(frame.reset_index(drop=True), text=text)
+    table.columns = pd.Index([str(name) for name in table.columns])
+    _whole_ids(table, "case_id", where=where, fix="Give every row an id.")
+    twice = table["case_id"].duplicated(keep=False)
+    if twice.any():
+        rows = [f"{at + 1} ({table['case_id'].iloc[at]})" for at in np.flatnonzero(twice.to_numpy())]
+        raise UserError(
+            f"{int(twice.sum())} rows share a case_id: rows {name_rows(rows)}",
+            where=where,
+            fix="One row a case. If a row is an image or a view, give each an id of its own and "
+            "keep exam_id and patient_id.",
+        )
+    ids_made = "patient_id" not in table.columns
+    if ids_made:
+        table.insert(0, "patient_id", table["case_id"])
+        notes.append(
+            "no patient_id column: each case counts as a patient (grade C); intervals are too "
+            "narrow if patients repeat"
+        )
+    else:
+        _whole_ids(
+            table,
+            "patient_id",
+            where=where,
+            fix="Fill them in; or, if no ids are known at all, leave the column out: the cohort "
+            "is then graded C.",
+        )
+    if "dataset" not in table.columns:
+        table["dataset"] = pd.Series(DEFAULT_DATASET, index=table.index, dtype="str")
+    elif table["dataset"].isna().any():
+        _whole_ids(table, "dataset", where=where, fix="Fill it in, or leave the column out.")
+    if "site" not in table.columns:
+        table["site"] = table["dataset"]
+    for name in [
+        column for column in table.columns if column in FILE_COLUMNS or column.endswith(("_path", "_file"))
+    ]:
+        table[name] = _relative_paths(table[name], root)
+    _levels_nest(table, where=where)
+    return table, ids_made, notes
+
+
+def _whole_ids(table: pd.DataFrame, column: str, *, where: str | None, fix: str) -> None:
+    ids = table[column]
+    empty = ids.isna().to_numpy(dtype=bool) | (ids.str.strip() == "").to_numpy(dtype=bool)
+    if empty.any():
+        rows = list(np.flatnonzero(empty) + 1)
+        plural = "rows" if len(rows) > 1 else "row"
+        raise UserError(
+            f"column '{column}' is empty in {plural} {name_rows(rows)} ({len(rows)} of {len(ids)})",
+            where=where,
+            fix=fix,
+        )
+
+
+def _relative_paths(series: pd.Series, root: Path | None) -> pd.Series:
+    """Posix, and relative to the cohort's root where they lie below it: the hash must not know
+    the machine.
+    """
+    base = root.resolve() if root is not None else None
+
+    def one(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        posix = PureWindowsPath(value).as_posix() if "\\" in value else value
+        if base is not None and posix.startswith("/"):
+            for candidate in (base, root):
+                if candidate is not None and PurePosixPath(posix).is_relative_to(candidate.as_posix()):
+                    return PurePosixPath(posix).relative_to(candidate.as_posix()).as_posix()
+        return posix
+
+    return pd.Series(
+        [one(value) for value in series.array], index=series.index, name=series.name, dtype="str"
+    )
+
+
+def _levels_nest(table: pd.DataFrame, *, where: str | None) -> None:
+    """patient > exam > case: an exam of two patients is a mistake in the ids."""
+    if "exam_id" not in table.columns:
+        return
+    known = table[table["exam_id"].notna()]
+    owners = known.groupby(["dataset", "exam_id"])["patient_id"].nunique()
+    split = owners[owners > 1]
+    if len(split):
+        exam = str(split.index[0][1])
+        rows = list(np.flatnonzero((table["exam_id"] == exam).to_numpy(dtype=bool)) + 1)
+        raise UserError(
+            f"{len(split)} exams belong to more than one patient, for example '{exam}' (rows "
+            f"{name_rows(rows)})",
+            where=where,
+            fix="An exam is of one patient: mend exam_id or patient_id.",
+        )
+
+
+def _checked_lesions(lesions: pd.DataFrame, cases: pd.DataFrame, *, where: str | None) -> pd.DataFrame:
+    if "case_id" not in lesions.columns:
+        raise UserError("the lesions have no column 'case_id'", where=where)
+    table = infer_types(lesions.reset_index(drop=True), text=TEXT_COLUMNS | {"class"})
+    if len(table):
+        _whole_ids(table, "case_id", where=where, fix="Every lesion belongs to a case.")
+    stray = ~table["case_id"].isin(cases["case_id"])
+    if stray.any():
+        rows = [f"{at + 1} ({table['case_id'].iloc[at]})" for at in np.flatnonzero(stray.to_numpy())]
+        raise UserError(
+            f"{int(stray.sum())} lesions are of no case in the cohort: rows {name_rows(rows)}", where=where
+        )
+    if "lesion_id" not in table.columns:
+        table["lesion_id"] = table.groupby("case_id").cumcount().astype("str")
+    elif table.duplicated(subset=["case_id", "lesion_id"]).any():
+        at = int(np.flatnonzero(table.duplicated(subset=["case_id", "lesion_id"]).to_numpy())[0])
+        raise UserError(
+            f"row {at + 1} repeats lesion_id '{table['lesion_id'].iloc[at]}' of its case", where=where
+        )
+    return table
+
+
+def _truth_digests(
+    table: pd.DataFrame, root: Path | None, stored: Mapping[str, str]
+) -> tuple[dict[str, str], int]:
+    digests: dict[str, str] = {}
+    absent = 0
+    for column in TRUTH_COLUMNS:
+        if column not in table.columns:
+            continue
+        for relative in table[column].dropna().unique():
+            path = Path(relative) if root is None else root / relative
+            if path.is_file():
+                digests[relative] = file_digest(path)
+            elif relative in stored:
+                digests[relative] = stored[relative]
+                absent += 1
+    return digests, absent
+
+
+def _named_in(table: pd.DataFrame, digests: Mapping[str, str]) -> dict[str, str]:
+    named = {value for column in TRUTH_COLUMNS if column in table.columns for value in table[column].dropna()}
+    return {name: digest for name, digest in digests.items() if name in named}
+
+
+def _cohort_hash(cases: pd.DataFrame, lesions: pd.DataFrame | None, digests: Mapping[str, str]) -> str:
+    text = TEXT_COLUMNS | set(CATEGORY_COLUMNS)
+    digest = hashlib.sha256(b"elsewhere-cohort-1\n")
+    digest.update(content_hash(cases, text=text).encode())
+    digest.update((content_hash(lesions, text=text) if lesions is not None else "no lesions").encode())
+    for name in sorted(digests):
+        digest.update(f"{name}\0{digests[name]}\n".encode())
+    return digest.hexdigest()
+
+
+def _count(cases: pd.DataFrame, lesions: pd.DataFrame | None) -> dict[str, Any]:
+    counts: dict[str, Any] = {
+        "cases": len(cases),
+        "patients": int(cases.groupby("dataset")["patient_id"].nunique().sum()),
+        "datasets": int(cases["dataset"].nunique()),
+        "sites": int(cases["site"].nunique()),
+    }
+    if "exam_id" in cases.columns:
+        counts["exams"] = int(cases.groupby("dataset")["exam_id"].nunique().sum())
+    if lesions is not None:
+        counts["lesions"] = len(lesions)
+        counts["cases_with_lesions"] = int(lesions["case_id"].nunique())
+    return counts

@@ -1,1 +1,77 @@
+"""Readers: one file a public dataset, from its published layout to the cohort table.
 
+A reader is a function `(source, **options) -> Cohort`, registered by name; its module's docstring is the
+data sheet: licence, citation, what a label means, how many patients, known defects. Other packages add
+readers by the entry point group `elsewhere.readers`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from elsewhere.cohort.table import Cohort
+from elsewhere.errors import UserError, near_matches
+from elsewhere.registry import Registry
+
+Reader = Callable[..., Cohort]
+
+readers: Registry[Reader] = Registry(
+    "reader",
+    group="elsewhere.readers",
+    builtin_modules=(
+        "elsewhere.cohort.readers.csv_table",
+        "elsewhere.cohort.readers.mama_mia",
+        "elsewhere.cohort.readers.camelyon17",
+        "elsewhere.cohort.readers.bcs_dbt",
+    ),
+    list_command="elsewhere cohort read --help",
+)
+
+
+def read_cohort(reader: str, source: str | Path, **options: Any) -> Cohort:
+    """`source` read by the named reader. An option the reader does not know is refused, with its own."""
+    function = readers.get(reader)
+    parameters = inspect.signature(function).parameters
+    if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        known = list(parameters)[1:]
+        for name in options:
+            if name not in known:
+                near = near_matches(name, known)
+                hint = (
+                    f"Did you mean {' or '.join(near)}?"
+                    if near
+                    else f"It takes: {', '.join(known) or 'none'}."
+                )
+                raise UserError(f"reader '{reader}' has no option '{name}'", fix=hint)
+    source = Path(source)
+    if not source.exists():
+        raise UserError("there is no such file or folder", where=str(source))
+    return function(source, **options)
+
+
+def data_sheet(reader: str) -> str:
+    """The data sheet of a reader: its module's docstring."""
+    module = inspect.getmodule(readers.get(reader))
+    return inspect.cleandoc((module.__doc__ if module else None) or "")
+
+
+def one_file(folder: Path, *patterns: str, what: str) -> Path:
+    """The folder's one file that matches; none or several is an error that names them."""
+    found: dict[Path, None] = {}
+    for pattern in patterns:
+        for path in sorted(folder.glob(pattern)):
+            if path.is_file() and not path.name.startswith((".", "~$")):
+                found[path] = None
+    if len(found) == 1:
+        return next(iter(found))
+    if not found:
+        raise UserError(
+            f"no {what} here ({' or '.join(patterns)})", where=str(folder), fix="Give the file itself."
+        )
+    names = ", ".join(path.name for path in found)
+    raise UserError(
+        f"{len(found)} files could be the {what}: {names}", where=str(folder), fix="Give the one you mean."
+    )

@@ -1,0 +1,363 @@
+"""The audit: what a reader of the numbers must know of the table they rest on (US-03, US-04, US-11).
+
+An audit mends nothing. Each finding says what was seen and where; `error` is for what makes a number wrong
+(a leak), `warning` for what may, `info` for what is worth knowing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from elsewhere.cohort.describe import TARGET_COLUMNS
+from elsewhere.cohort.grades import looks_like_file_names
+from elsewhere.cohort.published import published
+from elsewhere.cohort.rows import rows_that_are_no_case
+from elsewhere.cohort.table import FILE_COLUMNS, LEVELS, Cohort
+from elsewhere.errors import name_rows
+
+Severity = Literal["info", "warning", "error"]
+MOSTLY_EMPTY = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing the audit saw. `rows` count from 1 in the cohort's table; `ids` are of patients or cases."""
+
+    kind: str
+    severity: Severity
+    message: str
+    dataset: str | None = None
+    rows: tuple[int, ...] = ()
+    ids: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """For summary.json: no ids, since a report names no patient."""
+        told: dict[str, Any] = {"kind": self.kind, "severity": self.severity, "message": self.message}
+        if self.dataset is not None:
+            told["dataset"] = self.dataset
+        if self.rows:
+            told["rows"] = list(self.rows[:50])
+        return told
+
+
+def audit(cohort: Cohort) -> tuple[Finding, ...]:
+    """All findings, the grave ones first."""
+    cases = cohort.cases
+    found: list[Finding] = []
+    for dataset, rows in cases.groupby("dataset", sort=True):
+        found += _ids_against_images(str(dataset), rows, cohort)
+    found += _collections(cohort)
+    found += _contradictions(cases)
+    found += _shared_ids(cases)
+    found += _no_case(cohort)
+    found += _site_spellings(cases)
+    found += _empty_attributes(cases)
+    found += _leaks(cases)
+    found += _duplicates(cases)
+    found += [
+        Finding(kind="reader", severity="warning", message=word)
+        for word in cohort.warnings
+        if "is no case" not in word
+    ]
+    order = {"error": 0, "warning": 1, "info": 2}
+    return tuple(sorted(found, key=lambda finding: order[finding.severity]))
+
+
+def _ids_against_images(dataset: str, rows: pd.DataFrame, cohort: Cohort) -> list[Finding]:
+    found: list[Finding] = []
+    patients, cases = int(rows["patient_id"].nunique()), len(rows)
+    grade = cohort.id_grades.get(dataset)
+    known = published(dataset)
+    made = grade is not None and grade.grade == "C"
+    told = f"{patients} patient ids for {cases} cases"
+    if known is not None and known.patients is not None:
+        told += f"; published: {known.patients} patients"
+        if known.cases is not None:
+            told += f", {known.cases} cases"
+        told += f" ({known.source})"
+        if patients > known.patients:
+            found.append(
+                Finding(
+                    kind="more-ids-than-patients",
+                    severity="warning",
+                    dataset=dataset,
+                    message=f"{told}: the ids are finer than patients",
+                )
+            )
+        elif patients != known.patients or (known.cases is not None and cases != known.cases):
+            found.append(
+                Finding(kind="not-the-published-count", severity="info", dataset=dataset, message=told)
+            )
+        else:
+            found.append(Finding(kind="counts", severity="info", dataset=dataset, message=told))
+    else:
+        if known is not None:
+            told += f"; {known.name} publishes no patient ids, {known.cases} images ({known.source})"
+        found.append(Finding(kind="counts", severity="info", dataset=dataset, message=told))
+    if made:
+        why = grade.why if grade else ""
+        found.append(
+            Finding(
+                kind="no-patient-ids", severity="warning", dataset=dataset, message=f"ids of grade C: {why}"
+            )
+        )
+        return found
+    if looks_like_file_names(rows["patient_id"]):
+        ids = tuple(rows["patient_id"].head(5).astype("str"))
+        found.append(
+            Finding(
+                kind="ids-are-file-names",
+                severity="warning",
+                dataset=dataset,
+                message="the patient ids are file names",
+                ids=ids,
+            )
+        )
+    elif patients == cases and cases > 1 and not (known is not None and known.one_case_each):
+        found.append(
+            Finding(
+                kind="one-id-a-case",
+                severity="warning",
+                dataset=dataset,
+                message=f"every one of the {cases} cases has a patient id of its own: if patients "
+                "repeat, intervals are too narrow",
+            )
+        )
+    return found
+
+
+def _collections(cohort: Cohort) -> list[Finding]:
+    """MAMA-MIA as a whole, beside its four collections."""
+    if cohort.reader != "mama-mia":
+        return []
+    whole = published("MAMA-MIA")
+    patients = cohort.counts.get("patients", 0)
+    if whole is None or patients == whole.patients:
+        return []
+    return [
+        Finding(
+            kind="not-the-published-count",
+            severity="info",
+            message=f"{patients} patients in all; published: {whole.patients} ({whole.source})",
+        )
+    ]
+
+
+def _contradictions(cases: pd.DataFrame) -> list[Finding]:
+    """Patients with two labels: one indivisible unit each, so a warning (US-03). Per-slide stages
+    may differ.
+    """
+    found = []
+    for column in ("label", "pcr", "patient_stage"):
+        if column not in cases.columns:
+            continue
+        labels = cases.dropna(subset=[column])
+        per = labels.groupby(["dataset", "patient_id"])[column].nunique()
+        both = per[per > 1]
+        if len(both):
+            keys = pd.MultiIndex.from_frame(cases[["dataset", "patient_id"]])
+            rows = np.flatnonzero(keys.isin(both.index)) + 1
+            found.append(
+                Finding(
+                    kind="contradictory-labels",
+                    severity="warning",
+                    message=f"{len(both)} patients carry more than one {column}: each stays one "
+                    f"unit (rows {name_rows(list(rows))})",
+                    rows=tuple(int(r) for r in rows),
+                    ids=tuple(str(patient) for _, patient in both.index),
+                )
+            )
+    return found
+
+
+def _shared_ids(cases: pd.DataFrame) -> list[Finding]:
+    found = []
+    for level, kind in (("dataset", "ids-in-two-datasets"), ("site", "ids-at-two-sites")):
+        per = (
+            cases.dropna(subset=[level])
+            .groupby("patient_id" if level == "dataset" else ["dataset", "patient_id"])[level]
+            .nunique()
+        )
+        shared = per[per > 1]
+        if len(shared):
+            ids = tuple(str(key if level == "dataset" else key[1]) for key in shared.index)
+            rows = np.flatnonzero(cases["patient_id"].isin(ids).to_numpy(dtype=bool)) + 1
+            found.append(
+                Finding(
+                    kind=kind,
+                    severity="warning",
+                    message=f"{len(shared)} patient ids occur in more than one {level}: one "
+                    "patient, or two with one number?",
+                    rows=tuple(int(r) for r in rows),
+                    ids=ids,
+                )
+            )
+    return found
+
+
+def _no_case(cohort: Cohort) -> list[Finding]:
+    found = []
+    for entry in cohort.counts.get("left_out", []):
+        found.append(
+            Finding(
+                kind="row-is-no-case",
+                severity="warning",
+                message=f"row {entry['row']} of the source table is no case and was left out: {entry['why']}",
+                rows=(int(entry["row"]),),
+            )
+        )
+    for at, why in rows_that_are_no_case(cohort.cases, "case_id").items():
+        found.append(
+            Finding(
+                kind="row-is-no-case",
+                severity="error",
+                message=f"row {at + 1} seems to be no case ({why}): remove it",
+                rows=(at + 1,),
+                ids=(str(cohort.cases["case_id"].iloc[at]),),
+            )
+        )
+    return found
+
+
+def _fold(name: str) -> str:
+    """A site's name without case, blanks, punctuation and words such as 'site' or 'hospital'."""
+    words = re.findall(r"[^\W_]+", name.casefold())
+    kept = [word for word in words if word not in {"site", "center", "centre", "hospital", "the", "of"}]
+    return "".join(kept or words)
+
+
+def _nearly(a: str, b: str) -> bool:
+    """A slip of the pen in a long name; 'hospital1' and 'hospital2' differ in a number and are two places."""
+    if min(len(a), len(b)) < 6 or re.sub(r"\d", "", a) == re.sub(r"\d", "", b):
+        return False
+    return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio() >= 0.88
+
+
+def _site_spellings(cases: pd.DataFrame) -> list[Finding]:
+    counts = cases["site"].dropna().value_counts()
+    names = sorted(str(name) for name in counts.index)
+    folded = {name: _fold(name) for name in names}
+    pairs = []
+    for a, b in combinations(names[:400], 2):
+        if folded[a] == folded[b] or _nearly(folded[a], folded[b]):
+            pairs.append((a, b))
+    found = []
+    if pairs:
+        shown = "; ".join(f"{a!r} ({counts[a]}) and {b!r} ({counts[b]})" for a, b in pairs[:4])
+        more = f" and {len(pairs) - 4} more pairs" if len(pairs) > 4 else ""
+        found.append(
+            Finding(
+                kind="site-spelt-two-ways",
+                severity="warning",
+                message=f"site names that may be one place: {shown}{more}",
+                ids=tuple(name for pair in pairs for name in pair),
+            )
+        )
+    homes = cases.dropna(subset=["site"]).groupby("site")["dataset"].nunique()
+    shared = [str(name) for name in homes[homes > 1].index]
+    if shared:
+        found.append(
+            Finding(
+                kind="site-in-two-datasets",
+                severity="info",
+                message=f"{len(shared)} site names occur in more than one dataset: "
+                f"{name_rows(shared)}. One place, or one code twice?",
+                ids=tuple(shared),
+            )
+        )
+    return found
+
+
+def _empty_attributes(cases: pd.DataFrame) -> list[Finding]:
+    found = []
+    for name in cases.columns:
+        if name in LEVELS or name in FILE_COLUMNS:
+            continue
+        missing = int(cases[name].isna().sum())
+        if missing == 0:
+            continue
+        scored = name in ("age", "menopausal_status", "breast_density", *TARGET_COLUMNS)
+        share = missing / len(cases)
+        if share > MOSTLY_EMPTY or scored:
+            found.append(
+                Finding(
+                    kind="mostly-empty" if share > MOSTLY_EMPTY else "partly-empty",
+                    severity="warning" if scored and share > MOSTLY_EMPTY else "info",
+                    message=f"'{name}' is known for {len(cases) - missing} of {len(cases)} cases",
+                )
+            )
+    return found
+
+
+def _leaks(cases: pd.DataFrame) -> list[Finding]:
+    """A patient in two parts of a split is an error, always (US-11)."""
+    if "split" not in cases.columns:
+        return []
+    known = cases.dropna(subset=["split"])
+    parts = (
+        known.assign(split=known["split"].str.strip().str.casefold())
+        .groupby(["dataset", "patient_id"])["split"]
+        .nunique()
+    )
+    both = parts[parts > 1]
+    if both.empty:
+        return []
+    keys = pd.MultiIndex.from_frame(cases[["dataset", "patient_id"]])
+    rows = np.flatnonzero(keys.isin(both.index)) + 1
+    return [
+        Finding(
+            kind="leak",
+            severity="error",
+            message=f"{len(both)} patients are in more than one part of the split (rows "
+            f"{name_rows(list(rows))}): a leak",
+            rows=tuple(int(r) for r in rows),
+            ids=tuple(str(patient) for _, patient in both.index),
+        )
+    ]
+
+
+def _duplicates(cases: pd.DataFrame) -> list[Finding]:
+    """Rows that agree in everything but the case's own id and files, where there is enough to agree in."""
+    compared = [
+        name for name in cases.columns if name not in ("case_id", "exam_id", "lesion_id", *FILE_COLUMNS)
+    ]
+    content = [name for name in compared if name not in ("patient_id", "dataset", "site")]
+    told = cases[content].notna().sum(axis=1).to_numpy() >= 4 if content else np.zeros(len(cases), dtype=bool)
+    found = []
+    same = cases.duplicated(subset=content, keep=False).to_numpy(dtype=bool) & told if content else told
+    numbers = [name for name in content if pd.api.types.is_float_dtype(cases[name].dtype)]
+    if numbers:
+        same &= cases[numbers].notna().any(axis=1).to_numpy()
+        if same.any():
+            rows = np.flatnonzero(same) + 1
+            found.append(
+                Finding(
+                    kind="duplicate-rows",
+                    severity="info",
+                    message=f"{len(rows)} rows agree in every attribute with another row (rows "
+                    f"{name_rows(list(rows))})",
+                    rows=tuple(int(r) for r in rows),
+                )
+            )
+    for column in FILE_COLUMNS:
+        if column in cases.columns:
+            twice = cases[column].notna() & cases[column].duplicated(keep=False)
+            if twice.any():
+                rows = np.flatnonzero(twice.to_numpy(dtype=bool)) + 1
+                found.append(
+                    Finding(
+                        kind="one-file-twice",
+                        severity="warning",
+                        message=f"{len(rows)} rows name a {column} that another row names too "
+                        f"(rows {name_rows(list(rows))})",
+                        rows=tuple(int(r) for r in rows),
+                    )
+                )
+    return found

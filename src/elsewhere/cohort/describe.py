@@ -1,0 +1,130 @@
+"""What is in a cohort: counts by dataset, site and class, and how full its attributes are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from elsewhere.cohort.table import FILE_COLUMNS, LEVELS, Cohort
+
+TARGET_COLUMNS = ("label", "pcr", "stage", "patient_stage", "class")
+_MAX_LEVELS = 12
+
+
+def _as_label(series: pd.Series) -> pd.Series:
+    """Text for a table: 1.0 (whole numbers beside missing ones are stored so) reads as 1."""
+    if pd.api.types.is_float_dtype(series.dtype):
+        return series.map(lambda value: f"{value:g}", na_action="ignore").astype("str")
+    return series.astype("str")
+
+
+def _counts(frame: pd.DataFrame, column: str) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for name, rows in frame.groupby(_as_label(frame[column]).fillna("(missing)"), sort=True):
+        found[str(name)] = {
+            "cases": len(rows),
+            "patients": int(rows.groupby("dataset")["patient_id"].nunique().sum()),
+        }
+    return found
+
+
+def _attribute(series: pd.Series) -> dict[str, Any]:
+    present = series.dropna()
+    entry: dict[str, Any] = {
+        "known": len(present),
+        "missing": int(series.isna().sum()),
+        "distinct": int(present.nunique()),
+    }
+    is_number = pd.api.types.is_numeric_dtype(series.dtype) and not pd.api.types.is_bool_dtype(series.dtype)
+    if is_number and entry["distinct"] > _MAX_LEVELS:
+        quantiles = present.quantile([0.0, 0.25, 0.5, 0.75, 1.0]).tolist()
+        entry |= {
+            "kind": "number",
+            "mean": float(present.mean()),
+            **dict(zip(("min", "q1", "median", "q3", "max"), quantiles, strict=True)),
+        }
+    else:
+        top = _as_label(present).value_counts()
+        entry |= {
+            "kind": "category",
+            "levels": {str(level): int(n) for level, n in top.head(_MAX_LEVELS).items()},
+        }
+        if len(top) > _MAX_LEVELS:
+            entry["levels_not_shown"] = len(top) - _MAX_LEVELS
+    return entry
+
+
+def describe(cohort: Cohort) -> dict[str, Any]:
+    """Counts and distributions as plain data; `describe_tables` makes them printable."""
+    cases = cohort.cases
+    targets = [name for name in TARGET_COLUMNS if name in cases.columns]
+    skip = {*LEVELS, *FILE_COLUMNS, "dataset", "site"}
+    return {
+        "hash": cohort.hash,
+        "reader": cohort.reader,
+        "counts": cohort.counts,
+        "id_grades": {
+            name: {"grade": grade.grade, "why": grade.why} for name, grade in cohort.id_grades.items()
+        },
+        "datasets": _counts(cases, "dataset"),
+        "sites": _counts(cases, "site"),
+        "classes": {name: _counts(cases, name) for name in targets if cases[name].nunique() <= 20},
+        "attributes": {
+            str(name): _attribute(cases[name])
+            for name in cases.columns
+            if name not in skip and not str(name).endswith(("_path", "_file"))
+        },
+        "warnings": list(cohort.warnings),
+    }
+
+
+def describe_tables(cohort: Cohort) -> list[Any]:
+    """The description as rich tables, for a terminal."""
+    from rich.table import Table
+
+    told = describe(cohort)
+    tables: list[Any] = []
+    for title, part in (
+        ("Datasets", told["datasets"]),
+        ("Sites", told["sites"]),
+        *((f"Classes: {k}", v) for k, v in told["classes"].items()),
+    ):
+        table = Table(title=title)
+        table.add_column(
+            title.removeprefix("Classes: ").lower().rstrip("s")
+            if not title.startswith("Classes")
+            else title[9:]
+        )
+        for name in ("cases", "patients"):
+            table.add_column(name, justify="right")
+        grade = title == "Datasets"
+        if grade:
+            table.add_column("ids")
+        for name, count in part.items():
+            row = [name, str(count["cases"]), str(count["patients"])]
+            if grade:
+                entry = told["id_grades"].get(name)
+                row.append(f"{entry['grade']}: {entry['why']}" if entry else "")
+            table.add_row(*row)
+        tables.append(table)
+    table = Table(title="Attributes")
+    for name, justify in (
+        ("attribute", "left"),
+        ("known", "right"),
+        ("missing", "right"),
+        ("distribution", "left"),
+    ):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for name, entry in told["attributes"].items():
+        table.add_row(name, str(entry["known"]), str(entry["missing"]), _short(entry))
+    tables.append(table)
+    return tables
+
+
+def _short(entry: dict[str, Any]) -> str:
+    if entry["kind"] == "number":
+        return f"median {entry['median']:g} ({entry['min']:g} to {entry['max']:g})"
+    shown = ", ".join(f"{level[:24]} {n}" for level, n in list(entry["levels"].items())[:5])
+    rest = entry["distinct"] - min(5, len(entry["levels"]))
+    return shown + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,76 @@
+"""The grade of a dataset's patient ids: A verified patients; B finer than patients or partly known; C none.
+
+Every interval resamples patients, so a number is as good as these ids; the grade is printed beside it.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from elsewhere.cohort.published import published
+from elsewhere.cohort.table import IdGrade
+
+_ORDER = "ABC"
+
+
+def looks_like_file_names(ids: pd.Series) -> bool:
+    """Most ids end like a file: `benign (1).png`, `scan_07.dcm`."""
+    if ids.empty:
+        return False
+    hit = ids.astype("str").str.contains(
+        r"\.(?:png|jpe?g|tiff?|bmp|webp|dcm|nii(?:\.gz)?|mha|svs|zip|csv)$", case=False, na=False
+    )
+    return float(hit.mean()) > 0.5
+
+
+def grade_dataset(rows: pd.DataFrame, dataset: str, *, ids_made: bool = False) -> IdGrade:
+    """The grade of one dataset's rows, from what the table itself shows and what is published of the set."""
+    patients = int(rows["patient_id"].nunique())
+    cases = len(rows)
+    known = published(dataset)
+    if ids_made:
+        return IdGrade(
+            grade="C", why=f"no patient ids: each of the {cases} cases counts as a patient of its own"
+        )
+    if known is not None and known.patients is None:
+        return IdGrade(grade="C", why=f"{known.name} publishes no patient ids ({known.source})")
+    if looks_like_file_names(rows["patient_id"]):
+        return IdGrade(grade="B", why="the patient ids are file names: an id may be an image, not a patient")
+    if known is not None and known.patients is not None:
+        if patients > known.patients:
+            return IdGrade(
+                grade="B",
+                why=f"{patients} ids, but {known.name} has {known.patients} patients "
+                f"({known.source}): finer than patients",
+            )
+        if patients == known.patients:
+            return IdGrade(
+                grade="A", why=f"{patients} ids, as many as the published patients ({known.source})"
+            )
+        if known.one_case_each or patients < cases:
+            return IdGrade(
+                grade="A", why=f"{patients} of the {known.patients} published patients ({known.source})"
+            )
+    if patients == cases and cases > 1:
+        return IdGrade(
+            grade="B", why=f"each of the {cases} cases has an id of its own: ids may be finer than patients"
+        )
+    if cases == 1:
+        return IdGrade(grade="B", why="one case: nothing to verify the id by")
+    return IdGrade(grade="A", why=f"{patients} ids for {cases} cases: patients return over their cases")
+
+
+def grade_all(cases: pd.DataFrame, *, ids_made: bool = False) -> dict[str, IdGrade]:
+    """A grade a dataset, by name."""
+    return {
+        str(name): grade_dataset(rows, str(name), ids_made=ids_made)
+        for name, rows in cases.groupby("dataset", sort=True, dropna=False)
+    }
+
+
+def worst_grade(grades: dict[str, IdGrade]) -> IdGrade:
+    """The grade that a number over all datasets rests on."""
+    if not grades:
+        return IdGrade(grade="C", why="no dataset")
+    name, grade = max(grades.items(), key=lambda item: _ORDER.find(item[1].grade))
+    return grade if len(grades) == 1 else IdGrade(grade=grade.grade, why=f"{name}: {grade.why}")

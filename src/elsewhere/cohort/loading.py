@@ -1,0 +1,129 @@
+"""`load_cohort`: a cohort folder, or one table where that suffices."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from elsewhere.cohort.table import Cohort, IdGrade
+from elsewhere.errors import UserError
+from elsewhere.tables import TableOptions, is_table, read_table
+from elsewhere.tables.options import DEFAULT
+
+ID_COLUMNS = ("patient_id", "exam_id", "case_id", "lesion_id")
+
+
+def load_cohort(
+    path: str | Path,
+    *,
+    column_map: Mapping[str, str] | str | None = None,
+    sheet: str | None = None,
+    options: TableOptions = DEFAULT,
+) -> Cohort:
+    """A folder written by `Cohort.save` (its hash is verified), or a csv, parquet or xlsx with `case_id`.
+
+    Raises `UserError` where a table was changed after `cohort.json` was written: a number must not carry
+    the hash of another table.
+    """
+    path = Path(path)
+    if path.is_dir():
+        if column_map:
+            raise UserError(
+                "a column map is for single tables; a cohort folder has its names", where=str(path)
+            )
+        return _load_folder(path)
+    if not path.exists():
+        raise UserError(
+            "there is no such cohort",
+            where=str(path),
+            fix="Give a cohort folder, or a csv, parquet or xlsx table.",
+        )
+    if path.name == "cohort.json":
+        return _load_folder(path.parent)
+    if not is_table(path):
+        raise UserError(
+            "this is neither a cohort folder nor a table", where=str(path), fix="csv, parquet or xlsx."
+        )
+    from elsewhere.cohort.readers.csv_table import apply_map
+
+    strings = (*ID_COLUMNS, *_sources_of_ids(column_map))
+    frame = read_table(path, sheet=sheet, strings=strings, options=options)
+    frame = apply_map(frame, column_map, where=str(path))
+    return Cohort.from_frame(frame, root=path.parent, where=str(path))
+
+
+def _sources_of_ids(column_map: Mapping[str, str] | str | None) -> tuple[str, ...]:
+    from elsewhere.cohort.readers.csv_table import parse_pairs
+
+    return tuple(source for target, source in parse_pairs(column_map).items() if target in ID_COLUMNS)
+
+
+def _load_folder(folder: Path) -> Cohort:
+    meta = _read_meta(folder)
+    cases = read_table(folder / "cases.parquet", strings=ID_COLUMNS)
+    lesions_path = folder / "lesions.parquet"
+    lesions = (
+        read_table(lesions_path, strings=ID_COLUMNS, allow_empty=True) if lesions_path.exists() else None
+    )
+    grades = {
+        str(name): IdGrade(grade=str(entry.get("grade")), why=str(entry.get("why")))
+        for name, entry in _mapping(meta, "id_grades", folder).items()
+        if isinstance(entry, dict)
+    }
+    root = meta.get("root")
+    warnings = meta.get("warnings", [])
+    cohort = Cohort.from_frame(
+        cases,
+        lesions=lesions,
+        reader=str(meta.get("reader", "table")),
+        root=Path(root) if isinstance(root, str) else folder,
+        id_grades=grades,
+        warnings=tuple(str(word) for word in warnings) if isinstance(warnings, list) else (),
+        counts=_mapping(meta, "counts", folder),
+        where=str(folder),
+        truth_files={str(k): str(v) for k, v in _mapping(meta, "truth_files", folder).items()},
+    )
+    if cohort.hash != meta.get("hash"):
+        changed = [
+            name
+            for name, digest in _mapping(meta, "truth_files", folder).items()
+            if cohort.truth_files.get(name) != digest
+        ]
+        what = (
+            f"truth file '{changed[0]}'" + (f" and {len(changed) - 1} more" if len(changed) > 1 else "")
+            if changed
+            else "a table"
+        )
+        raise UserError(
+            f"{what} has changed since this cohort was written: its hash is no longer the one in cohort.json",
+            where=str(folder),
+            fix="If the change is meant, write the cohort anew: elsewhere cohort read csv "
+            f"{folder / 'cases.parquet'} --out NEW_DIR.",
+        )
+    return cohort
+
+
+def _mapping(meta: Mapping[str, Any], key: str, folder: Path) -> dict[str, Any]:
+    value = meta.get(key) or {}
+    if not isinstance(value, dict):
+        raise UserError(f"'{key}' in cohort.json is not a table", where=str(folder))
+    return value
+
+
+def _read_meta(folder: Path) -> dict[str, Any]:
+    path = folder / "cohort.json"
+    if not path.is_file() or not (folder / "cases.parquet").is_file():
+        raise UserError(
+            "this folder is no cohort (it needs cases.parquet and cohort.json)",
+            where=str(folder),
+            fix="Make one: elsewhere cohort read READER SOURCE --out DIR; or give a single csv or parquet.",
+        )
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"cohort.json cannot be read ({error})", where=str(folder)) from error
+    if not isinstance(meta, dict):
+        raise UserError("cohort.json is no JSON object", where=str(folder))
+    return meta

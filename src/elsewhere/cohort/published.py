@@ -1,0 +1,68 @@
+"""What the publishers say is in their sets, for the audit (US-04). Each number has its source."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedSet:
+    """`patients` None: the set publishes no patient ids. `one_case_each`: a patient has one case
+    by design.
+    """
+
+    name: str
+    source: str
+    patients: int | None = None
+    cases: int | None = None
+    one_case_each: bool = False
+
+
+_MAMA = "MAMA-MIA challenge paper, table 1"
+_SETS = (
+    PublishedSet(name="NACT", patients=64, cases=64, one_case_each=True, source=_MAMA),
+    PublishedSet(name="ISPY1", patients=171, cases=171, one_case_each=True, source=_MAMA),
+    PublishedSet(name="ISPY2", patients=980, cases=980, one_case_each=True, source=_MAMA),
+    PublishedSet(name="DUKE", patients=291, cases=291, one_case_each=True, source=_MAMA),
+    PublishedSet(name="MAMA-MIA", patients=1506, cases=1506, one_case_each=True, source=_MAMA),
+    PublishedSet(name="GUM", patients=30, cases=30, one_case_each=True, source=_MAMA),
+    PublishedSet(name="KAU", patients=232, cases=232, one_case_each=True, source=_MAMA),
+    PublishedSet(name="HCB", patients=312, cases=312, one_case_each=True, source=_MAMA),
+    PublishedSet(
+        name="BCS-DBT", patients=4362, cases=19148, source="the publisher's training labels table, version 2"
+    ),
+    PublishedSet(
+        name="CAMELYON17", patients=100, cases=500, source="the publisher's stages table of the training part"
+    ),
+    PublishedSet(
+        name="BUSI",
+        patients=None,
+        cases=780,
+        source="the publisher's folders: 647 lesion and 133 normal images",
+    ),
+    PublishedSet(
+        name="BUS-BRA", patients=1064, cases=1875, source="column Case of the publisher's bus_data.csv"
+    ),
+    PublishedSet(
+        name="BrEaST", patients=256, cases=256, one_case_each=True, source="the publisher's clinical table"
+    ),
+    PublishedSet(
+        name="BUS-UCLM",
+        patients=38,
+        cases=683,
+        source="ultrasound study, figure 2: 264 lesion and 419 normal images",
+    ),
+)
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.casefold())
+
+
+_BY_KEY = {_key(entry.name): entry for entry in _SETS}
+
+
+def published(dataset: str) -> PublishedSet | None:
+    """The known set of this name (case and punctuation do not count), if it is one."""
+    return _BY_KEY.get(_key(dataset))

@@ -1,0 +1,169 @@
+"""CAMELYON17: lymph-node slides of breast cancer patients from five hospitals, five nodes a patient.
+
+licence: CC0.
+citation: Bandi et al., IEEE Transactions on Medical Imaging 38, 550-560 (2019).
+layout: one stages csv in which patients (`patient_000.zip`, stage pN0...) and their slides
+  (`patient_000_node_0.tif`, stage negative, itc, micro or macro) are rows of one table; `center` where
+  known. Slides
+  and ASAP xml annotations are found by name beside the table, and are optional.
+labels: `stage` of the slide: macro (> 2 mm), micro (> 0.2 mm), itc (smaller), negative; `patient_stage`
+  is the
+  patient's: pN0, pN0(i+), pN1mi, pN1, pN2.
+patients: 100 in the training part, 5 slides each, 20 of each of five centres.
+known defects: patient rows end in .zip though they are no slide; the challenge's own table has no centre.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from elsewhere.cohort.readers import one_file, readers
+from elsewhere.cohort.table import Cohort
+from elsewhere.errors import UserError, name_rows
+from elsewhere.tables import read_table
+
+SLIDE_STAGES = ("negative", "itc", "micro", "macro")
+PATIENT_STAGES = ("pN0", "pN0(i+)", "pN1mi", "pN1", "pN2")
+NODES_A_PATIENT = 5
+_NODE = r"^(?P<patient>patient_\d+)_node_(?P<node>\d+)(?:\.(?:tiff?|svs|zip|xml))?$"
+_PATIENT = r"^(?P<patient>patient_\d+)(?:\.zip)?$"
+
+
+def expected_patient_stage(slide_stages: list[str]) -> str:
+    """The pN stage that five nodes imply (rules of the challenge)."""
+    macro, micro, itc = (slide_stages.count(word) for word in ("macro", "micro", "itc"))
+    if macro:
+        return "pN2" if macro + micro >= 4 else "pN1"
+    if micro:
+        return "pN1mi"
+    return "pN0(i+)" if itc else "pN0"
+
+
+@readers.register("camelyon17")
+def read_camelyon17(source: Path) -> Cohort:
+    """Cases are the slides; a patient's stage stands in each of its rows as `patient_stage`
+    (LN-01, LN-17).
+    """
+    root = source if source.is_dir() else source.parent
+    path = (
+        one_file(source, "*stage*.csv", "*stage*.csv.gz", "*stage*.xlsx", what="stages table")
+        if source.is_dir()
+        else source
+    )
+    where = str(path)
+    frame = read_table(path, required=["patient", "stage"], strings=["patient", "stage", "center"])
+    name = frame["patient"].astype("str").str.strip()
+    node = name.str.extract(_NODE)
+    person = name.str.extract(_PATIENT)
+    strange = (node["patient"].isna() & person["patient"].isna()).to_numpy(dtype=bool)
+    if strange.any():
+        rows = [f"{at + 1} ({name.iloc[at]})" for at in np.flatnonzero(strange)]
+        raise UserError(
+            f"rows that are neither a patient nor a node: {name_rows(rows)}",
+            where=where,
+            fix="patient_000.zip or patient_000_node_0.tif.",
+        )
+    stage = frame["stage"].astype("str").str.strip()
+    slides = _slides(frame, node, stage, where=where)
+    patients = _patients(person, stage, where=where)
+    warnings: list[str] = []
+    slides["patient_stage"] = slides["patient_id"].map(patients).astype("str")
+    warnings += _check(slides, patients)
+    if "site" not in slides.columns:
+        warnings.append("the table has no column center: all slides count as one site")
+    _files(slides, root)
+    return Cohort.from_frame(
+        slides,
+        reader="camelyon17",
+        root=root,
+        warnings=tuple(warnings),
+        counts={"rows_in_table": len(frame), "patient_rows": len(patients)},
+        where=where,
+    )
+
+
+def _slides(frame: pd.DataFrame, node: pd.DataFrame, stage: pd.Series, *, where: str) -> pd.DataFrame:
+    is_node = node["patient"].notna()
+    if not is_node.any():
+        raise UserError("the table has no slide rows (patient_000_node_0.tif)", where=where)
+    part = stage[is_node].str.casefold()
+    unknown = ~part.isin(SLIDE_STAGES).to_numpy(dtype=bool)
+    if unknown.any():
+        rows = [f"{int(part.index.to_numpy()[at]) + 1} ({part.iloc[at]})" for at in np.flatnonzero(unknown)]
+        raise UserError(
+            f"unknown slide stage in rows {name_rows(rows)}",
+            where=where,
+            fix=f"One of {', '.join(SLIDE_STAGES)}.",
+        )
+    slides = pd.DataFrame(
+        {
+            "case_id": node.loc[is_node, "patient"] + "_node_" + node.loc[is_node, "node"],
+            "patient_id": node.loc[is_node, "patient"],
+            "dataset": pd.Series("CAMELYON17", index=part.index, dtype="str"),
+            "modality": pd.Series("histology", index=part.index, dtype="str"),
+            "node": node.loc[is_node, "node"].astype("int64"),
+            "stage": part,
+        }
+    )
+    if "center" in frame.columns:
+        slides["site"] = "center_" + frame.loc[is_node, "center"].astype("str").str.strip()
+    return slides.reset_index(drop=True)
+
+
+def _patients(person: pd.DataFrame, stage: pd.Series, *, where: str) -> dict[str, str]:
+    rows = person["patient"].notna()
+    ids = person.loc[rows, "patient"]
+    if ids.duplicated().any():
+        raise UserError(f"patient '{ids[ids.duplicated()].iloc[0]}' has two rows", where=where)
+    folded = {name.casefold(): name for name in PATIENT_STAGES}
+    found = {}
+    for patient, word in zip(ids, stage[rows], strict=True):
+        key = str(word).casefold()
+        if key not in folded:
+            raise UserError(
+                f"unknown stage '{word}' of {patient}",
+                where=where,
+                fix=f"One of {', '.join(PATIENT_STAGES)}.",
+            )
+        found[str(patient)] = folded[key]
+    return found
+
+
+def _check(slides: pd.DataFrame, patients: dict[str, str]) -> list[str]:
+    notes: list[str] = []
+    nodes = slides.groupby("patient_id")["stage"].agg(list)
+    odd = [str(p) for p, stages in nodes.items() if len(stages) != NODES_A_PATIENT]
+    if odd:
+        notes.append(f"{len(odd)} patients do not have {NODES_A_PATIENT} slides: {name_rows(odd)}")
+    without = [str(p) for p in nodes.index if p not in patients]
+    if without:
+        notes.append(f"{len(without)} patients have slides but no row of their own: {name_rows(without)}")
+    lonely = [p for p in patients if p not in nodes.index]
+    if lonely:
+        notes.append(
+            f"{len(lonely)} patients have a row but no slides, and are left out: {name_rows(lonely)}"
+        )
+    wrong = [
+        str(p)
+        for p, stages in nodes.items()
+        if p in patients and expected_patient_stage(stages) != patients[str(p)]
+    ]
+    if wrong:
+        notes.append(f"{len(wrong)} patients have a stage that their slides do not give: {name_rows(wrong)}")
+    return notes
+
+
+def _files(slides: pd.DataFrame, root: Path) -> None:
+    files = {file.name.casefold(): file for file in root.rglob("patient_*_node_*") if file.is_file()}
+    for column, endings in (("slide", (".tif", ".tiff", ".svs")), ("annotation", (".xml",))):
+        names = [
+            next((files[c + e] for e in endings if c + e in files), None)
+            for c in slides["case_id"].str.casefold()
+        ]
+        if any(names):
+            slides[column] = pd.Series(
+                [f.relative_to(root).as_posix() if f else None for f in names], dtype="str"
+            )

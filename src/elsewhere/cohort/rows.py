@@ -1,0 +1,87 @@
+"""Rows that are no case: totals, column means and blank rows that a spreadsheet leaves under its data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+_WORDS = frozenset({
+    "total", "totals", "grand total", "subtotal", "sum", "mean", "average", "avg", "median", "sd", "std",
+    "stdev", "min", "max", "count", "n", "overall", "all", "nan", "summe", "gesamt", "mittelwert", "moyenne",
+})  # fmt: skip
+
+
+def rows_that_are_no_case(table: pd.DataFrame, id_column: str) -> dict[int, str]:
+    """Position of a row -> why it is no case. Only rows whose id is empty or a word, or whose numbers are all
+    the sum or the mean of their columns; a doubtful row is left to the reader of the audit."""
+    found: dict[int, str] = {}
+    ids = table[id_column]
+    bare = ids.isna().to_numpy(dtype=bool) | (ids.astype("str").str.strip() == "").to_numpy(dtype=bool)
+    words = ids.astype("str").str.strip().str.casefold().str.rstrip(":.").isin(_WORDS).to_numpy(dtype=bool)
+    numeric = {
+        str(name): table[name].to_numpy(dtype="float64")
+        for name in table.columns
+        if pd.api.types.is_numeric_dtype(table[name].dtype)
+        and not pd.api.types.is_bool_dtype(table[name].dtype)
+    }
+    real = ~(bare | words)
+    suspects = set(np.flatnonzero(bare | words)) | _all_sums_or_means(numeric, real)
+    for at in sorted(int(s) for s in suspects):
+        row = table.iloc[at]
+        filled = [str(name) for name in table.columns if name != id_column and pd.notna(row[name])]
+        others = real.copy()
+        others[at] = False
+        told = [
+            f"'{name}' holds the column's {word}"
+            for name in filled
+            if (word := _as_statistic(numeric.get(name), at, others))
+        ]
+        if bare[at] and not filled:
+            found[at] = "the row is empty"
+        elif told:
+            found[at] = "; ".join(told[:3])
+        elif words[at]:
+            found[at] = f"its id is the word '{str(ids.iloc[at]).strip()}'"
+        elif bare[at]:
+            found[at] = (
+                f"it has no {id_column} (filled: {', '.join(filled[:4])}{', ...' if len(filled) > 4 else ''})"
+            )
+    return found
+
+
+def _all_sums_or_means(numeric: dict[str, np.ndarray], real: np.ndarray) -> set[int]:
+    """Rows where two or more filled numbers are, each, the sum or mean of the rest of its column."""
+    if len(numeric) < 2 or real.sum() < 3:
+        return set()
+    hits = np.zeros(len(real), dtype=int)
+    filled = np.zeros(len(real), dtype=int)
+    for values in numeric.values():
+        known = np.isfinite(values) & real
+        spread = values[known]
+        if known.sum() < 3 or np.ptp(spread) == 0:
+            continue
+        total, count = spread.sum(), int(known.sum())
+        rest = total - values
+        hit = known & (
+            np.isclose(values, rest, rtol=1e-9) | np.isclose(values, rest / (count - 1), rtol=1e-9)
+        )
+        hits += hit
+        filled += known
+    return set(np.flatnonzero((hits >= 2) & (hits == filled)).tolist())
+
+
+def _as_statistic(values: np.ndarray | None, at: int, others: np.ndarray) -> str | None:
+    if values is None or not np.isfinite(values[at]):
+        return None
+    rest = values[others & np.isfinite(values)]
+    if len(rest) < 2 or np.ptp(rest) == 0:
+        return None
+    for word, value in (
+        ("mean", rest.mean()),
+        ("sum", rest.sum()),
+        ("median", np.median(rest)),
+        ("sd", rest.std(ddof=1)),
+    ):
+        if np.isclose(values[at], value, rtol=1e-6, atol=0.0):
+            return word
+    return "count" if values[at] == len(rest) else None
