@@ -1,0 +1,452 @@
+"""Do the probabilities mean what they say? Measures, curves, recalibration, temperature (US-16, US-17).
+
+Two kinds of expected calibration error go by one name in papers; here each has its own (protocols.md).
+Everything that has an interval is clustered by patient (ST-01).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize, special, stats
+
+from elsewhere.errors import UserError
+from elsewhere.statistics.accumulators import equal_width_bins
+from elsewhere.statistics.proportions import proportion_interval
+from elsewhere.statistics.resampling import WeightStream
+
+FloatArray = npt.NDArray[np.float64]
+Binning = Literal["equal-width", "quantile"]
+_MAX_STEPS = 100
+
+
+def _cases(
+    label: npt.ArrayLike, probability: npt.ArrayLike, weights: npt.ArrayLike | None = None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    y, p = np.asarray(label, dtype=float).ravel(), np.asarray(probability, dtype=float).ravel()
+    w = np.ones(y.size) if weights is None else np.asarray(weights, dtype=float).ravel()
+    if not y.size == p.size == w.size:
+        raise UserError(f"{y.size} labels, {p.size} probabilities and {w.size} weights do not pair up")
+    if not np.isin(y, (0.0, 1.0)).all():
+        raise UserError("labels must be 0 or 1", fix="Code the positive class as 1 and the other as 0.")
+    if not ((p >= 0) & (p <= 1)).all():
+        raise UserError(
+            "a probability is missing or outside [0, 1]", fix="Give its scale, for example 0-100."
+        )
+    return y, p, w
+
+
+def _mean(values: FloatArray, weights: FloatArray) -> float:
+    total = weights.sum()
+    return float((values * weights).sum() / total) if total > 0 else math.nan
+
+
+def brier_score(
+    label: npt.ArrayLike, probability: npt.ArrayLike, *, weights: npt.ArrayLike | None = None
+) -> float:
+    y, p, w = _cases(label, probability, weights)
+    return _mean((p - y) ** 2, w)
+
+
+def negative_log_likelihood(
+    label: npt.ArrayLike,
+    probability: npt.ArrayLike,
+    *,
+    epsilon: float = 1e-12,
+    weights: npt.ArrayLike | None = None,
+) -> float:
+    """Mean -log of the probability given to what happened, cut at `epsilon` (ST-14): a sure mistake
+    costs -log(epsilon), not infinity."""
+    y, p, w = _cases(label, probability, weights)
+    return _mean(-np.log(np.maximum(np.where(y == 1, p, 1 - p), epsilon)), w)
+
+
+def _binned_gap(
+    confidence: FloatArray, outcome: FloatArray, w: FloatArray, bins: int, signed_by: FloatArray
+) -> float:
+    index = equal_width_bins(signed_by, bins)
+    total = w.sum()
+    if total <= 0:
+        return math.nan
+    gap = np.bincount(index, w * (confidence - outcome), bins)
+    return float(np.abs(gap).sum() / total)
+
+
+def ece_confidence(
+    label: npt.ArrayLike,
+    probability: npt.ArrayLike,
+    *,
+    bins: int = 10,
+    weights: npt.ArrayLike | None = None,
+) -> float:
+    """Confidence of the predicted class (malignant at >= 0.5) against how often it is right."""
+    y, p, w = _cases(label, probability, weights)
+    confidence = np.maximum(p, 1 - p)
+    return _binned_gap(confidence, ((p >= 0.5) == (y == 1)).astype(float), w, bins, confidence)
+
+
+def ece_malignant(
+    label: npt.ArrayLike,
+    probability: npt.ArrayLike,
+    *,
+    bins: int = 10,
+    weights: npt.ArrayLike | None = None,
+) -> float:
+    """Malignant probability against the malignant fraction."""
+    y, p, w = _cases(label, probability, weights)
+    return _binned_gap(p, y, w, bins, p)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReliabilityCurve:
+    """Mean probability (x) and positive fraction (y) of each bin that has a case, with bands."""
+
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    lo: tuple[float, ...]
+    hi: tuple[float, ...]
+    cases: tuple[int, ...]
+    patients: tuple[int, ...]
+    edges: tuple[float, ...]
+    binning: str
+    method: str
+    level: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "x": list(self.x),
+            "y": list(self.y),
+            "lo": list(self.lo),
+            "hi": list(self.hi),
+            "x_label": "mean predicted probability",
+            "y_label": "positive fraction",
+            "cases": list(self.cases),
+            "patients": list(self.patients),
+            "edges": list(self.edges),
+            "binning": self.binning,
+            "method": self.method,
+            "level": self.level,
+        }
+
+
+def reliability_curve(
+    label: npt.ArrayLike,
+    probability: npt.ArrayLike,
+    cluster_of_case: npt.ArrayLike,
+    *,
+    bins: int = 10,
+    binning: Binning = "equal-width",
+    stream: WeightStream | None = None,
+    level: float = 0.95,
+) -> ReliabilityCurve:
+    """Bands are Wilson's with the patients' design effect, honest in small bins too; with a `stream` of
+    patient weights they are percentiles over the resamples instead. Bins stay where the full sample put
+    them. Quantile bins hold about as many cases each; equal probabilities stay in one bin."""
+    y, p, _ = _cases(label, probability)
+    cluster = np.asarray(cluster_of_case, dtype=np.int32)
+    if binning == "equal-width":
+        edges = np.arange(bins + 1) / bins
+        index = equal_width_bins(p, bins)
+    elif binning == "quantile":
+        edges = np.unique(np.quantile(p, np.arange(bins + 1) / bins)) if p.size else np.array([0.0, 1.0])
+        index = np.clip(np.searchsorted(edges, p, side="right") - 1, 0, max(0, edges.size - 2)).astype(
+            np.int32
+        )
+    else:
+        raise UserError(f"unknown binning '{binning}'", fix="Use equal-width or quantile.")
+    n_bins = max(1, edges.size - 1)
+    n_clusters = int(cluster.max()) + 1 if cluster.size else 0
+    if stream is not None:
+        n_clusters = stream.n_clusters
+    used = [b for b in range(n_bins) if (index == b).any()]
+    if stream is not None:
+        lo, hi = _resampled_bands(y, cluster, index, n_bins, stream, level)
+        method = "percentile"
+    else:
+        lo, hi = np.full(n_bins, np.nan), np.full(n_bins, np.nan)
+        method = "wilson-clustered"
+        for b in used:
+            inside = (index == b).astype(float)
+            interval = proportion_interval(y * inside, inside, cluster, n_clusters=n_clusters, level=level)
+            if interval is not None:
+                lo[b], hi[b] = interval.lo, interval.hi
+    return ReliabilityCurve(
+        x=tuple(float(p[index == b].mean()) for b in used),
+        y=tuple(float(y[index == b].mean()) for b in used),
+        lo=tuple(float(lo[b]) for b in used),
+        hi=tuple(float(hi[b]) for b in used),
+        cases=tuple(int((index == b).sum()) for b in used),
+        patients=tuple(int(np.unique(cluster[index == b]).size) for b in used),
+        edges=tuple(float(e) for e in edges),
+        binning=binning,
+        method=method,
+        level=level,
+    )
+
+
+def _resampled_bands(
+    y: FloatArray,
+    cluster: npt.NDArray[np.int32],
+    index: npt.NDArray[np.int32],
+    n_bins: int,
+    stream: WeightStream,
+    level: float,
+) -> tuple[FloatArray, FloatArray]:
+    from elsewhere.statistics.accumulators import cluster_sums, weigh_sums
+
+    columns = np.zeros((y.size, 2 * n_bins))
+    columns[np.arange(y.size), index] = 1.0
+    columns[np.arange(y.size), n_bins + index] = y
+    sums = cluster_sums(cluster, stream.n_clusters, columns)
+    drawn = np.concatenate([weigh_sums(w, sums) for _, w in stream])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        fraction = drawn[:, n_bins:] / drawn[:, :n_bins]
+    lo, hi = np.full(n_bins, np.nan), np.full(n_bins, np.nan)
+    for b in range(n_bins):
+        values = fraction[np.isfinite(fraction[:, b]), b]
+        if values.size:
+            lo[b], hi[b] = np.quantile(values, [0.5 - level / 2, 0.5 + level / 2])
+    return lo, hi
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A number with its clustered standard error and t interval."""
+
+    value: float
+    se: float
+    lo: float
+    hi: float
+
+    def to_dict(self) -> dict[str, float]:
+        return {"value": self.value, "se": self.se, "lo": self.lo, "hi": self.hi}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recalibration:
+    """logit P(y) = intercept + slope x logit(p). 1 and 0 are ideal: a slope below 1 means too extreme.
+
+    `in_the_large` is the intercept with the slope held at 1: above 0, risks are said too low.
+    """
+
+    slope: Estimate | None
+    intercept: Estimate | None
+    in_the_large: Estimate | None
+    cases: int
+    patients: int
+    method: str = "logistic, clustered sandwich, t"
+    undefined_reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        out: dict[str, Any] = {
+            "slope": self.slope.to_dict() if self.slope else None,
+            "intercept": self.intercept.to_dict() if self.intercept else None,
+            "in_the_large": self.in_the_large.to_dict() if self.in_the_large else None,
+            "cases": self.cases,
+            "patients": self.patients,
+            "method": self.method,
+        }
+        if self.undefined_reason:
+            out["undefined_reason"] = self.undefined_reason
+        return out
+
+
+def to_logit(probability: npt.ArrayLike, *, epsilon: float = 1e-12) -> FloatArray:
+    """Logit with probabilities cut to [epsilon, 1 - epsilon]."""
+    p = np.clip(np.asarray(probability, dtype=float), epsilon, 1 - epsilon)
+    return np.asarray(np.log(p) - np.log1p(-p))
+
+
+def _logistic(
+    design: FloatArray, offset: FloatArray, y: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray] | None:
+    """Newton's method with step halving: coefficients, inverse information, scores; None if it runs off."""
+    beta = np.zeros(design.shape[1])
+
+    def loss(b: FloatArray) -> float:
+        eta = offset + design @ b
+        return float((np.logaddexp(0, eta) - y * eta).sum())
+
+    current = loss(beta)
+    for _ in range(_MAX_STEPS):
+        mu = special.expit(offset + design @ beta)
+        gradient = design.T @ (y - mu)
+        information = design.T @ (design * (mu * (1 - mu))[:, None])
+        if not np.isfinite(information).all() or np.linalg.cond(information) > 1e14:
+            return None
+        step = np.linalg.solve(information, gradient)
+        scale = 1.0
+        while loss(beta + scale * step) > current + 1e-12 and scale > 1e-8:
+            scale /= 2
+        beta = beta + scale * step
+        current = loss(beta)
+        if np.abs(beta).max() > 50:
+            return None
+        if np.abs(scale * step).max() < 1e-11:
+            mu = special.expit(offset + design @ beta)
+            information = design.T @ (design * (mu * (1 - mu))[:, None])
+            return beta, np.linalg.inv(information), design * (y - mu)[:, None]
+    return None
+
+
+def _clustered(
+    fit: tuple[FloatArray, FloatArray, FloatArray], cluster: npt.NDArray[np.int64], level: float
+) -> list[Estimate]:
+    beta, bread, scores = fit
+    g = int(cluster.max()) + 1
+    sums = np.zeros((g, scores.shape[1]))
+    np.add.at(sums, cluster, scores)
+    covariance = bread @ (sums.T @ sums) @ bread * g / (g - 1)
+    t = float(stats.t.ppf(0.5 + level / 2, g - 1))
+    ses = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    return [
+        Estimate(value=float(b), se=float(s), lo=float(b - t * s), hi=float(b + t * s))
+        for b, s in zip(beta, ses, strict=True)
+    ]
+
+
+def recalibration(
+    label: npt.ArrayLike,
+    probability: npt.ArrayLike,
+    cluster_of_case: npt.ArrayLike,
+    *,
+    epsilon: float = 1e-12,
+    level: float = 0.95,
+) -> Recalibration:
+    """Calibration slope and intercept, and calibration in the large, with errors clustered by patient.
+
+    A probability of exactly 0 or 1 (also a missing answer scored worst) is cut at `epsilon`, and weighs
+    heavily: give the answered cases alone where that is not meant.
+    """
+    y, p, _ = _cases(label, probability)
+    codes = np.unique(np.asarray(cluster_of_case), return_inverse=True)[1].astype(np.int64)
+    patients = int(codes.max()) + 1 if codes.size else 0
+
+    def undefined(reason: str, large: Estimate | None = None) -> Recalibration:
+        return Recalibration(
+            slope=None, intercept=None, in_the_large=large, cases=y.size, patients=patients,
+            undefined_reason=reason,
+        )  # fmt: skip
+
+    if y.size == 0 or y.min() == y.max():
+        return undefined("both classes are needed")
+    if patients < 3:
+        return undefined(f"{patients} patients: a clustered standard error needs at least three")
+    z = to_logit(p, epsilon=epsilon)
+    ones = np.ones((y.size, 1))
+    large_fit = _logistic(ones, z, y)
+    large = _clustered(large_fit, codes, level)[0] if large_fit else None
+    if np.ptp(z) == 0:
+        return undefined("all probabilities are equal: there is no slope", large)
+    fit = _logistic(np.column_stack([ones[:, 0], z]), np.zeros(y.size), y)
+    if fit is None:
+        return undefined("the classes are separated: the slope has no finite value", large)
+    intercept, slope = _clustered(fit, codes, level)
+    return Recalibration(
+        slope=slope, intercept=intercept, in_the_large=large, cases=int(y.size), patients=patients
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Temperature:
+    """The fitted temperature, or 1 with the reason where the part may not be fitted on (US-16)."""
+
+    value: float
+    eligible: bool
+    hit_bound: Literal["lower", "upper"] | None
+    nll_before: float | None
+    nll_after: float | None
+    cases: int
+    positives: int
+    bounds: tuple[float, float]
+    reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "temperature": self.value,
+            "eligible": self.eligible,
+            "hit_bound": self.hit_bound,
+            "nll_before": self.nll_before,
+            "nll_after": self.nll_after,
+            "cases": self.cases,
+            "positives": self.positives,
+            "bounds": list(self.bounds),
+            "reason": self.reason,
+        }
+
+
+def fit_temperature(
+    label: npt.ArrayLike,
+    logit: npt.ArrayLike,
+    *,
+    bounds: tuple[float, float] = (0.5, 5.0),
+    min_cases: int = 40,
+    min_per_class: int = 10,
+) -> Temperature:
+    """Bounded minimisation of NLL over T, where T divides the logit (US-16).
+
+    In 1/T the NLL is convex, so its derivative has one root: found there, or the bound that is nearer to
+    it, and the result says which bound was hit. A part that is too small gives T = 1, not eligible.
+    """
+    y, z = np.asarray(label, dtype=float).ravel(), np.asarray(logit, dtype=float).ravel()
+    if y.size != z.size:
+        raise UserError(f"{y.size} labels and {z.size} logits do not pair up")
+    if not np.isin(y, (0.0, 1.0)).all() or not np.isfinite(z).all():
+        raise UserError(
+            "labels must be 0 or 1, and logits finite", fix="Cut probabilities with to_logit first."
+        )
+    if not 0 < bounds[0] < bounds[1]:
+        raise UserError(f"the temperature's bounds are {bounds}", fix="Give 0 < lower < upper.")
+    positives = int(y.sum())
+
+    def nll(t: float) -> float:
+        return float(np.mean(np.logaddexp(0, np.where(y == 1, -z, z) / t)))
+
+    common = {"cases": int(y.size), "positives": positives, "bounds": bounds}
+    if y.size < min_cases or min(positives, y.size - positives) < min_per_class:
+        before = nll(1.0) if y.size else None
+        return Temperature(
+            value=1.0,
+            eligible=False,
+            hit_bound=None,
+            nll_before=before,
+            nll_after=before,
+            reason=(
+                f"not eligible: {y.size} cases with {positives} positive and {y.size - positives} negative; "
+                f"it takes {min_cases} with {min_per_class} of each"
+            ),
+            **common,  # type: ignore[arg-type]
+        )
+
+    def slope(b: float) -> float:
+        return float(np.mean(z * (special.expit(b * z) - y)))
+
+    inverse_low, inverse_high = 1 / bounds[1], 1 / bounds[0]
+    hit: Literal["lower", "upper"] | None = None
+    if slope(inverse_low) >= 0:
+        value, hit = bounds[1], "upper"
+    elif slope(inverse_high) <= 0:
+        value, hit = bounds[0], "lower"
+    else:
+        value = 1 / float(optimize.brentq(slope, inverse_low, inverse_high, xtol=1e-15, rtol=1e-14))
+    return Temperature(
+        value=value,
+        eligible=True,
+        hit_bound=hit,
+        nll_before=nll(1.0),
+        nll_after=nll(value),
+        **common,  # type: ignore[arg-type]
+    )
+
+
+def apply_temperature(
+    probability: npt.ArrayLike, temperature: float, *, epsilon: float = 1e-12
+) -> FloatArray:
+    """expit(logit(p) / T). Exact 0 and 1 stay what they are: no temperature moves them."""
+    p = np.asarray(probability, dtype=float)
+    scaled = special.expit(to_logit(p, epsilon=epsilon) / temperature)
+    return np.where((p == 0) | (p == 1), p, scaled)
