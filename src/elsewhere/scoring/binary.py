@@ -305,7 +305,8 @@ class BinaryEvaluator(Evaluator):
         ]
         self._passes: list[_Pass] | None = None
 
-    def _prepared(self) -> list[_Pass]:
+    def passes(self) -> list[_Pass]:
+        """The sorted orders, raw first, then calibrated; made at first use."""
         if self._passes is None:
             self._passes = [
                 _Pass(judged, self.label, self.cluster_of_case, self.n_clusters, self.bins)
@@ -313,8 +314,12 @@ class BinaryEvaluator(Evaluator):
             ]
         return self._passes
 
+    def sorted_cases(self) -> SortedCases:
+        """The raw column's cases by falling rank, for curves."""
+        return self.passes()[0].cases
+
     def evaluate(self, weights: Weights) -> FloatArray:
-        out = [self._evaluate_one(weights, one) for one in self._prepared()]
+        out = [self._evaluate_one(weights, one) for one in self.passes()]
         return np.concatenate(out, axis=1)
 
     def _evaluate_one(self, weights: Weights, one: _Pass) -> FloatArray:

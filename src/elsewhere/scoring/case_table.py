@@ -1,0 +1,175 @@
+"""Predictions joined to the cohort: the case table that classification and response share.
+
+A row a case with `case_id, patient_id, dataset, site, status`, the truth, the probability (NaN where
+there is no usable answer), and the attributes that groups are made of. Nothing below opens a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from elsewhere.errors import UserError, unknown_name
+from elsewhere.predictions.join import join_by_id
+from elsewhere.predictions.table import Predictions
+from elsewhere.statistics.auroc import auroc_interval
+
+if TYPE_CHECKING:
+    from elsewhere.cohort import Cohort
+
+IDENTITY = ("case_id", "patient_id", "exam_id", "dataset", "site")
+ATTRIBUTES = ("age", "menopausal_status", "breast_density")
+PROBABILITY_KIND = "probability_kind"
+STATUSES = ("scored", "missing", "invalid", "not_analysable")
+_STATUS_OF = {"ok": "scored", "invalid": "invalid", "not_analysable": "not_analysable"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseTable:
+    """`cases` has a row for every case of the cohort, in its order."""
+
+    cases: pd.DataFrame
+    n_extra: int
+    flow: tuple[dict[str, Any], ...]
+    warnings: tuple[str, ...]
+
+
+def check_group_by(cohort_cases: pd.DataFrame, group_by: Sequence[str]) -> None:
+    for name in group_by:
+        if name not in cohort_cases.columns:
+            raise unknown_name("column to group by", name, [str(c) for c in cohort_cases.columns])
+
+
+def join_probabilities(
+    cohort: Cohort,
+    predictions: Predictions,
+    *,
+    group_by: Sequence[str] = (),
+    normalise_ids: Sequence[str] = (),
+) -> CaseTable:
+    """Every cohort case with its probability and status; the extra predictions are counted."""
+    if predictions.kind != "probability":
+        raise UserError(
+            f"these predictions are {predictions.kind}, not probabilities",
+            where=predictions.source,
+            fix="Give a table with case_id and probability.",
+        )
+    source = cohort.cases.reset_index(drop=True)
+    check_group_by(source, group_by)
+    wanted = dict.fromkeys((*IDENTITY, *ATTRIBUTES, *group_by))
+    cases = source[[name for name in wanted if name in source.columns]].copy()
+    join = join_by_id(
+        source["case_id"], predictions.table["case_id"], normalise=normalise_ids, source=predictions.source
+    )
+    row = join.row_of_case
+    found = row >= 0
+    probability = np.full(len(cases), np.nan)
+    probability[found] = predictions.table["probability"].to_numpy(dtype=np.float64)[row[found]]
+    status = np.full(len(cases), "missing", dtype=object)
+    if "status" in predictions.table.columns:
+        said = predictions.table["status"].map(_STATUS_OF).fillna("scored").to_numpy(dtype=object)
+        status[found] = said[row[found]]
+    else:
+        status[found] = "scored"
+    lost = (status == "scored") & np.isnan(probability)
+    status[lost] = "invalid"
+    probability[status != "scored"] = np.nan
+    cases["status"] = pd.array(status, dtype="string")
+    cases["probability"] = probability
+    if predictions.extras.get("ordinal"):
+        cases[PROBABILITY_KIND] = pd.array(np.full(len(cases), "ordinal", dtype=object), dtype="string")
+    return CaseTable(
+        cases=cases,
+        n_extra=len(join.extra),
+        flow=(*predictions.flow, *join.flow),
+        warnings=(*predictions.warnings, *join.warnings),
+    )
+
+
+def predictions_from_scores(table: pd.DataFrame, *, source: str = "scores table") -> Predictions:
+    """A scores table that somebody already has, as predictions: `summarise` takes the same road."""
+    missing = [name for name in ("case_id", "probability") if name not in table.columns]
+    if missing:
+        raise UserError(
+            f"the scores table has no column {', '.join(repr(name) for name in missing)}",
+            where=source,
+            fix=f"Columns: {', '.join(str(name) for name in table.columns)}.",
+        )
+    from elsewhere.tables import to_number
+
+    frame = table.reset_index(drop=True)
+    probability = to_number(frame["probability"], column="probability", where=source).to_numpy(
+        dtype=np.float64
+    )
+    outside = (probability < 0) | (probability > 1)
+    if outside.any():
+        rows = (np.flatnonzero(outside) + 1).tolist()
+        raise UserError(
+            f"{len(rows)} probabilities lie outside [0, 1]",
+            where=f"{source}, rows {rows[:5]}",
+            fix="Mend the table.",
+        )
+    if "status" in frame.columns:
+        said = (
+            frame["status"]
+            .astype("string")
+            .fillna("scored")
+            .replace({"scored": "ok", "undefined": "invalid"})
+        )
+        keep = (said != "missing").to_numpy(dtype=bool)
+    else:
+        said = pd.Series("ok", index=frame.index, dtype="string")
+        keep = ~np.isnan(probability)
+    kind = frame[PROBABILITY_KIND] if PROBABILITY_KIND in frame.columns else pd.Series(dtype="string")
+    ordinal = bool((kind == "ordinal").any())
+    out = pd.DataFrame(
+        {"case_id": frame["case_id"].astype("string"), "probability": probability, "status": said}
+    )[keep].reset_index(drop=True)
+    return Predictions(
+        kind="probability",
+        table=out,
+        source=source,
+        digest="",
+        flow=({"step": "rows in the scores table", "n": len(frame), "lost": 0, "why": ""},),
+        extras={"ordinal": "ordinal"} if ordinal else {},
+    )
+
+
+def count_cases(cases: pd.DataFrame, label: npt.NDArray[np.int8], *, n_extra: int) -> dict[str, int]:
+    """`counts` of the summary: every case is in exactly one of scored, missing, invalid, not_analysable."""
+    status = cases["status"].value_counts()
+    patients = _n_patients(cases)
+    counts = {"cases": len(cases), "patients": patients}
+    counts |= {name: int(status.get(name, 0)) for name in STATUSES}
+    counts |= {"undefined": 0, "without_boxes": 0, "extra": n_extra}
+    return counts | {"positives": int((label == 1).sum()), "negatives": int((label == 0).sum())}
+
+
+def _n_patients(cases: pd.DataFrame) -> int:
+    if "patient_id" not in cases.columns:
+        return len(cases)
+    keys = ["dataset", "patient_id"] if "dataset" in cases.columns else ["patient_id"]
+    return len(cases[keys].drop_duplicates())
+
+
+def reversed_warning(
+    label: npt.ArrayLike, probability: npt.ArrayLike, cluster_of_case: npt.ArrayLike
+) -> str | None:
+    """A warning where the AUROC lies below one half beyond chance: the scores may mean the other class."""
+    given = np.isfinite(np.asarray(probability, dtype=np.float64))
+    truth = np.asarray(label)[given]
+    score = np.asarray(probability, dtype=np.float64)[given]
+    if truth.size == 0 or (truth > 0).all() or not (truth > 0).any():
+        return None
+    interval = auroc_interval(truth, score, np.asarray(cluster_of_case)[given], level=0.98)
+    if interval is None or not interval.hi < 0.5:
+        return None
+    return (
+        f"The scores look reversed: AUROC {interval.value:.3f}, below 0.5 beyond chance. If a high score "
+        "means the negative class, say so with --scale 1-0."
+    )

@@ -1,0 +1,202 @@
+"""ROC, precision-recall and reliability curves with bands, from the same weights as the intervals.
+
+Bands are drawn on a fixed grid, from at most 200 resamples: a picture needs no more, and a million cases
+must not make a million points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from elsewhere.scoring.binary import BinaryEvaluator
+from elsewhere.statistics.accumulators import SortedCases, Weights, sorted_pass
+from elsewhere.statistics.evaluator import FloatArray
+from elsewhere.statistics.resampling import WeightStream, thread_count
+
+BAND_RESAMPLES = 200
+ROC_GRID: FloatArray = np.unique(np.concatenate([np.linspace(0.0, 1.0, 161), np.geomspace(1e-4, 0.1, 40)]))
+PR_GRID: FloatArray = np.linspace(0.0, 1.0, 201)
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _on_grids(
+    weights: Weights,
+    cluster: npt.NDArray[np.int32],
+    label: npt.NDArray[np.uint8],
+    tie_group_end: npt.NDArray[np.bool_],
+    fpr: FloatArray,
+    recall: FloatArray,
+    tpr_out: FloatArray,
+    precision_out: FloatArray,
+) -> None:
+    """Sensitivity at each false-positive rate (straight lines between points, the upper end of a vertical
+    step), and precision where each recall is first reached. NaN without both classes."""
+    n = cluster.size
+    for r in range(weights.shape[0]):
+        positives, negatives = 0.0, 0.0
+        for i in range(n):
+            if label[i]:
+                positives += weights[r, cluster[i]]
+            else:
+                negatives += weights[r, cluster[i]]
+        tpr_out[r, :] = np.nan
+        precision_out[r, :] = np.nan
+        if positives == 0.0 or negatives == 0.0:
+            continue
+        tp, fp, tp_before, fp_before = 0.0, 0.0, 0.0, 0.0
+        g, h = 0, 0
+        for i in range(n):
+            w = weights[r, cluster[i]]
+            if label[i]:
+                tp += w
+            else:
+                fp += w
+            if tie_group_end[i]:
+                while g < fpr.size and fpr[g] * negatives < fp:
+                    share = (fpr[g] * negatives - fp_before) / (fp - fp_before)
+                    tpr_out[r, g] = (tp_before + share * (tp - tp_before)) / positives
+                    g += 1
+                while h < recall.size and tp > 0.0 and recall[h] * positives <= tp:
+                    precision_out[r, h] = tp / (tp + fp)
+                    h += 1
+                tp_before, fp_before = tp, fp
+        while g < fpr.size:
+            tpr_out[r, g] = 1.0
+            g += 1
+        while h < recall.size:
+            precision_out[r, h] = positives / (positives + negatives)
+            h += 1
+
+
+def _grids(weights: Weights, cases: SortedCases) -> tuple[FloatArray, FloatArray]:
+    tpr = np.empty((weights.shape[0], ROC_GRID.size))
+    precision = np.empty((weights.shape[0], PR_GRID.size))
+    _on_grids(weights, cases.cluster, cases.label, cases.tie_group_end, ROC_GRID, PR_GRID, tpr, precision)
+    return tpr, precision
+
+
+def _first_rows(stream: WeightStream, block: int) -> Iterator[Weights]:
+    for first, weights in stream.block(block):
+        if first >= BAND_RESAMPLES:
+            return
+        yield weights[: BAND_RESAMPLES - first]
+
+
+def _resampled(
+    stream: WeightStream | None, work: Callable[[Weights], list[FloatArray]], threads: int | None
+) -> list[FloatArray] | None:
+    """`work` on the first resamples of the stream, block by block on the threads; None without a stream."""
+    if stream is None or stream.resamples == 0:
+        return None
+    blocks = range(-(-min(stream.resamples, BAND_RESAMPLES) // 64))
+
+    def one(block: int) -> list[list[FloatArray]]:
+        return [work(weights) for weights in _first_rows(stream, block)]
+
+    with ThreadPoolExecutor(min(thread_count(threads), len(blocks))) as pool:
+        pieces = [piece for found in pool.map(one, blocks) for piece in found]
+    return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
+
+
+def _band(draws: FloatArray | None, level: float) -> dict[str, list[float | None]]:
+    if draws is None:
+        return {}
+    tail = 50.0 * (1.0 - level)
+    out: dict[str, list[float | None]] = {}
+    defined = np.isfinite(draws)
+    enough = defined.sum(axis=0) >= max(2, draws.shape[0] // 2)
+    for name, q in (("lo", tail), ("hi", 100.0 - tail)):
+        values = np.full(draws.shape[1], np.nan)
+        if enough.any():
+            values[enough] = np.nanpercentile(draws[:, enough], q, axis=0)
+        out[name] = [float(v) if np.isfinite(v) else None for v in values]
+    return out
+
+
+def probability_curves(
+    evaluator: BinaryEvaluator,
+    stream: WeightStream | None,
+    *,
+    answered: npt.NDArray[np.bool_] | None = None,
+    level: float = 0.95,
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """`roc`, `pr`, and `reliability` (and `reliability_calibrated`) as lists of at most 201 points.
+
+    ROC and PR hold every case, a missing one at the worst rank, as the metrics do; reliability holds the
+    answered ones, since a missing case has no probability to be reliable.
+    """
+    curves: dict[str, Any] = {}
+    positives = int(evaluator.label.sum())
+    if positives == 0 or positives == evaluator.label.size:
+        return curves
+    ones = np.ones((1, evaluator.n_clusters), dtype=np.uint16)
+    cases = evaluator.sorted_cases()
+    tpr, precision = _grids(ones, cases)
+    draws = _resampled(stream, lambda weights: list(_grids(weights, cases)), threads)
+    values = evaluator.values()
+    note = f"band: {level:.0%} of {draws[0].shape[0]} resamples of patients, point by point" if draws else ""
+    curves["roc"] = {
+        "x": ROC_GRID.tolist(),
+        "y": tpr[0].tolist(),
+        **_band(draws[0] if draws else None, level),
+        "x_label": "1 - specificity",
+        "y_label": "Sensitivity",
+        "operating_point": {
+            "x": 1.0 - values["specificity"],
+            "y": values["sensitivity"],
+            "threshold": evaluator.threshold,
+        },
+        "note": note,
+    }
+    curves["pr"] = {
+        "x": PR_GRID.tolist(),
+        "y": precision[0].tolist(),
+        **_band(draws[1] if draws else None, level),
+        "x_label": "Recall (sensitivity)",
+        "y_label": "Precision (PPV)",
+        "prevalence": positives / evaluator.label.size,
+        "note": note,
+    }
+    if evaluator.ordinal_reason is None:
+        part = evaluator if answered is None or answered.all() else evaluator.subset(answered)
+        if part.n_cases:
+            for which, name in enumerate(("reliability", "reliability_calibrated")[: len(part.judged)]):
+                curves[name] = _reliability(part, which, stream, level=level, threads=threads)
+    return curves
+
+
+def _reliability(
+    evaluator: BinaryEvaluator, which: int, stream: WeightStream | None, *, level: float, threads: int | None
+) -> dict[str, Any]:
+    one = evaluator.passes()[which]
+
+    def sums(weights: Weights) -> list[FloatArray]:
+        _, found = sorted_pass(weights, one.plan)
+        return [found[:, :, k] @ one.to_malignant for k in range(3)]
+
+    weight, positive, probability = sums(np.ones((1, evaluator.n_clusters), dtype=np.uint16))
+    used = weight[0] > 0
+    fraction = None
+    draws = _resampled(stream, sums, threads)
+    if draws is not None:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            fraction = (draws[1] / draws[0])[:, used]
+    total = float(weight[0].sum())
+    return {
+        "x": (probability[0][used] / weight[0][used]).tolist(),
+        "y": (positive[0][used] / weight[0][used]).tolist(),
+        **_band(fraction, level),
+        "n": [int(v) for v in weight[0][used]],
+        "bins": (np.flatnonzero(used) / evaluator.bins).tolist(),
+        "x_label": "Predicted probability",
+        "y_label": f"Fraction {evaluator.class_names[1]}",
+        "prevalence": float(positive[0].sum()) / total,
+        "note": f"{evaluator.bins} equal-width bins of the answered cases; empty bins are left out",
+    }
