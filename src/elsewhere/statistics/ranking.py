@@ -1,0 +1,418 @@
+"""Ranks that say how sure they are (ST-09), and what moves them (MRI-10).
+
+All models share the same resamples. Two models are parted only when the simultaneous interval of their
+difference (max-t over all pairs) leaves zero out, so the chance that any two equal models are parted
+anywhere in the table is at most alpha. Bootstrap rank frequencies are a picture: resampling adds noise to
+ranks that already have it, and their spread is no confidence interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from elsewhere.errors import UserError, unknown_name
+from elsewhere.statistics.evaluator import Evaluator
+from elsewhere.statistics.metric import MetricSpec
+from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.resampling import WeightStream, draw
+from elsewhere.statistics.simultaneous import holm, max_t
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+TENTHS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+def ranks_of(values: npt.ArrayLike, *, higher_is_better: bool = True, tolerance: float = 1e-12) -> IntArray:
+    """1 is best; equal values share the better rank and the next rank is left out (1, 2, 2, 4).
+
+    An undefined value ranks last (ST-14). Values within `tolerance` are equal: sums in another order must
+    not part two models.
+    """
+    v = np.asarray(values, dtype=np.float64)
+    signed = np.where(np.isfinite(v), v if higher_is_better else -v, -np.inf)
+    better = signed[None, :] > signed[:, None] + tolerance
+    ranks: IntArray = better.sum(axis=1) + 1
+    return ranks
+
+
+def rank_frequencies(draws: FloatArray, *, higher_is_better: bool = True) -> FloatArray:
+    """(models, ranks): the share of resamples in which a model had that rank.
+
+    `draws` is (resamples, models); equal values share the better rank.
+    """
+    n_models = draws.shape[1]
+    out = np.zeros((n_models, n_models))
+    models = np.arange(n_models)
+    signed = np.where(np.isfinite(draws), draws if higher_is_better else -draws, -np.inf)
+    for row in signed:
+        place = np.searchsorted(np.sort(-row), -row - 1e-12, side="left")
+        np.add.at(out, (models, np.minimum(place, n_models - 1)), 1.0)
+    return out / max(1, len(draws))
+
+
+def tiers_of(
+    values: FloatArray, surely_better: npt.NDArray[np.bool_], *, higher_is_better: bool = True
+) -> IntArray:
+    """Tier 1 = all not surely worse than the best, then the same among the rest; 0 where undefined.
+
+    `surely_better[i, j]`: model i is surely better than j.
+    """
+    signed = values if higher_is_better else -values
+    tiers = np.zeros(values.size, dtype=np.int64)
+    left = np.isfinite(values)
+    tier = 0
+    while left.any():
+        tier += 1
+        best = int(np.flatnonzero(left)[np.argmax(signed[left])])
+        member = left & ~surely_better[best]
+        tiers[member] = tier
+        left &= ~member
+    return tiers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """The models in the order given; `order` sorts them for a table.
+
+    `rank_lo`, `rank_hi`: the rank interval [1 + surely better, m - surely worse]. `difference[i, j]` is
+    value i - value j with its simultaneous interval `lo`, `hi` (NaN: identical, undefined or unvarying).
+    `frequencies[i, r]` is the share of resamples in which i had rank r + 1: a picture, not an interval.
+    """
+
+    names: tuple[str, ...]
+    metric: str
+    higher_is_better: bool
+    values: FloatArray
+    ranks: IntArray
+    rank_lo: IntArray
+    rank_hi: IntArray
+    tiers: IntArray
+    difference: FloatArray
+    lo: FloatArray
+    hi: FloatArray
+    frequencies: FloatArray
+    critical: float
+    level: float
+    resamples: int
+    baseline: str | None = None
+    against_baseline: tuple[dict[str, Any], ...] = ()
+    left_out_sites: dict[str, dict[str, Any]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def order(self) -> IntArray:
+        return np.lexsort((np.array(self.names), self.ranks)).astype(np.int64)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON: a row a model, best first, then the pairs that are surely different."""
+        number = _number
+        rows = [
+            {
+                "model": self.names[i],
+                "rank": int(self.ranks[i]),
+                "rank_lo": int(self.rank_lo[i]),
+                "rank_hi": int(self.rank_hi[i]),
+                "tier": int(self.tiers[i]) or None,
+                "value": number(self.values[i]),
+                "frequencies": [float(f) for f in self.frequencies[i]],
+            }
+            for i in self.order
+        ]
+        pairs = [
+            {
+                "a": self.names[i],
+                "b": self.names[j],
+                "difference": number(self.difference[i, j]),
+                "lo": number(self.lo[i, j]),
+                "hi": number(self.hi[i, j]),
+            }
+            for a, i in enumerate(self.order)
+            for j in self.order[a + 1 :]
+        ]
+        return {
+            "metric": self.metric,
+            "higher_is_better": self.higher_is_better,
+            "level": self.level,
+            "resamples": self.resamples,
+            "method": "max-t over all pairs, shared resamples",
+            "critical": number(self.critical),
+            "models": rows,
+            "pairwise": pairs,
+            "baseline": self.baseline,
+            "against_baseline": list(self.against_baseline),
+            "left_out_sites": self.left_out_sites,
+            "notes": list(self.notes),
+        }
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _check(
+    evaluators: Sequence[Evaluator], partition: Partition, names: Sequence[str], metric: str
+) -> MetricSpec:
+    if not evaluators:
+        raise UserError("there is no model to rank", fix="Give at least one result.")
+    if len(set(names)) != len(names):
+        twice = sorted({n for n in names if list(names).count(n) > 1})
+        raise UserError(
+            f"two models are called {', '.join(twice)}", fix="Give every model a name of its own."
+        )
+    for evaluator, name in zip(evaluators, names, strict=True):
+        if evaluator.n_clusters != partition.n_clusters:
+            raise UserError(
+                f"'{name}' has {evaluator.n_clusters} patients, the cohort {partition.n_clusters}",
+                fix="Score every model on the same cohort: ranks share their resamples (ST-09).",
+            )
+        known = [spec.name for spec in evaluator.specs]
+        if metric not in known:
+            raise unknown_name("metric", metric, known)
+    return evaluators[0].spec(metric)
+
+
+def rank_models(
+    evaluators: Sequence[Evaluator],
+    partition: Partition,
+    metric: str,
+    *,
+    names: Sequence[str],
+    key: str,
+    seed: int,
+    resamples: int = 1000,
+    level: float = 0.95,
+    by_site: bool = True,
+    baseline: str | None = None,
+    threads: int | None = None,
+) -> Ranking:
+    """Rank models that were scored on one cohort (ST-09).
+
+    Differences are bootstrapped in pairs, since all models see the same resamples; the standard error gets
+    the small-sample factor of the number of patients, and the critical value its t-stretch. With
+    `resamples` 0 nothing is parted: every rank interval is [1, m], every model in tier 1.
+    """
+    spec = _check(evaluators, partition, names, metric)
+    if baseline is not None and baseline not in names:
+        raise unknown_name("model", baseline, list(names))
+    values = np.array([ev.values()[metric] for ev in evaluators])
+    stream = WeightStream(
+        partition,
+        key=key,
+        seed=seed,
+        resamples=resamples,
+        by_site=by_site,
+        by_class=spec.stratify_by_class and partition.positive_cluster is not None,
+    )
+    columns = [
+        d[:, ev.index(metric)]
+        for ev, d in zip(evaluators, draw(evaluators, stream, threads=threads), strict=True)
+    ]
+    draws = np.stack(columns, axis=1)
+    return rank_from_draws(
+        values,
+        draws,
+        names=names,
+        metric=metric,
+        higher_is_better=spec.higher_is_better,
+        df=max(1, partition.n_clusters - (partition.n_sites if by_site else 1)),
+        level=level,
+        baseline=baseline,
+        left_out_sites=left_out_sites(evaluators, partition, metric, names=names),
+    )
+
+
+def rank_from_draws(
+    values: FloatArray,
+    draws: FloatArray,
+    *,
+    names: Sequence[str],
+    metric: str,
+    higher_is_better: bool = True,
+    df: float = np.inf,
+    level: float = 0.95,
+    baseline: str | None = None,
+    left_out_sites: dict[str, dict[str, Any]] | None = None,
+) -> Ranking:
+    """`rank_models` once the shared resamples are drawn: `draws` is (resamples, models)."""
+    m = values.size
+    a, b = np.triu_indices(m, 1)
+    factor = float(np.sqrt((df + 1) / df)) if np.isfinite(df) else 1.0
+    together = max_t(
+        values[a] - values[b],
+        draws[:, a] - draws[:, b],
+        level=level,
+        inflate=factor,
+        df=np.full(a.size, df) if np.isfinite(df) else None,
+    )
+    difference = values[:, None] - values[None, :]
+    lo, hi = np.full((m, m), np.nan), np.full((m, m), np.nan)
+    lo[a, b], hi[a, b] = together.lo, together.hi
+    lo[b, a], hi[b, a] = -together.hi, -together.lo
+    above, below = lo > 0, hi < 0
+    surely_better = above if higher_is_better else below
+    notes = []
+    undefined = ~np.isfinite(values)
+    if undefined.any():
+        gone = ", ".join(n for n, u in zip(names, undefined, strict=True) if u)
+        notes.append(f"{metric} is undefined for {gone}: ranked last, in no tier (ST-14).")
+    same = int(np.isfinite(difference[a, b]).sum() - together.usable.sum()) if len(draws) else 0
+    if same:
+        notes.append(f"{same} pairs do not vary over the resamples (equal predictions?): never parted.")
+    defined_count = np.where(undefined, m - undefined.sum(), surely_better.sum(axis=0))
+    return Ranking(
+        names=tuple(names),
+        metric=metric,
+        higher_is_better=higher_is_better,
+        values=values,
+        ranks=ranks_of(values, higher_is_better=higher_is_better),
+        rank_lo=(1 + defined_count).astype(np.int64),
+        rank_hi=np.where(undefined, m, m - surely_better.sum(axis=1) - undefined.sum()).astype(np.int64),
+        tiers=tiers_of(values, surely_better, higher_is_better=higher_is_better),
+        difference=difference,
+        lo=lo,
+        hi=hi,
+        frequencies=rank_frequencies(draws, higher_is_better=higher_is_better),
+        critical=together.critical,
+        level=level,
+        resamples=len(draws),
+        baseline=baseline,
+        against_baseline=_against(values, draws, names, baseline, df=df, factor=factor, level=level),
+        left_out_sites=left_out_sites or {},
+        notes=tuple(notes),
+    )
+
+
+def _against(
+    values: FloatArray,
+    draws: FloatArray,
+    names: Sequence[str],
+    baseline: str | None,
+    *,
+    df: float,
+    factor: float,
+    level: float,
+) -> tuple[dict[str, Any], ...]:
+    """Each model - baseline: t of the paired bootstrap standard error, two-sided, Holm over the models.
+
+    The interval is that of the one comparison; the Holm p answers for all of them.
+    """
+    if baseline is None or len(draws) < 2:
+        return ()
+    at = list(names).index(baseline)
+    others = [i for i in range(len(names)) if i != at]
+    difference = values[others] - values[at]
+    paired = draws[:, others] - draws[:, [at]]
+    known = np.isfinite(paired)
+    count = np.maximum(known.sum(axis=0), 2)
+    mean = np.where(known, paired, 0.0).sum(axis=0) / count
+    se = factor * np.sqrt(np.where(known, (paired - mean) ** 2, 0.0).sum(axis=0) / (count - 1))
+    usable = np.isfinite(difference) & (se > 1e-12)
+    law = stats.t(df) if np.isfinite(df) else stats.norm()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        p = np.where(usable, 2 * law.sf(np.abs(difference / se)), np.where(difference == 0, 1.0, np.nan))
+    adjusted = holm(p)
+    reach = float(law.ppf((1 + level) / 2)) * se
+    return tuple(
+        {
+            "model": names[i],
+            "difference": _number(difference[k]),
+            "lo": _number(difference[k] - reach[k]) if usable[k] else None,
+            "hi": _number(difference[k] + reach[k]) if usable[k] else None,
+            "p": _number(p[k]),
+            "p_holm": _number(adjusted[k]),
+        }
+        for k, i in enumerate(others)
+    )
+
+
+def left_out_sites(
+    evaluators: Sequence[Evaluator], partition: Partition, metric: str, *, names: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """The ranking without each site in turn: leaving a site out is a weight (design)."""
+    if partition.n_sites < 2:
+        return {}
+    weights = np.ones((partition.n_sites + 1, partition.n_clusters), dtype=np.uint16)
+    for s in range(partition.n_sites):
+        weights[s + 1, partition.site_of_cluster == s] = 0
+    values = np.stack([ev.evaluate(weights)[:, ev.index(metric)] for ev in evaluators], axis=1)
+    better = evaluators[0].spec(metric).higher_is_better
+    everyone = ranks_of(values[0], higher_is_better=better)
+    out: dict[str, dict[str, Any]] = {}
+    for s, site in enumerate(partition.site_names):
+        ranks = ranks_of(values[s + 1], higher_is_better=better)
+        out[site] = _movement(names, everyone, ranks) | {
+            "values": {n: _number(v) for n, v in zip(names, values[s + 1], strict=True)}
+        }
+    return out
+
+
+def _movement(names: Sequence[str], before: IntArray, after: IntArray) -> dict[str, Any]:
+    """Who changes place between two rankings, who is first, and Kendall's tau-b."""
+    moved = [
+        {"model": n, "from": int(b), "to": int(a)}
+        for n, b, a in zip(names, before, after, strict=True)
+        if a != b
+    ]
+    tau = float(stats.kendalltau(before, after).statistic) if len(names) > 1 else float("nan")
+    return {
+        "ranks": {n: int(r) for n, r in zip(names, after, strict=True)},
+        "first": [n for n, r in zip(names, after, strict=True) if r == 1],
+        "changed": moved,
+        "tau": _number(tau),
+    }
+
+
+def weight_stability(
+    performance: npt.ArrayLike,
+    fairness: npt.ArrayLike,
+    *,
+    names: Sequence[str],
+    reference: float = 0.5,
+    weights: Sequence[float] = TENTHS,
+) -> dict[str, Any]:
+    """MRI-10: the ranking at every fairness weight w, score = (1 - w) x performance + w x fairness.
+
+    Scores are straight lines in w, so the weights at which two models change place are exact:
+    w = (p_i - p_j) / ((p_i - p_j) - (f_i - f_j)). `crossings` lists them in (0, 1), rising, with who is ahead
+    before and after; between two of them the ranking stands still. `stable_between` is that stretch around
+    `reference`.
+    """
+    perf, fair = np.asarray(performance, dtype=np.float64), np.asarray(fairness, dtype=np.float64)
+    if not perf.size == fair.size == len(names):
+        raise UserError(
+            f"{len(names)} names, {perf.size} performances and {fair.size} fairness scores",
+            fix="Give one of each a model.",
+        )
+
+    def at(weight: float) -> IntArray:
+        return ranks_of((1.0 - weight) * perf + weight * fair)
+
+    before = at(reference)
+    by_weight = [{"weight": float(w), **_movement(names, before, at(w))} for w in weights]
+    crossings = []
+    a, b = np.triu_indices(perf.size, 1)
+    dp, df = perf[a] - perf[b], fair[a] - fair[b]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        where = dp / (dp - df)
+    for k in np.flatnonzero(np.isfinite(where) & (where > 0) & (where < 1) & (dp * df < 0)):
+        first, second = (a[k], b[k]) if dp[k] > 0 else (b[k], a[k])
+        crossings.append(
+            {"weight": float(where[k]), "ahead_before": names[first], "ahead_after": names[second]}
+        )
+    crossings.sort(key=lambda c: c["weight"])
+    marks = [c["weight"] for c in crossings]
+    return {
+        "reference": reference,
+        "weights": by_weight,
+        "crossings": crossings,
+        "stable_between": [
+            max([w for w in marks if w <= reference], default=0.0),
+            min([w for w in marks if w > reference], default=1.0),
+        ],
+    }
