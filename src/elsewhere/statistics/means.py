@@ -40,7 +40,7 @@ class ClusteredRatio:
         return math.sqrt(self.variance) if self.variance >= 0 else math.nan
 
 
-def _strata(
+def site_strata(
     site_of_cluster: npt.ArrayLike | None, taking_part: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int64]:
     """Dense site numbers of the patients that take part; sites with one such patient are put together."""
@@ -74,7 +74,7 @@ def clustered_ratio(
     value = float(sums[:, 0].sum()) / total
     taking_part = sums[:, 1] > 0
     residual = (sums[:, 0] - value * sums[:, 1])[taking_part]
-    stratum = _strata(site_of_cluster, taking_part)
+    stratum = site_strata(site_of_cluster, taking_part)
     size = np.bincount(stratum)
     mean = np.bincount(stratum, weights=residual) / size
     centred = residual - mean[stratum]
@@ -113,7 +113,7 @@ class StudentisedRatio:
         a, b = ratio.numerator_of_cluster, ratio.denominator_of_cluster
         taking_part = b > 0
         stratum = np.full(b.size, -1, dtype=np.int64)
-        stratum[taking_part] = _strata(site_of_cluster, taking_part)
+        stratum[taking_part] = site_strata(site_of_cluster, taking_part)
         n_strata = int(stratum.max()) + 1
         if n_strata > _MOST_STRATA_OF_BOOTSTRAP_T:
             stratum[taking_part], n_strata = 0, 1

@@ -1,0 +1,396 @@
+"""Two models on the same cases: the difference with its interval, and the tests of no difference.
+
+The patient is the unit throughout (ST-01): resamples weigh both models alike, permutations swap whole
+patients between the models, and the t and Wilcoxon tests compare patients' means (MRI-09 tests per case,
+and there a patient is a case). AUROC has its clustered paired DeLong (ST-02). Differences are a - b.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from elsewhere.errors import UserError, unknown_name
+from elsewhere.protocols import IntervalRules
+from elsewhere.statistics.accumulators import cluster_sums
+from elsewhere.statistics.auroc import paired_auroc
+from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
+from elsewhere.statistics.intervals import bca_allowed, bca_interval, leave_out, percentile_interval
+from elsewhere.statistics.means import site_strata
+from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
+from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.resampling import BLOCK, WeightStream, draw, generator_for
+
+FloatArray = npt.NDArray[np.float64]
+Progress = Callable[[int], None]
+
+_SWAP_STREAM = 501
+_ROW_BUDGET_BYTES = 32 * 2**20
+PERMUTATION = "permutation"
+DELONG = "delong-clustered-paired"
+LINEARISED_T = "t-clustered"
+PAIRED_T = "t-paired-patients"
+WILCOXON = "wilcoxon-patients"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedTest:
+    """One test of 'no difference'. `p` is None where it is undefined, with the reason."""
+
+    p: float | None
+    statistic: float | None = None
+    df: float | None = None
+    n: int | None = None
+    reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        named = {"p": self.p, "statistic": self.statistic, "df": self.df, "n": self.n, "reason": self.reason}
+        return {k: v for k, v in named.items() if v is not None or k == "p"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedResult:
+    """a - b of one metric. `p` is the test that belongs to the interval (`p_method`); all are in `tests`."""
+
+    spec: MetricSpec
+    value_a: float | None
+    value_b: float | None
+    difference: float | None
+    lo: float | None = None
+    hi: float | None = None
+    method: str = IntervalMethod.NONE.value
+    se: float | None = None
+    p: float | None = None
+    p_method: str | None = None
+    tests: dict[str, PairedTest] = field(default_factory=dict)
+    bootstrap: tuple[float, float] | None = None
+    undefined_reason: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "metric": self.spec.name,
+            "label": self.spec.label,
+            "higher_is_better": self.spec.higher_is_better,
+            "a": self.value_a,
+            "b": self.value_b,
+            "difference": self.difference,
+            "lo": self.lo,
+            "hi": self.hi,
+            "method": self.method,
+            "se": self.se,
+            "p": self.p,
+            "p_method": self.p_method,
+            "tests": {name: test.to_dict() for name, test in self.tests.items()},
+            "bootstrap": None if self.bootstrap is None else list(self.bootstrap),
+            "undefined_reason": self.undefined_reason,
+            "warnings": list(self.warnings),
+        }
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's step-down adjustment; None (no test) stays None and is not counted among the tests."""
+    known = [(p, i) for i, p in enumerate(p_values) if p is not None and not math.isnan(p)]
+    out: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    for rank, (p, i) in enumerate(sorted(known)):
+        largest = max(largest, min(1.0, p * (len(known) - rank)))
+        out[i] = largest
+    return out
+
+
+def permutation_p(observed: float, permuted: FloatArray) -> float:
+    """Two-sided p = (b + 1)/(B + 1) (ST-12); an undefined permutation counts as extreme."""
+    slack = 1e-12 * max(1.0, abs(observed))
+    extreme = np.isnan(permuted) | (np.abs(permuted) >= abs(observed) - slack)
+    return (int(extreme.sum()) + 1) / (permuted.size + 1)
+
+
+def swapped_differences(
+    evaluator_a: Evaluator,
+    evaluator_b: Evaluator,
+    *,
+    key: str,
+    seed: int,
+    permutations: int,
+    progress: Progress | None = None,
+) -> FloatArray:
+    """(permutations, metrics): a - b after each patient was given to the other model with probability 1/2."""
+    both = evaluator_a.stack(evaluator_b)
+    n = evaluator_a.n_clusters
+    out = np.empty((permutations, len(evaluator_a.specs)))
+    rows = max(1, min(BLOCK, _ROW_BUDGET_BYTES // max(1, 8 * n)))
+    for block, begin in enumerate(range(0, permutations, BLOCK)):
+        rng = generator_for(key, seed, _SWAP_STREAM, block)
+        end = min(begin + BLOCK, permutations)
+        for first in range(begin, end, rows):
+            last = min(first + rows, end)
+            swap = rng.integers(0, 2, size=(last - first, n), dtype=np.uint16)
+            stay = (1 - swap).astype(np.uint16)
+            as_a = both.evaluate(np.concatenate([stay, swap], axis=1))
+            as_b = both.evaluate(np.concatenate([swap, stay], axis=1))
+            out[first:last] = as_a - as_b
+        if progress:
+            progress(end - begin)
+    return out
+
+
+def _check_pair(a: Evaluator, b: Evaluator, partition: Partition) -> None:
+    same = (
+        a.n_clusters == b.n_clusters == partition.n_clusters
+        and a.n_cases == b.n_cases
+        and bool((a.cluster_of_case == b.cluster_of_case).all())
+        and [s.name for s in a.specs] == [s.name for s in b.specs]
+    )
+    if not same:
+        raise UserError(
+            f"the two results are not of the same cases ({a.n_cases} and {b.n_cases})",
+            fix="Score both models on one cohort with one protocol, then compare.",
+        )
+
+
+def _patient_means(inputs: RatioInputs, cluster: npt.NDArray[np.int32], n_clusters: int) -> FloatArray:
+    columns = np.stack([inputs.numerator, inputs.denominator], axis=1).astype(float)
+    columns[np.isnan(columns).any(axis=1)] = 0.0
+    sums = cluster_sums(cluster, n_clusters, columns)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(sums[:, 1] > 0, sums[:, 0] / sums[:, 1], np.nan)
+
+
+def patient_tests(
+    a: RatioInputs, b: RatioInputs, cluster_of_case: npt.NDArray[np.int32], *, n_clusters: int
+) -> dict[str, PairedTest]:
+    """Paired t and Wilcoxon signed-rank on the patients' means; patients undefined in either are left out."""
+    means_a = _patient_means(a, cluster_of_case, n_clusters)
+    means_b = _patient_means(b, cluster_of_case, n_clusters)
+    difference = (means_a - means_b)[~np.isnan(means_a - means_b)]
+    n = int(difference.size)
+    spread = float(np.ptp(difference)) if n else 0.0
+    if n < 2 or spread <= 1e-15:
+        reason = "fewer than two patients" if n < 2 else "every patient has the same difference"
+        undefined = PairedTest(p=None, n=n, reason=reason)
+        return {PAIRED_T: undefined, WILCOXON: undefined}
+    t = stats.ttest_1samp(difference, 0.0)
+    w = stats.wilcoxon(difference)
+    return {
+        PAIRED_T: PairedTest(p=float(t.pvalue), statistic=float(t.statistic), df=float(n - 1), n=n),
+        WILCOXON: PairedTest(p=float(w.pvalue), statistic=float(w.statistic), n=n),
+    }
+
+
+@dataclass(frozen=True)
+class _Closed:
+    lo: float
+    hi: float
+    se: float
+    p: float | None
+    df: float | None
+    method: str
+
+
+def _linearised(
+    a: RatioInputs, b: RatioInputs, cluster: npt.NDArray[np.int32], partition: Partition, level: float
+) -> _Closed | None:
+    """The difference of two ratios on the same patients: t on the difference of their linearised terms."""
+    columns = np.stack([a.numerator, a.denominator, b.numerator, b.denominator], axis=1).astype(float)
+    for k in (0, 2):
+        columns[np.isnan(columns[:, k : k + 2]).any(axis=1), k : k + 2] = 0.0
+    sums = cluster_sums(cluster, partition.n_clusters, columns)
+    total = sums.sum(axis=0)
+    if total[1] <= 0 or total[3] <= 0:
+        return None
+    value_a, value_b = total[0] / total[1], total[2] / total[3]
+    pull = (sums[:, 0] - value_a * sums[:, 1]) / total[1] - (sums[:, 2] - value_b * sums[:, 3]) / total[3]
+    part = (sums[:, 1] > 0) | (sums[:, 3] > 0)
+    stratum = site_strata(partition.site_of_cluster, part)
+    size = np.bincount(stratum)
+    df = float(stratum.size - size.size)
+    if df < 1:
+        return None
+    kept = pull[part]
+    centred = kept - (np.bincount(stratum, weights=kept) / size)[stratum]
+    variance = float((size / (size - 1.0) * np.bincount(stratum, weights=centred**2)).sum())
+    se, difference = math.sqrt(variance), float(value_a - value_b)
+    half = float(stats.t.ppf(0.5 + level / 2.0, df)) * se
+    p = float(2.0 * stats.t.sf(abs(difference) / se, df)) if se > 0 else None
+    return _Closed(difference - half, difference + half, se, p, df, LINEARISED_T)
+
+
+def _closed(
+    a: Evaluator, b: Evaluator, partition: Partition, spec: MetricSpec, level: float
+) -> tuple[_Closed | None, dict[str, PairedTest]]:
+    """The closed form of the difference, where the metric has one, with the tests on patients' means."""
+    of_a, of_b = a.closed_form(spec.name), b.closed_form(spec.name)
+    if isinstance(of_a, AurocInputs) and isinstance(of_b, AurocInputs) and spec.kind is MetricKind.AUROC:
+        made = paired_auroc(
+            of_a.label, of_a.score, of_b.score, a.cluster_of_case, n_clusters=a.n_clusters, level=level
+        )
+        if made is None or math.isnan(made.se):
+            return None, {}
+        statistic = made.difference / made.se if made.se > 0 else None
+        test = PairedTest(p=made.p, statistic=statistic, df=made.df)
+        return _Closed(made.lo, made.hi, made.se, made.p, made.df, DELONG), {DELONG: test}
+    if not (isinstance(of_a, RatioInputs) and isinstance(of_b, RatioInputs)):
+        return None, {}
+    closed = _linearised(of_a, of_b, a.cluster_of_case, partition, level)
+    tests: dict[str, PairedTest] = {}
+    if closed is not None:
+        tests[LINEARISED_T] = PairedTest(p=closed.p, df=closed.df)
+    if spec.kind is MetricKind.MEAN:
+        tests.update(patient_tests(of_a, of_b, a.cluster_of_case, n_clusters=a.n_clusters))
+    return closed, tests
+
+
+def compare_pair(
+    evaluator_a: Evaluator,
+    evaluator_b: Evaluator,
+    partition: Partition,
+    *,
+    rules: IntervalRules,
+    key: str,
+    seed: int,
+    resamples: int,
+    level: float = 0.95,
+    metrics: Sequence[str] | None = None,
+    permutations: int | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, PairedResult]:
+    """Each metric's difference a - b with its interval and tests; `permutations` None: as many as resamples.
+
+    The interval is the closed form where there is one (and the protocol names no other), else BCa or
+    percentile of the resampled differences; the bootstrap interval stands beside a closed form.
+    """
+    _check_pair(evaluator_a, evaluator_b, partition)
+    names = [spec.name for spec in evaluator_a.specs]
+    for name in metrics or ():
+        if name not in names:
+            raise unknown_name("metric", name, names)
+    chosen = [spec for spec in evaluator_a.specs if metrics is None or spec.name in metrics]
+    values_a, values_b = evaluator_a.values(), evaluator_b.values()
+    draws: dict[bool, FloatArray] = {}
+
+    def by_class(spec: MetricSpec) -> bool:
+        return spec.stratify_by_class and rules.by_class and partition.positive_cluster is not None
+
+    if resamples > 0:
+        for split in sorted({by_class(spec) for spec in chosen}):
+            stream = WeightStream(
+                partition, key=key, seed=seed, resamples=resamples, by_site=rules.by_site, by_class=split
+            )
+            of_a, of_b = draw([evaluator_a, evaluator_b], stream, threads=threads, progress=progress)
+            draws[split] = of_a - of_b
+    count = resamples if permutations is None else permutations
+    swapped = (
+        swapped_differences(
+            evaluator_a, evaluator_b, key=key, seed=seed, permutations=count, progress=progress
+        )
+        if count > 0
+        else None
+    )
+    left_out: dict[bool, Any] = {}
+
+    def acceleration(spec: MetricSpec) -> float:
+        split = by_class(spec)
+        if split not in left_out:
+            a = leave_out(evaluator_a, partition, key=key, by_class=split)
+            b = leave_out(evaluator_b, partition, key=key, by_class=split)
+            left_out[split] = type(a)(a.values - b.values, a.stratum, a.grouped)
+        return float(left_out[split].acceleration(evaluator_a.index(spec.name)))
+
+    out: dict[str, PairedResult] = {}
+    for spec in chosen:
+        column = evaluator_a.index(spec.name)
+        of_spec = draws.get(by_class(spec))
+        out[spec.name] = _one(
+            evaluator_a,
+            evaluator_b,
+            partition,
+            spec,
+            value_a=values_a[spec.name],
+            value_b=values_b[spec.name],
+            draws=None if of_spec is None else of_spec[:, column],
+            swapped=None if swapped is None else swapped[:, column],
+            acceleration=acceleration,
+            override=IntervalMethod(rules.method) if rules.method else None,
+            level=level,
+        )
+    return out
+
+
+def _one(
+    a: Evaluator,
+    b: Evaluator,
+    partition: Partition,
+    spec: MetricSpec,
+    *,
+    value_a: float,
+    value_b: float,
+    draws: FloatArray | None,
+    swapped: FloatArray | None,
+    acceleration: Callable[[MetricSpec], float],
+    override: IntervalMethod | None,
+    level: float,
+) -> PairedResult:
+    if math.isnan(value_a) or math.isnan(value_b):
+        who = a if math.isnan(value_a) else b
+        return PairedResult(
+            spec=spec,
+            value_a=None if math.isnan(value_a) else value_a,
+            value_b=None if math.isnan(value_b) else value_b,
+            difference=None,
+            undefined_reason=who.undefined_reasons().get(spec.name, "undefined on these cases"),
+        )
+    difference = value_a - value_b
+    closed, tests = _closed(a, b, partition, spec, level)
+    warnings: list[str] = []
+    if swapped is not None:
+        undefined = int(np.isnan(swapped).sum())
+        if undefined:
+            warnings.append(
+                f"{undefined} of {swapped.size} permutations left the metric undefined and count as extreme."
+            )
+        tests[PERMUTATION] = PairedTest(p=permutation_p(difference, swapped), n=int(swapped.size))
+    plain = None if draws is None else percentile_interval(draws, level=level)
+    if plain is not None and plain.undefined_resamples and draws is not None:
+        warnings.append(
+            f"{plain.undefined_resamples} of {draws.size} resamples left the difference undefined; "
+            "the bootstrap interval is of the others."
+        )
+    beside = None if plain is None else (plain.lo, plain.hi)
+    lo: float | None = None
+    hi: float | None = None
+    se: float | None = None
+    method = IntervalMethod.NONE.value
+    if closed is not None and override in (None, IntervalMethod.DELONG_LOGIT, IntervalMethod.CLUSTERED_T):
+        lo, hi, se, method = closed.lo, closed.hi, closed.se, closed.method
+    elif draws is not None and plain is not None:
+        chosen = plain
+        if override is not IntervalMethod.PERCENTILE and bca_allowed(spec):
+            chosen = bca_interval(difference, draws, acceleration(spec), level=level) or plain
+        if chosen.reason:
+            warnings.append(f"{chosen.reason}: percentile instead.")
+        lo, hi, method, se = chosen.lo, chosen.hi, chosen.method, float(np.nanstd(draws, ddof=1))
+    first = DELONG if DELONG in tests else LINEARISED_T if LINEARISED_T in tests else PERMUTATION
+    main = tests.get(first)
+    return PairedResult(
+        spec=spec,
+        value_a=value_a,
+        value_b=value_b,
+        difference=difference,
+        lo=lo,
+        hi=hi,
+        method=method,
+        se=se,
+        p=None if main is None else main.p,
+        p_method=None if main is None else first,
+        tests=tests,
+        bootstrap=beside,
+        warnings=tuple(warnings),
+    )
