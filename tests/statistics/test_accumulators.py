@@ -1,0 +1,119 @@
+"""Kernels against scikit-learn and against plain numpy on repeated cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from elsewhere.statistics.accumulators import (
+    binned_sums,
+    equal_width_bins,
+    expected_calibration_error,
+    sort_cases,
+    sorted_curve_metrics,
+    sorted_pass,
+    sorted_plan,
+    weighted_sums,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+
+@given(seed=st.integers(0, 10_000), n=st.integers(4, 60), levels=st.sampled_from([2, 5, 1000]))
+@settings(max_examples=60, deadline=None)
+def test_curves_equal_scikit_learn_with_ties(seed, n, levels):
+    rng = np.random.default_rng(seed)
+    label = rng.integers(0, 2, n)
+    score = rng.integers(0, levels, n) / levels
+    cluster = rng.integers(0, max(2, n // 2), n).astype(np.int32)
+    weights = rng.poisson(1.0, size=(3, int(cluster.max()) + 1)).astype(np.uint16)
+    cases = sort_cases(score, label, cluster)
+    out = sorted_curve_metrics(weights, cases.cluster, cases.label, cases.tie_group_end, cases.places_above(0.5))
+    for row, w in zip(out, weights, strict=True):
+        of_case = w[cluster].astype(float)
+        called = score >= 0.5
+        assert row[2] == of_case[called & (label == 1)].sum()
+        assert row[3] == of_case[called & (label == 0)].sum()
+        assert row[4] == of_case[~called & (label == 1)].sum()
+        assert row[5] == of_case[~called & (label == 0)].sum()
+        if of_case[label == 1].sum() == 0 or of_case[label == 0].sum() == 0:
+            assert np.isnan(row[:2]).all()
+        else:
+            assert row[0] == pytest.approx(roc_auc_score(label, score, sample_weight=of_case))
+            assert row[1] == pytest.approx(average_precision_score(label, score, sample_weight=of_case))
+
+
+def test_pass_sums_by_segment_over_many_tiles():
+    rng = np.random.default_rng(0)
+    n = 5000
+    score = np.round(rng.random(n), 3)
+    label, cluster = rng.integers(0, 2, n), rng.integers(0, 700, n).astype(np.int32)
+    cases = sort_cases(score, label, cluster)
+    columns = rng.random((n, 2))
+    segment = (9 - equal_width_bins(cases.score)).astype(np.int32)
+    plan = sorted_plan(cases, segment=segment, n_segments=10, columns=columns[cases.order])
+    weights = rng.poisson(1.0, size=(4, 700)).astype(np.uint16)
+    curve, sums = sorted_pass(weights, plan)
+    of_case = weights[:, cluster].astype(float)
+    bins = equal_width_bins(score)
+    for b in range(10):
+        inside = bins == b
+        assert sums[:, 9 - b, 0] == pytest.approx(of_case[:, inside].sum(axis=1))
+        assert sums[:, 9 - b, 1] == pytest.approx((of_case * label)[:, inside].sum(axis=1))
+        assert sums[:, 9 - b, 2:] == pytest.approx(of_case[:, inside] @ columns[inside])
+    assert curve[0, 0] == pytest.approx(roc_auc_score(label, score, sample_weight=of_case[0]))
+    alone, _ = sorted_pass(weights[2:3], plan)
+    assert (alone[0] == curve[2]).all()
+
+
+def test_one_tie_group_over_all_cases():
+    cases = sort_cases(np.full(3000, 0.5), np.arange(3000) % 2, np.arange(3000))
+    curve, _ = sorted_pass(np.ones((1, 3000), dtype=np.uint16), sorted_plan(cases))
+    assert curve[0] == pytest.approx([0.5, 0.5])
+
+
+def test_segments_may_not_part_equal_scores():
+    cases = sort_cases([0.5, 0.5, 0.1], [1, 0, 0], [0, 1, 2])
+    with pytest.raises(ValueError, match="equal scores"):
+        sorted_plan(cases, segment=[0, 1, 1])
+
+
+def test_nan_scores_are_refused():
+    with pytest.raises(ValueError, match="NaN"):
+        sort_cases([0.1, np.nan], [0, 1], [0, 1])
+
+
+def test_threshold_is_inclusive_or_not():
+    cases = sort_cases([0.5, 0.6, 0.5, 0.4], [1, 0, 0, 1], [0, 1, 2, 3])
+    assert cases.places_above(0.5) == 3
+    assert cases.places_above(0.5, inclusive=False) == 1
+
+
+def test_weighted_sums_and_bins_equal_repetition():
+    rng = np.random.default_rng(2)
+    n, c = 5000, 3000
+    cluster = rng.integers(0, c, n).astype(np.int32)
+    columns, bins = rng.random((n, 3)), rng.integers(0, 10, n).astype(np.int32)
+    weights = rng.poisson(1.0, size=(3, c)).astype(np.uint16)
+    of_case = weights[:, cluster].astype(float)
+    assert weighted_sums(weights, cluster, columns) == pytest.approx(of_case @ columns)
+    found = binned_sums(weights, cluster, bins, columns, 10)
+    for b in range(10):
+        inside = bins == b
+        assert found[:, b, 0] == pytest.approx(of_case[:, inside].sum(axis=1))
+        assert found[:, b, 1:] == pytest.approx(of_case[:, inside] @ columns[inside])
+    alone = weighted_sums(weights[1:2], cluster, columns)
+    assert (alone[0] == weighted_sums(weights, cluster, columns)[1]).all()
+
+
+def test_calibration_error_and_its_bins():
+    assert equal_width_bins([0.0, 0.1, 0.95, 1.0]).tolist() == [0, 1, 9, 9]
+    p, y = np.array([0.05, 0.15, 0.95, 0.85]), np.array([0.0, 1.0, 1.0, 1.0])
+    table = binned_sums(
+        np.ones((1, 4), dtype=np.uint16),
+        np.arange(4, dtype=np.int32),
+        equal_width_bins(p),
+        np.stack([p, y], axis=1),
+        10,
+    )
+    assert expected_calibration_error(table)[0] == pytest.approx((0.05 + 0.85 + 0.05 + 0.15) / 4)

@@ -1,0 +1,84 @@
+"""Weights: their distribution, their strata, and that threads and block sizes do not change them (ST-01)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from elsewhere.statistics import resampling
+from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.resampling import WeightStream, draw, generator_for
+from scipy import stats
+
+
+def make_partition(n: int, *, sites: int = 1, positive_share: float | None = None) -> Partition:
+    rng = np.random.default_rng(1)
+    return Partition(
+        np.arange(n, dtype=np.int32),
+        tuple(map(str, range(n))),
+        rng.integers(0, sites, n).astype(np.int32) if sites > 1 else np.zeros(n, dtype=np.int32),
+        tuple(f"s{i}" for i in range(sites)),
+        None if positive_share is None else rng.random(n) < positive_share,
+    )
+
+
+def all_weights(stream: WeightStream) -> np.ndarray:
+    return np.concatenate([piece for _, piece in stream])
+
+
+class _SumOfWeights:
+    """The least an evaluator can be: weights times patient numbers."""
+
+    specs = (None,)
+
+    def evaluate(self, weights):
+        return (weights @ np.arange(weights.shape[1], dtype=float))[:, None]
+
+
+def test_each_stratum_keeps_its_size():
+    partition = make_partition(203, sites=3, positive_share=0.3)
+    weights = all_weights(WeightStream(partition, key="k", seed=1, resamples=100, by_class=True))
+    strata = partition.strata(by_class=True)
+    assert strata.max() == 5
+    for s in range(6):
+        inside = strata == s
+        assert (weights[:, inside].sum(axis=1) == inside.sum()).all()
+
+
+@pytest.mark.parametrize("piece", [8, 8192])
+def test_weights_are_multinomial(monkeypatch, piece):
+    """Drawing piece by piece has the moments of drawing over the whole stratum."""
+    monkeypatch.setattr(resampling, "_PIECE", piece)
+    n, b = 40, 6000
+    w = all_weights(WeightStream(make_partition(n), key="k", seed=3, resamples=b)).astype(float)
+    assert np.allclose(w.mean(axis=0), 1.0, atol=5 * np.sqrt(1 / b))
+    assert np.var(w) == pytest.approx(1 - 1 / n, rel=0.03)
+    across = np.mean((w[:, 0] - 1) * (w[:, -1] - 1))
+    assert across == pytest.approx(-1 / n, abs=5 / np.sqrt(b))
+    observed = np.bincount(w[:, 5].astype(int), minlength=6)[:6]
+    expected = stats.binom.pmf(np.arange(6), n, 1 / n) * b
+    assert stats.chisquare(observed[:5], expected[:5] * observed[:5].sum() / expected[:5].sum()).pvalue > 1e-4
+
+
+def test_stream_depends_on_key_and_seed_alone(monkeypatch):
+    partition = make_partition(50)
+    one = all_weights(WeightStream(partition, key="k", seed=3, resamples=130))
+    monkeypatch.setattr(resampling, "_ROW_BUDGET_BYTES", 700)
+    again = all_weights(WeightStream(partition, key="k", seed=3, resamples=130))
+    longer = all_weights(WeightStream(partition, key="k", seed=3, resamples=300))[:130]
+    assert (one == again).all() and (one == longer).all()
+    assert (one != all_weights(WeightStream(partition, key="other", seed=3, resamples=130))).any()
+    assert (one != all_weights(WeightStream(partition, key="k", seed=4, resamples=130))).any()
+
+
+def test_threads_do_not_change_the_draws():
+    stream = WeightStream(make_partition(30), key="k", seed=3, resamples=200)
+    seen: list[int] = []
+    one = draw([_SumOfWeights()], stream, threads=1)[0]
+    three = draw([_SumOfWeights(), _SumOfWeights()], stream, threads=3, progress=seen.append)
+    assert (one == three[0]).all() and (one == three[1]).all()
+    assert sum(seen) == 200
+
+
+def test_named_streams_differ():
+    a, b = generator_for("k", 1, 0), generator_for("k", 1, 1)
+    assert a.integers(0, 2**62) != b.integers(0, 2**62)
