@@ -1,0 +1,421 @@
+"""Pathologic complete response (MRI-05 to MRI-07): probability a patient against the cohort's `pcr`.
+
+Performance is balanced accuracy; fairness is 1 - the mean equalised-odds disparity over age, menopausal
+status and breast density; the combined score weighs the two. The rules that the paper and its code do
+differently (>= or > one half, constant predictions, groups of one class, unknown status, the cut) come
+from the protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from elsewhere.predictions.scales import ORDINAL_REASON
+from elsewhere.protocols import FairnessRules, Protocol
+from elsewhere.scoring.binary import BinaryEvaluator, binary_spec, judge
+from elsewhere.scoring.case_table import (
+    PROBABILITY_KIND,
+    CaseTable,
+    count_cases,
+    join_probabilities,
+    predictions_from_scores,
+    reversed_warning,
+)
+from elsewhere.scoring.curves import probability_curves
+from elsewhere.scoring.groups import GroupCodes, fairness_codes
+from elsewhere.scoring.labels import OUTCOME_WORDS, Truth, need_two_classes, read_truth
+from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
+from elsewhere.statistics.evaluator import AurocInputs, Evaluator, FloatArray, RatioInputs
+from elsewhere.statistics.group_scores import EqualisedOdds, combined_score, fairness_score
+from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
+from elsewhere.statistics.partition import Partition
+
+if TYPE_CHECKING:
+    from elsewhere.cohort import Cohort
+    from elsewhere.predictions import Predictions
+
+CLASS_NAMES = ("non-pCR", "pCR")
+PERFORMANCE_METRICS = ("balanced_accuracy", "auroc", "sensitivity", "specificity", "nll", "brier")
+CONSTANT_REASON = (
+    "constant prediction: every patient gets the same decision, which this protocol calls invalid"
+)
+
+
+def response_specs(
+    rules: FairnessRules, *, fairness_weight: float, nll_epsilon: float = 1e-12
+) -> tuple[MetricSpec, ...]:
+    """Fairness may fall below 0: a disparity of TPR and FPR ranges reaches 2 where nothing cuts it."""
+    lowest = 0.0 if rules.cut_mean_disparity_to_one else -1.0
+    fairness = MetricSpec(
+        name="fairness",
+        label="Fairness (1 - equalised-odds disparity)",
+        higher_is_better=True,
+        kind=MetricKind.RANGE,
+        interval=IntervalMethod.PERCENTILE,
+        lower_bound=lowest,
+        worst=lowest,
+    )
+    worst = fairness_weight * lowest
+    combined = replace(
+        fairness,
+        name="combined",
+        label=f"Combined (fairness weight {fairness_weight:g})",
+        kind=MetricKind.RANGE if fairness_weight > 0 else MetricKind.COMPOSITE,
+        lower_bound=worst,
+        worst=worst,
+    )
+    performance = tuple(
+        binary_spec(name, nll_epsilon=nll_epsilon, primary=name == "balanced_accuracy")
+        for name in PERFORMANCE_METRICS
+    )
+    return (*performance, fairness, combined)
+
+
+class ResponseEvaluator(Evaluator):
+    """Balanced accuracy, AUROC, recall a class, fairness and combined under patient weights.
+
+    `invalid` makes every metric undefined: a constant prediction, where the protocol says so (MRI-05). It
+    is a property of the submission, so a resample or a group that happens to hold one decision is not meant.
+    """
+
+    def __init__(
+        self,
+        *,
+        binary: BinaryEvaluator,
+        groups: Sequence[GroupCodes],
+        rules: FairnessRules,
+        fairness_weight: float = 0.5,
+        invalid: bool = False,
+    ) -> None:
+        self.binary, self.groups, self.rules = binary, tuple(groups), rules
+        self.fairness_weight, self.invalid = fairness_weight, invalid
+        self.cluster_of_case, self.n_clusters = binary.cluster_of_case, binary.n_clusters
+        self.specs = response_specs(rules, fairness_weight=fairness_weight, nll_epsilon=binary.nll_epsilon)
+        self._odds: EqualisedOdds | None = None
+
+    @property
+    def decision(self) -> npt.NDArray[np.bool_]:
+        return self.binary.judged[0].decision
+
+    @property
+    def odds(self) -> EqualisedOdds:
+        if self._odds is None:
+            self._odds = EqualisedOdds(
+                self.cluster_of_case,
+                self.binary.label,
+                self.decision,
+                self.groups,
+                n_clusters=self.n_clusters,
+                rules=self.rules,
+            )
+        return self._odds
+
+    def evaluate(self, weights: npt.NDArray[np.uint16]) -> FloatArray:
+        rows = weights.shape[0]
+        if self.invalid:
+            return np.full((rows, len(self.specs)), np.nan)
+        performance = self.binary.evaluate(weights)
+        fairness = fairness_score(self.odds(weights), self.rules) if self.groups else np.full(rows, np.nan)
+        combined = combined_score(performance[:, 0], fairness, self.fairness_weight)
+        return np.concatenate([performance, fairness[:, None], combined[:, None]], axis=1)
+
+    def disparities(self) -> dict[str, float]:
+        """TPR range + FPR range of each variable at full weights."""
+        values = self.odds(np.ones((1, self.n_clusters), dtype=np.uint16))[0] if self.groups else []
+        return {group.variable: float(value) for group, value in zip(self.groups, values, strict=True)}
+
+    def _with(
+        self, binary: BinaryEvaluator, groups: Sequence[GroupCodes], *, invalid: bool
+    ) -> ResponseEvaluator:
+        return ResponseEvaluator(
+            binary=binary,
+            groups=groups,
+            rules=self.rules,
+            fairness_weight=self.fairness_weight,
+            invalid=invalid,
+        )
+
+    def subset(self, case_mask: npt.NDArray[np.bool_]) -> ResponseEvaluator:
+        groups = [group.take(case_mask) for group in self.groups]
+        return self._with(self.binary.subset(case_mask), groups, invalid=self.invalid)
+
+    def stack(self, other: Evaluator) -> ResponseEvaluator:
+        if not isinstance(other, ResponseEvaluator) or [g.variable for g in self.groups] != [
+            g.variable for g in other.groups
+        ]:
+            raise TypeError("two models are stacked only when both were judged on the same variables")
+        groups = [
+            GroupCodes(a.variable, a.names, np.concatenate([a.codes, b.codes]), a.missing + b.missing, a.note)
+            for a, b in zip(self.groups, other.groups, strict=True)
+        ]
+        both = self.binary.stack(other.binary)  # noqa: PD013
+        return self._with(both, groups, invalid=self.invalid or other.invalid)
+
+    def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
+        if self.invalid or metric in {"fairness", "combined"}:
+            return None
+        return self.binary.closed_form(metric)
+
+    def undefined_reasons(self) -> dict[str, str]:
+        if self.invalid:
+            return {spec.name: CONSTANT_REASON for spec in self.specs}
+        reasons = self.binary.undefined_reasons()
+        if not self.groups:
+            reasons["fairness"] = f"the cohort has none of {', '.join(self.rules.variables)}"
+        elif not np.isfinite(list(self.disparities().values())).any():
+            reasons["fairness"] = "no variable has groups with positives and negatives"
+        if self.fairness_weight > 0 and "fairness" in reasons:
+            reasons["combined"] = f"fairness is undefined: {reasons['fairness']}"
+        elif self.fairness_weight < 1 and "balanced_accuracy" in reasons:
+            reasons["combined"] = f"balanced accuracy is undefined: {reasons['balanced_accuracy']}"
+        return reasons
+
+    def case_counts(self) -> dict[str, tuple[int, int]]:
+        n = self.n_cases
+        if self.invalid:
+            return {spec.name: (0, n) for spec in self.specs}
+        counts = self.binary.case_counts()
+        return counts | {"fairness": (n, 0), "combined": (n, 0)}
+
+
+class ResponseTask(Task):
+    """A case is a patient before treatment; the cluster is the patient."""
+
+    name = "response"
+    title = "Pathologic complete response"
+    target = "pcr"
+
+    def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
+        return response_specs(
+            protocol.fairness,
+            fairness_weight=protocol.fairness.fairness_weight,
+            nll_epsilon=protocol.classification.nll_epsilon,
+        )
+
+    def score(
+        self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
+    ) -> Scores:
+        truth = read_truth(cohort.cases, "pcr", words=OUTCOME_WORDS, normal_words=frozenset())
+        need_two_classes(truth.label, column="pcr", names=CLASS_NAMES, truth=truth)
+        joined = join_probabilities(
+            cohort,
+            predictions,
+            group_by=(
+                *options.group_by,
+                *(v for v in protocol.fairness.variables if v in cohort.cases.columns),
+            ),
+            normalise_ids=options.normalise_ids,
+        )
+        return _finish(joined, truth, protocol, options)
+
+    def from_table(
+        self,
+        cohort: Cohort,
+        table: pd.DataFrame,
+        events: pd.DataFrame | None,
+        protocol: Protocol,
+        options: ScoreOptions,
+    ) -> Scores:
+        return self.score(cohort, predictions_from_scores(table), protocol, options)
+
+    def partition(self, scores: Scores) -> Partition:
+        return Partition.from_table(scores.cases, positive=scores.cases["pcr"].to_numpy(dtype=float))
+
+    def evaluator(self, scores: Scores, partition: Partition, options: ScoreOptions) -> ResponseEvaluator:
+        cases, protocol = scores.cases, scores.protocol
+        groups, _ = fairness_codes(cases, protocol.fairness)
+        binary = BinaryEvaluator(
+            label=cases["pcr"].to_numpy(dtype=np.int8),
+            probability=cases["probability"].to_numpy(dtype=np.float64),
+            cluster_of_case=partition.cluster_of_case,
+            n_clusters=partition.n_clusters,
+            threshold=_threshold(protocol, options),
+            inclusive=protocol.response.threshold_inclusive,
+            nll_epsilon=protocol.classification.nll_epsilon,
+            bins=protocol.classification.bins,
+            metrics=PERFORMANCE_METRICS,
+            primary="balanced_accuracy",
+            ordinal_reason=ORDINAL_REASON if PROBABILITY_KIND in cases.columns else None,
+            class_names=CLASS_NAMES,
+        )
+        return ResponseEvaluator(
+            binary=binary,
+            groups=groups,
+            rules=protocol.fairness,
+            fairness_weight=_fairness_weight(protocol, options),
+            invalid=protocol.response.constant_is_invalid
+            and is_constant(binary.judged[0].decision, np.isfinite(binary.probability)),
+        )
+
+    def curves(
+        self, scores: Scores, partition: Partition, stream: Any, options: ScoreOptions
+    ) -> dict[str, Any]:
+        return probability_curves(
+            self.evaluator(scores, partition, options).binary,
+            stream,
+            answered=(scores.cases["status"] == "scored").to_numpy(dtype=bool),
+            level=scores.protocol.interval.level,
+            threads=options.threads,
+        )
+
+    def details(self, scores: Scores, partition: Partition, options: ScoreOptions) -> dict[str, Any]:
+        evaluator = self.evaluator(scores, partition, options)
+        truth, decided = evaluator.binary.label == 1, evaluator.decision
+        disparities = evaluator.disparities()
+        out: dict[str, Any] = {
+            "threshold": _threshold(scores.protocol, options),
+            "threshold_inclusive": scores.protocol.response.threshold_inclusive,
+            "fairness_weight": evaluator.fairness_weight,
+            "confusion": {
+                "true_positives": int((truth & decided).sum()),
+                "false_negatives": int((truth & ~decided).sum()),
+                "false_positives": int((~truth & decided).sum()),
+                "true_negatives": int((~truth & ~decided).sum()),
+            },
+            "equalised_odds_disparity": {
+                name: value if np.isfinite(value) else None for name, value in disparities.items()
+            },
+            "constant_prediction": is_constant(decided, np.isfinite(evaluator.binary.probability)),
+        }
+        if not evaluator.invalid:
+            out["chance_test"] = chance_test(truth, decided).to_dict()
+        return out
+
+
+def is_constant(decision: npt.NDArray[np.bool_], answered: npt.NDArray[np.bool_]) -> bool:
+    """One decision for everybody who was answered."""
+    given = decision[answered]
+    return bool(given.size) and bool((given == given[0]).all())
+
+
+def _threshold(protocol: Protocol, options: ScoreOptions) -> float:
+    return protocol.response.threshold if options.threshold is None else options.threshold
+
+
+def _fairness_weight(protocol: Protocol, options: ScoreOptions) -> float:
+    return protocol.fairness.fairness_weight if options.fairness_weight is None else options.fairness_weight
+
+
+def _finish(joined: CaseTable, truth: Truth, protocol: Protocol, options: ScoreOptions) -> Scores:
+    known = truth.label >= 0
+    cases = joined.cases[known].reset_index(drop=True)
+    label = truth.label[known]
+    cases["pcr"] = label
+    judged = judge(
+        label,
+        cases["probability"],
+        threshold=_threshold(protocol, options),
+        inclusive=protocol.response.threshold_inclusive,
+        nll_epsilon=protocol.classification.nll_epsilon,
+    )
+    cases["decision"] = judged.decision.astype(np.int8)
+    if PROBABILITY_KIND not in cases.columns:
+        cases["nll"], cases["brier"] = judged.nll, judged.brier
+    warnings, flow = [*joined.warnings], [*joined.flow]
+    if truth.n_others:
+        flow.append(
+            {
+                "step": "cohort cases with a known response",
+                "n": len(cases),
+                "lost": truth.n_others,
+                "why": f"pcr is {truth.others_text()}",
+            }
+        )
+        warnings.append(f"{truth.n_others} cases have no known response and were left out.")
+    groups, notes = fairness_codes(cases, protocol.fairness)
+    warnings += [*notes, *(f"{group.variable}: {group.note}" for group in groups if group.note)]
+    partition = Partition.from_table(cases)
+    turned = reversed_warning(label, cases["probability"], partition.cluster_of_case)
+    if turned:
+        warnings.append(turned)
+    answered = (cases["status"] == "scored").to_numpy(dtype=bool)
+    constant = is_constant(judged.decision, answered)
+    if constant:
+        word = "pCR" if judged.decision[answered][0] else "non-pCR"
+        invalid = (
+            "invalid under this protocol"
+            if protocol.response.constant_is_invalid
+            else "balanced accuracy is 0.5"
+        )
+        warnings.append(f"The prediction is constant: everybody is called {word}; {invalid}.")
+    counts = count_cases(cases, label, n_extra=joined.n_extra) | {"left_out": truth.n_others}
+    return Scores(
+        task="response",
+        protocol=protocol,
+        cases=cases,
+        counts=counts,
+        flow=tuple(flow),
+        warnings=tuple(dict.fromkeys(warnings)),
+        extras={
+            "threshold": _threshold(protocol, options),
+            "fairness_weight": _fairness_weight(protocol, options),
+            "constant_prediction": constant,
+        },
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChanceTest:
+    """Balanced accuracy against classifiers that toss a coin (MRI-09); p = (b + 1)/(B + 1) (ST-12)."""
+
+    balanced_accuracy: float
+    chance_mean: float
+    chance_upper: float
+    p: float
+    classifiers: int
+    kind: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "balanced_accuracy": self.balanced_accuracy,
+            "chance_mean": self.chance_mean,
+            "chance_upper": self.chance_upper,
+            "p": self.p,
+            "classifiers": self.classifiers,
+            "kind": self.kind,
+        }
+
+
+def chance_test(
+    truth: npt.ArrayLike,
+    decision: npt.ArrayLike,
+    *,
+    classifiers: int = 1000,
+    rate: float = 0.5,
+    level: float = 0.95,
+    rng: np.random.Generator | None = None,
+    key: str = "chance",
+    seed: int = 42,
+) -> ChanceTest:
+    """Balanced accuracy against `classifiers` random ones that call pCR with probability `rate` each.
+
+    The number of true positives of such a classifier is binomial, so a thousand of them are two draws.
+    """
+    from elsewhere.statistics.resampling import generator_for
+
+    positive = np.asarray(truth) > 0
+    decided = np.asarray(decision) > 0
+    p, n = int(positive.sum()), int((~positive).sum())
+    if p == 0 or n == 0:
+        raise ValueError("the chance test needs both classes")
+    observed = 0.5 * (decided[positive].mean() + (~decided[~positive]).mean())
+    rng = rng or generator_for(key, seed, 9)
+    random = 0.5 * (rng.binomial(p, rate, classifiers) / p + rng.binomial(n, 1.0 - rate, classifiers) / n)
+    above = int((random >= observed - 1e-12).sum())
+    return ChanceTest(
+        balanced_accuracy=float(observed),
+        chance_mean=float(random.mean()),
+        chance_upper=float(np.quantile(random, level)),
+        p=(above + 1) / (classifiers + 1),
+        classifiers=classifiers,
+        kind=f"random classifiers that call pCR with probability {rate:g}",
+    )
+
+
+tasks.add("response", ResponseTask())
