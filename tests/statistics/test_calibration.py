@@ -167,8 +167,9 @@ def test_reliability_curve_bins_and_bands():
     stream = WeightStream(Partition.from_table(table), key="k", seed=1, resamples=300)
     drawn = reliability_curve(y, p, patient, stream=stream)
     assert drawn.method == "percentile"
-    assert np.array(drawn.hi) - np.array(drawn.lo) == pytest.approx(
-        np.array(curve.hi) - np.array(curve.lo), rel=0.5
+    inner = slice(1, 9)  # in the sure bins at both ends a percentile band has no width
+    assert (np.array(drawn.hi) - np.array(drawn.lo))[inner] == pytest.approx(
+        (np.array(curve.hi) - np.array(curve.lo))[inner], rel=0.4
     )
     assert set(curve.to_dict()) >= {"x", "y", "lo", "hi", "x_label", "y_label"}
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy import optimize, special, stats
 
 from elsewhere.errors import UserError
-from elsewhere.statistics.accumulators import equal_width_bins
+from elsewhere.statistics.accumulators import cluster_sums, equal_width_bins, weigh_sums
 from elsewhere.statistics.proportions import proportion_interval
 from elsewhere.statistics.resampling import WeightStream
 
@@ -153,9 +153,8 @@ def reliability_curve(
         index = equal_width_bins(p, bins)
     elif binning == "quantile":
         edges = np.unique(np.quantile(p, np.arange(bins + 1) / bins)) if p.size else np.array([0.0, 1.0])
-        index = np.clip(np.searchsorted(edges, p, side="right") - 1, 0, max(0, edges.size - 2)).astype(
-            np.int32
-        )
+        place = np.searchsorted(edges, p, side="right") - 1
+        index = np.clip(place, 0, max(0, edges.size - 2)).astype(np.int32)
     else:
         raise UserError(f"unknown binning '{binning}'", fix="Use equal-width or quantile.")
     n_bins = max(1, edges.size - 1)
@@ -196,8 +195,6 @@ def _resampled_bands(
     stream: WeightStream,
     level: float,
 ) -> tuple[FloatArray, FloatArray]:
-    from elsewhere.statistics.accumulators import cluster_sums, weigh_sums
-
     columns = np.zeros((y.size, 2 * n_bins))
     columns[np.arange(y.size), index] = 1.0
     columns[np.arange(y.size), n_bins + index] = y
@@ -289,7 +286,7 @@ def _logistic(
         if np.abs(scale * step).max() < 1e-11:
             mu = special.expit(offset + design @ beta)
             information = design.T @ (design * (mu * (1 - mu))[:, None])
-            return beta, np.linalg.inv(information), design * (y - mu)[:, None]
+            return beta, np.asarray(np.linalg.inv(information), dtype=np.float64), design * (y - mu)[:, None]
     return None
 
 

@@ -1,0 +1,343 @@
+"""The operating point carried over: the source's threshold at this hospital, and what would restore it.
+
+Sensitivity and specificity at a fixed threshold are plain proportions. A threshold found on this data is not
+fixed: it is refitted inside each resample, and marked so (ST-12), since a threshold that was fitted once
+and then held would make its own results look surer than they are.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from elsewhere.errors import UserError
+from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.proportions import proportion_interval
+from elsewhere.statistics.resampling import WeightStream
+
+FloatArray = npt.NDArray[np.float64]
+REFITTED = "percentile, threshold refitted in each resample"
+_SENSITIVITY, _SPECIFICITY = 0, 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """A rate with its interval; None where it has no denominator."""
+
+    value: float | None
+    lo: float | None
+    hi: float | None
+    method: str
+    cases: int
+    patients: int
+    undefined_reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        out: dict[str, Any] = {
+            "value": self.value,
+            "lo": self.lo,
+            "hi": self.hi,
+            "method": self.method,
+            "cases": self.cases,
+            "patients": self.patients,
+        }
+        if self.undefined_reason:
+            out["undefined_reason"] = self.undefined_reason
+        return out
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoredThreshold:
+    """The threshold here that gives the source's sensitivity (or specificity) back, and what it costs."""
+
+    restores: str
+    target: float
+    threshold: float | None
+    threshold_lo: float | None
+    threshold_hi: float | None
+    sensitivity: Rate
+    specificity: Rate
+    refitted: bool
+    resamples: int
+    undefined_resamples: int
+    note: str
+    undefined_reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        out: dict[str, Any] = {
+            "restores": self.restores,
+            "target": self.target,
+            "threshold": self.threshold,
+            "threshold_lo": self.threshold_lo,
+            "threshold_hi": self.threshold_hi,
+            "sensitivity": self.sensitivity.to_dict(),
+            "specificity": self.specificity.to_dict(),
+            "refitted": self.refitted,
+            "resamples": self.resamples,
+            "undefined_resamples": self.undefined_resamples,
+            "note": self.note,
+        }
+        if self.undefined_reason:
+            out["undefined_reason"] = self.undefined_reason
+        return out
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatingPoint:
+    """summary.json's `operating_point`."""
+
+    threshold: float
+    sensitivity: Rate
+    specificity: Rate
+    source_sensitivity: float | None
+    source_specificity: float | None
+    restored: tuple[RestoredThreshold, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "threshold": self.threshold,
+            "rule": "positive when score >= threshold",
+            "sensitivity": self.sensitivity.to_dict(),
+            "specificity": self.specificity.to_dict(),
+            "source_sensitivity": self.source_sensitivity,
+            "source_specificity": self.source_specificity,
+            "restored": [r.to_dict() for r in self.restored],
+        }
+
+
+def _checked(
+    label: npt.ArrayLike, score: npt.ArrayLike, partition: Partition
+) -> tuple[npt.NDArray[np.int8], FloatArray]:
+    y, s = np.asarray(label).ravel(), np.asarray(score, dtype=float).ravel()
+    if not y.size == s.size == partition.n_cases:
+        raise UserError(f"{y.size} labels and {s.size} scores for {partition.n_cases} cases")
+    if np.isnan(s).any():
+        raise UserError(
+            f"{int(np.isnan(s).sum())} scores are missing",
+            fix="Score missing cases as worst first (ST-14), or leave them out and say so.",
+        )
+    if not np.isin(y, (0, 1)).all():
+        raise UserError("labels must be 0 or 1", fix="Code the positive class as 1 and the other as 0.")
+    return y.astype(np.int8), s
+
+
+def rates_at(
+    label: npt.ArrayLike, score: npt.ArrayLike, partition: Partition, threshold: float, *, level: float = 0.95
+) -> tuple[Rate, Rate]:
+    """(sensitivity, specificity) at a threshold fixed beforehand: Wilson, clustered by patient (ST-03)."""
+    y, s = _checked(label, score, partition)
+    called = s >= threshold
+    return (
+        _rate((y == 1) & called, y == 1, partition, level, "positive"),
+        _rate((y == 0) & ~called, y == 0, partition, level, "negative"),
+    )
+
+
+def _rate(
+    hits: npt.NDArray[np.bool_], of: npt.NDArray[np.bool_], partition: Partition, level: float, name: str
+) -> Rate:
+    cases = int(of.sum())
+    interval = proportion_interval(
+        hits.astype(float),
+        of.astype(float),
+        partition.cluster_of_case,
+        n_clusters=partition.n_clusters,
+        site_of_cluster=partition.site_of_cluster,
+        level=level,
+    )
+    if interval is None:
+        return Rate(
+            value=None, lo=None, hi=None, method="none", cases=0, patients=0,
+            undefined_reason=f"no {name} case",
+        )  # fmt: skip
+    return Rate(
+        value=interval.value,
+        lo=interval.lo,
+        hi=interval.hi,
+        method="wilson-clustered",
+        cases=cases,
+        patients=interval.patients,
+    )
+
+
+@numba.njit(cache=True, nogil=True)
+def _restore(
+    weights: npt.NDArray[np.uint16],
+    cluster: npt.NDArray[np.int32],
+    label: npt.NDArray[np.int8],
+    score: FloatArray,
+    target: float,
+    which: int,
+    out: FloatArray,
+) -> None:
+    """(threshold, sensitivity, specificity) of each row; cases stand by falling score.
+
+    Walking down the distinct scores as thresholds: sensitivity rises, specificity falls. For a
+    sensitivity, the first (highest) threshold that reaches it; for a specificity, the last (lowest)
+    threshold that still keeps it. Above the highest score everything is called negative.
+    """
+    n = cluster.size
+    for r in range(weights.shape[0]):
+        w = weights[r]
+        pos, neg = 0.0, 0.0
+        for i in range(n):
+            if label[i] == 1:
+                pos += w[cluster[i]]
+            else:
+                neg += w[cluster[i]]
+        if pos == 0.0 or neg == 0.0:
+            out[r, :] = np.nan
+            continue
+        tp, fp = 0.0, 0.0
+        best_t, best_tp, best_fp = np.inf, 0.0, 0.0
+        i = 0
+        while i < n:
+            j = i
+            carried = 0.0
+            while j < n and score[j] == score[i]:
+                v = w[cluster[j]]
+                carried += v
+                if label[j] == 1:
+                    tp += v
+                else:
+                    fp += v
+                j += 1
+            if carried > 0.0:
+                if which == 0:
+                    best_t, best_tp, best_fp = score[i], tp, fp
+                    if tp >= target * pos - 1e-9:
+                        break
+                else:
+                    if neg - fp < target * neg - 1e-9:
+                        break
+                    best_t, best_tp, best_fp = score[i], tp, fp
+            i = j
+        out[r, 0] = best_t
+        out[r, 1] = best_tp / pos
+        out[r, 2] = (neg - best_fp) / neg
+
+
+def restored_threshold(
+    label: npt.ArrayLike,
+    score: npt.ArrayLike,
+    partition: Partition,
+    *,
+    restores: Literal["sensitivity", "specificity"],
+    target: float,
+    stream: WeightStream | None = None,
+    level: float = 0.95,
+) -> RestoredThreshold:
+    """The threshold that would give the source's sensitivity (or specificity) here (ST-12).
+
+    Sensitivity: the highest threshold at which at least `target` of the positives are called. Specificity:
+    the lowest at which at least `target` of the negatives are not. With a `stream`, the threshold is
+    refitted in each resample and all three intervals come from those; without, there are none.
+    """
+    if restores not in ("sensitivity", "specificity"):
+        raise UserError(f"cannot restore '{restores}'", fix="Use sensitivity or specificity.")
+    if not 0 < target <= 1:
+        raise UserError(
+            f"the {restores} to restore is {target!r}", fix="Give the source's value, above 0, up to 1."
+        )
+    y, s = _checked(label, score, partition)
+    order = np.argsort(-s, kind="stable")
+    sorted_score, sorted_label = s[order], y[order]
+    cluster = partition.cluster_of_case[order].astype(np.int32)
+    which = _SENSITIVITY if restores == "sensitivity" else _SPECIFICITY
+
+    def fit(weights: npt.NDArray[np.uint16]) -> FloatArray:
+        out = np.empty((weights.shape[0], 3))
+        _restore(weights, cluster, sorted_label, sorted_score, float(target), which, out)
+        return out
+
+    point = fit(np.ones((1, partition.n_clusters), dtype=np.uint16))[0]
+    resamples, lost = (stream.resamples, 0) if stream is not None else (0, 0)
+    lo, hi = np.full(3, np.nan), np.full(3, np.nan)
+    if stream is not None and not np.isnan(point[1]):
+        drawn = np.concatenate([fit(w) for _, w in stream])
+        usable = drawn[~np.isnan(drawn[:, 1])]
+        lost = int(len(drawn) - len(usable))
+        if len(usable):
+            # Ranks, not interpolation: a threshold may be infinite where nothing may be called.
+            lo, hi = np.quantile(usable, [0.5 - level / 2, 0.5 + level / 2], axis=0, method="inverted_cdf")
+    method = REFITTED if stream is not None else "none"
+    note = (
+        f"This threshold was chosen on the cases it is judged on, to give {restores} {target:g}; "
+        "it is refitted inside each resample, and deserves new cases before use (ST-12)."
+    )
+
+    def rate(k: int, of: npt.NDArray[np.bool_]) -> Rate:
+        return Rate(
+            value=_finite(point[k]),
+            lo=_finite(lo[k]),
+            hi=_finite(hi[k]),
+            method=method,
+            cases=int(of.sum()),
+            patients=int(np.unique(partition.cluster_of_case[of]).size),
+        )
+
+    return RestoredThreshold(
+        restores=restores,
+        target=float(target),
+        threshold=_finite(point[0]),
+        threshold_lo=_finite(lo[0]),
+        threshold_hi=_finite(hi[0]),
+        sensitivity=rate(1, y == 1),
+        specificity=rate(2, y == 0),
+        refitted=stream is not None,
+        resamples=resamples,
+        undefined_resamples=lost,
+        note=note,
+        undefined_reason=(
+            "both classes are needed"
+            if math.isnan(point[1])
+            else "only calling no case positive keeps it"
+            if math.isinf(point[0])
+            else None
+        ),
+    )
+
+
+def operating_point(
+    label: npt.ArrayLike,
+    score: npt.ArrayLike,
+    partition: Partition,
+    *,
+    threshold: float,
+    source_sensitivity: float | None = None,
+    source_specificity: float | None = None,
+    stream: WeightStream | None = None,
+    level: float = 0.95,
+) -> OperatingPoint:
+    """The source's threshold here (score >= threshold), and the threshold that would restore each of the
+    source's rates that is given."""
+    sensitivity, specificity = rates_at(label, score, partition, threshold, level=level)
+    restored = []
+    wanted: tuple[tuple[Literal["sensitivity", "specificity"], float | None], ...] = (
+        ("sensitivity", source_sensitivity),
+        ("specificity", source_specificity),
+    )
+    for name, target in wanted:
+        if target is not None:
+            restored.append(
+                restored_threshold(
+                    label, score, partition, restores=name, target=target, stream=stream, level=level
+                )
+            )
+    return OperatingPoint(
+        threshold=float(threshold),
+        sensitivity=sensitivity,
+        specificity=specificity,
+        source_sensitivity=source_sensitivity,
+        source_specificity=source_specificity,
+        restored=tuple(restored),
+    )
+
+
+def _finite(x: float) -> float | None:
+    return float(x) if math.isfinite(x) else None
