@@ -1,0 +1,168 @@
+"""Which lesions are hard: over many algorithms, from their events tables alone (DBT-08).
+
+An events table has a row a box: `case_id, lesion_id` (missing for a false positive), `score`, `kind`
+(`tp` the best hit of a lesion, `duplicate` a further hit, `fp`, and `fn` for a lesion never hit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from elsewhere.errors import UserError
+
+FloatArray = npt.NDArray[np.float64]
+HITS = ("tp", "duplicate")
+_NEEDED = ("case_id", "lesion_id", "score", "kind")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difficulty:
+    """`table`, hardest first: `case_id, lesion_id, detected_by, algorithms, mean_fp_per_volume, rank`.
+
+    `mean_fp_per_volume` is NaN for a lesion that no algorithm detects within the budget: undefined, and
+    counted in `never_detected`. `thresholds` has each algorithm's score at which it spends the budget.
+    """
+
+    table: pd.DataFrame
+    thresholds: dict[str, float]
+    budget: float
+    volumes: int
+    never_detected: int
+
+    def to_dict(self, *, limit: int | None = None) -> dict[str, Any]:
+        """summary.json's `difficulty`: counts by number of algorithms, and the hardest lesions by rank."""
+        table = self.table if limit is None else self.table.head(limit)
+        algorithms = len(self.thresholds)
+        histogram = np.bincount(self.table["detected_by"].to_numpy(dtype=np.int64), minlength=algorithms + 1)
+        return {
+            "algorithms": algorithms,
+            "lesions": len(self.table),
+            "never_detected": self.never_detected,
+            "budget_fp_per_volume": self.budget,
+            "lesions_by_detections": [int(n) for n in histogram],
+            "thresholds": {name: float(t) if np.isfinite(t) else None for name, t in self.thresholds.items()},
+            "hardest": [
+                {
+                    "rank": int(r),
+                    "detected_by": int(d),
+                    "mean_fp_per_volume": None if np.isnan(f) else float(f),
+                }
+                for r, d, f in zip(
+                    table["rank"].to_numpy(dtype=np.int64),
+                    table["detected_by"].to_numpy(dtype=np.int64),
+                    table["mean_fp_per_volume"].to_numpy(dtype=np.float64),
+                    strict=True,
+                )
+            ],
+        }
+
+
+def false_positives_at(false_scores: FloatArray, thresholds: FloatArray, volumes: int) -> FloatArray:
+    """False positives a volume with score >= threshold: tied ones enter with it."""
+    ordered = np.sort(false_scores)
+    return (ordered.size - np.searchsorted(ordered, thresholds, side="left")) / volumes
+
+
+def budget_threshold(false_scores: FloatArray, *, budget: float, volumes: int) -> float:
+    """The score below which an algorithm has spent `budget` false positives a volume.
+
+    Boxes with a score above it stay within the budget; -inf where the algorithm never spends it.
+    """
+    allowed = int(np.floor(budget * volumes + 1e-9))
+    if false_scores.size <= allowed:
+        return float("-inf")
+    return float(np.sort(false_scores)[::-1][allowed])
+
+
+def lesion_difficulty(
+    events: Mapping[str, pd.DataFrame],
+    *,
+    volumes: int,
+    lesions: pd.DataFrame | None = None,
+    budget: float = 4.0,
+    cases: Collection[str] | None = None,
+) -> Difficulty:
+    """DBT-08: how many algorithms detect each lesion within `budget` false positives a volume, and the mean
+    false positives a volume at each algorithm's best true positive for it, over those that do.
+
+    `events` is {algorithm: events table}; `volumes` the number of volumes the rate is over; `lesions` the
+    truth's `case_id, lesion_id` (None: every lesion that some table names). `cases`, if given, are the
+    volumes that count (the positive ones, say). Match with rule `nearest`, as the study did.
+    """
+    if volumes <= 0:
+        raise UserError("no volume to count false positives over", fix="Give the number of volumes.")
+    if not events:
+        raise UserError("no algorithm to judge the lesions by", fix="Give at least one events table.")
+    kept: dict[str, pd.DataFrame] = {}
+    for name, table in events.items():
+        gone = [c for c in _NEEDED if c not in table.columns]
+        if gone:
+            raise UserError(
+                f"the events of '{name}' have no column {', '.join(gone)}",
+                fix=f"Needed: {', '.join(_NEEDED)}.",
+            )
+        kept[name] = table if cases is None else table[table["case_id"].isin(list(cases))]
+    keys = _lesion_keys(kept, lesions, cases)
+    best_fp = np.full((len(keys), len(kept)), np.nan)
+    thresholds = {}
+    for a, (name, table) in enumerate(kept.items()):
+        kind = table["kind"].to_numpy(dtype=object)
+        false = table["score"].to_numpy(dtype=np.float64)[kind == "fp"]
+        thresholds[name] = budget_threshold(false, budget=budget, volumes=volumes)
+        hits = table[np.isin(kind, HITS)]
+        if hits.empty:
+            continue
+        best = hits.groupby(["case_id", "lesion_id"], observed=True)["score"].max()
+        place = keys.get_indexer(best.index)
+        if (place < 0).any():
+            raise UserError(
+                f"'{name}' hits {int((place < 0).sum())} lesions that the truth does not list",
+                fix="Score every algorithm against the same lesions.",
+            )
+        best_fp[place, a] = false_positives_at(false, best.to_numpy(dtype=np.float64), volumes)
+    within = np.isfinite(best_fp) & (best_fp <= budget + 1e-12)
+    detected = within.sum(axis=1)
+    total = np.where(within, best_fp, 0.0).sum(axis=1)
+    mean = np.divide(total, detected, out=np.full(len(keys), np.nan), where=detected > 0)
+    table = pd.DataFrame(
+        {
+            "case_id": keys.get_level_values(0),
+            "lesion_id": keys.get_level_values(1),
+            "detected_by": detected.astype(np.int64),
+            "algorithms": len(kept),
+            "mean_fp_per_volume": mean,
+        }
+    )
+    hardness = np.where(np.isnan(mean), np.inf, mean)
+    order = np.lexsort((-hardness, detected))
+    pairs = list(zip(detected[order].tolist(), hardness[order].tolist(), strict=True))
+    rank = np.empty(len(keys), dtype=np.int64)
+    for i, at in enumerate(order):
+        rank[at] = rank[order[i - 1]] if i and pairs[i] == pairs[i - 1] else i + 1
+    table["rank"] = rank
+    return Difficulty(
+        table=table.iloc[order].reset_index(drop=True),
+        thresholds=thresholds,
+        budget=budget,
+        volumes=volumes,
+        never_detected=int((detected == 0).sum()),
+    )
+
+
+def _lesion_keys(
+    events: Mapping[str, pd.DataFrame], lesions: pd.DataFrame | None, cases: Collection[str] | None
+) -> pd.MultiIndex:
+    if lesions is not None:
+        table = lesions if cases is None else lesions[lesions["case_id"].isin(list(cases))]
+        keys = pd.MultiIndex.from_frame(table[["case_id", "lesion_id"]])
+        if keys.has_duplicates:
+            raise UserError("two lesions have one case_id and lesion_id", fix="Give each lesion its own id.")
+        return keys
+    named = [t.loc[t["kind"].isin([*HITS, "fn"]), ["case_id", "lesion_id"]] for t in events.values()]
+    return pd.MultiIndex.from_frame(pd.concat(named).drop_duplicates())
