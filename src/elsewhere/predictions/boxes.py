@@ -1,0 +1,269 @@
+"""Detection predictions: boxes with scores, in our own columns or as DBTex's csv.
+
+Native: `case_id, x, y, width, height, z, depth, score`, upper left corner and first slice, in original
+pixels and slices (csv, parquet, xlsx). Pictures without slices leave `z` and `depth` out.
+
+- Any number of boxes a volume, also none: a file with a header alone says 'nothing found anywhere'.
+- Repeated rows are allowed: the challenge counts equal false positives each, and further hits on a found
+  lesion as nothing, so a repeated row is a model's own (costly) statement, not a clerical slip.
+- A box is invalid when a number is missing or not finite, a size is negative, or its centre lies farther
+  outside its volume than a hit can reach: 100 px, or 25 % of the slices (`volume_slices`, and
+  `image_width`, `image_height` of the cohort, where known). Nearer ones are scored: the published
+  evaluation lets a box that overshoots the edge hit a lesion beside it.
+- With `on_invalid="worst"` an invalid box becomes a false positive with the highest score of its volume
+  (ST-14): it can only cost sensitivity, so writing NaN never pays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from elsewhere.errors import UserError, name_rows, near_matches
+from elsewhere.predictions.dbtex import (
+    DBTEX_COLUMNS,
+    DBTEX_IDS,
+    NATIVE_OF_DBTEX,
+    BoxPredictions,
+    case_ids,
+    is_dbtex,
+    read_layout,
+    write_dbtex,
+)
+from elsewhere.predictions.join import as_ids, check_normalisations, join_by_id
+from elsewhere.predictions.table import Predictions, ReadOptions
+from elsewhere.tables import file_digest, read_table, to_number
+
+if TYPE_CHECKING:
+    from elsewhere.cohort import Cohort
+
+PLANE_COLUMNS = ("x", "y", "width", "height")
+SLICE_COLUMNS = ("z", "depth")
+BOX_COLUMNS = (*PLANE_COLUMNS, *SLICE_COLUMNS, "score")
+_EXTENT = ("volume_slices", "image_width", "image_height")
+_REACH_PX = 100.0
+_REACH_OF_SLICES = 0.25
+_REACH_UNKNOWN_SLICES = 25.0
+
+
+def read_boxes(
+    path: str | Path, options: ReadOptions | None = None, cohort: Cohort | None = None
+) -> BoxPredictions:
+    """Boxes from DBTex's csv or native columns, each row checked.
+
+    With a cohort, boxes are also checked against their volume, and `--normalise-ids` brings the ids to
+    the cohort's spelling; boxes in volumes that the cohort does not list stay, as false positives.
+    """
+    path, options = Path(path), options or ReadOptions()
+    ids = [options.column_map.get(name, name) for name in ("case_id", "patient_id", *DBTEX_IDS)]
+    raw = read_table(path, allow_empty=True, strings=ids, options=options.table)
+    found = boxes_from_frame(raw, options, cohort, source=str(path), digest=file_digest(path))
+    if not is_dbtex(raw.columns) or options.column_map:
+        return found
+    return dataclasses.replace(found, layout=read_layout(path, found.table))
+
+
+def boxes_from_frame(
+    raw: pd.DataFrame,
+    options: ReadOptions | None = None,
+    cohort: Cohort | None = None,
+    *,
+    source: str = "predictions",
+    digest: str = "",
+) -> BoxPredictions:
+    """The same from a frame in memory; `row` in the table counts the frame's rows from 1."""
+    options = options or ReadOptions()
+    raw = _rename(raw.reset_index(drop=True), options, source=source)
+    dbtex = is_dbtex(raw.columns)
+    needed = DBTEX_COLUMNS if dbtex else ("case_id", *PLANE_COLUMNS, "score")
+    _need_columns(raw, needed, where=source, dbtex=dbtex)
+    if dbtex:
+        study = pd.Series(
+            as_ids(raw["StudyUID"], what="boxes (column StudyUID)", where=source), dtype="string"
+        )
+        view = pd.Series(as_ids(raw["View"], what="boxes (column View)", where=source), dtype="string")
+        table = pd.DataFrame({"case_id": case_ids(study, view)})
+        table["patient_id"] = raw["PatientID"].astype("string")
+        sources = {native: name for name, native in NATIVE_OF_DBTEX.items()}
+    else:
+        ids = as_ids(raw["case_id"], what="boxes", where=source)
+        table = pd.DataFrame({"case_id": pd.array(ids, dtype="string")})
+        if "patient_id" in raw.columns:
+            table["patient_id"] = raw["patient_id"].astype("string")
+        sources = {name: name for name in BOX_COLUMNS}
+        lone = [name for name in SLICE_COLUMNS if name in raw.columns]
+        if len(lone) == 1:
+            other = next(name for name in SLICE_COLUMNS if name not in lone)
+            raise UserError(
+                f"a column '{lone[0]}' but no '{other}'",
+                where=source,
+                fix="Give both (first slice and number of slices), or neither for pictures without slices.",
+            )
+    on_bad_cell: Literal["error", "nan"] = "nan" if options.on_invalid == "worst" else "error"
+    for native, name in sources.items():
+        if name in raw.columns:
+            cells = raw[name]
+            table[native] = to_number(
+                cells, column=name, where=source, on_invalid=on_bad_cell, infinite="keep"
+            )
+        else:
+            table[native] = np.nan
+    table["row"] = np.arange(1, len(table) + 1, dtype=np.int64)
+    warnings: list[str] = []
+    if cohort is not None and options.normalise_ids:
+        spelt = to_cohort_spelling(
+            table["case_id"], cohort.cases["case_id"], options.normalise_ids, source=source
+        )
+        changed = int((spelt != table["case_id"]).sum())
+        table["case_id"] = spelt
+        if changed:
+            rules = ",".join(options.normalise_ids)
+            warnings.append(f"{changed} boxes were joined to their volume after --normalise-ids {rules}.")
+    extent = volume_extent(cohort) if cohort is not None else None
+    return BoxPredictions(
+        kind="boxes",
+        table=check_boxes(table, extent=extent, on_invalid=options.on_invalid, source=source),
+        source=source,
+        digest=digest,
+        flow=({"step": "boxes in the prediction file", "n": len(table), "lost": 0, "why": ""},),
+        warnings=tuple(warnings),
+        extras={"form": "dbtex" if dbtex else "native"},
+    )
+
+
+def _rename(raw: pd.DataFrame, options: ReadOptions, *, source: str) -> pd.DataFrame:
+    wanted = {source: target for target, source in options.column_map.items()}
+    absent = [source for source in wanted if source not in raw.columns]
+    if absent:
+        near = near_matches(absent[0], [str(name) for name in raw.columns])
+        raise UserError(
+            f"no column '{absent[0]}' to map to '{wanted[absent[0]]}'",
+            where=source,
+            fix=f"Did you mean {' or '.join(near)}?"
+            if near
+            else f"Columns: {', '.join(map(str, raw.columns))}.",
+        )
+    return raw.rename(columns=wanted)
+
+
+def _need_columns(raw: pd.DataFrame, needed: tuple[str, ...], *, where: str, dbtex: bool) -> None:
+    missing = [name for name in needed if name not in raw.columns]
+    if not missing:
+        return
+    form = "DBTex's csv" if dbtex else "a box table"
+    raise UserError(
+        f"{form} needs the column{'s' if len(missing) > 1 else ''} {', '.join(missing)}",
+        where=where,
+        fix=f"It has {', '.join(map(str, raw.columns))}. Use {', '.join(DBTEX_COLUMNS)} (DBTex) or case_id, "
+        f"{', '.join(BOX_COLUMNS)}; `--map score=COLUMN` names a column that is called otherwise.",
+    )
+
+
+def to_cohort_spelling(
+    ids: pd.Series, cohort_ids: pd.Series, rules: tuple[str, ...], *, source: str
+) -> pd.Series:
+    """Volume ids as the cohort spells them, where `rules` make them equal; the others stay as they are."""
+    unique = ids.drop_duplicates()
+    joined = join_by_id(
+        cohort_ids, unique, normalise=check_normalisations(rules), source=source, what="volume"
+    )
+    rows = joined.row_of_case
+    found = rows >= 0
+    spelling = dict(zip(unique.to_numpy()[rows[found]], cohort_ids.to_numpy()[found], strict=True))
+    return ids.map(lambda text: spelling.get(text, text)).astype("string")
+
+
+def volume_extent(cohort: Cohort) -> pd.DataFrame:
+    """`volume_slices`, `image_width`, `image_height` by case id, NaN where the cohort does not know them.
+
+    VolumeSlices is that of the volume's first lesion row, as in scoring; a column of the case table wins.
+    """
+    cases = cohort.cases.drop_duplicates("case_id")
+    index = pd.Index(cases["case_id"].astype("string"))
+    extent = pd.DataFrame(index=index)
+    for column in _EXTENT:
+        values = pd.to_numeric(cases[column], errors="coerce") if column in cases.columns else None
+        extent[column] = np.nan if values is None else values.to_numpy(dtype=float, na_value=np.nan)
+    lesions = cohort.lesions
+    if lesions is not None and "volume_slices" in lesions.columns and len(lesions):
+        first = lesions.drop_duplicates("case_id").set_index("case_id")["volume_slices"]
+        known = pd.to_numeric(first, errors="coerce").reindex(index).to_numpy(dtype=float, na_value=np.nan)
+        extent["volume_slices"] = extent["volume_slices"].fillna(pd.Series(known, index=index))
+    return extent
+
+
+def check_boxes(
+    table: pd.DataFrame, *, extent: pd.DataFrame | None = None, on_invalid: str = "error", source: str = ""
+) -> pd.DataFrame:
+    """The table with a `reason` a row: missing where the box is sound, else why it is not.
+
+    `on_invalid="error"` raises for the first kind of fault, naming its rows; `"worst"` lets them stand.
+    """
+    n = len(table)
+    reason = np.full(n, None, dtype=object)
+    if "reason" in table.columns:
+        reason[:] = table["reason"].astype(object).where(table["reason"].notna(), None).to_numpy()
+    numbers = {name: table[name].to_numpy(dtype=float) for name in BOX_COLUMNS}
+    flat = bool(np.isnan(numbers["z"]).all() and np.isnan(numbers["depth"]).all())
+    needed = (*PLANE_COLUMNS, "score") if flat else BOX_COLUMNS
+
+    def note(bad: npt.NDArray[np.bool_], why: str) -> None:
+        new = bad & pd.isna(reason)
+        if new.any() and on_invalid != "worst":
+            rows = (np.flatnonzero(new) + 1).tolist()
+            raise UserError(
+                f"{len(rows)} of {n} boxes: {why}",
+                where=f"{source}, rows {name_rows(rows)}" if source else f"rows {name_rows(rows)}",
+                fix="Mend the rows, or say `--on-invalid worst`: each then counts as a false positive "
+                "with the highest score of its volume.",
+            )
+        reason[new] = why
+
+    for name in needed:
+        note(~np.isfinite(numbers[name]), f"{name} is missing or not a finite number")
+    for name in ("width", "height", "depth"):
+        note(numbers[name] < 0, f"{name} is negative")
+    limits = _limits(table, extent)
+    for low, size, column in (
+        ("x", "width", "image_width"),
+        ("y", "height", "image_height"),
+        ("z", "depth", "volume_slices"),
+    ):
+        with np.errstate(invalid="ignore"):
+            centre, limit = numbers[low] + numbers[size] / 2.0, limits[column]
+        reach = np.full(n, _REACH_PX)
+        if low == "z":
+            reach = np.where(np.isnan(limit), _REACH_UNKNOWN_SLICES, limit * _REACH_OF_SLICES)
+        note(centre < -reach, f"the box lies outside its volume ({low} far below 0)")
+        note(centre > limit + reach, f"the box lies outside its volume ({low} far beyond its {column})")
+    out = table.copy()
+    out["reason"] = pd.array(list(reason), dtype="string")
+    return out
+
+
+def _limits(table: pd.DataFrame, extent: pd.DataFrame | None) -> dict[str, npt.NDArray[np.float64]]:
+    """The extent of each box's volume, NaN where nobody knows it."""
+    if extent is None or extent.empty:
+        return {column: np.full(len(table), np.nan) for column in _EXTENT}
+    rows = extent.index.get_indexer(pd.Index(table["case_id"].astype("string")))
+    return {
+        column: np.where(rows >= 0, extent[column].to_numpy(dtype=float)[rows], np.nan) for column in _EXTENT
+    }
+
+
+__all__ = [
+    "BOX_COLUMNS",
+    "BoxPredictions",
+    "Predictions",
+    "boxes_from_frame",
+    "check_boxes",
+    "read_boxes",
+    "to_cohort_spelling",
+    "volume_extent",
+    "write_dbtex",
+]

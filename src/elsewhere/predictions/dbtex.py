@@ -1,0 +1,222 @@
+"""The DBTex challenge's csv, read and written as it is (DBT-07).
+
+`PatientID, StudyUID, View, X, Width, Y, Height, Z, Depth, Score`, in any order, with or without the
+unnamed counter column that a data frame leaves. X and Y are the upper left corner in original pixels, Z
+the first slice. A file that was read and not changed is written back byte for byte: the lines themselves
+are kept, and only rows whose values changed are written anew, in the file's own order of columns.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from elsewhere.errors import UserError, name_rows
+from elsewhere.predictions.table import Predictions
+
+if TYPE_CHECKING:
+    from elsewhere.cohort import Cohort
+
+DBTEX_IDS = ("PatientID", "StudyUID", "View")
+NATIVE_OF_DBTEX = {
+    "X": "x",
+    "Width": "width",
+    "Y": "y",
+    "Height": "height",
+    "Z": "z",
+    "Depth": "depth",
+    "Score": "score",
+}
+DBTEX_COLUMNS = (*DBTEX_IDS, *NATIVE_OF_DBTEX)
+_LARGEST_KEPT_BYTES = 512 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class DbtexLayout:
+    """The file's lines as they stand (`lines[0]` is the header) and the values they were read as.
+
+    `row_of_line[i]` is the data row (from 0) on line i, or -1 for the header and blank lines.
+    """
+
+    lines: tuple[str, ...]
+    row_of_line: tuple[int, ...]
+    columns: tuple[str, ...]
+    delimiter: str
+    newline: str
+    as_read: pd.DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoxPredictions(Predictions):
+    """Boxes with the layout of the DBTex csv they came from, where they came from one."""
+
+    layout: DbtexLayout | None = None
+
+
+def is_dbtex(columns: object) -> bool:
+    """StudyUID and View together are the mark of the challenge's form."""
+    names = set(map(str, columns)) if isinstance(columns, (list, tuple, pd.Index)) else set()
+    return {"StudyUID", "View"} <= names
+
+
+def case_ids(study: pd.Series, view: pd.Series) -> pd.Series:
+    """A case is a volume: StudyUID/View."""
+    return (study.astype("string") + "/" + view.astype("string")).astype("string")
+
+
+def read_layout(path: Path, as_read: pd.DataFrame) -> DbtexLayout | None:
+    """The lines of a plain csv, or None where lines and rows do not correspond one to one."""
+    if path.suffix.lower() not in {".csv", ".tsv", ".txt"} or path.stat().st_size > _LARGEST_KEPT_BYTES:
+        return None
+    text = path.read_bytes().decode("utf-8", "surrogateescape")
+    lines = list(io.StringIO(text, newline=""))
+    if not lines:
+        return None
+    header = lines[0].removeprefix("\ufeff")
+    delimiter = max(",;\t", key=header.count)
+    columns = tuple(next(csv.reader([header.rstrip("\r\n")], delimiter=delimiter), []))
+    row_of_line, row = [-1], 0
+    for line in lines[1:]:
+        blank = not line.strip()
+        row_of_line.append(-1 if blank else row)
+        row += not blank
+    if row != len(as_read):
+        return None
+    ending = lines[0][len(lines[0].rstrip("\r\n")) :]
+    return DbtexLayout(
+        lines=tuple(lines),
+        row_of_line=tuple(row_of_line),
+        columns=columns,
+        delimiter=delimiter,
+        newline=ending or "\n",
+        as_read=as_read,
+    )
+
+
+def write_dbtex(predictions: Predictions, path: str | Path, *, cohort: Cohort | None = None) -> Path:
+    """Write boxes in the challenge's csv form (DBT-07).
+
+    Rows that are as they were read keep their very text: numbers, counter column, line ends. New rows
+    need a patient: from the table's `patient_id`, or from the cohort's.
+    """
+    path = Path(path)
+    layout = predictions.layout if isinstance(predictions, BoxPredictions) else None
+    table = predictions.table
+    if layout is None:
+        text = _fresh_text(_with_ids(table, cohort))
+    else:
+        text = _kept_text(table, layout, cohort)
+    _write_atomically(path, text.encode("utf-8", "surrogateescape"))
+    return path
+
+
+def _write_atomically(path: Path, data: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        Path(temporary).replace(path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _number(value: float, *, whole: bool = True) -> str:
+    number = float(value)
+    if whole and number.is_integer() and abs(number) < 1e15:
+        return str(int(number))
+    return repr(number)
+
+
+def _with_ids(table: pd.DataFrame, cohort: Cohort | None) -> pd.DataFrame:
+    """The rows under the challenge's column names, as text."""
+    case_id = table["case_id"].astype("string")
+    parts = case_id.str.rpartition("/")
+    no_view = ((parts[0] == "") | (parts[2] == "")).to_numpy(dtype=bool, na_value=True)
+    if no_view.any():
+        raise UserError(
+            f"{int(no_view.sum())} boxes have a case_id that is not StudyUID/View",
+            where=f"rows {name_rows((np.flatnonzero(no_view) + 1).tolist())}",
+            fix="DBTex's csv names a volume by its study and its view, like 'DBT-S00163/rmlo'.",
+        )
+    patient = pd.Series(pd.NA, index=table.index, dtype="string")
+    if "patient_id" in table.columns:
+        patient = table["patient_id"].astype("string")
+    if cohort is not None and patient.isna().any():
+        known = cohort.cases.drop_duplicates("case_id").set_index("case_id")["patient_id"].astype("string")
+        patient = patient.fillna(case_id.map(known).astype("string"))
+    unknown = patient.isna().to_numpy(dtype=bool)
+    if unknown.any():
+        raise UserError(
+            f"{int(unknown.sum())} boxes have no patient",
+            where=f"rows {name_rows((np.flatnonzero(unknown) + 1).tolist())}",
+            fix="Give the table a `patient_id` column, or pass the cohort: DBTex's csv has a PatientID.",
+        )
+    out = pd.DataFrame({"PatientID": patient, "StudyUID": parts[0], "View": parts[2]}, index=table.index)
+    for name, native in NATIVE_OF_DBTEX.items():
+        values = table[native].to_numpy(dtype=float)
+        out[name] = pd.array([_number(v, whole=name != "Score") for v in values], dtype="string")
+    return out[list(DBTEX_COLUMNS)]
+
+
+def _fresh_text(rows: pd.DataFrame) -> str:
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(DBTEX_COLUMNS)
+    writer.writerows(rows.itertuples(index=False, name=None))
+    return out.getvalue()
+
+
+def _same_as_read(table: pd.DataFrame, layout: DbtexLayout) -> pd.Series:
+    """For each row of the table: is it still what its line says?"""
+    line = pd.to_numeric(table["row"], errors="coerce").fillna(0).astype("int64") - 1
+    known = (line >= 0) & (line < len(layout.as_read))
+    before = layout.as_read.iloc[line.where(known, 0).to_numpy()] if len(layout.as_read) else layout.as_read
+    same = known.to_numpy(dtype=bool)
+    for column in ("case_id", *NATIVE_OF_DBTEX.values()):
+        now, then = table[column].to_numpy(), before[column].to_numpy()
+        if column == "case_id":
+            same = same & (now.astype(str) == then.astype(str))
+        else:
+            now, then = now.astype(float), then.astype(float)
+            same = same & ((now == then) | (np.isnan(now) & np.isnan(then)))
+    return pd.Series(same, index=table.index)
+
+
+def _kept_text(table: pd.DataFrame, layout: DbtexLayout, cohort: Cohort | None) -> str:
+    if "row" not in table.columns:
+        return _fresh_text(_with_ids(table, cohort))
+    same = _same_as_read(table, layout).to_numpy(dtype=bool) if len(table) else np.zeros(0, dtype=bool)
+    lines_of_row = [line for line, row in zip(layout.lines, layout.row_of_line, strict=True) if row >= 0]
+    rows = [int(row) - 1 if pd.notna(row) else -1 for row in table["row"]]
+    if same.all() and rows == list(range(len(lines_of_row))):
+        return "".join(layout.lines)
+    changed = _with_ids(table[~same], cohort) if (~same).any() else pd.DataFrame()
+    fresh = iter(changed.to_dict("records"))
+    out = [layout.lines[0]]
+    for row, unchanged in zip(rows, same, strict=True):
+        if unchanged:
+            out.append(lines_of_row[row])
+            continue
+        values: dict[str, str] = {str(key): str(value) for key, value in next(fresh).items()}
+        out.append(_changed_line(values, lines_of_row[row] if 0 <= row < len(lines_of_row) else "", layout))
+    return "".join(line if line.endswith(("\n", "\r")) else line + layout.newline for line in out)
+
+
+def _changed_line(values: Mapping[str, str], old: str, layout: DbtexLayout) -> str:
+    """A row with new values: columns that are not ours, like the counter, keep their old cell."""
+    cells = next(csv.reader([old.rstrip("\r\n")], delimiter=layout.delimiter), []) if old else []
+    cells += [""] * (len(layout.columns) - len(cells))
+    new = [values.get(name, cell) for name, cell in zip(layout.columns, cells, strict=False)]
+    out = io.StringIO(newline="")
+    csv.writer(out, delimiter=layout.delimiter, lineterminator=layout.newline).writerow(new)
+    return out.getvalue()
