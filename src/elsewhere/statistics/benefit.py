@@ -1,0 +1,256 @@
+"""What the numbers mean at a hospital: predictive values, recalls, and net benefit.
+
+Sensitivity and specificity are carried to the hospital's own prevalence, since a test set is often enriched.
+Net benefit (Vickers and Elkin 2006) weighs a false alarm against a found cancer by the threshold
+probability at which one would act, and stands beside 'recall all' and 'recall none'.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from elsewhere.errors import UserError
+from elsewhere.statistics.operating_point import Rate
+from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.prevalence import check_prevalence
+
+FloatArray = npt.NDArray[np.float64]
+_MOVER = "mover of the rates' intervals"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtPrevalence:
+    """PPV, NPV and recall rate at one prevalence, with what that means for a thousand people."""
+
+    prevalence: float
+    ppv: Rate
+    npv: Rate
+    recall_rate: Rate
+    note: str = (
+        "Made from sensitivity and specificity here, taken as independent; the prevalence is taken as known."
+    )
+
+    def to_dict(self) -> dict[str, Any]:
+        def per_thousand(rate: Rate) -> float | None:
+            return None if rate.value is None else 1000 * rate.value
+
+        recalled = per_thousand(self.recall_rate)
+        found = None if recalled is None or self.ppv.value is None else recalled * self.ppv.value
+        return {
+            "prevalence": self.prevalence,
+            "ppv": self.ppv.to_dict(),
+            "npv": self.npv.to_dict(),
+            "recall_rate": self.recall_rate.to_dict(),
+            "per_thousand": {
+                "with_disease": 1000 * self.prevalence,
+                "recalled": recalled,
+                "found": found,
+                "missed": None if found is None else 1000 * self.prevalence - found,
+                "false_alarms": None if found is None or recalled is None else recalled - found,
+            },
+            "note": self.note,
+        }
+
+
+def at_prevalence(sensitivity: Rate, specificity: Rate, prevalence: float) -> AtPrevalence:
+    """PPV, NPV and recall rate that this sensitivity and specificity give at `prevalence`.
+
+    The intervals follow from those of the two rates by MOVER, on the log scale for PPV and NPV, so that
+    a rate of 0 or 1 still leaves an interval with width.
+    """
+    check_prevalence(prevalence)
+    cases, patients = (
+        sensitivity.cases + specificity.cases,
+        sensitivity.patients + specificity.patients,
+    )
+    s, c = _triple(sensitivity), _triple(specificity)
+    if s is None or c is None:
+        reason = sensitivity.undefined_reason or specificity.undefined_reason or "a rate has no interval"
+        none = Rate(
+            value=None, lo=None, hi=None, method="none", cases=cases, patients=patients,
+            undefined_reason=reason,
+        )  # fmt: skip
+        return AtPrevalence(prevalence=prevalence, ppv=none, npv=none, recall_rate=none)
+
+    def rate(ends: tuple[float, float, float], reason: str) -> Rate:
+        value, lo, hi = ends
+        undefined = math.isnan(value)
+        return Rate(
+            value=None if undefined else value,
+            lo=None if undefined else lo,
+            hi=None if undefined else hi,
+            method="none" if undefined else _MOVER,
+            cases=cases,
+            patients=patients,
+            undefined_reason=reason if undefined else None,
+        )
+
+    false_alarm, missed = _complement(c), _complement(s)
+    recall = prevalence * s[0] + (1 - prevalence) * false_alarm[0]
+    below = math.hypot(prevalence * (s[0] - s[1]), (1 - prevalence) * (false_alarm[0] - false_alarm[1]))
+    above = math.hypot(prevalence * (s[2] - s[0]), (1 - prevalence) * (false_alarm[2] - false_alarm[0]))
+    return AtPrevalence(
+        prevalence=prevalence,
+        ppv=rate(_predictive(s, false_alarm, prevalence), "no case is called positive"),
+        npv=rate(_predictive(c, missed, 1 - prevalence), "no case is called negative"),
+        recall_rate=rate((recall, max(0.0, recall - below), min(1.0, recall + above)), ""),
+    )
+
+
+def _triple(rate: Rate) -> tuple[float, float, float] | None:
+    if rate.value is None or rate.lo is None or rate.hi is None:
+        return None
+    return rate.value, rate.lo, rate.hi
+
+
+def _complement(t: tuple[float, float, float]) -> tuple[float, float, float]:
+    return 1 - t[0], 1 - t[2], 1 - t[1]
+
+
+def _predictive(
+    hit: tuple[float, float, float], wrong: tuple[float, float, float], prior: float
+) -> tuple[float, float, float]:
+    """prior x hit / (prior x hit + (1 - prior) x wrong), with its ends."""
+
+    def of(h: float, w: float) -> float:
+        total = prior * h + (1 - prior) * w
+        return prior * h / total if total > 0 else math.nan
+
+    value = of(hit[0], wrong[0])
+    if math.isnan(value):
+        return math.nan, math.nan, math.nan
+    if hit[0] > 0 and wrong[0] > 0:
+        odds = math.log(prior / (1 - prior)) + math.log(hit[0] / wrong[0])
+        below = math.hypot(_log_gap(hit[0], hit[1]), _log_gap(wrong[2], wrong[0]))
+        above = math.hypot(_log_gap(hit[2], hit[0]), _log_gap(wrong[0], wrong[1]))
+        return value, _expit(odds - below), _expit(odds + above)
+    return value, of(hit[1], wrong[2]), of(hit[2], wrong[1])
+
+
+def _log_gap(larger: float, smaller: float) -> float:
+    return math.inf if smaller <= 0 else math.log(larger / smaller)
+
+
+def _expit(x: float) -> float:
+    if x == math.inf or x == -math.inf:
+        return 1.0 if x > 0 else 0.0
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecisionCurve:
+    """Net benefit (per case) against the threshold probability, with a band."""
+
+    threshold: tuple[float, ...]
+    net_benefit: tuple[float, ...]
+    lo: tuple[float, ...]
+    hi: tuple[float, ...]
+    recall_all: tuple[float, ...]
+    prevalence: float
+    prevalence_source: str
+    level: float
+    method: str = "t-clustered"
+    undefined_reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        out: dict[str, Any] = {
+            "x": list(self.threshold),
+            "y": list(self.net_benefit),
+            "lo": list(self.lo),
+            "hi": list(self.hi),
+            "recall_all": list(self.recall_all),
+            "recall_none": [0.0] * len(self.threshold),
+            "x_label": "threshold probability",
+            "y_label": "net benefit",
+            "prevalence": None if math.isnan(self.prevalence) else self.prevalence,
+            "prevalence_source": self.prevalence_source,
+            "level": self.level,
+            "method": self.method,
+        }
+        if self.undefined_reason:
+            out["undefined_reason"] = self.undefined_reason
+        return out
+
+
+def decision_curve(
+    label: npt.ArrayLike,
+    probability: npt.ArrayLike,
+    partition: Partition,
+    *,
+    prevalence: float | None = None,
+    thresholds: npt.ArrayLike | None = None,
+    level: float = 0.95,
+) -> DecisionCurve:
+    """Net benefit = TP share - FP share x p/(1 - p) over threshold probabilities p (0.01 to 0.99).
+
+    With `prevalence` given, the shares are those of a hospital with that prevalence, from sensitivity and
+    specificity here; without, those of the cases themselves. Bands are linearised, clustered by patient
+    within sites, t. The probability itself is the decision rule (call at >= p), so scores that are not
+    probabilities have no decision curve.
+    """
+    y = np.asarray(label, dtype=float).ravel()
+    p = np.asarray(probability, dtype=float).ravel()
+    if not y.size == p.size == partition.n_cases:
+        raise UserError(f"{y.size} labels and {p.size} probabilities for {partition.n_cases} cases")
+    if not np.isin(y, (0.0, 1.0)).all() or not ((p >= 0) & (p <= 1)).all():
+        raise UserError("labels must be 0 or 1, and probabilities in [0, 1]", fix="Give the scores' scale.")
+    grid = np.arange(1, 100) / 100 if thresholds is None else np.asarray(thresholds, dtype=float).ravel()
+    if not ((grid > 0) & (grid < 1)).all():
+        raise UserError("a threshold probability is not between 0 and 1")
+    if prevalence is not None:
+        check_prevalence(prevalence)
+    positives, negatives = float(y.sum()), float((1 - y).sum())
+    share = prevalence if prevalence is not None else (positives / y.size if y.size else math.nan)
+    source = "given" if prevalence is not None else "these cases"
+    if positives == 0 or negatives == 0:
+        return DecisionCurve(
+            threshold=(), net_benefit=(), lo=(), hi=(), recall_all=(), prevalence=share,
+            prevalence_source=source, level=level, method="none",
+            undefined_reason="both classes are needed",
+        )  # fmt: skip
+    n_clusters, cluster = partition.n_clusters, partition.cluster_of_case
+    of_pos = np.bincount(cluster, y, n_clusters)
+    of_neg = np.bincount(cluster, 1 - y, n_clusters)
+    active = (of_pos + of_neg) > 0
+    site = np.unique(partition.site_of_cluster[active], return_inverse=True)[1]
+    df = max(1, int(active.sum()) - int(site.max()) - 1)
+    t = float(stats.t.ppf(0.5 + level / 2, df))
+    order = np.argsort(-p, kind="stable")
+    values, ses = np.empty(grid.size), np.empty(grid.size)
+    for k, threshold in enumerate(grid):
+        odds = threshold / (1 - threshold)
+        called = order[: int((p >= threshold).sum())]
+        tp = np.bincount(cluster[called], y[called], n_clusters)
+        fp = np.bincount(cluster[called], 1 - y[called], n_clusters)
+        if prevalence is None:
+            values[k] = (tp.sum() - odds * fp.sum()) / y.size
+            u = (tp - odds * fp - values[k] * (of_pos + of_neg)) / y.size
+        else:
+            hit, wrong = tp.sum() / positives, fp.sum() / negatives
+            values[k] = share * hit - odds * (1 - share) * wrong
+            u = share * (tp - hit * of_pos) / positives
+            u = u - odds * (1 - share) * (fp - wrong * of_neg) / negatives
+        ses[k] = math.sqrt(_between_patients(u[active], site))
+    return DecisionCurve(
+        threshold=tuple(grid.tolist()),
+        net_benefit=tuple(values.tolist()),
+        lo=tuple((values - t * ses).tolist()),
+        hi=tuple((values + t * ses).tolist()),
+        recall_all=tuple((share - (1 - share) * grid / (1 - grid)).tolist()),
+        prevalence=share,
+        prevalence_source=source,
+        level=level,
+    )
+
+
+def _between_patients(u: FloatArray, site: npt.NDArray[np.int64]) -> float:
+    size = np.bincount(site)
+    mean = np.bincount(site, u) / size
+    squares = np.bincount(site, (u - np.where(size[site] > 1, mean[site], 0.0)) ** 2)
+    return float((np.where(size > 1, size / np.maximum(size - 1, 1), 1.0) * squares).sum())
