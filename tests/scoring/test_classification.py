@@ -16,7 +16,8 @@ from elsewhere.protocols import ClassificationRules, protocols
 from elsewhere.scoring.classification import ClassificationTask
 from elsewhere.scoring.curves import ROC_GRID
 from elsewhere.scoring.task import ScoreOptions
-from elsewhere.scoring.temperature import fit_temperature, scale_probability
+from elsewhere.scoring.temperature import FileTemperature, temperature_of
+from elsewhere.statistics.calibration import apply_temperature
 from elsewhere.statistics.resampling import WeightStream
 
 PLAIN = protocols.get("plain")
@@ -203,7 +204,7 @@ def test_lesion_against_normal():
 def test_calibrate_on_adds_calibrated_metrics(tmp_path):
     cohort, table = make(100)
     other_cohort, other = make(200, seed=5)
-    sharp = scale_probability(other["probability"], 0.5)
+    sharp = apply_temperature(other["probability"], 0.5)
     path = tmp_path / "validation.csv"
     other.assign(case_id="v" + other["case_id"], probability=sharp, label=other_cohort.cases["label"]).to_csv(
         path, index=False
@@ -214,7 +215,7 @@ def test_calibrate_on_adds_calibrated_metrics(tmp_path):
     assert values["auroc_calibrated"] == pytest.approx(values["auroc"])
     assert scores.extras["temperature"]["eligible"]
     assert scores.extras["temperature"]["overlap"] == 0
-    assert 1.5 < scores.extras["temperature"]["value"] < 2.8
+    assert 1.5 < scores.extras["temperature"]["temperature"] < 2.8
     again = TASK.from_table(cohort, scores.cases, scores.events, PLAIN, ScoreOptions())
     assert evaluate(again).values() == values
     curves = TASK.curves(scores, TASK.partition(scores), None, ScoreOptions())
@@ -236,7 +237,7 @@ def test_too_few_to_calibrate_means_temperature_one(tmp_path):
         {"case_id": [f"v{i}" for i in range(39)], "probability": 0.3, "label": [0, 1, 0] * 13}
     ).to_csv(path, index=False)
     scores = score(cohort, table, calibrate_on=str(path))
-    assert scores.extras["temperature"]["value"] == 1.0
+    assert scores.extras["temperature"]["temperature"] == 1.0
     assert any("Not calibrated" in text for text in scores.warnings)
     values = evaluate(scores).values()
     assert values["nll_calibrated"] == pytest.approx(values["nll"])
@@ -247,18 +248,19 @@ def test_temperature_vectors(vectors_dir, sample):
     expected = json.loads((vectors_dir / "classification/expected.json").read_text())[sample]
     inputs = json.loads((vectors_dir / "classification/inputs.json").read_text())[sample]
     probability = 1 / (1 + np.exp(-np.array(inputs["logit_malignant"])))
-    fitted = fit_temperature(inputs["y"], probability)
-    assert fitted.value == pytest.approx(expected["T_bounded_0.5_5"], abs=1e-6)
+    fitted = temperature_of(inputs["y"], probability)
+    # the two reference minimisers themselves part by up to 2e-8
+    assert fitted.value == pytest.approx(expected["T_bounded_0.5_5"], abs=1e-7)
     assert fitted.nll_after == pytest.approx(expected["nll_at_T_bounded"], abs=1e-12)
-    assert not fitted.at_bound
+    assert fitted.hit_bound is None
 
 
 def test_a_temperature_at_its_bound_is_reported():
     label = np.tile([0, 1], 50)
-    fitted = fit_temperature(label, np.where(label == 1, 0.7, 0.3), rules=ClassificationRules())
+    fitted = temperature_of(label, np.where(label == 1, 0.7, 0.3), rules=ClassificationRules())
     assert fitted.value == 0.5
-    assert fitted.at_bound
-    assert any("bound" in text for text in fitted.warnings())
+    assert fitted.hit_bound == "lower"
+    assert any("bound" in text for text in FileTemperature(fit=fitted).warnings())
 
 
 def test_curves_agree_with_sklearn_and_have_bands():

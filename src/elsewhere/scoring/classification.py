@@ -27,8 +27,9 @@ from elsewhere.scoring.case_table import (
 from elsewhere.scoring.curves import probability_curves
 from elsewhere.scoring.labels import Truth, need_two_classes, read_truth
 from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
-from elsewhere.scoring.temperature import Temperature, scale_probability, temperature_from_file
+from elsewhere.scoring.temperature import FileTemperature, temperature_from_file
 from elsewhere.statistics.auroc import auroc_interval
+from elsewhere.statistics.calibration import apply_temperature
 from elsewhere.statistics.metric import MetricSpec
 from elsewhere.statistics.partition import Partition
 
@@ -71,7 +72,7 @@ class ClassificationTask(Task):
             temperature = temperature_from_file(
                 options.calibrate_on, rules=protocol.classification, cohort_ids=joined.cases["case_id"]
             )
-            calibrated = scale_probability(joined.cases["probability"].to_numpy(), temperature.value)
+            calibrated = apply_temperature(joined.cases["probability"].to_numpy(), temperature.value)
             joined = _replace_cases(joined, joined.cases.assign(**{CALIBRATED: calibrated}))
         return _finish(joined, truth, protocol, options, temperature)
 
@@ -174,7 +175,7 @@ def _finish(
     truth: Truth,
     protocol: Protocol,
     options: ScoreOptions,
-    temperature: Temperature | None,
+    temperature: FileTemperature | None,
 ) -> Scores:
     lesion = truth.label >= 0
     cases = joined.cases[lesion].reset_index(drop=True)

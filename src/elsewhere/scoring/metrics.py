@@ -1,0 +1,110 @@
+"""Metrics that other packages bring: a function of the scores table, by decorator or entry point.
+
+A foreign metric gives a numerator and a denominator a case; its value is the ratio of their sums. That is
+enough for every mean and proportion, and it is all that intervals, groups, sites and paired tests need:
+the metric takes part in them without knowing them.
+
+    @case_metric(MetricSpec(name="mean_probability", ...), tasks=("classification",))
+    def mean_probability(cases: pd.DataFrame) -> RatioInputs:
+        return RatioInputs(cases["probability"].to_numpy(), np.ones(len(cases)))
+
+and in the package's pyproject.toml
+
+    [project.entry-points."elsewhere.metrics"]
+    mean_probability = "my_package:mean_probability"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from elsewhere.errors import UserError
+from elsewhere.registry import Registry
+from elsewhere.scoring.composite import CompositeEvaluator, ExtraMetric
+from elsewhere.scoring.task import Scores, Task
+from elsewhere.statistics.evaluator import Evaluator, RatioInputs
+from elsewhere.statistics.metric import MetricSpec
+
+EVERY_TASK = "*"
+PerCase = Callable[[pd.DataFrame], RatioInputs]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseMetric:
+    """`per_case` takes the scores table and gives numerator and denominator a case; NaN is undefined."""
+
+    spec: MetricSpec
+    tasks: tuple[str, ...]
+    per_case: PerCase
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def serves(self, task: str) -> bool:
+        return task in self.tasks or EVERY_TASK in self.tasks
+
+
+metrics: Registry[CaseMetric] = Registry(
+    "metric", group="elsewhere.metrics", list_command="elsewhere metrics"
+)
+
+
+def case_metric(spec: MetricSpec, *, tasks: Sequence[str]) -> Callable[[PerCase], CaseMetric]:
+    """Decorator: the function becomes a `CaseMetric`, registered under the spec's name."""
+
+    def keep(per_case: PerCase) -> CaseMetric:
+        metric = CaseMetric(spec=spec, tasks=tuple(tasks), per_case=per_case)
+        # the registry names an owner by these two, so that a collision shows whose function it was
+        object.__setattr__(metric, "__module__", per_case.__module__)
+        object.__setattr__(metric, "__qualname__", per_case.__qualname__)
+        metrics.add(spec.name, metric)
+        return metric
+
+    return keep
+
+
+def evaluate_case_metric(metric: CaseMetric, cases: pd.DataFrame) -> ExtraMetric:
+    """The metric's inputs, checked: the right number, finite, no negative denominator."""
+    inputs = metric.per_case(cases)
+    if not isinstance(inputs, RatioInputs):
+        raise UserError(
+            f"the metric '{metric.name}' gave {type(inputs).__name__}, not RatioInputs",
+            where=metrics.owner(metric.name) if metric.name in metrics else None,
+            fix="Tell its authors, or uninstall the package that brings it.",
+        )
+    numerator = np.array(inputs.numerator, dtype=np.float64)
+    denominator = np.array(inputs.denominator, dtype=np.float64)
+    if numerator.shape != (len(cases),) or denominator.shape != (len(cases),) or (denominator < 0).any():
+        raise UserError(
+            f"the metric '{metric.name}' gave {numerator.size} numerators, {denominator.size} denominators "
+            f"for {len(cases)} cases, or a negative denominator",
+            where=metrics.owner(metric.name) if metric.name in metrics else None,
+            fix="Tell its authors, or uninstall the package that brings it.",
+        )
+    undefined = ~np.isfinite(numerator) | ~np.isfinite(denominator)
+    numerator[undefined] = 0.0
+    denominator[undefined] = 0.0
+    return ExtraMetric(spec=metric.spec, numerator=numerator, denominator=denominator, undefined=undefined)
+
+
+def with_extra_metrics(evaluator: Evaluator, scores: Scores, task: Task | str) -> Evaluator:
+    """`evaluator` with the registered foreign metrics of this task appended; itself where there are none."""
+    name = task if isinstance(task, str) else task.name
+    found: list[ExtraMetric] = []
+    have = {spec.name for spec in evaluator.specs}
+    for _, metric in metrics:
+        if not metric.serves(name):
+            continue
+        if metric.spec.name in have:
+            raise UserError(
+                f"the metric '{metric.spec.name}' is one of {name}'s own",
+                where=metrics.owner(metric.spec.name),
+                fix="Rename it, or uninstall the package that brings it.",
+            )
+        found.append(evaluate_case_metric(metric, scores.cases))
+    return CompositeEvaluator(evaluator, found) if found else evaluator
