@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from elsewhere.errors import UserError
 from elsewhere.statistics.accumulators import cluster_sums, weigh_sums
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, FloatArray, RatioInputs
 from elsewhere.statistics.metric import MetricSpec
+
+if TYPE_CHECKING:
+    from elsewhere.scoring.task import Scores, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,3 +100,23 @@ class CompositeEvaluator(Evaluator):
             undefined = int(own.undefined.sum())
             counts[own.spec.name] = (own.undefined.size - undefined, undefined)
         return counts
+
+
+def with_extra_metrics(evaluator: Evaluator, scores: Scores, task: Task | str) -> Evaluator:
+    """`evaluator` with the registered foreign metrics of this task appended; itself where there are none."""
+    from elsewhere.scoring import metrics as plug_ins
+
+    name = task if isinstance(task, str) else task.name
+    found: list[ExtraMetric] = []
+    have = {spec.name for spec in evaluator.specs}
+    for _, metric in plug_ins.metrics:
+        if not metric.serves(name):
+            continue
+        if metric.spec.name in have:
+            raise UserError(
+                f"the metric '{metric.spec.name}' is one of {name}'s own",
+                where=plug_ins.metrics.owner(metric.spec.name),
+                fix="Rename it, or uninstall the package that brings it.",
+            )
+        found.append(plug_ins.evaluate_case_metric(metric, scores.cases))
+    return CompositeEvaluator(evaluator, found) if found else evaluator

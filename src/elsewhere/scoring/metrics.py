@@ -24,10 +24,11 @@ import pandas as pd
 
 from elsewhere.errors import UserError
 from elsewhere.registry import Registry
-from elsewhere.scoring.composite import CompositeEvaluator, ExtraMetric
-from elsewhere.scoring.task import Scores, Task
-from elsewhere.statistics.evaluator import Evaluator, RatioInputs
+from elsewhere.scoring.composite import ExtraMetric, with_extra_metrics
+from elsewhere.statistics.evaluator import RatioInputs
 from elsewhere.statistics.metric import MetricSpec
+
+__all__ = ["CaseMetric", "case_metric", "evaluate_case_metric", "metrics", "with_extra_metrics"]
 
 EVERY_TASK = "*"
 PerCase = Callable[[pd.DataFrame], RatioInputs]
@@ -90,21 +91,3 @@ def evaluate_case_metric(metric: CaseMetric, cases: pd.DataFrame) -> ExtraMetric
     numerator[undefined] = 0.0
     denominator[undefined] = 0.0
     return ExtraMetric(spec=metric.spec, numerator=numerator, denominator=denominator, undefined=undefined)
-
-
-def with_extra_metrics(evaluator: Evaluator, scores: Scores, task: Task | str) -> Evaluator:
-    """`evaluator` with the registered foreign metrics of this task appended; itself where there are none."""
-    name = task if isinstance(task, str) else task.name
-    found: list[ExtraMetric] = []
-    have = {spec.name for spec in evaluator.specs}
-    for _, metric in metrics:
-        if not metric.serves(name):
-            continue
-        if metric.spec.name in have:
-            raise UserError(
-                f"the metric '{metric.spec.name}' is one of {name}'s own",
-                where=metrics.owner(metric.spec.name),
-                fix="Rename it, or uninstall the package that brings it.",
-            )
-        found.append(evaluate_case_metric(metric, scores.cases))
-    return CompositeEvaluator(evaluator, found) if found else evaluator
