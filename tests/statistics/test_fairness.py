@@ -13,6 +13,7 @@ from elsewhere.scoring.groups import GroupCodes, attribute_groups
 from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.fairness import (
     Disparity,
+    affordable,
     codes_of_patients,
     fairness_report,
     group_table,
@@ -103,6 +104,7 @@ def test_p_counts_ties_and_is_never_zero():
     band = null_band(0.5, np.array([0.1, 0.5, 0.2, 0.6]))
     assert band.p == pytest.approx(3 / 5)
     assert null_band(9.0, np.zeros(99)).p == pytest.approx(0.01)
+    assert null_band(0.5, np.array([0.1, np.nan, 0.2])).p == pytest.approx(2 / 4)
     assert np.isnan(null_band(float("nan"), np.zeros(9)).p)
 
 
@@ -130,6 +132,20 @@ def test_permutations_stay_within_the_outcome_class():
     assert np.ptp(fixed) == pytest.approx(0.0, abs=1e-9)
     free = permuted_gaps(Disparity.of_metrics(evaluator, ["score"]), partition, [groups], [2], **common)
     assert free.max() < 5
+
+
+def test_fewer_permutations_where_one_costs_much_but_never_too_few(means, monkeypatch):
+    assert affordable(1000, cells=516 * 5) == 1000
+    assert affordable(1000, cells=10**9) == 99
+    assert affordable(50, cells=10**9) == 50
+    monkeypatch.setattr("elsewhere.statistics.fairness._BUDGET", 1)
+    assert report(means, GROUPS)["permutations"] == 99
+
+
+def test_how_many_are_made_at_once_does_not_matter(means, monkeypatch):
+    before = report(means, GROUPS)
+    monkeypatch.setattr("elsewhere.statistics.fairness._CELLS", 5 * 3 * N)
+    assert report(means, GROUPS) == before
 
 
 def test_the_null_does_not_depend_on_threads(means):

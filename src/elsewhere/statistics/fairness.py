@@ -11,7 +11,7 @@ a resampled group is the product of both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import combinations
@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.protocols import FairnessRules
-from elsewhere.statistics.evaluator import Evaluator
-from elsewhere.statistics.group_scores import EqualisedOdds, mean_disparity, spread
+from elsewhere.statistics.disparity import Disparity, Weights
+from elsewhere.statistics.group_scores import mean_disparity, spread
 from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.resampling import WeightStream, generator_for, thread_count
 from elsewhere.statistics.simultaneous import LEAST_USABLE, Simultaneous, max_t
@@ -46,7 +46,6 @@ __all__ = [
 ]
 
 FloatArray = npt.NDArray[np.float64]
-Weights = npt.NDArray[np.uint16]
 RANGE_NOTE = (
     "A range is biased upward and a percentile bootstrap of it has no valid coverage: "
     "read the gap against the null band, and the pairwise intervals."
@@ -54,105 +53,7 @@ RANGE_NOTE = (
 _STREAM = 7008
 _BLOCK = 64
 _CELLS = 2**24
-
-
-@dataclass(frozen=True)
-class Disparity:
-    """What is compared over groups: values (rows, metrics) under patient weights, and how ranges combine.
-
-    `how` 'mean' is MRI-04 (mean over metrics of their ranges), 'sum' is MRI-05 (TPR range + FPR range).
-    `better` has +1 where higher is better, -1 where lower is, 0 where neither. A group's *score* is the mean
-    over metrics of the value (or of 1 - value where lower is better): with Dice and NormHD the group's
-    performance, with TPR and FPR its balanced accuracy. `within_class` keeps each permutation inside the
-    outcome class, as equalised odds asks.
-    """
-
-    name: str
-    metrics: tuple[str, ...]
-    evaluate: Callable[[Weights], FloatArray]
-    better: tuple[int, ...]
-    subset: Callable[[npt.NDArray[np.bool_]], Callable[[Weights], FloatArray]]
-    how: str = "mean"
-    within_class: bool = False
-
-    @classmethod
-    def of_metrics(
-        cls,
-        evaluator: Evaluator,
-        metrics: Sequence[str],
-        *,
-        name: str | None = None,
-        how: str = "mean",
-        within_class: bool | None = None,
-    ) -> Disparity:
-        """Of any evaluator. `within_class` None: as the metrics' own resampling asks (AUROC, ...)."""
-        columns = [evaluator.index(m) for m in metrics]
-        specs = [evaluator.specs[c] for c in columns]
-        inside = any(s.stratify_by_class for s in specs) if within_class is None else within_class
-
-        def pick(source: Evaluator) -> Callable[[Weights], FloatArray]:
-            return lambda weights: source.evaluate(weights)[:, columns]
-
-        return cls(
-            name=name or "+".join(metrics),
-            metrics=tuple(metrics),
-            evaluate=pick(evaluator),
-            better=tuple(1 if s.higher_is_better else -1 for s in specs),
-            subset=lambda mask: pick(evaluator.subset(mask)),
-            how=how,
-            within_class=inside,
-        )
-
-    @classmethod
-    def equalised_odds(
-        cls,
-        cluster_of_case: npt.NDArray[np.int32],
-        truth: npt.ArrayLike,
-        decision: npt.ArrayLike,
-        *,
-        n_clusters: int,
-        rules: FairnessRules | None = None,
-    ) -> Disparity:
-        """MRI-05 with the protocol's own rules for groups of one class."""
-        truth_value, decided = np.asarray(truth, dtype=np.float64), np.asarray(decision, dtype=np.float64)
-        zeros = np.zeros(truth_value.size, dtype=np.int16)
-
-        def rates(mask: npt.NDArray[np.bool_] | None) -> Callable[[Weights], FloatArray]:
-            one_group = zeros if mask is None else np.where(mask, 0, -1)
-            if not (one_group >= 0).any():
-                return lambda weights: np.full((len(weights), 2), np.nan)
-            odds = EqualisedOdds(
-                cluster_of_case, truth_value, decided, [one_group], n_clusters=n_clusters, rules=rules
-            )
-            return lambda weights: np.concatenate(odds.rates(weights)[0], axis=1)
-
-        return cls(
-            name="equalised_odds",
-            metrics=("tpr", "fpr"),
-            evaluate=rates(None),
-            better=(1, -1),
-            subset=rates,
-            how="sum",
-            within_class=True,
-        )
-
-    def gap(self, values: FloatArray) -> FloatArray:
-        """(..., groups, metrics) -> (...): ranges over the estimable groups, combined over metrics."""
-        ranges = spread(values, -2)
-        total: FloatArray = ranges.sum(axis=-1)
-        return total / len(self.metrics) if self.how == "mean" else total
-
-    def score(self, values: FloatArray) -> FloatArray:
-        """(..., groups, metrics) -> (..., groups): higher is better; a single metric keeps its own value."""
-        if len(self.metrics) == 1:
-            return values[..., 0]
-        turned = np.where(np.asarray(self.better) < 0, 1.0 - values, values)
-        score: FloatArray = turned.mean(axis=-1)
-        return score
-
-    @property
-    def score_is_better_high(self) -> bool:
-        return len(self.metrics) > 1 or self.better[0] >= 0
+_BUDGET = 10**9
 
 
 def codes_of_patients(partition: Partition, codes: npt.NDArray[np.int16]) -> npt.NDArray[np.int16] | None:
@@ -181,16 +82,26 @@ def group_values(
     return np.concatenate([disparity.subset(codes == g)(ones) for g in range(n_groups)])
 
 
-def _permuted(
-    vectors: npt.NDArray[np.int64], strata: npt.NDArray[np.int64], rng: np.random.Generator, count: int
-) -> Iterator[npt.NDArray[np.int64]]:
-    """`count` shufflings of `vectors` (a number a patient) inside strata."""
-    places = np.argsort(strata, kind="stable")
-    for _ in range(count):
-        order = np.lexsort((rng.random(strata.size), strata))
-        out = np.empty_like(vectors)
-        out[places] = vectors[order]
-        yield out
+def _segments(strata: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int32]]:
+    """The patients of each stratum that has more than one."""
+    order = np.argsort(strata, kind="stable").astype(np.int32)
+    cuts = np.flatnonzero(np.diff(strata[order])) + 1
+    return [part for part in np.split(order, cuts) if part.size > 1]
+
+
+def _donors(
+    segments: Sequence[npt.NDArray[np.int32]], n: int, rng: np.random.Generator
+) -> npt.NDArray[np.int32]:
+    """donor[c]: the patient whose attributes patient c gets; a shuffle inside every stratum."""
+    donor = np.arange(n, dtype=np.int32)
+    for part in segments:
+        donor[part] = rng.permutation(part)
+    return donor
+
+
+def affordable(permutations: int, *, cells: int, floor: int = 99) -> int:
+    """Fewer permutations where one costs much: p = (b + 1)/(B + 1) is exact for any B, only coarser."""
+    return min(permutations, max(floor, _BUDGET // max(1, cells)))
 
 
 def permuted_gaps(
@@ -209,50 +120,48 @@ def permuted_gaps(
     All variables of a patient move together, so the null keeps their dependence. A vector moves only among
     patients with the same pattern of missing values, hence a missing age stays missing: the test asks
     nothing of why values are missing. Within the outcome class where the disparity says so. Where a patient
-    has cases in several groups, vectors move among patients with as many cases.
+    has cases in several groups, vectors move among patients with as many cases. On very large cohorts fewer
+    permutations are made (`affordable`).
     """
     of_patients = [codes_of_patients(partition, c) for c in codes]
     whole = [c for c in of_patients if c is not None]
     fast = len(whole) == len(codes)
-    strata = np.zeros(partition.n_clusters, dtype=np.int64)
+    n, most = partition.n_clusters, max([1, *n_groups])
+    strata = np.zeros(n, dtype=np.int64)
     if disparity.within_class and partition.positive_cluster is not None:
         strata = strata * 2 + partition.positive_cluster
     if fast:
         for c in whole:
             strata = strata * 2 + (c < 0)
     else:
-        strata = (
-            strata * (int(partition.cases_per_cluster().max(initial=0)) + 1) + partition.cases_per_cluster()
-        )
-    out = np.full((permutations, len(codes)), np.nan)
-    donors = np.arange(partition.n_clusters)
+        counts = partition.cases_per_cluster().astype(np.int64)
+        strata = strata * (int(counts.max(initial=0)) + 1) + counts
+    segments = _segments(strata)
+    made = affordable(permutations, cells=sum(n_groups) * partition.n_cases * (1 if fast else 50))
+    out = np.full((made, len(codes)), np.nan)
+    at_once = max(1, min(_BLOCK, _CELLS // max(1, most * n)))
 
     def block(index: int) -> None:
         rng = generator_for(key, seed, _STREAM, index)
-        first = index * _BLOCK
-        count = min(_BLOCK, permutations - first)
-        shuffled = np.stack(list(_permuted(donors, strata, rng, count)))
-        for v, n in enumerate(n_groups):
-            if fast:
-                rows = max(1, _CELLS // max(1, n * partition.n_clusters))
-                for at in range(0, count, rows):
-                    piece = shuffled[at : at + rows]
-                    values = disparity.evaluate(_rows_of(whole[v][piece], n))
-                    out[first + at : first + at + len(piece), v] = disparity.gap(
-                        values.reshape(len(piece), n, -1)
-                    )
-            else:
-                for at, donor in enumerate(shuffled):
+        for first in range(index * _BLOCK, min((index + 1) * _BLOCK, made), at_once):
+            last = min(first + at_once, (index + 1) * _BLOCK, made)
+            donors = np.stack([_donors(segments, n, rng) for _ in range(first, last)])
+            for v, groups in enumerate(n_groups):
+                if fast:
+                    values = disparity.evaluate(_rows_of(whole[v][donors], groups))
+                    out[first:last, v] = disparity.gap(values.reshape(last - first, groups, -1))
+                    continue
+                for row, donor in enumerate(donors, start=first):
                     moved = _move_cases(partition, codes[v], donor)
-                    out[first + at, v] = disparity.gap(group_values(disparity, partition, moved, n))
+                    out[row, v] = disparity.gap(group_values(disparity, partition, moved, groups))
 
     with ThreadPoolExecutor(thread_count(threads)) as pool:
-        list(pool.map(block, range(-(-permutations // _BLOCK))))
+        list(pool.map(block, range(-(-made // _BLOCK))))
     return out
 
 
 def _move_cases(
-    partition: Partition, codes: npt.NDArray[np.int16], donor: npt.NDArray[np.int64]
+    partition: Partition, codes: npt.NDArray[np.int16], donor: npt.NDArray[np.int32]
 ) -> npt.NDArray[np.int16]:
     """Give patient c the codes of patient donor[c], case by case; both have as many cases."""
     order = np.argsort(partition.cluster_of_case, kind="stable")
@@ -266,22 +175,23 @@ def _move_cases(
 
 def resampled_groups(
     disparity: Disparity,
-    partition: Partition,
     codes: npt.NDArray[np.int16],
     n_groups: int,
     stream: WeightStream,
+    *,
+    threads: int | None = None,
 ) -> FloatArray:
     """(resamples, groups, metrics): every group's values on the same resamples of patients."""
-    of_patients = codes_of_patients(partition, codes)
+    parts = [disparity.subset(codes == g) for g in range(n_groups)]
     out = np.full((stream.resamples, n_groups, len(disparity.metrics)), np.nan)
-    parts = None if of_patients is not None else [disparity.subset(codes == g) for g in range(n_groups)]
-    for first, weights in stream:
-        for g in range(n_groups):
-            if of_patients is not None:
-                values = disparity.evaluate(weights * (of_patients == g).astype(np.uint16))
-            else:
-                values = parts[g](weights) if parts is not None else np.empty((0, 0))
-            out[first : first + len(weights), g] = values
+
+    def block(index: int) -> None:
+        for first, weights in stream.block(index):
+            for g, values in enumerate(parts):
+                out[first : first + len(weights), g] = values(weights)
+
+    with ThreadPoolExecutor(thread_count(threads)) as pool:
+        list(pool.map(block, range(stream.n_blocks)))
     return out
 
 
@@ -338,14 +248,16 @@ class NullBand:
 
 
 def null_band(gap: float, null: FloatArray, *, level: float = 0.95) -> NullBand:
-    """Upper `level` end of the null, its mean, and p = (b + 1)/(B + 1) (ST-12)."""
+    """Upper `level` end of the null, its mean, and p = (b + 1)/(B + 1) (ST-12).
+
+    A permutation without an estimable group counts as extreme: it may not help a claim of unfairness.
+    """
     known = null[np.isfinite(null)]
     if not np.isfinite(gap) or known.size == 0:
         return NullBand(gap, float("nan"), float("nan"), float("nan"))
-    b = int((known >= gap - 1e-12).sum())
-    return NullBand(
-        float(gap), float(np.quantile(known, level)), float(known.mean()), (b + 1) / (known.size + 1)
-    )
+    b = int((known >= gap - 1e-12).sum()) + null.size - known.size
+    upper, mean = float(np.quantile(known, level)), float(known.mean())
+    return NullBand(float(gap), upper, mean, (b + 1) / (null.size + 1))
 
 
 def overall_null(
@@ -452,9 +364,17 @@ def variable_report(
     )
     band = null_band(gap, null[:, 0], level=level)
     entry |= {"null_band_upper": _number(band.upper), "null_mean": _number(band.mean)}
-    entry |= {"gap_above_null": _number(band.above), "p": _number(band.p), "level": level}
-    stream = WeightStream(partition, key=key, seed=seed, resamples=resamples, by_site=by_site)
-    draws = disparity.score(resampled_groups(disparity, partition, codes, n_groups, stream))
+    entry |= {"gap_above_null": _number(band.above), "p": _number(band.p)}
+    entry |= {"level": level, "permutations": len(null)}
+    stream = WeightStream(
+        partition,
+        key=key,
+        seed=seed,
+        resamples=resamples,
+        by_site=by_site,
+        by_class=disparity.within_class and partition.positive_cluster is not None,
+    )
+    draws = disparity.score(resampled_groups(disparity, codes, n_groups, stream))
     pairs, difference, together = pairwise_differences(score, draws, patients, level=level)
     for i, (a, b) in enumerate(pairs):
         if cases[a] == 0 or cases[b] == 0:

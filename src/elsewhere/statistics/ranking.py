@@ -19,9 +19,10 @@ from scipy import stats
 from elsewhere.errors import UserError, unknown_name
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.metric import MetricSpec
+from elsewhere.statistics.paired import holm
 from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.resampling import WeightStream, draw
-from elsewhere.statistics.simultaneous import holm, max_t
+from elsewhere.statistics.simultaneous import max_t
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -316,7 +317,7 @@ def _against(
     law = stats.t(df) if np.isfinite(df) else stats.norm()
     with np.errstate(invalid="ignore", divide="ignore"):
         p = np.where(usable, 2 * law.sf(np.abs(difference / se)), np.where(difference == 0, 1.0, np.nan))
-    adjusted = holm(p)
+    adjusted = holm([_number(value) for value in p])
     reach = float(law.ppf((1 + level) / 2)) * se
     return tuple(
         {
@@ -325,7 +326,7 @@ def _against(
             "lo": _number(difference[k] - reach[k]) if usable[k] else None,
             "hi": _number(difference[k] + reach[k]) if usable[k] else None,
             "p": _number(p[k]),
-            "p_holm": _number(adjusted[k]),
+            "p_holm": adjusted[k],
         }
         for k, i in enumerate(others)
     )

@@ -65,14 +65,3 @@ def max_t(
     lo[usable] = point[usable] - stretched[usable] * se[usable]
     hi[usable] = point[usable] + stretched[usable] * se[usable]
     return Simultaneous(lo, hi, se, usable, critical)
-
-
-def holm(p_values: npt.ArrayLike) -> FloatArray:
-    """Holm's step-down adjusted p-values; NaN stays NaN and does not count in the family."""
-    p = np.asarray(p_values, dtype=np.float64)
-    out = np.full(p.shape, np.nan)
-    known = np.flatnonzero(np.isfinite(p))
-    order = known[np.argsort(p[known], kind="stable")]
-    factors = np.arange(order.size, 0, -1, dtype=np.float64)
-    out[order] = np.minimum(np.maximum.accumulate(p[order] * factors), 1.0) if order.size else p[order]
-    return out
