@@ -117,7 +117,6 @@ def _curve(name: str, label: str) -> MetricSpec:
         kind=MetricKind.CURVE,
         interval=IntervalMethod.BCA,
         moves_with_prevalence=True,
-        stratify_by_class=True,
     )
 
 
@@ -138,7 +137,7 @@ def _error(name: str, label: str) -> MetricSpec:
         label=label,
         higher_is_better=False,
         kind=MetricKind.CURVE,
-        interval=IntervalMethod.PERCENTILE,
+        interval=IntervalMethod.CLUSTERED_T,
         worst=1.0,
         moves_with_prevalence=True,
     )

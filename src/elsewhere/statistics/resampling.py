@@ -36,18 +36,19 @@ def _fill_weights(
     counts: npt.NDArray[np.int64],
     out: Weights,
 ) -> None:
-    """counts[p] uniform draws within each piece of patients, two 32-bit draws a word."""
+    """Row by row, counts[p] uniform draws within each piece of patients, two 32-bit draws a word."""
     out[:] = 0
-    k = 0
-    for p in range(starts.size - 1):
-        begin = starts[p]
-        size = np.uint64(starts[p + 1] - begin)
-        for _ in range(counts[p]):
-            word = bits[k >> 1]
-            half = (word >> np.uint64(32)) if (k & 1) else (word & np.uint64(0xFFFFFFFF))
-            pick = (half * size) >> np.uint64(32)
-            out[order[begin + np.int64(pick)]] += np.uint16(1)
-            k += 1
+    for r in range(out.shape[0]):
+        k = 0
+        for p in range(starts.size - 1):
+            begin = starts[p]
+            size = np.uint64(starts[p + 1] - begin)
+            for _ in range(counts[p]):
+                word = bits[r, k >> 1]
+                half = (word >> np.uint64(32)) if (k & 1) else (word & np.uint64(0xFFFFFFFF))
+                pick = (half * size) >> np.uint64(32)
+                out[r, order[begin + np.int64(pick)]] += np.uint16(1)
+                k += 1
 
 
 def generator_for(key: str, seed: int, *stream: int) -> np.random.Generator:
@@ -80,6 +81,7 @@ class WeightStream:
         ]
         pieces = np.concatenate([np.zeros(1, dtype=np.int64), *self._piece_sizes])
         self._starts = np.cumsum(pieces).astype(np.int64)
+        self._whole = all(sizes.size == 1 for sizes in self._piece_sizes)
         self._stream_id = (1 if by_site else 0) + (2 if by_class else 0)
 
     def _counts(self, rng: np.random.Generator) -> npt.NDArray[np.int64]:
@@ -105,10 +107,14 @@ class WeightStream:
         words = (self.n_clusters + 1) // 2
         for first in range(begin, end, rows):
             piece = np.empty((min(rows, end - first), self.n_clusters), dtype=np.uint16)
-            for row in piece:
-                counts = self._counts(rng)
-                bits = rng.integers(0, 2**64, size=words, dtype=np.uint64)
-                _fill_weights(bits, self._order, self._starts, counts, row)
+            if self._whole:
+                bits = rng.integers(0, 2**64, size=(len(piece), words), dtype=np.uint64)
+                _fill_weights(bits, self._order, self._starts, np.diff(self._starts), piece)
+            else:
+                for r in range(len(piece)):
+                    counts = self._counts(rng)
+                    bits = rng.integers(0, 2**64, size=(1, words), dtype=np.uint64)
+                    _fill_weights(bits, self._order, self._starts, counts, piece[r : r + 1])
             yield first, piece
 
     def __iter__(self) -> Iterator[tuple[int, Weights]]:
