@@ -178,7 +178,7 @@ def test_truncated(tmp_path, ending, share):
     path = save(tmp_path / f"a{ending}", rng.integers(0, 2, (30, 30, 20)).astype(np.uint8))
     data = path.read_bytes()
     path.write_bytes(data[: max(1, min(int(len(data) * share), len(data) - 4))])
-    with pytest.raises(UserError, match="cut off|cannot be read"):
+    with pytest.raises(UserError, match=r"cut off|cannot be read"):
         read_mask(path)
 
 
