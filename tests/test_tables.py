@@ -67,7 +67,8 @@ def test_latin_1_is_refused_with_its_line_and_read_when_declared(tmp_path):
     path = put(tmp_path / "a.csv", "id,name\n1,x\n2,Malmö\n".encode("latin-1"))
     refused(path, "0xf6", "line 3", "--encoding latin-1")
     assert read_table(path, options=TableOptions(encoding="latin-1"))["name"].tolist() == ["x", "Malmö"]
-    refused(path, "unknown text encoding", options=TableOptions(encoding="martian"))
+    for strange in ("martian", "base64", "rot13", "a\0b"):
+        refused(path, "unknown text encoding", options=TableOptions(encoding=strange))
 
 
 def test_semicolons_are_refused_and_read_when_declared(tmp_path):
@@ -138,7 +139,14 @@ def test_no_file_a_folder_and_a_strange_ending(tmp_path):
     (tmp_path / "d.csv").mkdir()
     refused(tmp_path / "d.csv", "folder")
     refused(put(tmp_path / "a.xls", "x"), ".xlsx")
-    refused(Path("/dev/zero"), "regular file")
+    refused(tmp_path / ("x" * 5000 + ".csv"), "cannot be reached")
+
+
+def test_a_device_is_no_table(tmp_path):
+    if not Path("/dev/zero").exists():
+        pytest.skip("no /dev/zero here")
+    (tmp_path / "a.csv").symlink_to("/dev/zero")
+    refused(tmp_path / "a.csv", "regular file")
 
 
 def test_gzip_reads_and_a_damaged_one_is_refused(tmp_path):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from elsewhere.cohort.rows import rows_that_are_no_case
 from elsewhere.errors import UserError, name_rows
 from elsewhere.tables import content_hash, file_digest, infer_types, staged_directory, write_json, write_table
 from elsewhere.tables.hashing import TEXT_COLUMNS
@@ -162,7 +163,7 @@ def _checked_cases(
     text = TEXT_COLUMNS | set(CATEGORY_COLUMNS)
     table = infer_types(frame.reset_index(drop=True), text=text)
     table.columns = pd.Index([str(name) for name in table.columns])
-    _whole_ids(table, "case_id", where=where, fix="Give every row an id.")
+    _whole_ids(table, "case_id", where=where, fix=_why_no_id(table))
     twice = table["case_id"].duplicated(keep=False)
     if twice.any():
         rows = [f"{at + 1} ({table['case_id'].iloc[at]})" for at in np.flatnonzero(twice.to_numpy())]
@@ -199,6 +200,17 @@ def _checked_cases(
         table[name] = _relative_paths(table[name], root)
     _levels_nest(table, where=where)
     return table, ids_made, notes
+
+
+def _why_no_id(table: pd.DataFrame) -> str:
+    """An id is often missing because the row is no case: a total, a mean, a blank line."""
+    if not table["case_id"].isna().any():
+        return "Give every row an id."
+    told = {at: why for at, why in rows_that_are_no_case(table, "case_id").items() if "it has no" not in why}
+    if not told:
+        return "Give every row an id."
+    shown = "; ".join(f"row {at + 1}: {why}" for at, why in list(told.items())[:3])
+    return f"Give every row an id, and remove rows that are no case ({shown})."
 
 
 def _whole_ids(table: pd.DataFrame, column: str, *, where: str | None, fix: str) -> None:

@@ -29,7 +29,11 @@ def human_bytes(count: float) -> str:
 
 
 def check_regular_file(path: Path) -> None:
-    if not path.exists():
+    try:
+        there = path.exists()
+    except (OSError, ValueError) as error:
+        raise UserError(f"the file cannot be reached ({error})", where=str(path)[:200]) from error
+    if not there:
         siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
         near = near_matches(path.name, siblings)
         raise UserError(
@@ -112,19 +116,7 @@ def decode(data: bytes, path: Path, options: TableOptions) -> bytes:
             encoding = "utf-8"
     try:
         codec = codecs.lookup(encoding).name
-        text = codecs.decode(data, codec)
-        if not isinstance(text, str):
-            raise LookupError
-        if codec != "utf-8":
-            data = text.lstrip("\ufeff").encode("utf-8")
-        elif data.startswith(codecs.BOM_UTF8):
-            data = data[3:]
-    except LookupError as error:
-        raise UserError(
-            f"unknown text encoding '{encoding}'",
-            where=where,
-            fix="For example: utf-8, utf-16, latin-1, cp1252.",
-        ) from error
+        text = data.decode(codec)
     except UnicodeError as error:
         at = getattr(error, "start", 0)
         line = data.count(b"\n", 0, at) + 1
@@ -134,6 +126,16 @@ def decode(data: bytes, path: Path, options: TableOptions) -> bytes:
             where=where,
             fix="Save it as UTF-8; or, if you know its encoding, name it: --encoding latin-1 (cp1252, ...).",
         ) from error
+    except (LookupError, ValueError) as error:
+        raise UserError(
+            f"unknown text encoding '{encoding}'",
+            where=where,
+            fix="For example: utf-8, utf-16, latin-1, cp1252.",
+        ) from error
+    if codec != "utf-8":
+        data = text.lstrip("\ufeff").encode("utf-8", errors="replace")
+    elif data.startswith(codecs.BOM_UTF8):
+        data = data[3:]
     nul = data.find(b"\0")
     if nul >= 0:
         line = data.count(b"\n", 0, nul) + 1

@@ -59,7 +59,7 @@ def same_as_csv(series: pd.Series, *, text: bool = False) -> pd.Series:
             return series.astype("str")
     if pd.api.types.is_numeric_dtype(series.dtype):
         return _numbers_as_text(series) if text else _plain_numbers(series)
-    column = pa.array(_as_str(series), type=pa.string(), from_pandas=True)
+    column = arrow_text(_as_str(series))
     column = pc.if_else(pc.equal(column, ""), None, column)
     clean = pd.Series(column.to_pandas().array, index=series.index, name=series.name, dtype="str")
     if text or column.null_count == len(column):
@@ -85,6 +85,12 @@ def same_as_csv(series: pd.Series, *, text: bool = False) -> pd.Series:
             pc.equal(pc.utf8_lower(column), "true").to_pandas().array, index=series.index, name=series.name
         ).astype("bool")
     return clean
+
+
+def arrow_text(series: pd.Series) -> pa.Array:
+    """One contiguous Arrow array of strings; a concatenated pandas column may come in chunks."""
+    array = pa.array(series, type=pa.string(), from_pandas=True)
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
 def _as_str(series: pd.Series) -> pd.Series:
@@ -160,7 +166,7 @@ def content_hash(frame: pd.DataFrame, *, text: Collection[str] = TEXT_COLUMNS) -
         if column.isna().all():
             digest.update(b" empty\n")
         elif isinstance(column.dtype, pd.StringDtype):
-            array = pa.array(column, type=pa.large_string(), from_pandas=True).take(order)
+            array = arrow_text(column).cast(pa.large_string()).take(order)
             lengths = pc.fill_null(pc.binary_length(array), -1).cast(pa.int64())
             digest.update(b" text\n")
             digest.update(np.ascontiguousarray(lengths.to_numpy(zero_copy_only=False), dtype="<i8").tobytes())

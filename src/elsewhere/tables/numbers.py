@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from elsewhere.errors import UserError
+from elsewhere.tables.hashing import arrow_text
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?|nan", re.IGNORECASE)
 _COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
@@ -89,7 +90,7 @@ def _convert(series: pd.Series, na_values: Collection[str]) -> tuple[pd.Series, 
         return _convert(series.astype("str"), na_values)
     text = series.astype("str")
     try:
-        array = pa.array(text, type=pa.string(), from_pandas=True).cast(pa.float64())
+        array = arrow_text(text).cast(pa.float64())
         return pd.Series(array.to_numpy(zero_copy_only=False), index=series.index), True
     except pa.ArrowInvalid:
         pass

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import lzma
 import re
+import struct
+import warnings
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from xml.etree.ElementTree import ParseError
 
 import pandas as pd
 
@@ -20,6 +23,26 @@ from elsewhere.tables.text import drop_unnamed_empty, header_names
 MAX_ROWS = 1_048_576
 MAX_COLUMNS = 16_384
 MAX_CELLS = 50_000_000
+
+
+# What openpyxl, its zip and its xml are known to raise on a broken file; the fuzz test keeps the list true.
+_DAMAGE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    NotImplementedError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    lzma.LZMAError,
+    struct.error,
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    zlib.error,
+)
 
 
 def _check_archive(path: Path, options: TableOptions) -> None:
@@ -141,26 +164,14 @@ def read_workbook(path: Path, options: TableOptions, *, sheet: str | None = None
     check_regular_file(path)
     try:
         _check_archive(path, options)
-        rows, title = _read_sheet(path, sheet)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # openpyxl's remarks on styles and validations it does not keep
+            rows, title = _read_sheet(path, sheet)
     except UserError:
         raise
     except (OSError, MemoryError) as error:
         raise UserError(f"the workbook cannot be read ({error})", where=where) from error
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        NotImplementedError,
-        ParseError,
-        RuntimeError,
-        SyntaxError,
-        TypeError,
-        ValueError,
-        AssertionError,
-        EOFError,
-        zipfile.BadZipFile,
-        zipfile.LargeZipFile,
-    ) as error:
+    except _DAMAGE as error:
         raise UserError(
             f"the workbook is damaged or cannot be read ({type(error).__name__}: {str(error)[:150]})",
             where=where,

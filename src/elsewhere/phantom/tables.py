@@ -1,0 +1,194 @@
+"""Tiny synthetic twins of public tables, in the published layout: for tests, docs and the demo.
+
+The numbers are drawn, the people do not exist; columns, file names and known defects are the publishers'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from elsewhere.tables import write_table
+
+MAMA_MIA_COLUMNS = (
+    "patient_id", "dataset", "bilateral_breast_cancer", "multifocal_cancer", "nac_agent", "pcr", "hr", "her2",
+    "tumor_subtype", "age", "menopause", "ethnicity", "breast_density", "view", "num_phases",
+    "fat_suppressed", "field_strength", "image_rows", "image_columns", "num_slices", "pixel_spacing",
+    "slice_thickness", "site", "manufacturer", "scanner_model", "acquisition_date", "tcia_series_uid",
+)  # fmt: skip
+_PRE = "pre (<6 months since LMP AND no prior bilateral ovariectomy AND not on estrogen replacement)"
+_DEFAULT_PATIENTS = {"DUKE": 6, "ISPY1": 4, "ISPY2": 10, "NACT": 3}
+
+
+def write_mama_mia_twin(
+    folder: str | Path,
+    rng: np.random.Generator,
+    *,
+    patients: Mapping[str, int] | None = None,
+    later_version: bool = False,
+    with_files: bool = False,
+) -> Path:
+    """`clinical_and_imaging_info.xlsx` (and, `with_files`, phases and expert masks) under `folder`.
+
+    The later version has breast density for a few, and the blank row and the mean of pcr under its data; the
+    first has no site for DUKE, a blank after ISPY2's codes and 'Site ' before ISPY1's.
+    """
+    import openpyxl
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [
+        _mama_mia_patient(name, number, rng, later_version=later_version)
+        for name, count in (patients or _DEFAULT_PATIENTS).items()
+        for number in range(1, count + 1)
+    ]
+    columns = [name for name in MAMA_MIA_COLUMNS if later_version or name != "breast_density"]
+    book = openpyxl.Workbook()
+    sheet = book.active
+    if sheet is None:
+        raise RuntimeError("a new workbook has no sheet")
+    sheet.title = "dataset_info"
+    sheet.append(columns)
+    for row in rows:
+        sheet.append([row[name] for name in columns])
+    if later_version:
+        known = [float(str(row["pcr"])) for row in rows if row["pcr"] is not None]
+        sheet.cell(row=len(rows) + 3, column=columns.index("pcr") + 1, value=float(np.mean(known)))
+    book.create_sheet("legend").append(["Field", "Description", "Options"])
+    path = folder / "clinical_and_imaging_info.xlsx"
+    book.save(path)
+    if with_files:
+        _mama_mia_files(folder, rows, rng)
+    return path
+
+
+def _mama_mia_patient(
+    dataset: str, number: int, rng: np.random.Generator, *, later_version: bool
+) -> dict[str, object]:
+    spacing = round(float(rng.uniform(0.6, 0.9)), 4)
+    code = "AA" + "ABCDE"[int(rng.integers(5))]
+    site: str | int | None
+    if later_version:
+        site = code if dataset.startswith("ISPY") else dataset
+    else:
+        site = {"DUKE": None, "NACT": 4493, "ISPY1": f"Site {code}"}.get(dataset, f"{code} ")
+    menopause = None
+    if dataset in ("DUKE", "ISPY2"):
+        menopause = str(rng.choice(["post", "pre" if dataset == "DUKE" else _PRE]))
+    return {
+        "patient_id": f"{dataset}_{number:03d}",
+        "dataset": dataset,
+        "bilateral_breast_cancer": 0,
+        "multifocal_cancer": int(rng.integers(2)),
+        "nac_agent": "Paclitaxel" if dataset == "ISPY2" else None,
+        "pcr": None if dataset == "DUKE" and number == 1 else int(rng.random() < 0.3),
+        "hr": int(rng.integers(2)),
+        "her2": int(rng.integers(2)),
+        "tumor_subtype": str(rng.choice(["luminal", "triple_negative", "her2_enriched"])),
+        "age": int(rng.integers(25, 78)),
+        "menopause": menopause,
+        "ethnicity": "caucasian",
+        "breast_density": str(rng.choice(list("abcd"))) if dataset == "DUKE" and number % 3 == 0 else None,
+        "view": "sagittal" if dataset in ("ISPY1", "NACT") else "axial",
+        "num_phases": 3,
+        "fat_suppressed": 1,
+        "field_strength": float(rng.choice([1.5, 3.0])),
+        "image_rows": 16,
+        "image_columns": 16,
+        "num_slices": 8,
+        "pixel_spacing": f"[{spacing}, {spacing}]",
+        "slice_thickness": round(float(rng.uniform(1.0, 2.5)), 1),
+        "site": site,
+        "manufacturer": str(rng.choice(["GE", "SIEMENS", "Philips"])),
+        "scanner_model": "Signa HDxt",
+        "acquisition_date": None,
+        "tcia_series_uid": f"1.3.6.1.4.1.0.{dataset}.{number}",
+    }
+
+
+def _mama_mia_files(folder: Path, rows: list[dict[str, object]], rng: np.random.Generator) -> None:
+    import nibabel as nib
+
+    masks = folder / "segmentations" / "expert"
+    masks.mkdir(parents=True, exist_ok=True)
+    for row in rows:
+        name = str(row["patient_id"])
+        images = folder / "images" / name
+        images.mkdir(parents=True, exist_ok=True)
+        spacing = float(str(row["pixel_spacing"]).strip("[]").split(",")[0])
+        affine = np.diag([spacing, spacing, float(str(row["slice_thickness"])), 1.0])
+        for phase in range(int(str(row["num_phases"]))):
+            volume = rng.integers(0, 1000, size=(16, 16, 8)).astype(np.int16)
+            nib.save(nib.Nifti1Image(volume, affine), images / f"{name}_{phase:04d}.nii.gz")
+        mask = np.zeros((16, 16, 8), dtype=np.uint8)
+        x, y, z = (int(v) for v in rng.integers([2, 2, 1], [9, 9, 4]))
+        mask[x : x + 4, y : y + 4, z : z + 3] = 1
+        nib.save(nib.Nifti1Image(mask, affine), masks / f"{name}.nii.gz")
+
+
+def write_camelyon17_twin(
+    folder: str | Path, rng: np.random.Generator, *, patients: int = 10, centres: int = 5
+) -> Path:
+    """`stages_with_center.csv`: patient rows (.zip) and node rows (.tif) in one table."""
+    from elsewhere.cohort.readers.camelyon17 import NODES_A_PATIENT, SLIDE_STAGES, expected_patient_stage
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for number in range(patients):
+        name, centre = f"patient_{number:03d}", number * centres // patients
+        stages = [
+            str(word) for word in rng.choice(SLIDE_STAGES, size=NODES_A_PATIENT, p=[0.62, 0.08, 0.12, 0.18])
+        ]
+        rows.append({"patient": f"{name}.zip", "stage": expected_patient_stage(stages), "center": centre})
+        rows += [
+            {"patient": f"{name}_node_{node}.tif", "stage": stage, "center": centre}
+            for node, stage in enumerate(stages)
+        ]
+    path = folder / "stages_with_center.csv"
+    write_table(pd.DataFrame(rows), path)
+    return path
+
+
+def write_bcs_dbt_twin(folder: str | Path, rng: np.random.Generator, *, patients: int = 20) -> Path:
+    """`BCS-DBT-labels-twin.csv` and `BCS-DBT-boxes-twin.csv`; the folder, which the reader takes."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    labels, boxes = [], []
+    for number in range(patients):
+        patient, study = f"DBT-P{number:05d}", f"DBT-S{number:05d}"
+        kind = ("Normal", "Actionable", "Benign", "Cancer")[
+            number % 4 if number < 4 else int(rng.choice(4, p=[0.6, 0.15, 0.15, 0.1]))
+        ]
+        for view in ("lcc", "lmlo", "rcc", "rmlo"):
+            hit = kind in ("Normal", "Actionable") or view.startswith("l")
+            mark = kind if hit else "Normal"
+            labels.append(
+                {"PatientID": patient, "StudyUID": study, "View": view}
+                | {name: int(name == mark) for name in ("Normal", "Actionable", "Benign", "Cancer")}
+            )
+            if mark in ("Benign", "Cancer"):
+                slices = int(rng.integers(40, 90))
+                width, height = (int(v) for v in rng.integers(60, 300, size=2))
+                boxes.append(
+                    {
+                        "PatientID": patient,
+                        "StudyUID": study,
+                        "View": view,
+                        "Subject": number,
+                        "Slice": int(rng.integers(1, slices)),
+                        "X": int(rng.integers(0, 1500)),
+                        "Y": int(rng.integers(0, 2000)),
+                        "Width": width,
+                        "Height": height,
+                        "Class": mark.lower(),
+                        "AD": int(rng.random() < 0.1),
+                        "VolumeSlices": slices,
+                    }
+                )
+    write_table(pd.DataFrame(labels), folder / "BCS-DBT-labels-twin.csv")
+    write_table(pd.DataFrame(boxes), folder / "BCS-DBT-boxes-twin.csv")
+    return folder
