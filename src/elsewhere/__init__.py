@@ -1,1 +1,79 @@
+"""Elsewhere: does this breast-imaging model still work at another hospital?
+
+The functions below are the commands, typed: paths, data frames or arrays in, a result out. They are
+imported at first use, so that `import elsewhere` stays light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from elsewhere.cohort import Cohort, load_cohort, read_cohort
+    from elsewhere.commands.accept import accept
+    from elsewhere.commands.check import check
+    from elsewhere.commands.compare import compare
+    from elsewhere.commands.diff import diff
+    from elsewhere.commands.equivalence import equivalence
+    from elsewhere.commands.plan_sample import plan_sample
+    from elsewhere.commands.rank import rank
+    from elsewhere.commands.report import report as write_report
+    from elsewhere.commands.score import score, score_arrays
+    from elsewhere.commands.summarise import summarise
+    from elsewhere.errors import UserError
+    from elsewhere.results import Result, load_result
+
+_WHERE = {
+    "Cohort": "cohort",
+    "load_cohort": "cohort",
+    "read_cohort": "cohort",
+    "accept": "commands.accept",
+    "check": "commands.check",
+    "compare": "commands.compare",
+    "diff": "commands.diff",
+    "equivalence": "commands.equivalence",
+    "plan_sample": "commands.plan_sample",
+    "rank": "commands.rank",
+    "write_report": "commands.report",
+    "score": "commands.score",
+    "score_arrays": "commands.score",
+    "summarise": "commands.summarise",
+    "UserError": "errors",
+    "Result": "results",
+    "load_result": "results",
+}
+_OTHER_NAME = {"write_report": "report"}
+
+__all__ = [
+    "Cohort",
+    "Result",
+    "UserError",
+    "__version__",
+    "accept",
+    "check",
+    "compare",
+    "diff",
+    "equivalence",
+    "load_cohort",
+    "load_result",
+    "plan_sample",
+    "rank",
+    "read_cohort",
+    "score",
+    "score_arrays",
+    "summarise",
+    "write_report",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'elsewhere' has no attribute '{name}'")
+    return getattr(import_module(f"elsewhere.{_WHERE[name]}"), _OTHER_NAME.get(name, name))
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,192 @@
+"""`accept`: does the vendor's claim hold here? The claim is locked before the outcomes are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elsewhere.commands.analyse import Prepared, analyse, prepare
+from elsewhere.commands.analyses import BINARY
+from elsewhere.commands.claim import Claim, ClaimedMetric, lock_claim, read_claim
+from elsewhere.commands.score import as_cohort, as_predictions, choose_protocol, facts_of
+from elsewhere.errors import UserError, near_matches
+from elsewhere.predictions import ReadOptions
+from elsewhere.results import Result
+from elsewhere.scoring.groups import group_codes
+from elsewhere.scoring.task import ScoreOptions, tasks
+from elsewhere.statistics.differences import ClaimedValue, difference_from_claim
+from elsewhere.statistics.evaluator import Evaluator
+from elsewhere.statistics.resampling import WeightStream
+from elsewhere.statistics.verdict import ClaimVerdict, assess_claim, not_assessed, overall
+
+
+def accept(
+    cohort: str | Path,
+    predictions: str | Path,
+    *,
+    claim: str | Path | Claim,
+    out: str | Path | None = None,
+    resamples: int | None = None,
+    seed: int = 42,
+    column_map: Mapping[str, str] | None = None,
+    scale: str | None = None,
+    normalise_ids: Sequence[str] = (),
+    on_invalid: str = "error",
+) -> Result:
+    """Judge a claim on the hospital's own cases; options given here override the claim's own."""
+    promised = claim if isinstance(claim, Claim) else read_claim(Path(claim))
+    lock = lock_claim(promised)
+    task = tasks.get(promised.task)
+    who = as_cohort(cohort)
+    rules = choose_protocol(task, promised.protocol, who.reader)
+    known = {spec.name for spec in task.metrics(rules)}
+    for line in (*promised.primary, *promised.subgroup_claims):
+        if line.metric not in known:
+            near = near_matches(line.metric, known)
+            raise UserError(
+                f"the claim is about '{line.metric}', which {promised.task} does not have",
+                where=str(promised.source),
+                fix=f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(sorted(known))}.",
+            )
+    how = promised.predictions
+    ids = tuple(normalise_ids) or tuple(how.get("normalise_ids", ()))
+    read = ReadOptions(
+        column_map={**how.get("map", {}), **(column_map or {})}, scale=scale or how.get("scale", "0-1"), unit=how.get("unit", "case"),
+        combine=how.get("combine", "max"), normalise_ids=ids, on_invalid="worst" if on_invalid == "worst" else "error",
+    )  # fmt: skip
+    said = as_predictions(promised.task, Path(predictions), read, who)
+    columns = [v for v in dict.fromkeys([*promised.describe, *(str(c.variable) for c in promised.subgroup_claims)]) if v]
+    unknown = [name for name in columns if name not in who.cases.columns]
+    if unknown:
+        raise UserError(f"the cohort has no column '{unknown[0]}' that the claim names", where=str(promised.source))
+    options = ScoreOptions(threshold=promised.threshold, on_invalid=on_invalid, normalise_ids=ids, group_by=tuple(columns))
+    scores = task.score(who, said, rules, options)
+    ready = prepare(scores, options)
+    count = rules.interval.resamples if resamples is None else resamples
+    settings: dict[str, Any] = {"key": who.hash, "seed": seed, "resamples": count}
+    claims = [_judge(ready, promised, line, primary=True, **settings) for line in promised.primary]
+    claims += [_judge(ready, promised, line, primary=True, **settings) for line in promised.subgroup_claims]
+    verdict = {**overall(claims).to_dict(), "model": promised.model, "aim": promised.aim, "claim_digest": promised.digest}
+    extra: dict[str, Any] = {"verdict": verdict, "claim": promised.to_dict(), "claim_lock": lock}
+    extra["clinical"] = _clinical(ready, promised)
+    source = {line.metric: line.value for line in promised.primary}
+    point = _operating_point(ready, source, **settings)
+    if point is not None:
+        extra["operating_point"] = point
+    result = analyse(
+        scores, facts_of(who, predictions_digest=said.digest, command="accept"), options=options, resamples=resamples, seed=seed, extra=extra
+    )
+    if lock["changed"]:
+        result.summary["warnings"].append("The claim was changed after it was first locked: see claim_lock.")
+    if promised.outcomes.get("only_biopsied"):
+        result.summary["warnings"].append(
+            "Only biopsied cases have outcomes: missed cancers without biopsy are absent, so sensitivity is flattered (verification bias)."
+        )
+    return result if out is None else result.save(out)
+
+
+def _judge(ready: Prepared, claim: Claim, line: ClaimedMetric, *, primary: bool, key: str, seed: int, resamples: int) -> ClaimVerdict:
+    """One claimed number against this hospital: its uncertainty is the claim's own where it brings any (ST-05)."""
+    evaluator: Evaluator = ready.evaluator
+    group = None
+    if line.variable is not None:
+        group = f"{line.variable} = {line.group}"
+        codes = group_codes(ready.scores.cases, line.variable, ready.scores.protocol.fairness)
+        if line.group not in codes.names:
+            return not_assessed(
+                line.metric, f"there is no group '{line.group}' of {line.variable} (groups: {', '.join(codes.names)})", margin=line.margin,
+                claimed=line.value, alpha=claim.alpha, margin_source=line.margin_source or "not stated", aim=claim.aim, primary=primary, group=group,
+            )  # fmt: skip
+        evaluator = evaluator.subset(codes.codes == codes.names.index(str(line.group)))
+    metric, standardised = line.metric, False
+    prevalence = claim.population.get("prevalence_of_source")
+    if evaluator.spec(metric).moves_with_prevalence and prevalence is not None:
+        made = _standardised(ready, evaluator, metric, float(prevalence))
+        if made is not None:
+            evaluator, metric, standardised = made[0], made[1], True
+    value = ClaimedValue(value=line.value, lo=line.lo, hi=line.hi, n=line.n, positives=line.positives)
+    difference = difference_from_claim(evaluator, ready.partition, metric, value, alpha=claim.alpha, key=key, seed=seed, resamples=resamples)
+    return assess_claim(
+        difference, margin=line.margin, margin_source=line.margin_source or "declared in the claim, without a source", aim=claim.aim,
+        primary=primary, standardised=standardised, group=group,
+    )  # fmt: skip
+
+
+def _standardised(ready: Prepared, evaluator: Evaluator, metric: str, prevalence: float) -> tuple[Evaluator, str] | None:
+    """The metric at the source's prevalence (ST-06), where it has a standardised form."""
+    from elsewhere.statistics.prevalence import STANDARDISABLE, StandardisedEvaluator, standardised_name
+
+    base = getattr(evaluator, "base", evaluator)
+    if metric not in STANDARDISABLE or not hasattr(base, "label"):
+        return None
+    truth = np.asarray(base.label)
+    worst = np.where(np.isnan(base.probability), np.where(truth > 0, 0.0, 1.0), base.probability)
+    made = StandardisedEvaluator(
+        truth, worst, base.cluster_of_case, n_clusters=base.n_clusters, prevalence=prevalence, threshold=base.threshold
+    )
+    return made, standardised_name(metric)
+
+
+def _truth_and_score(ready: Prepared) -> tuple[Any, Any] | None:
+    column = BINARY.get(ready.scores.task)
+    cases = ready.scores.cases
+    if column is None or "probability" not in cases.columns:
+        return None
+    truth = cases[column].to_numpy(dtype=float)
+    score = cases["probability"].to_numpy(dtype=float)
+    return truth, np.where(np.isnan(score), np.where(truth > 0, 0.0, 1.0), score)
+
+
+def _operating_point(ready: Prepared, source: Mapping[str, float], *, key: str, seed: int, resamples: int) -> dict[str, Any] | None:
+    """The claim's threshold here, and the threshold that would restore what was claimed (ST-12)."""
+    from elsewhere.statistics.operating_point import operating_point
+
+    pair = _truth_and_score(ready)
+    threshold = getattr(getattr(ready.evaluator, "base", ready.evaluator), "threshold", None)
+    if pair is None or threshold is None:
+        return None
+    truth, score = pair
+    stream = WeightStream(ready.partition, key=key, seed=seed, resamples=resamples, by_class=True) if resamples else None
+    point = operating_point(
+        truth.astype(int), score, ready.partition, threshold=threshold, source_sensitivity=source.get("sensitivity"),
+        source_specificity=source.get("specificity"), stream=stream,
+    ).to_dict()  # fmt: skip
+    called, positive = score >= threshold, truth > 0
+    return {
+        "threshold": threshold,
+        "threshold_source": "fixed by the claim" if ready.options.threshold is not None else "the protocol's",
+        "here": {"sensitivity": point["sensitivity"], "specificity": point["specificity"]},
+        "reference": {name: {"value": source[name]} for name in ("sensitivity", "specificity") if name in source},
+        "restoring": point["restored"],
+        "confusion": {
+            "tp": int((called & positive).sum()), "fp": int((called & ~positive).sum()), "fn": int((~called & positive).sum()),
+            "tn": int((~called & ~positive).sum()),
+        },
+    }  # fmt: skip
+
+
+def _clinical(ready: Prepared, claim: Claim) -> dict[str, Any]:
+    """How outcomes were verified, and what the model would mean at the hospital's own prevalence."""
+    part: dict[str, Any] = {
+        "verification": claim.outcomes.get("verified_by") or "not stated in the claim",
+        "only_biopsied": bool(claim.outcomes.get("only_biopsied", False)),
+        "follow_up_months": claim.outcomes.get("follow_up_months"),
+    }
+    pair = _truth_and_score(ready)
+    threshold = getattr(getattr(ready.evaluator, "base", ready.evaluator), "threshold", None)
+    if pair is None or threshold is None:
+        return part
+    from elsewhere.statistics.benefit import at_prevalence, decision_curve
+    from elsewhere.statistics.operating_point import rates_at
+
+    truth, score = pair
+    given = claim.population.get("prevalence_of_use")
+    prevalence = float(given) if given is not None else float((truth > 0).mean())
+    sensitivity, specificity = rates_at(truth.astype(int), score, ready.partition, threshold)
+    part |= at_prevalence(sensitivity, specificity, prevalence).to_dict()
+    part["prevalence_source"] = "the claim's [population]" if given is not None else "these cases' own share, which may be enriched"
+    part["net_benefit"] = decision_curve(truth.astype(int), score, ready.partition, prevalence=prevalence).to_dict()
+    return part

@@ -1,0 +1,217 @@
+"""From scores to the summary: every number below SCORES, recomputed from the case table alone."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from elsewhere import __version__
+from elsewhere.commands.analyses import AnalysisContext, analyses
+from elsewhere.protocols import Protocol
+from elsewhere.results import Result
+from elsewhere.scoring.composite import with_extra_metrics
+from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
+from elsewhere.statistics.estimates import estimate_all
+from elsewhere.statistics.evaluator import Evaluator
+from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.resampling import WeightStream
+
+Report = Callable[[str, int, int], None]
+_CURVE_RESAMPLES = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What the summary must carry that the case table does not: hashes, grades, the audit."""
+
+    cohort_hash: str
+    reader: str = "table"
+    predictions_digest: str | None = None
+    command: str = ""
+    id_grades: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    audit: tuple[Mapping[str, Any], ...] = ()
+    split_hash: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A task's scores made ready for statistics; one partition serves everything (ST-01)."""
+
+    task: Task
+    scores: Scores
+    partition: Partition
+    evaluator: Evaluator
+    options: ScoreOptions
+
+
+def prepare(scores: Scores, options: ScoreOptions) -> Prepared:
+    """Partition and evaluator of a table of scores, with the metrics that other packages bring."""
+    task = tasks.get(scores.task)
+    partition = task.partition(scores)
+    evaluator = with_extra_metrics(task.evaluator(scores, partition, options), scores, task.name)
+    return Prepared(task=task, scores=scores, partition=partition, evaluator=evaluator, options=options)
+
+
+def default_protocol(task: str, reader: str) -> str:
+    """A challenge's cohort is scored by the challenge's rules; every other one by `plain`."""
+    meant = {
+        ("detection", "bcs-dbt"): "dbtex-paper",
+        ("segmentation", "mama-mia"): "mamamia-paper",
+        ("response", "mama-mia"): "mamamia-paper",
+        ("slides", "camelyon17"): "camelyon17",
+    }
+    return meant.get((task, reader), "plain")
+
+
+def primary_metric(evaluator: Evaluator, protocol: Protocol) -> str:
+    """What the report leads with: `combined` under MAMA-MIA's rules, else the task's primary metric."""
+    names = [spec.name for spec in evaluator.specs]
+    if protocol.name.startswith("mamamia") and "combined" in names:
+        return "combined"
+    chosen = {"camelyon16": "froc_score", "camelyon16-code": "froc_score", "camelyon17": "pn_kappa"}.get(protocol.name)
+    if chosen in names:
+        return str(chosen)
+    return next((spec.name for spec in evaluator.specs if spec.primary), names[0])
+
+
+def analyse(
+    scores: Scores,
+    facts: Facts,
+    *,
+    options: ScoreOptions,
+    resamples: int | None = None,
+    seed: int = 42,
+    extra: Mapping[str, Any] | None = None,
+    skip: Sequence[str] = (),
+    progress: Report | None = None,
+) -> Result:
+    """The whole summary of one model on one cohort; `extra` is merged in last (a verdict, a claim)."""
+    ready = prepare(scores, options)
+    protocol = scores.protocol
+    count = protocol.interval.resamples if resamples is None else resamples
+    done = 0
+
+    def tick(rows: int) -> None:
+        nonlocal done
+        done += rows
+        if progress:
+            progress("resampling", done, max(done, count))
+
+    estimates = estimate_all(
+        ready.evaluator,
+        ready.partition,
+        rules=protocol.interval,
+        key=facts.cohort_hash,
+        seed=seed,
+        resamples=count,
+        level=protocol.interval.level,
+        threads=options.threads,
+        progress=tick,
+    )
+    metrics = {name: estimate.to_dict() for name, estimate in estimates.items()}
+    _add_answered_only(ready, metrics)
+    summary: dict[str, Any] = {
+        "elsewhere": __version__,
+        "task": scores.task,
+        "protocol": protocol.name,
+        "protocol_version": protocol.version,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "headline": primary_metric(ready.evaluator, protocol),
+        "provenance": provenance(scores, facts, seed=seed, resamples=count),
+        "counts": complete_counts(ready),
+        "flow": [dict(step) for step in scores.flow],
+        "metrics": metrics,
+        "curves": _curves(ready, facts, seed=seed, resamples=count),
+        "groups": {},
+        "fairness": {},
+        "audit": [dict(finding) for finding in facts.audit],
+        "warnings": list(dict.fromkeys(scores.warnings)),
+        "score_extras": dict(scores.extras),
+        "notes": list(protocol.notes),
+    }
+    context = AnalysisContext(
+        task=ready.task, scores=scores, partition=ready.partition, evaluator=ready.evaluator, options=options, key=facts.cohort_hash,
+        seed=seed, resamples=count, headline=summary["headline"], id_grades=facts.id_grades,
+    )  # fmt: skip
+    for name, run in analyses:
+        if name in skip:
+            continue
+        if progress:
+            progress(f"analysis: {name}", 0, 1)
+        for key, content in run(context).items():
+            if key == "warnings":
+                summary["warnings"] += [w for w in content if w not in summary["warnings"]]
+            elif isinstance(summary.get(key), dict) and isinstance(content, dict):
+                summary[key] = {**summary[key], **content}
+            else:
+                summary[key] = content
+    summary.update(extra or {})
+    from elsewhere.report import methods_paragraph
+
+    summary["methods"] = methods_paragraph(summary)
+    key_table = summary.pop("_case_key", None)
+    ids = tuple(dict.fromkeys([*scores.cases["case_id"].astype(str), *_column(scores, "patient_id"), *_column(scores, "exam_id")]))
+    return Result(
+        summary=summary, scores=scores, case_key=key_table, redact=ids, exit_code=int(summary.get("verdict", {}).get("exit_code", 0))
+    )
+
+
+def _column(scores: Scores, name: str) -> list[str]:
+    return scores.cases[name].astype(str).unique().tolist() if name in scores.cases.columns else []
+
+
+def provenance(scores: Scores, facts: Facts, *, seed: int, resamples: int) -> dict[str, Any]:
+    """What a number carries (design, 'Words')."""
+    return {
+        "cohort_hash": facts.cohort_hash,
+        "cohort_reader": facts.reader,
+        "predictions_digest": facts.predictions_digest,
+        "split_hash": facts.split_hash,
+        "protocol_digest": scores.protocol.digest(),
+        "seed": seed,
+        "resamples": resamples,
+        "code_version": __version__,
+        "command": facts.command,
+        "id_grades": {dataset: dict(grade) for dataset, grade in facts.id_grades.items()},
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+
+
+def complete_counts(ready: Prepared) -> dict[str, int]:
+    """Every count of the contract, whatever the task fills in itself."""
+    cases = ready.scores.cases
+    status = cases["status"].astype("string") if "status" in cases.columns else None
+    counts: dict[str, int] = {"cases": len(cases), "patients": ready.partition.n_clusters, "sites": ready.partition.n_sites}
+    for name in ("scored", "missing", "undefined", "invalid", "not_analysable"):
+        counts[name] = int((status == name).sum()) if status is not None else 0
+    counts |= {"without_boxes": 0, "extra": 0}
+    if ready.partition.positive_cluster is not None and "label" in cases.columns:
+        counts["positives"] = int((cases["label"].astype(float) > 0).sum())
+    return counts | {k: int(v) for k, v in ready.scores.counts.items()}
+
+
+def _add_answered_only(ready: Prepared, metrics: dict[str, dict[str, Any]]) -> None:
+    """ST-14: beside the value with missing as worst, the value of the answered cases alone."""
+    if "status" not in ready.scores.cases.columns:
+        return
+    lost = ready.scores.cases["status"].isin(["missing", "invalid", "not_analysable"]).to_numpy(dtype=bool)
+    if not lost.any() or lost.all():
+        return
+    answered: npt.NDArray[np.bool_] = ~lost
+    for name, value in ready.evaluator.subset(answered).values().items():
+        metrics[name]["answered_only"] = None if np.isnan(value) else value
+
+
+def _curves(ready: Prepared, facts: Facts, *, seed: int, resamples: int) -> dict[str, Any]:
+    rules = ready.scores.protocol.interval
+    stream = WeightStream(
+        ready.partition, key=facts.cohort_hash, seed=seed, resamples=min(resamples, _CURVE_RESAMPLES), by_site=rules.by_site
+    )
+    return ready.task.curves(ready.scores, ready.partition, stream, ready.options)

@@ -1,0 +1,312 @@
+"""What stands in a summary beside the metrics, each a registered function of the same context.
+
+Another package adds one by the entry point `elsewhere.analyses`, or with `@analyses.register(name)`: it
+takes an `AnalysisContext` and returns the parts of the summary that it fills.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from elsewhere.registry import Registry
+from elsewhere.scoring.groups import GroupCodes, group_codes
+from elsewhere.scoring.task import ScoreOptions, Scores, Task
+from elsewhere.statistics.evaluator import Evaluator
+from elsewhere.statistics.fairness import Disparity, comparable_metrics, fairness_report, group_table
+from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.resampling import WeightStream
+
+BINARY = {"classification": "label", "response": "pcr"}
+_WORST_CASES = 20
+_BIG = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalysisContext:
+    """Everything an analysis may read: the scores and what was made of them, never an image."""
+
+    task: Task
+    scores: Scores
+    partition: Partition
+    evaluator: Evaluator
+    options: ScoreOptions
+    key: str
+    seed: int
+    resamples: int
+    headline: str
+    id_grades: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def cases(self) -> pd.DataFrame:
+        return self.scores.cases
+
+    def stream(self, resamples: int | None = None) -> WeightStream | None:
+        count = self.resamples if resamples is None else min(resamples, self.resamples)
+        if count == 0:
+            return None
+        rules = self.scores.protocol.interval
+        return WeightStream(self.partition, key=self.key, seed=self.seed, resamples=count, by_site=rules.by_site)
+
+    def truth(self) -> npt.NDArray[np.float64] | None:
+        column = BINARY.get(self.scores.task)
+        return self.cases[column].to_numpy(dtype=float) if column in self.cases.columns else None
+
+
+Analysis = Callable[[AnalysisContext], dict[str, Any]]
+analyses: Registry[Analysis] = Registry("analysis", group="elsewhere.analyses", list_command="elsewhere metrics")
+
+
+def group_variables(context: AnalysisContext) -> tuple[str, ...]:
+    """--group-by, and the protocol's fairness variables where the task scores them."""
+    wanted = list(context.options.group_by)
+    if context.scores.task in ("segmentation", "response"):
+        wanted += [v for v in context.scores.protocol.fairness.variables if v in context.cases.columns]
+    return tuple(dict.fromkeys(wanted))
+
+
+def _codes(context: AnalysisContext) -> list[GroupCodes]:
+    rules = context.scores.protocol.fairness
+    return [group_codes(context.cases, variable, rules) for variable in group_variables(context)]
+
+
+def fairness_disparity(context: AnalysisContext) -> Disparity | None:
+    """What may differ between groups: equalised odds, Dice with NormHD, or the task's headline."""
+    task, evaluator = context.scores.task, context.evaluator
+    names = {spec.name for spec in evaluator.specs}
+    if task == "response":
+        truth, decision = context.truth(), getattr(getattr(evaluator, "base", evaluator), "decision", None)
+        if truth is not None and decision is not None:
+            return Disparity.equalised_odds(
+                evaluator.cluster_of_case, truth, decision, n_clusters=evaluator.n_clusters, rules=context.scores.protocol.fairness
+            )
+    if task == "segmentation" and {"dice", "norm_hd"} <= names:
+        return Disparity.of_metrics(evaluator, ["dice", "norm_hd"])
+    metric = context.headline if context.headline in comparable_metrics(evaluator) else comparable_metrics(evaluator)[0]
+    return Disparity.of_metrics(evaluator, [metric])
+
+
+@analyses.register("groups")
+def groups(context: AnalysisContext) -> dict[str, Any]:
+    """Estimates a group, and what a gap between groups is worth (ST-08)."""
+    codes = _codes(context)
+    if not codes:
+        return {}
+    rules = context.scores.protocol.interval
+    many = len(context.cases) > _BIG
+    table = group_table(
+        context.evaluator, context.partition, codes, rules=rules, key=context.key, seed=context.seed,
+        resamples=0 if many else context.resamples, positive=context.truth(), threads=context.options.threads,
+    )  # fmt: skip
+    disparity = fairness_disparity(context)
+    report = {}
+    if disparity is not None:
+        report = fairness_report(
+            disparity, context.partition, codes, key=context.key, seed=context.seed, resamples=min(context.resamples, 1000),
+            by_site=rules.by_site,
+        )  # fmt: skip
+    found: dict[str, Any] = {"groups": table, "fairness": report}
+    if many:
+        found["warnings"] = [f"Groups of {len(context.cases):,} cases are given without resampled intervals."]
+    return found
+
+
+@analyses.register("sites")
+def sites(context: AnalysisContext) -> dict[str, Any]:
+    """Each site by itself, and, from five sites on, what to expect of a new one (ST-10)."""
+    names = context.partition.site_names
+    if len(names) < 2:
+        return {}
+    of_case = context.partition.site_of_cluster[context.partition.cluster_of_case].astype(np.int16)
+    coded = GroupCodes(variable="site", names=names, codes=of_case, missing=0, note="")
+    rules = context.scores.protocol.interval
+    table = group_table(
+        context.evaluator, context.partition, [coded], rules=rules, key=context.key, seed=context.seed,
+        resamples=0 if len(context.cases) > _BIG else context.resamples, positive=context.truth(), threads=context.options.threads,
+    )["site"]  # fmt: skip
+    from elsewhere.statistics.scenario import new_hospital
+
+    rows = [row["metrics"].get(context.headline, {}) for row in table.values()]
+    known = [(r["value"], r["se"]) for r in rows if r.get("value") is not None and r.get("se") is not None]
+    expected = new_hospital([v for v, _ in known], [s for _, s in known]).to_dict() if known else None
+    return {"sites": table, "new_hospital": {"metric": context.headline, **expected} if expected else None}
+
+
+@analyses.register("calibration")
+def calibration(context: AnalysisContext) -> dict[str, Any]:
+    """Slope, intercept and calibration in the large of the answered cases, before and after scaling."""
+    from elsewhere.statistics.calibration import recalibration
+
+    truth = context.truth()
+    if truth is None or "probability" not in context.cases.columns:
+        return {}
+    answered = (context.cases["status"] == "scored").to_numpy(dtype=bool)
+    ordinal = context.evaluator.undefined_reasons().get("brier")
+    if ordinal:
+        return {"calibration": {"undefined_reason": ordinal}}
+    part: dict[str, Any] = {}
+    for name, column in (("before", "probability"), ("after", "probability_calibrated")):
+        if column not in context.cases.columns:
+            continue
+        values = context.cases[column].to_numpy(dtype=float)
+        usable = answered & np.isfinite(values)
+        fit = recalibration(truth[usable], values[usable], context.partition.cluster_of_case[usable]).to_dict()
+        part[name] = fit
+    part["temperature"] = context.scores.extras.get("temperature")
+    return {"calibration": part}
+
+
+@analyses.register("operating_point")
+def operating_point(context: AnalysisContext) -> dict[str, Any]:
+    """Sensitivity and specificity at the threshold that came with the model, and calls in numbers."""
+    from elsewhere.statistics.operating_point import rates_at
+
+    truth = context.truth()
+    threshold = getattr(getattr(context.evaluator, "base", context.evaluator), "threshold", None)
+    score = worst_scores(context)
+    if truth is None or threshold is None or score is None or getattr(context.evaluator, "inclusive", True) is False:
+        return {}
+    sensitivity, specificity = rates_at(truth, score, context.partition, threshold)
+    called, positive = score >= threshold, truth > 0
+    return {
+        "operating_point": {
+            "threshold": threshold,
+            "threshold_source": "given" if context.options.threshold is not None else f"protocol {context.scores.protocol.name}",
+            "here": {"sensitivity": sensitivity.to_dict(), "specificity": specificity.to_dict()},
+            "confusion": {
+                "tp": int((called & positive).sum()),
+                "fp": int((called & ~positive).sum()),
+                "fn": int((~called & positive).sum()),
+                "tn": int((~called & ~positive).sum()),
+            },
+        }
+    }
+
+
+def worst_scores(context: AnalysisContext) -> npt.NDArray[np.float64] | None:
+    """Probabilities with the worst value in place of a missing one (ST-14)."""
+    truth = context.truth()
+    if truth is None or "probability" not in context.cases.columns:
+        return None
+    score = context.cases["probability"].to_numpy(dtype=float)
+    return np.where(np.isnan(score), np.where(truth > 0, 0.0, 1.0), score)
+
+
+@analyses.register("task_details")
+def task_details(context: AnalysisContext) -> dict[str, Any]:
+    """What the task itself adds: confusion matrices, lesion tables, lesion against normal."""
+    found = context.task.details(context.scores, context.partition, context.options)
+    return {"details": found} if found else {}
+
+
+@analyses.register("size_strata")
+def tumour_size(context: AnalysisContext) -> dict[str, Any]:
+    """MRI-11: small, moderate and large tumours by the 20th and 80th percentile of volume."""
+    if "volume_truth_ml" not in context.cases.columns:
+        return {}
+    from elsewhere.statistics.strata import size_strata, strata_table
+
+    volume = context.cases["volume_truth_ml"].to_numpy(dtype=float)
+    if (np.isfinite(volume) & (volume > 0)).sum() < 5:
+        return {}
+    return {
+        "size_strata": strata_table(
+            context.evaluator, context.partition, size_strata(volume), rules=context.scores.protocol.interval, key=context.key,
+            seed=context.seed, resamples=context.resamples,
+        )
+    }  # fmt: skip
+
+
+@analyses.register("case_mix")
+def case_mix(context: AnalysisContext) -> dict[str, Any]:
+    """How the first site's cases differ from the others': the shift that a drop may come from."""
+    names = context.partition.site_names
+    if len(names) < 2:
+        return {}
+    of_case = context.partition.site_of_cluster[context.partition.cluster_of_case]
+    reference = of_case == 0
+    wanted = dict.fromkeys([*context.options.group_by, *context.scores.protocol.fairness.variables, BINARY.get(context.scores.task, "")])
+    parts: dict[str, Any] = {}
+    for variable in wanted:
+        if variable not in context.cases.columns or variable == "site":
+            continue
+        values = context.cases[variable]
+        numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=float)
+        if np.isfinite(numbers).mean() > 0.5 and len(np.unique(numbers[np.isfinite(numbers)])) > 6:
+            parts[variable] = _numeric_shift(numbers, reference)
+        else:
+            parts[variable] = _level_shift(values, reference)
+    return {"case_mix": parts, "case_mix_reference": names[0]} if parts else {}
+
+
+def _numeric_shift(values: npt.NDArray[np.float64], reference: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    sides = {"reference": values[reference & np.isfinite(values)], "here": values[~reference & np.isfinite(values)]}
+    entry: dict[str, Any] = {
+        name: {"n": int(v.size), "mean": float(v.mean()) if v.size else None, "sd": float(v.std(ddof=1)) if v.size > 1 else None}
+        for name, v in sides.items()
+    }
+    a, b = sides["reference"], sides["here"]
+    if a.size > 1 and b.size > 1:
+        pooled = float(np.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 2))
+        entry["smd"] = float((b.mean() - a.mean()) / pooled) if pooled > 0 else None
+    return entry
+
+
+def _level_shift(values: pd.Series, reference: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    text = values.astype("string").fillna("missing")
+    levels = sorted(text.unique())[:30]
+    counts = {
+        level: {"reference": int(((text == level) & reference).sum()), "here": int(((text == level) & ~reference).sum())}
+        for level in levels
+    }
+    return {"levels": counts}
+
+
+@analyses.register("worst_cases")
+def worst_cases(context: AnalysisContext) -> dict[str, Any]:
+    """The cases the model did worst on, by salted hash; the key file resolves them locally."""
+    from elsewhere.report.privacy import hash_ids, new_salt
+
+    cases = context.cases
+    cost = _case_cost(context)
+    if cost is None:
+        return {}
+    order = np.argsort(-np.nan_to_num(cost, nan=-np.inf), kind="stable")[:_WORST_CASES]
+    order = order[np.isfinite(cost[order])]
+    ids = cases["case_id"].astype(str).to_numpy()[order].tolist()
+    salt = new_salt()
+    hashed = hash_ids(ids, salt)
+    shown = [c for c in ("site", "status", "dice", "hausdorff_mm", "norm_hd", "nll", "probability", "n_lesions", "n_detected") if c in cases.columns]
+    rows = []
+    for hash_, i in zip(hashed, order, strict=True):
+        row = {name: _plain(cases[name].iloc[i]) for name in shown}
+        rows.append({"case": hash_, **row})
+    key = pd.DataFrame({"case": hashed, "case_id": ids})
+    return {"worst_cases": rows, "_case_key": key}
+
+
+def _case_cost(context: AnalysisContext) -> npt.NDArray[np.float64] | None:
+    """What a case cost: 1 - Dice, NLL, lesions missed, or a wrong stage."""
+    cases = context.cases
+    if "dice" in cases.columns:
+        return 1 - pd.to_numeric(cases["dice"]).to_numpy(dtype=float)
+    truth, score = context.truth(), worst_scores(context)
+    if truth is not None and score is not None:
+        return np.abs(truth - score)
+    if {"n_lesions", "n_detected"} <= set(cases.columns):
+        missed = (cases["n_lesions"] - cases["n_detected"]).to_numpy(dtype=float)
+        return np.where(missed > 0, missed, np.nan)
+    if {"stage_true", "stage_predicted"} <= set(cases.columns):
+        return np.where((cases["stage_true"] != cases["stage_predicted"]).to_numpy(dtype=bool), 1.0, np.nan)
+    return None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)) else value

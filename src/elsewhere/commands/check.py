@@ -1,0 +1,31 @@
+"""`check`: a participant's or a vendor's file, looked at before it is scored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from elsewhere.cohort import load_cohort
+from elsewhere.predictions import ReadOptions, check_predictions
+from elsewhere.predictions.check import CheckReport
+
+
+def check(
+    predictions: str | Path,
+    *,
+    task: str,
+    cohort: str | Path | None = None,
+    column_map: Mapping[str, str] | None = None,
+    scale: str = "0-1",
+    unit: str = "case",
+    combine: str = "max",
+    normalise_ids: Sequence[str] = (),
+    on_invalid: str = "error",
+) -> CheckReport:
+    """Ids, columns, direction and scale of the scores, rows lost and why; works without the truth."""
+    options = ReadOptions(
+        column_map=dict(column_map or {}), scale=scale, unit=unit, combine=combine, normalise_ids=tuple(normalise_ids),
+        on_invalid="worst" if on_invalid == "worst" else "error",
+    )  # fmt: skip
+    who = None if cohort is None else load_cohort(Path(cohort))
+    return check_predictions(Path(predictions), task, options, who)

@@ -1,0 +1,82 @@
+"""`cohort read`, `cohort check` and `cohort describe`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elsewhere import cohort as cohorts
+from elsewhere.cohort import Cohort, Finding
+
+
+@dataclass(frozen=True, kw_only=True)
+class CohortReport:
+    """What is in a cohort, and what the audit found in it."""
+
+    cohort: Cohort
+    findings: tuple[Finding, ...]
+    description: Any = None
+    path: Path | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        content: dict[str, Any] = {
+            "hash": self.cohort.hash,
+            "reader": self.cohort.reader,
+            "id_grades": {d: {"grade": g.grade, "why": g.why} for d, g in self.cohort.id_grades.items()},
+            "counts": self.cohort.counts,
+            "warnings": list(self.cohort.warnings),
+            "audit": [finding.to_dict() for finding in self.findings],
+        }
+        if self.description is not None:
+            content["description"] = self.description.to_dict() if hasattr(self.description, "to_dict") else self.description
+        if self.path is not None:
+            content["path"] = str(self.path)
+        return content
+
+    def lines(self) -> Iterator[str]:
+        cases = self.cohort.cases
+        patients = cases["patient_id"].nunique() if "patient_id" in cases.columns else len(cases)
+        yield f"{len(cases)} cases of {patients} patients, hash {self.cohort.hash[:12]}, reader {self.cohort.reader}"
+        for dataset, grade in self.cohort.id_grades.items():
+            yield f"patient ids of {dataset}: grade {grade.grade} ({grade.why})"
+        if self.description is not None:
+            yield from self.description.lines() if hasattr(self.description, "lines") else [str(self.description)]
+        for finding in self.findings:
+            yield f"{finding.severity}: {finding.message}"
+        if not self.findings:
+            yield "the audit found nothing"
+        if self.path is not None:
+            yield f"written: {self.path}"
+
+
+def read(
+    reader: str,
+    source: str | Path,
+    *,
+    out: str | Path,
+    column_map: Mapping[str, str] | None = None,
+    constants: Mapping[str, str] | None = None,
+) -> CohortReport:
+    """Read a published set, or any csv, into a cohort folder."""
+    options: dict[str, Any] = {}
+    if column_map:
+        options["column_map"] = dict(column_map)
+    if constants:
+        options["constants"] = dict(constants)
+    made = cohorts.read_cohort(reader, Path(source), **options)
+    made.save(out)
+    return CohortReport(cohort=made, findings=cohorts.audit(made), path=Path(out))
+
+
+def check(cohort: str | Path) -> CohortReport:
+    """The id audit of a cohort."""
+    made = cohorts.load_cohort(Path(cohort))
+    return CohortReport(cohort=made, findings=cohorts.audit(made))
+
+
+def describe(cohort: str | Path) -> CohortReport:
+    """Counts and distributions, with the audit's findings."""
+    made = cohorts.load_cohort(Path(cohort))
+    return CohortReport(cohort=made, findings=cohorts.audit(made), description=cohorts.describe(made))

@@ -1,0 +1,125 @@
+"""`demo`: three synthetic hospitals for every task, four planted faults, and a report that finds them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elsewhere.cohort import Cohort
+from elsewhere.commands.analyse import Report
+from elsewhere.commands.score import score
+from elsewhere.commands.summarise import StreamSummary, summarise
+from elsewhere.phantom.hospitals import MAKERS, Tables, World, make
+from elsewhere.results import Result
+from elsewhere.tables import write_table
+
+MARGINS = {"classification": 0.05, "response": 0.05, "segmentation": 0.05, "detection": 0.10, "slides": 0.05}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo:
+    """What was planted, what was found, and where the reports are."""
+
+    found: dict[str, dict[str, Any]]
+    reports: dict[str, Path]
+    main: Path
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "planted": self.found,
+            "all_found": all(f["found"] for f in self.found.values()),
+            "reports": {task: str(path) for task, path in self.reports.items()},
+            "report": str(self.main),
+            "seconds": self.seconds,
+        }
+
+    def lines(self) -> Iterator[str]:
+        yield "Three synthetic hospitals: Alder, where the model was made, Birch, and Cedar."
+        for name, fault in self.found.items():
+            yield f"  planted {name.replace('_', ' ')}: {fault['planted']}"
+            yield f"    {'found' if fault['found'] else 'NOT FOUND'}: {fault['evidence']}"
+        for task, path in self.reports.items():
+            yield f"  {task:16s} {path}"
+        yield f"done in {self.seconds:.0f} s"
+        yield str(self.main)
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if all(f["found"] for f in self.found.values()) else 70
+
+
+def demo(out: str | Path, *, seed: int = 7, world: World | None = None, resamples: int = 1000, progress: Report | None = None) -> Demo:
+    """Write the synthetic tables, score every task, and look for what was planted in the first report."""
+    start = time.perf_counter()
+    folder = Path(out)
+    world = world or World()
+    reports: dict[str, Path] = {}
+    results: dict[str, Result] = {}
+    planted: dict[str, str] = {}
+    for number, task in enumerate(MAKERS):
+        if progress:
+            progress("tasks", number, len(MAKERS))
+        rng = np.random.default_rng(np.random.SeedSequence([seed, number]))
+        tables = make(task, rng, world)
+        planted |= tables.planted
+        cohort_path, predictions_path = write_tables(tables, folder / "data" / task)
+        settings: dict[str, Any] = {
+            "out": folder / task, "resamples": resamples, "reference_site": "Alder", "margin": MARGINS[task],
+            "group_by": () if task in ("segmentation", "response") else ("breast_density",),
+        }  # fmt: skip
+        made: Result | StreamSummary
+        if task == "segmentation":
+            made = summarise(task, cohort_path, predictions_path, **settings)
+        else:
+            made = score(task, cohort_path, predictions_path, **settings)
+        if isinstance(made, Result):
+            results[task] = made
+            reports[task] = folder / task / "report.html"
+    found = look_for(results["classification"].summary, planted)
+    return Demo(found=found, reports=reports, main=reports["classification"].resolve(), seconds=time.perf_counter() - start)
+
+
+def write_tables(tables: Tables, folder: Path) -> tuple[Path, Path]:
+    """The synthetic tables as a user has them: a cohort folder (or csv) and a prediction csv."""
+    folder.mkdir(parents=True, exist_ok=True)
+    predictions = folder / "predictions.csv"
+    write_table(tables.predictions, predictions)
+    if tables.lesions is None:
+        cohort = folder / "cohort.csv"
+        write_table(tables.cases, cohort)
+    else:
+        cohort = folder / "cohort"
+        Cohort.from_frame(tables.cases, lesions=tables.lesions).save(cohort)
+    return cohort, predictions
+
+
+def look_for(summary: dict[str, Any], planted: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """Each planted fault against what the summary says; the summary knows nothing of the planting."""
+    evidence: dict[str, tuple[bool, str]] = {}
+    claims = {claim.get("group"): claim for claim in summary["verdict"]["claims"]}
+    cedar, birch = claims.get("site Cedar", {}), claims.get("site Birch", {})
+    evidence["drop"] = (
+        cedar.get("word") == "BELOW" and birch.get("word") != "BELOW",
+        f"verdict {summary['verdict']['word']}: Cedar {cedar.get('word')} ({_signed(cedar)}), Birch {birch.get('word')} ({_signed(birch)})",
+    )
+    gap = summary["fairness"].get("breast_density", {})
+    evidence["subgroup_gap"] = (
+        gap.get("worst_group") == "D" and (gap.get("p") or 1) < 0.05,
+        f"worst group {gap.get('worst_group')}, gap {gap.get('gap'):.3f} over a null band up to {gap.get('null_band_upper'):.3f}, p {gap.get('p'):.3g}",
+    )
+    audit = {finding["kind"]: finding["message"] for finding in summary["audit"]}
+    leaks = [text for kind, text in audit.items() if "leak" in kind or "split" in kind]
+    evidence["leak"] = (bool(leaks), leaks[0] if leaks else "the audit says nothing of it")
+    ids = [text for kind, text in audit.items() if "file" in kind or "spel" in kind]
+    evidence["id_mistake"] = (len(ids) >= 2, "; ".join(ids) if ids else "the audit says nothing of it")
+    return {name: {"planted": text, "found": evidence[name][0], "evidence": evidence[name][1]} for name, text in planted.items()}
+
+
+def _signed(claim: dict[str, Any]) -> str:
+    return "no difference" if claim.get("difference") is None else f"{claim['difference']:+.3f} [{claim['lo']:+.3f}, {claim['hi']:+.3f}]"

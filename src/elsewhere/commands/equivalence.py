@@ -1,0 +1,143 @@
+"""`equivalence`: is it the same elsewhere? By bootstrap over patients, or by Welch TOST from summaries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from elsewhere.commands.analyse import prepare, primary_metric
+from elsewhere.commands.compare import options_of
+from elsewhere.errors import EXIT_OK, UserError, unknown_name
+from elsewhere.results import Result, load_result
+from elsewhere.statistics.differences import Difference, difference_independent, difference_subsets
+from elsewhere.statistics.equivalence import equivalence_table, study.value
+from elsewhere.statistics.verdict import assess_claim, overall
+from elsewhere.tables import read_table, to_jsonable, to_number, write_json, write_table
+
+_NEEDED = ("mean_1", "sd_1", "n_1", "mean_2", "sd_2", "n_2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EquivalenceRows:
+    """Welch TOST, a row each."""
+
+    table: pd.DataFrame
+    margin: dict[str, Any] | None = None
+    exit_code: int = EXIT_OK
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rows": self.table.to_dict("records"), "study_margin": self.margin}
+
+    def lines(self) -> Iterator[str]:
+        yield self.table.to_csv(index=False).rstrip("\n")
+        if self.margin:
+            yield f"margin from the data: {self.margin['margin']:.6g}. {self.margin['warning']}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EquivalenceVerdict:
+    """One metric, here against the reference, and the word for it."""
+
+    summary: dict[str, Any]
+    exit_code: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.summary
+
+    def lines(self) -> Iterator[str]:
+        verdict = self.summary["verdict"]
+        for claim in verdict["claims"]:
+            yield f"{claim['metric']}: here {claim['here']:.4f}, reference {claim['claimed']:.4f}, difference {claim['difference']:+.4f} [{claim['lo']:+.4f}, {claim['hi']:+.4f}] ({claim['method']})"
+            yield f"margin {claim['margin']:g} ({claim['margin_source']}); the word would change at {claim['flips_at']}"
+            yield f"smallest drop that could have been seen: {claim['smallest_detectable_drop']:.4f}; smallest margin that could have been proved: {claim['smallest_provable_margin']:.4f}"
+        yield f"verdict: {verdict['word']}"
+
+
+def equivalence(
+    results: Sequence[str | Path | Result] = (),
+    *,
+    means: str | Path | pd.DataFrame | None = None,
+    metric: str | None = None,
+    margin: str | float | None = None,
+    alpha: float = 0.05,
+    split_by: str | None = None,
+    reference: str | None = None,
+    resamples: int | None = None,
+    seed: int = 42,
+    out: str | Path | None = None,
+) -> EquivalenceRows | EquivalenceVerdict:
+    """From group summaries (`means`), from two results, or from two parts of one (`split_by`)."""
+    if means is not None:
+        if results:
+            raise UserError("--means stands alone", fix="Give a csv of summaries, or result folders, not both.")
+        return _from_means(means, margin, alpha, out)
+    if margin is None:
+        raise UserError("no margin was given", fix="Declare it beforehand: --margin 0.05.")
+    try:
+        declared = float(margin)
+    except ValueError as problem:
+        raise UserError(f"--margin '{margin}' is no number", fix="'study' goes with --means.") from problem
+    loaded = [r if isinstance(r, Result) else load_result(r) for r in results]
+    if split_by is None and len(loaded) != 2:
+        raise UserError(f"{len(loaded)} results were given", fix="Give two (here, and the reference), or one with --split-by and --reference.")
+    if split_by is not None and (len(loaded) != 1 or reference is None):
+        raise UserError("--split-by takes one result and --reference VALUE")
+    here = prepare(loaded[0].scores, options_of(loaded[0]))
+    chosen = metric or primary_metric(here.evaluator, here.scores.protocol)
+    names = [spec.name for spec in here.evaluator.specs]
+    if chosen not in names:
+        raise unknown_name("metric", chosen, names)
+    key = loaded[0].summary["provenance"]["cohort_hash"]
+    count = here.scores.protocol.interval.resamples if resamples is None else resamples
+    difference: Difference
+    if split_by is not None:
+        column = _part(here.scores.cases, split_by)
+        inside = (column == reference).to_numpy(dtype=bool)
+        if not inside.any():
+            raise unknown_name(f"value of {split_by}", str(reference), sorted(column.dropna().unique().tolist()))
+        difference = difference_subsets(
+            here.evaluator, here.partition, ~inside, inside, chosen, alpha=alpha, key=key, seed=seed, resamples=count
+        )
+    else:
+        if loaded[0].summary["protocol"] != loaded[1].summary["protocol"]:
+            raise UserError("the results were scored by different protocols", fix="Score both with the same --protocol.")
+        there = prepare(loaded[1].scores, options_of(loaded[1]))
+        difference = difference_independent(
+            here.evaluator, here.partition, there.evaluator, there.partition, chosen, alpha=alpha, key=key, seed=seed, resamples=count
+        )
+    judged = overall([assess_claim(difference, margin=declared, margin_source="declared on the command line")])
+    summary = {"task": here.scores.task, "metric": chosen, "seed": seed, "resamples": count, "verdict": judged.to_dict()}
+    if out is not None:
+        write_json(summary, Path(out))
+    return EquivalenceVerdict(summary=json.loads(json.dumps(to_jsonable(summary))), exit_code=judged.exit_code)
+
+
+def _part(cases: pd.DataFrame, column: str) -> pd.Series:
+    if column not in cases.columns:
+        raise unknown_name("column", column, [str(c) for c in cases.columns])
+    return cases[column].astype("string")
+
+
+def _from_means(means: str | Path | pd.DataFrame, margin: str | float | None, alpha: float, out: str | Path | None) -> EquivalenceRows:
+    where = "data frame" if isinstance(means, pd.DataFrame) else str(means)
+    table = means.copy() if isinstance(means, pd.DataFrame) else read_table(Path(means), required=_NEEDED)
+    for column in (*_NEEDED, "low", "high"):
+        if column in table.columns:
+            table[column] = to_number(table[column], column=column, where=where)
+    found = None
+    if margin is not None:
+        if str(margin) == "study":
+            study = study_margin(table["mean_1"] - table["mean_2"])
+            found, width = study.to_dict(), study.value
+        else:
+            width = float(margin)
+        table["low"], table["high"] = -width, width
+    rows = equivalence_table(table, alpha=alpha)
+    if out is not None:
+        write_table(rows, Path(out))
+    return EquivalenceRows(table=rows, margin=found)

@@ -1,0 +1,57 @@
+"""`protocols`, `readers`, `metrics`: what can be named, and who brings it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from elsewhere.protocols import protocols
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """Named things, a row each."""
+
+    kind: str
+    rows: tuple[dict[str, Any], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {self.kind: list(self.rows)}
+
+    def lines(self) -> Iterator[str]:
+        for row in self.rows:
+            name = str(row["name"])
+            yield f"{name:34s} " + "; ".join(str(value) for key, value in row.items() if key != "name" and value not in ("", None))
+
+
+def list_protocols() -> Listing:
+    rows = tuple(
+        {"name": name, "version": p.version, "tasks": ", ".join(p.tasks), "title": p.title, "notes": " ".join(p.notes)}
+        for name, p in protocols
+    )
+    return Listing(kind="protocols", rows=rows)
+
+
+def list_readers() -> Listing:
+    from elsewhere.cohort import readers
+
+    rows = tuple({"name": name, "from": readers.owner(name), "about": (reader.__doc__ or "").strip().splitlines()[0]} for name, reader in readers)
+    return Listing(kind="readers", rows=rows)
+
+
+def list_metrics() -> Listing:
+    from elsewhere.scoring.metrics import metrics
+    from elsewhere.scoring.task import tasks
+
+    plain = protocols.get("plain")
+    rows = [
+        {
+            "name": f"{name}.{spec.name}", "label": spec.label, "better": "higher" if spec.higher_is_better else "lower",
+            "interval": str(spec.interval), "moves_with_prevalence": spec.moves_with_prevalence,
+        }
+        for name, task in tasks
+        for spec in task.metrics(plain)
+    ]  # fmt: skip
+    rows += [{"name": name, "from": metrics.owner(name)} for name, _ in metrics]
+    return Listing(kind="metrics", rows=tuple(rows))

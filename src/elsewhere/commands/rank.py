@@ -1,0 +1,236 @@
+"""`rank`: many models on one cohort, on the same resamples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elsewhere import __version__
+from elsewhere.commands.analyse import Prepared, Report, prepare, primary_metric
+from elsewhere.commands.compare import aligned, options_of, same_cases
+from elsewhere.commands.output import format_interval
+from elsewhere.commands.score import as_cohort, as_predictions, choose_protocol
+from elsewhere.errors import UserError, unknown_name
+from elsewhere.predictions import ReadOptions
+from elsewhere.results import Result, load_result
+from elsewhere.scoring.task import ScoreOptions, tasks
+from elsewhere.statistics.estimates import estimate_all
+from elsewhere.statistics.ranking import rank_models, weight_stability
+from elsewhere.tables import staged_directory, write_json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaderboard:
+    """Rank, interval and tier of every model; those that failed are listed with why."""
+
+    summary: dict[str, Any]
+    path: Path | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.summary
+
+    def lines(self) -> Iterator[str]:
+        part = self.summary["ranking"]
+        yield f"ranked by {part['metric']} on {self.summary['counts']['cases']} cases of {self.summary['counts']['patients']} patients"
+        for row in part["table"]:
+            span = str(row["rank_lo"]) if row["rank_lo"] == row["rank_hi"] else f"{row['rank_lo']}-{row['rank_hi']}"
+            yield f"  {row['rank']:>3}  ({span:>7})  tier {row['tier'] or '-'}  {row['model']:30s} {format_interval(row)}"
+        for failed in part["failed"]:
+            yield f"  failed  {failed['model']}: {failed['why']}"
+        if self.path is not None:
+            yield f"report: {self.path / 'report.html'}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    name: str
+    ready: Prepared
+    digest: str | None
+
+
+def rank(
+    results: Sequence[str | Path | Result],
+    *,
+    cohort: str | Path | None = None,
+    task: str | None = None,
+    protocol: str | None = None,
+    metric: str | None = None,
+    baseline: str | None = None,
+    resamples: int | None = None,
+    seed: int = 42,
+    out: str | Path | None = None,
+    column_map: Mapping[str, str] | None = None,
+    scale: str = "0-1",
+    normalise_ids: Sequence[str] = (),
+    on_invalid: str = "error",
+    threads: int | None = None,
+    progress: Report | None = None,
+) -> Leaderboard:
+    """Ranks with ties, rank intervals, tiers and stability (ST-09, MRI-10).
+
+    `results` are result folders, or, with `cohort` and `task`, prediction files or one folder of them.
+    """
+    if (cohort is None) != (task is None):
+        raise UserError("--cohort and --task go together", fix="Give both for prediction files, neither for result folders.")
+    if cohort is not None and task is not None:
+        read = ReadOptions(
+            column_map=dict(column_map or {}), scale=scale, normalise_ids=tuple(normalise_ids), on_invalid="worst" if on_invalid == "worst" else "error"
+        )
+        entries, failed, key, counts = _from_files(
+            results, cohort, task, protocol, read, normalise_ids=tuple(normalise_ids), on_invalid=on_invalid, progress=progress
+        )
+    else:
+        entries, failed, key, counts = _from_results(results)
+    if not entries:
+        reasons = "; ".join(f"{f['model']}: {f['why']}" for f in failed)
+        raise UserError("no model could be scored", fix=reasons or "Give result folders, or prediction files with --cohort and --task.")
+    first = entries[0].ready
+    rules = first.scores.protocol
+    chosen = metric or primary_metric(first.evaluator, rules)
+    available = [spec.name for spec in first.evaluator.specs]
+    if chosen not in available:
+        raise unknown_name("metric", chosen, available)
+    names = [entry.name for entry in entries]
+    if baseline is not None and baseline not in names:
+        raise unknown_name("model", baseline, names)
+    count = rules.interval.resamples if resamples is None else resamples
+    ranking = rank_models(
+        [entry.ready.evaluator for entry in entries], first.partition, chosen, names=names, key=key, seed=seed, resamples=count,
+        by_site=rules.interval.by_site, baseline=baseline, threads=threads,
+    )  # fmt: skip
+    part = ranking.to_dict()
+    rows = part.pop("models", None) or part.pop("table")
+    estimates = {}
+    for number, entry in enumerate(entries):
+        found = estimate_all(
+            entry.ready.evaluator, first.partition, rules=rules.interval, key=key, seed=seed, resamples=count,
+            metrics=_shown(entry.ready, chosen), threads=threads,
+        )  # fmt: skip
+        estimates[entry.name] = {name: estimate.to_dict() for name, estimate in found.items()}
+        if progress:
+            progress("intervals", number + 1, len(entries))
+    table = [{**row, **{k: estimates[row["model"]][chosen][k] for k in ("value", "lo", "hi", "method")}} for row in rows]
+    ranking_part = {
+        **part,
+        "metric": chosen,
+        "table": [{k: v for k, v in row.items() if k != "frequencies"} for row in table],
+        "frequencies": {row["model"]: row["frequencies"] for row in table if "frequencies" in row},
+        "metrics": estimates,
+        "failed": failed,
+        "baseline": baseline,
+    }
+    stability = _weights(entries, names)
+    if stability:
+        ranking_part["fairness_weight"] = stability
+    summary = {
+        "elsewhere": __version__,
+        "task": first.scores.task,
+        "protocol": rules.name,
+        "protocol_version": rules.version,
+        "provenance": {
+            "cohort_hash": key, "seed": seed, "resamples": count, "code_version": __version__, "command": "rank",
+            "protocol_digest": rules.digest(), "predictions_digest": {entry.name: entry.digest for entry in entries},
+        },
+        "counts": {**counts, "models": len(entries), "failed": len(failed)},
+        "metrics": {},
+        "ranking": ranking_part,
+        "warnings": [],
+    }  # fmt: skip
+    if first.scores.events is not None and first.scores.task == "detection":
+        summary |= _difficulty(entries)
+    if out is None:
+        return Leaderboard(summary=summary)
+    from elsewhere.report import write_report
+
+    with staged_directory(out) as folder:
+        write_json(summary, folder / "summary.json")
+        write_report(summary, folder / "report.html", redact=first.scores.cases["case_id"].astype(str))
+    return Leaderboard(summary=summary, path=Path(out))
+
+
+def _shown(ready: Prepared, metric: str) -> list[str]:
+    wanted = [metric, "performance", "fairness", "combined", "dice", "norm_hd", "balanced_accuracy", "auroc"]
+    have = {spec.name for spec in ready.evaluator.specs}
+    return [name for name in dict.fromkeys(wanted) if name in have]
+
+
+def _from_results(results: Sequence[str | Path | Result]) -> tuple[list[_Entry], list[dict[str, str]], str, dict[str, Any]]:
+    loaded: list[tuple[str, Result]] = []
+    failed: list[dict[str, str]] = []
+    for i, item in enumerate(results):
+        if isinstance(item, Result):
+            loaded.append((item.path.name if item.path else f"model {i + 1}", item))
+            continue
+        try:
+            loaded.append((Path(item).name, load_result(item)))
+        except UserError as problem:
+            failed.append({"model": Path(item).name, "why": str(problem)})
+    if not loaded:
+        return [], failed, "", {}
+    reference = loaded[0][1]
+    entries = []
+    for name, result in loaded:
+        same_cases(reference, result)
+        same = aligned(reference, result)
+        entries.append(
+            _Entry(name=name, ready=prepare(same.scores, options_of(result)), digest=result.summary["provenance"].get("predictions_digest"))
+        )
+    counts = {k: reference.summary["counts"][k] for k in ("cases", "patients")}
+    return entries, failed, reference.summary["provenance"]["cohort_hash"], counts
+
+
+def _from_files(
+    results: Sequence[str | Path | Result],
+    cohort: str | Path,
+    task: str,
+    protocol: str | None,
+    read: ReadOptions,
+    *,
+    normalise_ids: tuple[str, ...],
+    on_invalid: str,
+    progress: Report | None,
+) -> tuple[list[_Entry], list[dict[str, str]], str, dict[str, Any]]:
+    chosen = tasks.get(task)
+    who = as_cohort(cohort)
+    rules = choose_protocol(chosen, protocol, who.reader)
+    paths = [Path(item) for item in results if not isinstance(item, Result)]
+    if len(paths) == 1 and paths[0].is_dir():
+        paths = sorted(p for p in paths[0].iterdir() if not p.name.startswith("."))
+    entries, failed = [], []
+    options = ScoreOptions(on_invalid=on_invalid, normalise_ids=normalise_ids)
+    for number, path in enumerate(paths):
+        try:
+            said = as_predictions(task, path, read, who)
+            ready = prepare(chosen.score(who, said, rules, options), options)
+            entries.append(_Entry(name=path.stem.removesuffix(".nii"), ready=ready, digest=said.digest))
+        except UserError as problem:
+            failed.append({"model": path.name, "why": str(problem)})
+        if progress:
+            progress("scoring", number + 1, len(paths))
+    counts = {"cases": len(who.cases), "patients": entries[0].ready.partition.n_clusters if entries else 0}
+    return entries, failed, who.hash, counts
+
+
+def _weights(entries: Sequence[_Entry], names: Sequence[str]) -> dict[str, Any] | None:
+    """The ranking at every fairness weight, where the task scores fairness (MRI-10)."""
+    values = [entry.ready.evaluator.values() for entry in entries]
+    performance = "performance" if "performance" in values[0] else "balanced_accuracy"
+    if "fairness" not in values[0] or performance not in values[0]:
+        return None
+    parts = np.array([[v[performance], v["fairness"]] for v in values])
+    if not np.isfinite(parts).all():
+        return None
+    return weight_stability(parts[:, 0], parts[:, 1], names=list(names))
+
+
+def _difficulty(entries: Sequence[_Entry]) -> dict[str, Any]:
+    """DBT-08: how many of the algorithms find each lesion, and at what cost."""
+    from elsewhere.statistics.difficulty import lesion_difficulty
+
+    events = {entry.name: entry.ready.scores.events for entry in entries}
+    found = lesion_difficulty(events, volumes=len(entries[0].ready.scores.cases))
+    return {"difficulty": found.to_dict()}

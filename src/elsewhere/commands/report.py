@@ -1,0 +1,43 @@
+"""`report`: the HTML page again, and every table and figure as files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elsewhere.results import load_result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """The files that were written."""
+
+    files: tuple[Path, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"files": [str(file) for file in self.files]}
+
+    def lines(self) -> Iterator[str]:
+        for file in self.files:
+            yield str(file)
+
+
+def report(
+    result: str | Path, *, out: str | Path | None = None, tables: str | Path | None = None, figures: str | Path | None = None
+) -> Written:
+    """Render a result folder; `tables` as csv and LaTeX, `figures` as SVG, PDF and PNG."""
+    from elsewhere.report import write_figures, write_report, write_tables
+
+    found = load_result(result)
+    cases = found.scores.cases
+    ids = [str(value) for name in ("case_id", "patient_id", "exam_id") if name in cases.columns for value in cases[name].unique()]
+    page = Path(out) if out is not None else Path(result) / "report.html"
+    files = [page]
+    write_report(found.summary, page, redact=ids)
+    if tables is not None:
+        files += list(write_tables(found.summary, Path(tables)))
+    if figures is not None:
+        files += list(write_figures(found.summary, Path(figures)))
+    return Written(files=tuple(files))

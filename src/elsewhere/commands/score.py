@@ -1,0 +1,176 @@
+"""`score`: predictions and a cohort to a result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from elsewhere.cohort import Cohort, audit, load_cohort
+from elsewhere.commands.analyse import Facts, Report, analyse, default_protocol
+from elsewhere.commands.verdicts import site_verdicts
+from elsewhere.errors import UserError
+from elsewhere.predictions import Predictions, ReadOptions, read_predictions
+from elsewhere.protocols import Protocol, protocols
+from elsewhere.results import Result
+from elsewhere.scoring.task import ScoreOptions, Task, tasks
+from elsewhere.tables import content_hash
+
+CohortLike = Cohort | str | Path | pd.DataFrame | Mapping[str, Any]
+PredictionsLike = Predictions | str | Path | pd.DataFrame | Mapping[str, Any]
+
+
+def as_cohort(source: CohortLike) -> Cohort:
+    """A cohort, however it is given: loaded, a path, a data frame, or a mapping of arrays."""
+    if isinstance(source, Cohort):
+        return source
+    if isinstance(source, str | Path):
+        return load_cohort(Path(source))
+    return Cohort.from_frame(pd.DataFrame(source))
+
+
+def as_predictions(task: str, source: PredictionsLike, options: ReadOptions, cohort: Cohort) -> Predictions:
+    """Predictions, however they are given; a data frame or arrays take the same road as a file."""
+    if isinstance(source, Predictions):
+        return source
+    if isinstance(source, str | Path):
+        return read_predictions(task, Path(source), options, cohort)
+    import tempfile
+
+    frame = pd.DataFrame(source)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "predictions.parquet"
+        frame.to_parquet(file)
+        read = read_predictions(task, file, options, cohort)
+    return Predictions(
+        kind=read.kind, table=read.table, source="data frame", digest=content_hash(frame), flow=read.flow, warnings=read.warnings, points=read.points
+    )
+
+
+def choose_protocol(task: Task, name: str | None, reader: str) -> Protocol:
+    """The named protocol, or the one that the cohort means; it must be one for this task."""
+    protocol = protocols.get(name or default_protocol(task.name, reader))
+    if task.name not in protocol.tasks:
+        fitting = [n for n, p in protocols if task.name in p.tasks]
+        raise UserError(f"protocol {protocol.name} is not for {task.name}", fix=f"For {task.name}: {', '.join(fitting)}.")
+    return protocol
+
+
+def facts_of(cohort: Cohort, *, predictions_digest: str | None, command: str) -> Facts:
+    """Hash, grades and audit of the cohort, as the summary carries them."""
+    return Facts(
+        cohort_hash=cohort.hash,
+        reader=cohort.reader,
+        predictions_digest=predictions_digest,
+        command=command,
+        id_grades={dataset: {"grade": grade.grade, "why": grade.why} for dataset, grade in cohort.id_grades.items()},
+        audit=tuple(finding.to_dict() for finding in audit(cohort)),
+    )
+
+
+def check_choices(*, on_invalid: str, matching: str | None) -> None:
+    if on_invalid not in ("error", "worst"):
+        raise UserError(f"--on-invalid '{on_invalid}' is not known", fix="Use error or worst.")
+    if matching not in (None, "challenge", "nearest"):
+        raise UserError(f"--matching '{matching}' is not known", fix="Use challenge or nearest.")
+
+
+def score(
+    task: str,
+    cohort: CohortLike,
+    predictions: PredictionsLike,
+    *,
+    out: str | Path | None = None,
+    protocol: str | None = None,
+    group_by: Sequence[str] = (),
+    resamples: int | None = None,
+    seed: int = 42,
+    threshold: float | None = None,
+    calibrate_on: str | Path | None = None,
+    matching: str | None = None,
+    fairness_weight: float | None = None,
+    column_map: Mapping[str, str] | None = None,
+    scale: str = "0-1",
+    unit: str = "case",
+    combine: str = "max",
+    normalise_ids: Sequence[str] = (),
+    on_invalid: str = "error",
+    reference_site: str | None = None,
+    margin: float | None = None,
+    alpha: float = 0.05,
+    threads: int | None = None,
+    progress: Report | None = None,
+) -> Result:
+    """Score predictions against a cohort: metrics with intervals, groups, sites, curves, a report.
+
+    `cohort` and `predictions` are paths, data frames or mappings of arrays; nothing is written unless
+    `out` names a folder. With `reference_site` and `margin`, every other site gets a verdict (ST-05).
+    """
+    chosen = tasks.get(task)
+    check_choices(on_invalid=on_invalid, matching=matching)
+    who = as_cohort(cohort)
+    rules = choose_protocol(chosen, protocol, who.reader)
+    read = ReadOptions(
+        column_map=dict(column_map or {}), scale=scale, unit=unit, combine=combine, normalise_ids=tuple(normalise_ids),
+        on_invalid="worst" if on_invalid == "worst" else "error",
+    )  # fmt: skip
+    said = as_predictions(task, predictions, read, who)
+    options = ScoreOptions(
+        threshold=threshold, on_invalid=on_invalid, matching=matching, calibrate_on=None if calibrate_on is None else str(calibrate_on),
+        normalise_ids=tuple(normalise_ids), threads=threads, group_by=_known_columns(who, group_by), fairness_weight=fairness_weight,
+        progress=None if progress is None else lambda done, total: progress("scoring", done, total),
+    )  # fmt: skip
+    scores = chosen.score(who, said, rules, options)
+    facts = facts_of(who, predictions_digest=said.digest, command="score")
+    extra = site_verdicts(scores, options, reference_site, margin, alpha=alpha, key=who.hash, seed=seed, resamples=resamples)
+    result = analyse(scores, facts, options=options, resamples=resamples, seed=seed, extra=extra, progress=progress)
+    return result if out is None else result.save(out)
+
+
+def score_arrays(
+    task: str,
+    *,
+    label: npt.ArrayLike,
+    probability: npt.ArrayLike,
+    patient_id: npt.ArrayLike | None = None,
+    site: npt.ArrayLike | None = None,
+    groups: Mapping[str, npt.ArrayLike] | None = None,
+    **options: Any,
+) -> Result:
+    """Arrays in, result out: row i of every array is one case, so one key serves both tables.
+
+    For classification and response. Without `patient_id`, every case is its own patient (grade C).
+    """
+    target = tasks.get(task).target
+    truth = np.asarray(label)
+    ids = [f"case{i:07d}" for i in range(truth.size)]
+    cases: dict[str, Any] = {"case_id": ids, target or "label": truth}
+    if patient_id is not None:
+        cases["patient_id"] = np.asarray(patient_id).astype(str)
+    if site is not None:
+        cases["site"] = np.asarray(site).astype(str)
+    for name, values in (groups or {}).items():
+        cases[name] = np.asarray(values)
+    lengths = {name: len(values) for name, values in cases.items()} | {"probability": np.asarray(probability).size}
+    if len(set(lengths.values())) > 1:
+        raise UserError(f"the arrays have different lengths: {lengths}", fix="Row i of every array must be case i.")
+    said = pd.DataFrame({"case_id": ids, "probability": np.asarray(probability, dtype=float)})
+    return score(task, cases, said, group_by=tuple(groups or ()), **options)
+
+
+def _known_columns(cohort: Cohort, names: Sequence[str]) -> tuple[str, ...]:
+    from elsewhere.errors import near_matches
+
+    columns = [str(c) for c in cohort.cases.columns]
+    for name in names:
+        if name not in columns:
+            near = near_matches(name, columns)
+            raise UserError(
+                f"the cohort has no column '{name}' to group by",
+                fix=f"Did you mean {' or '.join(near)}?" if near else f"Columns: {', '.join(columns)}.",
+            )
+    return tuple(dict.fromkeys(names))

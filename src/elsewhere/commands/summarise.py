@@ -1,0 +1,123 @@
+"""`summarise`: the same as score, from scores that exist already; large tables are read as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from elsewhere.commands.analyse import Facts, Report, analyse
+from elsewhere.commands.score import CohortLike, as_cohort, check_choices, choose_protocol, facts_of
+from elsewhere.errors import UserError
+from elsewhere.results import Result, load_result
+from elsewhere.scoring.task import ScoreOptions, tasks
+from elsewhere.tables import content_hash, file_digest, read_table, write_json, write_table
+
+_MEANS = ("dice", "fpr", "hausdorff_mm", "hausdorff95_mm", "norm_hd", "nll", "brier", "correct", "slide_dice")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamSummary:
+    """Group means of a table too large to hold, with clustered intervals where patients are known."""
+
+    table: pd.DataFrame
+    by: tuple[str, ...]
+    path: Path | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"by": list(self.by), "rows": self.table.to_dict("records"), "path": None if self.path is None else str(self.path)}
+
+    def lines(self) -> Iterator[str]:
+        yield self.table.to_string(index=False, max_rows=60)
+        if self.path is not None:
+            yield f"written: {self.path}"
+
+
+def summarise(
+    task: str,
+    cohort: CohortLike,
+    scores: str | Path | pd.DataFrame,
+    *,
+    out: str | Path | None = None,
+    protocol: str | None = None,
+    group_by: Sequence[str] = (),
+    resamples: int | None = None,
+    seed: int = 42,
+    threshold: float | None = None,
+    fairness_weight: float | None = None,
+    by: Sequence[str] = (),
+    column_map: Mapping[str, str] | None = None,
+    on_invalid: str = "error",
+    reference_site: str | None = None,
+    margin: float | None = None,
+    threads: int | None = None,
+    progress: Report | None = None,
+) -> Result | StreamSummary:
+    """Every number again from a scores table, or a result folder, without opening a prediction.
+
+    `by` names key columns (model, fold, seed, scenario, stage): group means in one pass over the file.
+    """
+    chosen = tasks.get(task)
+    check_choices(on_invalid=on_invalid, matching=None)
+    if by:
+        return _stream(scores, tuple(by), out)
+    who = as_cohort(cohort)
+    events: pd.DataFrame | None = None
+    digest: str
+    if isinstance(scores, pd.DataFrame):
+        table, digest = scores.copy(), content_hash(scores)
+    elif Path(scores).is_dir():
+        earlier = load_result(scores)
+        if earlier.scores.task != task:
+            raise UserError(f"the result is of task {earlier.scores.task}", where=str(scores), fix=f"Say `elsewhere summarise {earlier.scores.task} ...`.")
+        table, events = earlier.scores.cases, earlier.scores.events
+        protocol = protocol or earlier.summary["protocol"]
+        digest = str(earlier.summary["provenance"].get("predictions_digest"))
+    else:
+        table, digest = read_table(Path(scores)), file_digest(Path(scores))
+        beside = Path(scores).with_name("events.parquet")
+        events = read_table(beside) if Path(scores).name.startswith("scores") and beside.exists() else None
+    table = table.rename(columns={source: target for target, source in (column_map or {}).items()})
+    if "case_id" not in table.columns:
+        raise UserError(
+            f"the scores have no column case_id (columns: {', '.join(map(str, table.columns))})",
+            where=None if isinstance(scores, pd.DataFrame) else str(scores),
+            fix="Name it with `--map case_id=COLUMN`.",
+        )
+    rules = choose_protocol(chosen, protocol, who.reader)
+    options = ScoreOptions(threshold=threshold, on_invalid=on_invalid, group_by=tuple(group_by), fairness_weight=fairness_weight, threads=threads)
+    made = chosen.from_table(who, table, events, rules, options)
+    facts: Facts = facts_of(who, predictions_digest=digest, command="summarise")
+    from elsewhere.commands.verdicts import site_verdicts
+
+    extra = site_verdicts(made, options, reference_site, margin, alpha=0.05, key=who.hash, seed=seed, resamples=resamples)
+    result = analyse(made, facts, options=options, resamples=resamples, seed=seed, extra=extra, progress=progress)
+    return result if out is None else result.save(out)
+
+
+def _stream(scores: str | Path | pd.DataFrame, by: tuple[str, ...], out: str | Path | None) -> StreamSummary:
+    import pyarrow.dataset as pds
+
+    from elsewhere.statistics.streaming import summarise_stream
+
+    if isinstance(scores, pd.DataFrame):
+        raise UserError("--by reads a parquet file or folder as a stream", fix="Give a path, or use pandas' groupby on your frame.")
+    columns = [str(name) for name in pds.dataset(Path(scores), format="parquet").schema.names]
+    missing = [name for name in by if name not in columns]
+    if missing:
+        raise UserError(f"no column {', '.join(missing)}", where=str(scores), fix=f"Columns: {', '.join(columns)}.")
+    values = [name for name in _MEANS if name in columns]
+    if not values:
+        raise UserError("no metric column to average", where=str(scores), fix=f"Known: {', '.join(_MEANS)}.")
+    table = summarise_stream(scores, by=list(by), values=values, cluster="patient_id" if "patient_id" in columns else None)
+    if out is None:
+        return StreamSummary(table=table, by=by)
+    from elsewhere.tables import staged_directory
+
+    with staged_directory(out) as folder:
+        write_table(table, folder / "groups.csv")
+        write_json({"by": list(by), "rows": table.to_dict("records")}, folder / "summary.json")
+    return StreamSummary(table=table, by=by, path=Path(out))
