@@ -56,16 +56,31 @@ def test_plans_move_the_right_way():
 
 
 def test_sensitivity_plan_by_hand():
+    """The score test's sample size: the null's spread for alpha, the truth's for power."""
     plan = plan_sample("sensitivity", expected=0.9, margin=0.05, prevalence=0.1, aim="non-inferiority")
-    wanted = 0.09 * ((stats.norm.ppf(0.95) + stats.norm.ppf(0.8)) / 0.05) ** 2
+    null, truth = math.sqrt(0.85 * 0.15), math.sqrt(0.9 * 0.1)
+    wanted = ((stats.norm.ppf(0.95) * null + stats.norm.ppf(0.8) * truth) / 0.05) ** 2
     assert plan.positives == math.ceil(wanted)
     assert plan.cases == pytest.approx(wanted / 0.1, abs=10)
 
 
 def test_dice_plan_by_hand():
+    """(z[1 - alpha] + z[1 - beta/2]) sd / margin squared, and a case or two more for t."""
     plan = plan_sample("dice", expected=0.7, margin=0.03, sd=0.25)
-    assert plan.cases == math.ceil((0.25 * (stats.norm.ppf(0.95) + stats.norm.ppf(0.9)) / 0.03) ** 2)
+    normal = (0.25 * (stats.norm.ppf(0.95) + stats.norm.ppf(0.9)) / 0.03) ** 2
+    assert normal < plan.cases < normal + 4
     assert plan.positives is None
+
+
+def test_auroc_near_one_needs_more_than_a_symmetric_interval_would_say():
+    plan = plan_sample("auroc", expected=0.85, margin=0.06, prevalence=0.3, aim="non-inferiority")
+    quantile = stats.norm.ppf(0.95) + stats.norm.ppf(0.8)
+    symmetric = next(
+        n
+        for n in range(20, 2000)
+        if quantile * math.sqrt(auroc_variance(0.85, round(0.3 * n), n - round(0.3 * n))) <= 0.06
+    )
+    assert 1.2 * symmetric < plan.cases < 1.6 * symmetric
 
 
 @pytest.mark.parametrize(

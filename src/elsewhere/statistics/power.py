@@ -171,60 +171,57 @@ def plan_sample(
 ) -> SamplePlan:
     """Cases, positives and patients needed before data are collected (ST-07's planner).
 
-    `expected` is the value that both places are thought to have; `margin` the margin (or, for aim
-    'detect', the drop to be seen). `anticipated_drop` is a true drop that should still pass.
+    `expected` is the reference's value, which here is thought to have too; `margin` the margin (or, for
+    aim 'detect', the drop to be seen). `anticipated_drop` is a true drop that should still pass.
     `reference_se` is the claimed number's own standard error. Patients give `cases_per_patient` cases,
-    alike by `icc`: the design effect is 1 + (cases_per_patient - 1) icc.
+    alike by `icc`: the design effect is 1 + (cases_per_patient - 1) icc. The plan is made for the interval
+    that the verdict will use (logit for AUROC, Wilson for proportions, t for means): a symmetric one would
+    promise too much near 1.
     """
     metric_key = metric.casefold().replace("-", "_")
     _check_plan(metric_key, expected, margin, alpha, power, prevalence, cases_per_patient, icc, aim, sd)
     effect = 1 + (cases_per_patient - 1) * icc
-    at = expected - margin if aim == "detect" else expected - anticipated_drop
-    room = margin if aim == "detect" else margin - abs(anticipated_drop)
-    if room <= 0:
+    truth = expected - (margin if aim == "detect" else anticipated_drop)
+    if aim != "detect" and abs(anticipated_drop) >= margin:
         raise UserError(
             f"a drop of {anticipated_drop:g} leaves no room inside a margin of {margin:g}",
             fix="Anticipate a smaller drop, or declare a wider margin.",
         )
-    classed = metric_key != "dice"
-    if classed and not 0 < at < 1:
-        raise UserError(
-            f"{metric} of {at:g} is outside (0, 1)", fix="Lower the drop or change the expected value."
-        )
-    quantile = _z(1 - alpha) + _z(
-        1 - (1 - power) / 2 if aim == "equivalence" and anticipated_drop == 0 else power
+    if metric_key != "dice" and not 0 < truth < 1:
+        raise UserError(f"{metric} of {truth:g} is outside (0, 1)", fix="Lower the drop or the margin.")
+    ends = {
+        "equivalence": (expected - margin, expected + margin),
+        "non-inferiority": (expected - margin,),
+        "detect": (expected,),
+    }[aim]
+    study = _Study(
+        metric=metric_key,
+        truth=truth,
+        alpha=alpha,
+        prevalence=prevalence,
+        effect=effect,
+        cases_per_patient=cases_per_patient,
+        sd=sd,
+        reference_se=reference_se,
+        variance_model=variance_model,
     )
-    target = (room / quantile) ** 2 - reference_se**2
-    if target <= 0:
+
+    def reached(cases: int) -> float:
+        return sum(study.passes(cases, end) for end in ends) - (len(ends) - 1)
+
+    if reached(_MAX_CASES) < power:
         raise UserError(
-            f"no number of cases can do it: the reference's own SE of {reference_se:g} is too large",
-            fix=f"It must be below {room / quantile:.3g}: ask for a claim made on more cases.",
+            f"no number of cases can do it (up to {_MAX_CASES:,})",
+            fix="Declare a wider margin, or ask for a claim made on more cases (a smaller reference_se).",
         )
-
-    def variance(cases: int) -> float:
-        if not classed:
-            return effect * float(sd or 0.0) ** 2 / cases
-        pos = round(cases * float(prevalence or 0.0))
-        neg = cases - pos
-        if pos < 2 or neg < 2:
-            return math.inf
-        if metric_key == "auroc":
-            return effect * auroc_variance(at, pos, neg, model=variance_model)
-        per_case = at * (1 - at)
-        if metric_key == "balanced_accuracy":
-            return effect * per_case * (1 / pos + 1 / neg) / 4
-        return effect * per_case / (pos if metric_key == "sensitivity" else neg)
-
     low, high = 2, 4
-    while variance(high) > target:
-        low, high = high, high * 2
-        if high > _MAX_CASES:
-            raise UserError(f"more than {_MAX_CASES:,} cases would be needed", fix="Declare a wider margin.")
+    while reached(high) < power:
+        low, high = high, min(2 * high, _MAX_CASES)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if variance(middle) <= target else (middle, high)
+        low, high = (low, middle) if reached(middle) >= power else (middle, high)
     cases = high
-    positives = round(cases * float(prevalence or 0.0)) if classed else None
+    positives = study.positives(cases)
     notes = []
     if effect > 1:
         notes.append(f"Design effect {effect:.3g}: {cases_per_patient:g} cases a patient, alike by {icc:g}.")
@@ -232,7 +229,7 @@ def plan_sample(
         notes.append(f"Powered for a true drop of {anticipated_drop:g} that should still pass.")
     if not reference_se:
         notes.append("The reference is taken as a constant; its own uncertainty would need more cases.")
-    notes.append("Normal approximation; small plans (under about 20 positives) deserve a simulation.")
+    notes.append("Large-sample formulas; small plans (under about 20 positives) deserve a simulation.")
     return SamplePlan(
         metric=metric_key,
         aim=aim,
@@ -246,10 +243,75 @@ def plan_sample(
         power=power,
         prevalence=prevalence,
         design_effect=effect,
-        se=math.sqrt(variance(cases) + reference_se**2),
-        variance_model=variance_model if metric_key == "auroc" else "binomial" if classed else "sd",
+        se=math.hypot(study.se(cases), reference_se),
+        variance_model={"auroc": variance_model, "dice": "sd"}.get(metric_key, "binomial"),
         notes=tuple(notes),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Study:
+    """A planned study: how probably an end of its interval falls on the right side of a bound."""
+
+    metric: str
+    truth: float
+    alpha: float
+    prevalence: float | None
+    effect: float
+    cases_per_patient: float
+    sd: float | None
+    reference_se: float
+    variance_model: str
+
+    def positives(self, cases: int) -> int | None:
+        return None if self.metric == "dice" else round(cases * float(self.prevalence or 0.0))
+
+    def se(self, cases: int) -> float:
+        """Of the metric here, at its true value; infinite where a class would hardly be there."""
+        positives = self.positives(cases)
+        if positives is None:
+            return math.sqrt(self.effect / cases) * float(self.sd or 0.0)
+        negatives = cases - positives
+        if positives < 2 or negatives < 2:
+            return math.inf
+        if self.metric == "auroc":
+            variance = auroc_variance(self.truth, positives, negatives, model=self.variance_model)
+        elif self.metric == "balanced_accuracy":
+            variance = self.truth * (1 - self.truth) * (1 / positives + 1 / negatives) / 4
+        else:
+            variance = self.truth * (1 - self.truth) / self._counted(cases)
+        return math.sqrt(self.effect * variance)
+
+    def _counted(self, cases: int) -> int:
+        """The cases that sensitivity (positives) or specificity (negatives) is made of."""
+        positives = self.positives(cases) or 0
+        return positives if self.metric == "sensitivity" else cases - positives
+
+    def passes(self, cases: int, bound: float) -> float:
+        """P(the end of the 1 - 2 alpha interval that faces `bound` does not reach it)."""
+        se, distance = self.se(cases), abs(self.truth - bound)
+        if not math.isfinite(se):
+            return 0.0
+        if self.metric != "dice" and not 0 < bound < 1:
+            return 1.0
+        if self.metric in ("sensitivity", "specificity"):
+            spread = math.sqrt(self.effect * bound * (1 - bound) / self._counted(cases))
+            need = _z(1 - self.alpha) * math.hypot(spread, self.reference_se)
+            return float(stats.norm.cdf((distance - need) / math.hypot(se, self.reference_se)))
+        clusters = cases / self.cases_per_patient
+        if self.metric == "auroc":
+            # On the logit scale an end nearer to 1/2 lies further off: the same SE, a longer way.
+            gap = abs(_logit(self.truth) - _logit(bound))
+            se = se * distance / (gap * self.truth * (1 - self.truth))
+        if self.metric != "dice":
+            share = float(self.prevalence or 0.0)
+            clusters *= min(share, 1 - share)
+        t = float(stats.t.ppf(1 - self.alpha, max(1.0, clusters - 1)))
+        return float(stats.norm.cdf(distance / math.hypot(se, self.reference_se) - t))
+
+
+def _logit(p: float) -> float:
+    return math.log(p / (1 - p))
 
 
 def _check_plan(
