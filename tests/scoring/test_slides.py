@@ -59,7 +59,11 @@ def camelyon16_case(vectors_dir, tmp_path, name):
     cases["mask_downsample"] = 2.0 ** inputs["level"]
     frame = pd.DataFrame(points)
     predictions = Predictions(
-        kind="slides", table=pd.DataFrame({"case_id": frame["case_id"].unique()}), points=frame, source="v", digest="x"
+        kind="slides",
+        table=pd.DataFrame({"case_id": frame["case_id"].unique()}),
+        points=frame,
+        source="v",
+        digest="x",
     )
     return Cohort.from_frame(cases), predictions, expected
 
@@ -97,19 +101,38 @@ def bar_cohort(tmp_path, n_lesions, n_slides):
         for k in range(n_lesions if i == 0 else 0):
             mask[8 + 18 * k : 12 + 18 * k, 4:60] = 255
         Image.fromarray(mask).save(tmp_path / f"m{i}.png")
-        rows.append({"case_id": f"s{i}", "patient_id": f"s{i}", "mask": f"m{i}.png", "microns_per_pixel": 0.5, "mask_downsample": 32})
+        rows.append(
+            {
+                "case_id": f"s{i}",
+                "patient_id": f"s{i}",
+                "mask": f"m{i}.png",
+                "microns_per_pixel": 0.5,
+                "mask_downsample": 32,
+            }
+        )
     return Cohort.from_frame(pd.DataFrame(rows), root=tmp_path)
 
 
 def points(listed):
     frame = pd.DataFrame(listed, columns=["case_id", "x", "y", "score"])
-    return Predictions(kind="slides", table=pd.DataFrame({"case_id": frame["case_id"].unique()}), points=frame, source="t", digest="x")
+    return Predictions(
+        kind="slides",
+        table=pd.DataFrame({"case_id": frame["case_id"].unique()}),
+        points=frame,
+        source="t",
+        digest="x",
+    )
 
 
 @pytest.mark.parametrize("published", [True, False])
 def test_missed_lesions_and_the_lowest_threshold(tmp_path, published):
     cohort = bar_cohort(tmp_path, 3, 2)
-    listed = [("s0", 32 * 10, 32 * 9, 0.9), ("s0", 32 * 10, 32 * 27, 0.2), ("s1", 5, 5, 0.5), ("s1", 6, 6, 0.1)]
+    listed = [
+        ("s0", 32 * 10, 32 * 9, 0.9),
+        ("s0", 32 * 10, 32 * 27, 0.2),
+        ("s1", 5, 5, 0.5),
+        ("s1", 6, 6, 0.1),
+    ]
     _, evaluator = evaluate(cohort, points(listed), "camelyon16-code" if published else "camelyon16")
     wanted = froc_by_hand([0.9, 0.2], 3, [0.5, 0.1], 2, published=published)
     assert evaluator.values()["froc_score"] == pytest.approx(wanted, abs=1e-12)
@@ -142,7 +165,10 @@ def test_no_countable_lesion_is_undefined_and_no_prediction_is_zero(tmp_path):
 def test_weights_equal_physical_copies(tmp_path):
     rng = np.random.default_rng(3)
     cohort = bar_cohort(tmp_path, 3, 4)
-    listed = [(f"s{rng.integers(4)}", float(rng.integers(2048)), float(rng.integers(2048)), float(rng.random())) for _ in range(60)]
+    listed = [
+        (f"s{rng.integers(4)}", float(rng.integers(2048)), float(rng.integers(2048)), float(rng.random()))
+        for _ in range(60)
+    ]
     _, evaluator = evaluate(cohort, points(listed), "camelyon16-code")
     weights = np.array([[2, 0, 1, 3]], dtype=np.uint16)
     copies, copied_points = [], []
@@ -152,8 +178,12 @@ def test_weights_equal_physical_copies(tmp_path):
             row["case_id"] = row["patient_id"] = f"s{i}c{k}"
             copies.append(row)
             copied_points += [(f"s{i}c{k}", x, y, s) for c, x, y, s in listed if c == f"s{i}"]
-    _, physical = evaluate(Cohort.from_frame(pd.concat(copies), root=tmp_path), points(copied_points), "camelyon16-code")
-    assert evaluator.evaluate(weights)[0, evaluator.index("froc_score")] == pytest.approx(physical.values()["froc_score"], abs=1e-12)
+    _, physical = evaluate(
+        Cohort.from_frame(pd.concat(copies), root=tmp_path), points(copied_points), "camelyon16-code"
+    )
+    assert evaluator.evaluate(weights)[0, evaluator.index("froc_score")] == pytest.approx(
+        physical.values()["froc_score"], abs=1e-12
+    )
 
 
 def test_equal_moments_axis_of_a_bar_and_its_true_extent():
@@ -170,7 +200,13 @@ def test_diagonal_neighbours_are_one_object():
 
 @pytest.mark.parametrize(
     ("extent", "any_object", "stage"),
-    [(2.0, True, "micro"), (2.0001, True, "macro"), (0.2, True, "itc"), (0.2001, True, "micro"), (0.0, False, "negative")],
+    [
+        (2.0, True, "micro"),
+        (2.0001, True, "macro"),
+        (0.2, True, "itc"),
+        (0.2001, True, "micro"),
+        (0.0, False, "negative"),
+    ],
 )
 def test_stage_limits_are_strict(extent, any_object, stage):
     assert stage_of_extent(extent, SlideRules(), any_object=any_object) == stage
@@ -214,7 +250,9 @@ def test_a_missing_slide_is_the_worst_answer_and_counted():
 
 
 def camelyon17(truth, predicted):
-    frame = pd.DataFrame({"case_id": [f"{p}_node_0" for p in truth], "patient_id": list(truth), "stage": "negative"})
+    frame = pd.DataFrame(
+        {"case_id": [f"{p}_node_0" for p in truth], "patient_id": list(truth), "stage": "negative"}
+    )
     frame["patient_stage"] = list(truth.values())
     table = pd.DataFrame({"case_id": list(predicted), "stage": list(predicted.values())})
     return Cohort.from_frame(frame), Predictions(kind="slides", table=table, source="t", digest="x")
@@ -229,7 +267,9 @@ def test_camelyon17_kappa_ignores_extra_patients_and_refuses_a_missing_one():
     predicted = {p: order[min(4, max(0, order.index(s) + rng.integers(-1, 2)))] for p, s in truth.items()}
     cohort, predictions = camelyon17(truth, {**predicted, "p99": "pN2"})
     _, evaluator = evaluate(cohort, predictions, "camelyon17")
-    wanted = cohen_kappa_score(list(truth.values()), list(predicted.values()), labels=order, weights="quadratic")
+    wanted = cohen_kappa_score(
+        list(truth.values()), list(predicted.values()), labels=order, weights="quadratic"
+    )
     assert evaluator.values()["pn_kappa"] == pytest.approx(wanted, abs=1e-12)
     del predicted["p07"]
     cohort, predictions = camelyon17(truth, predicted)
@@ -254,10 +294,17 @@ def test_masks_give_stage_dice_and_false_positive_rate(tmp_path):
         Image.fromarray(truth).save(truth_dir / f"{file}.png")
         Image.fromarray(guess).save(said_dir / f"{file}.png")
     frame = pd.DataFrame(
-        {"case_id": ["a/1", "b"], "patient_id": ["1", "2"], "mask": ["truth/a%2F1.png", "truth/b.png"], "stage": ["macro", "negative"]}
+        {
+            "case_id": ["a/1", "b"],
+            "patient_id": ["1", "2"],
+            "mask": ["truth/a%2F1.png", "truth/b.png"],
+            "stage": ["macro", "negative"],
+        }
     )
     frame["microns_per_pixel"], frame["mask_downsample"] = 1.0, 16
-    scores, evaluator = evaluate(Cohort.from_frame(frame, root=tmp_path), read_slides(said_dir, ReadOptions()))
+    scores, evaluator = evaluate(
+        Cohort.from_frame(frame, root=tmp_path), read_slides(said_dir, ReadOptions())
+    )
     assert list(scores.cases["stage_predicted"]) == ["macro", "itc"]
     assert evaluator.values()["slide_dice"] == 1.0
     assert evaluator.values()["slide_false_positive_rate"] == pytest.approx(8 / 20000)
@@ -268,7 +315,15 @@ def test_a_mask_of_another_size_is_named(tmp_path):
     (tmp_path / "said").mkdir()
     Image.fromarray(np.zeros((10, 10), np.uint8)).save(tmp_path / "t.png")
     Image.fromarray(np.zeros((10, 12), np.uint8)).save(tmp_path / "said" / "a.png")
-    frame = pd.DataFrame({"case_id": ["a"], "patient_id": ["1"], "mask": ["t.png"], "stage": ["negative"], "microns_per_pixel": [0.5]})
+    frame = pd.DataFrame(
+        {
+            "case_id": ["a"],
+            "patient_id": ["1"],
+            "mask": ["t.png"],
+            "stage": ["negative"],
+            "microns_per_pixel": [0.5],
+        }
+    )
     cohort = Cohort.from_frame(frame, root=tmp_path)
     predictions = read_slides(tmp_path / "said", ReadOptions())
     with pytest.raises(UserError, match=r"12 x 10 px, the truth 10 x 10"):

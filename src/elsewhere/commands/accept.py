@@ -54,22 +54,39 @@ def accept(
     how = promised.predictions
     ids = tuple(normalise_ids) or tuple(how.get("normalise_ids", ()))
     read = ReadOptions(
-        column_map={**how.get("map", {}), **(column_map or {})}, scale=scale or how.get("scale", "0-1"), unit=how.get("unit", "case"),
-        combine=how.get("combine", "max"), normalise_ids=ids, on_invalid="worst" if on_invalid == "worst" else "error",
-    )  # fmt: skip
+        column_map={**how.get("map", {}), **(column_map or {})},
+        scale=scale or how.get("scale", "0-1"),
+        unit=how.get("unit", "case"),
+        combine=how.get("combine", "max"),
+        normalise_ids=ids,
+        on_invalid="worst" if on_invalid == "worst" else "error",
+    )
     said = as_predictions(promised.task, Path(predictions), read, who)
-    columns = [v for v in dict.fromkeys([*promised.describe, *(str(c.variable) for c in promised.subgroup_claims)]) if v]
+    columns = [
+        v
+        for v in dict.fromkeys([*promised.describe, *(str(c.variable) for c in promised.subgroup_claims)])
+        if v
+    ]
     unknown = [name for name in columns if name not in who.cases.columns]
     if unknown:
-        raise UserError(f"the cohort has no column '{unknown[0]}' that the claim names", where=str(promised.source))
-    options = ScoreOptions(threshold=promised.threshold, on_invalid=on_invalid, normalise_ids=ids, group_by=tuple(columns))
+        raise UserError(
+            f"the cohort has no column '{unknown[0]}' that the claim names", where=str(promised.source)
+        )
+    options = ScoreOptions(
+        threshold=promised.threshold, on_invalid=on_invalid, normalise_ids=ids, group_by=tuple(columns)
+    )
     scores = task.score(who, said, rules, options)
     ready = prepare(scores, options)
     count = rules.interval.resamples if resamples is None else resamples
     settings: dict[str, Any] = {"key": who.hash, "seed": seed, "resamples": count}
     claims = [_judge(ready, promised, line, primary=True, **settings) for line in promised.primary]
     claims += [_judge(ready, promised, line, primary=True, **settings) for line in promised.subgroup_claims]
-    verdict = {**overall(claims).to_dict(), "model": promised.model, "aim": promised.aim, "claim_digest": promised.digest}
+    verdict = {
+        **overall(claims).to_dict(),
+        "model": promised.model,
+        "aim": promised.aim,
+        "claim_digest": promised.digest,
+    }
     extra: dict[str, Any] = {"verdict": verdict, "claim": promised.to_dict(), "claim_lock": lock}
     extra["clinical"] = _clinical(ready, promised)
     source = {line.metric: line.value for line in promised.primary}
@@ -77,7 +94,12 @@ def accept(
     if point is not None:
         extra["operating_point"] = point
     result = analyse(
-        scores, facts_of(who, predictions_digest=said.digest, command="accept"), options=options, resamples=resamples, seed=seed, extra=extra
+        scores,
+        facts_of(who, predictions_digest=said.digest, command="accept"),
+        options=options,
+        resamples=resamples,
+        seed=seed,
+        extra=extra,
     )
     if lock["changed"]:
         result.summary["warnings"].append("The claim was changed after it was first locked: see claim_lock.")
@@ -88,7 +110,9 @@ def accept(
     return result if out is None else result.save(out)
 
 
-def _judge(ready: Prepared, claim: Claim, line: ClaimedMetric, *, primary: bool, key: str, seed: int, resamples: int) -> ClaimVerdict:
+def _judge(
+    ready: Prepared, claim: Claim, line: ClaimedMetric, *, primary: bool, key: str, seed: int, resamples: int
+) -> ClaimVerdict:
     """One claimed number against this hospital: its uncertainty is the claim's own where it brings any (ST-05)."""
     evaluator: Evaluator = ready.evaluator
     group = None
@@ -97,9 +121,16 @@ def _judge(ready: Prepared, claim: Claim, line: ClaimedMetric, *, primary: bool,
         codes = group_codes(ready.scores.cases, line.variable, ready.scores.protocol.fairness)
         if line.group not in codes.names:
             return not_assessed(
-                line.metric, f"there is no group '{line.group}' of {line.variable} (groups: {', '.join(codes.names)})", margin=line.margin,
-                claimed=line.value, alpha=claim.alpha, margin_source=line.margin_source or "not stated", aim=claim.aim, primary=primary, group=group,
-            )  # fmt: skip
+                line.metric,
+                f"there is no group '{line.group}' of {line.variable} (groups: {', '.join(codes.names)})",
+                margin=line.margin,
+                claimed=line.value,
+                alpha=claim.alpha,
+                margin_source=line.margin_source or "not stated",
+                aim=claim.aim,
+                primary=primary,
+                group=group,
+            )
         evaluator = evaluator.subset(codes.codes == codes.names.index(str(line.group)))
     metric, standardised = line.metric, False
     prevalence = claim.population.get("prevalence_of_source")
@@ -108,24 +139,38 @@ def _judge(ready: Prepared, claim: Claim, line: ClaimedMetric, *, primary: bool,
         if made is not None:
             evaluator, metric, standardised = made[0], made[1], True
     value = ClaimedValue(value=line.value, lo=line.lo, hi=line.hi, n=line.n, positives=line.positives)
-    difference = difference_from_claim(evaluator, ready.partition, metric, value, alpha=claim.alpha, key=key, seed=seed, resamples=resamples)
+    difference = difference_from_claim(
+        evaluator, ready.partition, metric, value, alpha=claim.alpha, key=key, seed=seed, resamples=resamples
+    )
     return assess_claim(
-        difference, margin=line.margin, margin_source=line.margin_source or "declared in the claim, without a source", aim=claim.aim,
-        primary=primary, standardised=standardised, group=group,
-    )  # fmt: skip
+        difference,
+        margin=line.margin,
+        margin_source=line.margin_source or "declared in the claim, without a source",
+        aim=claim.aim,
+        primary=primary,
+        standardised=standardised,
+        group=group,
+    )
 
 
-def _standardised(ready: Prepared, evaluator: Evaluator, metric: str, prevalence: float) -> tuple[Evaluator, str] | None:
+def _standardised(
+    ready: Prepared, evaluator: Evaluator, metric: str, prevalence: float
+) -> tuple[Evaluator, str] | None:
     """The metric at the source's prevalence (ST-06), where it has a standardised form."""
     from elsewhere.statistics.prevalence import STANDARDISABLE, StandardisedEvaluator, standardised_name
 
-    base = getattr(evaluator, "base", evaluator)
+    base: Any = getattr(evaluator, "base", evaluator)
     if metric not in STANDARDISABLE or not hasattr(base, "label"):
         return None
     truth = np.asarray(base.label)
     worst = np.where(np.isnan(base.probability), np.where(truth > 0, 0.0, 1.0), base.probability)
     made = StandardisedEvaluator(
-        truth, worst, base.cluster_of_case, n_clusters=base.n_clusters, prevalence=prevalence, threshold=base.threshold
+        truth,
+        worst,
+        base.cluster_of_case,
+        n_clusters=base.n_clusters,
+        prevalence=prevalence,
+        threshold=base.threshold,
     )
     return made, standardised_name(metric)
 
@@ -140,7 +185,9 @@ def _truth_and_score(ready: Prepared) -> tuple[Any, Any] | None:
     return truth, np.where(np.isnan(score), np.where(truth > 0, 0.0, 1.0), score)
 
 
-def _operating_point(ready: Prepared, source: Mapping[str, float], *, key: str, seed: int, resamples: int) -> dict[str, Any] | None:
+def _operating_point(
+    ready: Prepared, source: Mapping[str, float], *, key: str, seed: int, resamples: int
+) -> dict[str, Any] | None:
     """The claim's threshold here, and the threshold that would restore what was claimed (ST-12)."""
     from elsewhere.statistics.operating_point import operating_point
 
@@ -149,23 +196,36 @@ def _operating_point(ready: Prepared, source: Mapping[str, float], *, key: str, 
     if pair is None or threshold is None:
         return None
     truth, score = pair
-    stream = WeightStream(ready.partition, key=key, seed=seed, resamples=resamples, by_class=True) if resamples else None
+    stream = (
+        WeightStream(ready.partition, key=key, seed=seed, resamples=resamples, by_class=True)
+        if resamples
+        else None
+    )
     point = operating_point(
-        truth.astype(int), score, ready.partition, threshold=threshold, source_sensitivity=source.get("sensitivity"),
-        source_specificity=source.get("specificity"), stream=stream,
-    ).to_dict()  # fmt: skip
+        truth.astype(int),
+        score,
+        ready.partition,
+        threshold=threshold,
+        source_sensitivity=source.get("sensitivity"),
+        source_specificity=source.get("specificity"),
+        stream=stream,
+    ).to_dict()
     called, positive = score >= threshold, truth > 0
     return {
         "threshold": threshold,
         "threshold_source": "fixed by the claim" if ready.options.threshold is not None else "the protocol's",
         "here": {"sensitivity": point["sensitivity"], "specificity": point["specificity"]},
-        "reference": {name: {"value": source[name]} for name in ("sensitivity", "specificity") if name in source},
+        "reference": {
+            name: {"value": source[name]} for name in ("sensitivity", "specificity") if name in source
+        },
         "restoring": point["restored"],
         "confusion": {
-            "tp": int((called & positive).sum()), "fp": int((called & ~positive).sum()), "fn": int((~called & positive).sum()),
+            "tp": int((called & positive).sum()),
+            "fp": int((called & ~positive).sum()),
+            "fn": int((~called & positive).sum()),
             "tn": int((~called & ~positive).sum()),
         },
-    }  # fmt: skip
+    }
 
 
 def _clinical(ready: Prepared, claim: Claim) -> dict[str, Any]:
@@ -187,6 +247,10 @@ def _clinical(ready: Prepared, claim: Claim) -> dict[str, Any]:
     prevalence = float(given) if given is not None else float((truth > 0).mean())
     sensitivity, specificity = rates_at(truth.astype(int), score, ready.partition, threshold)
     part |= at_prevalence(sensitivity, specificity, prevalence).to_dict()
-    part["prevalence_source"] = "the claim's [population]" if given is not None else "these cases' own share, which may be enriched"
-    part["net_benefit"] = decision_curve(truth.astype(int), score, ready.partition, prevalence=prevalence).to_dict()
+    part["prevalence_source"] = (
+        "the claim's [population]" if given is not None else "these cases' own share, which may be enriched"
+    )
+    part["net_benefit"] = decision_curve(
+        truth.astype(int), score, ready.partition, prevalence=prevalence
+    ).to_dict()
     return part

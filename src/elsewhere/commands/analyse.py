@@ -74,7 +74,9 @@ def primary_metric(evaluator: Evaluator, protocol: Protocol) -> str:
     names = [spec.name for spec in evaluator.specs]
     if protocol.name.startswith("mamamia") and "combined" in names:
         return "combined"
-    chosen = {"camelyon16": "froc_score", "camelyon16-code": "froc_score", "camelyon17": "pn_kappa"}.get(protocol.name)
+    chosen = {"camelyon16": "froc_score", "camelyon16-code": "froc_score", "camelyon17": "pn_kappa"}.get(
+        protocol.name
+    )
     if chosen in names:
         return str(chosen)
     return next((spec.name for spec in evaluator.specs if spec.primary), names[0])
@@ -136,9 +138,17 @@ def analyse(
         "notes": list(protocol.notes),
     }
     context = AnalysisContext(
-        task=ready.task, scores=scores, partition=ready.partition, evaluator=ready.evaluator, options=options, key=facts.cohort_hash,
-        seed=seed, resamples=count, headline=summary["headline"], id_grades=facts.id_grades,
-    )  # fmt: skip
+        task=ready.task,
+        scores=scores,
+        partition=ready.partition,
+        evaluator=ready.evaluator,
+        options=options,
+        key=facts.cohort_hash,
+        seed=seed,
+        resamples=count,
+        headline=summary["headline"],
+        id_grades=facts.id_grades,
+    )
     for name, run in analyses:
         if name in skip:
             continue
@@ -156,9 +166,21 @@ def analyse(
 
     summary["methods"] = methods_paragraph(summary)
     key_table = summary.pop("_case_key", None)
-    ids = tuple(dict.fromkeys([*scores.cases["case_id"].astype(str), *_column(scores, "patient_id"), *_column(scores, "exam_id")]))
+    ids = tuple(
+        dict.fromkeys(
+            [
+                *scores.cases["case_id"].astype(str),
+                *_column(scores, "patient_id"),
+                *_column(scores, "exam_id"),
+            ]
+        )
+    )
     return Result(
-        summary=summary, scores=scores, case_key=key_table, redact=ids, exit_code=int(summary.get("verdict", {}).get("exit_code", 0))
+        summary=summary,
+        scores=scores,
+        case_key=key_table,
+        redact=ids,
+        exit_code=int(summary.get("verdict", {}).get("exit_code", 0)),
     )
 
 
@@ -188,7 +210,11 @@ def complete_counts(ready: Prepared) -> dict[str, int]:
     """Every count of the contract, whatever the task fills in itself."""
     cases = ready.scores.cases
     status = cases["status"].astype("string") if "status" in cases.columns else None
-    counts: dict[str, int] = {"cases": len(cases), "patients": ready.partition.n_clusters, "sites": ready.partition.n_sites}
+    counts: dict[str, int] = {
+        "cases": len(cases),
+        "patients": ready.partition.n_clusters,
+        "sites": ready.partition.n_sites,
+    }
     for name in ("scored", "missing", "undefined", "invalid", "not_analysable"):
         counts[name] = int((status == name).sum()) if status is not None else 0
     counts |= {"without_boxes": 0, "extra": 0}
@@ -212,6 +238,10 @@ def _add_answered_only(ready: Prepared, metrics: dict[str, dict[str, Any]]) -> N
 def _curves(ready: Prepared, facts: Facts, *, seed: int, resamples: int) -> dict[str, Any]:
     rules = ready.scores.protocol.interval
     stream = WeightStream(
-        ready.partition, key=facts.cohort_hash, seed=seed, resamples=min(resamples, _CURVE_RESAMPLES), by_site=rules.by_site
+        ready.partition,
+        key=facts.cohort_hash,
+        seed=seed,
+        resamples=min(resamples, _CURVE_RESAMPLES),
+        by_site=rules.by_site,
     )
     return ready.task.curves(ready.scores, ready.partition, stream, ready.options)

@@ -51,7 +51,9 @@ class AnalysisContext:
         if count == 0:
             return None
         rules = self.scores.protocol.interval
-        return WeightStream(self.partition, key=self.key, seed=self.seed, resamples=count, by_site=rules.by_site)
+        return WeightStream(
+            self.partition, key=self.key, seed=self.seed, resamples=count, by_site=rules.by_site
+        )
 
     def truth(self) -> npt.NDArray[np.float64] | None:
         column = BINARY.get(self.scores.task)
@@ -59,7 +61,9 @@ class AnalysisContext:
 
 
 Analysis = Callable[[AnalysisContext], dict[str, Any]]
-analyses: Registry[Analysis] = Registry("analysis", group="elsewhere.analyses", list_command="elsewhere metrics")
+analyses: Registry[Analysis] = Registry(
+    "analysis", group="elsewhere.analyses", list_command="elsewhere metrics"
+)
 
 
 def group_variables(context: AnalysisContext) -> tuple[str, ...]:
@@ -83,11 +87,19 @@ def fairness_disparity(context: AnalysisContext) -> Disparity | None:
         truth, decision = context.truth(), getattr(getattr(evaluator, "base", evaluator), "decision", None)
         if truth is not None and decision is not None:
             return Disparity.equalised_odds(
-                evaluator.cluster_of_case, truth, decision, n_clusters=evaluator.n_clusters, rules=context.scores.protocol.fairness
+                evaluator.cluster_of_case,
+                truth,
+                decision,
+                n_clusters=evaluator.n_clusters,
+                rules=context.scores.protocol.fairness,
             )
     if task == "segmentation" and {"dice", "norm_hd"} <= names:
         return Disparity.of_metrics(evaluator, ["dice", "norm_hd"])
-    metric = context.headline if context.headline in comparable_metrics(evaluator) else comparable_metrics(evaluator)[0]
+    metric = (
+        context.headline
+        if context.headline in comparable_metrics(evaluator)
+        else comparable_metrics(evaluator)[0]
+    )
     return Disparity.of_metrics(evaluator, [metric])
 
 
@@ -100,16 +112,28 @@ def groups(context: AnalysisContext) -> dict[str, Any]:
     rules = context.scores.protocol.interval
     many = len(context.cases) > _BIG
     table = group_table(
-        context.evaluator, context.partition, codes, rules=rules, key=context.key, seed=context.seed,
-        resamples=0 if many else context.resamples, positive=context.truth(), threads=context.options.threads,
-    )  # fmt: skip
+        context.evaluator,
+        context.partition,
+        codes,
+        rules=rules,
+        key=context.key,
+        seed=context.seed,
+        resamples=0 if many else context.resamples,
+        positive=context.truth(),
+        threads=context.options.threads,
+    )
     disparity = fairness_disparity(context)
     report = {}
     if disparity is not None:
         report = fairness_report(
-            disparity, context.partition, codes, key=context.key, seed=context.seed, resamples=min(context.resamples, 1000),
+            disparity,
+            context.partition,
+            codes,
+            key=context.key,
+            seed=context.seed,
+            resamples=min(context.resamples, 1000),
             by_site=rules.by_site,
-        )  # fmt: skip
+        )
     found: dict[str, Any] = {"groups": table, "fairness": report}
     if many:
         found["warnings"] = [f"Groups of {len(context.cases):,} cases are given without resampled intervals."]
@@ -126,9 +150,16 @@ def sites(context: AnalysisContext) -> dict[str, Any]:
     coded = GroupCodes(variable="site", names=names, codes=of_case, missing=0, note="")
     rules = context.scores.protocol.interval
     table = group_table(
-        context.evaluator, context.partition, [coded], rules=rules, key=context.key, seed=context.seed,
-        resamples=0 if len(context.cases) > _BIG else context.resamples, positive=context.truth(), threads=context.options.threads,
-    )["site"]  # fmt: skip
+        context.evaluator,
+        context.partition,
+        [coded],
+        rules=rules,
+        key=context.key,
+        seed=context.seed,
+        resamples=0 if len(context.cases) > _BIG else context.resamples,
+        positive=context.truth(),
+        threads=context.options.threads,
+    )["site"]
     from elsewhere.statistics.scenario import new_hospital
 
     rows = [row["metrics"].get(context.headline, {}) for row in table.values()]
@@ -155,7 +186,9 @@ def calibration(context: AnalysisContext) -> dict[str, Any]:
             continue
         values = context.cases[column].to_numpy(dtype=float)
         usable = answered & np.isfinite(values)
-        fit = recalibration(truth[usable], values[usable], context.partition.cluster_of_case[usable]).to_dict()
+        fit = recalibration(
+            truth[usable], values[usable], context.partition.cluster_of_case[usable]
+        ).to_dict()
         part[name] = fit
     part["temperature"] = context.scores.extras.get("temperature")
     return {"calibration": part}
@@ -169,14 +202,21 @@ def operating_point(context: AnalysisContext) -> dict[str, Any]:
     truth = context.truth()
     threshold = getattr(getattr(context.evaluator, "base", context.evaluator), "threshold", None)
     score = worst_scores(context)
-    if truth is None or threshold is None or score is None or getattr(context.evaluator, "inclusive", True) is False:
+    if (
+        truth is None
+        or threshold is None
+        or score is None
+        or getattr(context.evaluator, "inclusive", True) is False
+    ):
         return {}
     sensitivity, specificity = rates_at(truth, score, context.partition, threshold)
     called, positive = score >= threshold, truth > 0
     return {
         "operating_point": {
             "threshold": threshold,
-            "threshold_source": "given" if context.options.threshold is not None else f"protocol {context.scores.protocol.name}",
+            "threshold_source": "given"
+            if context.options.threshold is not None
+            else f"protocol {context.scores.protocol.name}",
             "here": {"sensitivity": sensitivity.to_dict(), "specificity": specificity.to_dict()},
             "confusion": {
                 "tp": int((called & positive).sum()),
@@ -216,10 +256,15 @@ def tumour_size(context: AnalysisContext) -> dict[str, Any]:
         return {}
     return {
         "size_strata": strata_table(
-            context.evaluator, context.partition, size_strata(volume), rules=context.scores.protocol.interval, key=context.key,
-            seed=context.seed, resamples=context.resamples,
+            context.evaluator,
+            context.partition,
+            size_strata(volume),
+            rules=context.scores.protocol.interval,
+            key=context.key,
+            seed=context.seed,
+            resamples=context.resamples,
         )
-    }  # fmt: skip
+    }
 
 
 @analyses.register("case_mix")
@@ -230,7 +275,13 @@ def case_mix(context: AnalysisContext) -> dict[str, Any]:
         return {}
     of_case = context.partition.site_of_cluster[context.partition.cluster_of_case]
     reference = of_case == 0
-    wanted = dict.fromkeys([*context.options.group_by, *context.scores.protocol.fairness.variables, BINARY.get(context.scores.task, "")])
+    wanted = dict.fromkeys(
+        [
+            *context.options.group_by,
+            *context.scores.protocol.fairness.variables,
+            BINARY.get(context.scores.task, ""),
+        ]
+    )
     parts: dict[str, Any] = {}
     for variable in wanted:
         if variable not in context.cases.columns or variable == "site":
@@ -245,9 +296,16 @@ def case_mix(context: AnalysisContext) -> dict[str, Any]:
 
 
 def _numeric_shift(values: npt.NDArray[np.float64], reference: npt.NDArray[np.bool_]) -> dict[str, Any]:
-    sides = {"reference": values[reference & np.isfinite(values)], "here": values[~reference & np.isfinite(values)]}
+    sides = {
+        "reference": values[reference & np.isfinite(values)],
+        "here": values[~reference & np.isfinite(values)],
+    }
     entry: dict[str, Any] = {
-        name: {"n": int(v.size), "mean": float(v.mean()) if v.size else None, "sd": float(v.std(ddof=1)) if v.size > 1 else None}
+        name: {
+            "n": int(v.size),
+            "mean": float(v.mean()) if v.size else None,
+            "sd": float(v.std(ddof=1)) if v.size > 1 else None,
+        }
         for name, v in sides.items()
     }
     a, b = sides["reference"], sides["here"]
@@ -261,7 +319,10 @@ def _level_shift(values: pd.Series, reference: npt.NDArray[np.bool_]) -> dict[st
     text = values.astype("string").fillna("missing")
     levels = sorted(text.unique())[:30]
     counts = {
-        level: {"reference": int(((text == level) & reference).sum()), "here": int(((text == level) & ~reference).sum())}
+        level: {
+            "reference": int(((text == level) & reference).sum()),
+            "here": int(((text == level) & ~reference).sum()),
+        }
         for level in levels
     }
     return {"levels": counts}
@@ -281,7 +342,21 @@ def worst_cases(context: AnalysisContext) -> dict[str, Any]:
     ids = cases["case_id"].astype(str).to_numpy()[order].tolist()
     salt = new_salt()
     hashed = hash_ids(ids, salt)
-    shown = [c for c in ("site", "status", "dice", "hausdorff_mm", "norm_hd", "nll", "probability", "n_lesions", "n_detected") if c in cases.columns]
+    shown = [
+        c
+        for c in (
+            "site",
+            "status",
+            "dice",
+            "hausdorff_mm",
+            "norm_hd",
+            "nll",
+            "probability",
+            "n_lesions",
+            "n_detected",
+        )
+        if c in cases.columns
+    ]
     rows = []
     for hash_, i in zip(hashed, order, strict=True):
         row = {name: _plain(cases[name].iloc[i]) for name in shown}
@@ -309,4 +384,6 @@ def _case_cost(context: AnalysisContext) -> npt.NDArray[np.float64] | None:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
-    return None if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)) else value
+    return (
+        None if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)) else value
+    )

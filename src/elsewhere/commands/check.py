@@ -24,8 +24,12 @@ def check(
 ) -> CheckReport:
     """Ids, columns, direction and scale of the scores, rows lost and why; works without the truth."""
     options = ReadOptions(
-        column_map=dict(column_map or {}), scale=scale, unit=unit, combine=combine, normalise_ids=tuple(normalise_ids),
+        column_map=dict(column_map or {}),
+        scale=scale,
+        unit=unit,
+        combine=combine,
+        normalise_ids=tuple(normalise_ids),
         on_invalid="worst" if on_invalid == "worst" else "error",
-    )  # fmt: skip
+    )
     who = None if cohort is None else load_cohort(Path(cohort))
     return check_predictions(Path(predictions), task, options, who)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from elsewhere.errors import UserError, near_matches
 from elsewhere.tables import write_json
 
-TEMPLATE = '''\
+TEMPLATE = """\
 # What is claimed, written down before the outcomes are read. Every line can be edited;
 # lines that start with # are explanations or optional.
 
@@ -72,7 +72,7 @@ describe = []                          # columns to show apart, e.g. ["site", "b
 # value = 0.85
 # margin = 0.07
 # margin_source = ""
-'''
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,10 +115,18 @@ class Claim:
             return {k: v for k, v in c.__dict__.items() if v is not None}
 
         return {
-            "model": self.model, "task": self.task, "digest": self.digest, "threshold": self.threshold, "alpha": self.alpha,
-            "aim": self.aim, "primary": [line(c) for c in self.primary], "subgroups": [line(c) for c in self.subgroup_claims],
-            "outcomes": dict(self.outcomes), "population": dict(self.population), "describe": list(self.describe),
-        }  # fmt: skip
+            "model": self.model,
+            "task": self.task,
+            "digest": self.digest,
+            "threshold": self.threshold,
+            "alpha": self.alpha,
+            "aim": self.aim,
+            "primary": [line(c) for c in self.primary],
+            "subgroups": [line(c) for c in self.subgroup_claims],
+            "outcomes": dict(self.outcomes),
+            "population": dict(self.population),
+            "describe": list(self.describe),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,15 +145,28 @@ class Written:
 def write_claim_template(path: Path) -> Written:
     """A commented claim to fill in; an existing file is never overwritten."""
     if path.exists():
-        raise UserError("the file exists already", where=str(path), fix="Name another with --claim, or remove it.")
+        raise UserError(
+            "the file exists already", where=str(path), fix="Name another with --claim, or remove it."
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(TEMPLATE, encoding="utf-8")
     return Written(path=path)
 
 
 _TOP = {
-    "model", "task", "protocol", "threshold", "alpha", "aim", "predictions", "outcomes", "population", "primary", "subgroups", "subgroup",
-}  # fmt: skip
+    "model",
+    "task",
+    "protocol",
+    "threshold",
+    "alpha",
+    "aim",
+    "predictions",
+    "outcomes",
+    "population",
+    "primary",
+    "subgroups",
+    "subgroup",
+}
 _METRIC = {"metric", "value", "margin", "margin_source", "lo", "hi", "n", "positives", "variable", "group"}
 _SECTIONS = {
     "predictions": {"map", "scale", "unit", "combine", "normalise_ids"},
@@ -158,7 +179,11 @@ _SECTIONS = {
 def read_claim(path: Path) -> Claim:
     """Parse and check a claim; an unknown key offers its neighbours."""
     if not path.exists():
-        raise UserError("there is no claim", where=str(path), fix=f"elsewhere accept --init --claim {path} writes one to fill in.")
+        raise UserError(
+            "there is no claim",
+            where=str(path),
+            fix=f"elsewhere accept --init --claim {path} writes one to fill in.",
+        )
     raw = path.read_bytes()
     try:
         content = tomllib.loads(raw.decode("utf-8"))
@@ -173,10 +198,14 @@ def read_claim(path: Path) -> Claim:
         _known(part, keys, f"{where} [{section}]")
     primary = _metrics(content, "primary", where)
     if not primary:
-        raise UserError("the claim has no [[primary]] block", where=where, fix="Add one with metric, value, margin.")
+        raise UserError(
+            "the claim has no [[primary]] block", where=where, fix="Add one with metric, value, margin."
+        )
     aim = content.get("aim", "equivalence")
     if aim not in ("equivalence", "non-inferiority"):
-        raise UserError(f"aim '{aim}' is not known", where=where, fix='Use "equivalence" or "non-inferiority".')
+        raise UserError(
+            f"aim '{aim}' is not known", where=where, fix='Use "equivalence" or "non-inferiority".'
+        )
     alpha = _number(content, "alpha", where, default=0.05)
     if not 0 < alpha < 0.5:
         raise UserError(f"alpha is {alpha}", where=where, fix="Use a level between 0 and 0.5, such as 0.05.")
@@ -220,12 +249,21 @@ def lock_claim(claim: Claim, *, now: datetime | None = None) -> dict[str, Any]:
         try:
             history = list(json.loads(path.read_text(encoding="utf-8"))["history"])
         except (ValueError, KeyError, TypeError) as problem:
-            raise UserError("the lock file of the claim cannot be read", where=str(path), fix="Restore it; do not edit it.") from problem
+            raise UserError(
+                "the lock file of the claim cannot be read",
+                where=str(path),
+                fix="Restore it; do not edit it.",
+            ) from problem
     if not any(entry.get("digest") == claim.digest for entry in history):
         history.append({"digest": claim.digest, "time": stamp})
         write_json({"claim": claim.source.name, "history": history}, path)
     mine = next(entry for entry in history if entry["digest"] == claim.digest)
-    return {"digest": claim.digest, "locked_at": mine["time"], "changed": len(history) > 1, "history": history}
+    return {
+        "digest": claim.digest,
+        "locked_at": mine["time"],
+        "changed": len(history) > 1,
+        "history": history,
+    }
 
 
 def _known(content: Mapping[str, Any], keys: set[str], where: str) -> None:
@@ -261,16 +299,27 @@ def _metrics(content: Mapping[str, Any], section: str, where: str) -> tuple[Clai
                 raise UserError(f"{key} is missing", where=here)
         margin = _number(block, "margin", here, default=None)
         if margin is None or margin <= 0:
-            raise UserError(f"margin is {margin}", where=here, fix="Give the largest difference that would not matter, above 0.")
+            raise UserError(
+                f"margin is {margin}",
+                where=here,
+                fix="Give the largest difference that would not matter, above 0.",
+            )
         lo, hi = _number(block, "lo", here, default=None), _number(block, "hi", here, default=None)
         value = _number(block, "value", here, default=None)
         if (lo is None) != (hi is None) or (lo is not None and not lo <= value <= hi):
             raise UserError("lo and hi must both be given, around the value", where=here)
         lines.append(
             ClaimedMetric(
-                metric=str(block["metric"]), value=value, margin=margin, margin_source=str(block.get("margin_source", "")), lo=lo, hi=hi,
-                n=block.get("n"), positives=block.get("positives"), variable=block.get("variable"),
+                metric=str(block["metric"]),
+                value=value,
+                margin=margin,
+                margin_source=str(block.get("margin_source", "")),
+                lo=lo,
+                hi=hi,
+                n=block.get("n"),
+                positives=block.get("positives"),
+                variable=block.get("variable"),
                 group=None if block.get("group") is None else str(block["group"]),
             )
-        )  # fmt: skip
+        )
     return tuple(lines)

@@ -30,7 +30,9 @@ class CohortReport:
             "audit": [finding.to_dict() for finding in self.findings],
         }
         if self.description is not None:
-            content["description"] = self.description.to_dict() if hasattr(self.description, "to_dict") else self.description
+            content["description"] = (
+                self.description.to_dict() if hasattr(self.description, "to_dict") else self.description
+            )
         if self.path is not None:
             content["path"] = str(self.path)
         return content
@@ -42,7 +44,9 @@ class CohortReport:
         for dataset, grade in self.cohort.id_grades.items():
             yield f"patient ids of {dataset}: grade {grade.grade} ({grade.why})"
         if self.description is not None:
-            yield from self.description.lines() if hasattr(self.description, "lines") else [str(self.description)]
+            yield from (
+                self.description.lines() if hasattr(self.description, "lines") else [str(self.description)]
+            )
         for finding in self.findings:
             yield f"{finding.severity}: {finding.message}"
         if not self.findings:

@@ -34,7 +34,9 @@ class Comparison:
             if row["difference"] is None:
                 yield f"  {name:32s} undefined ({row.get('undefined_reason') or 'undefined in one of them'})"
                 continue
-            interval = f"[{format_number(row['lo'])}, {format_number(row['hi'])}]" if row["lo"] is not None else ""
+            interval = (
+                f"[{format_number(row['lo'])}, {format_number(row['hi'])}]" if row["lo"] is not None else ""
+            )
             p = f"p {row['p']:.3g} ({row['p_method']})" if row.get("p") is not None else ""
             yield f"  {name:32s} {row['difference']:+.4f} {interval} {p}"
         if self.path is not None:
@@ -44,10 +46,13 @@ class Comparison:
 def same_cases(a: Result, b: Result) -> None:
     """Refuse two results that are not of the same cases, task and rules."""
     if a.scores.task != b.scores.task:
-        raise UserError(f"one result is {a.scores.task}, the other {b.scores.task}", fix="Compare results of one task.")
+        raise UserError(
+            f"one result is {a.scores.task}, the other {b.scores.task}", fix="Compare results of one task."
+        )
     if a.summary["protocol"] != b.summary["protocol"]:
         raise UserError(
-            f"scored by different protocols: {a.summary['protocol']} and {b.summary['protocol']}", fix="Score both with the same --protocol."
+            f"scored by different protocols: {a.summary['protocol']} and {b.summary['protocol']}",
+            fix="Score both with the same --protocol.",
         )
     ours, theirs = set(a.scores.cases["case_id"]), set(b.scores.cases["case_id"])
     if ours != theirs:
@@ -86,9 +91,16 @@ def compare(
     rules = a.scores.protocol.interval
     count = rules.resamples if resamples is None else resamples
     rows = compare_pair(
-        first.evaluator, second.evaluator, first.partition, rules=rules, key=a.summary["provenance"]["cohort_hash"], seed=seed,
-        resamples=count, metrics=list(metrics) or None, threads=threads,
-    )  # fmt: skip
+        first.evaluator,
+        second.evaluator,
+        first.partition,
+        rules=rules,
+        key=a.summary["provenance"]["cohort_hash"],
+        seed=seed,
+        resamples=count,
+        metrics=list(metrics) or None,
+        threads=threads,
+    )
     names = [str(r.path) if r.path else label for r, label in ((a, "A"), (b, "B"))]
     summary = {
         "elsewhere": __version__,
@@ -96,14 +108,21 @@ def compare(
         "protocol": a.summary["protocol"],
         "protocol_version": a.summary["protocol_version"],
         "provenance": {
-            **a.summary["provenance"], "seed": seed, "resamples": count, "command": "compare",
+            **a.summary["provenance"],
+            "seed": seed,
+            "resamples": count,
+            "command": "compare",
             "predictions_digest": [r.summary["provenance"].get("predictions_digest") for r in (a, b)],
         },
         "counts": a.summary["counts"],
         "metrics": {},
-        "comparison": {"a": names[0], "b": names[1], "metrics": {name: row.to_dict() for name, row in rows.items()}},
+        "comparison": {
+            "a": names[0],
+            "b": names[1],
+            "metrics": {name: row.to_dict() for name, row in rows.items()},
+        },
         "warnings": [],
-    }  # fmt: skip
+    }
     if out is None:
         return Comparison(summary=summary)
     from elsewhere.report import write_report
@@ -118,4 +137,7 @@ def options_of(result: Result) -> ScoreOptions:
     """What was set when the result was scored, from its own summary."""
     point = result.summary.get("operating_point") or {}
     given = point.get("threshold_source") == "given"
-    return ScoreOptions(threshold=point.get("threshold") if given else None, fairness_weight=result.summary.get("fairness_weight"))
+    return ScoreOptions(
+        threshold=point.get("threshold") if given else None,
+        fairness_weight=result.summary.get("fairness_weight"),
+    )

@@ -54,7 +54,14 @@ class Demo:
         return 0 if all(f["found"] for f in self.found.values()) else 70
 
 
-def demo(out: str | Path, *, seed: int = 7, world: World | None = None, resamples: int = 1000, progress: Report | None = None) -> Demo:
+def demo(
+    out: str | Path,
+    *,
+    seed: int = 7,
+    world: World | None = None,
+    resamples: int = 1000,
+    progress: Report | None = None,
+) -> Demo:
     """Write the synthetic tables, score every task, and look for what was planted in the first report."""
     start = time.perf_counter()
     folder = Path(out)
@@ -70,9 +77,12 @@ def demo(out: str | Path, *, seed: int = 7, world: World | None = None, resample
         planted |= tables.planted
         cohort_path, predictions_path = write_tables(tables, folder / "data" / task)
         settings: dict[str, Any] = {
-            "out": folder / task, "resamples": resamples, "reference_site": "Alder", "margin": MARGINS[task],
+            "out": folder / task,
+            "resamples": resamples,
+            "reference_site": "Alder",
+            "margin": MARGINS[task],
             "group_by": () if task in ("segmentation", "response") else ("breast_density",),
-        }  # fmt: skip
+        }
         made: Result | StreamSummary
         if task == "segmentation":
             made = summarise(task, cohort_path, predictions_path, **settings)
@@ -82,7 +92,12 @@ def demo(out: str | Path, *, seed: int = 7, world: World | None = None, resample
             results[task] = made
             reports[task] = folder / task / "report.html"
     found = look_for(results["classification"].summary, planted)
-    return Demo(found=found, reports=reports, main=reports["classification"].resolve(), seconds=time.perf_counter() - start)
+    return Demo(
+        found=found,
+        reports=reports,
+        main=reports["classification"].resolve(),
+        seconds=time.perf_counter() - start,
+    )
 
 
 def write_tables(tables: Tables, folder: Path) -> tuple[Path, Path]:
@@ -118,8 +133,15 @@ def look_for(summary: dict[str, Any], planted: dict[str, str]) -> dict[str, dict
     evidence["leak"] = (bool(leaks), leaks[0] if leaks else "the audit says nothing of it")
     ids = [text for kind, text in audit.items() if "file" in kind or "spel" in kind]
     evidence["id_mistake"] = (len(ids) >= 2, "; ".join(ids) if ids else "the audit says nothing of it")
-    return {name: {"planted": text, "found": evidence[name][0], "evidence": evidence[name][1]} for name, text in planted.items()}
+    return {
+        name: {"planted": text, "found": evidence[name][0], "evidence": evidence[name][1]}
+        for name, text in planted.items()
+    }
 
 
 def _signed(claim: dict[str, Any]) -> str:
-    return "no difference" if claim.get("difference") is None else f"{claim['difference']:+.3f} [{claim['lo']:+.3f}, {claim['hi']:+.3f}]"
+    return (
+        "no difference"
+        if claim.get("difference") is None
+        else f"{claim['difference']:+.3f} [{claim['lo']:+.3f}, {claim['hi']:+.3f}]"
+    )

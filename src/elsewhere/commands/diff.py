@@ -35,10 +35,20 @@ class Changes:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "same": not (self.causes or self.metrics or self.counts or self.cases["changed"] or self.cases["only_a"] or self.cases["only_b"]),
-            "causes": list(self.causes), "metrics": list(self.metrics), "counts": list(self.counts), "cases": self.cases,
+            "same": not (
+                self.causes
+                or self.metrics
+                or self.counts
+                or self.cases["changed"]
+                or self.cases["only_a"]
+                or self.cases["only_b"]
+            ),
+            "causes": list(self.causes),
+            "metrics": list(self.metrics),
+            "counts": list(self.counts),
+            "cases": self.cases,
             "unexplained": self.unexplained,
-        }  # fmt: skip
+        }
 
     def lines(self) -> Iterator[str]:
         if self.to_dict()["same"]:
@@ -52,7 +62,9 @@ class Changes:
         yield f"cases: {cases['only_a']} only in the first, {cases['only_b']} only in the second, {cases['changed']} of {cases['both']} scored otherwise"
         for row in self.metrics:
             move = "" if row["change"] is None else f" ({row['change']:+.6g})"
-            yield f"  {row['name']:32s} {row['a']} -> {row['b']}{move}" + (" interval only" if row["interval_only"] else "")
+            yield f"  {row['name']:32s} {row['a']} -> {row['b']}{move}" + (
+                " interval only" if row["interval_only"] else ""
+            )
         if self.unexplained:
             yield "warning: numbers changed although nothing that went in did; report this as a fault"
 
@@ -62,20 +74,39 @@ def diff(a: str | Path | Result, b: str | Path | Result) -> Changes:
     first = a if isinstance(a, Result) else load_result(a)
     second = b if isinstance(b, Result) else load_result(b)
     causes = [
-        {"name": name, "a": first.summary["provenance"].get(name), "b": second.summary["provenance"].get(name), "why": why}
+        {
+            "name": name,
+            "a": first.summary["provenance"].get(name),
+            "b": second.summary["provenance"].get(name),
+            "why": why,
+        }
         for name, why in _WHY.items()
         if first.summary["provenance"].get(name) != second.summary["provenance"].get(name)
     ]
     for name in ("task", "protocol", "protocol_version"):
         if first.summary.get(name) != second.summary.get(name):
-            causes.append({"name": name, "a": first.summary.get(name), "b": second.summary.get(name), "why": f"the {name.replace('_', ' ')} changed"})
+            causes.append(
+                {
+                    "name": name,
+                    "a": first.summary.get(name),
+                    "b": second.summary.get(name),
+                    "why": f"the {name.replace('_', ' ')} changed",
+                }
+            )
     metrics = []
     for name in dict.fromkeys([*first.metrics, *second.metrics]):
         x, y = first.metrics.get(name, {}), second.metrics.get(name, {})
         if any(x.get(k) != y.get(k) for k in ("value", "lo", "hi")):
             va, vb = x.get("value"), y.get("value")
-            both = va is not None and vb is not None
-            metrics.append({"name": name, "a": va, "b": vb, "change": vb - va if both else None, "interval_only": va == vb})
+            metrics.append(
+                {
+                    "name": name,
+                    "a": va,
+                    "b": vb,
+                    "change": None if va is None or vb is None else vb - va,
+                    "interval_only": va == vb,
+                }
+            )
     counts = [
         {"name": name, "a": first.summary["counts"].get(name), "b": second.summary["counts"].get(name)}
         for name in dict.fromkeys([*first.summary["counts"], *second.summary["counts"]])
@@ -85,7 +116,13 @@ def diff(a: str | Path | Result, b: str | Path | Result) -> Changes:
     values_moved = any(not row["interval_only"] for row in metrics)
     explained = {cause["name"] for cause in causes}
     unexplained = (values_moved and not explained - _INTERVALS_ONLY) or (bool(metrics) and not explained)
-    return Changes(causes=tuple(causes), metrics=tuple(metrics), counts=tuple(counts), cases=cases, unexplained=unexplained)
+    return Changes(
+        causes=tuple(causes),
+        metrics=tuple(metrics),
+        counts=tuple(counts),
+        cases=cases,
+        unexplained=unexplained,
+    )
 
 
 def _changed_cases(a: pd.DataFrame, b: pd.DataFrame) -> dict[str, Any]:
@@ -96,8 +133,8 @@ def _changed_cases(a: pd.DataFrame, b: pd.DataFrame) -> dict[str, Any]:
     differs = ~((left == right) | (left.isna() & right.isna())).fillna(False).astype(bool)
     changed = differs.any(axis=1)
     return {
-        "only_a": int(len(x.index.difference(y.index))),
-        "only_b": int(len(y.index.difference(x.index))),
+        "only_a": len(x.index.difference(y.index)),
+        "only_b": len(y.index.difference(x.index)),
         "both": len(shared),
         "changed": int(changed.sum()),
         "columns": {str(c): int(n) for c, n in differs.sum().items() if n},

@@ -15,7 +15,7 @@ from elsewhere.commands.compare import options_of
 from elsewhere.errors import EXIT_OK, UserError, unknown_name
 from elsewhere.results import Result, load_result
 from elsewhere.statistics.differences import Difference, difference_independent, difference_subsets
-from elsewhere.statistics.equivalence import equivalence_table, study.value
+from elsewhere.statistics.equivalence import equivalence_table, study_margin
 from elsewhere.statistics.verdict import assess_claim, overall
 from elsewhere.tables import read_table, to_jsonable, to_number, write_json, write_table
 
@@ -74,7 +74,9 @@ def equivalence(
     """From group summaries (`means`), from two results, or from two parts of one (`split_by`)."""
     if means is not None:
         if results:
-            raise UserError("--means stands alone", fix="Give a csv of summaries, or result folders, not both.")
+            raise UserError(
+                "--means stands alone", fix="Give a csv of summaries, or result folders, not both."
+            )
         return _from_means(means, margin, alpha, out)
     if margin is None:
         raise UserError("no margin was given", fix="Declare it beforehand: --margin 0.05.")
@@ -84,7 +86,10 @@ def equivalence(
         raise UserError(f"--margin '{margin}' is no number", fix="'study' goes with --means.") from problem
     loaded = [r if isinstance(r, Result) else load_result(r) for r in results]
     if split_by is None and len(loaded) != 2:
-        raise UserError(f"{len(loaded)} results were given", fix="Give two (here, and the reference), or one with --split-by and --reference.")
+        raise UserError(
+            f"{len(loaded)} results were given",
+            fix="Give two (here, and the reference), or one with --split-by and --reference.",
+        )
     if split_by is not None and (len(loaded) != 1 or reference is None):
         raise UserError("--split-by takes one result and --reference VALUE")
     here = prepare(loaded[0].scores, options_of(loaded[0]))
@@ -99,22 +104,52 @@ def equivalence(
         column = _part(here.scores.cases, split_by)
         inside = (column == reference).to_numpy(dtype=bool)
         if not inside.any():
-            raise unknown_name(f"value of {split_by}", str(reference), sorted(column.dropna().unique().tolist()))
+            raise unknown_name(
+                f"value of {split_by}", str(reference), sorted(column.dropna().unique().tolist())
+            )
         difference = difference_subsets(
-            here.evaluator, here.partition, ~inside, inside, chosen, alpha=alpha, key=key, seed=seed, resamples=count
+            here.evaluator,
+            here.partition,
+            ~inside,
+            inside,
+            chosen,
+            alpha=alpha,
+            key=key,
+            seed=seed,
+            resamples=count,
         )
     else:
         if loaded[0].summary["protocol"] != loaded[1].summary["protocol"]:
-            raise UserError("the results were scored by different protocols", fix="Score both with the same --protocol.")
+            raise UserError(
+                "the results were scored by different protocols", fix="Score both with the same --protocol."
+            )
         there = prepare(loaded[1].scores, options_of(loaded[1]))
         difference = difference_independent(
-            here.evaluator, here.partition, there.evaluator, there.partition, chosen, alpha=alpha, key=key, seed=seed, resamples=count
+            here.evaluator,
+            here.partition,
+            there.evaluator,
+            there.partition,
+            chosen,
+            alpha=alpha,
+            key=key,
+            seed=seed,
+            resamples=count,
         )
-    judged = overall([assess_claim(difference, margin=declared, margin_source="declared on the command line")])
-    summary = {"task": here.scores.task, "metric": chosen, "seed": seed, "resamples": count, "verdict": judged.to_dict()}
+    judged = overall(
+        [assess_claim(difference, margin=declared, margin_source="declared on the command line")]
+    )
+    summary = {
+        "task": here.scores.task,
+        "metric": chosen,
+        "seed": seed,
+        "resamples": count,
+        "verdict": judged.to_dict(),
+    }
     if out is not None:
         write_json(summary, Path(out))
-    return EquivalenceVerdict(summary=json.loads(json.dumps(to_jsonable(summary))), exit_code=judged.exit_code)
+    return EquivalenceVerdict(
+        summary=json.loads(json.dumps(to_jsonable(summary))), exit_code=judged.exit_code
+    )
 
 
 def _part(cases: pd.DataFrame, column: str) -> pd.Series:
@@ -123,7 +158,9 @@ def _part(cases: pd.DataFrame, column: str) -> pd.Series:
     return cases[column].astype("string")
 
 
-def _from_means(means: str | Path | pd.DataFrame, margin: str | float | None, alpha: float, out: str | Path | None) -> EquivalenceRows:
+def _from_means(
+    means: str | Path | pd.DataFrame, margin: str | float | None, alpha: float, out: str | Path | None
+) -> EquivalenceRows:
     where = "data frame" if isinstance(means, pd.DataFrame) else str(means)
     table = means.copy() if isinstance(means, pd.DataFrame) else read_table(Path(means), required=_NEEDED)
     for column in (*_NEEDED, "low", "high"):

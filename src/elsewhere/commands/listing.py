@@ -22,12 +22,20 @@ class Listing:
     def lines(self) -> Iterator[str]:
         for row in self.rows:
             name = str(row["name"])
-            yield f"{name:34s} " + "; ".join(str(value) for key, value in row.items() if key != "name" and value not in ("", None))
+            yield f"{name:34s} " + "; ".join(
+                str(value) for key, value in row.items() if key != "name" and value not in ("", None)
+            )
 
 
 def list_protocols() -> Listing:
     rows = tuple(
-        {"name": name, "version": p.version, "tasks": ", ".join(p.tasks), "title": p.title, "notes": " ".join(p.notes)}
+        {
+            "name": name,
+            "version": p.version,
+            "tasks": ", ".join(p.tasks),
+            "title": p.title,
+            "notes": " ".join(p.notes),
+        }
         for name, p in protocols
     )
     return Listing(kind="protocols", rows=rows)
@@ -36,7 +44,10 @@ def list_protocols() -> Listing:
 def list_readers() -> Listing:
     from elsewhere.cohort import readers
 
-    rows = tuple({"name": name, "from": readers.owner(name), "about": (reader.__doc__ or "").strip().splitlines()[0]} for name, reader in readers)
+    rows = tuple(
+        {"name": name, "from": readers.owner(name), "about": (reader.__doc__ or "").strip().splitlines()[0]}
+        for name, reader in readers
+    )
     return Listing(kind="readers", rows=rows)
 
 
@@ -47,11 +58,14 @@ def list_metrics() -> Listing:
     plain = protocols.get("plain")
     rows = [
         {
-            "name": f"{name}.{spec.name}", "label": spec.label, "better": "higher" if spec.higher_is_better else "lower",
-            "interval": str(spec.interval), "moves_with_prevalence": spec.moves_with_prevalence,
+            "name": f"{name}.{spec.name}",
+            "label": spec.label,
+            "better": "higher" if spec.higher_is_better else "lower",
+            "interval": str(spec.interval),
+            "moves_with_prevalence": spec.moves_with_prevalence,
         }
         for name, task in tasks
         for spec in task.metrics(plain)
-    ]  # fmt: skip
+    ]
     rows += [{"name": name, "from": metrics.owner(name)} for name, _ in metrics]
     return Listing(kind="metrics", rows=tuple(rows))

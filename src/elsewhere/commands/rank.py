@@ -37,7 +37,11 @@ class Leaderboard:
         part = self.summary["ranking"]
         yield f"ranked by {part['metric']} on {self.summary['counts']['cases']} cases of {self.summary['counts']['patients']} patients"
         for row in part["table"]:
-            span = str(row["rank_lo"]) if row["rank_lo"] == row["rank_hi"] else f"{row['rank_lo']}-{row['rank_hi']}"
+            span = (
+                str(row["rank_lo"])
+                if row["rank_lo"] == row["rank_hi"]
+                else f"{row['rank_lo']}-{row['rank_hi']}"
+            )
             yield f"  {row['rank']:>3}  ({span:>7})  tier {row['tier'] or '-'}  {row['model']:30s} {format_interval(row)}"
         for failed in part["failed"]:
             yield f"  failed  {failed['model']}: {failed['why']}"
@@ -75,19 +79,35 @@ def rank(
     `results` are result folders, or, with `cohort` and `task`, prediction files or one folder of them.
     """
     if (cohort is None) != (task is None):
-        raise UserError("--cohort and --task go together", fix="Give both for prediction files, neither for result folders.")
+        raise UserError(
+            "--cohort and --task go together",
+            fix="Give both for prediction files, neither for result folders.",
+        )
     if cohort is not None and task is not None:
         read = ReadOptions(
-            column_map=dict(column_map or {}), scale=scale, normalise_ids=tuple(normalise_ids), on_invalid="worst" if on_invalid == "worst" else "error"
+            column_map=dict(column_map or {}),
+            scale=scale,
+            normalise_ids=tuple(normalise_ids),
+            on_invalid="worst" if on_invalid == "worst" else "error",
         )
         entries, failed, key, counts = _from_files(
-            results, cohort, task, protocol, read, normalise_ids=tuple(normalise_ids), on_invalid=on_invalid, progress=progress
+            results,
+            cohort,
+            task,
+            protocol,
+            read,
+            normalise_ids=tuple(normalise_ids),
+            on_invalid=on_invalid,
+            progress=progress,
         )
     else:
         entries, failed, key, counts = _from_results(results)
     if not entries:
         reasons = "; ".join(f"{f['model']}: {f['why']}" for f in failed)
-        raise UserError("no model could be scored", fix=reasons or "Give result folders, or prediction files with --cohort and --task.")
+        raise UserError(
+            "no model could be scored",
+            fix=reasons or "Give result folders, or prediction files with --cohort and --task.",
+        )
     first = entries[0].ready
     rules = first.scores.protocol
     chosen = metric or primary_metric(first.evaluator, rules)
@@ -99,21 +119,38 @@ def rank(
         raise unknown_name("model", baseline, names)
     count = rules.interval.resamples if resamples is None else resamples
     ranking = rank_models(
-        [entry.ready.evaluator for entry in entries], first.partition, chosen, names=names, key=key, seed=seed, resamples=count,
-        by_site=rules.interval.by_site, baseline=baseline, threads=threads,
-    )  # fmt: skip
+        [entry.ready.evaluator for entry in entries],
+        first.partition,
+        chosen,
+        names=names,
+        key=key,
+        seed=seed,
+        resamples=count,
+        by_site=rules.interval.by_site,
+        baseline=baseline,
+        threads=threads,
+    )
     part = ranking.to_dict()
     rows = part.pop("models", None) or part.pop("table")
     estimates = {}
     for number, entry in enumerate(entries):
         found = estimate_all(
-            entry.ready.evaluator, first.partition, rules=rules.interval, key=key, seed=seed, resamples=count,
-            metrics=_shown(entry.ready, chosen), threads=threads,
-        )  # fmt: skip
+            entry.ready.evaluator,
+            first.partition,
+            rules=rules.interval,
+            key=key,
+            seed=seed,
+            resamples=count,
+            metrics=_shown(entry.ready, chosen),
+            threads=threads,
+        )
         estimates[entry.name] = {name: estimate.to_dict() for name, estimate in found.items()}
         if progress:
             progress("intervals", number + 1, len(entries))
-    table = [{**row, **{k: estimates[row["model"]][chosen][k] for k in ("value", "lo", "hi", "method")}} for row in rows]
+    table = [
+        {**row, **{k: estimates[row["model"]][chosen][k] for k in ("value", "lo", "hi", "method")}}
+        for row in rows
+    ]
     ranking_part = {
         **part,
         "metric": chosen,
@@ -132,14 +169,19 @@ def rank(
         "protocol": rules.name,
         "protocol_version": rules.version,
         "provenance": {
-            "cohort_hash": key, "seed": seed, "resamples": count, "code_version": __version__, "command": "rank",
-            "protocol_digest": rules.digest(), "predictions_digest": {entry.name: entry.digest for entry in entries},
+            "cohort_hash": key,
+            "seed": seed,
+            "resamples": count,
+            "code_version": __version__,
+            "command": "rank",
+            "protocol_digest": rules.digest(),
+            "predictions_digest": {entry.name: entry.digest for entry in entries},
         },
         "counts": {**counts, "models": len(entries), "failed": len(failed)},
         "metrics": {},
         "ranking": ranking_part,
         "warnings": [],
-    }  # fmt: skip
+    }
     if first.scores.events is not None and first.scores.task == "detection":
         summary |= _difficulty(entries)
     if out is None:
@@ -158,7 +200,9 @@ def _shown(ready: Prepared, metric: str) -> list[str]:
     return [name for name in dict.fromkeys(wanted) if name in have]
 
 
-def _from_results(results: Sequence[str | Path | Result]) -> tuple[list[_Entry], list[dict[str, str]], str, dict[str, Any]]:
+def _from_results(
+    results: Sequence[str | Path | Result],
+) -> tuple[list[_Entry], list[dict[str, str]], str, dict[str, Any]]:
     loaded: list[tuple[str, Result]] = []
     failed: list[dict[str, str]] = []
     for i, item in enumerate(results):
@@ -177,7 +221,11 @@ def _from_results(results: Sequence[str | Path | Result]) -> tuple[list[_Entry],
         same_cases(reference, result)
         same = aligned(reference, result)
         entries.append(
-            _Entry(name=name, ready=prepare(same.scores, options_of(result)), digest=result.summary["provenance"].get("predictions_digest"))
+            _Entry(
+                name=name,
+                ready=prepare(same.scores, options_of(result)),
+                digest=result.summary["provenance"].get("predictions_digest"),
+            )
         )
     counts = {k: reference.summary["counts"][k] for k in ("cases", "patients")}
     return entries, failed, reference.summary["provenance"]["cohort_hash"], counts
@@ -231,6 +279,6 @@ def _difficulty(entries: Sequence[_Entry]) -> dict[str, Any]:
     """DBT-08: how many of the algorithms find each lesion, and at what cost."""
     from elsewhere.statistics.difficulty import lesion_difficulty
 
-    events = {entry.name: entry.ready.scores.events for entry in entries}
+    events = {e.name: e.ready.scores.events for e in entries if e.ready.scores.events is not None}
     found = lesion_difficulty(events, volumes=len(entries[0].ready.scores.cases))
     return {"difficulty": found.to_dict()}

@@ -25,14 +25,23 @@ class Written:
 
 
 def report(
-    result: str | Path, *, out: str | Path | None = None, tables: str | Path | None = None, figures: str | Path | None = None
+    result: str | Path,
+    *,
+    out: str | Path | None = None,
+    tables: str | Path | None = None,
+    figures: str | Path | None = None,
 ) -> Written:
     """Render a result folder; `tables` as csv and LaTeX, `figures` as SVG, PDF and PNG."""
     from elsewhere.report import write_figures, write_report, write_tables
 
     found = load_result(result)
     cases = found.scores.cases
-    ids = [str(value) for name in ("case_id", "patient_id", "exam_id") if name in cases.columns for value in cases[name].unique()]
+    ids = [
+        str(value)
+        for name in ("case_id", "patient_id", "exam_id")
+        if name in cases.columns
+        for value in cases[name].unique()
+    ]
     page = Path(out) if out is not None else Path(result) / "report.html"
     files = [page]
     write_report(found.summary, page, redact=ids)

@@ -47,7 +47,13 @@ def as_predictions(task: str, source: PredictionsLike, options: ReadOptions, coh
         frame.to_parquet(file)
         read = read_predictions(task, file, options, cohort)
     return Predictions(
-        kind=read.kind, table=read.table, source="data frame", digest=content_hash(frame), flow=read.flow, warnings=read.warnings, points=read.points
+        kind=read.kind,
+        table=read.table,
+        source="data frame",
+        digest=content_hash(frame),
+        flow=read.flow,
+        warnings=read.warnings,
+        points=read.points,
     )
 
 
@@ -56,7 +62,9 @@ def choose_protocol(task: Task, name: str | None, reader: str) -> Protocol:
     protocol = protocols.get(name or default_protocol(task.name, reader))
     if task.name not in protocol.tasks:
         fitting = [n for n, p in protocols if task.name in p.tasks]
-        raise UserError(f"protocol {protocol.name} is not for {task.name}", fix=f"For {task.name}: {', '.join(fitting)}.")
+        raise UserError(
+            f"protocol {protocol.name} is not for {task.name}", fix=f"For {task.name}: {', '.join(fitting)}."
+        )
     return protocol
 
 
@@ -67,7 +75,9 @@ def facts_of(cohort: Cohort, *, predictions_digest: str | None, command: str) ->
         reader=cohort.reader,
         predictions_digest=predictions_digest,
         command=command,
-        id_grades={dataset: {"grade": grade.grade, "why": grade.why} for dataset, grade in cohort.id_grades.items()},
+        id_grades={
+            dataset: {"grade": grade.grade, "why": grade.why} for dataset, grade in cohort.id_grades.items()
+        },
         audit=tuple(finding.to_dict() for finding in audit(cohort)),
     )
 
@@ -115,19 +125,33 @@ def score(
     who = as_cohort(cohort)
     rules = choose_protocol(chosen, protocol, who.reader)
     read = ReadOptions(
-        column_map=dict(column_map or {}), scale=scale, unit=unit, combine=combine, normalise_ids=tuple(normalise_ids),
+        column_map=dict(column_map or {}),
+        scale=scale,
+        unit=unit,
+        combine=combine,
+        normalise_ids=tuple(normalise_ids),
         on_invalid="worst" if on_invalid == "worst" else "error",
-    )  # fmt: skip
+    )
     said = as_predictions(task, predictions, read, who)
     options = ScoreOptions(
-        threshold=threshold, on_invalid=on_invalid, matching=matching, calibrate_on=None if calibrate_on is None else str(calibrate_on),
-        normalise_ids=tuple(normalise_ids), threads=threads, group_by=_known_columns(who, group_by), fairness_weight=fairness_weight,
+        threshold=threshold,
+        on_invalid=on_invalid,
+        matching=matching,
+        calibrate_on=None if calibrate_on is None else str(calibrate_on),
+        normalise_ids=tuple(normalise_ids),
+        threads=threads,
+        group_by=_known_columns(who, group_by),
+        fairness_weight=fairness_weight,
         progress=None if progress is None else lambda done, total: progress("scoring", done, total),
-    )  # fmt: skip
+    )
     scores = chosen.score(who, said, rules, options)
     facts = facts_of(who, predictions_digest=said.digest, command="score")
-    extra = site_verdicts(scores, options, reference_site, margin, alpha=alpha, key=who.hash, seed=seed, resamples=resamples)
-    result = analyse(scores, facts, options=options, resamples=resamples, seed=seed, extra=extra, progress=progress)
+    extra = site_verdicts(
+        scores, options, reference_site, margin, alpha=alpha, key=who.hash, seed=seed, resamples=resamples
+    )
+    result = analyse(
+        scores, facts, options=options, resamples=resamples, seed=seed, extra=extra, progress=progress
+    )
     return result if out is None else result.save(out)
 
 
@@ -155,9 +179,13 @@ def score_arrays(
         cases["site"] = np.asarray(site).astype(str)
     for name, values in (groups or {}).items():
         cases[name] = np.asarray(values)
-    lengths = {name: len(values) for name, values in cases.items()} | {"probability": np.asarray(probability).size}
+    lengths = {name: len(values) for name, values in cases.items()} | {
+        "probability": np.asarray(probability).size
+    }
     if len(set(lengths.values())) > 1:
-        raise UserError(f"the arrays have different lengths: {lengths}", fix="Row i of every array must be case i.")
+        raise UserError(
+            f"the arrays have different lengths: {lengths}", fix="Row i of every array must be case i."
+        )
     said = pd.DataFrame({"case_id": ids, "probability": np.asarray(probability, dtype=float)})
     return score(task, cases, said, group_by=tuple(groups or ()), **options)
 

@@ -28,7 +28,11 @@ class StreamSummary:
     path: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {"by": list(self.by), "rows": self.table.to_dict("records"), "path": None if self.path is None else str(self.path)}
+        return {
+            "by": list(self.by),
+            "rows": self.table.to_dict("records"),
+            "path": None if self.path is None else str(self.path),
+        }
 
     def lines(self) -> Iterator[str]:
         yield self.table.to_string(index=False, max_rows=60)
@@ -72,7 +76,11 @@ def summarise(
     elif Path(scores).is_dir():
         earlier = load_result(scores)
         if earlier.scores.task != task:
-            raise UserError(f"the result is of task {earlier.scores.task}", where=str(scores), fix=f"Say `elsewhere summarise {earlier.scores.task} ...`.")
+            raise UserError(
+                f"the result is of task {earlier.scores.task}",
+                where=str(scores),
+                fix=f"Say `elsewhere summarise {earlier.scores.task} ...`.",
+            )
         table, events = earlier.scores.cases, earlier.scores.events
         protocol = protocol or earlier.summary["protocol"]
         digest = str(earlier.summary["provenance"].get("predictions_digest"))
@@ -88,13 +96,23 @@ def summarise(
             fix="Name it with `--map case_id=COLUMN`.",
         )
     rules = choose_protocol(chosen, protocol, who.reader)
-    options = ScoreOptions(threshold=threshold, on_invalid=on_invalid, group_by=tuple(group_by), fairness_weight=fairness_weight, threads=threads)
+    options = ScoreOptions(
+        threshold=threshold,
+        on_invalid=on_invalid,
+        group_by=tuple(group_by),
+        fairness_weight=fairness_weight,
+        threads=threads,
+    )
     made = chosen.from_table(who, table, events, rules, options)
     facts: Facts = facts_of(who, predictions_digest=digest, command="summarise")
     from elsewhere.commands.verdicts import site_verdicts
 
-    extra = site_verdicts(made, options, reference_site, margin, alpha=0.05, key=who.hash, seed=seed, resamples=resamples)
-    result = analyse(made, facts, options=options, resamples=resamples, seed=seed, extra=extra, progress=progress)
+    extra = site_verdicts(
+        made, options, reference_site, margin, alpha=0.05, key=who.hash, seed=seed, resamples=resamples
+    )
+    result = analyse(
+        made, facts, options=options, resamples=resamples, seed=seed, extra=extra, progress=progress
+    )
     return result if out is None else result.save(out)
 
 
@@ -104,15 +122,22 @@ def _stream(scores: str | Path | pd.DataFrame, by: tuple[str, ...], out: str | P
     from elsewhere.statistics.streaming import summarise_stream
 
     if isinstance(scores, pd.DataFrame):
-        raise UserError("--by reads a parquet file or folder as a stream", fix="Give a path, or use pandas' groupby on your frame.")
+        raise UserError(
+            "--by reads a parquet file or folder as a stream",
+            fix="Give a path, or use pandas' groupby on your frame.",
+        )
     columns = [str(name) for name in pds.dataset(Path(scores), format="parquet").schema.names]
     missing = [name for name in by if name not in columns]
     if missing:
-        raise UserError(f"no column {', '.join(missing)}", where=str(scores), fix=f"Columns: {', '.join(columns)}.")
+        raise UserError(
+            f"no column {', '.join(missing)}", where=str(scores), fix=f"Columns: {', '.join(columns)}."
+        )
     values = [name for name in _MEANS if name in columns]
     if not values:
         raise UserError("no metric column to average", where=str(scores), fix=f"Known: {', '.join(_MEANS)}.")
-    table = summarise_stream(scores, by=list(by), values=values, cluster="patient_id" if "patient_id" in columns else None)
+    table = summarise_stream(
+        scores, by=list(by), values=values, cluster="patient_id" if "patient_id" in columns else None
+    )
     if out is None:
         return StreamSummary(table=table, by=by)
     from elsewhere.tables import staged_directory

@@ -29,13 +29,19 @@ def site_verdicts(
     if reference_site is None and margin is None:
         return {}
     if reference_site is None or margin is None:
-        raise UserError("a verdict over sites needs both a reference site and a margin", fix="Give --reference-site NAME --margin D.")
+        raise UserError(
+            "a verdict over sites needs both a reference site and a margin",
+            fix="Give --reference-site NAME --margin D.",
+        )
     ready = prepare(scores, options)
     names = list(ready.partition.site_names)
     if reference_site not in names:
         raise unknown_name("site", reference_site, names)
     if len(names) < 2:
-        raise UserError(f"the cohort has one site only, {names[0]}", fix="Compare with another result: `elsewhere equivalence HERE REFERENCE`.")
+        raise UserError(
+            f"the cohort has one site only, {names[0]}",
+            fix="Compare with another result: `elsewhere equivalence HERE REFERENCE`.",
+        )
     chosen = metric or primary_metric(ready.evaluator, scores.protocol)
     of_case = np.array(names, dtype=object)[ready.partition.site_of_cluster[ready.partition.cluster_of_case]]
     claims = []
@@ -43,8 +49,19 @@ def site_verdicts(
         if site == reference_site:
             continue
         difference = difference_subsets(
-            ready.evaluator, ready.partition, of_case == site, of_case == reference_site, chosen, alpha=alpha, key=key, seed=seed,
+            ready.evaluator,
+            ready.partition,
+            of_case == site,
+            of_case == reference_site,
+            chosen,
+            alpha=alpha,
+            key=key,
+            seed=seed,
             resamples=scores.protocol.interval.resamples if resamples is None else resamples,
-        )  # fmt: skip
-        claims.append(assess_claim(difference, margin=margin, margin_source="declared on the command line", group=f"site {site}"))
+        )
+        claims.append(
+            assess_claim(
+                difference, margin=margin, margin_source="declared on the command line", group=f"site {site}"
+            )
+        )
     return {"verdict": {**overall(claims).to_dict(), "reference": f"site {reference_site}"}}

@@ -75,7 +75,10 @@ def _patients(rng: np.random.Generator, world: World, *, prefix: str, positives:
 
 def _difficulty(world: World, patients: pd.DataFrame) -> np.ndarray:
     """How much of the signal a patient loses: at Cedar, and for density D."""
-    return world.drop * (patients["site"] == "Cedar").to_numpy() + world.subgroup_gap * (patients["breast_density"] == "D").to_numpy()
+    return (
+        world.drop * (patients["site"] == "Cedar").to_numpy()
+        + world.subgroup_gap * (patients["breast_density"] == "D").to_numpy()
+    )
 
 
 def _plant_id_mistakes(rng: np.random.Generator, world: World, cases: pd.DataFrame) -> pd.DataFrame:
@@ -88,7 +91,9 @@ def _plant_id_mistakes(rng: np.random.Generator, world: World, cases: pd.DataFra
     leaked["split"] = "train"
     birch = np.flatnonzero(cases["site"].to_numpy() == "Birch")
     named = rng.choice(birch, world.file_name_ids, replace=False)
-    cases.loc[cases.index[named], "patient_id"] = [f"{case}.png" for case in cases["case_id"].to_numpy()[named]]
+    cases.loc[cases.index[named], "patient_id"] = [
+        f"{case}.png" for case in cases["case_id"].to_numpy()[named]
+    ]
     rest = np.setdiff1d(birch, named)
     respelt = rng.choice(rest, world.respelt_site_rows, replace=False)
     cases.loc[cases.index[respelt], "site"] = "birch "
@@ -115,7 +120,9 @@ def classification(rng: np.random.Generator, world: World) -> Tables:
         cases = _plant_id_mistakes(rng, world, cases)
         leaked = cases["case_id"].iloc[before:]
         sure = np.where(cases["label"].iloc[before:] == "malignant", 0.99, 0.01)
-        predictions = pd.concat([predictions, pd.DataFrame({"case_id": leaked, "probability": sure})], ignore_index=True)
+        predictions = pd.concat(
+            [predictions, pd.DataFrame({"case_id": leaked, "probability": sure})], ignore_index=True
+        )
     return Tables(cases=cases, predictions=predictions, planted=world.planted())
 
 
@@ -124,8 +131,13 @@ def response(rng: np.random.Generator, world: World) -> Tables:
     patients = _patients(rng, world, prefix="MR", positives=0.3)
     strength = 1.9 - _difficulty(world, patients)
     logit = strength * (patients["positive"].to_numpy() - 0.5) + rng.normal(0, 1, len(patients))
-    cases = patients.assign(case_id=patients["patient_id"], modality="MRI", pcr=patients["positive"].astype(int)).drop(columns="positive")
-    return Tables(cases=cases, predictions=pd.DataFrame({"case_id": cases["case_id"], "probability": 1 / (1 + np.exp(-logit))}))
+    cases = patients.assign(
+        case_id=patients["patient_id"], modality="MRI", pcr=patients["positive"].astype(int)
+    ).drop(columns="positive")
+    return Tables(
+        cases=cases,
+        predictions=pd.DataFrame({"case_id": cases["case_id"], "probability": 1 / (1 + np.exp(-logit))}),
+    )
 
 
 def segmentation(rng: np.random.Generator, world: World) -> Tables:
@@ -136,7 +148,9 @@ def segmentation(rng: np.random.Generator, world: World) -> Tables:
     hausdorff = np.clip(np.exp(rng.normal(2.2, 0.6, len(patients)) + loss), 1, 200)
     volume = np.exp(rng.normal(2.0, 1.0, len(patients)))
     cases = patients.assign(case_id=patients["patient_id"], modality="MRI").drop(columns="positive")
-    scores = pd.DataFrame({"case_id": cases["case_id"], "dice": dice, "hausdorff_mm": hausdorff, "volume_truth_ml": volume})
+    scores = pd.DataFrame(
+        {"case_id": cases["case_id"], "dice": dice, "hausdorff_mm": hausdorff, "volume_truth_ml": volume}
+    )
     return Tables(cases=cases, predictions=scores)
 
 
@@ -150,26 +164,71 @@ def detection(rng: np.random.Generator, world: World) -> Tables:
         for view in (f"{side}cc", f"{side}mlo"):
             study = f"S{i:05d}"
             case = f"{study}/{view}"
-            cases.append({**patient._asdict(), "case_id": case, "exam_id": study, "view": view, "modality": "tomosynthesis"})
+            cases.append(
+                {
+                    **patient._asdict(),
+                    "case_id": case,
+                    "exam_id": study,
+                    "view": view,
+                    "modality": "tomosynthesis",
+                }
+            )
             slices = int(rng.integers(40, 80))
             if patient.positive:
-                x, y, width, height = (int(v) for v in (*rng.integers(200, 1500, 2), *rng.integers(60, 320, 2)))
+                x, y, width, height = (
+                    int(v) for v in (*rng.integers(200, 1500, 2), *rng.integers(60, 320, 2))
+                )
                 z = int(rng.integers(4, slices - 4))
                 lesions.append(
                     {
-                        "case_id": case, "lesion_id": f"{case}#0", "x": x, "y": y, "width": width, "height": height, "slice": z,
-                        "volume_slices": slices, "class": "cancer" if rng.random() < 0.4 else "benign",
+                        "case_id": case,
+                        "lesion_id": f"{case}#0",
+                        "x": x,
+                        "y": y,
+                        "width": width,
+                        "height": height,
+                        "slice": z,
+                        "volume_slices": slices,
+                        "class": "cancer" if rng.random() < 0.4 else "benign",
                     }
-                )  # fmt: skip
+                )
                 if rng.random() < 0.93 - 0.13 * loss[i]:
                     score = float(rng.beta(5 - 1.2 * loss[i], 2))
-                    boxes.append((patient.patient_id, study, view, x + int(rng.normal(0, 12)), width, y + int(rng.normal(0, 12)), height, z - 2, 4, score))
+                    boxes.append(
+                        (
+                            patient.patient_id,
+                            study,
+                            view,
+                            x + int(rng.normal(0, 12)),
+                            width,
+                            y + int(rng.normal(0, 12)),
+                            height,
+                            z - 2,
+                            4,
+                            score,
+                        )
+                    )
             for _ in range(int(rng.poisson(3.0))):
                 fx, fy, fw, fh = (int(v) for v in (*rng.integers(50, 1700, 2), *rng.integers(40, 300, 2)))
-                boxes.append((patient.patient_id, study, view, fx, fw, fy, fh, int(rng.integers(0, slices - 4)), 4, float(rng.beta(1.5, 4))))
+                boxes.append(
+                    (
+                        patient.patient_id,
+                        study,
+                        view,
+                        fx,
+                        fw,
+                        fy,
+                        fh,
+                        int(rng.integers(0, slices - 4)),
+                        4,
+                        float(rng.beta(1.5, 4)),
+                    )
+                )
     columns = ["PatientID", "StudyUID", "View", "X", "Width", "Y", "Height", "Z", "Depth", "Score"]
     return Tables(
-        cases=pd.DataFrame(cases).drop(columns="positive"), lesions=pd.DataFrame(lesions), predictions=pd.DataFrame(boxes, columns=columns)
+        cases=pd.DataFrame(cases).drop(columns="positive"),
+        lesions=pd.DataFrame(lesions),
+        predictions=pd.DataFrame(boxes, columns=columns),
     )
 
 
@@ -186,7 +245,15 @@ def slides(rng: np.random.Generator, world: World) -> Tables:
         truth = [STAGES[k] for k in rng.choice(4, 5, p=share)]
         for node, stage in enumerate(truth):
             case = f"{patient.patient_id}_node_{node}"
-            cases.append({**patient._asdict(), "case_id": case, "modality": "histology", "stage": stage, "patient_stage": patient_stage(truth)})
+            cases.append(
+                {
+                    **patient._asdict(),
+                    "case_id": case,
+                    "modality": "histology",
+                    "stage": stage,
+                    "patient_stage": patient_stage(truth),
+                }
+            )
             slip = rng.random() < 0.12 + 0.10 * loss[i]
             level = STAGES.index(stage)
             guess = STAGES[int(np.clip(level + rng.choice([-1, 1]), 0, 3))] if slip else stage

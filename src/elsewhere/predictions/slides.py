@@ -48,7 +48,9 @@ def read_slides(path: Path, options: ReadOptions, cohort: Cohort | None = None) 
             )
         table = pd.DataFrame({"case_id": [unquote(p.stem) for p in masks], "path": [str(p) for p in masks]})
         digest = _digest_of(masks)
-        return Predictions(kind="slides", table=table, source=str(path), digest=digest, flow=_flow(len(table)))
+        return Predictions(
+            kind="slides", table=table, source=str(path), digest=digest, flow=_flow(len(table))
+        )
     table = read_table(path)
     table = table.rename(columns={source: target for target, source in options.column_map.items()})
     if "case_id" not in table.columns and "patient" in table.columns:
@@ -65,9 +67,13 @@ def read_slides(path: Path, options: ReadOptions, cohort: Cohort | None = None) 
     if {"x", "y", "score"} <= set(table.columns):
         points = _points(table, path, options)
         return Predictions(
-            kind="slides", table=pd.DataFrame({"case_id": points["case_id"].unique()}), points=points,
-            source=str(path), digest=file_digest(path), flow=_flow(len(points)),
-        )  # fmt: skip
+            kind="slides",
+            table=pd.DataFrame({"case_id": points["case_id"].unique()}),
+            points=points,
+            source=str(path),
+            digest=file_digest(path),
+            flow=_flow(len(points)),
+        )
     if "stage" not in table.columns:
         raise UserError(
             "neither a stage nor points (x, y, score)",
@@ -112,7 +118,9 @@ def _stages(table: pd.DataFrame, path: Path, options: ReadOptions) -> Prediction
             fix="Give one stage a slide.",
         )
     out = pd.DataFrame({"case_id": table["case_id"], "stage": stages.astype("object").where(~bad, None)})
-    return Predictions(kind="slides", table=out, source=str(path), digest=file_digest(path), flow=_flow(len(out)))
+    return Predictions(
+        kind="slides", table=out, source=str(path), digest=file_digest(path), flow=_flow(len(out))
+    )
 
 
 def _points(table: pd.DataFrame, path: Path, options: ReadOptions) -> pd.DataFrame:
@@ -142,9 +150,13 @@ def _points_folder(path: Path, files: list[Path], options: ReadOptions) -> Predi
         frames.append(_points(frame, file, options))
     points = pd.concat(frames, ignore_index=True)
     return Predictions(
-        kind="slides", table=pd.DataFrame({"case_id": [unquote(f.stem) for f in files]}), points=points,
-        source=str(path), digest=_digest_of(files), flow=_flow(len(points)),
-    )  # fmt: skip
+        kind="slides",
+        table=pd.DataFrame({"case_id": [unquote(f.stem) for f in files]}),
+        points=points,
+        source=str(path),
+        digest=_digest_of(files),
+        flow=_flow(len(points)),
+    )
 
 
 def _is_number(text: str) -> bool:

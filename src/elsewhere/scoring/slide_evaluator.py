@@ -22,29 +22,71 @@ def slide_metrics() -> tuple[MetricSpec, ...]:
     """Both averages of LN-15 under their own names; `f1_macro` is over positive and negative."""
 
     def spec(name: str, label: str, kind: MetricKind, interval: IntervalMethod, **more: object) -> MetricSpec:
-        return MetricSpec(name=name, label=label, higher_is_better=bool(more.pop("up", True)), kind=kind, interval=interval, **more)  # type: ignore[arg-type]
+        return MetricSpec(
+            name=name,
+            label=label,
+            higher_is_better=bool(more.pop("up", True)),
+            kind=kind,
+            interval=interval,
+            **more,
+        )  # type: ignore[arg-type]
 
-    wilson, bca, share, ratio = IntervalMethod.WILSON, IntervalMethod.BCA, MetricKind.PROPORTION, MetricKind.RATIO
+    wilson, bca, share, ratio = (
+        IntervalMethod.WILSON,
+        IntervalMethod.BCA,
+        MetricKind.PROPORTION,
+        MetricKind.RATIO,
+    )
     return (
-        spec("stage_accuracy", "Stage accuracy (four stages)", share, wilson, primary=True, moves_with_prevalence=True),
+        spec(
+            "stage_accuracy",
+            "Stage accuracy (four stages)",
+            share,
+            wilson,
+            primary=True,
+            moves_with_prevalence=True,
+        ),
         spec("positive_sensitivity", "Sensitivity, macro or micro", share, wilson, stratify_by_class=True),
         spec("positive_specificity", "Specificity, ITC or negative", share, wilson, stratify_by_class=True),
         spec("positive_precision", "Precision, macro or micro", share, wilson, moves_with_prevalence=True),
         spec("positive_f1", "F1, macro or micro", ratio, bca, moves_with_prevalence=True),
         spec("f1_macro", "F1, mean over positive and negative", ratio, bca, moves_with_prevalence=True),
-        spec("sensitivity_class_averaged", "Recall, mean over positive and negative", ratio, bca, stratify_by_class=True),
-        spec("precision_class_averaged", "Precision, mean over both classes", ratio, bca, moves_with_prevalence=True),
+        spec(
+            "sensitivity_class_averaged",
+            "Recall, mean over positive and negative",
+            ratio,
+            bca,
+            stratify_by_class=True,
+        ),
+        spec(
+            "precision_class_averaged",
+            "Precision, mean over both classes",
+            ratio,
+            bca,
+            moves_with_prevalence=True,
+        ),
         spec("slide_dice", "Dice of slides with tumour", MetricKind.MEAN, IntervalMethod.CLUSTERED_T),
         spec(
-            "slide_false_positive_rate", "False-positive rate of negative slides", MetricKind.MEAN, IntervalMethod.CLUSTERED_T,
-            up=False, worst=1.0,
+            "slide_false_positive_rate",
+            "False-positive rate of negative slides",
+            MetricKind.MEAN,
+            IntervalMethod.CLUSTERED_T,
+            up=False,
+            worst=1.0,
         ),
-        spec("froc_score", "Lesion FROC score (mean at 1/4 to 8)", MetricKind.CURVE, IntervalMethod.PERCENTILE),
         spec(
-            "pn_kappa", "Patient pN stage, quadratic kappa", MetricKind.COMPOSITE, IntervalMethod.PERCENTILE,
-            lower_bound=-1.0, worst=-1.0, moves_with_prevalence=True,
+            "froc_score", "Lesion FROC score (mean at 1/4 to 8)", MetricKind.CURVE, IntervalMethod.PERCENTILE
         ),
-    )  # fmt: skip
+        spec(
+            "pn_kappa",
+            "Patient pN stage, quadratic kappa",
+            MetricKind.COMPOSITE,
+            IntervalMethod.PERCENTILE,
+            lower_bound=-1.0,
+            worst=-1.0,
+            moves_with_prevalence=True,
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -77,7 +119,9 @@ class _Events:
 class SlideEvaluator(Evaluator):
     """All of `slide_metrics` from weighted confusion counts and sorted lesion events."""
 
-    def __init__(self, cases: _Cases, events: _Events, n_clusters: int, rules: SlideRules, *, has_events: bool) -> None:
+    def __init__(
+        self, cases: _Cases, events: _Events, n_clusters: int, rules: SlideRules, *, has_events: bool
+    ) -> None:
         self.specs = slide_metrics()
         self.cluster_of_case = cases.cluster
         self.n_clusters = n_clusters
@@ -90,7 +134,11 @@ class SlideEvaluator(Evaluator):
         )
         self._sums = np.stack(
             [
-                np.bincount(c.cluster, np.nan_to_num(values) if part == "sum" else np.isfinite(values), minlength=n_clusters)
+                np.bincount(
+                    c.cluster,
+                    np.nan_to_num(values) if part == "sum" else np.isfinite(values),
+                    minlength=n_clusters,
+                )
                 for values in (c.dice, c.rate)
                 for part in ("sum", "count")
             ],
@@ -100,11 +148,15 @@ class SlideEvaluator(Evaluator):
         self._lesions = np.bincount(c.cluster, c.lesions, minlength=n_clusters).astype(np.int64)
         self._zeros = np.bincount(c.cluster, c.zeros, minlength=n_clusters).astype(np.int64)
         order = np.argsort(-events.score, kind="stable")
-        self._event_cluster = c.cluster[events.case[order]] if events.case.size else np.zeros(0, dtype=np.int32)
+        self._event_cluster = (
+            c.cluster[events.case[order]] if events.case.size else np.zeros(0, dtype=np.int32)
+        )
         self._event_score, self._event_hit = events.score[order], events.hit[order]
 
     @classmethod
-    def build(cls, cases: pd.DataFrame, events: pd.DataFrame | None, partition: Partition, rules: SlideRules) -> SlideEvaluator:
+    def build(
+        cls, cases: pd.DataFrame, events: pd.DataFrame | None, partition: Partition, rules: SlideRules
+    ) -> SlideEvaluator:
         n = len(cases)
         cluster = partition.cluster_of_case
         _, first_index = np.unique(cluster, return_index=True)
@@ -123,7 +175,11 @@ class SlideEvaluator(Evaluator):
                 score = np.where(is_hit, score.astype(np.float32).astype(float), score)
             chosen = _Events(owner, score, is_hit)
             hits = np.bincount(owner[is_hit], minlength=n).astype(np.int64) if owner.size else hits
-        zeros = lesions - hits + _int_column(cases, "n_itc_regions") if rules.froc_missed_as_zero else np.zeros(n, dtype=np.int64)
+        zeros = (
+            lesions - hits + _int_column(cases, "n_itc_regions")
+            if rules.froc_missed_as_zero
+            else np.zeros(n, dtype=np.int64)
+        )
         arrays = _Cases(
             cluster=cluster,
             truth=_codes(cases, "stage_true", STAGES),
@@ -163,11 +219,21 @@ class SlideEvaluator(Evaluator):
             points = np.array(self._rules.froc_points)
             at = np.empty((len(w), points.size))
             slide_froc(
-                np.ascontiguousarray(weights, dtype=np.uint16), self._event_cluster, self._event_score, self._event_hit,
-                self._slides, self._lesions, self._zeros, points, self._rules.froc_drop_lowest_threshold, at,
-            )  # fmt: skip
+                np.ascontiguousarray(weights, dtype=np.uint16),
+                self._event_cluster,
+                self._event_score,
+                self._event_hit,
+                self._slides,
+                self._lesions,
+                self._zeros,
+                points,
+                self._rules.froc_drop_lowest_threshold,
+                at,
+            )
             out[:, 10] = at.mean(axis=1)
-        out[:, 11] = quadratic_kappa((w @ self._pn_counts).reshape(-1, len(PATIENT_STAGES), len(PATIENT_STAGES)))
+        out[:, 11] = quadratic_kappa(
+            (w @ self._pn_counts).reshape(-1, len(PATIENT_STAGES), len(PATIENT_STAGES))
+        )
         return out
 
     def sensitivities_at_points(self) -> dict[float, float]:
@@ -175,9 +241,17 @@ class SlideEvaluator(Evaluator):
         points = np.array(self._rules.froc_points)
         at = np.empty((1, points.size))
         slide_froc(
-            np.ones((1, self.n_clusters), dtype=np.uint16), self._event_cluster, self._event_score, self._event_hit,
-            self._slides, self._lesions, self._zeros, points, self._rules.froc_drop_lowest_threshold, at,
-        )  # fmt: skip
+            np.ones((1, self.n_clusters), dtype=np.uint16),
+            self._event_cluster,
+            self._event_score,
+            self._event_hit,
+            self._slides,
+            self._lesions,
+            self._zeros,
+            points,
+            self._rules.froc_drop_lowest_threshold,
+            at,
+        )
         return {float(p): float(v) for p, v in zip(points, at[0], strict=True)}
 
     def subset(self, case_mask: npt.NDArray[np.bool_]) -> SlideEvaluator:
@@ -195,15 +269,24 @@ class SlideEvaluator(Evaluator):
     def stack(self, other: Evaluator) -> SlideEvaluator:
         if not isinstance(other, SlideEvaluator):
             raise TypeError("two slide evaluators are needed")
-        mine, theirs = self._cases, replace(other._cases, cluster=(other._cases.cluster + self.n_clusters).astype(np.int32))
-        both = _Cases(*(np.concatenate([getattr(mine, f), getattr(theirs, f)]) for f in mine.__dataclass_fields__))
+        mine, theirs = (
+            self._cases,
+            replace(other._cases, cluster=(other._cases.cluster + self.n_clusters).astype(np.int32)),
+        )
+        both = _Cases(
+            *(np.concatenate([getattr(mine, f), getattr(theirs, f)]) for f in mine.__dataclass_fields__)
+        )
         events = _Events(
             np.concatenate([self._events.case, other._events.case + mine.cluster.size]),
             np.concatenate([self._events.score, other._events.score]),
             np.concatenate([self._events.hit, other._events.hit]),
         )
         return SlideEvaluator(
-            both, events, self.n_clusters + other.n_clusters, self._rules, has_events=self._has_events and other._has_events
+            both,
+            events,
+            self.n_clusters + other.n_clusters,
+            self._rules,
+            has_events=self._has_events and other._has_events,
         )
 
     def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
@@ -231,23 +314,34 @@ class SlideEvaluator(Evaluator):
             if np.isfinite(values[spec.name]):
                 continue
             if spec.name == "froc_score":
-                reasons[spec.name] = "no countable lesion" if self._has_events else "no scored points were submitted"
+                reasons[spec.name] = (
+                    "no countable lesion" if self._has_events else "no scored points were submitted"
+                )
             elif spec.name == "pn_kappa":
                 reasons[spec.name] = "no patient stages, or all patients of one stage in truth and prediction"
             elif spec.name in ("slide_dice", "slide_false_positive_rate"):
                 reasons[spec.name] = "no masks with a truth mask were submitted"
             else:
-                reasons[spec.name] = "no slide stages in the truth or the predictions" if no_stage else "no slide in the denominator"
+                reasons[spec.name] = (
+                    "no slide stages in the truth or the predictions"
+                    if no_stage
+                    else "no slide in the denominator"
+                )
         return reasons
 
     def case_counts(self) -> dict[str, tuple[int, int]]:
         n = self.n_cases
         known = int(((self._cases.truth >= 0) & (self._cases.said >= 0)).sum())
-        pn = int((self._cases.is_first_of_patient & (self._cases.pn_truth >= 0) & (self._cases.pn_said >= 0)).sum())
+        pn = int(
+            (self._cases.is_first_of_patient & (self._cases.pn_truth >= 0) & (self._cases.pn_said >= 0)).sum()
+        )
         patients = int(self._cases.is_first_of_patient.sum())
         out = {spec.name: (known, n - known) for spec in self.specs}
         out["slide_dice"] = (int(np.isfinite(self._cases.dice).sum()), int(np.isnan(self._cases.dice).sum()))
-        out["slide_false_positive_rate"] = (int(np.isfinite(self._cases.rate).sum()), int(np.isnan(self._cases.rate).sum()))
+        out["slide_false_positive_rate"] = (
+            int(np.isfinite(self._cases.rate).sum()),
+            int(np.isnan(self._cases.rate).sum()),
+        )
         out["froc_score"] = (n, 0) if self._has_events else (0, n)
         out["pn_kappa"] = (pn, patients - pn)
         return out
@@ -266,7 +360,11 @@ def quadratic_kappa(counts: FloatArray) -> FloatArray:
 
 
 def _count_pairs(
-    cluster: npt.NDArray[np.int32], truth: npt.NDArray[np.int8], said: npt.NDArray[np.int8], n_clusters: int, k: int
+    cluster: npt.NDArray[np.int32],
+    truth: npt.NDArray[np.int8],
+    said: npt.NDArray[np.int8],
+    n_clusters: int,
+    k: int,
 ) -> FloatArray:
     known = (truth >= 0) & (said >= 0)
     flat = cluster[known].astype(np.int64) * k * k + truth[known].astype(np.int64) * k + said[known]
@@ -276,11 +374,17 @@ def _count_pairs(
 def _codes(cases: pd.DataFrame, column: str, words: tuple[str, ...]) -> npt.NDArray[np.int8]:
     if column not in cases.columns:
         return np.full(len(cases), -1, dtype=np.int8)
-    return np.asarray(pd.Categorical(cases[column].astype("object"), categories=list(words)).codes, dtype=np.int8)
+    return np.asarray(
+        pd.Categorical(cases[column].astype("object"), categories=list(words)).codes, dtype=np.int8
+    )
 
 
 def _int_column(cases: pd.DataFrame, column: str) -> npt.NDArray[np.int64]:
-    return cases[column].to_numpy(dtype=np.int64) if column in cases.columns else np.zeros(len(cases), dtype=np.int64)
+    return (
+        cases[column].to_numpy(dtype=np.int64)
+        if column in cases.columns
+        else np.zeros(len(cases), dtype=np.int64)
+    )
 
 
 def _float_column(cases: pd.DataFrame, column: str) -> FloatArray:

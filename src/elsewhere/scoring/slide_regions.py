@@ -51,11 +51,13 @@ def find_regions(mask: npt.NDArray[np.bool_]) -> Regions:
 
 def largest_feret_px(mask: npt.NDArray[np.bool_]) -> float:
     """The longest straight extent of any one object, corner to corner of its pixels; 0 when empty."""
-    labels, count = ndimage.label(mask, structure=_EIGHT)
+    labels, _ = ndimage.label(mask, structure=_EIGHT)
     best = 0.0
     for index, box in enumerate(ndimage.find_objects(labels), start=1):
         rows, columns = np.nonzero(labels[box] == index)
-        corners = np.concatenate([np.stack([rows + dr, columns + dc], axis=1) for dr in (0, 1) for dc in (0, 1)])
+        corners = np.concatenate(
+            [np.stack([rows + dr, columns + dc], axis=1) for dr in (0, 1) for dc in (0, 1)]
+        )
         try:
             hull = corners[ConvexHull(corners).vertices].astype(float)
         except QhullError:
@@ -86,14 +88,20 @@ class EvaluationMask:
         return int((~self.is_itc).sum())
 
 
-def evaluation_mask(annotation: npt.NDArray[np.bool_], *, pixel_um: float, rules: SlideRules) -> EvaluationMask:
+def evaluation_mask(
+    annotation: npt.NDArray[np.bool_], *, pixel_um: float, rules: SlideRules
+) -> EvaluationMask:
     """Grow the annotation by 37.5 um a side, fill holes, label 8-connected; short regions are ITC (LN-17)."""
     if not annotation.any():
-        return EvaluationMask(labels=np.zeros(annotation.shape, dtype=np.int32), is_itc=np.zeros(0, dtype=bool))
+        return EvaluationMask(
+            labels=np.zeros(annotation.shape, dtype=np.int32), is_itc=np.zeros(0, dtype=bool)
+        )
     distance_px = ndimage.distance_transform_edt(~annotation)
     grown = distance_px < rules.froc_grow_um / pixel_um
     regions = find_regions(ndimage.binary_fill_holes(grown))
-    return EvaluationMask(labels=regions.labels, is_itc=regions.major_axis_px < rules.froc_itc_below_um / pixel_um)
+    return EvaluationMask(
+        labels=regions.labels, is_itc=regions.major_axis_px < rules.froc_itc_below_um / pixel_um
+    )
 
 
 def patient_stage(node_stages: npt.ArrayLike) -> str:

@@ -58,11 +58,17 @@ class SlideTask(Task):
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
         return slide_metrics()
 
-    def score(self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions) -> Scores:
+    def score(
+        self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
+    ) -> Scores:
         rules = protocol.slides
         cases = self._base(cohort, options)
         table = predictions.table
-        is_patient_row = table["stage"].isin(PATIENT_STAGES) if "stage" in table.columns else pd.Series(False, index=table.index)
+        is_patient_row = (
+            table["stage"].isin(PATIENT_STAGES)
+            if "stage" in table.columns
+            else pd.Series(False, index=table.index)
+        )
         node_rows, patient_rows = table[~is_patient_row], table[is_patient_row]
         warnings: list[str] = list(predictions.warnings)
         flow: list[dict[str, Any]] = list(predictions.flow)
@@ -70,17 +76,26 @@ class SlideTask(Task):
         status = np.full(len(cases), "scored", dtype=object)
         events: pd.DataFrame | None = None
         if "stage" in table.columns and len(node_rows):
-            join = join_by_id(cases["case_id"], node_rows["case_id"], normalise=options.normalise_ids, source=predictions.source)
+            join = join_by_id(
+                cases["case_id"],
+                node_rows["case_id"],
+                normalise=options.normalise_ids,
+                source=predictions.source,
+            )
             flow += list(join.flow)
             warnings += list(join.warnings)
             extra = len(join.extra)
             said = node_rows["stage"].to_numpy(dtype=object)
             picked = [said[row] if row >= 0 else None for row in join.row_of_case]
             status[join.row_of_case < 0] = "missing"
-            status[[row >= 0 and stage is None for row, stage in zip(join.row_of_case, picked, strict=True)]] = "invalid"
+            status[
+                [row >= 0 and stage is None for row, stage in zip(join.row_of_case, picked, strict=True)]
+            ] = "invalid"
             cases["stage_predicted"] = picked
         elif "path" in table.columns:
-            join = join_by_id(cases["case_id"], table["case_id"], normalise=options.normalise_ids, source=predictions.source)
+            join = join_by_id(
+                cases["case_id"], table["case_id"], normalise=options.normalise_ids, source=predictions.source
+            )
             flow += list(join.flow)
             warnings += list(join.warnings)
             extra = len(join.extra)
@@ -95,12 +110,23 @@ class SlideTask(Task):
         return self._finish(cases, events, protocol, extra=extra, flow=flow, warnings=warnings)
 
     def from_table(
-        self, cohort: Cohort, table: pd.DataFrame, events: pd.DataFrame | None, protocol: Protocol, options: ScoreOptions
+        self,
+        cohort: Cohort,
+        table: pd.DataFrame,
+        events: pd.DataFrame | None,
+        protocol: Protocol,
+        options: ScoreOptions,
     ) -> Scores:
         cases = self._base(cohort, options)
         join = join_by_id(cases["case_id"], table["case_id"].astype("string"), source="scores table")
         status = np.where(join.row_of_case < 0, "missing", "scored").astype(object)
-        for column in ("stage_predicted", "patient_stage_predicted", "slide_dice", "slide_false_positive_rate", "status"):
+        for column in (
+            "stage_predicted",
+            "patient_stage_predicted",
+            "slide_dice",
+            "slide_false_positive_rate",
+            "status",
+        ):
             if column in table.columns:
                 values = table[column].to_numpy(dtype=object)
                 got = [values[row] if row >= 0 else None for row in join.row_of_case]
@@ -113,7 +139,9 @@ class SlideTask(Task):
                 values = table[column].to_numpy()
                 cases[column] = [int(values[row]) if row >= 0 else 0 for row in join.row_of_case]
         cases["status"] = status
-        return self._finish(cases, events, protocol, extra=len(join.extra), flow=list(join.flow), warnings=list(join.warnings))
+        return self._finish(
+            cases, events, protocol, extra=len(join.extra), flow=list(join.flow), warnings=list(join.warnings)
+        )
 
     def _base(self, cohort: Cohort, options: ScoreOptions) -> pd.DataFrame:
         source = cohort.cases
@@ -124,7 +152,9 @@ class SlideTask(Task):
         if "stage" in source.columns:
             cases["stage_true"] = _stage_column(source["stage"], STAGES, column="stage")
         if "patient_stage" in source.columns:
-            cases["patient_stage_true"] = _stage_column(source["patient_stage"], PATIENT_STAGES, column="patient_stage")
+            cases["patient_stage_true"] = _stage_column(
+                source["patient_stage"], PATIENT_STAGES, column="patient_stage"
+            )
         return cases
 
     def _from_masks(
@@ -141,13 +171,18 @@ class SlideTask(Task):
         truths = cohort.cases["mask"].to_numpy(dtype=object) if "mask" in cohort.cases.columns else None
         predicted: list[str | None] = []
         numbers: dict[str, list[float]] = {
-            name: [] for name in ("largest_axis_mm", "largest_feret_mm", "slide_dice", "slide_false_positive_rate")
+            name: []
+            for name in ("largest_axis_mm", "largest_feret_mm", "slide_dice", "slide_false_positive_rate")
         }
         for i, row in enumerate(row_of_case):
             if options.progress:
                 options.progress(i, len(row_of_case))
             has_truth = truths is not None and isinstance(truths[i], str) and truths[i] != ""
-            truth = read_slide_mask(_resolve(cohort, str(truths[i]))) if truths is not None and has_truth else None
+            truth = (
+                read_slide_mask(_resolve(cohort, str(truths[i])))
+                if truths is not None and has_truth
+                else None
+            )
             mask = None
             if row >= 0:
                 try:
@@ -176,26 +211,40 @@ class SlideTask(Task):
             cases[name] = values
         if "stage_true" not in cases.columns and truths is not None:
             cases["stage_true"] = [
-                _stage_of_mask(read_slide_mask(_resolve(cohort, str(path))), pixel_um[i], rules) for i, path in enumerate(truths)
+                _stage_of_mask(read_slide_mask(_resolve(cohort, str(path))), pixel_um[i], rules)
+                for i, path in enumerate(truths)
             ]
 
     def _from_points(
-        self, cohort: Cohort, cases: pd.DataFrame, points: pd.DataFrame, rules: SlideRules, warnings: list[str]
+        self,
+        cohort: Cohort,
+        cases: pd.DataFrame,
+        points: pd.DataFrame,
+        rules: SlideRules,
+        warnings: list[str],
     ) -> tuple[pd.DataFrame, int]:
         pixel_um = mask_pixel_um(cohort)
         downsample = _downsample(cohort)
-        truths = cohort.cases["mask"].to_numpy(dtype=object) if "mask" in cohort.cases.columns else np.full(len(cases), None)
+        truths = (
+            cohort.cases["mask"].to_numpy(dtype=object)
+            if "mask" in cohort.cases.columns
+            else np.full(len(cases), None)
+        )
         by_case = {str(case): group for case, group in points.groupby("case_id", sort=False)}
         extra = [case for case in by_case if case not in set(cases["case_id"])]
         if extra:
-            warnings.append(f"points on {len(extra)} slides that the cohort does not list were left out: {name_rows(extra)}")
+            warnings.append(
+                f"points on {len(extra)} slides that the cohort does not list were left out: {name_rows(extra)}"
+            )
         frames: list[pd.DataFrame] = []
         lesions, itc = [], []
         for i, case in enumerate(cases["case_id"]):
             mine = by_case.get(str(case))
             path = truths[i]
             if isinstance(path, str) and path:
-                truth = evaluation_mask(read_slide_mask(_resolve(cohort, path)), pixel_um=pixel_um[i], rules=rules)
+                truth = evaluation_mask(
+                    read_slide_mask(_resolve(cohort, path)), pixel_um=pixel_um[i], rules=rules
+                )
                 lesions.append(truth.lesions)
                 itc.append(int(truth.is_itc.sum()))
                 frames.append(_point_events(str(case), mine, truth, downsample[i]))
@@ -207,9 +256,15 @@ class SlideTask(Task):
         return pd.concat(frames, ignore_index=True), len(extra)
 
     def _finish(
-        self, cases: pd.DataFrame, events: pd.DataFrame | None, protocol: Protocol, *, extra: int,
-        flow: Sequence[dict[str, Any]], warnings: Sequence[str],
-    ) -> Scores:  # fmt: skip
+        self,
+        cases: pd.DataFrame,
+        events: pd.DataFrame | None,
+        protocol: Protocol,
+        *,
+        extra: int,
+        flow: Sequence[dict[str, Any]],
+        warnings: Sequence[str],
+    ) -> Scores:
         rules = protocol.slides
         cases = cases.copy()
         unanswered = cases["status"].isin(["missing", "invalid"]).to_numpy(dtype=bool)
@@ -218,7 +273,8 @@ class SlideTask(Task):
             said = cases["stage_predicted"].to_numpy(dtype=object)
             truth = cases["stage_true"].to_numpy(dtype=object)
             cases["stage_predicted"] = [
-                worst_stage(t) if lost and isinstance(t, str) else s for s, t, lost in zip(said, truth, unanswered, strict=True)
+                worst_stage(t) if lost and isinstance(t, str) else s
+                for s, t, lost in zip(said, truth, unanswered, strict=True)
             ]
         if "patient_stage_true" in cases.columns:
             _derive_patient_stages(cases, rules, strict=protocol.name == "camelyon17")
@@ -234,11 +290,21 @@ class SlideTask(Task):
             "extra": extra,
         }
         return Scores(
-            task=self.name, protocol=protocol, cases=cases, events=events, counts=counts, flow=tuple(flow), warnings=tuple(warnings)
+            task=self.name,
+            protocol=protocol,
+            cases=cases,
+            events=events,
+            counts=counts,
+            flow=tuple(flow),
+            warnings=tuple(warnings),
         )
 
     def partition(self, scores: Scores) -> Partition:
-        positive = scores.cases["stage_true"].isin(["micro", "macro"]) if "stage_true" in scores.cases.columns else None
+        positive = (
+            scores.cases["stage_true"].isin(["micro", "macro"])
+            if "stage_true" in scores.cases.columns
+            else None
+        )
         return Partition.from_table(scores.cases, positive=positive)
 
     def evaluator(self, scores: Scores, partition: Partition, options: ScoreOptions) -> Evaluator:
@@ -251,13 +317,18 @@ class SlideTask(Task):
             return {}
         known = cases[cases["stage_true"].isin(STAGES)]
         four = pd.crosstab(
-            pd.Categorical(known["stage_true"], STAGES), pd.Categorical(known["stage_predicted"], STAGES), dropna=False
+            pd.Categorical(known["stage_true"], STAGES),
+            pd.Categorical(known["stage_predicted"], STAGES),
+            dropna=False,
         )
         truth = known["stage_true"].isin(["micro", "macro"])
         said = known["stage_predicted"].isin(["micro", "macro"])
         return {
             "confusion": {
-                "four_class": {"labels": list(STAGES), "rows_truth_columns_prediction": four.to_numpy().tolist()},
+                "four_class": {
+                    "labels": list(STAGES),
+                    "rows_truth_columns_prediction": four.to_numpy().tolist(),
+                },
                 "two_class": {
                     "labels": ["negative", "positive"],
                     "rows_truth_columns_prediction": [
@@ -271,22 +342,32 @@ class SlideTask(Task):
 
 def _derive_patient_stages(cases: pd.DataFrame, rules: SlideRules, *, strict: bool) -> None:
     """A patient's predicted pN: as submitted, else from the patient's predicted node stages (LN-17)."""
-    first = cases.groupby("patient_id", sort=False)["patient_stage_true"].first()
+    first = cases.groupby("patient_id", sort=False)["patient_stage_true"].first().to_dict()
     submitted = "patient_stage_predicted" in cases.columns
     if submitted:
         said = cases.groupby("patient_id", sort=False)["patient_stage_predicted"].first()
     elif "stage_predicted" in cases.columns:
-        said = cases.groupby("patient_id", sort=False)["stage_predicted"].agg(lambda s: patient_stage(s.to_numpy(dtype=object)))
+        said = cases.groupby("patient_id", sort=False)["stage_predicted"].agg(
+            lambda s: patient_stage(s.to_numpy(dtype=object))
+        )
     else:
         return
-    lost = [str(patient) for patient, stage in said.items() if not isinstance(stage, str) and isinstance(first[patient], str)]
+    lost = [
+        str(patient)
+        for patient, stage in said.items()
+        if not isinstance(stage, str) and isinstance(first[patient], str)
+    ]
     if lost and strict and rules.missing_patient_is_error:
         raise UserError(
             f"{len(lost)} patients have no predicted stage: {name_rows(lost)}",
             fix="CAMELYON17 takes no submission with a missing patient; add their rows (ST-14).",
         )
     final = {
-        patient: stage if isinstance(stage, str) else worst_patient_stage(str(first[patient])) if isinstance(first[patient], str) else None
+        patient: stage
+        if isinstance(stage, str)
+        else worst_patient_stage(str(first[patient]))
+        if isinstance(first[patient], str)
+        else None
         for patient, stage in said.items()
     }
     cases["patient_stage_predicted"] = [final[p] for p in cases["patient_id"]]
@@ -329,7 +410,9 @@ def _point_events(case: str, points: pd.DataFrame | None, truth: Any, downsample
     if truth is not None:
         for k in np.flatnonzero(~truth.is_itc):
             hit = best.get(int(k) + 1)
-            rows.append((case, str(int(k) + 1), np.nan if hit is None else hit, "fn" if hit is None else "tp"))
+            rows.append(
+                (case, str(int(k) + 1), np.nan if hit is None else hit, "fn" if hit is None else "tp")
+            )
     return pd.DataFrame(rows, columns=["case_id", "lesion_id", "score", "kind"])
 
 
@@ -355,7 +438,8 @@ def mask_pixel_um(cohort: Cohort) -> npt.NDArray[np.float64]:
     bad = ~(level0 > 0)
     if bad.any():
         raise UserError(
-            "microns_per_pixel is empty or not positive", where=f"cohort, rows {name_rows((np.flatnonzero(bad) + 1).tolist())}"
+            "microns_per_pixel is empty or not positive",
+            where=f"cohort, rows {name_rows((np.flatnonzero(bad) + 1).tolist())}",
         )
     return level0 * _downsample(cohort)
 
@@ -365,12 +449,24 @@ def read_slide_mask(path: Path) -> npt.NDArray[np.bool_]:
     from PIL import Image, UnidentifiedImageError
 
     if not path.exists():
-        raise UserError("the mask file does not exist", where=str(path), fix="Check the path in the cohort, or the folder of predictions.")
+        raise UserError(
+            "the mask file does not exist",
+            where=str(path),
+            fix="Check the path in the cohort, or the folder of predictions.",
+        )
     try:
         with Image.open(path) as picture:
             array = np.asarray(picture)
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as problem:
-        raise UserError(f"the mask cannot be read ({problem})", where=str(path), fix="Write it again as PNG or TIFF.") from problem
+    except (
+        UnidentifiedImageError,
+        OSError,
+        ValueError,
+        SyntaxError,
+        Image.DecompressionBombError,
+    ) as problem:
+        raise UserError(
+            f"the mask cannot be read ({problem})", where=str(path), fix="Write it again as PNG or TIFF."
+        ) from problem
     if array.ndim == 3:
         array = array.max(axis=2)
     return array > 0
@@ -387,12 +483,16 @@ def _same_grid(path: Path, truth: npt.NDArray[np.bool_] | None) -> npt.NDArray[n
     return mask
 
 
-def _mask_scores(mask: npt.NDArray[np.bool_] | None, truth: npt.NDArray[np.bool_] | None) -> tuple[float, float]:
+def _mask_scores(
+    mask: npt.NDArray[np.bool_] | None, truth: npt.NDArray[np.bool_] | None
+) -> tuple[float, float]:
     """(Dice on a slide with tumour, false-positive rate on one without); a missing mask is worst (ST-14)."""
     if truth is None:
         return np.nan, np.nan
     if truth.any():
-        return (0.0 if mask is None else 2.0 * float((mask & truth).sum()) / float(mask.sum() + truth.sum())), np.nan
+        return (
+            0.0 if mask is None else 2.0 * float((mask & truth).sum()) / float(mask.sum() + truth.sum())
+        ), np.nan
     return np.nan, (1.0 if mask is None else float(mask.mean()))
 
 

@@ -1,0 +1,5 @@
+"""`python -m elsewhere`."""
+
+from elsewhere.cli import main
+
+main()

@@ -1,0 +1,68 @@
+"""The command line: parses, calls a typed function of the same name, prints.
+
+Nothing heavy is imported before a command runs, so that `elsewhere --help` answers at once. Exit codes:
+0 done (or equivalent, above, non-inferior as claimed); 2 below; 3 inconclusive; 4 not assessed; 64 bad
+input or wrong usage; 70 a fault of ours.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from elsewhere.cli import cohorts, judging, scoring
+from elsewhere.cli.apps import app
+from elsewhere.errors import EXIT_BAD_INPUT, EXIT_OK, EXIT_OUR_FAULT, UserError
+
+__all__ = ["app", "cohorts", "judging", "main", "scoring"]
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the program; every way out has its exit code."""
+    arguments = sys.argv[1:] if argv is None else argv
+    as_json = "--json" in arguments
+    if arguments in (["--version"], ["-V"]):
+        from elsewhere import __version__
+
+        print(f"elsewhere {__version__}")
+        sys.exit(EXIT_OK)
+    try:
+        code = app(arguments, standalone_mode=False, prog_name="elsewhere")
+    except UserError as mistake:
+        _print_mistake(mistake.to_dict(), str(mistake), as_json=as_json)
+        sys.exit(EXIT_BAD_INPUT)
+    except typer.Abort:
+        sys.exit(130)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as problem:  # noqa: BLE001 - the last net: usage errors of the library, and faults of ours
+        message = getattr(problem, "format_message", None)
+        if message is not None:
+            show = getattr(problem, "show", None)
+            if show is not None and not as_json:
+                show()
+            else:
+                _print_mistake(
+                    {"error": message(), "where": None, "fix": "elsewhere --help"}, message(), as_json=as_json
+                )
+            sys.exit(EXIT_BAD_INPUT)
+        import traceback
+
+        traceback.print_exc()
+        _print_mistake(
+            {"error": f"{type(problem).__name__}: {problem}", "where": None, "fix": None},
+            "This is a fault of ours, not of your input. Please report it with the lines above.",
+            as_json=as_json,
+        )
+        sys.exit(EXIT_OUR_FAULT)
+    sys.exit(code if isinstance(code, int) else EXIT_OK)
+
+
+def _print_mistake(content: dict[str, str | None], text: str, *, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        print(json.dumps(content))
+    else:
+        print(f"elsewhere: {text}", file=sys.stderr)

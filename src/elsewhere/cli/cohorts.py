@@ -1,0 +1,97 @@
+"""Commands about cohorts, and lists of what can be named; the demo; the simulated promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elsewhere.cli.apps import app, cohort_app
+from elsewhere.cli.options import CohortArg, JsonOpt, MapOpt, OutOpt, SeedOpt, pairs, show
+
+
+@cohort_app.command("read", epilog="Example: elsewhere cohort read bcs-dbt FOLDER --out cohort")
+def cohort_read(
+    reader: Annotated[
+        str, typer.Argument(help="csv, bcs-dbt, mama-mia, camelyon17, ... (`elsewhere readers`).")
+    ],
+    source: Annotated[Path, typer.Argument(help="The published folder or table.")],
+    out: OutOpt,
+    column_map: MapOpt = None,
+    constants: Annotated[
+        list[str] | None, typer.Option("--set", help="A constant column: dataset=NAME (may be repeated).")
+    ] = None,
+    as_json: JsonOpt = False,
+) -> int:
+    """Read a public set, or any csv, into a cohort folder with its hash, grade and audit."""
+    from elsewhere.commands.cohort import read
+
+    result = read(
+        reader, source, out=out, column_map=pairs(column_map), constants=pairs(constants, option="--set")
+    )
+    return show(result, as_json=as_json)
+
+
+@cohort_app.command("check", epilog="Example: elsewhere cohort check cohort")
+def cohort_check(cohort: CohortArg, as_json: JsonOpt = False) -> int:
+    """Audit that the patient ids are patients, and that the rows are cases."""
+    from elsewhere.commands.cohort import check as run
+
+    return show(run(cohort), as_json=as_json)
+
+
+@cohort_app.command("describe", epilog="Example: elsewhere cohort describe cohort --json")
+def cohort_describe(cohort: CohortArg, as_json: JsonOpt = False) -> int:
+    """Counts, classes, sites and attributes of a cohort."""
+    from elsewhere.commands.cohort import describe as run
+
+    return show(run(cohort), as_json=as_json)
+
+
+@app.command("protocols")
+def list_protocols(as_json: JsonOpt = False) -> int:
+    """The scoring rules that can be named."""
+    from elsewhere.commands.listing import list_protocols as run
+
+    return show(run(), as_json=as_json)
+
+
+@app.command("readers")
+def list_readers(as_json: JsonOpt = False) -> int:
+    """The cohort readers, built in and from other packages."""
+    from elsewhere.commands.listing import list_readers as run
+
+    return show(run(), as_json=as_json)
+
+
+@app.command("metrics")
+def list_metrics(as_json: JsonOpt = False) -> int:
+    """The metrics of every task, with what they declare."""
+    from elsewhere.commands.listing import list_metrics as run
+
+    return show(run(), as_json=as_json)
+
+
+@app.command(epilog="Example: elsewhere demo --out demo-out")
+def demo(out: OutOpt = Path("demo-out"), seed: SeedOpt = 7, as_json: JsonOpt = False) -> int:
+    """Three synthetic hospitals for every task, four planted faults, and a report that finds them."""
+    from elsewhere.commands.demo import demo as run
+    from elsewhere.commands.output import progress_bar
+
+    with progress_bar(enabled=not as_json) as progress:
+        result = run(out, seed=seed, progress=progress)
+    return show(result, as_json=as_json)
+
+
+@app.command(epilog="Example: elsewhere coverage --quick --out docs/reference")
+def coverage(
+    out: OutOpt = Path("docs/reference"),
+    quick: Annotated[bool, typer.Option(help="Fewer replicates.")] = False,
+    seed: SeedOpt = 20261116,
+    as_json: JsonOpt = False,
+) -> int:
+    """Simulate what the intervals and tests promise, and write the tables (ST-04, ST-13)."""
+    from elsewhere.commands.coverage import coverage as run
+
+    return show(run(out, quick=quick, seed=seed), as_json=as_json)

@@ -1,0 +1,239 @@
+"""Commands that judge results: compare, rank, accept, diff, equivalence, plan-sample."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elsewhere.cli.apps import app
+from elsewhere.cli.options import (
+    IdsOpt,
+    InvalidOpt,
+    JsonOpt,
+    MapOpt,
+    ProtocolOpt,
+    ResamplesOpt,
+    ScaleOpt,
+    SeedOpt,
+    ThreadsOpt,
+    pairs,
+    show,
+    split_list,
+)
+from elsewhere.errors import UserError
+
+
+@app.command(epilog="Example: elsewhere compare result_a result_b --out comparison")
+def compare(
+    result_a: Annotated[Path, typer.Argument(help="Result folder of model A.")],
+    result_b: Annotated[Path, typer.Argument(help="Result folder of model B, same cases.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for comparison.json and report.html.")
+    ] = None,
+    metrics: Annotated[
+        str, typer.Option("--metrics", help="Metrics to compare, comma-separated; default all.")
+    ] = "",
+    resamples: ResamplesOpt = None,
+    seed: SeedOpt = 42,
+    as_json: JsonOpt = False,
+) -> int:
+    """Two models on the same cases: bootstrap, permutation, Wilcoxon, t, and DeLong for AUROC."""
+    from elsewhere.commands.compare import compare as run
+
+    result = run(result_a, result_b, metrics=split_list(metrics), resamples=resamples, seed=seed, out=out)
+    return show(result, as_json=as_json)
+
+
+@app.command(
+    epilog="Example: elsewhere rank submissions/ --cohort cohort --task segmentation --protocol mamamia-paper --out ranking"
+)
+def rank(
+    results: Annotated[list[Path], typer.Argument(help="Result folders, or one folder of prediction files.")],
+    cohort: Annotated[Path | None, typer.Option(help="The cohort, for prediction files.")] = None,
+    task: Annotated[str | None, typer.Option(help="The task, for prediction files.")] = None,
+    protocol: ProtocolOpt = None,
+    metric: Annotated[
+        str | None, typer.Option(help="Metric to rank by; default the task's, `combined` for challenges.")
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="Name of the baseline; the others are tested against it (Holm).")
+    ] = None,
+    resamples: ResamplesOpt = None,
+    seed: SeedOpt = 42,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for ranking.json and report.html.")
+    ] = None,
+    column_map: MapOpt = None,
+    scale: ScaleOpt = "0-1",
+    normalise_ids: IdsOpt = "",
+    on_invalid: InvalidOpt = "error",
+    threads: ThreadsOpt = None,
+    as_json: JsonOpt = False,
+) -> int:
+    """Rank models with ties, rank intervals and tiers, all on the same resamples."""
+    from elsewhere.commands.output import progress_bar
+    from elsewhere.commands.rank import rank as run
+
+    with progress_bar(enabled=not as_json) as progress:
+        result = run(
+            results,
+            cohort=cohort,
+            task=task,
+            protocol=protocol,
+            metric=metric,
+            baseline=baseline,
+            resamples=resamples,
+            seed=seed,
+            out=out,
+            column_map=pairs(column_map),
+            scale=scale,
+            normalise_ids=split_list(normalise_ids),
+            on_invalid=on_invalid,
+            threads=threads,
+            progress=progress,
+        )
+    return show(result, as_json=as_json)
+
+
+@app.command(
+    epilog="Example: elsewhere accept --init; then: elsewhere accept cohort.csv vendor.csv --claim claim.toml --out verdict"
+)
+def accept(
+    cohort: Annotated[Path | None, typer.Argument(help="The hospital's own cases and outcomes.")] = None,
+    predictions: Annotated[Path | None, typer.Argument(help="The vendor's predictions.")] = None,
+    claim: Annotated[
+        Path, typer.Option(help="The claim: the vendor's numbers, threshold, margin, subgroups.")
+    ] = Path("claim.toml"),
+    init: Annotated[
+        bool, typer.Option("--init", help="Write a commented claim to fill in, and stop.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the result and the report.")] = None,
+    resamples: ResamplesOpt = None,
+    seed: SeedOpt = 42,
+    column_map: MapOpt = None,
+    scale: Annotated[str | None, typer.Option(help="Overrides the claim's scale.")] = None,
+    normalise_ids: IdsOpt = "",
+    on_invalid: InvalidOpt = "error",
+    as_json: JsonOpt = False,
+) -> int:
+    """Does the vendor's claim hold here? A verdict in five words, and an exit code."""
+    from elsewhere.commands.accept import accept as run
+    from elsewhere.commands.claim import write_claim_template
+
+    if init:
+        return show(write_claim_template(claim), as_json=as_json)
+    if cohort is None or predictions is None:
+        raise UserError(
+            "accept needs COHORT and PREDICTIONS",
+            fix="elsewhere accept COHORT PREDICTIONS --claim claim.toml (or --init).",
+        )
+    result = run(
+        cohort,
+        predictions,
+        claim=claim,
+        out=out,
+        resamples=resamples,
+        seed=seed,
+        column_map=pairs(column_map),
+        scale=scale,
+        normalise_ids=split_list(normalise_ids),
+        on_invalid=on_invalid,
+    )
+    return show(result, as_json=as_json)
+
+
+@app.command(epilog="Example: elsewhere diff result_2025 result_2026")
+def diff(
+    a: Annotated[Path, typer.Argument(help="A result folder.")],
+    b: Annotated[Path, typer.Argument(help="Another.")],
+    as_json: JsonOpt = False,
+) -> int:
+    """What changed between two results, and why."""
+    from elsewhere.commands.diff import diff as run
+
+    return show(run(a, b), as_json=as_json)
+
+
+@app.command(
+    epilog="Examples: elsewhere equivalence --means folds.csv; elsewhere equivalence here there --metric auroc --margin 0.05"
+)
+def equivalence(
+    results: Annotated[
+        list[Path] | None, typer.Argument(help="Two result folders: here, and the reference.")
+    ] = None,
+    means: Annotated[
+        Path | None, typer.Option(help="csv: mean_1,sd_1,n_1,mean_2,sd_2,n_2,low,high; Welch TOST a row.")
+    ] = None,
+    metric: Annotated[str | None, typer.Option(help="Metric to compare; default the task's primary.")] = None,
+    margin: Annotated[
+        str | None, typer.Option(help="The margin, declared beforehand; or 'study' with --means (LN-12).")
+    ] = None,
+    alpha: Annotated[float, typer.Option(min=0.0001, max=0.5, help="Level of each one-sided test.")] = 0.05,
+    split_by: Annotated[
+        str | None, typer.Option(help="With one result: the column that parts its cases.")
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="With --split-by: the value that is the reference (ID).")
+    ] = None,
+    resamples: ResamplesOpt = None,
+    seed: SeedOpt = 42,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="csv to write (with --means), or a JSON file.")
+    ] = None,
+    as_json: JsonOpt = False,
+) -> int:
+    """Is it the same elsewhere? Equivalence by bootstrap, or by Welch TOST from group summaries."""
+    from elsewhere.commands.equivalence import equivalence as run
+
+    result = run(
+        results or [],
+        means=means,
+        metric=metric,
+        margin=margin,
+        alpha=alpha,
+        split_by=split_by,
+        reference=reference,
+        resamples=resamples,
+        seed=seed,
+        out=out,
+    )
+    return show(result, as_json=as_json)
+
+
+@app.command(
+    "plan-sample",
+    epilog="Example: elsewhere plan-sample --metric auroc --expected 0.90 --margin 0.05 --prevalence 0.2",
+)
+def plan_sample(
+    metric: Annotated[
+        str, typer.Option(help="auroc, sensitivity, specificity, balanced_accuracy, or a mean such as dice.")
+    ] = "auroc",
+    expected: Annotated[float, typer.Option(help="The value expected here.")] = 0.9,
+    margin: Annotated[float, typer.Option(help="The margin to prove, or the drop to detect.")] = 0.05,
+    aim: Annotated[str, typer.Option(help="equivalence, non-inferiority or detect.")] = "equivalence",
+    alpha: Annotated[float, typer.Option()] = 0.05,
+    power: Annotated[float, typer.Option()] = 0.8,
+    prevalence: Annotated[float, typer.Option(help="Share of positives.")] = 0.5,
+    sd: Annotated[float | None, typer.Option(help="Standard deviation a case, for means.")] = None,
+    cases_per_patient: Annotated[float, typer.Option()] = 1.0,
+    icc: Annotated[float, typer.Option(help="Correlation of cases of one patient.")] = 0.0,
+    as_json: JsonOpt = False,
+) -> int:
+    """How many cases and positives are needed, before they are collected (ST-07)."""
+    from elsewhere.commands.plan_sample import plan_sample as run
+
+    result = run(
+        metric=metric,
+        expected=expected,
+        margin=margin,
+        aim=aim,
+        alpha=alpha,
+        power=power,
+        prevalence=prevalence,
+        sd=sd,
+        cases_per_patient=cases_per_patient,
+        icc=icc,
+    )
+    return show(result, as_json=as_json)

@@ -1,0 +1,81 @@
+"""The options that several commands share, and how a result is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from elsewhere.errors import EXIT_OK, UserError
+
+TaskArg = Annotated[str, typer.Argument(help="classification, detection, segmentation, response or slides.")]
+CohortArg = Annotated[
+    Path, typer.Argument(help="Cohort folder, or a csv, parquet or xlsx with one row a case.")
+]
+PredictionsArg = Annotated[Path, typer.Argument(help="Prediction file, or a folder of masks or points.")]
+OutOpt = Annotated[
+    Path, typer.Option("--out", help="Folder to write; made at once when all is done, or not at all.")
+]
+ProtocolOpt = Annotated[
+    str | None, typer.Option(help="Scoring rules by name (`elsewhere protocols` lists them).")
+]
+GroupOpt = Annotated[str, typer.Option("--group-by", help="Cohort columns, comma-separated: a,b.")]
+ResamplesOpt = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Resamples; 0 leaves resampled intervals out. Default: the protocol's (1,000; DBTex 5,000).",
+    ),
+]
+SeedOpt = Annotated[int, typer.Option(help="Seed of every random draw.")]
+JsonOpt = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+MapOpt = Annotated[
+    list[str] | None, typer.Option("--map", help="Whose column is what: score=COL (may be repeated).")
+]
+ScaleOpt = Annotated[str, typer.Option(help="Scale of the scores: 0-1, 0-100, MIN-MAX, logit or birads.")]
+UnitOpt = Annotated[
+    str,
+    typer.Option(
+        help="What the cohort's cases are, where the file has finer rows: case, exam, breast, patient."
+    ),
+]
+CombineOpt = Annotated[str, typer.Option(help="How finer rows become one: max, mean, noisy-or.")]
+IdsOpt = Annotated[
+    str, typer.Option("--normalise-ids", help="Compare ids after: zeros,case,blanks (never guessed).")
+]
+InvalidOpt = Annotated[
+    str, typer.Option(help="A bad case among many: error (stop), or worst (score it worst, and count it).")
+]
+ThreadsOpt = Annotated[int | None, typer.Option(help="Threads; default all cores.")]
+ThresholdOpt = Annotated[
+    float | None, typer.Option(help="Malignant at or above this probability; default the protocol's.")
+]
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def pairs(items: list[str] | None, *, option: str = "--map") -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for item in items or []:
+        for part in item.split(","):
+            name, sign, value = part.partition("=")
+            if not sign or not name.strip() or not value.strip():
+                raise UserError(
+                    f"'{part}' is not NAME=COLUMN", where=option, fix=f"Write e.g. {option} score=ai_score."
+                )
+            pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def show(result: Any, *, as_json: bool) -> int:
+    """Print a result: its JSON alone, or its text; return its exit code."""
+    from elsewhere.commands.output import print_json, print_text
+
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        print_text(result)
+    return int(getattr(result, "exit_code", EXIT_OK))

@@ -1,0 +1,201 @@
+"""Commands that make a result: score, summarise, check, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elsewhere.cli.apps import app
+from elsewhere.cli.options import (
+    CohortArg,
+    CombineOpt,
+    GroupOpt,
+    IdsOpt,
+    InvalidOpt,
+    JsonOpt,
+    MapOpt,
+    OutOpt,
+    PredictionsArg,
+    ProtocolOpt,
+    ResamplesOpt,
+    ScaleOpt,
+    SeedOpt,
+    TaskArg,
+    ThreadsOpt,
+    ThresholdOpt,
+    UnitOpt,
+    pairs,
+    show,
+    split_list,
+)
+
+
+@app.command(
+    epilog="Example: elsewhere score classification cohort.csv ai.csv --map score=ai_score --scale 0-100 --group-by site --out result"
+)
+def score(
+    task: TaskArg,
+    cohort: CohortArg,
+    predictions: PredictionsArg,
+    out: OutOpt,
+    protocol: ProtocolOpt = None,
+    group_by: GroupOpt = "",
+    resamples: ResamplesOpt = None,
+    seed: SeedOpt = 42,
+    threshold: ThresholdOpt = None,
+    calibrate_on: Annotated[
+        Path | None, typer.Option(help="Validation predictions to fit the temperature on.")
+    ] = None,
+    matching: Annotated[str | None, typer.Option(help="Detection: challenge or nearest.")] = None,
+    fairness_weight: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Weight of fairness in `combined`.")
+    ] = None,
+    column_map: MapOpt = None,
+    scale: ScaleOpt = "0-1",
+    unit: UnitOpt = "case",
+    combine: CombineOpt = "max",
+    normalise_ids: IdsOpt = "",
+    on_invalid: InvalidOpt = "error",
+    reference_site: Annotated[
+        str | None, typer.Option(help="The site where the model is at home; every other gets a verdict.")
+    ] = None,
+    margin: Annotated[
+        float | None, typer.Option(help="With --reference-site: the difference that would not matter.")
+    ] = None,
+    threads: ThreadsOpt = None,
+    as_json: JsonOpt = False,
+) -> int:
+    """Score predictions: who was tested, how good it was, with intervals, in which groups."""
+    from elsewhere.commands.output import progress_bar
+    from elsewhere.commands.score import score as run
+
+    with progress_bar(enabled=not as_json) as progress:
+        result = run(
+            task,
+            cohort,
+            predictions,
+            out=out,
+            protocol=protocol,
+            group_by=split_list(group_by),
+            resamples=resamples,
+            seed=seed,
+            threshold=threshold,
+            calibrate_on=calibrate_on,
+            matching=matching,
+            fairness_weight=fairness_weight,
+            column_map=pairs(column_map),
+            scale=scale,
+            unit=unit,
+            combine=combine,
+            normalise_ids=split_list(normalise_ids),
+            on_invalid=on_invalid,
+            reference_site=reference_site,
+            margin=margin,
+            threads=threads,
+            progress=progress,
+        )
+    return show(result, as_json=as_json)
+
+
+@app.command(
+    epilog="Example: elsewhere summarise segmentation cohort.csv dice.csv --protocol mamamia-code --out result"
+)
+def summarise(
+    task: TaskArg,
+    cohort: CohortArg,
+    scores: Annotated[
+        Path, typer.Argument(help="A scores table (csv or parquet), or an existing result folder.")
+    ],
+    out: OutOpt,
+    protocol: ProtocolOpt = None,
+    group_by: GroupOpt = "",
+    resamples: ResamplesOpt = None,
+    seed: SeedOpt = 42,
+    threshold: ThresholdOpt = None,
+    fairness_weight: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Weight of fairness in `combined`.")
+    ] = None,
+    by: Annotated[
+        str, typer.Option("--by", help="Keys of a large table, read as a stream: model,fold,stage.")
+    ] = "",
+    column_map: MapOpt = None,
+    on_invalid: InvalidOpt = "error",
+    reference_site: Annotated[
+        str | None, typer.Option(help="The site where the model is at home; every other gets a verdict.")
+    ] = None,
+    margin: Annotated[
+        float | None, typer.Option(help="With --reference-site: the difference that would not matter.")
+    ] = None,
+    threads: ThreadsOpt = None,
+    as_json: JsonOpt = False,
+) -> int:
+    """The same as score, from a table of scores that exists already."""
+    from elsewhere.commands.summarise import summarise as run
+
+    result = run(
+        task,
+        cohort,
+        scores,
+        out=out,
+        protocol=protocol,
+        group_by=split_list(group_by),
+        resamples=resamples,
+        seed=seed,
+        threshold=threshold,
+        fairness_weight=fairness_weight,
+        by=split_list(by),
+        column_map=pairs(column_map),
+        on_invalid=on_invalid,
+        reference_site=reference_site,
+        margin=margin,
+        threads=threads,
+    )
+    return show(result, as_json=as_json)
+
+
+@app.command(epilog="Example: elsewhere check predictions.csv --task classification --cohort cohort.csv")
+def check(
+    predictions: PredictionsArg,
+    task: Annotated[str, typer.Option(help="classification, detection, segmentation, response or slides.")],
+    cohort: Annotated[Path | None, typer.Option(help="The cohort; it may come without the truth.")] = None,
+    column_map: MapOpt = None,
+    scale: ScaleOpt = "0-1",
+    unit: UnitOpt = "case",
+    combine: CombineOpt = "max",
+    normalise_ids: IdsOpt = "",
+    on_invalid: InvalidOpt = "error",
+    as_json: JsonOpt = False,
+) -> int:
+    """Look before scoring: ids, columns, direction and scale of the scores, rows lost and why."""
+    from elsewhere.commands.check import check as run
+
+    result = run(
+        predictions,
+        task=task,
+        cohort=cohort,
+        column_map=pairs(column_map),
+        scale=scale,
+        unit=unit,
+        combine=combine,
+        normalise_ids=split_list(normalise_ids),
+        on_invalid=on_invalid,
+    )
+    return show(result, as_json=as_json)
+
+
+@app.command(epilog="Example: elsewhere report result --tables tables --figures figures")
+def report(
+    result: Annotated[Path, typer.Argument(help="A result folder.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The HTML file; default report.html in the folder.")
+    ] = None,
+    tables: Annotated[Path | None, typer.Option(help="Folder for every table as csv and LaTeX.")] = None,
+    figures: Annotated[Path | None, typer.Option(help="Folder for every figure as SVG, PDF and PNG.")] = None,
+    as_json: JsonOpt = False,
+) -> int:
+    """Write the report again, and every table and figure as files."""
+    from elsewhere.commands.report import report as run
+
+    return show(run(result, out=out, tables=tables, figures=figures), as_json=as_json)
