@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from elsewhere.errors import UserError
+from elsewhere.statistics import studentised
 from elsewhere.statistics.equivalence import (
     ClaimedValue,
     claimed_limits,
@@ -206,6 +207,20 @@ def test_closed_form_standard_errors_agree_with_leaving_out_patients(metric):
     values, ses = closed.under(weights)
     assert values == pytest.approx(seen.evaluate(weights)[:, seen.index(metric)], abs=1e-12)
     assert ses == pytest.approx(jackknife.under(weights)[1], rel=0.35)
+
+
+def test_grouped_and_partial_jackknives_keep_the_standard_error(monkeypatch):
+    ev, partition = sample(8, patients=400, blind=True)
+    one_by_one = JackknifeStudentiser(ev, partition, "dice")
+    left = ev.cluster_of_case < 200
+    part = JackknifeStudentiser(ev.subset(left), partition, "dice")
+    assert part.clusters == 200
+    means = ev.value[left].reshape(200, 2).mean(axis=1)
+    assert part.se == pytest.approx(means.std(ddof=1) / math.sqrt(200), rel=1e-6)
+    monkeypatch.setattr(studentised, "ONE_BY_ONE_UP_TO", 300)
+    monkeypatch.setattr(studentised, "GROUPS_LEFT_OUT", 100)
+    grouped = JackknifeStudentiser(ev, partition, "dice")
+    assert grouped.se == pytest.approx(one_by_one.se, rel=0.25) and grouped.se != one_by_one.se
 
 
 def test_ratio_se_under_weights_is_the_se_of_the_repeated_sample():

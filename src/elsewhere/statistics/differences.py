@@ -35,7 +35,7 @@ from elsewhere.statistics.limits import (
 from elsewhere.statistics.metric import MetricKind, MetricSpec
 from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.power import auroc_variance
-from elsewhere.statistics.studentised import Studentiser, active_weights, studentiser
+from elsewhere.statistics.studentised import Strata, Studentiser, active_weights, studentiser
 
 WELCH_T = "welch-t-clustered"
 
@@ -244,7 +244,7 @@ def difference_subsets(
     undefined = _undefined(spec, s1, s2, alpha, source)
     if undefined:
         return undefined
-    both = studentiser(evaluator.subset(here | reference), partition, metric).strata
+    both = Strata.of(evaluator.subset(here | reference), partition, spec)
     u1, u2 = np.zeros(partition.n_clusters), np.zeros(partition.n_clusters)
     u1[s1.strata.active], u2[s2.strata.active] = s1.influence, s2.influence
     u = (u1 - u2)[both.active]

@@ -20,10 +20,12 @@ import numpy.typing as npt
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
 from elsewhere.statistics.metric import MetricKind, MetricSpec
 from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.resampling import WeightStream
+from elsewhere.statistics.resampling import WeightStream, generator_for
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
+ONE_BY_ONE_UP_TO = 2000
+GROUPS_LEFT_OUT = 500
 
 
 @dataclass(frozen=True)
@@ -248,22 +250,54 @@ class AurocStudentiser(Studentiser):
 
 
 class JackknifeStudentiser(Studentiser):
-    """Any other metric: influence by leaving out one patient, kept and reweighted in the resamples."""
+    """Any other metric: influence by leaving out one patient, kept and reweighted in the resamples.
+
+    Beyond 2,000 patients one of 500 groups at a time is left out, and a group's influence is spread evenly
+    over its patients (by square root, so that the squares add up to the same variance).
+    """
 
     kind = "jackknife"
 
     def __init__(self, evaluator: Evaluator, partition: Partition, metric: str) -> None:
         super().__init__(evaluator, partition, metric)
-        active = self.strata.active
-        self.clusters = int(active.size)
+        self.clusters = int(self.strata.active.size)
         self.value = float(evaluator.values()[metric])
-        without = evaluator.leave_one_out()[active, self.column]
-        n = active.size
-        self.influence = (n - 1) / n * (np.mean(without) - without) if n else without
+        self.influence = self._left_out_influence()
         if math.isnan(self.value):
             self.undefined_reason = evaluator.undefined_reasons().get(metric, "undefined on these cases")
         elif not np.isfinite(self.influence).all():
             self.undefined_reason = "undefined when a single patient is left out: too few to judge"
+
+    def _left_out_influence(self) -> FloatArray:
+        active, n_clusters = self.strata.active, self.partition.n_clusters
+        if active.size == 0:
+            return np.zeros(0)
+        if active.size == n_clusters <= ONE_BY_ONE_UP_TO:
+            group = np.arange(n_clusters)
+            without = self.evaluator.leave_one_out()[:, self.column]
+        else:
+            if active.size <= ONE_BY_ONE_UP_TO:
+                group = np.arange(active.size)
+            else:
+                # The same patient is in the same group of every subset, so that covariances hold.
+                shuffled = generator_for("jackknife groups", 0).permutation(n_clusters)[active]
+                group = np.unique(shuffled % GROUPS_LEFT_OUT, return_inverse=True)[1]
+            without = self._values_without(group)
+        rows = without.size
+        pull = (rows - 1) / rows * (np.mean(without) - without)
+        return np.asarray(pull[group] / np.sqrt(np.bincount(group)[group]))
+
+    def _values_without(self, group: npt.NDArray[np.int64]) -> FloatArray:
+        rows = int(group.max()) + 1
+        group_of_cluster = np.full(self.partition.n_clusters, -1, dtype=np.int64)
+        group_of_cluster[self.strata.active] = group
+        out = np.empty(rows)
+        step = max(1, min(128, 2**24 // max(1, self.partition.n_clusters)))
+        for first in range(0, rows, step):
+            which = np.arange(first, min(first + step, rows))
+            weights = (group_of_cluster[None, :] != which[:, None]).astype(np.uint16)
+            out[which] = self.evaluator.evaluate(weights)[:, self.column]
+        return out
 
     def under(self, weights: npt.NDArray[np.uint16]) -> tuple[FloatArray, FloatArray]:
         values = self.evaluator.evaluate(weights)[:, self.column]
