@@ -221,7 +221,7 @@ def interval_from_components(parts: AurocComponents, *, level: float = 0.95) -> 
     else:
         method, se, freedom = IntervalMethod.DELONG_LOGIT.value, math.sqrt(variance), df
         centre = special.logit(parts.value)
-        half = stats.t.ppf(0.5 + level / 2.0, df) * se / (parts.value * (1.0 - parts.value))
+        half = special.stdtrit(df, 0.5 + level / 2.0) * se / (parts.value * (1.0 - parts.value))
         lo, hi = float(special.expit(centre - half)), float(special.expit(centre + half))
     return AurocInterval(
         value=parts.value,
@@ -279,7 +279,7 @@ def paired_auroc(
             p=None,
         )
     se = math.sqrt(variance)
-    half = stats.t.ppf(0.5 + level / 2.0, df) * se
+    half = special.stdtrit(df, 0.5 + level / 2.0) * se
     p = float(2.0 * stats.t.sf(abs(difference.value) / se, df)) if se > 0 else None
     return PairedAuroc(
         value_a=a.value,

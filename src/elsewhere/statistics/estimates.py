@@ -18,7 +18,7 @@ import numpy.typing as npt
 from elsewhere.errors import UserError, unknown_name
 from elsewhere.protocols import IntervalRules
 from elsewhere.statistics.auroc import auroc_interval
-from elsewhere.statistics.domain import domain_of
+from elsewhere.statistics.domain import Measures, domain_of
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
 from elsewhere.statistics.intervals import (
     LeftOut,
@@ -130,12 +130,9 @@ class _Run:
     def left_out(self, by_class: bool) -> LeftOut:
         if by_class not in self._left_out:
             known = next(iter(self._left_out.values()), None)
-            if known is not None and known.grouped:
-                self._left_out[by_class] = known
-            else:
-                self._left_out[by_class] = leave_out(
-                    self.evaluator, self.partition, key=self.key, by_class=by_class
-                )
+            self._left_out[by_class] = leave_out(
+                self.evaluator, self.partition, key=self.key, by_class=by_class, known=known
+            )
         return self._left_out[by_class]
 
     def ratio(self, metric: str) -> ClusteredRatio | None:
@@ -178,30 +175,35 @@ class _Run:
             wanted = IntervalMethod.CLUSTERED_T
         return wanted, notes
 
-    def complaints(self, spec: MetricSpec, value: float, method: str) -> list[str]:
-        """What the domain of ST-04 has to say about this estimate."""
-        domain = domain_of(spec.kind, method)
-        if domain is None:
-            return []
-        patients, events = int(self.active.size), None
-        cases = self.evaluator.n_cases / max(1, patients)
+    def measures(self, spec: MetricSpec, value: float) -> Measures:
+        """What this estimate rests on, for the domain of ST-04."""
+        patients, cases, events = int(self.active.size), self.evaluator.n_cases, None
         ratio = self.ratio(spec.name)
         if ratio is not None:
-            patients = ratio.patients
-            cases = float((ratio.denominator_of_cluster > 0).sum() and self._cases_with(ratio) / patients)
-            if spec.kind is MetricKind.PROPORTION:
-                events = round(min(ratio.value, 1.0 - ratio.value) * ratio.denominator)
-        fewest = None
-        if domain.patients_per_class and self.partition.positive_cluster is not None:
+            patients, cases = ratio.patients, self._cases_with(ratio)
+            if spec.kind in (MetricKind.PROPORTION, MetricKind.RATIO):
+                events = max(0.0, min(ratio.value, 1.0 - ratio.value)) * ratio.denominator
+        positive, rarer = None, None
+        if self.partition.positive_cluster is not None:
             positive = int(self.partition.positive_cluster[self.active].sum())
-            fewest = min(positive, int(self.active.size) - positive)
-        return domain.complaints(
+            rarer = min(positive, int(self.active.size) - positive)
+        return Measures(
             patients=patients,
-            fewest_of_class=fewest,
-            fewest_events=events,
+            cases=cases,
             value=value,
-            cases_per_patient=cases,
+            cases_per_patient=cases / max(1, patients),
+            positive_patients=positive,
+            rarer_class_patients=self.rarer_class(spec, rarer),
+            events=events,
         )
+
+    def rarer_class(self, spec: MetricSpec, of_patients: int | None) -> int | None:
+        """Patients of the rarer class; for an AUROC those with any such case, as its variance counts them."""
+        inputs = self.evaluator.closed_form(spec.name) if spec.kind is MetricKind.AUROC else None
+        if not isinstance(inputs, AurocInputs):
+            return of_patients
+        cluster, positive = self.evaluator.cluster_of_case, np.asarray(inputs.label) > 0
+        return min(int(np.unique(cluster[positive]).size), int(np.unique(cluster[~positive]).size))
 
     def _cases_with(self, ratio: ClusteredRatio) -> int:
         part = ratio.denominator_of_cluster > 0
@@ -298,7 +300,9 @@ def _estimate(
     draws = run.draws.get(run.by_class(spec))
     column = None if draws is None else draws[:, run.evaluator.index(spec.name)]
     made = _interval(run, spec, method, value, column)
-    warnings = [*notes, *made.notes, *run.complaints(spec, value, made.method)]
+    domain = domain_of(spec) if made.method != IntervalMethod.NONE.value else None
+    outside = domain.complaints(run.measures(spec, value)) if domain is not None else []
+    warnings = [*notes, *made.notes, *outside]
     lo, hi = made.lo, made.hi
     if lo is not None and hi is not None:
         lo, hi = max(lo, spec.lower_bound), min(hi, spec.upper_bound)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special, stats
+from scipy import special
 
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
@@ -78,12 +78,18 @@ class LeftOut:
 
 
 def leave_out(
-    evaluator: Evaluator, partition: Partition, *, key: str = "", by_class: bool = False
+    evaluator: Evaluator,
+    partition: Partition,
+    *,
+    key: str = "",
+    by_class: bool = False,
+    known: LeftOut | None = None,
 ) -> LeftOut:
     """Leave out one patient at a time; beyond 2,000 patients, one of 500 random groups at a time.
 
     Patients without a case here take no part. Sites (and classes, where asked) are the strata; a stratum of
-    a single patient joins the others of its kind. Groups cut across strata.
+    a single patient joins the others of its kind. Groups cut across strata. `known` is the same with other
+    strata: its values serve again.
     """
     active = np.unique(evaluator.cluster_of_case)
     if active.size <= MOST_LEFT_OUT_ONE_BY_ONE:
@@ -92,10 +98,14 @@ def leave_out(
         if alone.any():
             stratum = np.where(alone, 0 if alone.sum() == 1 else stratum.max() + 1, stratum)
             stratum = np.unique(stratum, return_inverse=True)[1]
+        if known is not None:
+            return LeftOut(known.values, stratum.astype(np.int64), False)
         if active.size == evaluator.n_clusters:
             return LeftOut(evaluator.leave_one_out(), stratum.astype(np.int64), False)
         group = np.arange(active.size)
     else:
+        if known is not None:
+            return known
         order = generator_for(key, 0, _JACKKNIFE_STREAM).permutation(active.size)
         group = np.empty(active.size, dtype=np.int64)
         group[order] = np.arange(active.size) % GROUPS_LEFT_OUT
@@ -170,5 +180,5 @@ def jackknife_t_interval(
     se, df = left_out.standard_error(column)
     if not se > 0.0:
         return None
-    half = float(stats.t.ppf(0.5 + level / 2.0, df)) * se
+    half = float(special.stdtrit(df, 0.5 + level / 2.0)) * se
     return value - half, value + half, se, df

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special
 
 from elsewhere.statistics.accumulators import cluster_sums, weigh_sums
 
@@ -98,7 +98,7 @@ def t_interval(ratio: ClusteredRatio, *, level: float = 0.95) -> tuple[float, fl
     """value +- t x SE, or None with fewer than two patients; not cut to the metric's bounds here."""
     if not ratio.df > 0 or not math.isfinite(ratio.variance):
         return None
-    half = float(stats.t.ppf(0.5 + level / 2.0, ratio.df)) * ratio.se
+    half = float(special.stdtrit(ratio.df, 0.5 + level / 2.0)) * ratio.se
     return ratio.value - half, ratio.value + half
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special, stats
 
 from elsewhere.errors import UserError, unknown_name
 from elsewhere.protocols import IntervalRules
@@ -217,7 +217,7 @@ def _linearised(
     centred = kept - (np.bincount(stratum, weights=kept) / size)[stratum]
     variance = float((size / (size - 1.0) * np.bincount(stratum, weights=centred**2)).sum())
     se, difference = math.sqrt(variance), float(value_a - value_b)
-    half = float(stats.t.ppf(0.5 + level / 2.0, df)) * se
+    half = float(special.stdtrit(df, 0.5 + level / 2.0)) * se
     p = float(2.0 * stats.t.sf(abs(difference) / se, df)) if se > 0 else None
     return _Closed(difference - half, difference + half, se, p, df, LINEARISED_T)
 

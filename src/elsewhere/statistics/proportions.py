@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 import numpy.typing as npt
-from scipy import stats
+from scipy import special
 
 from elsewhere.statistics.means import ClusteredRatio, clustered_ratio
 
@@ -55,7 +55,7 @@ def proportion_from_ratio(ratio: ClusteredRatio, *, level: float = 0.95) -> Prop
     effect = max(effect, 1.0)
     effective_n = n / effect
     df = max(ratio.df, 1.0)
-    lo, hi = wilson(p, effective_n, z=float(stats.t.ppf(0.5 + level / 2.0, df)))
+    lo, hi = wilson(p, effective_n, z=float(special.stdtrit(df, 0.5 + level / 2.0)))
     return ProportionInterval(
         value=ratio.value,
         lo=lo,

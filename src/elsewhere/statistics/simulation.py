@@ -55,7 +55,11 @@ def _labels(design: BinormalDesign, rng: np.random.Generator) -> npt.NDArray[np.
 
 
 def binormal_scores(
-    design: BinormalDesign, label: npt.NDArray[np.int8], rng: np.random.Generator, *, shared: FloatArray | None = None
+    design: BinormalDesign,
+    label: npt.NDArray[np.int8],
+    rng: np.random.Generator,
+    *,
+    shared: FloatArray | None = None,
 ) -> FloatArray:
     """Scores of one model; `shared` (patients, cases) noise makes two models agree beyond the truth."""
     patient = rng.normal(size=(label.shape[0], 1)) * math.sqrt(design.intraclass)
