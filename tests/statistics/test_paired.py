@@ -1,0 +1,163 @@
+"""Two models on the same cases (ST-02, ST-12, MRI-09)."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from elsewhere.errors import UserError
+from elsewhere.protocols import IntervalRules
+from elsewhere.scoring.binary import BinaryEvaluator
+from elsewhere.statistics.evaluator import RatioInputs
+from elsewhere.statistics.paired import (
+    compare_pair,
+    holm,
+    patient_tests,
+    permutation_p,
+    swapped_differences,
+)
+from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.simulation import BinormalDesign, simulate_two_models
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+
+def models(patients: int = 80, seed: int = 0, shift: float = 0.0):
+    design = BinormalDesign(patients=patients, cases_per_patient=2, prevalence=0.4, auroc=0.8)
+    a, b = simulate_two_models(design, np.random.default_rng(seed))
+    positive = np.bincount(a.cluster, weights=a.label, minlength=patients) > 0
+    sites = np.zeros(patients, dtype=np.int32)
+    partition = Partition(a.cluster, tuple(map(str, range(patients))), sites, ("s",), positive)
+
+    def evaluator(model, move):
+        p = np.clip(model.probability + move * np.where(model.label > 0, 1, -1), 0, 1)
+        return BinaryEvaluator(
+            label=model.label,
+            probability=p,
+            cluster_of_case=model.cluster,
+            n_clusters=patients,
+            metrics=("auroc", "auprc", "balanced_accuracy", "f1", "brier"),
+        )
+
+    return evaluator(a, shift), evaluator(b, 0.0), partition
+
+
+def run(a, b, partition, **changes):
+    given_ = {"rules": IntervalRules(), "key": "k", "seed": 42, "resamples": 300} | changes
+    return compare_pair(a, b, partition, **given_)
+
+
+def test_methods_and_signs():
+    a, b, partition = models(shift=0.25)
+    found = run(a, b, partition)
+    assert found["auroc"].method == "delong-clustered-paired" == found["auroc"].p_method
+    assert found["brier"].method == "t-clustered" and {"t-paired-patients", "wilcoxon-patients"} <= set(
+        found["brier"].tests
+    )
+    assert found["balanced_accuracy"].p_method == "permutation"
+    assert found["balanced_accuracy"].method in {"bca", "percentile"}
+    for name in ("auroc", "auprc", "balanced_accuracy", "f1"):
+        made = found[name]
+        assert made.difference == pytest.approx(made.value_a - made.value_b)
+        assert made.lo <= made.difference <= made.hi
+        assert made.difference > 0 and made.p < 0.05 and made.tests["permutation"].p < 0.05
+    assert found["brier"].difference < 0
+    json.dumps({name: made.to_dict() for name, made in found.items()}, allow_nan=False)
+
+
+def test_swapping_the_models_mirrors_everything():
+    a, b, partition = models(seed=3)
+    one, other = run(a, b, partition), run(b, a, partition)
+    for name, made in one.items():
+        back = other[name]
+        assert made.difference == pytest.approx(-back.difference)
+        assert made.p == pytest.approx(back.p)
+        if made.method not in {"bca", "percentile"}:
+            assert (made.lo, made.hi) == pytest.approx((-back.hi, -back.lo))
+
+
+def test_permutations_swap_whole_patients():
+    """With two patients there are four assignments; each difference must be one of them."""
+    label, cluster = [0, 1, 0, 1], [0, 0, 1, 1]
+    pa, pb = np.array([0.1, 0.9, 0.4, 0.6]), np.array([0.7, 0.3, 0.2, 0.8])
+
+    def make(p):
+        return BinaryEvaluator(label=label, probability=p, cluster_of_case=cluster, n_clusters=2, metrics=("brier",))
+
+    got = swapped_differences(make(pa), make(pb), key="k", seed=1, permutations=200)[:, 0]
+    expected = set()
+    for first in (False, True):
+        for second in (False, True):
+            swap = np.array([first, first, second, second])
+            x, y = np.where(swap, pb, pa), np.where(swap, pa, pb)
+            expected.add(round(float(np.mean((x - label) ** 2) - np.mean((y - label) ** 2)), 12))
+    assert {round(float(d), 12) for d in got} == expected
+
+
+def test_permutation_p_is_never_zero_and_counts_undefined():
+    assert permutation_p(5.0, np.zeros(99)) == pytest.approx(0.01)
+    assert permutation_p(0.0, np.zeros(99)) == 1.0
+    assert permutation_p(-1.0, np.array([1.0, 0.5, np.nan])) == pytest.approx(3 / 4)
+
+
+def test_patient_tests_are_scipys_on_patient_means():
+    rng = np.random.default_rng(0)
+    cluster = np.repeat(np.arange(20), 3).astype(np.int32)
+    x, y, ones = rng.random(60), rng.random(60), np.ones(60)
+    x[0] = np.nan
+    found = patient_tests(RatioInputs(x, ones), RatioInputs(y, ones), cluster, n_clusters=20)
+    mean_x = np.nanmean(x.reshape(20, 3), axis=1)
+    mean_y = y.reshape(20, 3).mean(axis=1)
+    assert found["t-paired-patients"].p == pytest.approx(stats.ttest_rel(mean_x, mean_y).pvalue)
+    assert found["wilcoxon-patients"].p == pytest.approx(stats.wilcoxon(mean_x, mean_y).pvalue)
+
+
+def test_equal_models_have_no_test_and_no_crash():
+    a, _, partition = models()
+    found = run(a, a, partition)
+    assert found["brier"].difference == 0.0 and found["brier"].p is None
+    assert "same difference" in found["brier"].tests["t-paired-patients"].reason
+    assert found["balanced_accuracy"].p == 1.0
+
+
+def test_a_challenge_keeps_its_percentile():
+    a, b, partition = models()
+    found = run(a, b, partition, rules=IntervalRules(method="percentile", by_site=False, by_class=False))
+    assert {made.method for made in found.values()} == {"percentile"}
+
+
+def test_without_resamples_closed_forms_stay():
+    a, b, partition = models()
+    found = run(a, b, partition, resamples=0)
+    assert found["auroc"].lo is not None and "permutation" not in found["auroc"].tests
+    assert found["balanced_accuracy"].lo is None and found["balanced_accuracy"].p is None
+
+
+def test_other_cases_are_refused():
+    a, _, partition = models()
+    _, b, _ = models(patients=60)
+    with pytest.raises(UserError, match="same cases"):
+        run(a, b, partition)
+
+
+def test_undefined_differences_have_a_reason():
+    a, b, partition = models()
+    mask = a.label == 1
+    found = run(a.subset(mask), b.subset(mask), partition, resamples=64)
+    assert found["auroc"].difference is None and found["auroc"].undefined_reason
+
+
+def test_holm_by_hand():
+    assert holm([0.01, 0.04, 0.03, None]) == pytest.approx([0.03, 0.06, 0.06, None])
+    assert holm([]) == []
+    assert holm([0.9, 0.9]) == [1.0, 1.0]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_keeps_the_order_and_never_lowers(p):
+    adjusted = holm(p)
+    assert all(a >= b for a, b in zip(adjusted, p, strict=True))
+    order = np.argsort(p, kind="stable")
+    assert (np.diff(np.array(adjusted)[order]) >= 0).all()
