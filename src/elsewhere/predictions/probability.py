@@ -26,7 +26,7 @@ from elsewhere.predictions.scales import (
     to_probability,
 )
 from elsewhere.predictions.table import Predictions, ReadOptions
-from elsewhere.predictions.units import bring_to_unit, check_unit
+from elsewhere.predictions.units import KEY_COLUMNS, bring_to_unit, check_unit
 from elsewhere.tables import file_digest, read_table, to_number
 
 if TYPE_CHECKING:
@@ -138,8 +138,8 @@ def _named(raw: pd.DataFrame, options: ReadOptions, *, source: str) -> pd.DataFr
     elif "score" in columns:
         columns["probability"] = columns["score"]
     columns.pop("score", None)
-    by_unit = options.unit != "case" and any(name in columns for name in ("exam_id", "patient_id"))
-    missing = [] if "case_id" in columns or by_unit else ["case_id"]
+    keyed = any(name in columns for name in KEY_COLUMNS[options.unit])
+    missing = [] if keyed else [KEY_COLUMNS[options.unit][0]]
     missing += [] if "probability" in columns else ["probability"]
     if missing:
         hints = []

@@ -59,16 +59,20 @@ def side_of(cells: pd.Series, *, where: str) -> pd.Series:
     return sides.astype("string")
 
 
+KEY_COLUMNS = {
+    "case": ("case_id",),
+    "breast": ("exam_id", "patient_id", "case_id"),
+    "exam": ("exam_id", "case_id"),
+    "patient": ("patient_id", "case_id"),
+}
+"""Which column says what belongs together, the first that the file has."""
+
+
 def unit_key(frame: pd.DataFrame, unit: str, *, source: str) -> pd.Series:
     """Which rows belong together. Breast: `exam/L`, with the patient where there is no exam."""
-    if unit == "patient":
-        name = "patient_id" if "patient_id" in frame.columns else "case_id"
-        return pd.Series(as_ids(frame[name], what="prediction rows", where=source), dtype="string")
-    name = next((c for c in ("exam_id", "case_id", "patient_id") if c in frame.columns), "case_id")
-    if unit == "breast" and "exam_id" not in frame.columns and "patient_id" in frame.columns:
-        name = "patient_id"
+    name = next(column for column in KEY_COLUMNS[unit] if column in frame.columns)
     key = pd.Series(as_ids(frame[name], what="prediction rows", where=source), dtype="string")
-    if unit == "exam":
+    if unit != "breast":
         return key
     if "laterality" not in frame.columns:
         raise UserError(
