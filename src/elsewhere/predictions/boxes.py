@@ -83,16 +83,13 @@ def boxes_from_frame(
     needed = DBTEX_COLUMNS if dbtex else ("case_id", *PLANE_COLUMNS, "score")
     _need_columns(raw, needed, where=source, dbtex=dbtex)
     if dbtex:
-        study = pd.Series(
-            as_ids(raw["StudyUID"], what="boxes (column StudyUID)", where=source), dtype="string"
-        )
-        view = pd.Series(as_ids(raw["View"], what="boxes (column View)", where=source), dtype="string")
+        study = _whole_ids(raw["StudyUID"], what="boxes (column StudyUID)", where=source)
+        view = _whole_ids(raw["View"], what="boxes (column View)", where=source)
         table = pd.DataFrame({"case_id": case_ids(study, view)})
         table["patient_id"] = raw["PatientID"].astype("string")
         sources = {native: name for name, native in NATIVE_OF_DBTEX.items()}
     else:
-        ids = as_ids(raw["case_id"], what="boxes", where=source)
-        table = pd.DataFrame({"case_id": pd.array(ids, dtype="string")})
+        table = pd.DataFrame({"case_id": _whole_ids(raw["case_id"], what="boxes", where=source)})
         if "patient_id" in raw.columns:
             table["patient_id"] = raw["patient_id"].astype("string")
         sources = {name: name for name in BOX_COLUMNS}
@@ -136,6 +133,13 @@ def boxes_from_frame(
     )
 
 
+def _whole_ids(ids: pd.Series, *, what: str, where: str) -> pd.Series:
+    """Ids as text, none empty. Text stays as it is; only other types take the slow road."""
+    if isinstance(ids.dtype, pd.StringDtype) and not (ids.isna() | (ids == "")).any():
+        return ids.astype("string")
+    return pd.Series(as_ids(ids, what=what, where=where), dtype="string")
+
+
 def _rename(raw: pd.DataFrame, options: ReadOptions, *, source: str) -> pd.DataFrame:
     wanted = {source: target for target, source in options.column_map.items()}
     absent = [source for source in wanted if source not in raw.columns]
@@ -176,6 +180,13 @@ def to_cohort_spelling(
     found = rows >= 0
     spelling = dict(zip(unique.to_numpy()[rows[found]], cohort_ids.to_numpy()[found], strict=True))
     return ids.map(lambda text: spelling.get(text, text)).astype("string")
+
+
+def rows_of(ids: pd.Series, index: pd.Index) -> npt.NDArray[np.int64]:
+    """The place of each id in `index`, -1 where it is not there; ids repeat, so each is looked up once."""
+    codes, unique = pd.factorize(ids.astype("string"))
+    places = index.get_indexer(pd.Index(unique)).astype(np.int64)
+    return np.where(codes >= 0, places[codes], -1) if places.size else np.full(len(ids), -1, dtype=np.int64)
 
 
 def volume_extent(cohort: Cohort) -> pd.DataFrame:
@@ -242,7 +253,8 @@ def check_boxes(
         note(centre < -reach, f"the box lies outside its volume ({low} far below 0)")
         note(centre > limit + reach, f"the box lies outside its volume ({low} far beyond its {column})")
     out = table.copy()
-    out["reason"] = pd.array(list(reason), dtype="string")
+    sound = bool(pd.isna(reason).all())
+    out["reason"] = pd.Series(pd.NA if sound else list(reason), index=out.index, dtype="string")
     return out
 
 
@@ -250,7 +262,7 @@ def _limits(table: pd.DataFrame, extent: pd.DataFrame | None) -> dict[str, npt.N
     """The extent of each box's volume, NaN where nobody knows it."""
     if extent is None or extent.empty:
         return {column: np.full(len(table), np.nan) for column in _EXTENT}
-    rows = extent.index.get_indexer(pd.Index(table["case_id"].astype("string")))
+    rows = rows_of(table["case_id"], extent.index)
     return {
         column: np.where(rows >= 0, extent[column].to_numpy(dtype=float)[rows], np.nan) for column in _EXTENT
     }
@@ -263,6 +275,7 @@ __all__ = [
     "boxes_from_frame",
     "check_boxes",
     "read_boxes",
+    "rows_of",
     "to_cohort_spelling",
     "volume_extent",
     "write_dbtex",

@@ -14,6 +14,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,17 +43,39 @@ _LARGEST_KEPT_BYTES = 512 * 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class DbtexLayout:
-    """The file's lines as they stand (`lines[0]` is the header) and the values they were read as.
+    """The file's text as it stands and the values it was read as; its lines are parted when needed."""
 
-    `row_of_line[i]` is the data row (from 0) on line i, or -1 for the header and blank lines.
-    """
-
-    lines: tuple[str, ...]
-    row_of_line: tuple[int, ...]
-    columns: tuple[str, ...]
-    delimiter: str
-    newline: str
+    text: str
     as_read: pd.DataFrame
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Every line with its end; the first is the header."""
+        return list(io.StringIO(self.text, newline=""))
+
+    @cached_property
+    def rows(self) -> list[str]:
+        """The lines of data: all but the header and blank ones."""
+        return [line for line in self.lines[1:] if line.strip()]
+
+    @cached_property
+    def delimiter(self) -> str:
+        return max(",;\t", key=self.lines[0].count)
+
+    @cached_property
+    def columns(self) -> list[str]:
+        header = self.lines[0].removeprefix("\ufeff").rstrip("\r\n")
+        return next(csv.reader([header], delimiter=self.delimiter), [])
+
+    @property
+    def newline(self) -> str:
+        first = self.lines[0]
+        return first[len(first.rstrip("\r\n")) :] or "\n"
+
+    @property
+    def lines_are_rows(self) -> bool:
+        """False where a quoted cell holds a line end, or blank lines stand before the header."""
+        return len(self.rows) == len(self.as_read)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,32 +97,10 @@ def case_ids(study: pd.Series, view: pd.Series) -> pd.Series:
 
 
 def read_layout(path: Path, as_read: pd.DataFrame) -> DbtexLayout | None:
-    """The lines of a plain csv, or None where lines and rows do not correspond one to one."""
+    """The text of a plain csv; None for packed or very large files, which are written afresh."""
     if path.suffix.lower() not in {".csv", ".tsv", ".txt"} or path.stat().st_size > _LARGEST_KEPT_BYTES:
         return None
-    text = path.read_bytes().decode("utf-8", "surrogateescape")
-    lines = list(io.StringIO(text, newline=""))
-    if not lines:
-        return None
-    header = lines[0].removeprefix("\ufeff")
-    delimiter = max(",;\t", key=header.count)
-    columns = tuple(next(csv.reader([header.rstrip("\r\n")], delimiter=delimiter), []))
-    row_of_line, row = [-1], 0
-    for line in lines[1:]:
-        blank = not line.strip()
-        row_of_line.append(-1 if blank else row)
-        row += not blank
-    if row != len(as_read):
-        return None
-    ending = lines[0][len(lines[0].rstrip("\r\n")) :]
-    return DbtexLayout(
-        lines=tuple(lines),
-        row_of_line=tuple(row_of_line),
-        columns=columns,
-        delimiter=delimiter,
-        newline=ending or "\n",
-        as_read=as_read,
-    )
+    return DbtexLayout(text=path.read_bytes().decode("utf-8", "surrogateescape"), as_read=as_read)
 
 
 def write_dbtex(predictions: Predictions, path: str | Path, *, cohort: Cohort | None = None) -> Path:
@@ -111,7 +112,7 @@ def write_dbtex(predictions: Predictions, path: str | Path, *, cohort: Cohort | 
     path = Path(path)
     layout = predictions.layout if isinstance(predictions, BoxPredictions) else None
     table = predictions.table
-    if layout is None:
+    if layout is None or not layout.lines_are_rows:
         text = _fresh_text(_with_ids(table, cohort))
     else:
         text = _kept_text(table, layout, cohort)
@@ -196,10 +197,10 @@ def _kept_text(table: pd.DataFrame, layout: DbtexLayout, cohort: Cohort | None) 
     if "row" not in table.columns:
         return _fresh_text(_with_ids(table, cohort))
     same = _same_as_read(table, layout).to_numpy(dtype=bool) if len(table) else np.zeros(0, dtype=bool)
-    lines_of_row = [line for line, row in zip(layout.lines, layout.row_of_line, strict=True) if row >= 0]
+    lines_of_row = layout.rows
     rows = [int(row) - 1 if pd.notna(row) else -1 for row in table["row"]]
     if same.all() and rows == list(range(len(lines_of_row))):
-        return "".join(layout.lines)
+        return layout.text
     changed = _with_ids(table[~same], cohort) if (~same).any() else pd.DataFrame()
     fresh = iter(changed.to_dict("records"))
     out = [layout.lines[0]]

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from elsewhere.errors import UserError, name_rows, unknown_name
-from elsewhere.predictions.boxes import check_boxes, to_cohort_spelling, volume_extent
+from elsewhere.predictions.boxes import check_boxes, rows_of, to_cohort_spelling, volume_extent
 from elsewhere.predictions.join import join_by_id
 from elsewhere.protocols import Protocol
 from elsewhere.scoring.detection_tables import (
@@ -32,6 +32,7 @@ from elsewhere.scoring.detection_tables import (
     events_of,
     hits_of,
     id_warnings,
+    is_kind,
     lesion_frame,
     no_events,
     worst_scores,
@@ -85,7 +86,7 @@ class DetectionTask(Task):
         warnings = [*predictions.warnings, *id_warnings(cases, boxes, source=predictions.source)]
         if cohort.lesions is None:
             warnings.append("The cohort has no lesion table, so every sensitivity is undefined.")
-        volume = ids.get_indexer(pd.Index(boxes["case_id"])).astype(np.int64)
+        volume = rows_of(boxes["case_id"], ids)
         invalid = boxes["reason"].notna().to_numpy(dtype=bool)
         score = worst_scores(boxes["score"].to_numpy(dtype=float), volume, invalid, boxes["case_id"])
         hit = hits_of(boxes, lesions, volume=volume, ids=ids, protocol=protocol)
@@ -152,7 +153,7 @@ class DetectionTask(Task):
         if "status" in table.columns:
             status[rows >= 0] = table["status"].astype(object).to_numpy()[rows[rows >= 0]]
         cases["status"] = pd.array(status, dtype="string")
-        hits = events[events["kind"].isin(("tp", "duplicate"))]
+        hits = events[is_kind(events, "tp", "duplicate")]
         hit_lesions = hits.drop_duplicates(["case_id", "lesion_id"]).groupby("case_id").size()
         too_many = cases.set_index("case_id")["n_lesions"].reindex(hit_lesions.index).fillna(0) < hit_lesions
         if too_many.any():
@@ -178,15 +179,15 @@ class DetectionTask(Task):
     def evaluator(self, scores: Scores, partition: Partition, options: ScoreOptions) -> FrocEvaluator:
         cases = scores.cases
         events = scores.events if scores.events is not None else no_events()
-        boxes = events[events["kind"].to_numpy(dtype=object) != "fn"]
-        case = pd.Index(cases["case_id"]).get_indexer(pd.Index(boxes["case_id"])).astype(np.int64)
+        boxes = events[~is_kind(events, "fn")]
+        case = rows_of(boxes["case_id"], pd.Index(cases["case_id"]))
         cluster = np.full(len(boxes), -1, dtype=np.int64)
         listed = case >= 0
         cluster[listed] = partition.cluster_of_case[case[listed]]
         if not listed.all():
             cluster[~listed] = clusters_of_patients(boxes["patient_id"][~listed], cases, partition)
         lesion = np.full(len(boxes), -1, dtype=np.int64)
-        hits = np.flatnonzero(boxes["kind"].isin(("tp", "duplicate")).to_numpy(dtype=bool))
+        hits = np.flatnonzero(is_kind(boxes, "tp", "duplicate"))
         keys = boxes.iloc[hits]
         pairs = pd.MultiIndex.from_arrays([keys["case_id"].to_numpy(), keys["lesion_id"].to_numpy()])
         lesion[hits] = pd.factorize(pairs)[0]
@@ -277,9 +278,9 @@ def lesion_table(scores: Scores, *, positive_only: bool = True) -> pd.DataFrame:
     hit (DBT-08), over positive volumes or all; NaN where no box hits it.
     """
     events = scores.events if scores.events is not None else no_events()
-    found = events[events["kind"].isin(("tp", "fn"))]
+    found = events[is_kind(events, "tp", "fn")]
     table = found[["case_id", "lesion_id", "lesion_class", "score"]].rename(columns={"score": "best_score"})
-    false = events[events["kind"] == "fp"]
+    false = events[is_kind(events, "fp")]
     volumes = len(scores.cases)
     if positive_only:
         positive = scores.cases["case_id"][scores.cases["n_lesions"] > 0]
@@ -349,7 +350,7 @@ def _finish(
         "extra": 0,
         "extra_volumes": 0,
         "invalid_boxes": 0,
-        "boxes": int((events["kind"] != "fn").sum()),
+        "boxes": int((~is_kind(events, "fn")).sum()),
         "lesions": int(cases["n_lesions"].sum()),
         "positives": int((cases["n_lesions"] > 0).sum()),
     }

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from elsewhere.errors import UserError, name_rows, unknown_name
-from elsewhere.predictions.boxes import BOX_COLUMNS
+from elsewhere.predictions.boxes import BOX_COLUMNS, rows_of
 from elsewhere.predictions.join import join_by_id
 from elsewhere.protocols import Protocol
 from elsewhere.scoring.matching import Boxes, Lesions, match_boxes
@@ -226,6 +226,15 @@ def events_of(
     ).assign(box=lambda table: table["box"].where(table["box"] >= 0))
 
 
+def is_kind(events: pd.DataFrame, *kinds: str) -> npt.NDArray[np.bool_]:
+    """Which events are of one of these kinds."""
+    column = events["kind"]
+    found = np.zeros(len(events), dtype=bool)
+    for kind in kinds:
+        found |= (column == kind).to_numpy(dtype=bool, na_value=False)
+    return found
+
+
 def no_events() -> pd.DataFrame:
     columns = {name: pd.Series(dtype="float64" if name == "score" else "string") for name in EVENT_COLUMNS}
     return pd.DataFrame(columns)
@@ -265,22 +274,22 @@ def checked_events(events: pd.DataFrame) -> pd.DataFrame:
 
 def case_numbers(cases: pd.DataFrame, events: pd.DataFrame, lesions: pd.DataFrame) -> pd.DataFrame:
     """The case table's counts: lesions, lesions hit at any score, boxes, false positives, highest score."""
-    row = pd.Index(cases["case_id"]).get_indexer(pd.Index(events["case_id"]))
+    row = rows_of(events["case_id"], pd.Index(cases["case_id"]))
     listed = row >= 0
-    kind = events["kind"].to_numpy(dtype=object)
+    false, missed = is_kind(events, "fp"), is_kind(events, "fn")
 
     def count(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
         return np.bincount(row[mask & listed], minlength=len(cases)).astype(np.int64)
 
     highest = np.full(len(cases), -np.inf)
-    is_box = (kind != "fn") & listed
+    is_box = ~missed & listed
     np.maximum.at(highest, row[is_box], events["score"].to_numpy(dtype=float)[is_box])
     n_lesions = np.bincount(lesions["volume"].to_numpy(dtype=np.int64), minlength=len(cases))
     return cases.assign(
         n_lesions=n_lesions.astype(np.int64),
-        n_detected=count(kind == "tp"),
-        n_boxes=count(kind != "fn"),
-        n_false_positives=count(kind == "fp"),
+        n_detected=count(is_kind(events, "tp")),
+        n_boxes=count(~missed),
+        n_false_positives=count(false),
         max_score=np.where(np.isneginf(highest), np.nan, highest),
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from elsewhere.cohort import load_cohort, read_cohort
 from elsewhere.errors import UserError
@@ -168,3 +170,27 @@ def test_the_real_training_tables(data_dir):
     )
     assert any("9 volumes have a view beside" in w for w in cohort.warnings)
     assert len(cohort.warnings) == 2
+
+
+PIECES = [b"", b",", b"\n", b'"', b";", b"nan", b"-", b"1e999", b"\x00", b"\xff", b"S1", b"0,5"]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    word=st.sampled_from(["labels", "boxes"]),
+    changes=st.lists(
+        st.tuples(st.integers(0, 300), st.integers(0, 12), st.sampled_from(PIECES)), min_size=1, max_size=3
+    ),
+)
+def test_mutated_tables_give_a_cohort_or_a_user_error(word, changes, tmp_path):
+    path = folder(tmp_path) / f"X-{word}-v2.csv"
+    data = path.read_bytes()
+    for at, length, piece in changes:
+        data = data[:at] + piece + data[at + length :]
+    path.write_bytes(data)
+    try:
+        cohort = read_cohort("bcs-dbt", tmp_path)
+    except UserError as error:
+        assert error.what
+    else:
+        assert cohort.lesions["case_id"].isin(cohort.cases["case_id"]).all()

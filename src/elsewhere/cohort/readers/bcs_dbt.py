@@ -133,7 +133,7 @@ def _cases(labels: pd.DataFrame, *, where: str) -> pd.DataFrame:
         )
     for name in LABELS:
         values = to_number(labels[name], column=name, where=where, missing="error")
-        bad = ~values.isin((0.0, 1.0)).to_numpy(dtype=bool)
+        bad = ((values != 0.0) & (values != 1.0)).to_numpy(dtype=bool)
         if bad.any():
             raise UserError(
                 f"column '{name}' has values that are neither 0 nor 1",
@@ -191,8 +191,9 @@ def _label_notes(cases: pd.DataFrame) -> list[str]:
             f"{int((marks == 0).sum())} volumes have no label and {int((marks > 1).sum())} have several; "
             "the gravest counts."
         )
-    mixed = cases.groupby("patient_id")["finding"].agg(lambda found: "+".join(sorted(set(found.dropna()))))
-    mixed = mixed[mixed.str.contains("+", regex=False)]
+    kinds = cases[["patient_id", "finding"]].dropna().drop_duplicates().sort_values("finding")
+    several = kinds[kinds["patient_id"].duplicated(keep=False)]
+    mixed = several.groupby("patient_id")["finding"].agg("+".join)
     if len(mixed):
         listed = ", ".join(f"{n} {name}" for name, n in mixed.value_counts().items())
         kinds_of_study = cases.groupby("exam_id")["finding"].nunique()
@@ -211,7 +212,7 @@ def _box_notes(cases: pd.DataFrame, lesions: pd.DataFrame, boxes: pd.DataFrame) 
     notes: list[str] = []
     of_case = cases.set_index("case_id")
     has_box = cases["case_id"].isin(lesions["case_id"])
-    biopsied = cases["finding"].isin(("benign", "cancer"))
+    biopsied = ((cases["finding"] == "benign") | (cases["finding"] == "cancer")).fillna(False)
     for mask, what in (
         (biopsied & ~has_box, "are labelled benign or cancer and have no box; they are no positive volumes"),
         (~biopsied & has_box, "have a box and are not labelled benign or cancer"),
