@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from elsewhere.protocols import protocols
+from elsewhere.statistics.fairness_variants import quadrants, weighting_table
 from elsewhere.statistics.group_scores import EqualisedOdds, combined_score, mean_disparity
 from elsewhere.statistics.ranking import ranks_of, weight_stability
 
@@ -85,6 +86,37 @@ def test_task_1_first_four_stay_when_fairness_has_no_weight(task1):
     )
     ranks = made["weights"][0]["ranks"]
     assert {team for team, rank in ranks.items() if rank <= 4} == {"MIC", "FME", "ViCOROB", "Martel Lab"}
+
+
+def test_models_above_the_baseline(task1, task2):
+    """12 teams are above it in the combined score of task 1; in both parts, by the printed table, seven."""
+    base = task1.loc[task1["team"] == "Baseline"].iloc[0]
+    assert int((task1["combined"] > base["combined"]).sum()) == 12
+    where = quadrants(
+        task1["performance"], task1["fairness"], names=task1["team"].tolist(), baseline="Baseline"
+    )
+    assert sum(place == "both" for place in where.values()) == 7
+    rows = weighting_table(
+        task2["balanced_accuracy"],
+        1 - task2["fairness_gap"],
+        names=task2["team"].tolist(),
+        baseline="Baseline",
+        chance=0.5,
+    )
+    assert [row["model"] for row in rows if row["combined"] > 0.64315] == ["pimed-lab", "FME", "AI Strollers"]
+    assert [row["model"] for row in rows if row["quadrant"] == "both"] == ["FME", "AI Strollers"]
+
+
+def test_the_gate_changes_the_winner_of_task_2(task2):
+    """The printed winner performs below the random baseline; the gate does not let its fairness count."""
+    names = task2["team"].tolist()
+    rows = weighting_table(
+        task2["balanced_accuracy"], 1 - task2["fairness_gap"], names=names, baseline="Baseline", chance=0.5
+    )
+    winner = next(row for row in rows if row["model"] == "pimed-lab")
+    assert winner["rank"] == 1
+    assert not winner["passed_gate"]
+    assert [row["model"] for row in rows if row["gated_rank"] == 1] == ["FME"]
 
 
 def excluded(table, column):

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from elsewhere.protocols import FairnessRules, IntervalRules
+from elsewhere.protocols import FairnessRules
 from elsewhere.scoring.groups import GroupCodes, attribute_groups
 from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.fairness import (
@@ -16,7 +16,6 @@ from elsewhere.statistics.fairness import (
     affordable,
     codes_of_patients,
     fairness_report,
-    group_table,
     group_values,
     null_band,
     overall_null,
@@ -24,9 +23,8 @@ from elsewhere.statistics.fairness import (
     permuted_gaps,
     variable_report,
 )
-from elsewhere.statistics.group_scores import equalised_odds, mean_ranges
+from elsewhere.statistics.group_scores import mean_ranges
 from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.subgroups import recall_by_class
 
 N = 240
 
@@ -64,24 +62,6 @@ def test_the_gap_is_the_protocols_disparity(means):
     ones = np.ones((1, N), dtype=np.uint16)
     assert entry["gap"] == pytest.approx(mean_ranges(ones, means.cluster_of_case, values, [GROUPS])[0, 0])
     assert entry["gap"] == pytest.approx(np.mean(list(entry["gaps"].values())))
-
-
-@pytest.mark.parametrize("zero", ["left-out", "zero"])
-def test_equalised_odds_by_weights_is_the_protocols_disparity(zero):
-    rng = np.random.default_rng(2)
-    rules = FairnessRules(rate_without_denominator=zero, same_class_group_is_zero=zero == "zero")
-    truth, yes = rng.integers(0, 2, 60), rng.integers(0, 2, 60)
-    groups = coded(rng.integers(-1, 3, 60))
-    truth[groups.codes == 2] = yes[groups.codes == 2] = 1
-    clusters = np.arange(60, dtype=np.int32)
-    disparity = Disparity.equalised_odds(clusters, truth, yes, n_clusters=60, rules=rules)
-    partition = patients(60, positive=truth > 0)
-    entry = variable_report(disparity, partition, groups, key="k", seed=1, resamples=100)
-    expected = equalised_odds(np.ones((1, 60), dtype=np.uint16), clusters, truth, yes, [groups], rules)[0, 0]
-    assert entry["gap"] == pytest.approx(expected)
-    assert disparity.within_class
-    if zero == "left-out":
-        assert entry["unestimable"] == {"c": "not estimable: fpr"}
 
 
 def test_a_planted_gap_is_found_and_the_worst_group_named():
@@ -227,43 +207,8 @@ def test_report_is_json_with_the_contract_keys(means):
     assert entry["sizes"] == {"a": 80, "b": 80, "c": 80}
 
 
-def test_group_table_shows_missing_and_empty_groups(means):
-    codes = np.where(np.arange(N) < 10, -1, 0)
-    table = group_table(
-        means,
-        patients(),
-        [coded(codes, ("a", "b"))],
-        rules=IntervalRules(),
-        key="k",
-        seed=1,
-        resamples=0,
-        positive=np.arange(N) % 2,
-    )["v"]
-    assert list(table) == ["a", "b", "missing"]
-    assert table["a"]["cases"] == 230
-    assert table["a"]["positives"] == 115
-    assert table["a"]["metrics"]["dice"]["lo"] < table["a"]["metrics"]["dice"]["value"]
-    assert table["b"]["metrics"]["dice"]["value"] is None
-    assert table["b"]["metrics"]["dice"]["undefined_reason"] == "no case"
-    assert "never in the range" in table["missing"]["note"]
-
-
 def test_no_known_value_at_all(means):
     empty = attribute_groups(pd.Series([None] * N, dtype="string"), variable="v")
     entry = report(means, empty)
     assert entry["gap"] is None
     assert entry["undefined_reason"] == "no group is estimable"
-
-
-def test_recall_gap_of_the_classes():
-    truth = np.array([1] * 10 + [0] * 20)
-    yes = np.array([1] * 3 + [0] * 7 + [1] * 2 + [0] * 18)
-    made = recall_by_class(patients(30), truth, yes, key="k", seed=1, resamples=300)
-    assert made["positive"]["value"] == pytest.approx(0.3)
-    assert made["negative"]["value"] == pytest.approx(0.9)
-    assert made["gap"]["value"] == pytest.approx(-0.6)
-    assert made["gap"]["lo"] < -0.6 < made["gap"]["hi"] < 0
-    assert (
-        recall_by_class(patients(3), [1, 1, 1], [1, 0, 1], key="k", seed=1, resamples=5)["gap"]["value"]
-        is None
-    )

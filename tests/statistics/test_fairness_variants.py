@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elsewhere.errors import UserError
-from elsewhere.statistics.fairness_variants import adaptive_weight, fairness_variants, gated_score
+from elsewhere.statistics.fairness_variants import (
+    adaptive_weight,
+    fairness_variants,
+    gated_score,
+    quadrants,
+    weighting_table,
+)
 
 unit = st.floats(0, 1)
 
@@ -63,3 +69,23 @@ def test_undefined_groups_are_left_out():
     made = fairness_variants([np.nan, 0.4], names=["a", "b"], sizes=[3, 4], higher_is_better=False)
     assert made.best_group == pytest.approx(0.6)
     assert np.isnan(fairness_variants([np.nan], names=["a"], sizes=[1]).range_based)
+
+
+def test_quadrants_against_the_baseline():
+    made = quadrants(
+        [0.5, 0.6, 0.6, 0.4, 0.4], [0.9, 0.95, 0.8, 0.95, 0.9], names=list("Babcd"), baseline="B"
+    )
+    assert made == {"B": "baseline", "a": "both", "b": "performance", "c": "fairness", "d": "neither"}
+    with pytest.raises(UserError, match="unknown model"):
+        quadrants([0.5], [0.5], names=["a"], baseline="b")
+
+
+def test_a_uniformly_wrong_model_wins_by_the_plain_weight_only():
+    rows = weighting_table(
+        [0.5, 0.5, 0.56], [0.8, 1.0, 0.75], names=["base", "constant", "useful"], baseline="base", chance=0.5
+    )
+    by_name = {row["model"]: row for row in rows}
+    assert by_name["constant"]["rank"] == 1
+    assert by_name["useful"]["gated_rank"] == 1
+    assert by_name["useful"]["adaptive_rank"] == 1
+    assert by_name["useful"]["adaptive_weight"] == pytest.approx(0.06)

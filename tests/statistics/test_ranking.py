@@ -22,7 +22,6 @@ from elsewhere.statistics.ranking import (
     tiers_of,
     weight_stability,
 )
-from elsewhere.statistics.simultaneous import max_t
 
 N = 200
 CLUSTERS = np.arange(N, dtype=np.int32)
@@ -139,20 +138,6 @@ def test_the_rank_lies_in_its_interval_and_tiers_follow_the_values(draws, values
     assert made.tiers.min() == 1
     assert made.tiers[order[0]] == 1
     assert set(made.tiers.tolist()) == set(range(1, made.tiers.max() + 1))
-
-
-def test_max_t_at_one_member_is_the_plain_interval():
-    draws = np.random.default_rng(0).normal(0.3, 0.1, (20000, 1))
-    made = max_t(np.array([0.3]), draws)
-    assert (made.lo[0], made.hi[0]) == pytest.approx((0.3 - 0.196, 0.3 + 0.196), abs=0.005)
-    stretched = max_t(np.array([0.3]), draws, df=5)
-    assert stretched.hi[0] == pytest.approx(0.3 + 0.2571, abs=0.007)
-
-
-def test_max_t_leaves_out_what_is_mostly_undefined():
-    draws = np.random.default_rng(0).normal(0, 1, (100, 2))
-    draws[:20, 1] = np.nan
-    assert max_t(np.zeros(2), draws).usable.tolist() == [True, False]
 
 
 @settings(max_examples=60, deadline=None)

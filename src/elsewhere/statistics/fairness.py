@@ -53,7 +53,7 @@ RANGE_NOTE = (
 _STREAM = 7008
 _BLOCK = 64
 _CELLS = 2**24
-_BUDGET = 10**9
+_BUDGET = 2 * 10**8
 
 
 def codes_of_patients(partition: Partition, codes: npt.NDArray[np.int16]) -> npt.NDArray[np.int16] | None:

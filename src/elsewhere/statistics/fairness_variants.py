@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from elsewhere.errors import UserError
+from elsewhere.errors import UserError, unknown_name
+from elsewhere.statistics.ranking import ranks_of
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -114,3 +116,68 @@ def fairness_variants(
         best_name=names[known[high]],
         variance=float(kept.var()),
     )
+
+
+def quadrants(
+    performance: npt.ArrayLike, fairness: npt.ArrayLike, *, names: Sequence[str], baseline: str
+) -> dict[str, str]:
+    """MRI-11: where each model lies against the baseline: 'both', 'fairness', 'performance' or 'neither'.
+
+    Strictly better on the points alone; the baseline itself is 'baseline'.
+    """
+    if baseline not in names:
+        raise unknown_name("model", baseline, list(names))
+    at = list(names).index(baseline)
+    perf, fair = np.asarray(performance, dtype=np.float64), np.asarray(fairness, dtype=np.float64)
+    words = {(True, True): "both", (False, True): "fairness", (True, False): "performance"}
+    where = {
+        name: words.get((bool(p > perf[at]), bool(f > fair[at])), "neither")
+        for name, p, f in zip(names, perf, fair, strict=True)
+    }
+    return where | {baseline: "baseline"}
+
+
+def weighting_table(
+    performance: npt.ArrayLike,
+    fairness: npt.ArrayLike,
+    *,
+    names: Sequence[str],
+    baseline: str,
+    fairness_weight: float = 0.5,
+    chance: float = 0.0,
+    performance_lo: npt.ArrayLike | None = None,
+) -> list[dict[str, Any]]:
+    """A row a model: its score and rank by the protocol's weight, under the gate, and by the adaptive weight.
+
+    The gate is the baseline's performance. The adaptive weight rests on the best performance of the field,
+    between `chance` (0.5 for balanced accuracy, 0 for Dice) and 1, and is at most `fairness_weight`.
+    """
+    where = quadrants(performance, fairness, names=names, baseline=baseline)
+    perf, fair = np.asarray(performance, dtype=np.float64), np.asarray(fairness, dtype=np.float64)
+    base = float(perf[list(names).index(baseline)])
+    plain = (1.0 - fairness_weight) * perf + fairness_weight * fair
+    gate = gated_score(
+        perf, fair, baseline=base, fairness_weight=fairness_weight, performance_lo=performance_lo
+    )
+    weight = adaptive_weight(float(np.nanmax(perf)), chance=chance, largest=fairness_weight)
+    adaptive = (1.0 - weight) * perf + weight * fair
+    ranks = [ranks_of(scores) for scores in (plain, gate.score, adaptive)]
+    return [
+        {
+            "model": name,
+            "combined": _number(plain[i]),
+            "rank": int(ranks[0][i]),
+            "gated": _number(gate.score[i]),
+            "gated_rank": int(ranks[1][i]),
+            "passed_gate": bool(gate.passed[i]),
+            "adaptive": _number(adaptive[i]),
+            "adaptive_rank": int(ranks[2][i]),
+            "adaptive_weight": weight,
+            "quadrant": where[name],
+        }
+        for i, name in enumerate(names)
+    ]
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
