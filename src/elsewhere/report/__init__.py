@@ -1,1 +1,60 @@
+"""Tables, figures and the one-file HTML page. Reads the summary alone; nothing heavy at import.
 
+What the page knows of the free parts of a summary (each optional, unknown keys are still shown):
+
+- `calibration`: `before`, `after` = {metric: estimate}; `temperature`, `eligible`, `fitted_on`, ...
+- `operating_point`: `threshold`, `threshold_source`, `here` and `reference` = {metric: estimate},
+  `restoring` = [{`restores`, `threshold`, `sensitivity`, `specificity`}], `confusion` = {tp, fp, fn, tn}
+- `case_mix`: {variable: {`levels`: {level: {`reference`: n, `here`: n}}, or `reference` and `here` =
+  {`mean`, `sd`, `missing`}; `smd`}}
+- `difficulty`: `detected_by` = {number of algorithms: lesions}, `hardest` = [rows]
+- `size_strata`: `strata` = {name: {`cases`, `metrics`}}
+- `comparison`: `a`, `b`, `metrics` = {name: {`a`, `b`, `difference`, `lo`, `hi`, `p_*`}}
+- `ranking`: `table` = [{`model`, `value`, `lo`, `hi`, `rank`, `rank_lo`, `rank_hi`, `tier`}],
+  `frequencies` = {model: [share a rank]}, `fairness_weight` = {`weights`, `ranks`: {model: [..]}}, `failed`
+- `confusion`: {name: {`labels`, `matrix`}}
+- `clinical`: `verification`, `prevalence`, `prevalence_source`, `ppv`, `npv`, `recall_rate`, `net_benefit`
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from elsewhere.report.figures import write_figures
+    from elsewhere.report.methods import methods_paragraph
+    from elsewhere.report.page import render_report, write_report
+    from elsewhere.report.privacy import hash_ids, new_salt, write_key_file
+    from elsewhere.report.tables import summary_tables, write_tables
+
+_WHERE = {
+    "render_report": "page",
+    "write_report": "page",
+    "write_figures": "figures",
+    "summary_tables": "tables",
+    "write_tables": "tables",
+    "methods_paragraph": "methods",
+    "hash_ids": "privacy",
+    "new_salt": "privacy",
+    "write_key_file": "privacy",
+}
+
+__all__ = [
+    "hash_ids",
+    "methods_paragraph",
+    "new_salt",
+    "render_report",
+    "summary_tables",
+    "write_figures",
+    "write_key_file",
+    "write_report",
+    "write_tables",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        from importlib import import_module
+
+        return getattr(import_module(f"elsewhere.report.{_WHERE[name]}"), name)
+    raise AttributeError(f"module 'elsewhere.report' has no attribute '{name}'")

@@ -1,0 +1,260 @@
+"""The first page: the question, the word, and what a reader must know before believing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from elsewhere.report.blocks import Cell, Table, cnt, estimate, num, text
+from elsewhere.report.labels import TASK_TITLES, TASK_UNITS, headline, in_sentence, label, method
+from elsewhere.report.numbers import (
+    MINUS,
+    as_float,
+    count,
+    full,
+    full_interval,
+    interval,
+    number,
+    signed,
+    value_with_interval,
+)
+from elsewhere.report.prepare import Prepared
+
+MOST_WARNINGS = 6
+WORDS = {
+    "EQUIVALENT": ("equivalent", "It still works: the difference lies within the margin."),
+    "BELOW": ("below", "It works less well here than claimed."),
+    "ABOVE": ("above", "It works better here than claimed."),
+    "INCONCLUSIVE": ("inconclusive", "These data do not settle it."),
+    "NOT ASSESSED": ("not-assessed", "The question could not be put to these data."),
+}
+_GRADES = {
+    "A": "verified patients",
+    "B": "ids finer than patients, or partly known",
+    "C": "no patient ids: intervals may be too narrow",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grade:
+    dataset: str
+    grade: str
+    meaning: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstPage:
+    """All that the template prints above the fold; `word` empty means that no claim was tested."""
+
+    title: str
+    question: str
+    masthead: list[str]
+    word: str
+    tone: str
+    plain: str
+    sentence: str
+    badges: list[str]
+    facts: list[tuple[str, Cell]]
+    claims: Table | None
+    figures: list[tuple[str, Cell]]
+    hero: Mapping[str, str] | None
+    grades: list[Grade]
+    alarms: list[str]
+    warnings: list[str]
+    more_warnings: int = 0
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def first_page(data: Prepared, *, title: str | None = None) -> FirstPage:
+    verdict = data.part("verdict")
+    word = str(verdict.get("word") or "")
+    claims = [c for c in verdict.get("claims") or [] if isinstance(c, dict)]
+    leading = _leading(claims, word)
+    tone, plain = WORDS.get(word, ("none", ""))
+    alarms = [str(a.get("message") or a.get("kind")) for a in data.rows("audit") if _is_alarm(a)]
+    warnings = [str(w) for w in data.rows("warnings")]
+    for claim in claims:
+        warnings += [str(w) for w in claim.get("warnings") or []]
+    warnings = list(dict.fromkeys(warnings))
+    room = max(MOST_WARNINGS - len(alarms), 2)
+    badges = []
+    if leading and leading.get("out_of_reach"):
+        badges.append("EQUIVALENT was out of reach: the margin is smaller than these data can prove")
+    if verdict.get("non_inferior") and word not in ("EQUIVALENT", "ABOVE"):
+        badges.append("Non-inferior as claimed")
+    return FirstPage(
+        title=title or f"Elsewhere: {TASK_TITLES.get(str(data.data.get('task')), 'report')}",
+        question=title or str(data.data.get("question") or "Does the model still work elsewhere?"),
+        masthead=_masthead(data),
+        word=word,
+        tone=tone,
+        plain=plain,
+        sentence=_sentence(word, leading, verdict),
+        badges=badges,
+        facts=_facts(leading) if leading else [],
+        claims=_claims(claims) if len(claims) > 1 else None,
+        figures=_figures(data),
+        hero=None if word else _hero(data),
+        grades=_grades(data),
+        alarms=alarms[:MOST_WARNINGS],
+        warnings=warnings[:room],
+        more_warnings=max(len(warnings) - room, 0) + max(len(alarms) - MOST_WARNINGS, 0),
+    )
+
+
+def _is_alarm(finding: Any) -> bool:
+    return isinstance(finding, dict) and str(finding.get("severity", "")).lower() in (
+        "error",
+        "alarm",
+        "high",
+        "critical",
+    )
+
+
+def _leading(claims: list[dict[str, Any]], word: str) -> dict[str, Any] | None:
+    """The claim whose numbers stand on the first page: the first primary one that made the word."""
+    primary = [c for c in claims if c.get("primary", True)] or claims
+    return next((c for c in primary if c.get("word") == word), primary[0] if primary else None)
+
+
+def _masthead(data: Prepared) -> list[str]:
+    counts = data.part("counts")
+    unit = TASK_UNITS.get(str(data.data.get("task")), "cases")
+    parts = [TASK_TITLES.get(str(data.data.get("task")), str(data.data.get("task") or ""))]
+    if counts.get("cases") is not None:
+        people = f" of {count(counts['patients'])} patients" if counts.get("patients") is not None else ""
+        parts.append(f"{count(counts['cases'])} {unit}{people}")
+    if data.data.get("protocol"):
+        parts.append(f"protocol {data.data['protocol']} {data.data.get('protocol_version') or ''}".strip())
+    return [p for p in parts if p]
+
+
+def claim_name(claim: Mapping[str, Any]) -> str:
+    group = f" ({claim['group']})" if claim.get("group") else ""
+    return label(str(claim.get("metric", "")), claim) + group
+
+
+def _sentence(word: str, claim: Mapping[str, Any] | None, verdict: Mapping[str, Any]) -> str:
+    """The verdict in words and numbers: what was compared, and why the word follows (ST-05)."""
+    if not word or claim is None:
+        return str(verdict.get("reason") or "")
+    name = in_sentence(claim_name(claim))
+    if claim.get("word") == "NOT ASSESSED" or as_float(claim.get("difference")) is None:
+        return f"For {name}: {claim.get('reason') or verdict.get('reason') or 'no reason was given'}."
+    alpha = as_float(claim.get("alpha"))
+    width = f"{100 * (1 - 2 * alpha):.4g} % " if alpha is not None else ""
+    here, claimed = number(claim.get("here")), number(claim.get("claimed"))
+    because = {
+        "EQUIVALENT": "lies wholly inside the margin",
+        "BELOW": "lies wholly on the worse side of the margin",
+        "ABOVE": "lies wholly on the better side of the margin",
+        "INCONCLUSIVE": "is neither wholly inside nor wholly beyond the margin",
+    }.get(str(claim.get("word")), "was compared with the margin")
+    return (
+        f"Here {name} is {here}; {claimed} was claimed. The {width}interval of the difference, "
+        f"{interval(claim, sign=True)}, {because}, ±{number(claim.get('margin'))}."
+    )
+
+
+def _facts(claim: Mapping[str, Any]) -> list[tuple[str, Cell]]:
+    out: list[tuple[str, Cell]] = [
+        ("Here", num(claim.get("here"))),
+        ("Claimed", num(claim.get("claimed"), sub=str(claim.get("reference") or ""))),
+        (
+            f"Difference (here {MINUS} claimed)",
+            Cell(
+                text=signed(claim.get("difference")),
+                sub=interval(claim, sign=True),
+                title=full_interval({**claim, "value": claim.get("difference")}),
+                kind="number",
+            ),
+        ),
+        (
+            "Margin",
+            Cell(
+                text=f"±{number(claim.get('margin'))}",
+                sub=str(claim.get("margin_source") or "source not stated"),
+                title=full(claim.get("margin")),
+                kind="number",
+            ),
+        ),
+        ("Smallest detectable drop", num(claim.get("smallest_detectable_drop"), sub="with 80 % power")),
+        (
+            "Smallest provable margin",
+            num(claim.get("smallest_provable_margin"), sub="if there were no difference"),
+        ),
+    ]
+    if as_float(claim.get("flips_at")) is not None:
+        other = f"to {claim['flips_to']}" if claim.get("flips_to") else ""
+        out.append(("The word flips at a margin of", num(claim["flips_at"], sub=other)))
+    if claim.get("non_inferior") is not None:
+        out.append(("Non-inferior", text("yes" if claim["non_inferior"] else "no")))
+    return out
+
+
+def _claims(claims: list[dict[str, Any]]) -> Table:
+    rows = [
+        [
+            text(claim_name(c), sub="" if c.get("primary", True) else "descriptive"),
+            text(c.get("word"), kind="word"),
+            num(c.get("here")),
+            num(c.get("claimed")),
+            estimate(
+                {**c, "value": c.get("difference"), "undefined_reason": c.get("reason") or "no difference"},
+                sign=True,
+            ),
+            num(c.get("margin")),
+            num(c.get("smallest_detectable_drop")),
+        ]
+        for c in claims
+    ]
+    columns = ["Claim", "Word", "Here", "Claimed", "Difference", "Margin", "Detectable drop"]
+    return Table(
+        name="claims",
+        caption="Every claim",
+        columns=columns,
+        rows=rows,
+        note="All primary claims must pass; none is corrected for the others.",
+    )
+
+
+def _figures(data: Prepared) -> list[tuple[str, Cell]]:
+    counts = data.part("counts")
+    chosen = [
+        ("cases", "Cases"),
+        ("patients", "Patients"),
+        ("positives", "Positive"),
+        ("missing", "Without prediction"),
+    ]
+    out = [(words, cnt(counts[key])) for key, words in chosen if counts.get(key) is not None]
+    if as_float(counts.get("not_analysable")):
+        out.append(("Not analysable", cnt(counts["not_analysable"])))
+    return out
+
+
+def _hero(data: Prepared) -> Mapping[str, str] | None:
+    head = headline(data.data)
+    entry = data.part("metrics").get(head) if head else None
+    if not isinstance(entry, dict) or head is None:
+        return None
+    defined = as_float(entry.get("value")) is not None
+    return {
+        "label": label(head, entry),
+        "value": number(entry.get("value")) if defined else "undefined",
+        "interval": interval(entry) if defined else str(entry.get("undefined_reason") or ""),
+        "method": f"95 % interval, {method(entry.get('method'))}" if interval(entry) else "no interval",
+        "title": full_interval(entry),
+        "spoken": f"{label(head, entry)} {value_with_interval(entry)}",
+    }
+
+
+def _grades(data: Prepared) -> list[Grade]:
+    grades = data.part("provenance").get("id_grades")
+    out = []
+    for dataset, entry in grades.items() if isinstance(grades, dict) else ():
+        grade = str(entry.get("grade", "?")) if isinstance(entry, dict) else str(entry)
+        why = str(entry.get("why") or "") if isinstance(entry, dict) else ""
+        out.append(Grade(dataset=str(dataset), grade=grade, meaning=_GRADES.get(grade, ""), why=why))
+    return out

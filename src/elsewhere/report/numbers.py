@@ -1,0 +1,140 @@
+"""How a number is printed: few digits for the eye, and never a digit that says more than the truth.
+
+The full value goes into the `title` of the cell. A value below 1 is never printed as 1.000, and a
+value that is not 0 is never printed as 0.000, because both roundings change what a reader concludes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+DASH = "–"
+MINUS = "−"
+ABSENT = "—"
+NARROW_SPACE = "\u202f"
+MOST_DIGITS = 6
+
+
+def as_float(value: Any) -> float | None:
+    """A finite float, or None: summaries hold null, and careless ones NaN, for what is undefined."""
+    if value is None or isinstance(value, bool | str) or not isinstance(value, Real):
+        return None
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def count(value: Any) -> str:
+    """A whole number with narrow spaces between thousands; suppressed cells pass as they are."""
+    if isinstance(value, str):
+        return value
+    number = as_float(value)
+    if number is None:
+        return ABSENT
+    return f"{round(number):,}".replace(",", NARROW_SPACE).replace("-", MINUS)
+
+
+def number(value: Any, digits: int = 3) -> str:
+    """Three decimals below 10, fewer above; more digits where rounding would reach 1 or 0 falsely."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Integral):
+        return count(int(value))
+    x = as_float(value)
+    if x is None:
+        return ABSENT
+    size = abs(x)
+    if size >= 1000:
+        return count(x)
+    places = digits if size < 10 else max(digits - 1, 1) if size < 100 else max(digits - 2, 1)
+    text = f"{size:.{places}f}"
+    if size != 0 and float(text) == 0:
+        text = _small(size)
+    elif size < 1 and float(text) >= 1:
+        text = _below_one(size, places)
+    return (MINUS if x < 0 else "") + text
+
+
+def _small(size: float) -> str:
+    for places in range(4, MOST_DIGITS + 1):
+        text = f"{size:.{places}f}"
+        if float(text) != 0:
+            return text
+    mantissa, exponent = f"{size:.1e}".split("e")
+    return f"{mantissa}e{int(exponent)}".replace("e-", "e" + MINUS)
+
+
+def _below_one(size: float, places: int) -> str:
+    for more in range(places + 1, MOST_DIGITS + 1):
+        text = f"{size:.{more}f}"
+        if float(text) < 1:
+            return text
+    return "0." + "9" * MOST_DIGITS
+
+
+def signed(value: Any, digits: int = 3) -> str:
+    """A difference carries its sign, plus as well as minus."""
+    x = as_float(value)
+    text = number(value, digits)
+    return "+" + text if x is not None and x > 0 else text
+
+
+def percent(value: Any, digits: int = 1) -> str:
+    """A share as per cent; 99.96 % stays below 100 %, and 0.04 % above 0 %."""
+    x = as_float(value)
+    if x is None:
+        return ABSENT
+    scaled = 100 * x
+    text = f"{abs(scaled):.{digits}f}"
+    if abs(x) < 1 and float(text) >= 100:
+        text = ">" + f"{100 - 10**-digits:.{digits}f}"
+    elif x != 0 and float(text) == 0:
+        text = "<" + f"{10**-digits:.{digits}f}"
+    return (MINUS if x < 0 else "") + text + NARROW_SPACE + "%"
+
+
+def p_value(value: Any) -> str:
+    """A p-value of a permutation or a bootstrap is never 0, so none is printed as 0."""
+    x = as_float(value)
+    if x is None:
+        return ABSENT
+    return "<0.001" if x < 0.001 else f"{x:.3f}"
+
+
+def interval(entry: Mapping[str, Any], digits: int = 3, *, sign: bool = False) -> str:
+    """`[lo, hi]`, a one-sided bound as such (ST-02), or nothing where there is no interval."""
+    show = signed if sign else number
+    lo, hi = as_float(entry.get("lo")), as_float(entry.get("hi"))
+    if str(entry.get("method", "")) == "one-sided-bound" and (lo is None) != (hi is None):
+        return f"≥ {show(lo, digits)}" if lo is not None else f"≤ {show(hi, digits)}"
+    if lo is None and hi is None:
+        return ""
+    return f"[{show(lo, digits)}, {show(hi, digits)}]"
+
+
+def value_with_interval(entry: Mapping[str, Any], digits: int = 3, *, sign: bool = False) -> str:
+    """`0.842 [0.801, 0.876]`."""
+    show = signed if sign else number
+    if as_float(entry.get("value")) is None and not isinstance(entry.get("value"), str):
+        return "undefined"
+    return f"{show(entry.get('value'), digits)} {interval(entry, digits, sign=sign)}".rstrip()
+
+
+def full(value: Any) -> str:
+    """The value with all its digits, for the title attribute and for machine reading."""
+    if value is None:
+        return "undefined"
+    x = as_float(value)
+    return repr(x) if x is not None and not isinstance(value, Integral) else str(value)
+
+
+def full_interval(entry: Mapping[str, Any]) -> str:
+    text = full(entry.get("value"))
+    if entry.get("lo") is not None or entry.get("hi") is not None:
+        text += f" [{full(entry.get('lo'))}, {full(entry.get('hi'))}]"
+    method = entry.get("method")
+    return f"{text}; {method}" if method else text

@@ -1,0 +1,402 @@
+"""The sections about one model. Each returns None when the summary has nothing for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from elsewhere.report.blocks import (
+    BLANK,
+    Cell,
+    Facts,
+    FlowChart,
+    Note,
+    Pair,
+    Picture,
+    Section,
+    Table,
+    cnt,
+    estimate,
+    num,
+    p_cell,
+    text,
+)
+from elsewhere.report.figures import FigureSpec
+from elsewhere.report.generic import generic_blocks
+from elsewhere.report.labels import TASK_UNITS, headline, in_sentence, label, leading_metrics, method
+from elsewhere.report.numbers import as_float, number
+from elsewhere.report.prepare import Prepared
+
+Specs = Mapping[str, FigureSpec]
+CALIBRATION_METRICS = ("ece_confidence", "ece_malignant", "nll", "brier", "slope", "intercept")
+_OUTCOMES = (
+    ("scored", "scored", ""),
+    ("missing", "no prediction", "worst value, and counted"),
+    ("invalid", "invalid prediction", "worst value, and counted"),
+    ("not_analysable", "could not be analysed", "an outcome of its own"),
+    ("undefined", "value undefined", "counted with its reason"),
+    ("without_boxes", "without any box", "missing or nothing found: the file cannot tell"),
+    ("extra", "predictions of unknown cases", "not in the cohort"),
+)
+
+
+def picture(specs: Specs, name: str, caption: str = "", *, wide: bool = False) -> Picture | None:
+    spec = specs.get(name)
+    return Picture(name=name, caption=caption or spec.title, alt=spec.alt, wide=wide) if spec else None
+
+
+def pictures(specs: Specs, prefix: str) -> list[Picture]:
+    return [p for p in (picture(specs, name) for name in specs if name.startswith(prefix)) if p]
+
+
+def who(data: Prepared, specs: Specs) -> Section | None:
+    counts = data.part("counts")
+    steps = [s for s in data.rows("flow") if isinstance(s, dict)]
+    if not counts and not steps:
+        return None
+    outcomes = [
+        {"n": counts[key], "name": name, "why": why}
+        for key, name, why in _OUTCOMES
+        if as_float(counts.get(key)) or (key == "scored" and counts.get(key) is not None)
+    ]
+    known = {key for key, _, _ in _OUTCOMES} | {"cases", "patients", "positives"}
+    rest = [(label(k), cnt(v)) for k, v in counts.items() if k not in known and as_float(v)]
+    blocks: list[Any] = [FlowChart(steps=steps, outcomes=outcomes)]
+    if rest:
+        blocks.append(Facts(items=rest))
+    unit = TASK_UNITS.get(str(data.data.get("task")), "cases")
+    lead = f"From the file of predictions to the {unit} that made the numbers. Every row lost has its reason."
+    return Section(id="who", title="Who was tested", short="Who was tested", lead=lead, blocks=blocks)
+
+
+def discrimination(data: Prepared, specs: Specs) -> Section | None:
+    metrics = {k: v for k, v in data.part("metrics").items() if isinstance(v, dict)}
+    curves = pictures(specs, "curve-")
+    if not metrics and not curves:
+        return None
+    answered = any(as_float(e.get("answered_only")) is not None for e in metrics.values())
+    columns = ["Metric", "Value and interval", "Interval by", "Defined"]
+    if answered:
+        columns.append("Answered only")
+    rows = []
+    for name, entry in metrics.items():
+        defined, undefined = entry.get("defined"), entry.get("undefined")
+        sub = f"{number(undefined)} undefined" if as_float(undefined) else ""
+        row = [
+            text(label(name, entry), sub="; ".join(str(w) for w in entry.get("warnings") or [])),
+            estimate(entry),
+            text(
+                method(entry.get("method"))
+                if entry.get("lo") is not None or entry.get("hi") is not None
+                else "none"
+            ),
+            cnt(defined, sub=sub),
+        ]
+        if answered:
+            row.append(
+                num(entry["answered_only"]) if as_float(entry.get("answered_only")) is not None else BLANK
+            )
+        rows.append(row)
+    blocks: list[Any] = []
+    if curves:
+        blocks.append(Pair(pictures=curves))
+    if rows:
+        note = "Hold the pointer over a number for all its digits."
+        blocks.append(Table(name="metrics", caption="Every metric", columns=columns, rows=rows, note=note))
+    confusions = pictures(specs, "confusion-")
+    if confusions:
+        blocks.append(Pair(pictures=confusions))
+    has_bands = any(c.get("lo") for c in data.part("curves").values() if isinstance(c, dict))
+    lead = (
+        "The bands hold each curve point by point; they are not a band for the curve as a whole."
+        if has_bands
+        else ""
+    )
+    title = "Discrimination" if data.data.get("task") in ("classification", "response") else "How good it was"
+    return Section(id="discrimination", title=title, short=title, lead=lead, blocks=blocks)
+
+
+def operating_point(data: Prepared, specs: Specs) -> Section | None:
+    part = dict(data.part("operating_point"))
+    if not part:
+        return None
+    here, reference = part.pop("here", None), part.pop("reference", None)
+    restoring, confusion = part.pop("restoring", None), part.pop("confusion", None)
+    blocks: list[Any] = []
+    threshold = part.pop("threshold", None)
+    if as_float(threshold) is not None:
+        source = part.pop("threshold_source", None) or part.pop("source", None) or ""
+        blocks.append(Facts(items=[("Threshold", num(threshold, sub=str(source)))]))
+    here = here if isinstance(here, dict) else {}
+    reference = reference if isinstance(reference, dict) else {}
+    if not here:
+        here = {k: part.pop(k) for k in ("sensitivity", "specificity") if k in part}
+    if here:
+        rows = [
+            [
+                text(label(name)),
+                estimate(entry),
+                *([estimate(reference.get(name)) if name in reference else BLANK] if reference else []),
+            ]
+            for name, entry in here.items()
+        ]
+        columns = ["At this threshold", "Here", *(["At the source"] if reference else [])]
+        blocks.append(Table(name="operating-point", caption="Carried over", columns=columns, rows=rows))
+    if isinstance(restoring, list) and restoring:
+        blocks += generic_blocks({"threshold_that_would_restore": restoring}, "restoring")
+        blocks.append(
+            Note(
+                text="A threshold found on these data flatters itself on these data: confirm it on new ones."
+            )
+        )
+    elif restoring is not None:
+        part["threshold_that_would_restore"] = restoring
+    if isinstance(confusion, dict) and {"tp", "fp", "fn", "tn"} <= set(confusion):
+        rows = [
+            [text("Truth positive"), cnt(confusion["tp"]), cnt(confusion["fn"])],
+            [text("Truth negative"), cnt(confusion["fp"]), cnt(confusion["tn"])],
+        ]
+        columns = ["", "Model positive", "Model negative"]
+        blocks.append(Table(name="confusion", caption="Decisions", columns=columns, rows=rows))
+    blocks += generic_blocks(part, "operating_point")
+    lead = "The threshold was not chosen here: it is the one the model came with."
+    return Section(
+        id="operating-point", title="Operating point", short="Operating point", lead=lead, blocks=blocks
+    )
+
+
+def calibration(data: Prepared, specs: Specs) -> Section | None:
+    part = dict(data.part("calibration"))
+    metrics = data.part("metrics")
+    before = part.pop("before", None)
+    after = part.pop("after", None)
+    before = dict(before) if isinstance(before, dict) else {}
+    after = dict(after) if isinstance(after, dict) else {}
+    for name in (*CALIBRATION_METRICS, "calibration_slope", "calibration_intercept"):
+        if name not in before and (name in part or isinstance(metrics.get(name), dict)):
+            before[name] = part.pop(name, None) or metrics.get(name)
+        if name not in after and isinstance(metrics.get(f"{name}_calibrated"), dict):
+            after[name] = metrics[f"{name}_calibrated"]
+    curve = picture(specs, "reliability", "Reliability; the size of a mark is its number of cases")
+    if not (before or after or part or curve):
+        return None
+    blocks: list[Any] = [Pair(pictures=[curve])] if curve else []
+    if before or after:
+        names = [*before, *(n for n in after if n not in before)]
+        columns = ["Measure", "As it came" if after else "Value", *(["Calibrated"] if after else [])]
+        rows = [
+            [
+                text(label(n, _labelled(before.get(n)))),
+                estimate(before[n]) if n in before else BLANK,
+                *([estimate(after[n]) if n in after else BLANK] if after else []),
+            ]
+            for n in names
+        ]
+        note = "A slope below 1 means predictions that are too extreme; an intercept below 0, too high."
+        slope = any("slope" in n for n in names)
+        blocks.append(
+            Table(
+                name="calibration",
+                caption="Calibration",
+                columns=columns,
+                rows=rows,
+                note=note if slope else "",
+            )
+        )
+    blocks += generic_blocks(part, "calibration")
+    return Section(id="calibration", title="Calibration", short="Calibration", blocks=blocks)
+
+
+def _labelled(entry: Any) -> Mapping[str, Any] | None:
+    return entry if isinstance(entry, dict) else None
+
+
+def subgroups(data: Prepared, specs: Specs) -> Section | None:
+    groups = {v: rows for v, rows in data.part("groups").items() if isinstance(rows, dict) and rows}
+    fairness = {v: e for v, e in data.part("fairness").items() if isinstance(e, dict)}
+    if not groups and not fairness:
+        return None
+    head = headline(data.data)
+    blocks: list[Any] = []
+    forests = [
+        replace(p, caption=f"{p.caption} (cases)")
+        for p in pictures(specs, "forest-")
+        if p.name not in ("forest-sites", "forest-size")
+    ]
+    if forests:
+        blocks.append(Pair(pictures=forests))
+    for variable, rows in groups.items():
+        blocks.append(_rows_table(variable, rows, head, first="Group"))
+    if fairness:
+        blocks.append(_fairness_table(fairness))
+        pairs = [
+            [
+                text(label(v)),
+                text(f"{p.get('a')} against {p.get('b')}"),
+                estimate({**p, "value": p.get("difference"), "undefined_reason": p.get("note")}, sign=True),
+            ]
+            for v, e in fairness.items()
+            for p in (e.get("pairwise") or [])[:12]
+            if isinstance(p, dict)
+        ]
+        if pairs:
+            columns = ["Variable", "Groups", "Difference"]
+            note = "Intervals hold for all pairs of a variable together."
+            blocks.append(
+                Table(name="pairs", caption="Group against group", columns=columns, rows=pairs, note=note)
+            )
+    lead = (
+        "Subgroups are descriptive unless a claim names them. The gap between the best and the worst group "
+        "is never 0, even for a fair model: read it against the band that chance alone makes."
+    )
+    return Section(
+        id="subgroups", title="Subgroups and fairness", short="Subgroups", lead=lead, blocks=blocks
+    )
+
+
+def _rows_table(variable: str, rows: Mapping[str, Any], head: str | None, *, first: str) -> Table:
+    chosen = leading_metrics(rows, head, 4)
+    has = {
+        key: any(isinstance(r, dict) and key in r for r in rows.values()) for key in ("patients", "positives")
+    }
+    columns = [first, "Cases"]
+    columns += [label(key) for key, there in has.items() if there]
+    example = {
+        m: next((r["metrics"][m] for r in rows.values() if m in (r.get("metrics") or {})), None)
+        for m in chosen
+    }
+    columns += [label(m, example[m] if isinstance(example[m], dict) else None) for m in chosen]
+    body = []
+    for name, row in rows.items():
+        if not isinstance(row, dict):
+            continue
+        note = str(row.get("note") or "")
+        entries = [(row.get("metrics") or {}).get(m) for m in chosen]
+        said = any(isinstance(e, dict) and e.get("undefined_reason") == note for e in entries)
+        cells = [text(name, sub="" if said else note), cnt(row.get("cases"))]
+        cells += [cnt(row.get(key)) for key, there in has.items() if there]
+        cells += [estimate(e) if isinstance(e, dict) else BLANK for e in entries]
+        body.append(cells)
+    return Table(name=f"rows-{variable}", caption=label(variable), columns=columns, rows=body)
+
+
+def _fairness_table(fairness: Mapping[str, Mapping[str, Any]]) -> Table:
+    rows = []
+    for variable, e in fairness.items():
+        gap, band = as_float(e.get("gap")), as_float(e.get("null_band_upper"))
+        verdict = "" if gap is None or band is None else "beyond chance" if gap > band else "within chance"
+        sizes = e["sizes"] if isinstance(e.get("sizes"), dict) else {}
+        rows.append(
+            [
+                text(label(variable), sub=str(e.get("note") or "")),
+                num(e.get("gap"), sub=verdict),
+                num(
+                    e.get("null_band_upper"),
+                    sub=f"mean {number(e.get('null_mean'))}" if e.get("null_mean") else "",
+                ),
+                p_cell(e.get("p")),
+                text(e.get("worst_group"), sub=f"best: {e['best_group']}" if e.get("best_group") else ""),
+                num(e.get("variance")),
+                text(", ".join(f"{g} {_plain(n)}" for g, n in sizes.items())),
+                cnt(e.get("missing")),
+            ]
+        )
+    metrics = {in_sentence(label(str(e["metric"]))) for e in fairness.values() if e.get("metric")}
+    what = f" of {', '.join(sorted(metrics))}" if metrics else ""
+    return Table(
+        name="fairness",
+        caption=f"Largest gap{what}",
+        columns=["Variable", "Gap", "Chance makes up to", "p", "Worst group", "Variance", "Sizes", "Missing"],
+        rows=rows,
+        note="Chance: the upper 95 % of gaps when the attribute is permuted over patients. "
+        "Missing values are shown, never in the gap.",
+    )
+
+
+def _plain(value: Any) -> str:
+    return cnt(value).text
+
+
+def sites(data: Prepared, specs: Specs) -> Section | None:
+    rows = {k: v for k, v in data.part("sites").items() if isinstance(v, dict)}
+    if not rows:
+        return None
+    blocks: list[Any] = []
+    forest = picture(specs, "forest-sites")
+    if forest:
+        blocks.append(Pair(pictures=[forest]))
+    blocks.append(_rows_table("sites", rows, headline(data.data), first="Site"))
+    lead = "Fewer than five sites: what a new hospital would see is not estimable." if len(rows) < 5 else ""
+    return Section(id="sites", title="Sites side by side", short="Sites", lead=lead, blocks=blocks)
+
+
+def case_mix(data: Prepared, specs: Specs) -> Section | None:
+    part = data.part("case_mix")
+    if not part:
+        return None
+    known = {
+        v: e
+        for v, e in part.items()
+        if isinstance(e, dict) and (isinstance(e.get("levels"), dict) or isinstance(e.get("here"), dict))
+    }
+    blocks: list[Any] = []
+    drawn = pictures(specs, "case-mix-")
+    if drawn:
+        blocks.append(Pair(pictures=drawn))
+    rows: list[list[Cell]] = []
+    for variable, entry in known.items():
+        levels = entry.get("levels")
+        smd = num(entry.get("smd")) if as_float(entry.get("smd")) is not None else BLANK
+        if isinstance(levels, dict):
+            rows.append([text(label(variable)), BLANK, BLANK, smd])
+            for level, counts in levels.items():
+                sides = counts if isinstance(counts, dict) else {"here": counts}
+                rows.append(
+                    [text(level, kind="indent"), cnt(sides.get("reference")), cnt(sides.get("here")), BLANK]
+                )
+        else:
+            rows.append(
+                [text(label(variable)), _spread(entry.get("reference")), _spread(entry.get("here")), smd]
+            )
+    if rows:
+        columns = ["Attribute", "Reference", "Here", "Standardised difference"]
+        note = "Above about 0.1 in size, the two populations differ in this attribute."
+        blocks.append(Table(name="case-mix", caption="Case mix", columns=columns, rows=rows, note=note))
+    blocks += generic_blocks({k: v for k, v in part.items() if k not in known}, "case_mix")
+    lead = (
+        "A drop may be the model, or the patients: here is how these patients differ from those it came from."
+    )
+    return Section(id="case-mix", title="Shift of the case mix", short="Case mix", lead=lead, blocks=blocks)
+
+
+def _spread(side: Any) -> Cell:
+    if not isinstance(side, dict):
+        return num(side) if as_float(side) is not None else BLANK
+    spread = f"± {number(side['sd'], 2)}" if as_float(side.get("sd")) is not None else ""
+    missing = f"{number(side['missing'])} missing" if as_float(side.get("missing")) else ""
+    mean = side.get("mean", side.get("value", side.get("share")))
+    return num(mean, sub=", ".join(s for s in (spread, missing) if s))
+
+
+def worst_cases(data: Prepared, specs: Specs) -> Section | None:
+    rows = [r for r in data.rows("worst_cases") if isinstance(r, dict)]
+    if not rows:
+        return None
+    columns = list(dict.fromkeys(k for r in rows for k in r))
+    body = [
+        [
+            text(r.get(c), kind="code")
+            if c == "case"
+            else num(r[c])
+            if as_float(r.get(c)) is not None
+            else text(r.get(c))
+            for c in columns
+        ]
+        for r in rows
+    ]
+    table = Table(name="worst-cases", caption="Worst first", columns=[label(c) for c in columns], rows=body)
+    lead = (
+        "Cases go by a salted hash. The key file beside the results resolves them, and stays in the hospital."
+    )
+    return Section(id="worst-cases", title="The worst cases", short="Worst cases", lead=lead, blocks=[table])
