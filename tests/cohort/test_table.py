@@ -169,7 +169,7 @@ def cohorts(draw):
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(table=cohorts(), seed=st.integers(0, 99))
 def test_the_hash_survives_format_row_order_and_column_order(tmp_path_factory, table, seed):
     folder = tmp_path_factory.mktemp("c")

@@ -24,7 +24,7 @@ from elsewhere.phantom.tables import write_bcs_dbt_twin, write_camelyon17_twin, 
 from elsewhere.tables import content_hash, read_table, write_table
 
 EXAMPLES = settings(
-    max_examples=150,
+    max_examples=60,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -159,7 +159,7 @@ def test_mutated_text_inside_gzip(tmp_path, seeds, edits):
 
 
 @pytest.mark.parametrize("part", ["sheet1.xml", "workbook.xml", "styles.xml", "[Content_Types]", "_rels"])
-@settings(EXAMPLES, max_examples=60)
+@settings(EXAMPLES, max_examples=30)
 @given(edits=mutations())
 def test_mutated_xml_inside_a_workbook(tmp_path, seeds, part, edits):
     path = tmp_path / "a.xlsx"
@@ -175,7 +175,7 @@ def test_mutated_mama_mia(tmp_path, seeds, edits):
     survives(lambda: audit(read_cohort("mama-mia", tmp_path)))
 
 
-@settings(EXAMPLES, max_examples=50)
+@settings(EXAMPLES, max_examples=25)
 @given(edits=mutations())
 def test_mutated_mama_mia_workbook(tmp_path, seeds, edits):
     path = tmp_path / "clinical_and_imaging_info.xlsx"
@@ -216,7 +216,7 @@ def test_mutated_tables_through_the_csv_reader(tmp_path, seeds, edits):
         survives(lambda options=options: audit(read_cohort("csv", path, **options)))
 
 
-@settings(EXAMPLES, max_examples=80)
+@settings(EXAMPLES, max_examples=40)
 @given(edits=mutations(), which=st.sampled_from(["cases.parquet", "cohort.json"]))
 def test_mutated_cohort_folder(tmp_path, seeds, edits, which):
     (tmp_path / "a.csv").write_bytes(seeds["a.csv"])
@@ -228,7 +228,7 @@ def test_mutated_cohort_folder(tmp_path, seeds, edits, which):
     (folder / "cohort.json").write_text("{}")
 
 
-@settings(EXAMPLES, max_examples=100)
+@settings(EXAMPLES, max_examples=60)
 @given(
     data=st.binary(max_size=300),
     name=st.sampled_from(["a.csv", "a.csv.gz", "a.parquet", "a.xlsx", "a.txt", "a.tsv"]),

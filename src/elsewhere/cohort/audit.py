@@ -17,6 +17,7 @@ import pandas as pd
 
 from elsewhere.cohort.describe import TARGET_COLUMNS
 from elsewhere.cohort.grades import looks_like_file_names
+from elsewhere.cohort.groups import rows_that_vary
 from elsewhere.cohort.published import published
 from elsewhere.cohort.rows import rows_that_are_no_case
 from elsewhere.cohort.table import FILE_COLUMNS, LEVELS, Cohort
@@ -151,51 +152,50 @@ def _collections(cohort: Cohort) -> list[Finding]:
 
 
 def _contradictions(cases: pd.DataFrame) -> list[Finding]:
-    """Patients with two labels: one indivisible unit each, so a warning (US-03). Per-slide stages
-    may differ.
-    """
+    """Patients with two labels: one indivisible unit each, so a warning (US-03). Slides' stages may differ."""
     found = []
     for column in ("label", "pcr", "patient_stage"):
         if column not in cases.columns:
             continue
-        labels = cases.dropna(subset=[column])
-        per = labels.groupby(["dataset", "patient_id"])[column].nunique()
-        both = per[per > 1]
-        if len(both):
-            keys = pd.MultiIndex.from_frame(cases[["dataset", "patient_id"]])
-            rows = np.flatnonzero(keys.isin(both.index)) + 1
+        mask = rows_that_vary(cases, ("dataset", "patient_id"), column)
+        if mask.any():
+            rows, ids = _rows_and_ids(cases, mask)
             found.append(
                 Finding(
                     kind="contradictory-labels",
                     severity="warning",
-                    message=f"{len(both)} patients carry more than one {column}: each stays one "
-                    f"unit (rows {name_rows(list(rows))})",
-                    rows=tuple(int(r) for r in rows),
-                    ids=tuple(str(patient) for _, patient in both.index),
+                    message=f"{len(ids)} patients carry more than one {column}: each stays one unit "
+                    f"(rows {name_rows(rows)})",
+                    rows=rows,
+                    ids=ids,
                 )
             )
     return found
 
 
+def _rows_and_ids(cases: pd.DataFrame, mask: np.ndarray) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    rows = tuple(int(at) + 1 for at in np.flatnonzero(mask))
+    return rows, tuple(str(patient) for patient in cases["patient_id"][mask].unique())
+
+
 def _shared_ids(cases: pd.DataFrame) -> list[Finding]:
     found = []
-    for level, kind in (("dataset", "ids-in-two-datasets"), ("site", "ids-at-two-sites")):
-        per = (
-            cases.dropna(subset=[level])
-            .groupby("patient_id" if level == "dataset" else ["dataset", "patient_id"])[level]
-            .nunique()
-        )
-        shared = per[per > 1]
-        if len(shared):
-            ids = tuple(str(key if level == "dataset" else key[1]) for key in shared.index)
-            rows = np.flatnonzero(cases["patient_id"].isin(ids).to_numpy(dtype=bool)) + 1
+    for level, keys, kind in (
+        ("dataset", ("patient_id",), "ids-in-two-datasets"),
+        ("site", ("dataset", "patient_id"), "ids-at-two-sites"),
+    ):
+        if cases[level].nunique() < 2:
+            continue
+        mask = rows_that_vary(cases, keys, level)
+        if mask.any():
+            rows, ids = _rows_and_ids(cases, mask)
             found.append(
                 Finding(
                     kind=kind,
                     severity="warning",
-                    message=f"{len(shared)} patient ids occur in more than one {level}: one "
-                    "patient, or two with one number?",
-                    rows=tuple(int(r) for r in rows),
+                    message=f"{len(ids)} patient ids occur in more than one {level}: one patient, or two "
+                    "with one number?",
+                    rows=rows,
                     ids=ids,
                 )
             )
@@ -300,25 +300,19 @@ def _leaks(cases: pd.DataFrame) -> list[Finding]:
     """A patient in two parts of a split is an error, always (US-11)."""
     if "split" not in cases.columns:
         return []
-    known = cases.dropna(subset=["split"])
-    parts = (
-        known.assign(split=known["split"].str.strip().str.casefold())
-        .groupby(["dataset", "patient_id"])["split"]
-        .nunique()
-    )
-    both = parts[parts > 1]
-    if both.empty:
+    parts = cases.assign(split=cases["split"].str.strip().str.casefold())
+    mask = rows_that_vary(parts, ("dataset", "patient_id"), "split")
+    if not mask.any():
         return []
-    keys = pd.MultiIndex.from_frame(cases[["dataset", "patient_id"]])
-    rows = np.flatnonzero(keys.isin(both.index)) + 1
+    rows, ids = _rows_and_ids(cases, mask)
     return [
         Finding(
             kind="leak",
             severity="error",
-            message=f"{len(both)} patients are in more than one part of the split (rows "
-            f"{name_rows(list(rows))}): a leak",
-            rows=tuple(int(r) for r in rows),
-            ids=tuple(str(patient) for _, patient in both.index),
+            message=f"{len(ids)} patients are in more than one part of the split (rows {name_rows(rows)}): "
+            "a leak",
+            rows=rows,
+            ids=ids,
         )
     ]
 

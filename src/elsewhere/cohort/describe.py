@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from elsewhere.cohort.groups import count_distinct
 from elsewhere.cohort.table import FILE_COLUMNS, LEVELS, Cohort
 
 TARGET_COLUMNS = ("label", "pcr", "stage", "patient_stage", "class")
@@ -24,7 +25,7 @@ def _counts(frame: pd.DataFrame, column: str) -> dict[str, dict[str, int]]:
     for name, rows in frame.groupby(_as_label(frame[column]).fillna("(missing)"), sort=True):
         found[str(name)] = {
             "cases": len(rows),
-            "patients": int(rows.groupby("dataset")["patient_id"].nunique().sum()),
+            "patients": count_distinct(rows, ("dataset", "patient_id")),
         }
     return found
 

@@ -16,8 +16,10 @@ def rows_that_are_no_case(table: pd.DataFrame, id_column: str) -> dict[int, str]
     the sum or the mean of their columns; a doubtful row is left to the reader of the audit."""
     found: dict[int, str] = {}
     ids = table[id_column]
-    bare = ids.isna().to_numpy(dtype=bool) | (ids.astype("str").str.strip() == "").to_numpy(dtype=bool)
-    words = ids.astype("str").str.strip().str.casefold().str.rstrip(":.").isin(_WORDS).to_numpy(dtype=bool)
+    stripped = ids.astype("str").str.strip()
+    bare = ids.isna().to_numpy(dtype=bool) | (stripped == "").to_numpy(dtype=bool)
+    endings = [word + end for word in _WORDS for end in ("", ":", ".")]
+    words = stripped.str.lower().isin(endings).to_numpy(dtype=bool)
     numeric = {
         str(name): table[name].to_numpy(dtype="float64")
         for name in table.columns

@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.compute as pc
 
+from elsewhere.cohort.groups import count_distinct, rows_that_vary
 from elsewhere.cohort.rows import rows_that_are_no_case
 from elsewhere.errors import UserError, name_rows
 from elsewhere.tables import content_hash, file_digest, infer_types, staged_directory, write_json, write_table
-from elsewhere.tables.hashing import TEXT_COLUMNS
+from elsewhere.tables.hashing import TEXT_COLUMNS, arrow_text
 
 LEVELS = ("patient_id", "exam_id", "case_id", "lesion_id")
 FILE_COLUMNS = ("image", "mask", "annotation", "slide", "volume", "path", "file")
@@ -164,8 +166,8 @@ def _checked_cases(
     table = infer_types(frame.reset_index(drop=True), text=text)
     table.columns = pd.Index([str(name) for name in table.columns])
     _whole_ids(table, "case_id", where=where, fix=_why_no_id(table))
-    twice = table["case_id"].duplicated(keep=False)
-    if twice.any():
+    if pc.count_distinct(arrow_text(table["case_id"])).as_py() < len(table):
+        twice = table["case_id"].duplicated(keep=False)
         rows = [f"{at + 1} ({table['case_id'].iloc[at]})" for at in np.flatnonzero(twice.to_numpy())]
         raise UserError(
             f"{int(twice.sum())} rows share a case_id: rows {name_rows(rows)}",
@@ -252,14 +254,13 @@ def _levels_nest(table: pd.DataFrame, *, where: str | None) -> None:
     if "exam_id" not in table.columns:
         return
     known = table[table["exam_id"].notna()]
-    owners = known.groupby(["dataset", "exam_id"])["patient_id"].nunique()
-    split = owners[owners > 1]
-    if len(split):
-        exam = str(split.index[0][1])
-        rows = list(np.flatnonzero((table["exam_id"] == exam).to_numpy(dtype=bool)) + 1)
+    split = rows_that_vary(known, ("dataset", "exam_id"), "patient_id")
+    if split.any():
+        exams = known["exam_id"][split].unique()
+        rows = list(known.index.to_numpy()[split & (known["exam_id"] == exams[0]).to_numpy(dtype=bool)] + 1)
         raise UserError(
-            f"{len(split)} exams belong to more than one patient, for example '{exam}' (rows "
-            f"{name_rows(rows)})",
+            f"{len(exams)} exams belong to more than one patient, for example '{exams[0]}' "
+            f"(rows {name_rows(rows)})",
             where=where,
             fix="An exam is of one patient: mend exam_id or patient_id.",
         )
@@ -313,8 +314,10 @@ def _named_in(table: pd.DataFrame, digests: Mapping[str, str]) -> dict[str, str]
 def _cohort_hash(cases: pd.DataFrame, lesions: pd.DataFrame | None, digests: Mapping[str, str]) -> str:
     text = TEXT_COLUMNS | set(CATEGORY_COLUMNS)
     digest = hashlib.sha256(b"elsewhere-cohort-1\n")
-    digest.update(content_hash(cases, text=text).encode())
-    digest.update((content_hash(lesions, text=text) if lesions is not None else "no lesions").encode())
+    digest.update(content_hash(cases, text=text, typed=True).encode())
+    digest.update(
+        (content_hash(lesions, text=text, typed=True) if lesions is not None else "no lesions").encode()
+    )
     for name in sorted(digests):
         digest.update(f"{name}\0{digests[name]}\n".encode())
     return digest.hexdigest()
@@ -323,12 +326,12 @@ def _cohort_hash(cases: pd.DataFrame, lesions: pd.DataFrame | None, digests: Map
 def _count(cases: pd.DataFrame, lesions: pd.DataFrame | None) -> dict[str, Any]:
     counts: dict[str, Any] = {
         "cases": len(cases),
-        "patients": int(cases.groupby("dataset")["patient_id"].nunique().sum()),
+        "patients": count_distinct(cases, ("dataset", "patient_id")),
         "datasets": int(cases["dataset"].nunique()),
         "sites": int(cases["site"].nunique()),
     }
     if "exam_id" in cases.columns:
-        counts["exams"] = int(cases.groupby("dataset")["exam_id"].nunique().sum())
+        counts["exams"] = count_distinct(cases, ("dataset", "exam_id"))
     if lesions is not None:
         counts["lesions"] = len(lesions)
         counts["cases_with_lesions"] = int(lesions["case_id"].nunique())

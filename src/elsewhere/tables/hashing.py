@@ -150,12 +150,12 @@ def infer_types(frame: pd.DataFrame, *, text: Collection[str] = TEXT_COLUMNS) ->
     )
 
 
-def content_hash(frame: pd.DataFrame, *, text: Collection[str] = TEXT_COLUMNS) -> str:
+def content_hash(frame: pd.DataFrame, *, text: Collection[str] = TEXT_COLUMNS, typed: bool = False) -> str:
     """sha256 of canonical content: columns by name, rows by id, numbers as float64, text as UTF-8.
 
-    Row order, column order and file format do not count.
+    Row order, column order and file format do not count. `typed`: the frame comes from `infer_types`.
     """
-    plain = infer_types(frame, text=text)
+    plain = frame.copy(deep=False) if typed else infer_types(frame, text=text)
     names = sorted(str(name) for name in plain.columns)
     plain.columns = pd.Index([str(name) for name in plain.columns])
     order = _row_order(plain, names)
@@ -193,9 +193,10 @@ def _row_order(frame: pd.DataFrame, names: list[str]) -> pa.Array:
         if names
         else pa.table({"_": [None] * len(frame)})
     )
-    for keys in (["case_id"], [k for k in ("case_id", "lesion_id") if k in names]):
-        if keys[0:1] == ["case_id"] and "case_id" in names and not frame.duplicated(subset=keys).any():
-            return pc.sort_indices(table, sort_keys=[(key, "ascending") for key in keys])
+    if "case_id" in names and table.column("case_id").type in (pa.string(), pa.large_string()):
+        distinct = pc.count_distinct(table.column("case_id"), mode="all").as_py()
+        if distinct == len(frame):
+            return pc.sort_indices(table, sort_keys=[("case_id", "ascending")])
     head = [k for k in ("case_id", "lesion_id") if k in names]
     keys = head + [name for name in names if name not in head]
     return (
