@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, roc_auc_score
+
 from elsewhere.statistics.accumulators import (
     binned_sums,
     equal_width_bins,
@@ -14,9 +18,6 @@ from elsewhere.statistics.accumulators import (
     sorted_plan,
     weighted_sums,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from sklearn.metrics import average_precision_score, roc_auc_score
 
 
 @given(seed=st.integers(0, 10_000), n=st.integers(4, 60), levels=st.sampled_from([2, 5, 1000]))
@@ -28,7 +29,9 @@ def test_curves_equal_scikit_learn_with_ties(seed, n, levels):
     cluster = rng.integers(0, max(2, n // 2), n).astype(np.int32)
     weights = rng.poisson(1.0, size=(3, int(cluster.max()) + 1)).astype(np.uint16)
     cases = sort_cases(score, label, cluster)
-    out = sorted_curve_metrics(weights, cases.cluster, cases.label, cases.tie_group_end, cases.places_above(0.5))
+    out = sorted_curve_metrics(
+        weights, cases.cluster, cases.label, cases.tie_group_end, cases.places_above(0.5)
+    )
     for row, w in zip(out, weights, strict=True):
         of_case = w[cluster].astype(float)
         called = score >= 0.5

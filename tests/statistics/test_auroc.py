@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
 from elsewhere.statistics.auroc import (
     auroc,
     auroc_components,
@@ -11,9 +15,6 @@ from elsewhere.statistics.auroc import (
     disjoint_pairs_bound,
     paired_auroc,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score
 
 
 def obuchowski(label, score, cluster) -> float:

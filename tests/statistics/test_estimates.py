@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+
 from elsewhere.errors import UserError
 from elsewhere.protocols import IntervalRules
 from elsewhere.scoring.binary import BinaryEvaluator
@@ -146,7 +147,9 @@ def test_perfect_separation_is_a_bound():
 def test_ranges_keep_the_percentile_and_its_note():
     evaluator, partition = make()
     evaluator.specs = tuple(
-        dataclasses.replace(spec, kind=MetricKind.RANGE, interval=IntervalMethod.BCA) if spec.name == "f1" else spec
+        dataclasses.replace(spec, kind=MetricKind.RANGE, interval=IntervalMethod.BCA)
+        if spec.name == "f1"
+        else spec
         for spec in evaluator.specs
     )
     made = run(evaluator, partition)["f1"]

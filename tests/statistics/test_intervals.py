@@ -7,6 +7,8 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
+
 from elsewhere.scoring.binary import BinaryEvaluator
 from elsewhere.statistics import intervals
 from elsewhere.statistics.intervals import (
@@ -19,7 +21,6 @@ from elsewhere.statistics.intervals import (
 )
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
 from elsewhere.statistics.partition import Partition
-from scipy import stats
 
 
 def make(n: int = 60, sites: int = 1, seed: int = 0) -> tuple[BinaryEvaluator, Partition]:
@@ -30,10 +31,18 @@ def make(n: int = 60, sites: int = 1, seed: int = 0) -> tuple[BinaryEvaluator, P
     k = int(cluster.max()) + 1
     probability = np.clip(0.3 * label + 0.7 * rng.random(n), 0, 1)
     partition = Partition(
-        cluster, tuple(map(str, range(k))), (np.arange(k) % sites).astype(np.int32), tuple("abc"[:sites]), None
+        cluster,
+        tuple(map(str, range(k))),
+        (np.arange(k) % sites).astype(np.int32),
+        tuple("abc"[:sites]),
+        None,
     )
     evaluator = BinaryEvaluator(
-        label=label, probability=probability, cluster_of_case=cluster, n_clusters=k, metrics=("auroc", "brier")
+        label=label,
+        probability=probability,
+        cluster_of_case=cluster,
+        n_clusters=k,
+        metrics=("auroc", "brier"),
     )
     return evaluator, partition
 
@@ -104,7 +113,9 @@ def test_groups_give_the_same_standard_error(monkeypatch):
     grouped = leave_out(evaluator, partition, key="k")
     assert grouped.grouped and grouped.rows == intervals.GROUPS_LEFT_OUT
     for column in (0, 1):
-        assert grouped.standard_error(column)[0] == pytest.approx(one_by_one.standard_error(column)[0], rel=0.12)
+        assert grouped.standard_error(column)[0] == pytest.approx(
+            one_by_one.standard_error(column)[0], rel=0.12
+        )
         assert grouped.acceleration(column) == pytest.approx(one_by_one.acceleration(column), abs=0.01)
 
 

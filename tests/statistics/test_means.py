@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
+
 from elsewhere.statistics.means import (
     StudentisedRatio,
     bootstrap_t_interval,
@@ -13,7 +15,6 @@ from elsewhere.statistics.means import (
     site_strata,
     t_interval,
 )
-from scipy import stats
 
 
 def test_one_case_a_patient_is_the_usual_t_interval():

@@ -6,6 +6,10 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
 from elsewhere.errors import UserError
 from elsewhere.protocols import IntervalRules
 from elsewhere.scoring.binary import BinaryEvaluator
@@ -19,9 +23,6 @@ from elsewhere.statistics.paired import (
 )
 from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.simulation import BinormalDesign, simulate_two_models
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy import stats
 
 
 def models(patients: int = 80, seed: int = 0, shift: float = 0.0):
@@ -84,7 +85,9 @@ def test_permutations_swap_whole_patients():
     pa, pb = np.array([0.1, 0.9, 0.4, 0.6]), np.array([0.7, 0.3, 0.2, 0.8])
 
     def make(p):
-        return BinaryEvaluator(label=label, probability=p, cluster_of_case=cluster, n_clusters=2, metrics=("brier",))
+        return BinaryEvaluator(
+            label=label, probability=p, cluster_of_case=cluster, n_clusters=2, metrics=("brier",)
+        )
 
     got = swapped_differences(make(pa), make(pb), key="k", seed=1, permutations=200)[:, 0]
     expected = set()

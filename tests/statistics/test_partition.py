@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+
 from elsewhere.errors import UserError
 from elsewhere.statistics.partition import Partition
 

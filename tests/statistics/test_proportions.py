@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from elsewhere.statistics.proportions import proportion_interval, wilson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+
+from elsewhere.statistics.proportions import proportion_interval, wilson
 
 
 def test_wilson_equals_scipy():
     for k, n in ((0, 10), (3, 10), (10, 10), (88, 100)):
         theirs = stats.binomtest(k, n).proportion_ci(method="wilson")
-        assert wilson(k / n, n, z=stats.norm.ppf(0.975)) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
+        assert wilson(k / n, n, z=stats.norm.ppf(0.975)) == pytest.approx(
+            (theirs.low, theirs.high), abs=1e-12
+        )
 
 
 def test_many_single_cases_are_plain_wilson():

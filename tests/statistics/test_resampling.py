@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
+
 from elsewhere.statistics import resampling
 from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.resampling import WeightStream, draw, generator_for
-from scipy import stats
 
 
 def make_partition(n: int, *, sites: int = 1, positive_share: float | None = None) -> Partition:

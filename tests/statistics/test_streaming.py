@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+
 from elsewhere.errors import UserError
 from elsewhere.statistics.means import clustered_ratio, t_interval
 from elsewhere.statistics.streaming import summarise_stream
@@ -38,7 +39,9 @@ def test_means_spreads_and_counts_equal_pandas(table):
     for name in ("dice", "fpr"):
         ours = out[out["value"] == name]
         for row in ours.itertuples():
-            rows = grouped.get_group((row.model, row.fold, row.stage if isinstance(row.stage, str) else np.nan))
+            rows = grouped.get_group(
+                (row.model, row.fold, row.stage if isinstance(row.stage, str) else np.nan)
+            )
             assert row.n == rows[name].count()
             assert row.undefined == rows[name].isna().sum()
             assert row.mean == pytest.approx(rows[name].mean(), rel=1e-12)

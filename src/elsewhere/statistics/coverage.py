@@ -7,12 +7,15 @@ alone in `statistics` looks upward, at the evaluators of the tasks: the promise 
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,14 +41,24 @@ if TYPE_CHECKING:
     from elsewhere.scoring.binary import BinaryEvaluator
     from elsewhere.statistics.evaluator import Evaluator
 
-__all__ = ["DOMAIN", "CoverageRow", "Domain", "binomial_interval", "coverage_rows"]
+__all__ = [
+    "DOMAIN",
+    "CoverageRow",
+    "Domain",
+    "binomial_interval",
+    "coverage_rows",
+    "coverage_tables",
+    "jobs",
+    "main",
+]
 
 NOMINAL = 0.95
 PROMISE = (0.93, 0.97)
 CLOSED_FORM_METRICS = ("auroc", "sensitivity", "specificity", "nll", "brier")
 RESAMPLED_METRICS = ("auroc", "auprc", "balanced_accuracy", "f1", "ece_confidence", "ece_malignant", "ppv")
-_TRUTH_CASES = 4_000_000
+_TRUTH_CASES = 1_000_000
 _RULES = IntervalRules()
+_BINARY = frozenset({"closed", "resampled"})
 
 
 def binomial_interval(successes: int, trials: int, *, level: float = 0.99) -> tuple[float, float]:
@@ -149,7 +162,7 @@ def froc_evaluator(patients: int, volumes_per_patient: int, rng: np.random.Gener
 
 @lru_cache(maxsize=256)
 def _binary_truth(prevalence: float, auroc: float, slope: float) -> dict[str, float]:
-    """The metrics' population values, from four million independent cases."""
+    """The metrics' population values, from a million independent cases."""
     design = BinormalDesign(patients=_TRUTH_CASES, prevalence=prevalence, auroc=auroc, slope=slope)
     cases = simulate_binormal(design, np.random.default_rng(20_240_601))
     names = tuple(dict.fromkeys((*CLOSED_FORM_METRICS, *RESAMPLED_METRICS)))
@@ -357,7 +370,7 @@ def jobs(*, quick: bool = False, replicates: int | None = None) -> list[Job]:
     for n in patients:
         for k in (1, 2, 4):
             for prevalence in (0.1, 0.3, 0.5):
-                for auroc in (0.6, 0.75, 0.85, 0.95):
+                for auroc in (0.6, 0.75, 0.85, 0.95) if k != 2 else (0.75, 0.95):
                     add("closed", n, k, prevalence, auroc, closed, 0, False)
             add("dice", n, k, 0.5, 0.5, closed, 0, False)
         for k in (1, 4):
@@ -382,7 +395,9 @@ def coverage_rows(
             if progress:
                 progress(job)
         return rows
-    with ProcessPoolExecutor(workers) as pool:
+    for prevalence, auroc in sorted({(j.prevalence, j.auroc) for j in ordered if j.family in _BINARY}):
+        _binary_truth(prevalence, auroc, BinormalDesign.slope)
+    with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
         for job, found in zip(ordered, pool.map(run_job, ordered), strict=True):
             rows += found
             if progress:
@@ -390,6 +405,40 @@ def coverage_rows(
     return rows
 
 
-def shrink(todo: Sequence[Job], replicates: int) -> list[Job]:
-    """The same cells with fewer replicates."""
-    return [replace(job, replicates=replicates) for job in todo]
+def coverage_tables(
+    *,
+    quick: bool = False,
+    replicates: int | None = None,
+    processes: int | None = None,
+    progress: Callable[[Job], None] | None = None,
+) -> str:
+    """Run the grid and the levels of the paired tests, and return the page of docs/reference/coverage.md."""
+    from elsewhere.statistics.coverage_page import coverage_page
+    from elsewhere.statistics.levels import level_rows
+
+    todo = jobs(quick=quick, replicates=replicates)
+    rows = coverage_rows(todo, processes=processes, progress=progress)
+    cohorts = replicates or (100 if quick else 1000)
+    designs = ((30, 1),) if quick else ((30, 1), (30, 3), (100, 1), (100, 3))
+    levels = [row for n, k in designs for row in level_rows(n, k, replicates=cohorts)]
+    return coverage_page(rows, levels, resamples=max(job.resamples for job in todo))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command behind the tables."""
+    parser = argparse.ArgumentParser(prog="python -m elsewhere.statistics.coverage", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="the markdown page to write")
+    parser.add_argument("--quick", action="store_true", help="a small grid with few cohorts")
+    parser.add_argument("--replicates", type=int, help="cohorts a cell")
+    parser.add_argument("--processes", type=int, help="how many cells at a time")
+    given = parser.parse_args(arguments)
+    page = coverage_tables(quick=given.quick, replicates=given.replicates, processes=given.processes)
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    # Run under the module's real name, so that worker processes and the page see the same classes.
+    from elsewhere.statistics.coverage import main as run_main
+
+    run_main()
