@@ -78,7 +78,7 @@ def _load_folder(folder: Path) -> Cohort:
         cases,
         lesions=lesions,
         reader=str(meta.get("reader", "table")),
-        root=Path(root) if isinstance(root, str) else folder,
+        root=Path(root) if isinstance(root, str) and Path(root).is_dir() else folder,
         id_grades=grades,
         warnings=tuple(str(word) for word in warnings) if isinstance(warnings, list) else (),
         counts=_mapping(meta, "counts", folder),
