@@ -14,7 +14,7 @@ from elsewhere.errors import UserError
 from elsewhere.predictions import Predictions, ReadOptions, read_predictions
 from elsewhere.predictions.boxes import boxes_from_frame
 from elsewhere.protocols import protocols
-from elsewhere.scoring.detection import DetectionTask, lesion_difficulty, lesion_table
+from elsewhere.scoring.detection import DetectionTask, lesion_table
 from elsewhere.scoring.task import ScoreOptions, tasks
 from elsewhere.statistics.resampling import WeightStream, draw
 
@@ -374,18 +374,3 @@ def test_lesions_one_by_one_and_by_class():
     assert strata["cancer"]["found_within"]["1"] == 1.0
     assert strata["benign"]["found_within"]["4"] == 0.5
     assert strata["benign"]["found_at_any_score"] == 1
-
-
-def test_lesion_difficulty_over_algorithms():
-    """DBT-08: how many detect it within 4 false positives a volume, and at what cost."""
-    easy = score(boxes((*HIT_A, 0.9), (*AWAY, 0.8), (*HIT_B, 0.5)))
-    hard = score(boxes(*[(*AWAY, 0.95)] * 10, (*HIT_A, 0.9), (*HIT_B, 0.99)))
-    table = lesion_difficulty({"a": easy, "b": hard}).set_index("lesion_id")
-    assert table["algorithms"].tolist() == [2, 2, 2]
-    assert table.loc["0", "detected_by"] == 1
-    assert table.loc["1", "detected_by"] == 2
-    assert table.loc["2", "detected_by"] == 0
-    assert table.loc["1", "mean_fp_per_volume"] == 0.25
-    assert np.isnan(table.loc["2", "mean_fp_per_volume"])
-    with pytest.raises(UserError, match="no result"):
-        lesion_difficulty({})

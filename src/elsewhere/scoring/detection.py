@@ -292,31 +292,6 @@ def lesion_table(scores: Scores, *, positive_only: bool = True) -> pd.DataFrame:
     return table.reset_index(drop=True)
 
 
-def lesion_difficulty(
-    results: dict[str, Scores], *, budget: float = 4.0, positive_only: bool = True
-) -> pd.DataFrame:
-    """DBT-08 over many algorithms, a row a lesion: `detected_by` of `algorithms` within `budget` false
-    positives a volume, and `mean_fp_per_volume` at their best hits, over those that detect it.
-
-    Use results scored with matching `nearest`, as the study does.
-    """
-    parts = [
-        lesion_table(scores, positive_only=positive_only).assign(algorithm=name)
-        for name, scores in results.items()
-    ]
-    if not parts:
-        raise UserError("no result to compare", fix="Give at least one scored detection result.")
-    table = pd.concat(parts, ignore_index=True)
-    cost = table["fp_per_volume"].to_numpy(dtype=float)
-    within = cost <= budget
-    table = table.assign(detected_by=within.astype(int), mean_fp_per_volume=np.where(within, cost, np.nan))
-    keys = ["case_id", "lesion_id", "lesion_class"]
-    out = table.groupby(keys, dropna=False, sort=False).agg(
-        {"detected_by": "sum", "mean_fp_per_volume": "mean", "algorithm": "nunique"}
-    )
-    return out.rename(columns={"algorithm": "algorithms"}).reset_index()
-
-
 def _with_matching(protocol: Protocol, options: ScoreOptions) -> Protocol:
     if options.matching is None:
         return protocol
