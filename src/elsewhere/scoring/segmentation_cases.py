@@ -18,13 +18,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from elsewhere.errors import UserError, name_rows
-from elsewhere.predictions.mask_file import Mask, check_same_grid, read_mask
 from elsewhere.protocols import SegmentationRules
 from elsewhere.scoring.distances import PairMeasures, measure_pair
 from elsewhere.statistics.resampling import thread_count
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
+    from elsewhere.predictions.mask_file import Mask
     from elsewhere.scoring.task import Progress
 
 MM_COLUMNS = ("hausdorff_mm", "hausdorff95_mm", "average_surface_distance_mm")
@@ -115,6 +115,8 @@ def _measure_case(
     truth_path: Path, prediction_path: Path | None, given_spacing: npt.NDArray[np.float64], *, on_invalid: str
 ) -> tuple[dict[str, float], str, str]:
     """(measured columns, status, reason). A bad truth is always an error; a bad prediction as asked."""
+    from elsewhere.predictions.mask_file import check_same_grid, read_mask
+
     try:
         truth = read_mask(truth_path)
     except UserError as error:
