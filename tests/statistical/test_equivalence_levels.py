@@ -9,7 +9,12 @@ import pytest
 from scipy import stats
 
 from elsewhere.statistics.auroc import auroc_interval
-from elsewhere.statistics.levels import DEFAULT_CELLS, LevelCell, equivalence_levels, rejection_lower_bound
+from elsewhere.statistics.equivalence_levels import (
+    DEFAULT_CELLS,
+    LevelCell,
+    equivalence_levels,
+    rejection_lower_bound,
+)
 from elsewhere.statistics.power import plan_sample
 from elsewhere.statistics.proportions import wilson
 from elsewhere.statistics.verdict import Verdict, judge

@@ -248,7 +248,7 @@ def difference_subsets(
     u1, u2 = np.zeros(partition.n_clusters), np.zeros(partition.n_clusters)
     u1[s1.strata.active], u2[s2.strata.active] = s1.influence, s2.influence
     u = (u1 - u2)[both.active]
-    se = math.sqrt(float(both.variance(np.ones((1, u.size)), u)[0]))
+    se = math.sqrt(float(both.variance(np.ones((1, u.size), dtype=np.uint16), u)[0]))
     chosen = choose_method(s1, method)
     d = s1.value - s2.value
     if chosen not in (STUDENTISED, CLUSTERED_T):
@@ -267,7 +267,7 @@ def difference_subsets(
         values, ses = [], []
         for w in stream:
             values.append(s1.under(w)[0] - s2.under(w)[0])
-            ses.append(np.sqrt(both.variance(w[:, both.active].astype(float), u)))
+            ses.append(np.sqrt(both.variance(both.of_active(w), u)))
         low, high, lost = student_quantiles(np.concatenate(values), np.concatenate(ses), point=d, alpha=alpha)
         if not math.isnan(low):
             return _result(

@@ -12,6 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numba
 import numpy as np
@@ -26,6 +27,73 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
 ONE_BY_ONE_UP_TO = 2000
 GROUPS_LEFT_OUT = 500
+
+
+@numba.njit(cache=True, nogil=True)
+def _stratified_variance(
+    weights: npt.NDArray[Any], influence: FloatArray, stratum: IntArray, sizes: FloatArray, out: FloatArray
+) -> None:
+    """One pass over the patients a row, whatever the number of strata; alone in its stratum: uncentred."""
+    n_strata = sizes.size
+    first, second = np.empty(n_strata), np.empty(n_strata)
+    for r in range(weights.shape[0]):
+        u = influence[r] if influence.shape[0] > 1 else influence[0]
+        first[:] = 0.0
+        second[:] = 0.0
+        for c in range(stratum.size):
+            w = np.float64(weights[r, c])
+            if w > 0.0:
+                first[stratum[c]] += w * u[c]
+                second[stratum[c]] += w * u[c] * u[c]
+        total = 0.0
+        for s in range(n_strata):
+            if sizes[s] < 2.0:
+                total += second[s]
+            else:
+                within = second[s] - first[s] * first[s] / sizes[s]
+                total += sizes[s] / (sizes[s] - 1.0) * max(within, 0.0)
+        out[r] = total
+
+
+@numba.njit(cache=True, nogil=True)
+def _ratio_under(
+    weights: npt.NDArray[np.uint16],
+    numerator: FloatArray,
+    denominator: FloatArray,
+    stratum: IntArray,
+    sizes: FloatArray,
+    out: FloatArray,
+) -> None:
+    """(value, SE) of each row: the residuals are centred within strata, at the row's own value."""
+    n_strata = sizes.size
+    sums = np.empty((n_strata, 5))
+    for r in range(weights.shape[0]):
+        sums[:] = 0.0
+        for c in range(stratum.size):
+            w = np.float64(weights[r, c])
+            if w > 0.0:
+                a, b, row = numerator[c], denominator[c], sums[stratum[c]]
+                row[0] += w * a
+                row[1] += w * b
+                row[2] += w * a * a
+                row[3] += w * a * b
+                row[4] += w * b * b
+        top, bottom = sums[:, 0].sum(), sums[:, 1].sum()
+        if bottom <= 0.0:
+            out[r, 0] = np.nan
+            out[r, 1] = np.nan
+            continue
+        value = top / bottom
+        total = 0.0
+        for s in range(n_strata):
+            first = sums[s, 0] - value * sums[s, 1]
+            second = sums[s, 2] - 2.0 * value * sums[s, 3] + value * value * sums[s, 4]
+            if sizes[s] < 2.0:
+                total += second
+            else:
+                total += sizes[s] / (sizes[s] - 1.0) * max(second - first * first / sizes[s], 0.0)
+        out[r, 0] = value
+        out[r, 1] = np.sqrt(max(total, 0.0)) / bottom
 
 
 @dataclass(frozen=True)
@@ -43,19 +111,14 @@ class Strata:
         _, dense = np.unique(stratum, return_inverse=True)
         return cls(active, dense.astype(np.int32), np.bincount(dense).astype(float))
 
-    def variance(self, weights: FloatArray, influence: FloatArray) -> FloatArray:
-        """Variance of a sum of influence values (rows, active) or (active,) under weights (rows, active)."""
-        total = np.zeros(weights.shape[0])
-        for s, size in enumerate(self.sizes):
-            inside = self.stratum == s
-            w = weights[:, inside]
-            u = influence[..., inside]
-            second = (w * u**2).sum(axis=1)
-            if size < 2:
-                total += second
-            else:
-                total += size / (size - 1) * np.maximum(second - (w * u).sum(axis=1) ** 2 / size, 0.0)
-        return total
+    def variance(self, weights: npt.NDArray[Any], influence: FloatArray) -> FloatArray:
+        """Variance of a sum of influence values (rows or 1, active) under weights (rows, active)."""
+        out = np.empty(weights.shape[0])
+        _stratified_variance(weights, np.atleast_2d(influence), self.stratum, self.sizes, out)
+        return out
+
+    def of_active(self, weights: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
+        return weights if self.active.size == weights.shape[1] else weights[:, self.active]
 
     def covariance(self, u: FloatArray, v: FloatArray) -> float:
         total = 0.0
@@ -81,7 +144,11 @@ def active_weights(
         site_names=tuple(str(s) for s in range(strata.sizes.size)),
     )
     stream = WeightStream(sub, key=key, seed=seed, resamples=resamples, by_site=True, by_class=False)
+    everyone = strata.active.size == partition.n_clusters
     for _, piece in stream:
+        if everyone:
+            yield piece
+            continue
         weights = np.zeros((piece.shape[0], partition.n_clusters), dtype=np.uint16)
         weights[:, strata.active] = piece
         yield weights
@@ -104,7 +171,7 @@ class Studentiser(ABC):
 
     @property
     def se(self) -> float:
-        ones = np.ones((1, self.strata.active.size))
+        ones = np.ones((1, self.strata.active.size), dtype=np.uint16)
         return math.sqrt(float(self.strata.variance(ones, self.influence)[0]))
 
     @abstractmethod
@@ -124,8 +191,8 @@ class RatioStudentiser(Studentiser):
         used = np.isfinite(inputs.numerator) & np.isfinite(inputs.denominator)
         cluster = evaluator.cluster_of_case[used]
         active = self.strata.active
-        self._num = np.bincount(cluster, inputs.numerator[used], n)[active]
-        self._den = np.bincount(cluster, inputs.denominator[used], n)[active]
+        self._num = np.bincount(cluster, inputs.numerator[used], n)[active].astype(np.float64)
+        self._den = np.bincount(cluster, inputs.denominator[used], n)[active].astype(np.float64)
         self.cases = float(np.count_nonzero(inputs.denominator[used]))
         self.clusters = int(np.count_nonzero(self._den))
         total = float(self._den.sum())
@@ -137,26 +204,15 @@ class RatioStudentiser(Studentiser):
         self.influence = (self._num - self.value * self._den) / total
 
     def under(self, weights: npt.NDArray[np.uint16]) -> tuple[FloatArray, FloatArray]:
-        w = weights[:, self.strata.active].astype(float)
-        den = w @ self._den
-        with np.errstate(invalid="ignore", divide="ignore"):
-            value = np.where(den > 0, (w @ self._num) / den, np.nan)
-            variance = np.zeros(len(w))
-            for s, size in enumerate(self.strata.sizes):
-                inside = self.strata.stratum == s
-                a, b, v = self._num[inside], self._den[inside], w[:, inside]
-                first = v @ a - value * (v @ b)
-                second = v @ (a * a) - 2 * value * (v @ (a * b)) + value**2 * (v @ (b * b))
-                if size < 2:
-                    variance += second
-                else:
-                    variance += size / (size - 1) * np.maximum(second - first**2 / size, 0.0)
-            return value, np.sqrt(np.maximum(variance, 0.0)) / den
+        out = np.empty((weights.shape[0], 2))
+        strata = self.strata
+        _ratio_under(strata.of_active(weights), self._num, self._den, strata.stratum, strata.sizes, out)
+        return out[:, 0], out[:, 1]
 
 
 @numba.njit(cache=True, nogil=True)
 def _auroc_influence(
-    weights: FloatArray,
+    weights: npt.NDArray[np.uint16],
     cluster: IntArray,
     label: npt.NDArray[np.int8],
     group_end: npt.NDArray[np.bool_],
@@ -232,19 +288,19 @@ class AurocStudentiser(Studentiser):
         self.positive_clusters = int(np.unique(self._cluster[self._label == 1]).size)
         self.negative_clusters = int(np.unique(self._cluster[self._label == 0]).size)
         self.clusters = min(self.positive_clusters, self.negative_clusters)
-        values, influence = self._raw(np.ones((1, self.strata.active.size)))
+        values, influence = self._raw(np.ones((1, self.strata.active.size), dtype=np.uint16))
         self.value, self.influence = float(values[0]), influence[0]
         if math.isnan(self.value):
             self.undefined_reason = "AUROC needs both classes"
 
-    def _raw(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _raw(self, weights: npt.NDArray[np.uint16]) -> tuple[FloatArray, FloatArray]:
         values = np.empty(len(weights))
         influence = np.empty(weights.shape)
         _auroc_influence(weights, self._cluster, self._label, self._end, values, influence)
         return values, influence
 
     def under(self, weights: npt.NDArray[np.uint16]) -> tuple[FloatArray, FloatArray]:
-        w = weights[:, self.strata.active].astype(float)
+        w = self.strata.of_active(weights)
         values, influence = self._raw(w)
         return values, np.sqrt(self.strata.variance(w, influence))
 
@@ -301,7 +357,7 @@ class JackknifeStudentiser(Studentiser):
 
     def under(self, weights: npt.NDArray[np.uint16]) -> tuple[FloatArray, FloatArray]:
         values = self.evaluator.evaluate(weights)[:, self.column]
-        w = weights[:, self.strata.active].astype(float)
+        w = self.strata.of_active(weights)
         return values, np.sqrt(self.strata.variance(w, self.influence))
 
 

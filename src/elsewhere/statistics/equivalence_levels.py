@@ -1,0 +1,279 @@
+"""The levels of the equivalence and non-inferiority tests, by simulation (ST-05, judged by ST-13).
+
+Truth is put exactly on the margin: here is worse (or better) than the reference by D. Then every claim to be
+nearer ('non-inferior', EQUIVALENT) is a mistake of one end of the interval, and every claim to be further off
+(BELOW, ABOVE) one of the other end; each may happen with probability alpha at most. A level holds when
+the 99 % lower bound of its simulated rate is at most alpha.
+`docs/reference/levels.md` is printed from `equivalence_levels`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy import special, stats
+
+from elsewhere.statistics.differences import (
+    ClaimedValue,
+    Difference,
+    difference_from_claim,
+    difference_independent,
+)
+from elsewhere.statistics.equivalence import welch_tost
+from elsewhere.statistics.evaluator import AurocInputs, Evaluator, FloatArray, RatioInputs
+from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
+from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.prevalence import StandardisedEvaluator
+from elsewhere.statistics.resampling import generator_for
+from elsewhere.statistics.simulation import BinormalDesign, simulate_binormal, simulate_dice
+from elsewhere.statistics.verdict import Verdict, judge
+
+PREVALENCE = 0.3
+AUROC_BETTER, AUROC_WORSE = 0.88, 0.83
+SENSITIVITY_BETTER, SENSITIVITY_WORSE = 0.90, 0.82
+DICE_BETTER_CENTRE, DICE_WORSE_CENTRE = 1.6, 1.3
+DICE_FAILURES = 0.04
+SOURCE_PREVALENCE = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelCell:
+    """One row of the table. `against`: 'hospital' (as many patients) or 'constant'; `side`: whether the
+    truth here is 'worse' or 'better' than the reference by the margin. `cases_as_patients` forgets who
+    is whose: a control that must fail where patients have several cases."""
+
+    metric: str
+    against: str
+    patients: int
+    cases_per_patient: int = 1
+    method: str = "auto"
+    side: str = "worse"
+    cases_as_patients: bool = False
+
+
+DEFAULT_CELLS: tuple[LevelCell, ...] = (
+    *(
+        LevelCell(metric=metric, against=against, patients=patients, cases_per_patient=size)
+        for metric in ("auroc", "sensitivity", "dice")
+        for against in ("hospital", "constant")
+        for patients in (50, 200)
+        for size in (1, 3)
+    ),
+    *(
+        LevelCell(metric=metric, against=against, patients=patients, side="better")
+        for metric in ("auroc", "sensitivity", "dice")
+        for against in ("hospital", "constant")
+        for patients in (50, 200)
+    ),
+    LevelCell(metric="auroc", against="hospital", patients=200, method="studentised-bootstrap"),
+    LevelCell(metric="sensitivity", against="hospital", patients=200, method="studentised-bootstrap"),
+    LevelCell(metric="auprc_standardised", against="constant", patients=200),
+    LevelCell(metric="welch-tost", against="hospital", patients=5),
+)
+
+
+def rejection_lower_bound(rejections: int, replicates: int, *, level: float = 0.99) -> float:
+    """The one-sided exact (Clopper-Pearson) lower bound of a rate that was simulated (ST-13)."""
+    return (
+        0.0 if rejections == 0 else float(stats.beta.ppf(1 - level, rejections, replicates - rejections + 1))
+    )
+
+
+def equivalence_levels(
+    *,
+    cells: Sequence[LevelCell] = DEFAULT_CELLS,
+    replicates: int = 1000,
+    resamples: int = 499,
+    alpha: float = 0.05,
+    seed: int = 42,
+) -> pd.DataFrame:
+    """A row a cell: how often the verdict was wrong with the truth on the margin, and whether it holds.
+
+    `nearer` is the rate of claiming less distance than there is (non-inferior on the worse side, not
+    above the margin on the better one), `further` that of BELOW or ABOVE, `equivalent` that of the word
+    itself, `*_lower99` their lower bounds; `not_assessed` is the share without an interval.
+    """
+    rows = []
+    for number, cell in enumerate(cells):
+        rng = generator_for(f"levels/{cell}", seed, number)
+        counts = {"nearer": 0, "further": 0, "equivalent": 0, "not_assessed": 0}
+        margin, method = 0.0, ""
+        for replicate in range(replicates):
+            margin, lo, hi, method = _replicate(cell, rng, alpha=alpha, resamples=resamples, seed=replicate)
+            judged = judge(lo, hi, margin)
+            counts["nearer"] += judged.non_inferior if cell.side == "worse" else hi < margin
+            counts["further"] += judged.word in (Verdict.BELOW, Verdict.ABOVE)
+            counts["equivalent"] += judged.word is Verdict.EQUIVALENT
+            counts["not_assessed"] += judged.word is Verdict.NOT_ASSESSED
+        bounds = {
+            name: rejection_lower_bound(counts[name], replicates)
+            for name in ("nearer", "further", "equivalent")
+        }
+        rows.append(
+            {
+                "metric": cell.metric,
+                "against": cell.against,
+                "side": cell.side,
+                "patients": cell.patients,
+                "cases_per_patient": cell.cases_per_patient,
+                "method": method,
+                "margin": margin,
+                "alpha": alpha,
+                "replicates": replicates,
+                **{name: count / replicates for name, count in counts.items()},
+                **{f"{name}_lower99": bound for name, bound in bounds.items()},
+                "holds": all(bound <= alpha for bound in bounds.values()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _replicate(
+    cell: LevelCell, rng: np.random.Generator, *, alpha: float, resamples: int, seed: int
+) -> tuple[float, float, float, str]:
+    """(margin, lo, hi, method) of here - reference in one simulated study."""
+    if cell.metric == "welch-tost":
+        margin, sd = 0.05, 0.03
+        folds = rng.normal([[0.70 - margin], [0.70]], [[sd], [2 * sd]], size=(2, cell.patients))
+        r = welch_tost(
+            mean_1=folds[0].mean(), sd_1=folds[0].std(ddof=1), n_1=cell.patients,
+            mean_2=folds[1].mean(), sd_2=folds[1].std(ddof=1), n_2=cell.patients,
+            low=-margin, high=margin, alpha=alpha,
+        )  # fmt: skip
+        return margin, float(r.lo or 0.0), float(r.hi or 0.0), r.method
+    low, high = truths(cell.metric)
+    reference = high if cell.side == "worse" else low
+    evaluator, partition = _simulate(cell, rng, good=cell.side == "better")
+    options = {"alpha": alpha, "method": cell.method, "resamples": resamples, "seed": seed}
+    if cell.against == "constant":
+        claim = ClaimedValue(value=reference)
+        d: Difference = difference_from_claim(evaluator, partition, cell.metric, claim, **options)  # type: ignore[arg-type]
+    else:
+        other, other_partition = _simulate(cell, rng, good=cell.side == "worse")
+        d = difference_independent(evaluator, partition, other, other_partition, cell.metric, **options)  # type: ignore[arg-type]
+    return high - low, d.lo, d.hi, d.method
+
+
+@lru_cache(maxsize=8)
+def truths(metric: str) -> tuple[float, float]:
+    """(the worse, the better) of the two true values, whose distance is the margin."""
+    if metric == "auroc":
+        return AUROC_WORSE, AUROC_BETTER
+    if metric == "sensitivity":
+        return SENSITIVITY_WORSE, SENSITIVITY_BETTER
+    if metric == "dice":
+        return _mean_dice(DICE_WORSE_CENTRE), _mean_dice(DICE_BETTER_CENTRE)
+    return _true_auprc(AUROC_WORSE), _true_auprc(AUROC_BETTER)
+
+
+def _mean_dice(centre: float) -> float:
+    x, w = np.polynomial.hermite_e.hermegauss(80)
+    mean = float((w * special.expit(centre + x)).sum() / math.sqrt(2 * math.pi))
+    return (1 - DICE_FAILURES) * mean
+
+
+def _true_auprc(auroc: float) -> float:
+    """Integral of precision over recall of the binormal model at the source's prevalence."""
+    d = math.sqrt(2) * float(stats.norm.ppf(auroc))
+    recall = (np.arange(200_000) + 0.5) / 200_000
+    false_alarm = stats.norm.sf(stats.norm.isf(recall) + d)
+    gain = SOURCE_PREVALENCE * recall
+    return float((gain / (gain + (1 - SOURCE_PREVALENCE) * false_alarm)).mean())
+
+
+def _simulate(cell: LevelCell, rng: np.random.Generator, *, good: bool) -> tuple[Evaluator, Partition]:
+    label: npt.NDArray[np.int8] | None = None
+    if cell.metric == "dice":
+        values, cluster = simulate_dice(
+            cell.patients,
+            cell.cases_per_patient,
+            rng,
+            centre=DICE_BETTER_CENTRE if good else DICE_WORSE_CENTRE,
+            failure_rate=DICE_FAILURES,
+        )
+    elif cell.metric == "sensitivity":
+        shape = (cell.patients, cell.cases_per_patient)
+        noise = (rng.normal(size=(cell.patients, 1)) + rng.normal(size=shape)) / math.sqrt(2)
+        values = (stats.norm.cdf(noise) < truths("sensitivity")[int(good)]).astype(float).ravel()
+        cluster = np.repeat(np.arange(cell.patients, dtype=np.int32), cell.cases_per_patient)
+    else:
+        design = BinormalDesign(
+            patients=cell.patients,
+            cases_per_patient=cell.cases_per_patient,
+            prevalence=PREVALENCE,
+            auroc=AUROC_BETTER if good else AUROC_WORSE,
+            slope=1.0,
+        )
+        cases = simulate_binormal(design, rng)
+        values, label, cluster = cases.score, cases.label, cases.cluster
+        if cell.metric == "auprc_standardised":
+            partition = _partition(cluster, cell.patients, label)
+            standard = StandardisedEvaluator(
+                label, cases.probability, cluster, cell.patients, prevalence=SOURCE_PREVALENCE
+            )
+            return standard, partition
+    patients = cell.patients
+    if cell.cases_as_patients:
+        cluster, patients = np.arange(values.size, dtype=np.int32), values.size
+    return _Simulated(cell.metric, values, label, cluster, patients), _partition(cluster, patients, label)
+
+
+def _partition(
+    cluster: npt.NDArray[np.int32], patients: int, label: npt.NDArray[np.int8] | None
+) -> Partition:
+    positive = None
+    if label is not None:
+        positive = np.bincount(cluster, label, patients) > 0
+    return Partition(
+        cluster_of_case=cluster,
+        cluster_ids=tuple(str(i) for i in range(patients)),
+        site_of_cluster=np.zeros(patients, dtype=np.int32),
+        site_names=("all",),
+        positive_cluster=positive,
+    )
+
+
+class _Simulated(Evaluator):
+    """One metric with a closed form over simulated cases; the intervals under test need no more."""
+
+    def __init__(
+        self,
+        metric: str,
+        values: FloatArray,
+        label: npt.NDArray[np.int8] | None,
+        cluster: npt.NDArray[np.int32],
+        n_clusters: int,
+    ) -> None:
+        kind = {"auroc": MetricKind.AUROC, "sensitivity": MetricKind.PROPORTION}.get(metric, MetricKind.MEAN)
+        self.specs = (
+            MetricSpec(
+                name=metric,
+                label=metric,
+                higher_is_better=True,
+                kind=kind,
+                interval=IntervalMethod.BOOTSTRAP_T,
+                stratify_by_class=kind is MetricKind.AUROC,
+            ),
+        )
+        self.cluster_of_case, self.n_clusters = cluster, n_clusters
+        self._values, self._label = values, label
+
+    def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
+        if self._label is not None:
+            return AurocInputs(self._label, self._values)
+        return RatioInputs(self._values, np.ones(self._values.size))
+
+    def evaluate(self, weights: npt.NDArray[np.uint16]) -> FloatArray:
+        raise NotImplementedError("the closed form serves")
+
+    def subset(self, case_mask: npt.NDArray[np.bool_]) -> Evaluator:
+        raise NotImplementedError("the closed form serves")
+
+    def stack(self, other: Evaluator) -> Evaluator:
+        raise NotImplementedError("the closed form serves")
