@@ -216,16 +216,20 @@ def test_bounds_hold_and_order_does_not_matter(cases, seed):
     assert {name for name, value in values.items() if np.isnan(value)} == set(evaluator.undefined_reasons())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(cases=cases)
 def test_losing_an_answer_never_helps(cases):
-    """Why missing is worst: leaving hard cases out must not pay."""
+    """Why missing is worst: leaving hard cases out must not pay.
+
+    Average precision is not in the list: it counts a run of tied positives at the precision of its end, so
+    one more positive in the tie at the worst rank can lift it by a little.
+    """
     label = np.array([a for a, _ in cases], dtype=int)
     probability = np.array([np.nan if p is None else p for _, p in cases])
     before = make(label, probability)
     after = probability.copy()
     after[0] = np.nan
     values, lost = before.values(), make(label, after).values()
-    for name in ("auroc", "auprc", "sensitivity", "specificity", "nll", "brier", "accuracy"):
+    for name in ("auroc", "sensitivity", "specificity", "nll", "brier", "accuracy"):
         sign = 1 if before.spec(name).higher_is_better else -1
         assert np.isnan(values[name]) or sign * (values[name] - lost[name]) >= -1e-9, name

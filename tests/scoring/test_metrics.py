@@ -87,7 +87,7 @@ def test_a_decorated_function_takes_part_in_everything(registry):
     assert both.closed_form("auroc") is not None
     assert both.case_counts()["above_half"] == (8, 0)
     other = with_extra_metrics(evaluator_of(scores, turned=True), scores, "classification")
-    stacked = both.stack(other)  # noqa: PD013
+    stacked = both.stack(other)
     assert stacked.n_clusters == 8
     assert stacked.values()["above_half"] == 0.5
     assert both.leave_one_out().shape == (4, len(both.specs))

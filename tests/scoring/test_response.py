@@ -244,7 +244,7 @@ def test_stack_swaps_models(vectors_dir):
     frame = pd.read_csv(vectors_dir / "mamamia/ordinary_60.csv")
     _, a = run(frame, CODE)
     _, b = run(frame.assign(pred_score=1 - frame["pred_score"]), CODE)
-    both = a.stack(b)  # noqa: PD013
+    both = a.stack(b)
     first = np.concatenate([np.ones(60), np.zeros(60)]).astype(np.uint16)[None]
     assert both.evaluate(first)[0] == pytest.approx(np.array(list(a.values().values())))
     second = np.ascontiguousarray(first[:, ::-1])

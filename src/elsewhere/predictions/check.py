@@ -210,7 +210,6 @@ def _direction(predictions: Predictions, task: str, cohort: Cohort) -> list[Chec
         return [CheckFinding(kind="direction", severity="info", message=text)]
     from elsewhere.scoring.case_table import join_probabilities, reversed_warning
     from elsewhere.scoring.labels import LESION_WORDS, OUTCOME_WORDS, read_truth
-    from elsewhere.statistics.partition import Partition
 
     truth = read_truth(
         cohort.cases, column, words=LESION_WORDS if task == "classification" else OUTCOME_WORDS
@@ -220,9 +219,7 @@ def _direction(predictions: Predictions, task: str, cohort: Cohort) -> list[Chec
         cases = join_probabilities(cohort, predictions).cases[known].reset_index(drop=True)
     except UserError:
         return []  # the ids were already found not to match
-    turned = reversed_warning(
-        truth.label[known], cases["probability"], Partition.from_table(cases).cluster_of_case
-    )
+    turned = reversed_warning(truth.label[known], cases)
     if turned:
         return [CheckFinding(kind="direction", severity="warning", message=turned)]
     text = "the direction of the scores agrees with the outcomes, or cannot be told from chance"

@@ -23,7 +23,6 @@ from elsewhere.statistics.accumulators import (
     sort_cases,
     sorted_pass,
     sorted_plan,
-    weigh_sums,
 )
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, FloatArray, RatioInputs
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
@@ -218,6 +217,19 @@ def _trapezoid_pass(
         out[r] = area / tp if tp > 0.0 and fp > 0.0 else np.nan
 
 
+@numba.njit(cache=True, nogil=True, boundscheck=False, fastmath={"reassoc", "contract"})
+def _loss_sums(weights: Weights, nll: FloatArray, brier: FloatArray, out: FloatArray) -> None:
+    """Both losses' weighted sums over patients, in one reading of the weights."""
+    for r in range(weights.shape[0]):
+        row = weights[r]
+        first, second = 0.0, 0.0
+        for c in range(nll.size):
+            w = np.float64(row[c])
+            first += w * nll[c]
+            second += w * brier[c]
+        out[r, 0], out[r, 1] = first, second
+
+
 class _Pass:
     """The sorted order of one probability column, and what each run of neighbours means."""
 
@@ -248,7 +260,9 @@ class _Pass:
         self.called = called[first]
         self.to_malignant = _one_hot(bin_malignant[first], bins)
         self.to_confidence = _one_hot(bin_confidence[first], bins)
-        self.sums_of_cluster = cluster_sums(cluster, n_clusters, np.stack([judged.nll, judged.brier], axis=1))
+        losses = cluster_sums(cluster, n_clusters, np.stack([judged.nll, judged.brier], axis=1))
+        self.nll_of_cluster = np.ascontiguousarray(losses[:, 0])
+        self.brier_of_cluster = np.ascontiguousarray(losses[:, 1])
 
 
 def _one_hot(index: npt.NDArray[np.int32], width: int) -> FloatArray:
@@ -338,7 +352,8 @@ class BinaryEvaluator(Evaluator):
         value["recall_rate"] = _ratio(called, total)
         value["accuracy"] = _ratio(tp + n - fp, total)
         if self.ordinal_reason is None:
-            loss = weigh_sums(weights, one.sums_of_cluster)
+            loss = np.empty((weights.shape[0], 2))
+            _loss_sums(weights, one.nll_of_cluster, one.brier_of_cluster, loss)
             value["nll"], value["brier"] = _ratio(loss[:, 0], total), _ratio(loss[:, 1], total)
             gap = (probability - positive) @ one.to_malignant
             value["ece_malignant"] = _ratio(np.abs(gap).sum(axis=1), total)

@@ -17,7 +17,8 @@ import pandas as pd
 from elsewhere.errors import UserError, unknown_name
 from elsewhere.predictions.join import join_by_id
 from elsewhere.predictions.table import Predictions
-from elsewhere.statistics.auroc import auroc_interval
+from elsewhere.statistics.auroc import auroc, auroc_interval
+from elsewhere.statistics.partition import Partition
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
@@ -157,16 +158,15 @@ def _n_patients(cases: pd.DataFrame) -> int:
     return len(cases[keys].drop_duplicates())
 
 
-def reversed_warning(
-    label: npt.ArrayLike, probability: npt.ArrayLike, cluster_of_case: npt.ArrayLike
-) -> str | None:
+def reversed_warning(label: npt.ArrayLike, cases: pd.DataFrame) -> str | None:
     """A warning where the AUROC lies below one half beyond chance: the scores may mean the other class."""
-    given = np.isfinite(np.asarray(probability, dtype=np.float64))
-    truth = np.asarray(label)[given]
-    score = np.asarray(probability, dtype=np.float64)[given]
-    if truth.size == 0 or (truth > 0).all() or not (truth > 0).any():
+    probability = cases["probability"].to_numpy(dtype=np.float64)
+    given = np.isfinite(probability)
+    truth, score = np.asarray(label)[given], probability[given]
+    if not auroc(truth, score) < 0.5:
         return None
-    interval = auroc_interval(truth, score, np.asarray(cluster_of_case)[given], level=0.98)
+    cluster = Partition.from_table(cases).cluster_of_case[given]
+    interval = auroc_interval(truth, score, cluster, level=0.98)
     if interval is None or not interval.hi < 0.5:
         return None
     return (

@@ -204,8 +204,7 @@ def _finish(
         )
     counts = count_cases(cases, label, n_extra=joined.n_extra)
     counts |= {"normals": n_normal, "left_out": truth.n_others}
-    partition = Partition.from_table(cases)
-    turned = reversed_warning(label, cases["probability"], partition.cluster_of_case)
+    turned = reversed_warning(label, cases)
     if turned:
         warnings.append(turned)
     extras: dict[str, Any] = {"threshold": _threshold(protocol, options)}

@@ -1,7 +1,7 @@
 """ROC, precision-recall and reliability curves with bands, from the same weights as the intervals.
 
-Bands are drawn on a fixed grid, from at most 200 resamples: a picture needs no more, and a million cases
-must not make a million points.
+Bands are drawn on a fixed grid, from at most 200 resamples (64 of very many cases): a picture needs no
+more, and a million cases must not make a million points.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ import numpy.typing as npt
 from elsewhere.scoring.binary import BinaryEvaluator
 from elsewhere.statistics.accumulators import SortedCases, Weights, sorted_pass
 from elsewhere.statistics.evaluator import FloatArray
-from elsewhere.statistics.resampling import WeightStream, thread_count
+from elsewhere.statistics.resampling import BLOCK, WeightStream, thread_count
 
 BAND_RESAMPLES = 200
+BAND_RESAMPLES_MANY = 64
+"""Beyond `MANY_CASES` the band is thinner than its line, and each resample costs a pass over all."""
+MANY_CASES = 200_000
 ROC_GRID: FloatArray = np.unique(np.concatenate([np.linspace(0.0, 1.0, 161), np.geomspace(1e-4, 0.1, 40)]))
 PR_GRID: FloatArray = np.linspace(0.0, 1.0, 201)
 
@@ -81,23 +84,28 @@ def _grids(weights: Weights, cases: SortedCases) -> tuple[FloatArray, FloatArray
     return tpr, precision
 
 
-def _first_rows(stream: WeightStream, block: int) -> Iterator[Weights]:
+def _first_rows(stream: WeightStream, block: int, limit: int) -> Iterator[Weights]:
     for first, weights in stream.block(block):
-        if first >= BAND_RESAMPLES:
+        if first >= limit:
             return
-        yield weights[: BAND_RESAMPLES - first]
+        yield weights[: limit - first]
 
 
 def _resampled(
-    stream: WeightStream | None, work: Callable[[Weights], list[FloatArray]], threads: int | None
+    stream: WeightStream | None,
+    work: Callable[[Weights], list[FloatArray]],
+    *,
+    n_cases: int,
+    threads: int | None,
 ) -> list[FloatArray] | None:
     """`work` on the first resamples of the stream, block by block on the threads; None without a stream."""
     if stream is None or stream.resamples == 0:
         return None
-    blocks = range(-(-min(stream.resamples, BAND_RESAMPLES) // 64))
+    limit = min(stream.resamples, BAND_RESAMPLES if n_cases <= MANY_CASES else BAND_RESAMPLES_MANY)
+    blocks = range(-(-limit // BLOCK))
 
     def one(block: int) -> list[list[FloatArray]]:
-        return [work(weights) for weights in _first_rows(stream, block)]
+        return [work(weights) for weights in _first_rows(stream, block, limit)]
 
     with ThreadPoolExecutor(min(thread_count(threads), len(blocks))) as pool:
         pieces = [piece for found in pool.map(one, blocks) for piece in found]
@@ -139,7 +147,9 @@ def probability_curves(
     ones = np.ones((1, evaluator.n_clusters), dtype=np.uint16)
     cases = evaluator.sorted_cases()
     tpr, precision = _grids(ones, cases)
-    draws = _resampled(stream, lambda weights: list(_grids(weights, cases)), threads)
+    draws = _resampled(
+        stream, lambda weights: list(_grids(weights, cases)), n_cases=evaluator.n_cases, threads=threads
+    )
     values = evaluator.values()
     note = f"band: {level:.0%} of {draws[0].shape[0]} resamples of patients, point by point" if draws else ""
     curves["roc"] = {
@@ -184,7 +194,7 @@ def _reliability(
     weight, positive, probability = sums(np.ones((1, evaluator.n_clusters), dtype=np.uint16))
     used = weight[0] > 0
     fraction = None
-    draws = _resampled(stream, sums, threads)
+    draws = _resampled(stream, sums, n_cases=evaluator.n_cases, threads=threads)
     if draws is not None:
         with np.errstate(invalid="ignore", divide="ignore"):
             fraction = (draws[1] / draws[0])[:, used]

@@ -154,7 +154,7 @@ class ResponseEvaluator(Evaluator):
             GroupCodes(a.variable, a.names, np.concatenate([a.codes, b.codes]), a.missing + b.missing, a.note)
             for a, b in zip(self.groups, other.groups, strict=True)
         ]
-        both = self.binary.stack(other.binary)  # noqa: PD013
+        both = self.binary.stack(other.binary)
         return self._with(both, groups, invalid=self.invalid or other.invalid)
 
     def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
@@ -330,8 +330,7 @@ def _finish(joined: CaseTable, truth: Truth, protocol: Protocol, options: ScoreO
         warnings.append(f"{truth.n_others} cases have no known response and were left out.")
     groups, notes = fairness_codes(cases, protocol.fairness)
     warnings += [*notes, *(f"{group.variable}: {group.note}" for group in groups if group.note)]
-    partition = Partition.from_table(cases)
-    turned = reversed_warning(label, cases["probability"], partition.cluster_of_case)
+    turned = reversed_warning(label, cases)
     if turned:
         warnings.append(turned)
     answered = (cases["status"] == "scored").to_numpy(dtype=bool)
