@@ -69,8 +69,12 @@ class Partition:
         else:
             ids = pd.Series([str(i) for i in range(n)], dtype="string") if "case_id" not in table.columns else table["case_id"].astype("string")
         dataset = table["dataset"].astype("string").fillna("") if "dataset" in table.columns else pd.Series([""] * n, dtype="string")
-        keys = pd.MultiIndex.from_arrays([dataset.to_numpy(), ids.to_numpy()])
-        codes, uniques = pd.factorize(keys)
+        dataset_codes, datasets = pd.factorize(dataset)
+        id_codes, known_ids = pd.factorize(ids)
+        codes, keys = pd.factorize(dataset_codes.astype(np.int64) * max(1, len(known_ids)) + id_codes)
+        names_of_dataset = np.asarray(datasets, dtype=object)[keys // max(1, len(known_ids))]
+        names_of_patient = np.asarray(known_ids, dtype=object)[keys % max(1, len(known_ids))]
+        uniques = list(zip(names_of_dataset, names_of_patient, strict=True))
         first_row = np.full(len(uniques), n, dtype=np.int64)
         np.minimum.at(first_row, codes, np.arange(n))
         site_column = "site" if "site" in table.columns else "dataset" if "dataset" in table.columns else None
