@@ -389,7 +389,7 @@ def test_stacked_models_keep_apart():
     a, b = (TASK.from_table(cohort, t, None, PAPER, options) for t in (table, other))
     partition = TASK.partition(a)
     one, two = (TASK.evaluator(s, partition, options) for s in (a, b))
-    both = one.stack(two)  # noqa: PD013
+    both = one.stack(two)
     n = partition.n_clusters
     weights = np.zeros((2, 2 * n), dtype=np.uint16)
     weights[0, :n] = weights[1, n:] = 1
