@@ -108,12 +108,19 @@ class _Run:
     """One call of `estimate_all`: what several metrics share is made once, and only when one asks."""
 
     def __init__(
-        self, evaluator: Evaluator, partition: Partition, *, rules: IntervalRules, key: str, level: float
+        self,
+        evaluator: Evaluator,
+        partition: Partition,
+        *,
+        rules: IntervalRules,
+        key: str,
+        level: float,
+        threads: int | None = None,
     ) -> None:
         if partition.n_clusters != evaluator.n_clusters:
             raise ValueError("the evaluator and the partition number different patients")
         self.evaluator, self.partition, self.rules = evaluator, partition, rules
-        self.key, self.level = key, level
+        self.key, self.level, self.threads = key, level, threads
         self.active = np.unique(evaluator.cluster_of_case)
         self.values = evaluator.values()
         self.counts = evaluator.case_counts()
@@ -131,7 +138,12 @@ class _Run:
         if by_class not in self._left_out:
             known = next(iter(self._left_out.values()), None)
             self._left_out[by_class] = leave_out(
-                self.evaluator, self.partition, key=self.key, by_class=by_class, known=known
+                self.evaluator,
+                self.partition,
+                key=self.key,
+                by_class=by_class,
+                known=known,
+                threads=self.threads,
             )
         return self._left_out[by_class]
 
@@ -238,7 +250,7 @@ def estimate_all(
         if name not in names:
             raise unknown_name("metric", name, names)
     chosen = [spec for spec in evaluator.specs if metrics is None or spec.name in metrics]
-    run = _Run(evaluator, partition, rules=rules, key=key, level=level)
+    run = _Run(evaluator, partition, rules=rules, key=key, level=level, threads=threads)
     plan = {spec.name: run.method(spec) for spec in chosen}
     if resamples > 0:
         _draw_streams(run, chosen, plan, seed=seed, resamples=resamples, threads=threads, progress=progress)

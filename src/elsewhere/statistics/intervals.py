@@ -7,6 +7,7 @@ silence: the quantiles are of the defined ones, and beyond a half of undefined o
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,12 +17,12 @@ from scipy import special
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
 from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.resampling import generator_for
+from elsewhere.statistics.resampling import generator_for, thread_count
 
 FloatArray = npt.NDArray[np.float64]
 
 MOST_LEFT_OUT_ONE_BY_ONE = 2000
-GROUPS_LEFT_OUT = 500
+GROUPS_LEFT_OUT = 250
 FEWEST_DEFINED_SHARE = 0.5
 _JACKKNIFE_STREAM = 77
 
@@ -84,8 +85,9 @@ def leave_out(
     key: str = "",
     by_class: bool = False,
     known: LeftOut | None = None,
+    threads: int | None = None,
 ) -> LeftOut:
-    """Leave out one patient at a time; beyond 2,000 patients, one of 500 random groups at a time.
+    """Leave out one patient at a time; beyond 2,000 patients, one of 250 random groups at a time.
 
     Patients without a case here take no part. Sites (and classes, where asked) are the strata; a stratum of
     a single patient joins the others of its kind. Groups cut across strata. `known` is the same with other
@@ -112,13 +114,19 @@ def leave_out(
         stratum = np.zeros(GROUPS_LEFT_OUT, dtype=np.int64)
     rows = int(group.max()) + 1 if active.size else 0
     out = np.empty((rows, len(evaluator.specs)))
-    group_of_cluster = np.full(evaluator.n_clusters, -1, dtype=np.int64)
+    group_of_cluster = np.full(evaluator.n_clusters, -1, dtype=np.int16)
     group_of_cluster[active] = group
     step = max(1, min(128, 2**24 // max(1, evaluator.n_clusters)))
-    for first in range(0, rows, step):
-        which = np.arange(first, min(first + step, rows))
-        weights = (group_of_cluster[None, :] != which[:, None]).astype(np.uint16)
-        out[which] = evaluator.evaluate(weights)
+
+    def work(first: int) -> None:
+        which = np.arange(first, min(first + step, rows), dtype=group_of_cluster.dtype)
+        out[which] = evaluator.evaluate((group_of_cluster[None, :] != which[:, None]).astype(np.uint16))
+
+    if rows > step:
+        with ThreadPoolExecutor(thread_count(threads)) as pool:
+            list(pool.map(work, range(0, rows, step)))
+    elif rows:
+        work(0)
     return LeftOut(out, stratum.astype(np.int64), active.size > MOST_LEFT_OUT_ONE_BY_ONE)
 
 
