@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.cohort.describe import TARGET_COLUMNS
-from elsewhere.cohort.grades import looks_like_file_names
+from elsewhere.cohort.grades import file_name_ids
 from elsewhere.cohort.groups import rows_that_vary
 from elsewhere.cohort.published import published
 from elsewhere.cohort.rows import rows_that_are_no_case
@@ -110,15 +110,16 @@ def _ids_against_images(dataset: str, rows: pd.DataFrame, cohort: Cohort) -> lis
             )
         )
         return found
-    if looks_like_file_names(rows["patient_id"]):
-        ids = tuple(rows["patient_id"].head(5).astype("str"))
+    named = file_name_ids(rows["patient_id"]).to_numpy(dtype=bool)
+    if named.any():
+        which = "the patient ids" if named.all() else f"{int(named.sum())} of {len(rows)} patient ids"
         found.append(
             Finding(
                 kind="ids-are-file-names",
                 severity="warning",
                 dataset=dataset,
-                message="the patient ids are file names",
-                ids=ids,
+                message=f"{which} are file names",
+                ids=tuple(rows["patient_id"][named].head(5).astype("str")),
             )
         )
     elif patients == cases and cases > 1 and not (known is not None and known.one_case_each):

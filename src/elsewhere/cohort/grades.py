@@ -13,14 +13,11 @@ from elsewhere.cohort.table import IdGrade
 _ORDER = "ABC"
 
 
-def looks_like_file_names(ids: pd.Series) -> bool:
-    """Most ids end like a file: `benign (1).png`, `scan_07.dcm`."""
-    if ids.empty:
-        return False
-    hit = ids.astype("str").str.contains(
+def file_name_ids(ids: pd.Series) -> pd.Series:
+    """Which ids end like a file: `benign (1).png`, `scan_07.dcm`. An id like this is a picture, not a patient."""
+    return ids.astype("str").str.contains(
         r"\.(?:png|jpe?g|tiff?|bmp|webp|dcm|nii(?:\.gz)?|mha|svs|zip|csv)$", case=False, na=False
     )
-    return float(hit.mean()) > 0.5
 
 
 def grade_dataset(rows: pd.DataFrame, dataset: str, *, ids_made: bool = False) -> IdGrade:
@@ -34,8 +31,10 @@ def grade_dataset(rows: pd.DataFrame, dataset: str, *, ids_made: bool = False) -
         )
     if known is not None and known.patients is None:
         return IdGrade(grade="C", why=f"{known.name} publishes no patient ids ({known.source})")
-    if looks_like_file_names(rows["patient_id"]):
-        return IdGrade(grade="B", why="the patient ids are file names: an id may be an image, not a patient")
+    named = int(file_name_ids(rows["patient_id"]).sum())
+    if named:
+        which = "the patient ids" if named == cases else f"{named} of {cases} patient ids"
+        return IdGrade(grade="B", why=f"{which} are file names: an id may be an image, not a patient")
     if known is not None and known.patients is not None:
         if patients > known.patients:
             return IdGrade(

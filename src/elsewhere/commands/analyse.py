@@ -133,7 +133,7 @@ def analyse(
         "groups": {},
         "fairness": {},
         "audit": [dict(finding) for finding in facts.audit],
-        "warnings": list(dict.fromkeys(scores.warnings)),
+        "warnings": list(dict.fromkeys([*_errors(facts.audit), *scores.warnings])),
         "score_extras": dict(scores.extras),
         "notes": list(protocol.notes),
     }
@@ -182,6 +182,11 @@ def analyse(
         redact=ids,
         exit_code=int(summary.get("verdict", {}).get("exit_code", 0)),
     )
+
+
+def _errors(audit: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the audit calls an error is said at the top, not only in its own section."""
+    return [f"The id audit: {finding['message']}." for finding in audit if finding.get("severity") == "error"]
 
 
 def _column(scores: Scores, name: str) -> list[str]:

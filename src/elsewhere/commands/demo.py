@@ -129,9 +129,9 @@ def look_for(summary: dict[str, Any], planted: dict[str, str]) -> dict[str, dict
         f"worst group {gap.get('worst_group')}, gap {gap.get('gap'):.3f} over a null band up to {gap.get('null_band_upper'):.3f}, p {gap.get('p'):.3g}",
     )
     audit = {finding["kind"]: finding["message"] for finding in summary["audit"]}
-    leaks = [text for kind, text in audit.items() if "leak" in kind or "split" in kind]
+    leaks = [text for kind, text in audit.items() if kind == "leak"]
     evidence["leak"] = (bool(leaks), leaks[0] if leaks else "the audit says nothing of it")
-    ids = [text for kind, text in audit.items() if "file" in kind or "spel" in kind]
+    ids = [text for kind, text in audit.items() if kind in ("ids-are-file-names", "site-spelt-two-ways")]
     evidence["id_mistake"] = (len(ids) >= 2, "; ".join(ids) if ids else "the audit says nothing of it")
     return {
         name: {"planted": text, "found": evidence[name][0], "evidence": evidence[name][1]}
