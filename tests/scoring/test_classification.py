@@ -142,6 +142,12 @@ def test_threshold_option():
     assert sum(details["confusion"].values()) == 60
 
 
+@pytest.mark.parametrize("threshold", [45.0, -0.1, float("nan")])
+def test_a_threshold_on_another_scale_is_refused(threshold):
+    with pytest.raises(UserError, match=r"0\.45"):
+        score(*make(), threshold=threshold)
+
+
 def test_reversed_scores_are_noticed():
     cohort, table = make(200)
     assert not any("reversed" in text for text in score(cohort, table).warnings)
@@ -220,6 +226,21 @@ def test_calibrate_on_adds_calibrated_metrics(tmp_path):
     assert evaluate(again).values() == values
     curves = TASK.curves(scores, TASK.partition(scores), None, ScoreOptions())
     assert "reliability_calibrated" in curves
+
+
+def test_unusable_rows_of_the_calibration_file_are_counted(tmp_path):
+    cohort, table = make(100)
+    path = tmp_path / "validation.csv"
+    other = table.assign(case_id="v" + table["case_id"], label=cohort.cases["label"]).astype(
+        {"probability": "object"}
+    )
+    other.loc[0, "probability"] = "failed"
+    other.loc[1, "label"] = "?"
+    other.to_csv(path, index=False)
+    scores = score(cohort, table, calibrate_on=str(path))
+    assert scores.extras["temperature"]["left_out"] == 2
+    assert scores.extras["temperature"]["cases"] == 98
+    assert any("left out of the fit" in text for text in scores.warnings)
 
 
 def test_calibrating_on_the_test_cases_is_said(tmp_path):

@@ -141,6 +141,16 @@ def predictions_from_scores(table: pd.DataFrame, *, source: str = "scores table"
     )
 
 
+def check_threshold(threshold: float) -> float:
+    """Thresholds are probabilities, whatever scale the file has; a vendor's 45 of 100 is 0.45."""
+    if not 0.0 <= threshold <= 1.0:
+        raise UserError(
+            f"the threshold {threshold:g} lies outside [0, 1]",
+            fix="Give it as a probability: 45 on a scale of 0-100 is --threshold 0.45.",
+        )
+    return threshold
+
+
 def count_cases(cases: pd.DataFrame, label: npt.NDArray[np.int8], *, n_extra: int) -> dict[str, int]:
     """`counts` of the summary: every case is in exactly one of scored, missing, invalid, not_analysable."""
     status = cases["status"].value_counts()

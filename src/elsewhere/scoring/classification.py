@@ -19,6 +19,7 @@ from elsewhere.scoring.binary import CLASSIFICATION_METRICS, BinaryEvaluator, bi
 from elsewhere.scoring.case_table import (
     PROBABILITY_KIND,
     CaseTable,
+    check_threshold,
     count_cases,
     join_probabilities,
     predictions_from_scores,
@@ -167,7 +168,9 @@ def _is_ordinal(cases: pd.DataFrame) -> bool:
 
 
 def _threshold(protocol: Protocol, options: ScoreOptions) -> float:
-    return protocol.classification.threshold if options.threshold is None else options.threshold
+    return check_threshold(
+        protocol.classification.threshold if options.threshold is None else options.threshold
+    )
 
 
 def _finish(

@@ -22,6 +22,7 @@ from elsewhere.scoring.binary import BinaryEvaluator, binary_spec, judge
 from elsewhere.scoring.case_table import (
     PROBABILITY_KIND,
     CaseTable,
+    check_threshold,
     count_cases,
     join_probabilities,
     predictions_from_scores,
@@ -295,7 +296,7 @@ def is_constant(decision: npt.NDArray[np.bool_], answered: npt.NDArray[np.bool_]
 
 
 def _threshold(protocol: Protocol, options: ScoreOptions) -> float:
-    return protocol.response.threshold if options.threshold is None else options.threshold
+    return check_threshold(protocol.response.threshold if options.threshold is None else options.threshold)
 
 
 def _fairness_weight(protocol: Protocol, options: ScoreOptions) -> float:

@@ -20,17 +20,19 @@ from elsewhere.tables import read_table
 
 @dataclass(frozen=True, kw_only=True)
 class FileTemperature:
-    """The fit, and how many ids of the file are also cases of the cohort it will be judged on."""
+    """The fit; how many ids of the file are also cases of the cohort it will be judged on (`overlap`); how
+    many of its rows have no usable probability or label (`left_out`)."""
 
     fit: Temperature
     overlap: int = 0
+    left_out: int = 0
 
     @property
     def value(self) -> float:
         return self.fit.value
 
     def to_dict(self) -> dict[str, Any]:
-        return self.fit.to_dict() | {"overlap": self.overlap}
+        return self.fit.to_dict() | {"overlap": self.overlap, "left_out": self.left_out}
 
     def warnings(self) -> tuple[str, ...]:
         found = []
@@ -45,6 +47,11 @@ class FileTemperature:
             found.append(
                 f"{self.overlap} ids of the calibration file are also cases of this cohort: a temperature "
                 "fitted on the cases it is judged by flatters the calibrated metrics."
+            )
+        if self.left_out:
+            found.append(
+                f"{self.left_out} rows of the calibration file have no usable probability or no label of "
+                "benign or malignant, and were left out of the fit."
             )
         return tuple(found)
 
@@ -68,7 +75,7 @@ def temperature_from_file(
 ) -> FileTemperature:
     """From a table with `case_id, probability, label`; ids shared with the cohort are counted (leakage)."""
     raw = read_table(path, required=("label",), strings=("case_id", "label"))
-    predictions = read_probabilities(path, ReadOptions())
+    predictions = read_probabilities(path, ReadOptions(on_invalid="worst"))
     truth = read_truth(raw, "label")
     probability = predictions.table["probability"].to_numpy(dtype=np.float64)
     usable = (truth.label >= 0) & np.isfinite(probability)
@@ -83,4 +90,4 @@ def temperature_from_file(
     if cohort_ids is not None:
         known = set(np.asarray(cohort_ids, dtype=object).tolist())
         overlap = sum(case in known for case in predictions.table["case_id"])
-    return FileTemperature(fit=fit, overlap=overlap)
+    return FileTemperature(fit=fit, overlap=overlap, left_out=int((~usable).sum()))
