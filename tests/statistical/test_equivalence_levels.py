@@ -106,3 +106,19 @@ def test_planned_dice_study_counts_the_design_effect():
         half = stats.t.ppf(0.95, plan.patients - 1) * means.std(ddof=1) / math.sqrt(plan.patients)
         hits += judge(means.mean() - half, means.mean() + half, plan.margin).word is Verdict.EQUIVALENT
     shows_power(hits, 1500, plan.power)
+
+
+@pytest.mark.parametrize(("n", "most"), [(50, 0.06), (100, 0.05), (200, 0.05)])
+def test_exact_level_of_a_proportion_against_a_constant(n, most):
+    """Binomial, so no simulation is needed: sensitivity 0.82 for 0.90 claimed, margin 0.08. On 50 cases
+    Wilson's ends stand on a coarse lattice and pass 5 % (0.0544): known, and shown in the table."""
+    t = stats.t.ppf(0.95, n - 1)
+    chance = stats.binom.pmf(np.arange(n + 1), n, 0.82)
+    nearer = further = 0.0
+    for k in range(n + 1):
+        effective = n - 1 if 0 < k < n else n
+        lo, hi = wilson(k / n, effective, z=t)
+        nearer += chance[k] * judge(lo - 0.9, hi - 0.9, 0.08).non_inferior
+        further += chance[k] * (judge(lo - 0.9, hi - 0.9, 0.08).word is Verdict.BELOW)
+    assert max(nearer, further) <= most
+    assert nearer > 0.02 < further

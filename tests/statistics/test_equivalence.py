@@ -333,6 +333,21 @@ def test_perfect_scores_never_give_an_interval_without_width():
         assert d.lo < d.difference - 0.02 and d.se > 0
 
 
+def test_methods_that_do_not_fit_are_refused():
+    ev, partition = sample(7, patients=40)
+    claim = ClaimedValue(value=0.5)
+    for metric, method in (
+        ("dice", "wilson-clustered"),
+        ("accuracy", "delong-logit-clustered"),
+        ("dice", "magic"),
+    ):
+        with pytest.raises(UserError, match="method"):
+            difference_from_claim(ev, partition, metric, claim, method=method)
+    on_logit = difference_from_claim(ev, partition, "dice", claim, method="t-logit-jackknife")
+    plain = difference_from_claim(ev, partition, "dice", claim, method="t-clustered")
+    assert on_logit.hi - on_logit.lo == pytest.approx(plain.hi - plain.lo, rel=0.05)
+
+
 def test_one_class_is_undefined_with_its_reason():
     ev = Sample([0.2, 0.3, 0.4], [0, 0, 0], [0, 1, 2], 3)
     partition = Partition.from_table(pd.DataFrame({"patient_id": ["a", "b", "c"]}))

@@ -141,8 +141,8 @@ def difference_independent(
 ) -> Difference:
     """Two independent sets of patients: this hospital's and the source's.
 
-    `auto`: MOVER of Wilson limits for proportions, of logit-DeLong limits for AUROCs, the studentised
-    bootstrap of the difference for all else (Welch's t under 20 patients a side). Each can be asked for.
+    `auto`: MOVER of Wilson limits for proportions, of logit-DeLong limits for AUROCs and of logit
+    jackknife limits for other curves and composites in [0, 1]; the studentised bootstrap of the difference for all else (Welch's t under 20 patients a side). Each can be asked for.
     """
     check_alpha(alpha)
     spec = evaluator_here.spec(metric)

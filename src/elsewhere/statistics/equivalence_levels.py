@@ -74,6 +74,7 @@ DEFAULT_CELLS: tuple[LevelCell, ...] = (
     LevelCell(metric="auroc", against="hospital", patients=200, method="studentised-bootstrap"),
     LevelCell(metric="sensitivity", against="hospital", patients=200, method="studentised-bootstrap"),
     LevelCell(metric="auprc_standardised", against="constant", patients=200),
+    LevelCell(metric="auprc_standardised", against="constant", patients=500),
     LevelCell(metric="welch-tost", against="hospital", patients=5),
 )
 
@@ -100,8 +101,8 @@ def equivalence_levels(
     itself, `*_lower99` their lower bounds; `not_assessed` is the share without an interval.
     """
     rows = []
-    for number, cell in enumerate(cells):
-        rng = generator_for(f"levels/{cell}", seed, number)
+    for cell in cells:
+        rng = generator_for(f"levels/{cell}", seed)
         counts = {"nearer": 0, "further": 0, "equivalent": 0, "not_assessed": 0}
         margin, method = 0.0, ""
         for replicate in range(replicates):

@@ -2,7 +2,10 @@
 
 A verdict needs the two ends of a 1 - 2 alpha interval, each holding its own level. Proportions take
 Wilson's limits with the clusters' design effect, AUROCs the logit-DeLong limits (ST-02, ST-03): both
-stay honest near 1, where a bootstrap of few failures cannot. Everything else is studentised.
+stay honest near 1, where a bootstrap of few failures cannot. Curves and composites in [0, 1] without a
+closed form (AUPRC, F1...) take t on the logit scale with the jackknife's error: simulated with 30 to 60
+positives, the studentised bootstrap of an AUPRC errs in 7 to 9 % at its lower end, this in 6 to 7 %.
+Everything else is studentised.
 The ends of a difference of two independent values follow from the ends of both (MOVER: Newcombe 1998,
 Zou and Donner 2008), which also lets a vendor's printed interval join ours.
 """
@@ -20,7 +23,13 @@ from elsewhere.errors import UserError
 from elsewhere.statistics.auroc import auroc_components, disjoint_pairs_bound, interval_from_components
 from elsewhere.statistics.metric import MetricKind
 from elsewhere.statistics.proportions import proportion_interval, wilson
-from elsewhere.statistics.studentised import AurocStudentiser, RatioStudentiser, Studentiser, active_weights
+from elsewhere.statistics.studentised import (
+    AurocStudentiser,
+    JackknifeStudentiser,
+    RatioStudentiser,
+    Studentiser,
+    active_weights,
+)
 
 SMALL_CLUSTERS = 20
 """Under about this many patients the t interval is used (ST-03)."""
@@ -29,10 +38,11 @@ STUDENTISED = "studentised-bootstrap"
 WILSON = "wilson-clustered"
 DELONG = "delong-logit-clustered"
 CLUSTERED_T = "t-clustered"
+LOGIT_T = "t-logit-jackknife"
 ONE_SIDED = "one-sided-bound"
 CONSTANT = "constant"
 UNDEFINED = "none"
-METHODS = ("auto", STUDENTISED, WILSON, DELONG, CLUSTERED_T)
+METHODS = ("auto", STUDENTISED, WILSON, DELONG, CLUSTERED_T, LOGIT_T)
 
 
 def check_alpha(alpha: float) -> float:
@@ -97,6 +107,18 @@ def _t_limits(s: Studentiser, alpha: float, why: tuple[str, ...] = ()) -> Limits
         df=df,
         warnings=why,
     )
+
+
+def _logit_t(s: Studentiser, alpha: float) -> Limits:
+    """t on the logit scale; at 0 or 1, Wilson's limits with as many cases as patients of the rarer class."""
+    df = max(1, s.clusters - 1)
+    warnings: tuple[str, ...] = ()
+    if 0.0 < s.value < 1.0 and s.se > 0.0:
+        lo, hi = logit_limits(s.value, se=s.se, alpha=alpha, df=df)
+    else:
+        lo, hi = wilson(s.value, s.clusters, z=float(stats.t.ppf(1 - alpha, df)))
+        warnings = (f"{s.spec.label} does not vary between patients: Wilson's limits on {s.clusters}.",)
+    return Limits(value=s.value, lo=lo, hi=hi, se=s.se, alpha=alpha, method=LOGIT_T, df=df, warnings=warnings)
 
 
 def _wilson(s: RatioStudentiser, alpha: float) -> Limits:
@@ -187,13 +209,27 @@ def choose_method(s: Studentiser, method: str = "auto") -> str:
             return DELONG
         if proportion:
             return WILSON
+        if _on_logit(s):
+            return LOGIT_T
         return STUDENTISED if s.clusters >= SMALL_CLUSTERS else CLUSTERED_T
-    if (method == DELONG and not isinstance(s, AurocStudentiser)) or (method == WILSON and not proportion):
+    if (
+        (method == DELONG and not isinstance(s, AurocStudentiser))
+        or (method == WILSON and not proportion)
+        or (method == LOGIT_T and (s.spec.lower_bound, s.spec.upper_bound) != (0.0, 1.0))
+    ):
         raise UserError(
             f"method '{method}' is not for {s.spec.label}",
             fix=f"Use '{STUDENTISED}', '{CLUSTERED_T}' or 'auto'.",
         )
     return method
+
+
+def _on_logit(s: Studentiser) -> bool:
+    return (
+        isinstance(s, JackknifeStudentiser)
+        and s.spec.kind in (MetricKind.CURVE, MetricKind.COMPOSITE)
+        and (s.spec.lower_bound, s.spec.upper_bound) == (0.0, 1.0)
+    )
 
 
 def one_sample_limits(
@@ -222,6 +258,8 @@ def one_sample_limits(
         return _delong(s, alpha)
     if chosen == WILSON and isinstance(s, RatioStudentiser):
         return _wilson(s, alpha)
+    if chosen == LOGIT_T:
+        return _logit_t(s, alpha)
     if chosen == STUDENTISED:
         return _studentised(s, alpha, key=key, seed=seed, resamples=resamples)
     return _t_limits(s, alpha)

@@ -316,13 +316,21 @@ class JackknifeStudentiser(Studentiser):
 
     def __init__(self, evaluator: Evaluator, partition: Partition, metric: str) -> None:
         super().__init__(evaluator, partition, metric)
-        self.clusters = int(self.strata.active.size)
+        self.clusters = self._patients_that_count()
         self.value = float(evaluator.values()[metric])
         self.influence = self._left_out_influence()
         if math.isnan(self.value):
             self.undefined_reason = evaluator.undefined_reasons().get(metric, "undefined on these cases")
         elif not np.isfinite(self.influence).all():
             self.undefined_reason = "undefined when a single patient is left out: too few to judge"
+
+    def _patients_that_count(self) -> int:
+        """All; or those of the rarer class, where the metric is resampled by class."""
+        active, positive = self.strata.active, self.partition.positive_cluster
+        if not self.spec.stratify_by_class or positive is None:
+            return int(active.size)
+        positives = int(np.count_nonzero(positive[active]))
+        return min(positives, int(active.size) - positives)
 
     def _left_out_influence(self) -> FloatArray:
         active, n_clusters = self.strata.active, self.partition.n_clusters
