@@ -22,6 +22,7 @@ from elsewhere.statistics.domain import Measures, domain_of
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
 from elsewhere.statistics.intervals import (
     LeftOut,
+    active_clusters,
     bca_allowed,
     bca_interval,
     jackknife_t_interval,
@@ -121,7 +122,7 @@ class _Run:
             raise ValueError("the evaluator and the partition number different patients")
         self.evaluator, self.partition, self.rules = evaluator, partition, rules
         self.key, self.level, self.threads = key, level, threads
-        self.active = np.unique(evaluator.cluster_of_case)
+        self.active = active_clusters(evaluator)
         self.values = evaluator.values()
         self.counts = evaluator.case_counts()
         self.reasons = evaluator.undefined_reasons()
@@ -214,8 +215,12 @@ class _Run:
         inputs = self.evaluator.closed_form(spec.name) if spec.kind is MetricKind.AUROC else None
         if not isinstance(inputs, AurocInputs):
             return of_patients
-        cluster, positive = self.evaluator.cluster_of_case, np.asarray(inputs.label) > 0
-        return min(int(np.unique(cluster[positive]).size), int(np.unique(cluster[~positive]).size))
+        positive = np.asarray(inputs.label) > 0
+        present = [
+            np.bincount(self.evaluator.cluster_of_case[side], minlength=self.evaluator.n_clusters) > 0
+            for side in (positive, ~positive)
+        ]
+        return min(int(side.sum()) for side in present)
 
     def _cases_with(self, ratio: ClusteredRatio) -> int:
         part = ratio.denominator_of_cluster > 0

@@ -78,6 +78,11 @@ class LeftOut:
         return float((pull**3).sum()) / (6.0 * square**1.5)
 
 
+def active_clusters(evaluator: Evaluator) -> npt.NDArray[np.int64]:
+    """The patients that have a case here (a subgroup keeps the numbers of the whole)."""
+    return np.flatnonzero(np.bincount(evaluator.cluster_of_case, minlength=evaluator.n_clusters))
+
+
 def leave_out(
     evaluator: Evaluator,
     partition: Partition,
@@ -93,7 +98,7 @@ def leave_out(
     a single patient joins the others of its kind. Groups cut across strata. `known` is the same with other
     strata: its values serve again.
     """
-    active = np.unique(evaluator.cluster_of_case)
+    active = active_clusters(evaluator)
     if active.size <= MOST_LEFT_OUT_ONE_BY_ONE:
         stratum = np.unique(partition.strata(by_class=by_class)[active], return_inverse=True)[1]
         alone = (np.bincount(stratum) == 1)[stratum] if stratum.size else np.zeros(0, dtype=bool)
