@@ -286,3 +286,29 @@ def test_the_page_is_written_whole_and_is_the_same_twice(tmp_path):
     second = write_report(make_summary("segmentation"), tmp_path / "b.html")
     assert first.read_bytes() == second.read_bytes()
     assert [p.name for p in (tmp_path / "a").iterdir()] == ["report.html"]
+
+
+def test_a_ranking_and_a_comparison_have_a_first_page_of_their_own():
+    whole = make_summary("classification")
+    ranking = {"task": "classification", "metrics": {}, "ranking": whole["ranking"]}
+    html = render_report(ranking)
+    assert "Which model works best here?" in html
+    assert "3 of 6 share the first tier" in html
+    entry_of = {
+        "label": "Dice",
+        "a": 0.7,
+        "b": 0.6,
+        "difference": 0.1,
+        "lo": 0.02,
+        "hi": 0.18,
+        "tests": {"wilcoxon": {"p": 0.01}},
+    }
+    pair = {
+        "task": "segmentation",
+        "metrics": {},
+        "comparison": {"a": "/x/one", "b": "/x/two", "metrics": {"dice": entry_of}},
+    }
+    html = render_report(pair)
+    assert "Dice: one − two" in html
+    assert "leaves out 0" in html
+    assert "p, Wilcoxon" in html

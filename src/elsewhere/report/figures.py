@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from elsewhere.errors import UserError
 from elsewhere.report import canvas, plots, plots_more
 from elsewhere.report.canvas import Palette
-from elsewhere.report.labels import CURVE_TITLES, headline, in_sentence, label, leading_metrics
+from elsewhere.report.labels import CURVE_TITLES, compared_with, headline, in_sentence, label, leading_metrics
 from elsewhere.report.numbers import MINUS, as_float, count, number, value_with_interval
 from elsewhere.report.prepare import Prepared, prepare
 
@@ -98,6 +98,7 @@ def _verdict(data: Prepared) -> Iterable[FigureSpec]:
     drawn = [c for c in claims if as_float(c.get("difference")) is not None]
     if not drawn:
         return
+    than = compared_with(drawn[0])
     metrics = data.part("metrics")
     more_is_better = all(
         (metrics.get(str(c.get("metric"))) or {}).get("higher_is_better", True) for c in drawn
@@ -110,9 +111,11 @@ def _verdict(data: Prepared) -> Iterable[FigureSpec]:
     )
     yield FigureSpec(
         name="verdict",
-        title=f"Difference (here {MINUS} claimed) against the margin",
+        title=f"Difference (here {MINUS} {than}) against the margin",
         alt=f"Interval of the difference against the margin. {words}.",
-        build=lambda pal: plots.verdict(drawn, pal, more_is_better=more_is_better, named=len(claims) > 1),
+        build=lambda pal: plots.verdict(
+            drawn, pal, more_is_better=more_is_better, named=len(claims) > 1, than=than
+        ),
     )
 
 
@@ -276,7 +279,7 @@ def _many_models(data: Prepared) -> Iterable[FigureSpec]:
     if isinstance(stability, dict) and stability.get("weights") and isinstance(stability.get("ranks"), dict):
         yield FigureSpec(
             name="fairness-weight",
-            title="Rank over the fairness weight",
+            title="Rank over the fairness weight (0: performance alone, 1: fairness alone)",
             alt="Lines: the rank of each model as the weight of fairness goes from 0 to 1.",
             build=lambda pal: plots_more.weight_stability(stability["weights"], stability["ranks"], pal),
         )

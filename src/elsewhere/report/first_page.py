@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elsewhere.report.blocks import Cell, Table, cnt, estimate, num, text
-from elsewhere.report.labels import TASK_TITLES, TASK_UNITS, headline, in_sentence, label, method
+from elsewhere.report.labels import (
+    TASK_TITLES,
+    TASK_UNITS,
+    compared_with,
+    headline,
+    in_sentence,
+    label,
+    method,
+)
 from elsewhere.report.numbers import (
     MINUS,
     as_float,
@@ -73,6 +81,8 @@ def first_page(data: Prepared, *, title: str | None = None) -> FirstPage:
     claims = [c for c in verdict.get("claims") or [] if isinstance(c, dict)]
     leading = _leading(claims, word)
     tone, plain = WORDS.get(word, ("none", ""))
+    if leading and compared_with(leading) == "reference":
+        plain = plain.replace("than claimed", "than at the reference")
     alarms = [str(a.get("message") or a.get("kind")) for a in data.rows("audit") if _is_alarm(a)]
     warnings = [str(w) for w in data.rows("warnings")]
     for claim in claims:
@@ -86,7 +96,7 @@ def first_page(data: Prepared, *, title: str | None = None) -> FirstPage:
         badges.append("Non-inferior as claimed")
     return FirstPage(
         title=title or f"Elsewhere: {TASK_TITLES.get(str(data.data.get('task')), 'report')}",
-        question=title or str(data.data.get("question") or "Does the model still work elsewhere?"),
+        question=title or str(data.data.get("question") or _question(data)),
         masthead=_masthead(data),
         word=word,
         tone=tone,
@@ -96,7 +106,7 @@ def first_page(data: Prepared, *, title: str | None = None) -> FirstPage:
         facts=_facts(leading) if leading else [],
         claims=_claims(claims) if len(claims) > 1 else None,
         figures=_figures(data),
-        hero=None if word else _hero(data),
+        hero=None if word else _hero(data) or _best(data) or _pair(data),
         grades=_grades(data),
         alarms=alarms[:MOST_WARNINGS],
         warnings=warnings[:room],
@@ -146,6 +156,12 @@ def _sentence(word: str, claim: Mapping[str, Any] | None, verdict: Mapping[str, 
     alpha = as_float(claim.get("alpha"))
     width = f"{100 * (1 - 2 * alpha):.4g} % " if alpha is not None else ""
     here, claimed = number(claim.get("here")), number(claim.get("claimed"))
+    promised = compared_with(claim) == "claimed"
+    told = (
+        "was claimed"
+        if promised
+        else f"is the reference ({verdict.get('reference') or claim.get('reference')})"
+    )
     because = {
         "EQUIVALENT": "lies wholly inside the margin",
         "BELOW": "lies wholly on the worse side of the margin",
@@ -153,17 +169,18 @@ def _sentence(word: str, claim: Mapping[str, Any] | None, verdict: Mapping[str, 
         "INCONCLUSIVE": "is neither wholly inside nor wholly beyond the margin",
     }.get(str(claim.get("word")), "was compared with the margin")
     return (
-        f"Here {name} is {here}; {claimed} was claimed. The {width}interval of the difference, "
+        f"Here {name} is {here}; {claimed} {told}. The {width}interval of the difference, "
         f"{interval(claim, sign=True)}, {because}, ±{number(claim.get('margin'))}."
     )
 
 
 def _facts(claim: Mapping[str, Any]) -> list[tuple[str, Cell]]:
+    than = compared_with(claim)
     out: list[tuple[str, Cell]] = [
         ("Here", num(claim.get("here"))),
-        ("Claimed", num(claim.get("claimed"), sub=str(claim.get("reference") or ""))),
+        (than.capitalize(), num(claim.get("claimed"), sub=str(claim.get("reference") or ""))),
         (
-            f"Difference (here {MINUS} claimed)",
+            f"Difference (here {MINUS} {than})",
             Cell(
                 text=signed(claim.get("difference")),
                 sub=interval(claim, sign=True),
@@ -210,7 +227,8 @@ def _claims(claims: list[dict[str, Any]]) -> Table:
         ]
         for c in claims
     ]
-    columns = ["Claim", "Word", "Here", "Claimed", "Difference", "Margin", "Detectable drop"]
+    than = compared_with(claims[0]).capitalize()
+    columns = ["Claim", "Word", "Here", than, "Difference", "Margin", "Detectable drop"]
     return Table(
         name="claims",
         caption="Every claim",
@@ -247,6 +265,59 @@ def _hero(data: Prepared) -> Mapping[str, str] | None:
         "method": f"95 % interval, {method(entry.get('method'))}" if interval(entry) else "no interval",
         "title": full_interval(entry),
         "spoken": f"{label(head, entry)} {value_with_interval(entry)}",
+        "sentence": "No claim was tested, so there is no verdict: this is a measurement.",
+    }
+
+
+def _question(data: Prepared) -> str:
+    if not data.part("metrics") and data.part("ranking"):
+        return "Which model works best here?"
+    if not data.part("metrics") and data.part("comparison"):
+        return "Is one of the two models better?"
+    return "Does the model still work elsewhere?"
+
+
+def _best(data: Prepared) -> Mapping[str, str] | None:
+    """Of a ranking: the model that leads, and those that are not surely worse (ST-09)."""
+    table = [row for row in data.part("ranking").get("table") or [] if isinstance(row, dict)]
+    if not table:
+        return None
+    first = table[0]
+    metric = label(str(data.part("ranking").get("metric") or ""))
+    tier = [str(row.get("model")) for row in table if row.get("tier") == first.get("tier")]
+    alone = len(tier) < 2
+    return {
+        "label": f"First of {len(table)} by {in_sentence(metric)}",
+        "value": str(first.get("model")),
+        "interval": value_with_interval(first),
+        "method": f"95 % interval, {method(first.get('method'))}" if interval(first) else "no interval",
+        "title": full_interval(first),
+        "spoken": f"{first.get('model')} leads",
+        "sentence": "It is surely better than every other."
+        if alone
+        else f"{len(tier)} of {len(table)} share the first tier, not surely worse than the best: {', '.join(tier[:8])}.",
+    }
+
+
+def _pair(data: Prepared) -> Mapping[str, str] | None:
+    """Of a comparison: the first metric's difference, and whether its interval leaves 0."""
+    part = data.part("comparison")
+    metrics = part.get("metrics")
+    name = next(iter(metrics), None) if isinstance(metrics, dict) else None
+    entry = metrics.get(name) if isinstance(metrics, dict) and name is not None else None
+    if not isinstance(entry, dict) or as_float(entry.get("difference")) is None:
+        return None
+    lo, hi = as_float(entry.get("lo")), as_float(entry.get("hi"))
+    open_ = lo is None or hi is None or lo <= 0 <= hi
+    told = "includes 0: neither is surely better" if open_ else "leaves out 0"
+    return {
+        "label": f"{label(str(name), entry)}: {part.get('a')} {MINUS} {part.get('b')}",
+        "value": signed(entry["difference"]),
+        "interval": interval(entry, sign=True),
+        "method": f"95 % interval, {method(entry.get('method'))}" if interval(entry) else "no interval",
+        "title": full_interval({**entry, "value": entry["difference"]}),
+        "spoken": f"difference {signed(entry['difference'])}",
+        "sentence": f"The interval of the difference on the same cases {told}." if interval(entry) else "",
     }
 
 

@@ -13,7 +13,7 @@ from elsewhere.report.numbers import as_float, count
 MOST_ROWS = 60
 MOST_COLUMNS = 14
 MOST_WORDS = 24
-_COUNTS = ("cases", "patients", "positives", "negatives")
+_COUNTS = ("cases", "patients", "positives", "negatives", "n")
 _SKIP = ("rows", "label", "higher_is_better", "bounds")
 
 
@@ -35,7 +35,7 @@ def generic_blocks(value: Any, name: str, *, depth: int = 0) -> list[Any]:
         elif isinstance(item, Mapping) and _is_rows(item):
             out.append(_rows(item, key))
         elif isinstance(item, Mapping) and all(not isinstance(v, Mapping | list) for v in item.values()):
-            out.append(_rows({label(str(k)): {"value": v} for k, v in item.items()}, key))
+            out.append(_rows({str(k).replace("_", " "): {"value": v} for k, v in item.items()}, key))
         elif isinstance(item, list):
             out += _list(item, key)
         elif isinstance(item, Mapping) and depth < 2:

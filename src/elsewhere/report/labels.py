@@ -58,6 +58,7 @@ _LABELS = {
     "positive_specificity": "Specificity, macro or micro",
     "froc_score": "FROC score",
     "pn_kappa": "pN kappa, quadratic",
+    "in_the_large": "Calibration in the large",
     "ppv": "PPV",
     "npv": "NPV",
     "recall_rate": "Recall rate",
@@ -115,6 +116,12 @@ def in_sentence(text: str) -> str:
     return text if keeps else text[:1].lower() + text[1:]
 
 
+def compared_with(claim: Mapping[str, Any]) -> str:
+    """`claimed` where a number was promised, `reference` where other patients are the measure."""
+    source = str(claim.get("reference") or "claimed")
+    return "claimed" if "claim" in source.lower() else "reference"
+
+
 def method(name: Any) -> str:
     return METHOD_WORDS.get(str(name), str(name or ""))
 
@@ -124,6 +131,8 @@ def headline(summary: Mapping[str, Any]) -> str | None:
     metrics = summary.get("metrics")
     if not isinstance(metrics, Mapping) or not metrics:
         return None
+    if isinstance(metrics.get(str(summary.get("headline"))), Mapping):
+        return str(summary["headline"])
     for name, entry in metrics.items():
         if isinstance(entry, Mapping) and entry.get("primary"):
             return str(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from elsewhere.report.labels import TASK_TITLES, in_sentence, label, method
+from elsewhere.report.labels import TASK_TITLES, compared_with, in_sentence, label, method
 from elsewhere.report.numbers import as_float, count, number
 from elsewhere.report.prepare import Prepared, prepare
 
@@ -104,20 +104,20 @@ def _margin(data: Prepared) -> str:
     claims = [c for c in data.part("verdict").get("claims") or [] if isinstance(c, dict)]
     if not claims:
         return "No claim was tested." if data.part("metrics") else ""
-    out = []
+    alike: dict[str, list[str]] = {}
     for c in claims:
         if as_float(c.get("margin")) is None:
             continue
         source = f" ({c['margin_source']})" if c.get("margin_source") else ""
         level = as_float(c.get("alpha"))
         width = f"the {100 * (1 - 2 * level):.4g} % interval" if level is not None else "the interval"
-        name = in_sentence(label(str(c.get("metric", "")), c))
-        out.append(
-            f"for {name}, {width} of (here − claimed) against a margin of {number(c['margin'])}{source}"
-        )
-    if not out:
+        how = f"{width} of (here − {compared_with(c)}) against a margin of {number(c['margin'])}{source}"
+        group = f" in {c['group']}" if c.get("group") else ""
+        alike.setdefault(how, []).append(in_sentence(label(str(c.get("metric", "")), c)) + group)
+    if not alike:
         return ""
-    return f"Equivalence was judged {'; '.join(out)}; every primary claim must pass, without correction."
+    parts = "; ".join(f"for {', '.join(names)} by {how}" for how, names in alike.items())
+    return f"Equivalence was judged {parts}; every primary claim must pass, without correction."
 
 
 def _software(data: Prepared) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_FALSE_POSITIVES = 10.0
+MOST_CLAIMS = 8
 
 
 def _array(values: Any) -> np.ndarray:
@@ -32,33 +33,79 @@ def _minus(axes: Axes, which: str = "x") -> None:
 
 
 def verdict(
-    claims: Sequence[Mapping[str, Any]], pal: Palette, *, more_is_better: bool = True, named: bool = True
+    claims: Sequence[Mapping[str, Any]],
+    pal: Palette,
+    *,
+    more_is_better: bool = True,
+    named: bool = True,
+    than: str = "claimed",
 ) -> Figure:
-    """The interval of (here - claimed) against the margin: the whole of ST-05 in one strip a claim."""
-    shown = [c for c in claims if as_float(c.get("difference")) is not None]
+    """The interval of (here - reference) against the margin: the whole of ST-05 in one strip a claim."""
+    shown = [c for c in claims if as_float(c.get("difference")) is not None][:MOST_CLAIMS]
     figure, axes = new_figure(1.0 + 0.6 * len(shown), pal, width=4.4)
-    style(axes, pal, grid="x")
+    style(axes, pal, grid="none")
+    margins = [as_float(c.get("margin")) or 0.0 for c in shown]
     ends = [abs(as_float(c.get(k)) or 0.0) for c in shown for k in ("lo", "hi", "margin", "difference")]
-    reach = 1.2 * max([*ends, 1e-3])
+    middles = [abs(as_float(c.get("difference")) or 0.0) for c in shown]
+    reach = min(1.2 * max([*ends, 1e-3]), max([7 * max(margins), 1.3 * max(middles), 1e-3]))
     for i, claim in enumerate(shown):
         y = len(shown) - 1 - i
-        margin = as_float(claim.get("margin"))
-        lo, hi, middle = (as_float(claim.get(k)) for k in ("lo", "hi", "difference"))
-        colour = pal.verdict(str(claim.get("word", "")))
-        if margin is not None:
-            axes.fill_between([-margin, margin], y - 0.36, y + 0.36, color=pal.muted, alpha=0.15, linewidth=0)
-            for edge, name in ((-margin, signed(-margin)), (margin, signed(margin))):
-                axes.plot(
-                    [edge, edge], [y - 0.36, y + 0.36], color=pal.muted, linewidth=1, linestyle=(0, (3, 2))
-                )
-                if i == 0:
-                    axes.text(edge, y + 0.43, name, ha="center", va="bottom", color=pal.muted, fontsize=10)
-        if lo is not None and hi is not None:
-            axes.plot([lo, hi], [y, y], color=colour, linewidth=3.4, solid_capstyle="butt")
-            for end in (lo, hi):
-                axes.plot([end, end], [y - 0.11, y + 0.11], color=colour, linewidth=1.6)
+        if margins[i]:
+            _margin(axes, y, margins[i], pal, name=i == 0, narrow=margins[i] / reach < 0.22)
+        _difference(axes, y, claim, pal, reach)
+    axes.axvline(0, color=pal.ink, linewidth=0.9)
+    axes.set_xlim(-reach, reach)
+    axes.set_ylim(-0.55, len(shown) - 0.05)
+    axes.set_yticks(range(len(shown))[::-1], _claim_names(shown) if named else [""] * len(shown))
+    for tick in axes.get_yticklabels():
+        tick.set_color(pal.ink)
+    words = f"here {MINUS} {than}"
+    axes.set_xlabel(f"worse  ←  {words}  →  better" if more_is_better else words)
+    axes.locator_params(axis="x", nbins=6)
+    _minus(axes)
+    return figure
+
+
+def _claim_names(claims: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The group alone where every claim is of one metric, else the metric and its group."""
+    names = [label(str(c.get("metric", "")), c) for c in claims]
+    groups = [str(c.get("group") or "") for c in claims]
+    if len(set(names)) == 1 and all(groups):
+        return [_short(group, 18) for group in groups]
+    return [
+        _short(f"{name}, {group}" if group else name, 20) for name, group in zip(names, groups, strict=True)
+    ]
+
+
+def _margin(axes: Axes, y: float, margin: float, pal: Palette, *, name: bool, narrow: bool) -> None:
+    axes.fill_between([-margin, margin], y - 0.36, y + 0.36, color=pal.muted, alpha=0.15, linewidth=0)
+    for edge in (-margin, margin):
+        axes.plot([edge, edge], [y - 0.36, y + 0.36], color=pal.muted, linewidth=1, linestyle=(0, (3, 2)))
+        if name and not narrow:
+            axes.text(edge, y + 0.43, signed(edge), ha="center", va="bottom", color=pal.muted, fontsize=10)
+    if name and narrow:
+        axes.text(
+            margin, y + 0.43, f"  ±{number(margin)}", ha="left", va="bottom", color=pal.muted, fontsize=10
+        )
+
+
+def _difference(axes: Axes, y: float, claim: Mapping[str, Any], pal: Palette, reach: float) -> None:
+    """An end beyond the picture is an arrow, not a cap."""
+    lo, hi, middle = (as_float(claim.get(k)) for k in ("lo", "hi", "difference"))
+    colour = pal.verdict(str(claim.get("word", "")))
+    if lo is not None and hi is not None:
         axes.plot(
-            [0.0 if middle is None else middle],
+            [max(lo, -reach), min(hi, reach)], [y, y], color=colour, linewidth=3.4, solid_capstyle="butt"
+        )
+        for end in (lo, hi):
+            if abs(end) <= reach:
+                axes.plot([end, end], [y - 0.11, y + 0.11], color=colour, linewidth=1.6)
+            else:
+                at, mark = (reach * 0.985, ">") if end > 0 else (-reach * 0.985, "<")
+                axes.plot([at], [y], marker=mark, markersize=7, color=colour)
+    if middle is not None:
+        axes.plot(
+            [middle],
             [y],
             marker="o",
             markersize=7,
@@ -66,19 +113,6 @@ def verdict(
             markeredgecolor=pal.paper,
             markeredgewidth=1.4,
         )
-    axes.axvline(0, color=pal.ink, linewidth=0.9)
-    axes.set_xlim(-reach, reach)
-    axes.set_ylim(-0.55, len(shown) - 0.05)
-    names = [label(str(c.get("metric", "")), c) for c in shown]
-    axes.set_yticks(range(len(shown))[::-1], names if named else [""] * len(shown))
-    for tick in axes.get_yticklabels():
-        tick.set_color(pal.ink)
-    axes.grid(visible=False)
-    axes.set_xlabel(
-        f"worse  ←  here {MINUS} claimed  →  better" if more_is_better else f"here {MINUS} claimed"
-    )
-    _minus(axes)
-    return figure
 
 
 def curve(name: str, data: Mapping[str, Any], pal: Palette) -> Figure:
@@ -113,7 +147,7 @@ def curve(name: str, data: Mapping[str, Any], pal: Palette) -> Figure:
             markeredgewidth=1.4,
         )
         axes.annotate(
-            str(point.get("label") or "operating point"),
+            str(point.get("label") or _at_threshold(point)),
             (px, py),
             xytext=(9, -11),
             textcoords="offset points",
@@ -128,6 +162,11 @@ def curve(name: str, data: Mapping[str, Any], pal: Palette) -> Figure:
     axes.set_xlabel(str(data.get("x_label") or ""))
     axes.set_ylabel(str(data.get("y_label") or ""))
     return figure
+
+
+def _at_threshold(point: Mapping[str, Any]) -> str:
+    threshold = as_float(point.get("threshold"))
+    return "operating point" if threshold is None else f"threshold {threshold:.3g}"
 
 
 def reliability(curves: Mapping[str, Mapping[str, Any]], pal: Palette) -> Figure:

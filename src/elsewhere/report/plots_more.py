@@ -135,13 +135,18 @@ def weight_stability(weights: Sequence[Any], ranks: Mapping[str, Sequence[Any]],
             ends.setdefault(float(y[n - 1]), []).append(model)
     for rank, models in ends.items():
         axes.text(
-            float(x[-1]) + 0.015, rank, _short(", ".join(models)), va="center", fontsize=10.5, color=pal.ink
+            float(x[-1]) + 0.015,
+            rank,
+            _short(", ".join(models), 16),
+            va="center",
+            fontsize=10.5,
+            color=pal.ink,
         )
     axes.set_ylim(lowest + 0.5, 0.5)
     if lowest <= 15:
         axes.set_yticks(range(1, int(lowest) + 1))
     axes.set_xlim(0, 1)
-    axes.set_xlabel("Fairness weight (0: performance alone, 1: fairness alone)")
+    axes.set_xlabel("Fairness weight")
     axes.set_ylabel("Rank")
     return figure
 

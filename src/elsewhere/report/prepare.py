@@ -12,6 +12,7 @@ from typing import Any
 
 from elsewhere.report import privacy
 from elsewhere.report.labels import label
+from elsewhere.report.normalise import normalise
 from elsewhere.report.numbers import as_float, count
 from elsewhere.report.privacy import SMALLEST_CELL, SUPPRESSED, Redactor, is_withheld, suppress_counts
 from elsewhere.report.sanitise import sanitise, thin_curve
@@ -53,7 +54,7 @@ def prepare(summary: Mapping[str, Any] | Prepared, *, redact: Iterable[Any] = ()
         return summary
     out = Prepared(data={})
     redactor = Redactor(redact)
-    raw = dict(summary)
+    raw = normalise(summary)
     _lists(raw, out)
     curves = _curves(raw.pop("curves", None), out)
     out.data = sanitise({key: _bounded(value, key, out) for key, value in raw.items()})
@@ -223,7 +224,13 @@ def _fairness(out: Prepared) -> None:
     for variable, entry in out.part("fairness").items():
         if not isinstance(entry, dict) or not isinstance(entry.get("sizes"), dict):
             continue
-        shown = suppress_counts(entry["sizes"])
+        people = entry.get("patients")
+        few = (
+            {name for name, n in people.items() if 0 < (as_float(n) or 0) < SMALLEST_CELL}
+            if isinstance(people, dict)
+            else set()
+        )
+        shown = suppress_counts({name: 1 if name in few else n for name, n in entry["sizes"].items()})
         rows = out.part("groups").get(variable)
         for name, row in rows.items() if isinstance(rows, dict) else ():
             if name in shown and is_withheld(row.get("cases")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -60,6 +61,8 @@ def who(data: Prepared, specs: Specs) -> Section | None:
         for key, name, why in _OUTCOMES
         if as_float(counts.get(key)) or (key == "scored" and counts.get(key) is not None)
     ]
+    if not steps and not outcomes:
+        return None
     known = {key for key, _, _ in _OUTCOMES} | {"cases", "patients", "positives"}
     rest = [(label(k), cnt(v)) for k, v in counts.items() if k not in known and as_float(v)]
     blocks: list[Any] = [FlowChart(steps=steps, outcomes=outcomes)]
@@ -80,11 +83,14 @@ def discrimination(data: Prepared, specs: Specs) -> Section | None:
     if answered:
         columns.append("Answered only")
     rows = []
+    marks = _repeated_warnings(metrics)
     for name, entry in metrics.items():
+        said = [str(w) for w in entry.get("warnings") or []]
+        mark = "".join(f" [{marks[w]}]" for w in said if w in marks)
         defined, undefined = entry.get("defined"), entry.get("undefined")
         sub = f"{number(undefined)} undefined" if as_float(undefined) else ""
         row = [
-            text(label(name, entry), sub="; ".join(str(w) for w in entry.get("warnings") or [])),
+            text(label(name, entry) + mark, sub="; ".join(w for w in said if w not in marks)),
             estimate(entry),
             text(
                 method(entry.get("method"))
@@ -102,7 +108,12 @@ def discrimination(data: Prepared, specs: Specs) -> Section | None:
     if curves:
         blocks.append(Pair(pictures=curves))
     if rows:
-        note = "Hold the pointer over a number for all its digits."
+        note = " ".join(
+            [
+                *(f"[{mark}] {w}" for w, mark in marks.items()),
+                "Hold the pointer over a number for all its digits.",
+            ]
+        )
         blocks.append(Table(name="metrics", caption="Every metric", columns=columns, rows=rows, note=note))
     confusions = pictures(specs, "confusion-")
     if confusions:
@@ -115,6 +126,15 @@ def discrimination(data: Prepared, specs: Specs) -> Section | None:
     )
     title = "Discrimination" if data.data.get("task") in ("classification", "response") else "How good it was"
     return Section(id="discrimination", title=title, short=title, lead=lead, blocks=blocks)
+
+
+def _repeated_warnings(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """A warning that three metrics share stands once, below the table, with a letter."""
+    counted = Counter(
+        str(w) for entry in metrics.values() for w in dict.fromkeys(entry.get("warnings") or [])
+    )
+    often = [w for w, n in counted.items() if n >= 3]
+    return dict(zip(often, "abcdefgh", strict=False))
 
 
 def operating_point(data: Prepared, specs: Specs) -> Section | None:
@@ -144,7 +164,7 @@ def operating_point(data: Prepared, specs: Specs) -> Section | None:
         columns = ["At this threshold", "Here", *(["At the source"] if reference else [])]
         blocks.append(Table(name="operating-point", caption="Carried over", columns=columns, rows=rows))
     if isinstance(restoring, list) and restoring:
-        blocks += generic_blocks({"threshold_that_would_restore": restoring}, "restoring")
+        blocks.append(_restoring([r for r in restoring if isinstance(r, dict)]))
         blocks.append(
             Note(
                 text="A threshold found on these data flatters itself on these data: confirm it on new ones."
@@ -163,6 +183,27 @@ def operating_point(data: Prepared, specs: Specs) -> Section | None:
     lead = "The threshold was not chosen here: it is the one the model came with."
     return Section(
         id="operating-point", title="Operating point", short="Operating point", lead=lead, blocks=blocks
+    )
+
+
+def _restoring(rows: list[dict[str, Any]]) -> Table:
+    body = []
+    for r in rows:
+        target = (
+            f"{r['restores']} {number(r['target'])}"
+            if as_float(r.get("target")) is not None
+            else r.get("restores")
+        )
+        at = {"value": r.get("threshold"), "lo": r.get("threshold_lo"), "hi": r.get("threshold_hi")}
+        cost = [estimate(r.get(k)) if r.get(k) is not None else BLANK for k in ("sensitivity", "specificity")]
+        body.append([text(target), estimate({**at, "undefined_reason": r.get("undefined_reason")}), *cost])
+    notes = dict.fromkeys(str(r["note"]) for r in rows if r.get("note"))
+    return Table(
+        name="restoring",
+        caption="The threshold that would restore",
+        columns=["Restores", "Threshold", "Sensitivity", "Specificity"],
+        rows=body,
+        note=" ".join(notes),
     )
 
 
@@ -256,7 +297,7 @@ def subgroups(data: Prepared, specs: Specs) -> Section | None:
 
 
 def _rows_table(variable: str, rows: Mapping[str, Any], head: str | None, *, first: str) -> Table:
-    chosen = leading_metrics(rows, head, 4)
+    chosen = leading_metrics(rows, head, 3)
     has = {
         key: any(isinstance(r, dict) and key in r for r in rows.values()) for key in ("patients", "positives")
     }
@@ -289,7 +330,7 @@ def _fairness_table(fairness: Mapping[str, Mapping[str, Any]]) -> Table:
         sizes = e["sizes"] if isinstance(e.get("sizes"), dict) else {}
         rows.append(
             [
-                text(label(variable), sub=str(e.get("note") or "")),
+                text(label(variable)),
                 num(e.get("gap"), sub=verdict),
                 num(
                     e.get("null_band_upper"),
@@ -304,13 +345,16 @@ def _fairness_table(fairness: Mapping[str, Mapping[str, Any]]) -> Table:
         )
     metrics = {in_sentence(label(str(e["metric"]))) for e in fairness.values() if e.get("metric")}
     what = f" of {', '.join(sorted(metrics))}" if metrics else ""
+    about = (
+        "Chance: the upper 95 % of gaps when the attribute is permuted over patients. "
+        "Missing values are shown, never in the gap."
+    )
     return Table(
         name="fairness",
         caption=f"Largest gap{what}",
         columns=["Variable", "Gap", "Chance makes up to", "p", "Worst group", "Variance", "Sizes", "Missing"],
         rows=rows,
-        note="Chance: the upper 95 % of gaps when the attribute is permuted over patients. "
-        "Missing values are shown, never in the gap.",
+        note=" ".join(dict.fromkeys([about, *(str(e["note"]) for e in fairness.values() if e.get("note"))])),
     )
 
 
@@ -327,6 +371,10 @@ def sites(data: Prepared, specs: Specs) -> Section | None:
     if forest:
         blocks.append(Pair(pictures=[forest]))
     blocks.append(_rows_table("sites", rows, headline(data.data), first="Site"))
+    new = data.data.get("new_hospital")
+    if isinstance(new, dict) and as_float(new.get("prediction_lo")) is not None:
+        expected = {"value": new.get("value"), "lo": new["prediction_lo"], "hi": new.get("prediction_hi")}
+        blocks.append(Facts(items=[("What a new hospital would see", estimate(expected))]))
     lead = "Fewer than five sites: what a new hospital would see is not estimable." if len(rows) < 5 else ""
     return Section(id="sites", title="Sites side by side", short="Sites", lead=lead, blocks=blocks)
 
@@ -361,12 +409,14 @@ def case_mix(data: Prepared, specs: Specs) -> Section | None:
             )
     if rows:
         columns = ["Attribute", "Reference", "Here", "Standardised difference"]
+        if not any(row[3].text for row in rows):
+            columns, rows = columns[:3], [row[:3] for row in rows]
         note = "Above about 0.1 in size, the two populations differ in this attribute."
         blocks.append(Table(name="case-mix", caption="Case mix", columns=columns, rows=rows, note=note))
     blocks += generic_blocks({k: v for k, v in part.items() if k not in known}, "case_mix")
-    lead = (
-        "A drop may be the model, or the patients: here is how these patients differ from those it came from."
-    )
+    source = data.data.get("case_mix_reference")
+    lead = "A drop may be the model, or the patients: here is how these differ from those it came from."
+    lead += f" Reference: {source}." if isinstance(source, str) else ""
     return Section(id="case-mix", title="Shift of the case mix", short="Case mix", lead=lead, blocks=blocks)
 
 

@@ -30,7 +30,8 @@ from elsewhere.report.sections import Specs, _rows_table, picture
 
 _KNOWN = """elsewhere task protocol protocol_version created provenance counts flow metrics curves groups
 fairness sites calibration operating_point difficulty size_strata case_mix worst_cases verdict audit warnings
-methods comparison ranking clinical confusion question title"""
+methods comparison ranking clinical confusion question title headline score_extras notes new_hospital
+case_mix_reference"""
 KNOWN_KEYS = frozenset(_KNOWN.split())
 
 _TESTS = {
@@ -289,6 +290,6 @@ def methods(data: Prepared, specs: Specs) -> Section | None:
     if not words:
         return None
     lead = "Written from the run, to be pasted and edited."
-    return Section(
-        id="methods", title="Methods", short="Methods", lead=lead, blocks=[Text(paragraphs=[words])]
-    )
+    notes = [Note(text=str(n)) for n in data.rows("notes")]
+    blocks: list[Any] = [Text(paragraphs=[words]), *notes]
+    return Section(id="methods", title="Methods", short="Methods", lead=lead, blocks=blocks)
