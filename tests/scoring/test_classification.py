@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import precision_recall_curve
 
 from elsewhere.cohort.table import Cohort
 from elsewhere.errors import UserError
@@ -140,6 +141,8 @@ def test_threshold_option():
     details = TASK.details(scores, TASK.partition(scores), ScoreOptions(threshold=0.2))
     assert details["threshold"] == 0.2
     assert sum(details["confusion"].values()) == 60
+    precision, recall, _ = precision_recall_curve(scores.cases["label"], scores.cases["probability"])
+    assert details["auprc_trapezoid"] == pytest.approx(-np.trapezoid(precision, recall), abs=1e-12)
 
 
 @pytest.mark.parametrize("threshold", [45.0, -0.1, float("nan")])

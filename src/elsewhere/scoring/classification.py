@@ -152,11 +152,24 @@ class ClassificationTask(Task):
                 "false_positives": int((~truth & decided).sum()),
                 "true_negatives": int((~truth & ~decided).sum()),
             },
+            "auprc_trapezoid": _trapezoid(scores, partition),
             "lesion_against_normal": lesion_against_normal(scores),
         }
         if "temperature" in scores.extras:
             out["temperature"] = scores.extras["temperature"]
         return out
+
+
+def _trapezoid(scores: Scores, partition: Partition) -> float | None:
+    """The other AUPRC, for those who must compare with it; the metric `auprc` is average precision."""
+    value = BinaryEvaluator(
+        label=scores.cases["label"],
+        probability=scores.cases["probability"],
+        cluster_of_case=partition.cluster_of_case,
+        n_clusters=partition.n_clusters,
+        metrics=("auprc_trapezoid",),
+    ).values()["auprc_trapezoid"]
+    return value if np.isfinite(value) else None
 
 
 def _replace_cases(joined: CaseTable, cases: pd.DataFrame) -> CaseTable:
