@@ -24,7 +24,9 @@ def _owner(thing: object) -> str:
 class Registry(Generic[T]):
     """Named things of one kind. Built-ins are imported, and entry points loaded, at first look-up."""
 
-    def __init__(self, kind: str, *, group: str, builtin_modules: tuple[str, ...] = (), list_command: str | None = None) -> None:
+    def __init__(
+        self, kind: str, *, group: str, builtin_modules: tuple[str, ...] = (), list_command: str | None = None
+    ) -> None:
         self.kind = kind
         self.group = group
         self._builtin_modules = builtin_modules
@@ -63,11 +65,20 @@ class Registry(Generic[T]):
         for module in self._builtin_modules:
             import_module(module)
         for entry in entry_points(group=self.group):
-            loaded = entry.load()
-            if entry.name not in self._things:
-                self.add(entry.name, loaded, owner=f"{entry.dist.name if entry.dist else '?'} ({entry.value})")
-            elif _owner(loaded) != self._owners[entry.name]:
-                self.add(entry.name, loaded, owner=f"{entry.dist.name if entry.dist else '?'} ({entry.value})")
+            try:
+                loaded = entry.load()
+            except Exception as problem:
+                raise UserError(
+                    f"the {self.kind} '{entry.name}' of another package cannot be loaded ({problem!r})",
+                    where=f"{entry.dist.name if entry.dist else '?'} ({entry.value})",
+                    fix="Mend or uninstall that package.",
+                ) from problem
+            if self._things.get(entry.name) is loaded:
+                continue
+            if entry.name not in self._things or _owner(loaded) != self._owners[entry.name]:
+                self.add(
+                    entry.name, loaded, owner=f"{entry.dist.name if entry.dist else '?'} ({entry.value})"
+                )
 
     def get(self, name: str) -> T:
         self._load()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,12 @@ class Result:
             write_json(self.summary, folder / "summary.json")
             write_report(self.summary, folder / "report.html", redact=self.redact)
         return Result(
-            summary=self.summary, scores=self.scores, case_key=self.case_key, path=Path(out), exit_code=self.exit_code, redact=self.redact
+            summary=self.summary,
+            scores=self.scores,
+            case_key=self.case_key,
+            path=Path(out),
+            exit_code=self.exit_code,
+            redact=self.redact,
         )
 
     def lines(self) -> Iterator[str]:
@@ -68,8 +73,14 @@ class Result:
         summary = self.summary
         counts = summary["counts"]
         yield f"{summary['task']} by protocol {summary['protocol']} {summary['protocol_version']}"
-        lost = ", ".join(f"{counts[name]} {name.replace('_', ' ')}" for name in ("missing", "invalid", "not_analysable", "undefined", "without_boxes", "extra") if counts.get(name))
-        yield f"{counts['cases']} cases of {counts['patients']} patients, {counts['scored']} scored" + (f"; {lost}" if lost else "")
+        lost = ", ".join(
+            f"{counts[name]} {name.replace('_', ' ')}"
+            for name in ("missing", "invalid", "not_analysable", "undefined", "without_boxes", "extra")
+            if counts.get(name)
+        )
+        yield f"{counts['cases']} cases of {counts['patients']} patients, {counts['scored']} scored" + (
+            f"; {lost}" if lost else ""
+        )
         for dataset, grade in (summary["provenance"].get("id_grades") or {}).items():
             yield f"patient ids of {dataset}: grade {grade['grade']} ({grade['why']})"
         for name, entry in summary["metrics"].items():
@@ -89,14 +100,21 @@ def load_result(path: str | Path) -> Result:
     file = folder / "summary.json"
     if not file.exists():
         raise UserError(
-            "this is no result folder (it has no summary.json)", where=str(folder), fix="Make one with `elsewhere score ... --out FOLDER`."
+            "this is no result folder (it has no summary.json)",
+            where=str(folder),
+            fix="Make one with `elsewhere score ... --out FOLDER`.",
         )
     try:
         summary = json.loads(file.read_text(encoding="utf-8"))
         name, digest = summary["protocol"], summary["provenance"]["protocol_digest"]
     except (ValueError, KeyError, TypeError) as problem:
-        raise UserError(f"summary.json cannot be understood ({problem!r})", where=str(file), fix="Score again.") from problem
+        raise UserError(
+            f"summary.json cannot be understood ({problem!r})", where=str(file), fix="Score again."
+        ) from problem
     protocol = protocols.get(name)
+    matching = (summary["provenance"].get("settings") or {}).get("matching")
+    if matching is not None:
+        protocol = replace(protocol, detection=replace(protocol.detection, matching=matching))
     if protocol.digest() != digest:
         raise UserError(
             f"it was scored with other rules under the name {name} (version {summary.get('protocol_version')}, now {protocol.version})",

@@ -8,7 +8,19 @@ from typing import Annotated
 import typer
 
 from elsewhere.cli.apps import app, cohort_app
-from elsewhere.cli.options import CohortArg, JsonOpt, MapOpt, OutOpt, SeedOpt, pairs, show
+from elsewhere.cli.options import (
+    CohortArg,
+    DecimalOpt,
+    DelimiterOpt,
+    EncodingOpt,
+    JsonOpt,
+    MapOpt,
+    OutOpt,
+    SeedOpt,
+    pairs,
+    show,
+    table_options,
+)
 
 
 @cohort_app.command("read", epilog="Example: elsewhere cohort read bcs-dbt FOLDER --out cohort")
@@ -22,31 +34,51 @@ def cohort_read(
     constants: Annotated[
         list[str] | None, typer.Option("--set", help="A constant column: dataset=NAME (may be repeated).")
     ] = None,
+    encoding: EncodingOpt = None,
+    delimiter: DelimiterOpt = None,
+    decimal: DecimalOpt = ".",
     as_json: JsonOpt = False,
 ) -> int:
     """Read a public set, or any csv, into a cohort folder with its hash, grade and audit."""
     from elsewhere.commands.cohort import read
 
     result = read(
-        reader, source, out=out, column_map=pairs(column_map), constants=pairs(constants, option="--set")
+        reader,
+        source,
+        out=out,
+        column_map=pairs(column_map),
+        constants=pairs(constants, option="--set"),
+        table=table_options(encoding, delimiter, decimal),
     )
     return show(result, as_json=as_json)
 
 
 @cohort_app.command("check", epilog="Example: elsewhere cohort check cohort")
-def cohort_check(cohort: CohortArg, as_json: JsonOpt = False) -> int:
+def cohort_check(
+    cohort: CohortArg,
+    encoding: EncodingOpt = None,
+    delimiter: DelimiterOpt = None,
+    decimal: DecimalOpt = ".",
+    as_json: JsonOpt = False,
+) -> int:
     """Audit that the patient ids are patients, and that the rows are cases."""
     from elsewhere.commands.cohort import check as run
 
-    return show(run(cohort), as_json=as_json)
+    return show(run(cohort, table=table_options(encoding, delimiter, decimal)), as_json=as_json)
 
 
 @cohort_app.command("describe", epilog="Example: elsewhere cohort describe cohort --json")
-def cohort_describe(cohort: CohortArg, as_json: JsonOpt = False) -> int:
+def cohort_describe(
+    cohort: CohortArg,
+    encoding: EncodingOpt = None,
+    delimiter: DelimiterOpt = None,
+    decimal: DecimalOpt = ".",
+    as_json: JsonOpt = False,
+) -> int:
     """Counts, classes, sites and attributes of a cohort."""
     from elsewhere.commands.cohort import describe as run
 
-    return show(run(cohort), as_json=as_json)
+    return show(run(cohort, table=table_options(encoding, delimiter, decimal)), as_json=as_json)
 
 
 @app.command("protocols")

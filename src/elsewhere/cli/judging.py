@@ -9,6 +9,9 @@ import typer
 
 from elsewhere.cli.apps import app
 from elsewhere.cli.options import (
+    DecimalOpt,
+    DelimiterOpt,
+    EncodingOpt,
     IdsOpt,
     InvalidOpt,
     JsonOpt,
@@ -21,6 +24,7 @@ from elsewhere.cli.options import (
     pairs,
     show,
     split_list,
+    table_options,
 )
 from elsewhere.errors import UserError
 
@@ -69,6 +73,9 @@ def rank(
     scale: ScaleOpt = "0-1",
     normalise_ids: IdsOpt = "",
     on_invalid: InvalidOpt = "error",
+    encoding: EncodingOpt = None,
+    delimiter: DelimiterOpt = None,
+    decimal: DecimalOpt = ".",
     threads: ThreadsOpt = None,
     as_json: JsonOpt = False,
 ) -> int:
@@ -91,6 +98,7 @@ def rank(
             scale=scale,
             normalise_ids=split_list(normalise_ids),
             on_invalid=on_invalid,
+            table=table_options(encoding, delimiter, decimal),
             threads=threads,
             progress=progress,
         )
@@ -116,6 +124,9 @@ def accept(
     scale: Annotated[str | None, typer.Option(help="Overrides the claim's scale.")] = None,
     normalise_ids: IdsOpt = "",
     on_invalid: InvalidOpt = "error",
+    encoding: EncodingOpt = None,
+    delimiter: DelimiterOpt = None,
+    decimal: DecimalOpt = ".",
     as_json: JsonOpt = False,
 ) -> int:
     """Does the vendor's claim hold here? A verdict in five words, and an exit code."""
@@ -140,6 +151,9 @@ def accept(
         scale=scale,
         normalise_ids=split_list(normalise_ids),
         on_invalid=on_invalid,
+        table=table_options(encoding, delimiter, decimal)
+        if encoding or delimiter or decimal != "."
+        else None,
     )
     return show(result, as_json=as_json)
 
@@ -182,6 +196,9 @@ def equivalence(
     out: Annotated[
         Path | None, typer.Option("--out", help="csv to write (with --means), or a JSON file.")
     ] = None,
+    encoding: EncodingOpt = None,
+    delimiter: DelimiterOpt = None,
+    decimal: DecimalOpt = ".",
     as_json: JsonOpt = False,
 ) -> int:
     """Is it the same elsewhere? Equivalence by bootstrap, or by Welch TOST from group summaries."""
@@ -198,6 +215,7 @@ def equivalence(
         resamples=resamples,
         seed=seed,
         out=out,
+        table=table_options(encoding, delimiter, decimal),
     )
     return show(result, as_json=as_json)
 

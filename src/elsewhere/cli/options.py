@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from elsewhere.errors import EXIT_OK, UserError
+
+if TYPE_CHECKING:
+    from elsewhere.tables.options import TableOptions
 
 TaskArg = Annotated[str, typer.Argument(help="classification, detection, segmentation, response or slides.")]
 CohortArg = Annotated[
@@ -47,6 +50,14 @@ IdsOpt = Annotated[
 InvalidOpt = Annotated[
     str, typer.Option(help="A bad case among many: error (stop), or worst (score it worst, and count it).")
 ]
+EncodingOpt = Annotated[
+    str | None,
+    typer.Option("--encoding", help="Encoding of text tables that are not UTF-8: latin-1, cp1252..."),
+]
+DelimiterOpt = Annotated[
+    str | None, typer.Option("--delimiter", help="What parts the columns of text tables: ; or tab or |.")
+]
+DecimalOpt = Annotated[str, typer.Option("--decimal", help="The decimal mark of text tables: . or ,")]
 ThreadsOpt = Annotated[int | None, typer.Option(help="Threads; default all cores.")]
 ThresholdOpt = Annotated[
     float | None, typer.Option(help="Malignant at or above this probability; default the protocol's.")
@@ -68,6 +79,17 @@ def pairs(items: list[str] | None, *, option: str = "--map") -> dict[str, str]:
                 )
             pairs[name.strip()] = value.strip()
     return pairs
+
+
+def table_options(encoding: str | None, delimiter: str | None, decimal: str) -> TableOptions:
+    """How text tables are written, as declared; a cohort that reads plainly is read plainly."""
+    from elsewhere.tables.options import TableOptions
+
+    if decimal == ".":
+        return TableOptions(encoding=encoding, delimiter=delimiter)
+    if decimal == ",":
+        return TableOptions(encoding=encoding, delimiter=delimiter, decimal=",")
+    raise UserError(f"'{decimal}' cannot be a decimal mark", where="--decimal", fix="Use . or ,")
 
 
 def show(result: Any, *, as_json: bool) -> int:

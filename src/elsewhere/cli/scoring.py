@@ -11,6 +11,9 @@ from elsewhere.cli.apps import app
 from elsewhere.cli.options import (
     CohortArg,
     CombineOpt,
+    DecimalOpt,
+    DelimiterOpt,
+    EncodingOpt,
     GroupOpt,
     IdsOpt,
     InvalidOpt,
@@ -29,6 +32,7 @@ from elsewhere.cli.options import (
     pairs,
     show,
     split_list,
+    table_options,
 )
 
 
@@ -58,6 +62,9 @@ def score(
     combine: CombineOpt = "max",
     normalise_ids: IdsOpt = "",
     on_invalid: InvalidOpt = "error",
+    encoding: EncodingOpt = None,
+    delimiter: DelimiterOpt = None,
+    decimal: DecimalOpt = ".",
     reference_site: Annotated[
         str | None, typer.Option(help="The site where the model is at home; every other gets a verdict.")
     ] = None,
@@ -91,6 +98,7 @@ def score(
             combine=combine,
             normalise_ids=split_list(normalise_ids),
             on_invalid=on_invalid,
+            table=table_options(encoding, delimiter, decimal),
             reference_site=reference_site,
             margin=margin,
             threads=threads,
@@ -122,6 +130,9 @@ def summarise(
     ] = "",
     column_map: MapOpt = None,
     on_invalid: InvalidOpt = "error",
+    encoding: EncodingOpt = None,
+    delimiter: DelimiterOpt = None,
+    decimal: DecimalOpt = ".",
     reference_site: Annotated[
         str | None, typer.Option(help="The site where the model is at home; every other gets a verdict.")
     ] = None,
@@ -148,6 +159,7 @@ def summarise(
         by=split_list(by),
         column_map=pairs(column_map),
         on_invalid=on_invalid,
+        table=table_options(encoding, delimiter, decimal),
         reference_site=reference_site,
         margin=margin,
         threads=threads,
@@ -166,6 +178,9 @@ def check(
     combine: CombineOpt = "max",
     normalise_ids: IdsOpt = "",
     on_invalid: InvalidOpt = "error",
+    encoding: EncodingOpt = None,
+    delimiter: DelimiterOpt = None,
+    decimal: DecimalOpt = ".",
     as_json: JsonOpt = False,
 ) -> int:
     """Look before scoring: ids, columns, direction and scale of the scores, rows lost and why."""
@@ -181,6 +196,7 @@ def check(
         combine=combine,
         normalise_ids=split_list(normalise_ids),
         on_invalid=on_invalid,
+        table=table_options(encoding, delimiter, decimal),
     )
     return show(result, as_json=as_json)
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from elsewhere.commands.analyse import Prepared, analyse, prepare
-from elsewhere.commands.analyses import BINARY
+from elsewhere.commands.analyses import BINARY, binary_part
 from elsewhere.commands.claim import Claim, ClaimedMetric, lock_claim, read_claim
-from elsewhere.commands.score import as_cohort, as_predictions, choose_protocol, facts_of
+from elsewhere.commands.score import as_cohort, as_predictions, check_choices, choose_protocol, facts_of
 from elsewhere.errors import UserError, near_matches
 from elsewhere.predictions import ReadOptions
 from elsewhere.results import Result
@@ -21,6 +21,7 @@ from elsewhere.statistics.differences import ClaimedValue, difference_from_claim
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.resampling import WeightStream
 from elsewhere.statistics.verdict import ClaimVerdict, assess_claim, not_assessed, overall
+from elsewhere.tables import TableOptions, check_out
 
 
 def accept(
@@ -35,12 +36,19 @@ def accept(
     scale: str | None = None,
     normalise_ids: Sequence[str] = (),
     on_invalid: str = "error",
+    table: TableOptions | None = None,
 ) -> Result:
     """Judge a claim on the hospital's own cases; options given here override the claim's own."""
+    check_choices(on_invalid=on_invalid, matching=None)
+    check_out(out)
     promised = claim if isinstance(claim, Claim) else read_claim(Path(claim))
     lock = lock_claim(promised)
     task = tasks.get(promised.task)
-    who = as_cohort(cohort)
+    how = promised.predictions
+    written = table or TableOptions(
+        encoding=how.get("encoding"), delimiter=how.get("delimiter"), decimal=how.get("decimal", ".")
+    )
+    who = as_cohort(cohort, written)
     rules = choose_protocol(task, promised.protocol, who.reader)
     known = {spec.name for spec in task.metrics(rules)}
     for line in (*promised.primary, *promised.subgroup_claims):
@@ -51,7 +59,6 @@ def accept(
                 where=str(promised.source),
                 fix=f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(sorted(known))}.",
             )
-    how = promised.predictions
     ids = tuple(normalise_ids) or tuple(how.get("normalise_ids", ()))
     read = ReadOptions(
         column_map={**how.get("map", {}), **(column_map or {})},
@@ -60,6 +67,7 @@ def accept(
         combine=how.get("combine", "max"),
         normalise_ids=ids,
         on_invalid="worst" if on_invalid == "worst" else "error",
+        table=written,
     )
     said = as_predictions(promised.task, Path(predictions), read, who)
     columns = [
@@ -159,7 +167,7 @@ def _standardised(
     """The metric at the source's prevalence (ST-06), where it has a standardised form."""
     from elsewhere.statistics.prevalence import STANDARDISABLE, StandardisedEvaluator, standardised_name
 
-    base: Any = getattr(evaluator, "base", evaluator)
+    base = binary_part(evaluator)
     if metric not in STANDARDISABLE or not hasattr(base, "label"):
         return None
     truth = np.asarray(base.label)
@@ -192,7 +200,7 @@ def _operating_point(
     from elsewhere.statistics.operating_point import operating_point
 
     pair = _truth_and_score(ready)
-    threshold = getattr(getattr(ready.evaluator, "base", ready.evaluator), "threshold", None)
+    threshold = getattr(binary_part(ready.evaluator), "threshold", None)
     if pair is None or threshold is None:
         return None
     truth, score = pair
@@ -236,7 +244,7 @@ def _clinical(ready: Prepared, claim: Claim) -> dict[str, Any]:
         "follow_up_months": claim.outcomes.get("follow_up_months"),
     }
     pair = _truth_and_score(ready)
-    threshold = getattr(getattr(ready.evaluator, "base", ready.evaluator), "threshold", None)
+    threshold = getattr(binary_part(ready.evaluator), "threshold", None)
     if pair is None or threshold is None:
         return part
     from elsewhere.statistics.benefit import at_prevalence, decision_curve

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from elsewhere import __version__
 from elsewhere.commands.analyses import AnalysisContext, analyses
+from elsewhere.errors import UserError
 from elsewhere.protocols import Protocol
 from elsewhere.results import Result
 from elsewhere.scoring.composite import with_extra_metrics
@@ -54,7 +55,14 @@ def prepare(scores: Scores, options: ScoreOptions) -> Prepared:
     """Partition and evaluator of a table of scores, with the metrics that other packages bring."""
     task = tasks.get(scores.task)
     partition = task.partition(scores)
-    evaluator = with_extra_metrics(task.evaluator(scores, partition, options), scores, task.name)
+    made = task.evaluator(scores, partition, options)
+    if getattr(made, "invalid", False):
+        raise UserError(
+            f"a constant prediction: every patient gets the same decision, which {scores.protocol.name} "
+            "calls invalid",
+            fix="Check the predictions and --scale; --protocol plain scores them as they are.",
+        )
+    evaluator = with_extra_metrics(made, scores, task.name)
     return Prepared(task=task, scores=scores, partition=partition, evaluator=evaluator, options=options)
 
 
@@ -125,7 +133,7 @@ def analyse(
         "protocol_version": protocol.version,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "headline": primary_metric(ready.evaluator, protocol),
-        "provenance": provenance(scores, facts, seed=seed, resamples=count),
+        "provenance": provenance(scores, facts, options=options, seed=seed, resamples=count),
         "counts": complete_counts(ready),
         "flow": [dict(step) for step in scores.flow],
         "metrics": metrics,
@@ -193,7 +201,9 @@ def _column(scores: Scores, name: str) -> list[str]:
     return scores.cases[name].astype(str).unique().tolist() if name in scores.cases.columns else []
 
 
-def provenance(scores: Scores, facts: Facts, *, seed: int, resamples: int) -> dict[str, Any]:
+def provenance(
+    scores: Scores, facts: Facts, *, options: ScoreOptions, seed: int, resamples: int
+) -> dict[str, Any]:
     """What a number carries (design, 'Words')."""
     return {
         "cohort_hash": facts.cohort_hash,
@@ -205,6 +215,12 @@ def provenance(scores: Scores, facts: Facts, *, seed: int, resamples: int) -> di
         "resamples": resamples,
         "code_version": __version__,
         "command": facts.command,
+        "settings": {
+            "threshold": options.threshold,
+            "matching": options.matching,
+            "fairness_weight": options.fairness_weight,
+            "group_by": list(options.group_by),
+        },
         "id_grades": {dataset: dict(grade) for dataset, grade in facts.id_grades.items()},
         "python": platform.python_version(),
         "numpy": np.__version__,

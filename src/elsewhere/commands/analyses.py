@@ -200,14 +200,10 @@ def operating_point(context: AnalysisContext) -> dict[str, Any]:
     from elsewhere.statistics.operating_point import rates_at
 
     truth = context.truth()
-    threshold = getattr(getattr(context.evaluator, "base", context.evaluator), "threshold", None)
+    binary = binary_part(context.evaluator)
+    threshold = getattr(binary, "threshold", None)
     score = worst_scores(context)
-    if (
-        truth is None
-        or threshold is None
-        or score is None
-        or getattr(context.evaluator, "inclusive", True) is False
-    ):
+    if truth is None or threshold is None or score is None or not getattr(binary, "inclusive", True):
         return {}
     sensitivity, specificity = rates_at(truth, score, context.partition, threshold)
     called, positive = score >= threshold, truth > 0
@@ -226,6 +222,12 @@ def operating_point(context: AnalysisContext) -> dict[str, Any]:
             },
         }
     }
+
+
+def binary_part(evaluator: Evaluator) -> Any:
+    """The evaluator of probabilities inside one that adds to it (foreign metrics, fairness)."""
+    base: Any = getattr(evaluator, "base", evaluator)
+    return getattr(base, "binary", base)
 
 
 def worst_scores(context: AnalysisContext) -> npt.NDArray[np.float64] | None:

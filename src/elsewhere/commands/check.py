@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from elsewhere.cohort import load_cohort
+from elsewhere.commands.score import open_cohort
 from elsewhere.predictions import ReadOptions, check_predictions
 from elsewhere.predictions.check import CheckReport
+from elsewhere.tables import TableOptions
+from elsewhere.tables.options import DEFAULT
 
 
 def check(
@@ -21,6 +23,7 @@ def check(
     combine: str = "max",
     normalise_ids: Sequence[str] = (),
     on_invalid: str = "error",
+    table: TableOptions = DEFAULT,
 ) -> CheckReport:
     """Ids, columns, direction and scale of the scores, rows lost and why; works without the truth."""
     options = ReadOptions(
@@ -30,6 +33,7 @@ def check(
         combine=combine,
         normalise_ids=tuple(normalise_ids),
         on_invalid="worst" if on_invalid == "worst" else "error",
+        table=table,
     )
-    who = None if cohort is None else load_cohort(Path(cohort))
+    who = None if cohort is None else open_cohort(Path(cohort), table)
     return check_predictions(Path(predictions), task, options, who)

@@ -34,6 +34,9 @@ scale = "0-1"                          # 0-1, 0-100, MIN-MAX, logit or birads
 # unit = "exam"                        # views brought together ...
 # combine = "max"                      # ... by their highest score
 # normalise_ids = ["zeros", "case", "blanks"]
+# encoding = "latin-1"                 # where the csv is not UTF-8 ...
+# delimiter = ";"                      # ... or not parted by commas ...
+# decimal = ","                        # ... or has decimal commas
 
 [outcomes]
 verified_by = ""                       # e.g. "biopsy of every recalled case, two years of follow-up of the rest"
@@ -169,7 +172,16 @@ _TOP = {
 }
 _METRIC = {"metric", "value", "margin", "margin_source", "lo", "hi", "n", "positives", "variable", "group"}
 _SECTIONS = {
-    "predictions": {"map", "scale", "unit", "combine", "normalise_ids"},
+    "predictions": {
+        "map",
+        "scale",
+        "unit",
+        "combine",
+        "normalise_ids",
+        "encoding",
+        "delimiter",
+        "decimal",
+    },
     "outcomes": {"verified_by", "only_biopsied", "follow_up_months", "notes"},
     "population": {"prevalence_of_use", "prevalence_of_source"},
     "subgroups": {"describe"},
@@ -196,6 +208,7 @@ def read_claim(path: Path) -> Claim:
         if not isinstance(part, dict):
             raise UserError(f"[{section}] must be a table", where=where)
         _known(part, keys, f"{where} [{section}]")
+    _check_sections(content, where)
     primary = _metrics(content, "primary", where)
     if not primary:
         raise UserError(
@@ -223,7 +236,7 @@ def read_claim(path: Path) -> Claim:
         source=path,
         primary=primary,
         subgroup_claims=subgroup_claims,
-        protocol=content.get("protocol"),
+        protocol=_text(content, "protocol", where),
         threshold=_number(content, "threshold", where, default=None),
         alpha=alpha,
         aim=aim,
@@ -286,6 +299,50 @@ def _number(content: Mapping[str, Any], key: str, where: str, *, default: Any) -
     return float(value)
 
 
+def _text(content: Mapping[str, Any], key: str, where: str) -> str | None:
+    value = content.get(key)
+    if value is not None and not isinstance(value, str):
+        raise UserError(f"{key} must be text, got {value!r}", where=where, fix=f'Write {key} = "..."')
+    return value
+
+
+def _check_sections(content: Mapping[str, Any], where: str) -> None:
+    """The kinds of what stands in [predictions], [outcomes] and [population]."""
+    how, here = content.get("predictions", {}), f"{where} [predictions]"
+    for key in ("scale", "unit", "combine", "encoding", "delimiter", "decimal"):
+        _text(how, key, here)
+    if how.get("decimal", ".") not in (".", ","):
+        raise UserError(f"decimal '{how['decimal']}' is not known", where=here, fix='Use "." or ",".')
+    columns, ids = how.get("map", {}), how.get("normalise_ids", [])
+    if not isinstance(columns, dict) or not all(isinstance(value, str) for value in columns.values()):
+        raise UserError("map must name columns", where=here, fix='map = { score = "AI score" }')
+    if not isinstance(ids, list) or not all(isinstance(value, str) for value in ids):
+        raise UserError("normalise_ids must be a list", where=here, fix='["zeros", "case", "blanks"]')
+    outcomes = content.get("outcomes", {})
+    _text(outcomes, "verified_by", f"{where} [outcomes]")
+    if not isinstance(outcomes.get("only_biopsied", False), bool):
+        raise UserError("only_biopsied must be true or false", where=f"{where} [outcomes]")
+    _number(outcomes, "follow_up_months", f"{where} [outcomes]", default=None)
+    population = content.get("population", {})
+    for key in ("prevalence_of_use", "prevalence_of_source"):
+        share = _number(population, key, f"{where} [population]", default=None)
+        if share is not None and not 0 < share < 1:
+            raise UserError(
+                f"{key} is {share:g}",
+                where=f"{where} [population]",
+                fix="Give a share between 0 and 1, such as 0.006.",
+            )
+
+
+def _count(block: Mapping[str, Any], key: str, where: str) -> int | None:
+    value = block.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UserError(f"{key} must be a whole number above 0, got {value!r}", where=where)
+    return value
+
+
 def _metrics(content: Mapping[str, Any], section: str, where: str) -> tuple[ClaimedMetric, ...]:
     blocks = content.get(section, [])
     if not isinstance(blocks, list):
@@ -293,6 +350,8 @@ def _metrics(content: Mapping[str, Any], section: str, where: str) -> tuple[Clai
     lines = []
     for number, block in enumerate(blocks, start=1):
         here = f"{where} [[{section}]] {number}"
+        if not isinstance(block, dict):
+            raise UserError(f"write [[{section}]] with double brackets", where=here)
         _known(block, _METRIC, here)
         for key in ("metric", "value", "margin"):
             if key not in block:
@@ -316,9 +375,9 @@ def _metrics(content: Mapping[str, Any], section: str, where: str) -> tuple[Clai
                 margin_source=str(block.get("margin_source", "")),
                 lo=lo,
                 hi=hi,
-                n=block.get("n"),
-                positives=block.get("positives"),
-                variable=block.get("variable"),
+                n=_count(block, "n", here),
+                positives=_count(block, "positives", here),
+                variable=_text(block, "variable", here),
                 group=None if block.get("group") is None else str(block["group"]),
             )
         )

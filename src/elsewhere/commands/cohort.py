@@ -9,6 +9,9 @@ from typing import Any
 
 from elsewhere import cohort as cohorts
 from elsewhere.cohort import Cohort, Finding
+from elsewhere.commands.score import open_cohort
+from elsewhere.tables import TableOptions, check_out
+from elsewhere.tables.options import DEFAULT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,25 +65,31 @@ def read(
     out: str | Path,
     column_map: Mapping[str, str] | None = None,
     constants: Mapping[str, str] | None = None,
+    table: TableOptions = DEFAULT,
 ) -> CohortReport:
     """Read a published set, or any csv, into a cohort folder."""
+    check_out(out)
     options: dict[str, Any] = {}
     if column_map:
         options["column_map"] = dict(column_map)
     if constants:
-        options["constants"] = dict(constants)
+        options["values"] = dict(constants)
+    written = {"encoding": table.encoding, "delimiter": table.delimiter}
+    options |= {name: value for name, value in written.items() if value is not None}
+    if table.decimal != ".":
+        options["decimal"] = table.decimal
     made = cohorts.read_cohort(reader, Path(source), **options)
     made.save(out)
     return CohortReport(cohort=made, findings=cohorts.audit(made), path=Path(out))
 
 
-def check(cohort: str | Path) -> CohortReport:
+def check(cohort: str | Path, *, table: TableOptions = DEFAULT) -> CohortReport:
     """The id audit of a cohort."""
-    made = cohorts.load_cohort(Path(cohort))
+    made = open_cohort(Path(cohort), table)
     return CohortReport(cohort=made, findings=cohorts.audit(made))
 
 
-def describe(cohort: str | Path) -> CohortReport:
+def describe(cohort: str | Path, *, table: TableOptions = DEFAULT) -> CohortReport:
     """Counts and distributions, with the audit's findings."""
-    made = cohorts.load_cohort(Path(cohort))
+    made = open_cohort(Path(cohort), table)
     return CohortReport(cohort=made, findings=cohorts.audit(made), description=cohorts.describe(made))

@@ -14,7 +14,7 @@ from elsewhere.errors import UserError, name_rows
 from elsewhere.results import Result, load_result
 from elsewhere.scoring.task import ScoreOptions
 from elsewhere.statistics.paired import compare_pair
-from elsewhere.tables import staged_directory, write_json
+from elsewhere.tables import check_out, staged_directory, write_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +82,7 @@ def compare(
     threads: int | None = None,
 ) -> Comparison:
     """Bootstrap interval of the difference, permutation, Wilcoxon, t; clustered DeLong for AUROC (ST-02)."""
+    check_out(out)
     a = result_a if isinstance(result_a, Result) else load_result(result_a)
     b = result_b if isinstance(result_b, Result) else load_result(result_b)
     same_cases(a, b)
@@ -135,9 +136,10 @@ def compare(
 
 def options_of(result: Result) -> ScoreOptions:
     """What was set when the result was scored, from its own summary."""
-    point = result.summary.get("operating_point") or {}
-    given = point.get("threshold_source") == "given"
+    set_then = result.summary["provenance"].get("settings") or {}
     return ScoreOptions(
-        threshold=point.get("threshold") if given else None,
-        fairness_weight=result.summary.get("fairness_weight"),
+        threshold=set_then.get("threshold"),
+        fairness_weight=set_then.get("fairness_weight"),
+        matching=set_then.get("matching"),
+        group_by=tuple(set_then.get("group_by") or ()),
     )

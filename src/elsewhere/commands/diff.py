@@ -18,6 +18,7 @@ _WHY = {
     "seed": "the seed changed (intervals only)",
     "resamples": "the number of resamples changed (intervals only)",
     "code_version": "the software changed",
+    "settings": "the settings changed (threshold, matching, fairness weight, groups)",
     "split_hash": "the split changed",
 }
 _INTERVALS_ONLY = {"seed", "resamples"}

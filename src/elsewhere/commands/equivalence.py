@@ -17,7 +17,8 @@ from elsewhere.results import Result, load_result
 from elsewhere.statistics.differences import Difference, difference_independent, difference_subsets
 from elsewhere.statistics.equivalence import equivalence_table, study_margin
 from elsewhere.statistics.verdict import assess_claim, overall
-from elsewhere.tables import read_table, to_jsonable, to_number, write_json, write_table
+from elsewhere.tables import TableOptions, read_table, to_jsonable, to_number, write_json, write_table
+from elsewhere.tables.options import DEFAULT
 
 _NEEDED = ("mean_1", "sd_1", "n_1", "mean_2", "sd_2", "n_2")
 
@@ -70,6 +71,7 @@ def equivalence(
     resamples: int | None = None,
     seed: int = 42,
     out: str | Path | None = None,
+    table: TableOptions = DEFAULT,
 ) -> EquivalenceRows | EquivalenceVerdict:
     """From group summaries (`means`), from two results, or from two parts of one (`split_by`)."""
     if means is not None:
@@ -77,13 +79,10 @@ def equivalence(
             raise UserError(
                 "--means stands alone", fix="Give a csv of summaries, or result folders, not both."
             )
-        return _from_means(means, margin, alpha, out)
+        return _from_means(means, margin, alpha, out, table)
     if margin is None:
         raise UserError("no margin was given", fix="Declare it beforehand: --margin 0.05.")
-    try:
-        declared = float(margin)
-    except ValueError as problem:
-        raise UserError(f"--margin '{margin}' is no number", fix="'study' goes with --means.") from problem
+    declared = _declared(margin)
     loaded = [r if isinstance(r, Result) else load_result(r) for r in results]
     if split_by is None and len(loaded) != 2:
         raise UserError(
@@ -102,15 +101,21 @@ def equivalence(
     difference: Difference
     if split_by is not None:
         column = _part(here.scores.cases, split_by)
-        inside = (column == reference).to_numpy(dtype=bool)
+        inside = (column == reference).fillna(False).to_numpy(dtype=bool)
+        outside = (column != reference).fillna(False).to_numpy(dtype=bool)
         if not inside.any():
             raise unknown_name(
                 f"value of {split_by}", str(reference), sorted(column.dropna().unique().tolist())
             )
+        if not outside.any():
+            raise UserError(
+                f"every case has {split_by} = {reference}: there is nothing to compare it with",
+                fix="Name a column that parts the cases.",
+            )
         difference = difference_subsets(
             here.evaluator,
             here.partition,
-            ~inside,
+            outside,
             inside,
             chosen,
             alpha=alpha,
@@ -152,6 +157,20 @@ def equivalence(
     )
 
 
+def _declared(margin: str | float) -> float:
+    try:
+        declared = float(margin)
+    except ValueError as problem:
+        raise UserError(
+            f"--margin '{margin}' is no number", fix="Such as 0.05; 'study' goes with --means."
+        ) from problem
+    if not 0 < declared < float("inf"):
+        raise UserError(
+            f"the margin is {margin}", fix="Declare the largest difference that would not matter, above 0."
+        )
+    return declared
+
+
 def _part(cases: pd.DataFrame, column: str) -> pd.Series:
     if column not in cases.columns:
         raise unknown_name("column", column, [str(c) for c in cases.columns])
@@ -159,10 +178,18 @@ def _part(cases: pd.DataFrame, column: str) -> pd.Series:
 
 
 def _from_means(
-    means: str | Path | pd.DataFrame, margin: str | float | None, alpha: float, out: str | Path | None
+    means: str | Path | pd.DataFrame,
+    margin: str | float | None,
+    alpha: float,
+    out: str | Path | None,
+    options: TableOptions,
 ) -> EquivalenceRows:
     where = "data frame" if isinstance(means, pd.DataFrame) else str(means)
-    table = means.copy() if isinstance(means, pd.DataFrame) else read_table(Path(means), required=_NEEDED)
+    table = (
+        means.copy()
+        if isinstance(means, pd.DataFrame)
+        else read_table(Path(means), required=_NEEDED, options=options)
+    )
     for column in (*_NEEDED, "low", "high"):
         if column in table.columns:
             table[column] = to_number(table[column], column=column, where=where)
@@ -172,7 +199,7 @@ def _from_means(
             study = study_margin(table["mean_1"] - table["mean_2"])
             found, width = study.to_dict(), study.value
         else:
-            width = float(margin)
+            width = _declared(margin)
         table["low"], table["high"] = -width, width
     rows = equivalence_table(table, alpha=alpha)
     if out is not None:

@@ -13,14 +13,15 @@ from elsewhere import __version__
 from elsewhere.commands.analyse import Prepared, Report, prepare, primary_metric
 from elsewhere.commands.compare import aligned, options_of, same_cases
 from elsewhere.commands.output import format_interval
-from elsewhere.commands.score import as_cohort, as_predictions, choose_protocol
+from elsewhere.commands.score import as_cohort, as_predictions, check_choices, choose_protocol
 from elsewhere.errors import UserError, unknown_name
 from elsewhere.predictions import ReadOptions
 from elsewhere.results import Result, load_result
 from elsewhere.scoring.task import ScoreOptions, tasks
 from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.ranking import rank_models, weight_stability
-from elsewhere.tables import staged_directory, write_json
+from elsewhere.tables import TableOptions, check_out, staged_directory, write_json
+from elsewhere.tables.options import DEFAULT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +72,7 @@ def rank(
     scale: str = "0-1",
     normalise_ids: Sequence[str] = (),
     on_invalid: str = "error",
+    table: TableOptions = DEFAULT,
     threads: int | None = None,
     progress: Report | None = None,
 ) -> Leaderboard:
@@ -78,6 +80,8 @@ def rank(
 
     `results` are result folders, or, with `cohort` and `task`, prediction files or one folder of them.
     """
+    check_choices(on_invalid=on_invalid, matching=None)
+    check_out(out)
     if (cohort is None) != (task is None):
         raise UserError(
             "--cohort and --task go together",
@@ -89,6 +93,7 @@ def rank(
             scale=scale,
             normalise_ids=tuple(normalise_ids),
             on_invalid="worst" if on_invalid == "worst" else "error",
+            table=table,
         )
         entries, failed, key, counts = _from_files(
             results,
@@ -147,15 +152,15 @@ def rank(
         estimates[entry.name] = {name: estimate.to_dict() for name, estimate in found.items()}
         if progress:
             progress("intervals", number + 1, len(entries))
-    table = [
+    shown = [
         {**row, **{k: estimates[row["model"]][chosen][k] for k in ("value", "lo", "hi", "method")}}
         for row in rows
     ]
     ranking_part = {
         **part,
         "metric": chosen,
-        "table": [{k: v for k, v in row.items() if k != "frequencies"} for row in table],
-        "frequencies": {row["model"]: row["frequencies"] for row in table if "frequencies" in row},
+        "table": [{k: v for k, v in row.items() if k != "frequencies"} for row in shown],
+        "frequencies": {row["model"]: row["frequencies"] for row in shown if "frequencies" in row},
         "metrics": estimates,
         "failed": failed,
         "baseline": baseline,
@@ -243,7 +248,7 @@ def _from_files(
     progress: Report | None,
 ) -> tuple[list[_Entry], list[dict[str, str]], str, dict[str, Any]]:
     chosen = tasks.get(task)
-    who = as_cohort(cohort)
+    who = as_cohort(cohort, read.table)
     rules = choose_protocol(chosen, protocol, who.reader)
     paths = [Path(item) for item in results if not isinstance(item, Result)]
     if len(paths) == 1 and paths[0].is_dir():

@@ -18,19 +18,36 @@ from elsewhere.predictions import Predictions, ReadOptions, read_predictions
 from elsewhere.protocols import Protocol, protocols
 from elsewhere.results import Result
 from elsewhere.scoring.task import ScoreOptions, Task, tasks
-from elsewhere.tables import content_hash
+from elsewhere.tables import TableOptions, check_out, content_hash
+from elsewhere.tables.options import DEFAULT
 
 CohortLike = Cohort | str | Path | pd.DataFrame | Mapping[str, Any]
 PredictionsLike = Predictions | str | Path | pd.DataFrame | Mapping[str, Any]
 
 
-def as_cohort(source: CohortLike) -> Cohort:
+def as_cohort(source: CohortLike, table: TableOptions = DEFAULT) -> Cohort:
     """A cohort, however it is given: loaded, a path, a data frame, or a mapping of arrays."""
     if isinstance(source, Cohort):
         return source
     if isinstance(source, str | Path):
-        return load_cohort(Path(source))
+        return open_cohort(Path(source), table)
     return Cohort.from_frame(pd.DataFrame(source))
+
+
+def open_cohort(path: Path, table: TableOptions = DEFAULT) -> Cohort:
+    """A cohort from a path. What is declared of text tables is meant for the predictions first: a cohort
+    that is plain UTF-8 with commas is read plainly, and as declared where that is refused.
+    """
+    plain = TableOptions(decimal=table.decimal)
+    if path.is_dir() or (table.encoding is None and table.delimiter is None):
+        return load_cohort(path, options=plain)
+    try:
+        return load_cohort(path, options=plain)
+    except UserError as refused:
+        try:
+            return load_cohort(path, options=table)
+        except UserError:
+            raise refused from None
 
 
 def as_predictions(task: str, source: PredictionsLike, options: ReadOptions, cohort: Cohort) -> Predictions:
@@ -109,6 +126,7 @@ def score(
     combine: str = "max",
     normalise_ids: Sequence[str] = (),
     on_invalid: str = "error",
+    table: TableOptions = DEFAULT,
     reference_site: str | None = None,
     margin: float | None = None,
     alpha: float = 0.05,
@@ -122,7 +140,8 @@ def score(
     """
     chosen = tasks.get(task)
     check_choices(on_invalid=on_invalid, matching=matching)
-    who = as_cohort(cohort)
+    check_out(out)
+    who = as_cohort(cohort, table)
     rules = choose_protocol(chosen, protocol, who.reader)
     read = ReadOptions(
         column_map=dict(column_map or {}),
@@ -131,6 +150,7 @@ def score(
         combine=combine,
         normalise_ids=tuple(normalise_ids),
         on_invalid="worst" if on_invalid == "worst" else "error",
+        table=table,
     )
     said = as_predictions(task, predictions, read, who)
     options = ScoreOptions(

@@ -14,7 +14,17 @@ from elsewhere.commands.score import CohortLike, as_cohort, check_choices, choos
 from elsewhere.errors import UserError
 from elsewhere.results import Result, load_result
 from elsewhere.scoring.task import ScoreOptions, tasks
-from elsewhere.tables import content_hash, file_digest, read_table, write_json, write_table
+from elsewhere.tables import (
+    TableOptions,
+    check_out,
+    content_hash,
+    file_digest,
+    read_table,
+    write_json,
+    write_table,
+)
+from elsewhere.tables.options import DEFAULT
+from elsewhere.tables.reading import require_columns
 
 _MEANS = ("dice", "fpr", "hausdorff_mm", "hausdorff95_mm", "norm_hd", "nll", "brier", "correct", "slide_dice")
 
@@ -55,6 +65,7 @@ def summarise(
     by: Sequence[str] = (),
     column_map: Mapping[str, str] | None = None,
     on_invalid: str = "error",
+    table: TableOptions = DEFAULT,
     reference_site: str | None = None,
     margin: float | None = None,
     threads: int | None = None,
@@ -66,13 +77,14 @@ def summarise(
     """
     chosen = tasks.get(task)
     check_choices(on_invalid=on_invalid, matching=None)
+    check_out(out)
     if by:
         return _stream(scores, tuple(by), out)
-    who = as_cohort(cohort)
+    who = as_cohort(cohort, table)
     events: pd.DataFrame | None = None
     digest: str
     if isinstance(scores, pd.DataFrame):
-        table, digest = scores.copy(), content_hash(scores)
+        given, digest = scores.copy(), content_hash(scores)
     elif Path(scores).is_dir():
         earlier = load_result(scores)
         if earlier.scores.task != task:
@@ -81,17 +93,22 @@ def summarise(
                 where=str(scores),
                 fix=f"Say `elsewhere summarise {earlier.scores.task} ...`.",
             )
-        table, events = earlier.scores.cases, earlier.scores.events
+        given, events = earlier.scores.cases, earlier.scores.events
         protocol = protocol or earlier.summary["protocol"]
         digest = str(earlier.summary["provenance"].get("predictions_digest"))
     else:
-        table, digest = read_table(Path(scores)), file_digest(Path(scores))
+        given, digest = (
+            read_table(Path(scores), strings=("case_id",), options=table),
+            file_digest(Path(scores)),
+        )
         beside = Path(scores).with_name("events.parquet")
         events = read_table(beside) if Path(scores).name.startswith("scores") and beside.exists() else None
-    table = table.rename(columns={source: target for target, source in (column_map or {}).items()})
-    if "case_id" not in table.columns:
+    given = renamed(
+        given, column_map or {}, where="data frame" if isinstance(scores, pd.DataFrame) else str(scores)
+    )
+    if "case_id" not in given.columns:
         raise UserError(
-            f"the scores have no column case_id (columns: {', '.join(map(str, table.columns))})",
+            f"the scores have no column case_id (columns: {', '.join(map(str, given.columns))})",
             where=None if isinstance(scores, pd.DataFrame) else str(scores),
             fix="Name it with `--map case_id=COLUMN`.",
         )
@@ -103,7 +120,7 @@ def summarise(
         fairness_weight=fairness_weight,
         threads=threads,
     )
-    made = chosen.from_table(who, table, events, rules, options)
+    made = chosen.from_table(who, given, events, rules, options)
     facts: Facts = facts_of(who, predictions_digest=digest, command="summarise")
     from elsewhere.commands.verdicts import site_verdicts
 
@@ -114,6 +131,12 @@ def summarise(
         made, facts, options=options, resamples=resamples, seed=seed, extra=extra, progress=progress
     )
     return result if out is None else result.save(out)
+
+
+def renamed(frame: pd.DataFrame, column_map: Mapping[str, str], *, where: str) -> pd.DataFrame:
+    """Columns under the names that `--map` gives them; a column that is not there is an error."""
+    require_columns(frame, list(column_map.values()), where=where)
+    return frame.rename(columns={source: target for target, source in column_map.items()})
 
 
 def _stream(scores: str | Path | pd.DataFrame, by: tuple[str, ...], out: str | Path | None) -> StreamSummary:

@@ -51,7 +51,8 @@ def read_slides(path: Path, options: ReadOptions, cohort: Cohort | None = None) 
         return Predictions(
             kind="slides", table=table, source=str(path), digest=digest, flow=_flow(len(table))
         )
-    table = read_table(path)
+    ids = [options.column_map.get("case_id", "case_id"), "patient"]
+    table = read_table(path, strings=ids, options=options.table)
     table = table.rename(columns={source: target for target, source in options.column_map.items()})
     if "case_id" not in table.columns and "patient" in table.columns:
         table = table.rename(columns={"patient": "case_id"})

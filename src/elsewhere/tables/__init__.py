@@ -10,11 +10,19 @@ from elsewhere.tables.hashing import content_hash, file_digest, infer_types, sam
 from elsewhere.tables.numbers import to_number
 from elsewhere.tables.options import TableOptions
 from elsewhere.tables.reading import TABLE_ENDINGS, is_table, read_table
-from elsewhere.tables.writing import staged_directory, to_jsonable, write_json, write_table, write_text
+from elsewhere.tables.writing import (
+    check_out,
+    staged_directory,
+    to_jsonable,
+    write_json,
+    write_table,
+    write_text,
+)
 
 __all__ = [
     "TABLE_ENDINGS",
     "TableOptions",
+    "check_out",
     "content_hash",
     "file_digest",
     "infer_types",

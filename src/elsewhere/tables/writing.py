@@ -110,13 +110,10 @@ def write_table(frame: pd.DataFrame, path: str | Path) -> None:
         temporary.write_bytes(text)
 
 
-@contextlib.contextmanager
-def staged_directory(out: str | Path, *, marks: tuple[str, ...] = RESULT_MARKS) -> Iterator[Path]:
-    """A temporary sibling of `out`, renamed to `out` when the block ends well, removed when it does not.
-
-    An `out` that exists is replaced only if it is empty or an earlier result of ours (holds one of
-    `marks`); anything else is refused before any work is done.
-    """
+def check_out(out: str | Path | None, *, marks: tuple[str, ...] = RESULT_MARKS) -> None:
+    """Refuse a folder that must not be replaced, before any work is done; None is no folder."""
+    if out is None:
+        return
     out = Path(out)
     if out.exists() and not out.is_dir():
         raise UserError("there is a file of this name", where=str(out), fix="Give another --out.")
@@ -126,6 +123,17 @@ def staged_directory(out: str | Path, *, marks: tuple[str, ...] = RESULT_MARKS) 
             where=str(out),
             fix="Give a new or empty --out.",
         )
+
+
+@contextlib.contextmanager
+def staged_directory(out: str | Path, *, marks: tuple[str, ...] = RESULT_MARKS) -> Iterator[Path]:
+    """A temporary sibling of `out`, renamed to `out` when the block ends well, removed when it does not.
+
+    An `out` that exists is replaced only if it is empty or an earlier result of ours (holds one of
+    `marks`); anything else is refused before any work is done.
+    """
+    out = Path(out)
+    check_out(out, marks=marks)
     target = out.resolve()
     staged = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
     try:

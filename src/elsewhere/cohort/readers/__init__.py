@@ -27,7 +27,7 @@ readers: Registry[Reader] = Registry(
         "elsewhere.cohort.readers.camelyon17",
         "elsewhere.cohort.readers.bcs_dbt",
     ),
-    list_command="elsewhere cohort read --help",
+    list_command="elsewhere readers",
 )
 
 
