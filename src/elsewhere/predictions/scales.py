@@ -111,7 +111,7 @@ def birads_probability(cells: pd.Series) -> tuple[FloatArray, BoolArray, BoolArr
         kind[str(cell)] = 1 if category == "0" else 0 if category in BIRADS_PROBABILITY else 2
         value[str(cell)] = BIRADS_PROBABILITY.get(category, np.nan)
     codes = text.map(kind).to_numpy(dtype=np.int64)
-    probability = text.map(value).to_numpy(dtype=np.float64)
+    probability: FloatArray = np.asarray(text.map(value), dtype=np.float64)
     return probability, codes == 1, codes == 2
 
 
