@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from elsewhere.commands.score import open_cohort
-from elsewhere.predictions import ReadOptions, check_predictions
-from elsewhere.predictions.check import CheckReport
+from elsewhere.predictions import ReadOptions
+from elsewhere.scoring.check import CheckReport, check_predictions
 from elsewhere.tables import TableOptions
 from elsewhere.tables.options import DEFAULT
 

@@ -12,7 +12,6 @@ from elsewhere.predictions.table import Predictions, ReadOptions
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
-    from elsewhere.predictions.check import CheckReport
 
 _READERS = {
     "classification": ("elsewhere.predictions.probability", "read_probabilities"),
@@ -35,20 +34,10 @@ def read_predictions(
     return found
 
 
-def check_predictions(
-    path: str | Path, task: str, options: ReadOptions | None = None, cohort: Cohort | None = None
-) -> CheckReport:
-    """See `elsewhere.predictions.check`."""
-    from elsewhere.predictions.check import check_predictions as check
-
-    return check(path, task, options, cohort)
-
-
 __all__ = [
     "Join",
     "Predictions",
     "ReadOptions",
-    "check_predictions",
     "join_by_id",
     "read_predictions",
 ]

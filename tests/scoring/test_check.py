@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from elsewhere.cohort.table import Cohort
-from elsewhere.predictions import ReadOptions, check_predictions
+from elsewhere.predictions import ReadOptions
+from elsewhere.scoring.check import check_predictions
 from elsewhere.tables import to_jsonable
 
 
