@@ -13,6 +13,7 @@ from elsewhere.statistics.equivalence_levels import (
     DEFAULT_CELLS,
     LevelCell,
     equivalence_levels,
+    promised,
     rejection_lower_bound,
 )
 from elsewhere.statistics.power import plan_sample
@@ -28,8 +29,11 @@ def name(cell):
 @pytest.mark.parametrize("cell", DEFAULT_CELLS, ids=name)
 def test_level_on_the_margin(cell):
     row = equivalence_levels(cells=[cell], replicates=500, resamples=399).iloc[0]
-    assert row["holds"], row.to_dict()
     assert row["not_assessed"] == 0.0
+    if promised(cell):
+        assert row["holds"], row.to_dict()
+    else:
+        assert max(row["nearer"], row["further"]) < 0.1, row.to_dict()
     assert row["nearer"] + row["further"] > 0.01, "a test that never errs on the margin has no power either"
 
 
