@@ -299,9 +299,18 @@ def _task_parts(data: Prepared) -> Iterable[FigureSpec]:
             yield FigureSpec(
                 name=_file_name(f"confusion-{name}"),
                 title=f"Confusion matrix, {in_sentence(label(name))}",
-                alt=f"Confusion matrix of {in_sentence(label(name))}; the numbers are in the table.",
+                alt=_spoken_matrix(label(name), entry["labels"], entry["matrix"]),
                 build=partial(plots_more.confusion, entry["labels"], entry["matrix"]),
             )
+
+
+def _spoken_matrix(name: str, labels: Sequence[Any], matrix: Sequence[Sequence[Any]]) -> str:
+    columns = ", ".join(str(item) for item in labels)
+    rows = "; ".join(
+        f"truth {truth}: {', '.join(count(v) for v in row)}"
+        for truth, row in zip(labels, matrix, strict=False)
+    )
+    return f"Confusion matrix of {in_sentence(name)}. The model says {columns}. {rows}."
 
 
 def _clinical(data: Prepared) -> Iterable[FigureSpec]:

@@ -145,12 +145,16 @@ def headline(summary: Mapping[str, Any]) -> str | None:
     return str(defined[0] if defined else next(iter(metrics)))
 
 
+def _has_value(entry: Any) -> bool:
+    return isinstance(entry, Mapping) and as_float(entry.get("value")) is not None
+
+
 def leading_metrics(rows: Mapping[str, Any], preferred: str | None, most: int = 3) -> list[str]:
     """The metrics that a table of groups or sites shows: the headline first, then those they have."""
     seen: dict[str, None] = {}
     for row in rows.values():
         metrics = row.get("metrics") if isinstance(row, Mapping) else None
         if isinstance(metrics, Mapping):
-            seen.update(dict.fromkeys(str(name) for name in metrics))
+            seen.update(dict.fromkeys(str(n) for n, e in metrics.items() if n == preferred or _has_value(e)))
     ordered = ([preferred] if preferred in seen else []) + [name for name in seen if name != preferred]
     return [name for name in ordered if name is not None][:most]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from elsewhere.report.canvas import Palette, new_figure, style
-from elsewhere.report.labels import label
 from elsewhere.report.numbers import MINUS, as_float, count
 from elsewhere.report.plots import _array, _minus, _short
 
@@ -86,12 +85,11 @@ def rank_frequencies(frequencies: Mapping[str, Sequence[Any]], pal: Palette) -> 
                     0.92,
                     0.92,
                     facecolor=pal.accent,
-                    alpha=0.08 + 0.8 * share / largest,
+                    alpha=0.06 + 0.39 * share / largest,
                     linewidth=0,
                 )
             )
             if share >= 0.05 and most <= 12:
-                strong = share / largest > 0.55
                 axes.text(
                     j + 1,
                     y,
@@ -99,7 +97,7 @@ def rank_frequencies(frequencies: Mapping[str, Sequence[Any]], pal: Palette) -> 
                     ha="center",
                     va="center",
                     fontsize=10,
-                    color=pal.paper if strong else pal.ink,
+                    color=pal.ink,
                 )
     axes.set_yticks(range(len(models))[::-1], [_short(m) for m in models])
     for tick in axes.get_yticklabels():
@@ -282,7 +280,7 @@ def confusion(labels: Sequence[str], matrix: Sequence[Sequence[Any]], pal: Palet
                     0.96,
                     0.96,
                     facecolor=pal.accent if i == j else pal.second,
-                    alpha=0.06 + 0.6 * share,
+                    alpha=0.06 + 0.38 * share,
                     linewidth=0,
                 )
             )
@@ -291,8 +289,8 @@ def confusion(labels: Sequence[str], matrix: Sequence[Sequence[Any]], pal: Palet
             )
     axes.set_xlim(0, size)
     axes.set_ylim(0, size)
-    axes.set_xticks(np.arange(size) + 0.5, [label(str(name)) for name in labels])
-    axes.set_yticks(np.arange(size)[::-1] + 0.5, [label(str(name)) for name in labels])
+    axes.set_xticks(np.arange(size) + 0.5, [_short(str(name), 12) for name in labels])
+    axes.set_yticks(np.arange(size)[::-1] + 0.5, [_short(str(name), 12) for name in labels])
     axes.set_xlabel("Model says")
     axes.set_ylabel("Truth")
     axes.spines["bottom"].set_visible(False)

@@ -314,7 +314,9 @@ def _rows_table(variable: str, rows: Mapping[str, Any], head: str | None, *, fir
             continue
         note = str(row.get("note") or "")
         entries = [(row.get("metrics") or {}).get(m) for m in chosen]
-        said = any(isinstance(e, dict) and e.get("undefined_reason") == note for e in entries)
+        undefined = [e for e in entries if isinstance(e, dict) and as_float(e.get("value")) is None]
+        said = any(e.get("undefined_reason") == note for e in undefined)
+        said = said or (note.startswith("Not estimable") and not undefined)
         cells = [text(name, sub="" if said else note), cnt(row.get("cases"))]
         cells += [cnt(row.get(key)) for key, there in has.items() if there]
         cells += [estimate(e) if isinstance(e, dict) else BLANK for e in entries]
