@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -121,6 +122,17 @@ def describe_tables(cohort: Cohort) -> list[Any]:
         table.add_row(name, str(entry["known"]), str(entry["missing"]), _short(entry))
     tables.append(table)
     return tables
+
+
+def describe_lines(told: dict[str, Any]) -> Iterator[str]:
+    """The description as plain lines, for a pipe or a log."""
+    for title, part in (("dataset", told["datasets"]), ("site", told["sites"]), *told["classes"].items()):
+        for name, count in part.items():
+            yield f"{title} {name}: {count['cases']} cases of {count['patients']} patients"
+    for name, entry in told["attributes"].items():
+        if name not in told["classes"]:
+            missing = f", {entry['missing']} missing" if entry["missing"] else ""
+            yield f"{name}: {_short(entry)}{missing}"
 
 
 def _short(entry: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from elsewhere import cohort as cohorts
 from elsewhere.cohort import Cohort, Finding
+from elsewhere.cohort.describe import describe_lines
 from elsewhere.commands.score import open_cohort
 from elsewhere.tables import TableOptions, check_out
 from elsewhere.tables.options import DEFAULT
@@ -47,9 +48,7 @@ class CohortReport:
         for dataset, grade in self.cohort.id_grades.items():
             yield f"patient ids of {dataset}: grade {grade.grade} ({grade.why})"
         if self.description is not None:
-            yield from (
-                self.description.lines() if hasattr(self.description, "lines") else [str(self.description)]
-            )
+            yield from describe_lines(self.description)
         for finding in self.findings:
             yield f"{finding.severity}: {finding.message}"
         if not self.findings:

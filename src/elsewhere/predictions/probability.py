@@ -148,7 +148,8 @@ def _named(raw: pd.DataFrame, options: ReadOptions, *, source: str) -> pd.DataFr
                 "score" if target == "probability" else "id", have
             )
             if near:
-                hints.append(f"--map {'score' if target == 'probability' else target}={near[0]}")
+                pair = f"{'score' if target == 'probability' else target}={near[0]}"
+                hints.append(f"--map '{pair}'" if " " in pair else f"--map {pair}")
         listed = f"Columns: {', '.join(have[:20])}."
         raise UserError(
             f"no column {' and no column '.join(repr(name) for name in missing)}",
