@@ -121,8 +121,10 @@ def test_binomial_interval_is_clopper_pearson():
 
 def test_rows_are_judged_with_their_own_error():
     assert row().meets_nominal and row().keeps_promise and row().in_domain
-    low = row(covered=930)
+    low = row(covered=9310, replicates=10_000)
     assert low.keeps_promise and not low.meets_nominal
+    few = row(covered=92, replicates=100)
+    assert few.keeps_promise and few.meets_nominal
     assert not row(covered=900).keeps_promise and not row(covered=1000).keeps_promise
 
 

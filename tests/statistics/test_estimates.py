@@ -88,6 +88,7 @@ def test_without_resamples_closed_forms_stay():
     found = run(evaluator, partition, resamples=0)
     assert found["auroc"].method == "delong-logit-clustered" and found["auroc"].lo is not None
     assert found["sensitivity"].method == "wilson-clustered"
+    assert found["nll"].method == "t-clustered" and found["nll"].lo is not None
     assert found["f1"].method == "none" and found["f1"].lo is None
     assert any("resamples" in text for text in found["f1"].warnings)
     assert found["f1"].value is not None
@@ -112,6 +113,17 @@ def test_few_patients_get_t_and_a_warning():
     assert any("Outside the domain" in text for text in found["brier"].warnings)
     plenty = run(*make(400, cases=1))
     assert not any("Outside the domain" in text for text in plenty["brier"].warnings)
+
+
+def test_many_patients_need_no_bootstrap_t(monkeypatch):
+    monkeypatch.setattr("elsewhere.statistics.estimates.MANY_PATIENTS", 100)
+    evaluator, partition = make(120)
+    many = run(evaluator, partition)["nll"]
+    assert many.method == "t-clustered"
+    monkeypatch.undo()
+    few = run(evaluator, partition)["nll"]
+    assert few.method == "bootstrap-t"
+    assert (few.lo, few.hi) == pytest.approx((many.lo, many.hi), abs=0.5 * (many.hi - many.lo))
 
 
 def test_domain_knows_cluster_sizes():

@@ -95,13 +95,11 @@ def binary_spec(name: str, *, nll_epsilon: float = 1e-12, primary: bool = False)
         "nll": replace(
             _error("nll", "NLL"),
             kind=MetricKind.MEAN,
-            interval=IntervalMethod.CLUSTERED_T,
+            interval=IntervalMethod.BOOTSTRAP_T,
             upper_bound=-float(np.log(nll_epsilon)),
             worst=-float(np.log(nll_epsilon)),
         ),
-        "brier": replace(
-            _error("brier", "Brier score"), kind=MetricKind.MEAN, interval=IntervalMethod.CLUSTERED_T
-        ),
+        "brier": replace(_error("brier", "Brier score"), kind=MetricKind.MEAN, interval=IntervalMethod.BCA),
     }[base]
     if calibrated:
         spec = replace(spec, name=name, label=f"{spec.label}, calibrated")

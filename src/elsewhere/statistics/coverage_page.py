@@ -13,7 +13,8 @@ from elsewhere.statistics.levels import LevelRow
 _DOMAIN_TITLES = {
     "auroc": "AUROC",
     "proportion": "Proportions (sensitivity, specificity, PPV, NPV, accuracy)",
-    "mean": "Means (Dice, NLL, Brier)",
+    "mean": "Means by t (Dice)",
+    "loss": "NLL and Brier",
     "ratio": "Ratios (F1)",
     "composite": "Composites (balanced accuracy)",
     "precision-recall": "AUPRC",
@@ -41,8 +42,9 @@ positives varies as it does for a hospital. Resampled intervals use {resamples} 
 use).
 
 **How it is judged** (ST-13). A simulated coverage has an error of its own: with 1,000 cohorts its 99 % interval is
-about +-1.8 points. A cell *keeps the promise* when that interval meets {low:.0f} to {high:.0f} %; it *meets the
-nominal* when that interval holds 95 %. The promise is made inside the domain below, and the program warns outside it.
+about +-1.8 points. A cell *meets the nominal* when that interval holds 95 %; it *keeps the promise* when it meets the
+nominal or lies between {low:.0f} and {high:.0f} %. The promise is made inside the domain below, and the program warns
+outside it.
 """
 
 

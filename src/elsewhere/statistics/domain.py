@@ -70,6 +70,7 @@ DOMAIN: dict[str, Domain] = {
     ),
     "proportion": Domain(patients=20, events=10),
     "mean": Domain(patients=50),
+    "loss": Domain(patients=100, rarer_class_patients=10),
     "ratio": Domain(patients=50, rarer_class_patients=15, events=10),
     "composite": Domain(patients=50, rarer_class_patients=25),
     "precision-recall": Domain(patients=100, rarer_class_patients=25),
@@ -82,6 +83,8 @@ def domain_name(spec: MetricSpec) -> str | None:
     """Which domain a metric belongs to; none for ranges, whose intervals have no valid coverage (ST-08)."""
     if spec.kind is MetricKind.RANGE:
         return None
+    if spec.kind is MetricKind.MEAN and spec.interval is not IntervalMethod.CLUSTERED_T:
+        return "loss"
     if spec.kind is not MetricKind.CURVE:
         return spec.kind.value
     by_method = {IntervalMethod.BCA: "precision-recall", IntervalMethod.CLUSTERED_T: "calibration-error"}

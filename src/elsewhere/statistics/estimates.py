@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,8 @@ from elsewhere.statistics.resampling import WeightStream, draw
 
 FloatArray = npt.NDArray[np.float64]
 Progress = Callable[[int], None]
+MANY_PATIENTS = 5000
+"""Beyond this many patients skewness no longer moves the ends: t stands in for the bootstrap-t."""
 RESAMPLED = frozenset({IntervalMethod.BOOTSTRAP_T, IntervalMethod.BCA, IntervalMethod.PERCENTILE})
 
 
@@ -182,6 +184,12 @@ class _Run:
         if wanted is IntervalMethod.BOOTSTRAP_T and not has_ratio:
             notes.append("The bootstrap-t needs a closed-form standard error: BCa.")
             wanted = IntervalMethod.BCA if bca_allowed(spec) else IntervalMethod.PERCENTILE
+        if (
+            wanted is IntervalMethod.BOOTSTRAP_T
+            and self.override is None
+            and self.active.size > MANY_PATIENTS
+        ):
+            wanted = IntervalMethod.CLUSTERED_T
         few = self.active.size < FEW_CLUSTERS and self.override is None
         if few and wanted in RESAMPLED and bca_allowed(spec):
             notes.append(f"{self.active.size} patients are too few to resample: t (ST-03).")
@@ -361,6 +369,11 @@ def _interval(
     if run.active.size < 2:
         return _Made(notes=("No interval: fewer than two patients.",))
     if method in RESAMPLED:
+        if draws is None and method is IntervalMethod.BOOTSTRAP_T:
+            made = _t(run, spec, value, run.ratio(spec.name))
+            return replace(
+                made, notes=(*made.notes, "No resamples were asked for: t instead of bootstrap-t.")
+            )
         if draws is None:
             return _Made(notes=("No interval: it needs resamples, and none were asked for.",))
         return _resampled(run, spec, method, value, draws)
