@@ -87,11 +87,26 @@ class Result:
             yield f"  {name:32s} {format_interval(entry)}"
         for warning in summary.get("warnings", []):
             yield f"warning: {warning}"
+        told: dict[str, list[str]] = {}
+        for name, entry in summary["metrics"].items():
+            for warning in entry.get("warnings") or []:
+                told.setdefault(warning, []).append(name)
+        for warning, names in told.items():
+            yield f"warning: {', '.join(names)}: {warning}"
         verdict = summary.get("verdict")
         if verdict:
             yield f"verdict: {verdict['word']}" + (f" ({verdict['reason']})" if verdict.get("reason") else "")
         if self.path is not None:
             yield f"report: {self.path / 'report.html'}"
+
+
+def ids_of(scores: Scores) -> tuple[str, ...]:
+    """Every id that a report must not show."""
+    cases = scores.cases
+    named = [
+        cases[name].astype(str) for name in ("case_id", "patient_id", "exam_id") if name in cases.columns
+    ]
+    return tuple(pd.unique(pd.concat(named))) if named else ()
 
 
 def load_result(path: str | Path) -> Result:

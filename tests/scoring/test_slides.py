@@ -18,6 +18,7 @@ from elsewhere.scoring.slide_evaluator import quadratic_kappa
 from elsewhere.scoring.slide_regions import find_regions, largest_feret_px, patient_stage, stage_of_extent
 from elsewhere.scoring.slides import SlideTask
 from elsewhere.scoring.task import ScoreOptions
+from elsewhere.statistics.resampling import WeightStream
 
 TASK = SlideTask()
 
@@ -73,8 +74,17 @@ def test_camelyon16_code_equals_the_published_script(vectors_dir, tmp_path, name
     cohort, predictions, expected = camelyon16_case(vectors_dir, tmp_path, name)
     scores, evaluator = evaluate(cohort, predictions, "camelyon16-code")
     assert evaluator.values()["froc_score"] == pytest.approx(expected["froc_score"], abs=1e-12)
-    at = evaluator.sensitivities_at_points()
-    assert at == {float(k): pytest.approx(v, abs=1e-12) for k, v in expected["sensitivity_at"].items()}
+    wanted_at = expected["sensitivity_at"]
+    at = evaluator.sensitivities(
+        np.ones((1, evaluator.n_clusters), dtype=np.uint16), [float(k) for k in wanted_at]
+    )
+    np.testing.assert_allclose(at[0], list(wanted_at.values()), atol=1e-12)
+    partition = TASK.partition(scores)
+    curve = TASK.curves(
+        scores, partition, WeightStream(partition, key="k", seed=1, resamples=64), ScoreOptions()
+    )["froc"]
+    assert curve["y"][curve["x"].index(1.0)] == pytest.approx(wanted_at["1"], abs=1e-12)
+    assert all(lo <= hi for lo, hi in zip(curve["lo"], curve["hi"], strict=True))
     for slide, wanted in expected["per_case"].items():
         row = scores.cases.set_index("case_id").loc[slide]
         assert row["n_lesions"] == wanted["n_lesions_counted"]

@@ -15,7 +15,7 @@ from elsewhere import __version__
 from elsewhere.commands.analyses import AnalysisContext, analyses
 from elsewhere.errors import UserError
 from elsewhere.protocols import Protocol
-from elsewhere.results import Result
+from elsewhere.results import Result, ids_of
 from elsewhere.scoring.composite import with_extra_metrics
 from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
 from elsewhere.statistics.estimates import estimate_all
@@ -174,20 +174,11 @@ def analyse(
 
     summary["methods"] = methods_paragraph(summary)
     key_table = summary.pop("_case_key", None)
-    ids = tuple(
-        dict.fromkeys(
-            [
-                *scores.cases["case_id"].astype(str),
-                *_column(scores, "patient_id"),
-                *_column(scores, "exam_id"),
-            ]
-        )
-    )
     return Result(
         summary=summary,
         scores=scores,
         case_key=key_table,
-        redact=ids,
+        redact=ids_of(scores),
         exit_code=int(summary.get("verdict", {}).get("exit_code", 0)),
     )
 
@@ -195,10 +186,6 @@ def analyse(
 def _errors(audit: Sequence[Mapping[str, Any]]) -> list[str]:
     """What the audit calls an error is said at the top, not only in its own section."""
     return [f"The id audit: {finding['message']}." for finding in audit if finding.get("severity") == "error"]
-
-
-def _column(scores: Scores, name: str) -> list[str]:
-    return scores.cases[name].astype(str).unique().tolist() if name in scores.cases.columns else []
 
 
 def provenance(

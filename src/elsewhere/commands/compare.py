@@ -11,7 +11,7 @@ from elsewhere import __version__
 from elsewhere.commands.analyse import prepare
 from elsewhere.commands.output import format_number
 from elsewhere.errors import UserError, name_rows
-from elsewhere.results import Result, load_result
+from elsewhere.results import Result, ids_of, load_result
 from elsewhere.scoring.task import ScoreOptions
 from elsewhere.statistics.paired import compare_pair
 from elsewhere.tables import check_out, staged_directory, write_json
@@ -130,7 +130,7 @@ def compare(
 
     with staged_directory(out) as folder:
         write_json(summary, folder / "summary.json")
-        write_report(summary, folder / "report.html", redact=a.scores.cases["case_id"].astype(str))
+        write_report(summary, folder / "report.html", redact=ids_of(a.scores))
     return Comparison(summary=summary, path=Path(out))
 
 

@@ -16,7 +16,7 @@ from elsewhere.commands.output import format_interval
 from elsewhere.commands.score import as_cohort, as_predictions, check_choices, choose_protocol
 from elsewhere.errors import UserError, unknown_name
 from elsewhere.predictions import ReadOptions
-from elsewhere.results import Result, load_result
+from elsewhere.results import Result, ids_of, load_result
 from elsewhere.scoring.task import ScoreOptions, tasks
 from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.ranking import rank_models, weight_stability
@@ -195,7 +195,7 @@ def rank(
 
     with staged_directory(out) as folder:
         write_json(summary, folder / "summary.json")
-        write_report(summary, folder / "report.html", redact=first.scores.cases["case_id"].astype(str))
+        write_report(summary, folder / "report.html", redact=ids_of(first.scores))
     return Leaderboard(summary=summary, path=Path(out))
 
 

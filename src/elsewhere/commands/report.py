@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elsewhere.results import load_result
+from elsewhere.results import ids_of, load_result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,20 +33,15 @@ def report(
 ) -> Written:
     """Render a result folder; `tables` as csv and LaTeX, `figures` as SVG, PDF and PNG."""
     from elsewhere.report import write_figures, write_report, write_tables
+    from elsewhere.report.prepare import prepare
 
     found = load_result(result)
-    cases = found.scores.cases
-    ids = [
-        str(value)
-        for name in ("case_id", "patient_id", "exam_id")
-        if name in cases.columns
-        for value in cases[name].unique()
-    ]
     page = Path(out) if out is not None else Path(result) / "report.html"
+    shown = prepare(found.summary, redact=ids_of(found.scores))
     files = [page]
-    write_report(found.summary, page, redact=ids)
+    write_report(shown, page)
     if tables is not None:
-        files += list(write_tables(found.summary, Path(tables)))
+        files += list(write_tables(shown, Path(tables)))
     if figures is not None:
-        files += list(write_figures(found.summary, Path(figures)))
+        files += list(write_figures(shown, Path(figures)))
     return Written(files=tuple(files))

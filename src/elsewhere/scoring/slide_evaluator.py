@@ -216,43 +216,33 @@ class SlideEvaluator(Evaluator):
             sums = w @ self._sums
             out[:, 8], out[:, 9] = sums[:, 0] / sums[:, 1], sums[:, 2] / sums[:, 3]
         if self._has_events:
-            points = np.array(self._rules.froc_points)
-            at = np.empty((len(w), points.size))
-            slide_froc(
-                np.ascontiguousarray(weights, dtype=np.uint16),
-                self._event_cluster,
-                self._event_score,
-                self._event_hit,
-                self._slides,
-                self._lesions,
-                self._zeros,
-                points,
-                self._rules.froc_drop_lowest_threshold,
-                at,
-            )
-            out[:, 10] = at.mean(axis=1)
+            out[:, 10] = self.sensitivities(weights, self._rules.froc_points).mean(axis=1)
         out[:, 11] = quadratic_kappa(
             (w @ self._pn_counts).reshape(-1, len(PATIENT_STAGES), len(PATIENT_STAGES))
         )
         return out
 
-    def sensitivities_at_points(self) -> dict[float, float]:
-        """The lesion FROC read at each operating point, every slide once."""
-        points = np.array(self._rules.froc_points)
-        at = np.empty((1, points.size))
+    def sensitivities(self, weights: npt.NDArray[np.uint16], points: npt.ArrayLike) -> FloatArray:
+        """(rows, points): the lesion FROC read at `points` false positives a slide."""
+        at_fp = np.asarray(points, dtype=np.float64)
+        out = np.empty((len(weights), at_fp.size))
         slide_froc(
-            np.ones((1, self.n_clusters), dtype=np.uint16),
+            np.ascontiguousarray(weights, dtype=np.uint16),
             self._event_cluster,
             self._event_score,
             self._event_hit,
             self._slides,
             self._lesions,
             self._zeros,
-            points,
+            at_fp,
             self._rules.froc_drop_lowest_threshold,
-            at,
+            out,
         )
-        return {float(p): float(v) for p, v in zip(points, at[0], strict=True)}
+        return out
+
+    @property
+    def has_events(self) -> bool:
+        return self._has_events
 
     def subset(self, case_mask: npt.NDArray[np.bool_]) -> SlideEvaluator:
         index = np.flatnonzero(case_mask)

@@ -21,6 +21,16 @@ from elsewhere.errors import UserError, name_rows
 from elsewhere.predictions import Predictions, join_by_id
 from elsewhere.predictions.stages import PATIENT_STAGES, STAGES, normalise_stage
 from elsewhere.protocols import Protocol, SlideRules
+from elsewhere.scoring.slide_cases import (
+    mask_downsample,
+    mask_pixel_um,
+    mask_scores,
+    point_events,
+    read_on_grid,
+    read_slide_mask,
+    stage_of_mask,
+    truth_file,
+)
 from elsewhere.scoring.slide_evaluator import SlideEvaluator, slide_metrics
 from elsewhere.scoring.slide_regions import (
     evaluation_mask,
@@ -33,8 +43,8 @@ from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.metric import MetricSpec
 from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.resampling import WeightStream
 
-DEFAULT_DOWNSAMPLE = 32.0
 _KEPT = ("case_id", "patient_id", "exam_id", "dataset", "site")
 
 
@@ -179,19 +189,19 @@ class SlideTask(Task):
                 options.progress(i, len(row_of_case))
             has_truth = truths is not None and isinstance(truths[i], str) and truths[i] != ""
             truth = (
-                read_slide_mask(_resolve(cohort, str(truths[i])))
+                read_slide_mask(truth_file(cohort, str(truths[i])))
                 if truths is not None and has_truth
                 else None
             )
             mask = None
             if row >= 0:
                 try:
-                    mask = _same_grid(Path(str(table["path"].iloc[row])), truth)
+                    mask = read_on_grid(Path(str(table["path"].iloc[row])), truth)
                 except UserError:
                     if options.on_invalid == "error":
                         raise
                     status[i] = "invalid"
-            dice, rate = _mask_scores(mask, truth)
+            dice, rate = mask_scores(mask, truth)
             numbers["slide_dice"].append(dice)
             numbers["slide_false_positive_rate"].append(rate)
             if mask is None:
@@ -211,7 +221,7 @@ class SlideTask(Task):
             cases[name] = values
         if "stage_true" not in cases.columns and truths is not None:
             cases["stage_true"] = [
-                _stage_of_mask(read_slide_mask(_resolve(cohort, str(path))), pixel_um[i], rules)
+                stage_of_mask(read_slide_mask(truth_file(cohort, str(path))), pixel_um[i], rules)
                 for i, path in enumerate(truths)
             ]
 
@@ -224,7 +234,7 @@ class SlideTask(Task):
         warnings: list[str],
     ) -> tuple[pd.DataFrame, int]:
         pixel_um = mask_pixel_um(cohort)
-        downsample = _downsample(cohort)
+        downsample = mask_downsample(cohort)
         truths = (
             cohort.cases["mask"].to_numpy(dtype=object)
             if "mask" in cohort.cases.columns
@@ -243,15 +253,15 @@ class SlideTask(Task):
             path = truths[i]
             if isinstance(path, str) and path:
                 truth = evaluation_mask(
-                    read_slide_mask(_resolve(cohort, path)), pixel_um=pixel_um[i], rules=rules
+                    read_slide_mask(truth_file(cohort, path)), pixel_um=pixel_um[i], rules=rules
                 )
                 lesions.append(truth.lesions)
                 itc.append(int(truth.is_itc.sum()))
-                frames.append(_point_events(str(case), mine, truth, downsample[i]))
+                frames.append(point_events(str(case), mine, truth, downsample[i]))
             else:
                 lesions.append(0)
                 itc.append(0)
-                frames.append(_point_events(str(case), mine, None, downsample[i]))
+                frames.append(point_events(str(case), mine, None, downsample[i]))
         cases["n_lesions"], cases["n_itc_regions"] = lesions, itc
         return pd.concat(frames, ignore_index=True), len(extra)
 
@@ -309,6 +319,24 @@ class SlideTask(Task):
 
     def evaluator(self, scores: Scores, partition: Partition, options: ScoreOptions) -> Evaluator:
         return SlideEvaluator.build(scores.cases, scores.events, partition, scores.protocol.slides)
+
+    def curves(
+        self, scores: Scores, partition: Partition, stream: WeightStream | None, options: ScoreOptions
+    ) -> dict[str, Any]:
+        """The lesion FROC up to 8 false positives a slide, with a pointwise band over patients."""
+        evaluator = SlideEvaluator.build(scores.cases, scores.events, partition, scores.protocol.slides)
+        x = np.linspace(0.0, 8.0, 161)
+        y = evaluator.sensitivities(np.ones((1, partition.n_clusters), dtype=np.uint16), x)[0]
+        if not evaluator.has_events or np.isnan(y).all():
+            return {}
+        curve: dict[str, Any] = {"x": x.tolist(), "y": y.tolist(), "lo": None, "hi": None}
+        if stream is not None and stream.resamples > 1:
+            draws = np.concatenate([evaluator.sensitivities(weights, x) for _, weights in stream])
+            known = draws[np.isfinite(draws).all(axis=1)]
+            if len(known):
+                lo, hi = np.quantile(known, [0.025, 0.975], axis=0)
+                curve |= {"lo": lo.tolist(), "hi": hi.tolist()}
+        return {"froc": {**curve, "x_label": "False positives a slide", "y_label": "Lesion sensitivity"}}
 
     def details(self, scores: Scores, partition: Partition, options: ScoreOptions) -> dict[str, Any]:
         """LN-15: the four-class and the two-class confusion matrices."""
@@ -388,120 +416,6 @@ def _stage_column(values: pd.Series, allowed: tuple[str, ...], *, column: str) -
             fix=f"Use one of {', '.join(allowed)}.",
         )
     return out
-
-
-def _point_events(case: str, points: pd.DataFrame | None, truth: Any, downsample: float) -> pd.DataFrame:
-    """One event a false positive, one a countable lesion (its best score, or NaN where missed)."""
-    rows: list[tuple[str, str | None, float, str]] = []
-    best: dict[int, float] = {}
-    if points is not None:
-        for x, y, score in points[["x", "y", "score"]].itertuples(index=False):
-            label = 0
-            if truth is not None:
-                r, c = int(y / downsample), int(x / downsample)
-                inside = 0 <= r < truth.labels.shape[0] and 0 <= c < truth.labels.shape[1]
-                label = int(truth.labels[r, c]) if inside else 0
-            if label == 0:
-                rows.append((case, None, float(score), "fp"))
-            elif truth.is_itc[label - 1]:
-                rows.append((case, str(label), float(score), "itc"))
-            else:
-                best[label] = max(best.get(label, -np.inf), float(score))
-    if truth is not None:
-        for k in np.flatnonzero(~truth.is_itc):
-            hit = best.get(int(k) + 1)
-            rows.append(
-                (case, str(int(k) + 1), np.nan if hit is None else hit, "fn" if hit is None else "tp")
-            )
-    return pd.DataFrame(rows, columns=["case_id", "lesion_id", "score", "kind"])
-
-
-def _resolve(cohort: Cohort, path: str) -> Path:
-    file = Path(path)
-    return file if file.is_absolute() or cohort.root is None else cohort.root / file
-
-
-def _downsample(cohort: Cohort) -> npt.NDArray[np.float64]:
-    if "mask_downsample" not in cohort.cases.columns:
-        return np.full(len(cohort.cases), DEFAULT_DOWNSAMPLE)
-    return pd.to_numeric(cohort.cases["mask_downsample"]).fillna(DEFAULT_DOWNSAMPLE).to_numpy(dtype=float)
-
-
-def mask_pixel_um(cohort: Cohort) -> npt.NDArray[np.float64]:
-    """Microns a pixel of each slide's mask file; needed wherever a length is."""
-    if "microns_per_pixel" not in cohort.cases.columns:
-        raise UserError(
-            "the cohort has no column microns_per_pixel",
-            fix="Add the level-0 resolution of each slide in um; `mask_downsample` tells the mask's own level (default 32).",
-        )
-    level0 = pd.to_numeric(cohort.cases["microns_per_pixel"], errors="coerce").to_numpy(dtype=float)
-    bad = ~(level0 > 0)
-    if bad.any():
-        raise UserError(
-            "microns_per_pixel is empty or not positive",
-            where=f"cohort, rows {name_rows((np.flatnonzero(bad) + 1).tolist())}",
-        )
-    return level0 * _downsample(cohort)
-
-
-def read_slide_mask(path: Path) -> npt.NDArray[np.bool_]:
-    """A PNG or TIFF mask: anything above 0 is tumour."""
-    from PIL import Image, UnidentifiedImageError
-
-    if not path.exists():
-        raise UserError(
-            "the mask file does not exist",
-            where=str(path),
-            fix="Check the path in the cohort, or the folder of predictions.",
-        )
-    try:
-        with Image.open(path) as picture:
-            array = np.asarray(picture)
-    except (
-        UnidentifiedImageError,
-        OSError,
-        ValueError,
-        SyntaxError,
-        Image.DecompressionBombError,
-    ) as problem:
-        raise UserError(
-            f"the mask cannot be read ({problem})", where=str(path), fix="Write it again as PNG or TIFF."
-        ) from problem
-    if array.ndim == 3:
-        array = array.max(axis=2)
-    return array > 0
-
-
-def _same_grid(path: Path, truth: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_]:
-    mask = read_slide_mask(path)
-    if truth is not None and truth.shape != mask.shape:
-        raise UserError(
-            f"the mask is {mask.shape[1]} x {mask.shape[0]} px, the truth {truth.shape[1]} x {truth.shape[0]}",
-            where=str(path),
-            fix="Write the mask on the truth mask's grid.",
-        )
-    return mask
-
-
-def _mask_scores(
-    mask: npt.NDArray[np.bool_] | None, truth: npt.NDArray[np.bool_] | None
-) -> tuple[float, float]:
-    """(Dice on a slide with tumour, false-positive rate on one without); a missing mask is worst (ST-14)."""
-    if truth is None:
-        return np.nan, np.nan
-    if truth.any():
-        return (
-            0.0 if mask is None else 2.0 * float((mask & truth).sum()) / float(mask.sum() + truth.sum())
-        ), np.nan
-    return np.nan, (1.0 if mask is None else float(mask.mean()))
-
-
-def _stage_of_mask(mask: npt.NDArray[np.bool_], pixel_um: float, rules: SlideRules) -> str:
-    regions = find_regions(mask)
-    extent = float(regions.major_axis_px.max()) if regions.count else 0.0
-    if rules.stage_axis == "feret":
-        extent = largest_feret_px(mask)
-    return stage_of_extent(extent * pixel_um / 1000, rules, any_object=regions.count > 0)
 
 
 tasks.add("slides", SlideTask())
