@@ -53,10 +53,17 @@ class EquivalenceVerdict:
     def lines(self) -> Iterator[str]:
         verdict = self.summary["verdict"]
         for claim in verdict["claims"]:
-            yield f"{claim['metric']}: here {claim['here']:.4f}, reference {claim['claimed']:.4f}, difference {claim['difference']:+.4f} [{claim['lo']:+.4f}, {claim['hi']:+.4f}] ({claim['method']})"
-            yield f"margin {claim['margin']:g} ({claim['margin_source']}); the word would change at {claim['flips_at']}"
-            yield f"smallest drop that could have been seen: {claim['smallest_detectable_drop']:.4f}; smallest margin that could have been proved: {claim['smallest_provable_margin']:.4f}"
-        yield f"verdict: {verdict['word']}"
+            if claim["difference"] is None:
+                yield f"{claim['metric']}: {claim.get('reason') or 'undefined'}"
+                continue
+            yield (
+                f"{claim['metric']}: here {claim['here']:.4f}, reference {claim['claimed']:.4f}, difference "
+                f"{claim['difference']:+.4f} [{claim['lo']:+.4f}, {claim['hi']:+.4f}] ({claim['method']})"
+            )
+            flips = "" if claim["flips_at"] is None else f"; the word would change at {claim['flips_at']:.4f}"
+            yield f"margin {claim['margin']:g} ({claim['margin_source']}){flips}"
+            yield claim["power"]
+        yield f"verdict: {verdict['word']}" + (f" ({verdict['reason']})" if verdict.get("reason") else "")
 
 
 def equivalence(

@@ -21,7 +21,10 @@ class Planned:
 
     def lines(self) -> Iterator[str]:
         for name, value in self.plan.to_dict().items():
-            yield f"{name}: {value}"
+            if name == "notes":
+                yield from (f"note: {note}" for note in value)
+            elif value is not None:
+                yield f"{name}: {value:.4g}" if isinstance(value, float) else f"{name}: {value}"
 
 
 def plan_sample(**settings: Any) -> Planned:

@@ -1,0 +1,64 @@
+"""Make the pictures of the README and the docs from the demo: `python docs/make_images.py [DEMO_OUT]`.
+
+`verdict.svg` is the report's verdict figure; `first-page.png` is the report's first page as a browser shows
+it (needs chromium). DEMO_OUT is a folder that `elsewhere demo` wrote; without it the demo is run.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent / "images"
+LARGEST_BYTES = 200_000
+WIDTH_PX, HEIGHT_PX = 1000, 920
+
+
+def main(demo_out: str | None = None) -> None:
+    from elsewhere.commands.demo import demo
+    from elsewhere.report import write_figures
+    from elsewhere.results import load_result
+
+    HERE.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        if demo_out is None:
+            demo(Path(folder) / "demo-out")
+            demo_out = str(Path(folder) / "demo-out")
+        result = Path(demo_out) / "classification"
+        write_figures(load_result(result).summary, Path(folder) / "figures")
+        shutil.copyfile(Path(folder) / "figures" / "verdict.svg", HERE / "verdict.svg")
+        _first_page(result / "report.html", HERE / "first-page.png", Path(folder))
+    for picture in sorted(HERE.iterdir()):
+        size = picture.stat().st_size
+        print(f"{picture.name}: {size:,} bytes")
+        if size > LARGEST_BYTES:
+            raise SystemExit(f"{picture.name} is larger than {LARGEST_BYTES:,} bytes")
+
+
+def _first_page(report: Path, picture: Path, scratch: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if browser is None:
+        print("no chromium: first-page.png stays as it is")
+        return
+    taken = scratch / "page.png"
+    command = [
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--window-size={WIDTH_PX},{HEIGHT_PX}",
+        f"--screenshot={taken}",
+        report.resolve().as_uri(),
+    ]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    from PIL import Image
+
+    Image.open(taken).convert("P", palette=Image.Palette.ADAPTIVE, colors=128).save(picture, optimize=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:2])

@@ -1,0 +1,181 @@
+"""Write the generated pages of the reference: `python docs/make_reference.py`.
+
+The command line, the metrics and the rules of every protocol are read from the program itself, so that these
+pages cannot say something else than the program does. A test compares them with what this makes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent / "reference"
+MADE = "<!-- Made by docs/make_reference.py from the program itself; do not edit. -->\n"
+
+
+def pages() -> dict[str, str]:
+    """Every generated page, by file name."""
+    return {"commands.md": commands(), "metrics.md": metrics(), "protocol-rules.md": protocol_rules()}
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def commands() -> str:
+    """Every command with its arguments, options, defaults and example."""
+    import typer
+
+    from elsewhere.cli import app
+
+    root: Any = typer.main.get_command(app)
+    parts = [
+        MADE,
+        "# Commands\n",
+        f"{_cell(root.help)}\n",
+        "Every command takes `--json` (one JSON object on stdout and nothing else) and `--help`. "
+        "`elsewhere --version` prints the version. Exit codes: [verdicts](verdicts.md#exit-codes).\n",
+    ]
+    found = list(_walk(root, "elsewhere"))
+    parts.append("| command | what it does |\n|---|---|")
+    for name, command in found:
+        anchor = name.removeprefix("elsewhere ").replace(" ", "-")
+        parts.append(f"| [`{name}`](#{_slug(name)}) | {_cell(command.help or anchor)} |")
+    for name, command in found:
+        parts += ["", f"## {name}", "", _cell(command.help or ""), ""]
+        arguments = [p for p in command.params if p.param_type_name == "argument"]
+        options = [p for p in command.params if p.param_type_name != "argument" and p.name != "help"]
+        usage = " ".join([name, *(_argument(p) for p in arguments), "[OPTIONS]"])
+        parts += ["```", usage, "```", ""]
+        parts += ["| | | default |", "|---|---|---|"]
+        for p in [*arguments, *options]:
+            shown = _argument(p) if p in arguments else ", ".join([*p.opts, *p.secondary_opts])
+            parts.append(f"| `{shown}` | {_cell(getattr(p, 'help', None) or '')} | {_default(p)} |")
+        if command.epilog:
+            parts += ["", _example(command.epilog)]
+    return "\n".join(parts) + "\n"
+
+
+def _slug(name: str) -> str:
+    return name.lower().replace(" ", "-")
+
+
+def _walk(group: Any, name: str) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for word in sorted(group.commands):
+        command = group.commands[word]
+        if hasattr(command, "commands"):
+            found += _walk(command, f"{name} {word}")
+        else:
+            found.append((f"{name} {word}", command))
+    return found
+
+
+def _argument(p: Any) -> str:
+    name = (p.metavar or p.name).upper() + ("..." if p.nargs == -1 else "")
+    return name if p.required else f"[{name}]"
+
+
+def _default(p: Any) -> str:
+    if p.required:
+        return "required"
+    if p.default is None or p.default is False or p.default in ("", [], ()) or callable(p.default):
+        return ""
+    return f"`{p.default}`"
+
+
+def _example(epilog: str) -> str:
+    """`Example: a; then: b` as a block; nothing here is executed, so the language is not named."""
+    text = _cell(epilog)
+    label, _, rest = text.partition(": ")
+    lines = [line.removeprefix("then: ").strip() for line in rest.split("; ")]
+    return "\n".join([f"{label}:", "", "```", *lines, "```"])
+
+
+def metrics() -> str:
+    """The metrics of every task under protocol `plain`, with what each declares about itself."""
+    from elsewhere.protocols import protocols
+    from elsewhere.scoring.task import tasks
+    from elsewhere.statistics.domain import domain_name
+
+    plain = protocols.get("plain")
+    parts = [
+        MADE,
+        "# Metrics\n",
+        "The names are those of `summary.json` and of `scores.parquet`. *Interval* is the method under `plain` "
+        "([methods](../explanation/intervals.md)); challenge protocols keep their paper's. *Moves with "
+        "prevalence*: gets a verdict only standardised to the source's prevalence "
+        "([why](verdicts.md#metrics-that-move-with-prevalence)). *Worst* is what a missing prediction scores "
+        "([why](../explanation/missing-is-worst.md)). *Domain* names the row of the "
+        "[promised coverage](coverage.md). `*` marks the task's headline.\n",
+    ]
+    for name, task in tasks:
+        parts += [f"## {name}\n"]
+        parts.append("| name | | better | range | worst | interval | domain | moves with prevalence |")
+        parts.append("|---|---|---|---|---|---|---|---|")
+        for spec in task.metrics(plain):
+            star = " *" if spec.primary else ""
+            high = "∞" if spec.upper_bound == float("inf") else f"{spec.upper_bound:g}"
+            unit = f" {spec.unit}" if spec.unit else ""
+            parts.append(
+                f"| `{spec.name}`{star} | {_cell(spec.label)} | "
+                f"{'higher' if spec.higher_is_better else 'lower'} | {spec.lower_bound:g} to {high}{unit} | "
+                f"{spec.worst:g} | "
+                f"`{spec.interval}` | {domain_name(spec) or 'none'} | "
+                f"{'yes' if spec.moves_with_prevalence else ''} |"
+            )
+        parts.append("")
+    parts.append(
+        "A metric of your own: [add a metric, reader, protocol or analysis]"
+        "(../how-to/add-a-metric-reader-protocol-analysis.md)."
+    )
+    return "\n".join(parts) + "\n"
+
+
+def protocol_rules() -> str:
+    """Every rule of `plain`, and for the others the rules in which they differ."""
+    from elsewhere.protocols import protocols
+
+    parts = [
+        MADE,
+        "# Rules of every protocol, value by value\n",
+        "`plain` in full; the others by what differs from it for their tasks. What the rules mean, and where "
+        "papers and code part: [protocols](protocols.md). The digest goes with every number.\n",
+    ]
+    plain = protocols.get("plain")
+    base = _flat(plain)
+    for name, protocol in [("plain", plain), *[pair for pair in protocols if pair[0] != "plain"]]:
+        parts += [
+            f"## {name}\n",
+            f"{_cell(protocol.title)}. Version {protocol.version}; tasks: {', '.join(protocol.tasks)}; "
+            f"source: {protocol.source}; digest `{protocol.digest()}`.\n",
+        ]
+        parts += [f"- {_cell(note)}" for note in protocol.notes]
+        rules = _flat(protocol)
+        sections = {"interval", "fairness", *protocol.tasks}
+        shown = {
+            key: value
+            for key, value in rules.items()
+            if (name == "plain" or value != base[key]) and key.split(".")[0] in sections
+        }
+        parts += ["", "| rule | value |", "|---|---|"]
+        parts += [f"| `{key}` | `{value}` |" for key, value in shown.items()] or ["| none differs | |"]
+        parts.append("")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _flat(protocol: Any) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in dataclasses.fields(protocol):
+        rules = getattr(protocol, part.name)
+        if dataclasses.is_dataclass(rules):
+            for rule in dataclasses.fields(rules):
+                found[f"{part.name}.{rule.name}"] = str(getattr(rules, rule.name))
+    return found
+
+
+if __name__ == "__main__":
+    for file, text in pages().items():
+        (HERE / file).write_text(text, encoding="utf-8")
+        print(f"wrote docs/reference/{file}")
