@@ -370,10 +370,9 @@ def _interval(
         return _Made(notes=("No interval: fewer than two patients.",))
     if method in RESAMPLED:
         if draws is None and method is IntervalMethod.BOOTSTRAP_T:
-            made = _t(run, spec, value, run.ratio(spec.name))
-            return replace(
-                made, notes=(*made.notes, "No resamples were asked for: t instead of bootstrap-t.")
-            )
+            plain = _t(run, spec, value, run.ratio(spec.name))
+            why = "No resamples were asked for: t instead of bootstrap-t."
+            return replace(plain, notes=(*plain.notes, why))
         if draws is None:
             return _Made(notes=("No interval: it needs resamples, and none were asked for.",))
         return _resampled(run, spec, method, value, draws)
@@ -388,8 +387,8 @@ def _interval(
                 level=run.level,
             )
             if made is not None:
-                why = (f"One-sided bound: {made.reason}.",) if made.reason else ()
-                return _Made(method=made.method, lo=made.lo, hi=made.hi, se=made.se, df=made.df, notes=why)
+                notes = (f"One-sided bound: {made.reason}.",) if made.reason else ()
+                return _Made(method=made.method, lo=made.lo, hi=made.hi, se=made.se, df=made.df, notes=notes)
     ratio = run.ratio(spec.name)
     if ratio is not None and method is IntervalMethod.WILSON:
         wilson = proportion_from_ratio(ratio, level=run.level)
