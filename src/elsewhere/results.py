@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from elsewhere.errors import EXIT_OK, UserError
 from elsewhere.protocols import protocols

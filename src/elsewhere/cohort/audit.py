@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from elsewhere.cohort.describe import TARGET_COLUMNS
 from elsewhere.cohort.grades import file_name_ids
@@ -175,8 +176,8 @@ def _contradictions(cases: pd.DataFrame) -> list[Finding]:
 
 
 def _rows_and_ids(cases: pd.DataFrame, mask: np.ndarray) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    rows = tuple(int(at) + 1 for at in np.flatnonzero(mask))
-    return rows, tuple(str(patient) for patient in cases["patient_id"][mask].unique())
+    rows = tuple((np.flatnonzero(mask) + 1).tolist())
+    return rows, tuple(pa.array(cases["patient_id"][mask].unique()).to_pylist())
 
 
 def _shared_ids(cases: pd.DataFrame) -> list[Finding]:

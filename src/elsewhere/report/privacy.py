@@ -111,14 +111,14 @@ class Redactor:
     """
 
     def __init__(self, ids: Iterable[Any] = ()) -> None:
-        self._ids = frozenset(text for text in (str(i).strip() for i in ids) if _names(text))
-        self._with_blanks: Sequence[str] = sorted((i for i in self._ids if re.search(r"\s", i)), key=len)[
-            ::-1
-        ][:_LONGEST_BLANK_SEARCH]
+        self._ids = frozenset(map(str.strip, map(str, ids)))
+        blank = re.compile(r"\s").search
+        spaced = (i for i in self._ids if blank(i)) if blank("\n".join(self._ids).replace("\n", "")) else iter(())
+        self._with_blanks: Sequence[str] = sorted(spaced, key=len)[::-1][:_LONGEST_BLANK_SEARCH]
         self.removed = 0
 
     def __contains__(self, text: str) -> bool:
-        return text in self._ids
+        return text in self._ids and _names(text)
 
     def text(self, text: str) -> str:
         if not self._ids or not text:
@@ -132,7 +132,7 @@ class Redactor:
     def _token(self, match: re.Match[str]) -> str:
         token = match.group(0)
         for core in (token, token.rstrip(".:!?"), token.strip(".:!?*")):
-            if core in self._ids:
+            if core in self:
                 self.removed += 1
                 return token.replace(core, REMOVED)
         return token
