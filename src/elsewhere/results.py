@@ -104,10 +104,8 @@ class Result:
 def ids_of(scores: Scores) -> tuple[str, ...]:
     """Every id that a report must not show."""
     cases = scores.cases
-    named = [
-        cases[name].astype(str) for name in ("case_id", "patient_id", "exam_id") if name in cases.columns
-    ]
-    return tuple(pd.unique(pd.concat(named))) if named else ()
+    columns = [cases[name] for name in ("case_id", "patient_id", "exam_id") if name in cases.columns]
+    return tuple(str(value) for column in columns for value in pa.array(column.unique()).to_pylist())
 
 
 def load_result(path: str | Path) -> Result:
