@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OUT ?= demo-out
 
-.PHONY: help setup system demo test test-all lint format bench coverage-tables clean
+.PHONY: help setup system demo test test-all lint format bench docs coverage-tables clean
 help:
 	@echo "make demo       set up, run the demo on synthetic hospitals, print the report's path"
 	@echo "make test       set up, lint, type-check, run the tests (about ten minutes on two cores)"
 	@echo "make test-all   the same with the slow statistical tests"
 	@echo "make lint       ruff and mypy"
 	@echo "make bench      run the benchmarks and rewrite benchmarks/README.md"
+	@echo "make docs       write the generated pages and pictures of docs/ anew"
 	@echo "make coverage-tables  simulate what the intervals promise, rewrite docs/reference/coverage.md and levels.md"
 
 setup: system $(STAMP)
@@ -45,6 +46,10 @@ format: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+docs: setup
+	$(BIN)/python docs/make_reference.py
+	$(BIN)/python docs/make_images.py
 
 coverage-tables: setup
 	$(BIN)/elsewhere coverage --out docs/reference
