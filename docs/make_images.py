@@ -57,7 +57,7 @@ def _first_page(report: Path, picture: Path, scratch: Path) -> None:
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     from PIL import Image
 
-    Image.open(taken).convert("P", palette=Image.Palette.ADAPTIVE, colors=128).save(picture, optimize=True)
+    Image.open(taken).convert("RGB").save(picture, optimize=True)
 
 
 if __name__ == "__main__":

@@ -295,3 +295,19 @@ def test_the_matcher_can_fail():
     assert not _same("1181 cases", "1180 cases")
     assert _same("report: .../report.html", "report: out/report.html")
     assert missing_lines(["b", "a"], ["a", "b"]) == ["a"]
+
+
+def test_pages_name_every_protocol_reader_and_verdict():
+    from elsewhere.cohort import readers
+    from elsewhere.protocols import protocols
+    from elsewhere.statistics.verdict import Verdict
+
+    def text(name: str) -> str:
+        return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+    pages = text("reference/protocols.md") + text("reference/protocol-rules.md")
+    assert [
+        name for name in protocols.names() if f"`{name}`" not in pages and f"## {name}" not in pages
+    ] == []
+    assert [name for name in readers.names() if name not in text("how-to/read-a-public-dataset.md")] == []
+    assert [str(word) for word in Verdict if str(word) not in text("reference/verdicts.md")] == []
