@@ -191,16 +191,20 @@ def test_page_shows_failing_cells_and_brackets_those_outside():
     outside = row(
         patients=20, covered=700, measures=Measures(patients=20, cases=20, value=0.8, cases_per_patient=1)
     )
+    again = {"family": "resampled", "patients": 1000}
     rows = [
         row(),
         row(patients=300, covered=880),
         outside,
-        row(default=False, method="percentile", covered=900),
+        row(**again),
+        row(default=False, method="percentile", covered=900, **again),
+        row(family="resampled", covered=100),
     ]
     page = coverage_page(rows, [], resamples=500)
     assert "**88.0 fails**" in page and "(70.0)" in page
     assert "Cells inside the domain that fail" in page and "| auroc | 300 |" in page
-    assert "| auroc | **delong-logit-clustered** | 1 | 95.0 |" in page
+    assert "| auroc | **delong-logit-clustered** | 2 | 52.5 | 10.0 |" in page
+    assert "3 cells lie inside the domain; 2 keep" in page
 
 
 def test_levels_of_the_paired_tests_are_counted():

@@ -102,6 +102,7 @@ class CoverageRow:
     width: float
     domain: str | None
     measures: Measures
+    family: str = ""
 
     @property
     def coverage(self) -> float:
@@ -346,6 +347,7 @@ def run_job(job: Job) -> list[CoverageRow]:
             width=tally.width / max(1, tally.n),
             domain=tally.domain,
             measures=tally.measures(),
+            family=job.family,
         )
         for (metric, method, default), tally in tallies.items()
     ]

@@ -21,6 +21,20 @@ _DOMAIN_TITLES = {
     "calibration-error": "ECE, both kinds",
     "froc": "FROC sensitivities",
 }
+_ORDER = (
+    "auroc",
+    "sensitivity",
+    "specificity",
+    "ppv",
+    "balanced_accuracy",
+    "f1",
+    "auprc",
+    "nll",
+    "brier",
+    "ece_confidence",
+    "ece_malignant",
+    "dice",
+)
 _RULES = {
     "patients": "{} patients",
     "cases": "{} cases",
@@ -44,7 +58,8 @@ use).
 **How it is judged** (ST-13). A simulated coverage has an error of its own: with 1,000 cohorts its 99 % interval is
 about +-1.8 points. A cell *meets the nominal* when that interval holds 95 %; it *keeps the promise* when it meets the
 nominal or lies between {low:.0f} and {high:.0f} %. The promise is made inside the domain below, and the program warns
-outside it.
+outside it. The domain was drawn after looking at these cells; some cells just inside it still fail, by chance or by a
+point or so, and are listed. The slow tests (`tests/statistical`) look at cells that were not used to draw it.
 """
 
 
@@ -99,7 +114,7 @@ def _metric_table(metric: str, rows: Sequence[CoverageRow]) -> list[str]:
 
 
 def _failures(rows: Sequence[CoverageRow]) -> list[str]:
-    inside = [r for r in rows if r.default and r.in_domain and r.replicates]
+    inside = [r for r in rows if r.in_domain and r.replicates]
     failing = [r for r in inside if not r.keeps_promise]
     nominal = sum(r.meets_nominal for r in inside)
     out = [
@@ -141,11 +156,10 @@ def _alternatives(rows: Sequence[CoverageRow]) -> list[str]:
             found = [
                 r
                 for r in rows
-                if r.metric == metric
-                and r.method == method
+                if (r.metric, r.method) == (metric, method)
+                and r.family == "resampled"
                 and r.in_domain
                 and r.replicates
-                and _compared(r, rows)
             ]
             if not found:
                 continue
@@ -156,14 +170,6 @@ def _alternatives(rows: Sequence[CoverageRow]) -> list[str]:
                 f"| {metric} | {name} | {len(found)} | {median(values):.1f} | {min(values):.1f} | {kept} |"
             )
     return [*out, ""]
-
-
-def _compared(row: CoverageRow, rows: Sequence[CoverageRow]) -> bool:
-    place = (row.metric, row.patients, row.cases_per_patient, row.prevalence, row.auroc)
-    return any(
-        not r.default and (r.metric, r.patients, r.cases_per_patient, r.prevalence, r.auroc) == place
-        for r in rows
-    )
 
 
 def _levels(rows: Sequence[LevelRow]) -> list[str]:
@@ -189,17 +195,24 @@ def _levels(rows: Sequence[LevelRow]) -> list[str]:
 def coverage_page(rows: Sequence[CoverageRow], levels: Sequence[LevelRow], *, resamples: int) -> str:
     """The whole page as markdown."""
     head = _HEAD.format(resamples=resamples, low=100 * PROMISE[0], high=100 * PROMISE[1])
-    out = [head, *_domain_table(), *_failures(rows)]
+    shown = _once(rows)
+    out = [head, *_domain_table(), *_failures(shown)]
     out += [
         "## The tables",
         "",
-        "Coverage in %. In brackets: outside the domain, where the program warns. \\*: keeps the promise, but its 99 % "
-        "interval misses 95 %. `none`: no interval could be made.",
+        "Coverage in %. In brackets: outside the domain, where the program warns. \\*: keeps the promise, but its "
+        "99 % interval misses 95 %. `none`: no interval could be made.",
         "",
     ]
-    # A metric simulated in two families is shown once, from the family with the wider grid.
-    for metric in dict.fromkeys(r.metric for r in rows if r.default):
-        mine = [r for r in rows if r.metric == metric and r.default]
-        wide = {(r.patients, r.cases_per_patient, r.prevalence, r.auroc): r for r in mine}
-        out += _metric_table(metric, list(wide.values()))
+    for metric in dict.fromkeys(r.metric for r in shown):
+        out += _metric_table(metric, [r for r in shown if r.metric == metric])
     return "\n".join([*out, *_alternatives(rows), *_levels(levels)]).rstrip() + "\n"
+
+
+def _once(rows: Sequence[CoverageRow]) -> list[CoverageRow]:
+    """The default rows in the page's order; a cell simulated in two families is shown from the closed one."""
+    cells: dict[tuple[object, ...], CoverageRow] = {}
+    for r in sorted((r for r in rows if r.default), key=lambda r: r.family):
+        cells.setdefault((r.metric, r.patients, r.cases_per_patient, r.prevalence, r.auroc), r)
+    place = {name: i for i, name in enumerate(_ORDER)}
+    return sorted(cells.values(), key=lambda r: (place.get(r.metric, len(place)), r.metric))

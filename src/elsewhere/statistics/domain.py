@@ -70,12 +70,12 @@ DOMAIN: dict[str, Domain] = {
     ),
     "proportion": Domain(patients=20, events=10),
     "mean": Domain(patients=50),
-    "loss": Domain(patients=100, rarer_class_patients=10),
+    "loss": Domain(patients=100, rarer_class_patients=25),
     "ratio": Domain(patients=50, rarer_class_patients=15, events=10),
     "composite": Domain(patients=50, rarer_class_patients=25),
-    "precision-recall": Domain(patients=100, rarer_class_patients=25),
+    "precision-recall": Domain(patients=300, rarer_class_patients=75),
     "calibration-error": Domain(patients=300, cases=1200, rarer_class_patients=50),
-    "froc": Domain(patients=300, positive_patients=75),
+    "froc": Domain(patients=300, positive_patients=200),
 }
 
 
