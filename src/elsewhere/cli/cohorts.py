@@ -81,7 +81,7 @@ def cohort_describe(
     return show(run(cohort, table=table_options(encoding, delimiter, decimal)), as_json=as_json)
 
 
-@app.command("protocols")
+@app.command("protocols", epilog="Example: elsewhere protocols --json")
 def list_protocols(as_json: JsonOpt = False) -> int:
     """The scoring rules that can be named."""
     from elsewhere.commands.listing import list_protocols as run
@@ -89,7 +89,7 @@ def list_protocols(as_json: JsonOpt = False) -> int:
     return show(run(), as_json=as_json)
 
 
-@app.command("readers")
+@app.command("readers", epilog="Example: elsewhere readers --json")
 def list_readers(as_json: JsonOpt = False) -> int:
     """The cohort readers, built in and from other packages."""
     from elsewhere.commands.listing import list_readers as run
@@ -97,7 +97,7 @@ def list_readers(as_json: JsonOpt = False) -> int:
     return show(run(), as_json=as_json)
 
 
-@app.command("metrics")
+@app.command("metrics", epilog="Example: elsewhere metrics --json")
 def list_metrics(as_json: JsonOpt = False) -> int:
     """The metrics of every task, with what they declare."""
     from elsewhere.commands.listing import list_metrics as run

@@ -127,7 +127,9 @@ def _judge(
     if line.variable is not None:
         group = f"{line.variable} = {line.group}"
         codes = group_codes(ready.scores.cases, line.variable, ready.scores.protocol.fairness)
-        if line.group not in codes.names:
+        named = {name.casefold(): name for name in codes.names}
+        found = line.group if line.group in codes.names else named.get(str(line.group).strip().casefold())
+        if found is None:
             return not_assessed(
                 line.metric,
                 f"there is no group '{line.group}' of {line.variable} (groups: {', '.join(codes.names)})",
@@ -139,7 +141,7 @@ def _judge(
                 primary=primary,
                 group=group,
             )
-        evaluator = evaluator.subset(codes.codes == codes.names.index(str(line.group)))
+        evaluator = evaluator.subset(codes.codes == codes.names.index(str(found)))
     metric, standardised = line.metric, False
     prevalence = claim.population.get("prevalence_of_source")
     if evaluator.spec(metric).moves_with_prevalence and prevalence is not None:

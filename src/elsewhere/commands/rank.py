@@ -44,6 +44,8 @@ class Leaderboard:
                 else f"{row['rank_lo']}-{row['rank_hi']}"
             )
             yield f"  {row['rank']:>3}  ({span:>7})  tier {row['tier'] or '-'}  {row['model']:30s} {format_interval(row)}"
+        for row in part.get("against_baseline") or []:
+            yield f"  {row['model']} - {part['baseline']}: {row['difference']:+.4f}, p {row['p_holm']:.3g} (Holm)"
         for failed in part["failed"]:
             yield f"  failed  {failed['model']}: {failed['why']}"
         if self.path is not None:
@@ -208,6 +210,7 @@ def _shown(ready: Prepared, metric: str) -> list[str]:
 def _from_results(
     results: Sequence[str | Path | Result],
 ) -> tuple[list[_Entry], list[dict[str, str]], str, dict[str, Any]]:
+    names = _names_of([Path("." if isinstance(item, Result) else item) for item in results])
     loaded: list[tuple[str, Result]] = []
     failed: list[dict[str, str]] = []
     for i, item in enumerate(results):
@@ -215,7 +218,7 @@ def _from_results(
             loaded.append((item.path.name if item.path else f"model {i + 1}", item))
             continue
         try:
-            loaded.append((Path(item).name, load_result(item)))
+            loaded.append((names[i], load_result(item)))
         except UserError as problem:
             failed.append({"model": Path(item).name, "why": str(problem)})
     if not loaded:
@@ -254,18 +257,30 @@ def _from_files(
     if len(paths) == 1 and paths[0].is_dir():
         paths = sorted(p for p in paths[0].iterdir() if not p.name.startswith("."))
     entries, failed = [], []
+    names = _names_of(paths)
     options = ScoreOptions(on_invalid=on_invalid, normalise_ids=normalise_ids)
     for number, path in enumerate(paths):
         try:
             said = as_predictions(task, path, read, who)
             ready = prepare(chosen.score(who, said, rules, options), options)
-            entries.append(_Entry(name=path.stem.removesuffix(".nii"), ready=ready, digest=said.digest))
+            entries.append(_Entry(name=names[number], ready=ready, digest=said.digest))
         except UserError as problem:
             failed.append({"model": path.name, "why": str(problem)})
         if progress:
             progress("scoring", number + 1, len(paths))
     counts = {"cases": len(who.cases), "patients": entries[0].ready.partition.n_clusters if entries else 0}
     return entries, failed, who.hash, counts
+
+
+def _names_of(paths: Sequence[Path]) -> list[str]:
+    """The file's or folder's name without its ending; with its folder's where two would be the same."""
+    short = [
+        path.name if path.is_dir() else path.stem.removesuffix(".csv").removesuffix(".nii") for path in paths
+    ]
+    return [
+        name if short.count(name) == 1 else f"{path.resolve().parent.name}/{name}"
+        for name, path in zip(short, paths, strict=True)
+    ]
 
 
 def _weights(entries: Sequence[_Entry], names: Sequence[str]) -> dict[str, Any] | None:

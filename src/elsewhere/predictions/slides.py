@@ -52,7 +52,7 @@ def read_slides(path: Path, options: ReadOptions, cohort: Cohort | None = None) 
             kind="slides", table=table, source=str(path), digest=digest, flow=_flow(len(table))
         )
     ids = [options.column_map.get("case_id", "case_id"), "patient"]
-    table = read_table(path, strings=ids, options=options.table)
+    table = read_table(path, strings=ids, options=options.table, allow_empty=True)
     table = table.rename(columns={source: target for target, source in options.column_map.items()})
     if "case_id" not in table.columns and "patient" in table.columns:
         table = table.rename(columns={"patient": "case_id"})
@@ -75,6 +75,8 @@ def read_slides(path: Path, options: ReadOptions, cohort: Cohort | None = None) 
             digest=file_digest(path),
             flow=_flow(len(points)),
         )
+    if table.empty:
+        raise UserError("the table has a header but no rows", where=str(path))
     if "stage" not in table.columns:
         raise UserError(
             "neither a stage nor points (x, y, score)",
@@ -126,7 +128,12 @@ def _stages(table: pd.DataFrame, path: Path, options: ReadOptions) -> Prediction
 
 def _points(table: pd.DataFrame, path: Path, options: ReadOptions) -> pd.DataFrame:
     numbers = {
-        name: to_number(table[name], column=name, where=str(path), on_invalid=options.on_invalid)
+        name: to_number(
+            table[name],
+            column=name,
+            where=str(path),
+            on_invalid="nan" if options.on_invalid == "worst" else "error",
+        )
         for name in ("x", "y", "score")
     }
     return pd.DataFrame({"case_id": table["case_id"].astype("string"), **numbers})

@@ -121,10 +121,13 @@ def decode(data: bytes, path: Path, options: TableOptions) -> bytes:
         at = getattr(error, "start", 0)
         line = data.count(b"\n", 0, at) + 1
         byte = data[at] if at < len(data) else 0
+        named = "latin-1 (cp1252, ...)"
+        if encoding == "utf-8" and (zeros := data[:2000].count(b"\0")) > min(len(data), 2000) // 4:
+            named = "utf-16-be" if data[:2000:2].count(b"\0") * 2 > zeros else "utf-16-le"
         raise UserError(
             f"the text is not {encoding.upper()}: byte 0x{byte:02x} at position {at}, line {line}",
             where=where,
-            fix="Save it as UTF-8; or, if you know its encoding, name it: --encoding latin-1 (cp1252, ...).",
+            fix=f"Save it as UTF-8; or, if you know its encoding, name it: --encoding {named}.",
         ) from error
     except (LookupError, ValueError) as error:
         raise UserError(
@@ -139,9 +142,10 @@ def decode(data: bytes, path: Path, options: TableOptions) -> bytes:
     nul = data.find(b"\0")
     if nul >= 0:
         line = data.count(b"\n", 0, nul) + 1
+        named = "utf-16-be" if data[:2000:2].count(b"\0") > data[1:2000:2].count(b"\0") else "utf-16-le"
         raise UserError(
             f"there is a NUL byte in line {line}: this is no text table, or UTF-16 without its mark",
             where=where,
-            fix="Export it as UTF-8 csv; for UTF-16 without mark: --encoding utf-16-le.",
+            fix=f"Export it as UTF-8 csv; for UTF-16 without mark: --encoding {named}.",
         )
     return data

@@ -1,0 +1,192 @@
+"""`rank`: folders of prediction files, result folders, and files that failed."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+from commands_helpers import binary_tables
+
+
+@pytest.fixture(scope="module")
+def submissions(tmp_path_factory):
+    """Four models of falling strength, one with the strongest one's answers, one broken, one constant."""
+    folder = tmp_path_factory.mktemp("rank")
+    cases, best = binary_tables(patients=120, strength=4.0, target="pcr")
+    cases.to_csv(folder / "cohort.csv", index=False)
+    files = folder / "submissions"
+    files.mkdir()
+    best.to_csv(files / "best.csv", index=False)
+    best.to_csv(files / "twin.csv", index=False)
+    for name, strength in (("middle", 2.0), ("poor", 0.1)):
+        binary_tables(patients=120, strength=strength, seed=7, target="pcr")[1].to_csv(
+            files / f"{name}.csv", index=False
+        )
+    best.assign(probability=0.8).to_csv(files / "constant.csv", index=False)
+    (files / "broken.csv").write_text("case_id,probability\nC0000,much\n")
+    (files / ".hidden").write_text("no submission")
+    return folder
+
+
+def ranked(run, folder, *more):
+    done = run(
+        "rank",
+        folder / "submissions",
+        "--cohort",
+        folder / "cohort.csv",
+        "--task",
+        "response",
+        "--resamples",
+        100,
+        *more,
+        "--json",
+    )
+    assert done.code == 0, done.said
+    return done.json
+
+
+def test_a_folder_of_files_with_ties_and_failures(submissions, run, tmp_path):
+    out = tmp_path / "ranking"
+    found = ranked(run, submissions, "--protocol", "mamamia-paper", "--out", out)
+    part = found["ranking"]
+    assert part["metric"] == "combined"
+    rows = {row["model"]: row for row in part["table"]}
+    assert set(rows) == {"best", "twin", "middle", "poor"}
+    assert rows["best"]["rank"] == rows["twin"]["rank"]
+    assert rows["best"]["value"] == rows["twin"]["value"]
+    assert rows["best"]["tier"] == rows["twin"]["tier"]
+    for row in rows.values():
+        assert row["rank_lo"] <= row["rank"] <= row["rank_hi"]
+    failed = {entry["model"]: entry["why"] for entry in part["failed"]}
+    assert set(failed) == {"broken.csv", "constant.csv"}
+    assert "much" in failed["broken.csv"]
+    assert "constant" in failed["constant.csv"]
+    assert found["counts"] == {"cases": 120, "patients": 120, "models": 4, "failed": 2}
+    assert part["fairness_weight"]
+    assert json.loads((out / "summary.json").read_text())["ranking"]["failed"]
+    assert "broken.csv" in (out / "report.html").read_text()
+
+
+def test_a_baseline_is_tested_against(submissions, run):
+    found = ranked(run, submissions, "--metric", "auroc", "--baseline", "poor")
+    rows = found["ranking"]["table"]
+    assert [row["model"] for row in rows][-1] in ("poor", "constant")
+    tested = {row["model"]: row for row in found["ranking"]["against_baseline"]}
+    assert tested["best"]["difference"] > 0
+    assert tested["best"]["p"] <= tested["best"]["p_holm"] < 0.05
+    assert tested["best"] == {**tested["twin"], "model": "best"}
+    wrong = run(
+        "rank",
+        submissions / "submissions",
+        "--cohort",
+        submissions / "cohort.csv",
+        "--task",
+        "response",
+        "--baseline",
+        "por",
+    )
+    assert wrong.code == 64
+    assert "poor" in wrong.err
+
+
+def test_result_folders_give_the_same_ranking(submissions, run, tmp_path):
+    folders = []
+    for name in ("best", "middle", "poor"):
+        done = run(
+            "score",
+            "response",
+            submissions / "cohort.csv",
+            submissions / "submissions" / f"{name}.csv",
+            "--resamples",
+            0,
+            "--out",
+            tmp_path / name,
+        )
+        assert done.code == 0, done.said
+        folders.append(tmp_path / name)
+    done = run("rank", *folders, tmp_path / "nothing", "--metric", "auroc", "--resamples", 100, "--json")
+    assert done.code == 0, done.said
+    found = done.json
+    assert [row["model"] for row in found["ranking"]["table"]] == ["best", "middle", "poor"]
+    assert [entry["model"] for entry in found["ranking"]["failed"]] == ["nothing"]
+    from_files = ranked(run, submissions, "--metric", "auroc")
+    values = {row["model"]: row["value"] for row in from_files["ranking"]["table"]}
+    for row in found["ranking"]["table"]:
+        assert row["value"] == pytest.approx(values[row["model"]], abs=1e-12)
+
+
+def test_nothing_to_rank(submissions, run, tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "bad.csv").write_text("a,b\n1,2\n")
+    done = run("rank", tmp_path / "one", "--cohort", submissions / "cohort.csv", "--task", "response")
+    assert done.code == 64
+    assert "bad.csv" in done.err
+    assert run("rank", tmp_path / "one", "--cohort", submissions / "cohort.csv").code == 64
+    assert run("rank", tmp_path / "one").code == 64
+
+
+def test_two_files_of_one_name_stay_apart(submissions, run, tmp_path):
+    """Forty teams all call their file predictions.csv."""
+    paths = []
+    for team, model in (("a", "best"), ("b", "poor")):
+        (tmp_path / team).mkdir()
+        paths.append(tmp_path / team / "predictions.csv")
+        paths[-1].write_bytes((submissions / "submissions" / f"{model}.csv").read_bytes())
+    done = run(
+        "rank",
+        *paths,
+        "--cohort",
+        submissions / "cohort.csv",
+        "--task",
+        "response",
+        "--metric",
+        "auroc",
+        "--resamples",
+        0,
+        "--json",
+    )
+    assert done.code == 0, done.said
+    rows = done.json["ranking"]["table"]
+    assert [row["model"] for row in rows] == ["a/predictions", "b/predictions"]
+    assert rows[0]["value"] > rows[1]["value"]
+
+
+def test_detection_submissions_get_lesion_difficulty(detection_pair, run, tmp_path):
+    folder = tmp_path / "subs"
+    folder.mkdir()
+    said = pd.read_csv(detection_pair.predictions)
+    said.to_csv(folder / "a.csv", index=False)
+    said.iloc[2:].to_csv(folder / "b.csv", index=False)
+    done = run(
+        "rank", folder, "--cohort", detection_pair.cohort, "--task", "detection", "--resamples", 50, "--json"
+    )
+    assert done.code == 0, done.said
+    assert done.json["difficulty"]
+    assert done.json["ranking"]["table"][0]["model"] == "a"
+
+
+def test_mask_folders_are_ranked_too(mask_pair, run, tmp_path):
+    import shutil
+
+    teams = tmp_path / "teams"
+    shutil.copytree(mask_pair.predictions, teams / "one")
+    shutil.copytree(mask_pair.predictions, teams / "two")
+    (teams / "two" / "S1.nii.gz").unlink()
+    done = run(
+        "rank",
+        teams,
+        "--cohort",
+        mask_pair.cohort,
+        "--task",
+        "segmentation",
+        "--metric",
+        "dice",
+        "--resamples",
+        50,
+        "--json",
+    )
+    assert done.code == 0, done.said
+    rows = done.json["ranking"]["table"]
+    assert [row["model"] for row in rows] == ["one", "two"]
+    assert rows[0]["value"] > rows[1]["value"]
