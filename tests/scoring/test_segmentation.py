@@ -144,12 +144,13 @@ def test_both_empty_is_counted_and_in_no_mean_under_plain(tmp_path):
 
 
 def test_code_distance_is_of_contour_voxels_over_150_without_a_cut(tmp_path):
-    scores = World(tmp_path, {"a": (ONE, TWO), "b": (FULL, FULL)}).score(CODE)
+    scores = World(tmp_path, {"a": (ONE, TWO), "b": (ONE, FULL), "c": (FULL, FULL)}).score(CODE)
     from elsewhere.scoring.distances import contour_hausdorff95_voxels
 
     assert scores.cases["norm_hd"].iloc[0] == contour_hausdorff95_voxels(ONE, TWO) / 150
-    assert scores.cases["dice"].iloc[1] == 1.0
     assert scores.cases["norm_hd"].iloc[1] == 1.0
+    assert scores.cases["dice"].iloc[2] == 1.0
+    assert scores.cases["norm_hd"].iloc[2] == 0.0
 
 
 def test_the_cut_to_one_is_the_papers(tmp_path):

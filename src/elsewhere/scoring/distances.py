@@ -342,7 +342,8 @@ def _larger_percentile(distances: tuple[FloatArray, FloatArray], q: float) -> fl
 def _contour_hausdorff95_voxels(a: PackedMask, b: PackedMask) -> float:
     edges_a, edges_b = a.edges(border_is_surface=False), b.edges(border_is_surface=False)
     if edges_a[0].size == 0 or edges_b[0].size == 0:
-        return float("nan")
+        both_fill = a.n_voxels and b.n_voxels and edges_a[0].size == edges_b[0].size
+        return 0.0 if both_fill else float("nan")
     unit = (1.0, 1.0, 1.0)
     return _larger_percentile(_both_directions(_cells(edges_a, unit), _cells(edges_b, unit)), 95.0)
 
@@ -351,7 +352,8 @@ def contour_hausdorff95_voxels(truth: npt.ArrayLike, prediction: npt.ArrayLike) 
     """The distance of protocol `mamamia-code`, in voxel indices, before its division by 150.
 
     The larger of the two directed 95th percentiles (linear interpolation) between contour voxels; NaN
-    where a mask has no contour (empty, or filling the whole volume).
+    where one mask has no contour (empty, or filling the whole volume), 0 where both fill the volume, as
+    the template has it.
     """
     a, b, _ = prepare(truth, prediction, 1.0)
     return _contour_hausdorff95_voxels(a, b)

@@ -293,7 +293,7 @@ def _checked_values(frame: pd.DataFrame, *, where: str, on_invalid: str) -> pd.D
 
 
 def _taken_at_its_word(picked: pd.DataFrame, frame: pd.DataFrame, rules: SegmentationRules) -> pd.DataFrame:
-    """Somebody else's scores: their Dice and NormHD; only missing and invalid cases are ours to judge."""
+    """Somebody else's scores: their Dice and NormHD; the cut, and missing and invalid cases, are ours."""
     out = picked.copy()
     if "norm_hd" not in frame.columns:
         if not _can_judge(frame, rules):
@@ -303,6 +303,8 @@ def _taken_at_its_word(picked: pd.DataFrame, frame: pd.DataFrame, rules: Segment
                 fix=f"Columns: {', '.join(map(str, frame.columns))}.",
             )
         out["norm_hd"] = norm_hd(out, rules)
+    elif rules.cut_to_one:
+        out["norm_hd"] = out["norm_hd"].clip(upper=1.0)
     for name in ("hausdorff_mm", "hausdorff95_mm"):
         if name not in frame.columns:
             out[name] = np.nan

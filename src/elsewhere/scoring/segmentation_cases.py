@@ -233,7 +233,7 @@ def judge(table: pd.DataFrame, rules: SegmentationRules) -> pd.DataFrame:
 def norm_hd(table: pd.DataFrame, rules: SegmentationRules) -> npt.NDArray[np.float64]:
     """The normalised distance of the protocol before its rules for empty masks; NaN where not measured.
 
-    `mamamia-code`: a mask without a contour (it fills the volume) has NormHD 1.
+    `mamamia-code`: a mask without a contour (it fills the volume) has NormHD 1 against one that has.
     """
     if rules.distance == "hausdorff_mm":
         values = table["hausdorff_mm"].to_numpy(dtype=np.float64) / rules.normaliser

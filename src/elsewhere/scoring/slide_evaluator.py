@@ -116,6 +116,18 @@ class _Events:
     hit: npt.NDArray[np.bool_]
 
 
+def _entering_scores(events: _Events) -> FloatArray:
+    """The threshold at which each event enters the published script's curve.
+
+    It holds hits in single precision and compares them so: a hit rounded down enters together with a
+    false positive of the same score, a hit rounded up before it.
+    """
+    single, which = np.unique(events.score.astype(np.float32), return_inverse=True)
+    highest = np.full(single.size, -np.inf)
+    np.maximum.at(highest, which[~events.hit], events.score[~events.hit])
+    return np.where(events.hit, np.maximum(events.score, highest[which]), events.score)
+
+
 class SlideEvaluator(Evaluator):
     """All of `slide_metrics` from weighted confusion counts and sorted lesion events."""
 
@@ -147,11 +159,13 @@ class SlideEvaluator(Evaluator):
         self._slides = np.bincount(c.cluster, c.slides, minlength=n_clusters).astype(np.int64)
         self._lesions = np.bincount(c.cluster, c.lesions, minlength=n_clusters).astype(np.int64)
         self._zeros = np.bincount(c.cluster, c.zeros, minlength=n_clusters).astype(np.int64)
-        order = np.argsort(-events.score, kind="stable")
+        entering = _entering_scores(events) if rules.froc_missed_as_zero else events.score
+        order = np.argsort(-entering, kind="stable")
         self._event_cluster = (
             c.cluster[events.case[order]] if events.case.size else np.zeros(0, dtype=np.int32)
         )
-        self._event_score, self._event_hit = events.score[order], events.hit[order]
+        self._event_score, self._event_hit = entering[order], events.hit[order]
+        self._event_listed = events.score[order]
 
     @classmethod
     def build(
@@ -230,6 +244,7 @@ class SlideEvaluator(Evaluator):
             np.ascontiguousarray(weights, dtype=np.uint16),
             self._event_cluster,
             self._event_score,
+            self._event_listed,
             self._event_hit,
             self._slides,
             self._lesions,

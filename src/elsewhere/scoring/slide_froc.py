@@ -1,9 +1,9 @@
 """CAMELYON16's lesion FROC under weights: thresholds are scores, not only those of true positives.
 
 False positives are counted over all slides, sensitivity over countable lesions, the best score a lesion
-counts. `camelyon16-code` keeps two habits of the published script: missed lesions and ITC regions enter
-the list of thresholds as 0.0, true-positive scores are held in single precision, and the lowest
-threshold is always dropped. `camelyon16` discards those zeros and keeps the lowest real score.
+counts. `camelyon16-code` keeps the habits of the published script: missed lesions and ITC regions enter
+the list of thresholds as 0.0, true-positive scores are held and compared in single precision, and the
+lowest threshold is always dropped. `camelyon16` discards those zeros and keeps the lowest real score.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ def slide_froc(
     weights: npt.NDArray[np.uint16],
     event_cluster: npt.NDArray[np.int32],
     event_score: npt.NDArray[np.float64],
+    event_listed: npt.NDArray[np.float64],
     event_is_hit: npt.NDArray[np.bool_],
     slides_of_cluster: npt.NDArray[np.int64],
     lesions_of_cluster: npt.NDArray[np.int64],
@@ -28,8 +29,9 @@ def slide_froc(
 ) -> None:
     """Sensitivity at each of `points` false positives a slide, a row of weights each.
 
-    Events (false positives and best hits) come sorted by falling score. `zeros_of_cluster` counts the
-    0.0 entries of the published script; while one is in the sample, it is the threshold that is dropped.
+    Events (false positives and best hits) come sorted by the falling score at which they enter the curve;
+    `event_listed` is their entry in the list of thresholds, of which the lowest may be dropped.
+    `zeros_of_cluster` counts the 0.0 entries of the published script.
     """
     n_events = event_score.size
     for row in range(weights.shape[0]):
@@ -48,10 +50,9 @@ def slide_froc(
         if drop_lowest:
             if zeros > 0.0:
                 lowest = 0.0
-            for k in range(n_events - 1, -1, -1):
+            for k in range(n_events):
                 if w[event_cluster[k]] > 0:
-                    lowest = min(lowest, event_score[k])
-                    break
+                    lowest = min(lowest, event_listed[k])
         fp = 0.0
         tp = 0.0
         last_fp = 0.0
