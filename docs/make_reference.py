@@ -16,7 +16,12 @@ MADE = "<!-- Made by docs/make_reference.py from the program itself; do not edit
 
 def pages() -> dict[str, str]:
     """Every generated page, by file name."""
-    return {"commands.md": commands(), "metrics.md": metrics(), "protocol-rules.md": protocol_rules()}
+    return {
+        "commands.md": commands(),
+        "metrics.md": metrics(),
+        "protocol-rules.md": protocol_rules(),
+        "python-api.md": python_api(),
+    }
 
 
 def _cell(text: str) -> str:
@@ -131,6 +136,58 @@ def metrics() -> str:
         "(../how-to/add-a-metric-reader-protocol-analysis.md)."
     )
     return "\n".join(parts) + "\n"
+
+
+def python_api() -> str:
+    """The functions and classes of `import elsewhere`, with their signatures."""
+    import inspect
+
+    import elsewhere
+
+    parts = [
+        MADE,
+        "# Python\n",
+        "Every command is a typed function of the same name: paths, data frames or arrays in, a frozen result out. Nothing is "
+        "written unless `out` names a folder. Mistakes in the input raise `elsewhere.UserError` with `what`, `where` and "
+        "`fix`. Imports are lazy: `import elsewhere` stays light.\n",
+    ]
+    for name in sorted(elsewhere.__all__):
+        thing = getattr(elsewhere, name)
+        if not callable(thing):
+            continue
+        parts += [f"## {name}\n", "```", _signature(name, thing), "```\n"]
+        parts.append(f"{_cell((inspect.getdoc(thing) or '').split(chr(10) + chr(10))[0])}\n")
+        if inspect.isclass(thing) and name != "UserError":
+            methods = [
+                (method, function)
+                for method, function in vars(thing).items()
+                if not method.startswith("_")
+                and (inspect.isfunction(function) or isinstance(function, classmethod | property))
+            ]
+            parts += [
+                f"- `{method}`: {_cell((inspect.getdoc(function) or '').split(chr(10))[0])}"
+                for method, function in methods
+                if inspect.getdoc(function)
+            ]
+            parts.append("")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _signature(name: str, thing: Any) -> str:
+    """One parameter a line; types as they stand in the source."""
+    import inspect
+
+    lines, starred = [], False
+    for p in inspect.signature(thing).parameters.values():
+        if p.kind is p.KEYWORD_ONLY and not starred:
+            lines.append("    *,")
+            starred = True
+        kind = "" if p.annotation is p.empty else f": {p.annotation}"
+        shown = f"{type(p.default).__name__}()" if dataclasses.is_dataclass(p.default) else repr(p.default)
+        default = "" if p.default is p.empty or "factory" in shown else f" = {shown}"
+        mark = "**" if p.kind is p.VAR_KEYWORD else ""
+        lines.append(f"    {mark}{p.name}{kind}{default},")
+    return "\n".join([f"{name}(", *lines, ")"])
 
 
 def protocol_rules() -> str:

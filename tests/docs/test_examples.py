@@ -276,7 +276,7 @@ def _generator(name: str):
     return module
 
 
-@pytest.mark.parametrize("name", ["commands.md", "metrics.md", "protocol-rules.md"])
+@pytest.mark.parametrize("name", ["commands.md", "metrics.md", "protocol-rules.md", "python-api.md"])
 def test_generated_reference_is_current(name):
     """`python docs/make_reference.py` writes these pages anew."""
     made = _generator("make_reference").pages()[name]
