@@ -48,7 +48,9 @@ def near_matches(name: str, options: Iterable[str], *, limit: int = 3) -> list[s
     return [by_folded[key] for key in found]
 
 
-def unknown_name(kind: str, name: str, options: Sequence[str], *, list_command: str | None = None) -> UserError:
+def unknown_name(
+    kind: str, name: str, options: Sequence[str], *, list_command: str | None = None
+) -> UserError:
     """The error for a bad name: its neighbours, and the command that lists all."""
     near = near_matches(name, options)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(sorted(options)) or 'none'}."

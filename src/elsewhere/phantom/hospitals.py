@@ -159,14 +159,14 @@ def detection(rng: np.random.Generator, world: World) -> Tables:
     patients = _patients(rng, world, prefix="DBT-P", positives=0.3)
     loss = _difficulty(world, patients)
     cases, lesions, boxes = [], [], []
-    for i, patient in enumerate(patients.itertuples(index=False)):
+    for i, patient in enumerate(patients.to_dict("records")):
         side = "l" if rng.random() < 0.5 else "r"
         for view in (f"{side}cc", f"{side}mlo"):
             study = f"S{i:05d}"
             case = f"{study}/{view}"
             cases.append(
                 {
-                    **patient._asdict(),
+                    **patient,
                     "case_id": case,
                     "exam_id": study,
                     "view": view,
@@ -174,7 +174,7 @@ def detection(rng: np.random.Generator, world: World) -> Tables:
                 }
             )
             slices = int(rng.integers(40, 80))
-            if patient.positive:
+            if patient["positive"]:
                 x, y, width, height = (
                     int(v) for v in (*rng.integers(200, 1500, 2), *rng.integers(60, 320, 2))
                 )
@@ -196,7 +196,7 @@ def detection(rng: np.random.Generator, world: World) -> Tables:
                     score = float(rng.beta(5 - 1.2 * loss[i], 2))
                     boxes.append(
                         (
-                            patient.patient_id,
+                            patient["patient_id"],
                             study,
                             view,
                             x + int(rng.normal(0, 12)),
@@ -212,7 +212,7 @@ def detection(rng: np.random.Generator, world: World) -> Tables:
                 fx, fy, fw, fh = (int(v) for v in (*rng.integers(50, 1700, 2), *rng.integers(40, 300, 2)))
                 boxes.append(
                     (
-                        patient.patient_id,
+                        patient["patient_id"],
                         study,
                         view,
                         fx,
@@ -240,14 +240,14 @@ def slides(rng: np.random.Generator, world: World) -> Tables:
     patients = _patients(rng, world, prefix="LN", positives=0.45).head(len(SITES) * world.patients_per_site)
     loss = _difficulty(world, patients)
     cases, said = [], []
-    for i, patient in enumerate(patients.itertuples(index=False)):
-        share = [0.35, 0.15, 0.2, 0.3] if patient.positive else [0.92, 0.06, 0.02, 0.0]
+    for i, patient in enumerate(patients.to_dict("records")):
+        share = [0.35, 0.15, 0.2, 0.3] if patient["positive"] else [0.92, 0.06, 0.02, 0.0]
         truth = [STAGES[k] for k in rng.choice(4, 5, p=share)]
         for node, stage in enumerate(truth):
-            case = f"{patient.patient_id}_node_{node}"
+            case = f"{patient['patient_id']}_node_{node}"
             cases.append(
                 {
-                    **patient._asdict(),
+                    **patient,
                     "case_id": case,
                     "modality": "histology",
                     "stage": stage,

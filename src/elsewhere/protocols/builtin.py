@@ -49,7 +49,9 @@ DBTEX_CODE = add_protocol(
         title="DBTex challenge, as the organisers' published code computes it (January 2021)",
         tasks=("detection",),
         source="duke-dbt-data",
-        detection=DetectionRules(radius="larger-of-half-and-floor", radius_inclusive=True, matching="nearest"),
+        detection=DetectionRules(
+            radius="larger-of-half-and-floor", radius_inclusive=True, matching="nearest"
+        ),
         interval=_DBTEX_INTERVAL,
         notes=("The nearest lesion by 3D centre distance, slices weighing 1; ties to the first listed.",),
     )
@@ -88,7 +90,9 @@ MAMAMIA_CODE = add_protocol(
             cut_mean_disparity_to_one=True,
         ),
         interval=_MAMAMIA_INTERVAL,
-        notes=("Published as it is, the template's task-1 subgroup means come out NaN; this is what it meant.",),
+        notes=(
+            "Published as it is, the template's task-1 subgroup means come out NaN; this is what it meant.",
+        ),
     )
 )
 

@@ -113,7 +113,9 @@ class Redactor:
     def __init__(self, ids: Iterable[Any] = ()) -> None:
         self._ids = frozenset(map(str.strip, map(str, ids)))
         blank = re.compile(r"\s").search
-        spaced = (i for i in self._ids if blank(i)) if blank("\n".join(self._ids).replace("\n", "")) else iter(())
+        spaced = (
+            (i for i in self._ids if blank(i)) if blank("\n".join(self._ids).replace("\n", "")) else iter(())
+        )
         self._with_blanks: Sequence[str] = sorted(spaced, key=len)[::-1][:_LONGEST_BLANK_SEARCH]
         self.removed = 0
 

@@ -34,7 +34,7 @@ def point_events(
                 label = int(truth.labels[r, c]) if inside else 0
             if label == 0:
                 rows.append((case, None, float(score), "fp"))
-            elif truth.is_itc[label - 1]:
+            elif truth is not None and truth.is_itc[label - 1]:
                 rows.append((case, str(label), float(score), "itc"))
             else:
                 best[label] = max(best.get(label, -np.inf), float(score))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +22,10 @@ _POSITIVE = np.array([False, False, True, True])
 def slide_metrics() -> tuple[MetricSpec, ...]:
     """Both averages of LN-15 under their own names; `f1_macro` is over positive and negative."""
 
-    def spec(name: str, label: str, kind: MetricKind, interval: IntervalMethod, **more: object) -> MetricSpec:
-        return MetricSpec(
-            name=name,
-            label=label,
-            higher_is_better=bool(more.pop("up", True)),
-            kind=kind,
-            interval=interval,
-            **more,
-        )  # type: ignore[arg-type]
+    def spec(
+        name: str, label: str, kind: MetricKind, interval: IntervalMethod, *, up: bool = True, **more: Any
+    ) -> MetricSpec:
+        return MetricSpec(name=name, label=label, higher_is_better=up, kind=kind, interval=interval, **more)
 
     wilson, bca, share, ratio = (
         IntervalMethod.WILSON,

@@ -74,12 +74,19 @@ class Task(ABC):
         """The metrics, in the order of the report; the first with `primary` leads."""
 
     @abstractmethod
-    def score(self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions) -> Scores:
+    def score(
+        self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
+    ) -> Scores:
         """Predictions joined to the cohort by id, scored case by case; missing is worst (ST-14)."""
 
     @abstractmethod
     def from_table(
-        self, cohort: Cohort, table: pd.DataFrame, events: pd.DataFrame | None, protocol: Protocol, options: ScoreOptions
+        self,
+        cohort: Cohort,
+        table: pd.DataFrame,
+        events: pd.DataFrame | None,
+        protocol: Protocol,
+        options: ScoreOptions,
     ) -> Scores:
         """Scores from a table that somebody already has (csv or parquet): the way of `summarise`."""
 
@@ -91,7 +98,9 @@ class Task(ABC):
     def evaluator(self, scores: Scores, partition: Partition, options: ScoreOptions) -> Evaluator:
         """The metrics as a function of patient weights."""
 
-    def curves(self, scores: Scores, partition: Partition, stream: Any, options: ScoreOptions) -> dict[str, Any]:
+    def curves(
+        self, scores: Scores, partition: Partition, stream: Any, options: ScoreOptions
+    ) -> dict[str, Any]:
         """ROC, PR, FROC, reliability: {name: {"x": [...], "y": [...], "lo": [...], "hi": [...], ...}}."""
         return {}
 

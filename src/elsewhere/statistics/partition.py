@@ -67,8 +67,16 @@ class Partition:
                     fix="Fill the ids in: intervals resample patients, so every row needs one (US-02).",
                 )
         else:
-            ids = pd.Series([str(i) for i in range(n)], dtype="string") if "case_id" not in table.columns else table["case_id"].astype("string")
-        dataset = table["dataset"].astype("string").fillna("") if "dataset" in table.columns else pd.Series([""] * n, dtype="string")
+            ids = (
+                pd.Series([str(i) for i in range(n)], dtype="string")
+                if "case_id" not in table.columns
+                else table["case_id"].astype("string")
+            )
+        dataset = (
+            table["dataset"].astype("string").fillna("")
+            if "dataset" in table.columns
+            else pd.Series([""] * n, dtype="string")
+        )
         dataset_codes, datasets = pd.factorize(dataset)
         id_codes, known_ids = pd.factorize(ids)
         codes, keys = pd.factorize(dataset_codes.astype(np.int64) * max(1, len(known_ids)) + id_codes)
@@ -100,7 +108,9 @@ class Partition:
 
     def strata(self, *, by_site: bool = True, by_class: bool = False) -> IntArray:
         """The resampling stratum of each patient, numbered densely from 0."""
-        stratum = self.site_of_cluster.astype(np.int64) if by_site else np.zeros(self.n_clusters, dtype=np.int64)
+        stratum = (
+            self.site_of_cluster.astype(np.int64) if by_site else np.zeros(self.n_clusters, dtype=np.int64)
+        )
         if by_class and self.positive_cluster is not None:
             stratum = stratum * 2 + self.positive_cluster
         _, dense = np.unique(stratum, return_inverse=True)
