@@ -403,3 +403,74 @@ def test_a_fault_of_ours_is_70(pair, run, tmp_path, monkeypatch):
     assert as_json.code == 70
     assert "a wheel came off" in as_json.json["error"]
     assert not out.exists()
+
+
+@pytest.fixture
+def point_pair(tmp_path):
+    """Six slides, three with one lesion, each with one point in its middle."""
+    from PIL import Image
+
+    rows, points = [], []
+    for i in range(6):
+        mask = np.zeros((100, 100), dtype=np.uint8)
+        if i < 3:
+            mask[20:60, 20:60] = 255
+        Image.fromarray(mask).save(tmp_path / f"s{i}.png")
+        rows.append(
+            {"case_id": f"s{i}", "mask": f"s{i}.png", "microns_per_pixel": 0.243, "mask_downsample": 32}
+        )
+        points.append({"case_id": f"s{i}", "x": 1280, "y": 1280, "score": str(0.5 + i / 20)})
+    return write_pair(tmp_path, pd.DataFrame(rows), pd.DataFrame(points), "points")
+
+
+@pytest.mark.parametrize("cell", ["nan", "", "inf"])
+def test_a_point_without_a_score(point_pair, refused, run, tmp_path, cell):
+    points = pd.read_csv(point_pair.predictions, dtype=str)
+    points.loc[1, "score"] = cell
+    points.to_csv(tmp_path / "bad.csv", index=False)
+    arguments = (
+        "score",
+        "slides",
+        point_pair.cohort,
+        tmp_path / "bad.csv",
+        "--protocol",
+        "camelyon16",
+        "--resamples",
+        0,
+    )
+    refused(arguments, "bad.csv", "score", "row 2")
+    good = run(*arguments[:3], point_pair.predictions, *arguments[4:], "--out", tmp_path / "g", "--json").json
+    worst = run(*arguments, "--on-invalid", "worst", "--out", tmp_path / "w", "--json").json
+    assert worst["counts"]["invalid"] == 1
+    assert worst["metrics"]["froc_score"]["value"] < good["metrics"]["froc_score"]["value"]
+
+
+def test_points_of_other_slides(point_pair, refused, run, tmp_path):
+    points = pd.read_csv(point_pair.predictions)
+    points["case_id"] = points["case_id"].str.upper()
+    points.to_csv(tmp_path / "upper.csv", index=False)
+    arguments = (
+        "score",
+        "slides",
+        point_pair.cohort,
+        tmp_path / "upper.csv",
+        "--protocol",
+        "camelyon16",
+        "--resamples",
+        0,
+    )
+    refused(arguments, "upper.csv", "--normalise-ids case")
+    same = run(*arguments, "--normalise-ids", "case", "--out", tmp_path / "n", "--json").json
+    good = run(*arguments[:3], point_pair.predictions, *arguments[4:], "--out", tmp_path / "g", "--json").json
+    assert same["metrics"]["froc_score"]["value"] == good["metrics"]["froc_score"]["value"] > 0
+    more = pd.concat(
+        [
+            pd.read_csv(point_pair.predictions),
+            pd.DataFrame([{"case_id": "secret-slide", "x": 1, "y": 1, "score": 1}]),
+        ]
+    )
+    more.to_csv(tmp_path / "more.csv", index=False)
+    extra = run(*arguments[:3], tmp_path / "more.csv", *arguments[4:], "--out", tmp_path / "m", "--json")
+    assert extra.json["counts"]["extra"] == 1
+    assert "secret-slide" not in extra.out
+    assert "secret-slide" not in (tmp_path / "m" / "report.html").read_text()

@@ -133,6 +133,7 @@ def _points(table: pd.DataFrame, path: Path, options: ReadOptions) -> pd.DataFra
             column=name,
             where=str(path),
             on_invalid="nan" if options.on_invalid == "worst" else "error",
+            missing="nan" if options.on_invalid == "worst" else "error",
         )
         for name in ("x", "y", "score")
     }

@@ -58,6 +58,10 @@ def worst_patient_stage(truth: str) -> str:
     return PATIENT_STAGES[-1] if PATIENT_STAGES.index(truth) <= 2 else PATIENT_STAGES[0]
 
 
+_NOWHERE = -1e9
+"""A place outside every slide."""
+
+
 class SlideTask(Task):
     """A case is a slide; the cluster is the patient."""
 
@@ -112,7 +116,23 @@ class SlideTask(Task):
             status[join.row_of_case < 0] = "missing"
             self._from_masks(cohort, cases, table, join.row_of_case, status, rules, options)
         elif predictions.points is not None:
-            events, extra = self._from_points(cohort, cases, predictions.points, rules, warnings)
+            ids = predictions.points["case_id"].astype("string").unique()
+            join = join_by_id(
+                cases["case_id"],
+                ids,
+                normalise=options.normalise_ids,
+                source=predictions.source,
+                what="slide",
+            )
+            flow += list(join.flow[:2])
+            warnings += list(join.warnings)
+            extra = len(join.extra)
+            own_id = {
+                str(case): str(ids[row])
+                for case, row in zip(cases["case_id"], join.row_of_case, strict=True)
+                if row >= 0
+            }
+            events = self._from_points(cohort, cases, predictions.points, own_id, status, rules)
         if len(patient_rows):
             said_of = dict(zip(patient_rows["case_id"], patient_rows["stage"], strict=True))
             cases["patient_stage_predicted"] = [said_of.get(p) for p in cases["patient_id"]]
@@ -230,9 +250,13 @@ class SlideTask(Task):
         cohort: Cohort,
         cases: pd.DataFrame,
         points: pd.DataFrame,
+        own_id: dict[str, str],
+        status: npt.NDArray[np.object_],
         rules: SlideRules,
-        warnings: list[str],
-    ) -> tuple[pd.DataFrame, int]:
+    ) -> pd.DataFrame:
+        """Events of every slide. A slide with a point that is no point (--on-invalid worst) finds nothing:
+        its lesions are missed and all its points are false positives, the bad ones at the highest score.
+        """
         pixel_um = mask_pixel_um(cohort)
         downsample = mask_downsample(cohort)
         truths = (
@@ -241,15 +265,14 @@ class SlideTask(Task):
             else np.full(len(cases), None)
         )
         by_case = {str(case): group for case, group in points.groupby("case_id", sort=False)}
-        extra = [case for case in by_case if case not in set(cases["case_id"])]
-        if extra:
-            warnings.append(
-                f"points on {len(extra)} slides that the cohort does not list were left out: {name_rows(extra)}"
-            )
+        highest = float(np.nanmax(points["score"], initial=0.0)) if len(points) else 0.0
         frames: list[pd.DataFrame] = []
         lesions, itc = [], []
         for i, case in enumerate(cases["case_id"]):
-            mine = by_case.get(str(case))
+            mine = by_case.get(own_id.get(str(case), ""))
+            if mine is not None and mine[["x", "y", "score"]].isna().to_numpy().any():
+                status[i] = "invalid"
+                mine = mine.assign(x=_NOWHERE, y=_NOWHERE, score=mine["score"].fillna(highest))
             path = truths[i]
             if isinstance(path, str) and path:
                 truth = evaluation_mask(
@@ -263,7 +286,7 @@ class SlideTask(Task):
                 itc.append(0)
                 frames.append(point_events(str(case), mine, None, downsample[i]))
         cases["n_lesions"], cases["n_itc_regions"] = lesions, itc
-        return pd.concat(frames, ignore_index=True), len(extra)
+        return pd.concat(frames, ignore_index=True)
 
     def _finish(
         self,
