@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
 
 DEFAULT_DOWNSAMPLE = 32.0
+_WITH_ALPHA = ("LA", "RGBA")
 
 
 def point_events(
@@ -76,7 +77,7 @@ def mask_pixel_um(cohort: Cohort) -> npt.NDArray[np.float64]:
 
 
 def read_slide_mask(path: Path) -> npt.NDArray[np.bool_]:
-    """A PNG or TIFF mask: anything above 0 is tumour."""
+    """A PNG or TIFF mask: anything above 0 is tumour; transparency is not."""
     from PIL import Image, UnidentifiedImageError
 
     if not path.exists():
@@ -87,7 +88,7 @@ def read_slide_mask(path: Path) -> npt.NDArray[np.bool_]:
         )
     try:
         with Image.open(path) as picture:
-            array = np.asarray(picture)
+            array = np.asarray(picture.convert(picture.mode[:-1]) if picture.mode in _WITH_ALPHA else picture)
     except (
         UnidentifiedImageError,
         OSError,

@@ -136,6 +136,12 @@ class SlideTask(Task):
         if len(patient_rows):
             said_of = dict(zip(patient_rows["case_id"], patient_rows["stage"], strict=True))
             cases["patient_stage_predicted"] = [said_of.get(p) for p in cases["patient_id"]]
+            unknown = len(set(said_of) - set(cases["patient_id"]))
+            extra += unknown
+            why = "no such patient in the cohort: ignored" if unknown else ""
+            flow.append(
+                {"step": "patient stages in the file", "n": len(said_of), "lost": unknown, "why": why}
+            )
         cases["status"] = status
         return self._finish(cases, events, protocol, extra=extra, flow=flow, warnings=warnings)
 
@@ -199,6 +205,7 @@ class SlideTask(Task):
     ) -> None:
         pixel_um = mask_pixel_um(cohort)
         truths = cohort.cases["mask"].to_numpy(dtype=object) if "mask" in cohort.cases.columns else None
+        known_stage = cases["stage_true"].to_list() if "stage_true" in cases.columns else None
         predicted: list[str | None] = []
         numbers: dict[str, list[float]] = {
             name: []
@@ -221,6 +228,8 @@ class SlideTask(Task):
                     if options.on_invalid == "error":
                         raise
                     status[i] = "invalid"
+            if truth is None and known_stage is not None and known_stage[i] == "negative":
+                truth = np.zeros((1, 1) if mask is None else mask.shape, dtype=bool)
             dice, rate = mask_scores(mask, truth)
             numbers["slide_dice"].append(dice)
             numbers["slide_false_positive_rate"].append(rate)
@@ -310,7 +319,12 @@ class SlideTask(Task):
                 for s, t, lost in zip(said, truth, unanswered, strict=True)
             ]
         if "patient_stage_true" in cases.columns:
-            _derive_patient_stages(cases, rules, strict=protocol.name == "camelyon17")
+            lost = _derive_patient_stages(cases, rules, strict=protocol.name == "camelyon17")
+            if lost:
+                warnings = [
+                    *warnings,
+                    f"{lost} patients have no predicted stage: each counts as the worst one (ST-14)",
+                ]
         known = cases["stage_true"].isin(STAGES).sum() if "stage_true" in cases.columns else 0
         counts = {
             "cases": len(cases),
@@ -391,8 +405,11 @@ class SlideTask(Task):
         }
 
 
-def _derive_patient_stages(cases: pd.DataFrame, rules: SlideRules, *, strict: bool) -> None:
-    """A patient's predicted pN: as submitted, else from the patient's predicted node stages (LN-17)."""
+def _derive_patient_stages(cases: pd.DataFrame, rules: SlideRules, *, strict: bool) -> int:
+    """A patient's predicted pN: as submitted, else from the patient's predicted node stages (LN-17).
+
+    Returns how many patients have none, and got the worst.
+    """
     first = cases.groupby("patient_id", sort=False)["patient_stage_true"].first().to_dict()
     submitted = "patient_stage_predicted" in cases.columns
     if submitted:
@@ -402,7 +419,7 @@ def _derive_patient_stages(cases: pd.DataFrame, rules: SlideRules, *, strict: bo
             lambda s: patient_stage(s.to_numpy(dtype=object))
         )
     else:
-        return
+        return 0
     lost = [
         str(patient)
         for patient, stage in said.items()
@@ -422,6 +439,7 @@ def _derive_patient_stages(cases: pd.DataFrame, rules: SlideRules, *, strict: bo
         for patient, stage in said.items()
     }
     cases["patient_stage_predicted"] = [final[p] for p in cases["patient_id"]]
+    return len(lost)
 
 
 def _stage_column(values: pd.Series, allowed: tuple[str, ...], *, column: str) -> list[str | None]:
