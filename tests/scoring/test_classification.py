@@ -344,3 +344,23 @@ def test_normalised_ids_reach_the_join():
     predictions = probabilities_from_frame(table.assign(case_id=table["case_id"].str.upper()))
     scores = TASK.score(cohort, predictions, PLAIN, ScoreOptions(normalise_ids=("case",)))
     assert scores.counts["missing"] == 0
+
+
+def test_the_calibration_file_is_read_as_the_predictions_are(tmp_path):
+    """A vendor's columns and scale hold for both files; a score off the scale stops, it is not dropped."""
+    import elsewhere
+
+    rng = np.random.default_rng(5)
+    label = np.arange(120) % 2
+    score = np.clip(100 * (0.3 * label + 0.6 * rng.random(120)), 1, 99)
+    cohort = pd.DataFrame({"case_id": [f"c{i}" for i in range(120)], "label": label})
+    said = pd.DataFrame({"Accession": cohort["case_id"], "AI": score})
+    file = tmp_path / "validation.csv"
+    pd.DataFrame({"Accession": [f"v{i}" for i in range(120)], "AI": score, "label": label}).to_csv(
+        file, index=False
+    )
+    settings = {"column_map": {"case_id": "Accession", "score": "AI"}, "resamples": 0, "calibrate_on": file}
+    result = elsewhere.score("classification", cohort, said, scale="0-100", **settings)
+    assert result.metrics["nll_calibrated"]["value"] < result.metrics["nll"]["value"]
+    with pytest.raises(elsewhere.UserError, match="validation"):
+        elsewhere.score("classification", cohort, said.assign(AI=score / 100), scale="0-1", **settings)

@@ -158,6 +158,7 @@ def score(
         on_invalid=on_invalid,
         matching=matching,
         calibrate_on=None if calibrate_on is None else str(calibrate_on),
+        read=read,
         normalise_ids=tuple(normalise_ids),
         threads=threads,
         group_by=_known_columns(who, group_by),

@@ -71,7 +71,10 @@ class ClassificationTask(Task):
                     fix=f"Leave it out: {ORDINAL_REASON}.",
                 )
             temperature = temperature_from_file(
-                options.calibrate_on, rules=protocol.classification, cohort_ids=joined.cases["case_id"]
+                options.calibrate_on,
+                rules=protocol.classification,
+                cohort_ids=joined.cases["case_id"],
+                read=options.read,
             )
             calibrated = apply_temperature(joined.cases["probability"].to_numpy(), temperature.value)
             joined = _replace_cases(joined, joined.cases.assign(**{CALIBRATED: calibrated}))

@@ -21,7 +21,7 @@ from elsewhere.statistics.partition import Partition
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
-    from elsewhere.predictions import Predictions
+    from elsewhere.predictions import Predictions, ReadOptions
 
 Progress = Callable[[int, int], None]
 
@@ -34,6 +34,7 @@ class ScoreOptions:
     on_invalid: str = "error"
     matching: str | None = None
     calibrate_on: str | None = None
+    read: ReadOptions | None = None
     normalise_ids: tuple[str, ...] = ()
     threads: int | None = None
     group_by: tuple[str, ...] = ()

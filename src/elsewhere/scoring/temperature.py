@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from elsewhere.protocols import ClassificationRules
 from elsewhere.scoring.labels import read_truth
 from elsewhere.statistics.calibration import Temperature, fit_temperature, to_logit
 from elsewhere.tables import read_table
+from elsewhere.tables.reading import require_columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +72,23 @@ def temperature_of(
 
 
 def temperature_from_file(
-    path: str | Path, *, rules: ClassificationRules, cohort_ids: npt.ArrayLike | None = None
+    path: str | Path,
+    *,
+    rules: ClassificationRules,
+    cohort_ids: npt.ArrayLike | None = None,
+    read: ReadOptions | None = None,
 ) -> FileTemperature:
-    """From a table with `case_id, probability, label`; ids shared with the cohort are counted (leakage)."""
-    raw = read_table(path, required=("label",), strings=("case_id", "label"))
-    predictions = read_probabilities(path, ReadOptions(on_invalid="worst"))
+    """From a table with `case_id, probability, label`; ids shared with the cohort are counted (leakage).
+
+    The file comes from the same model, so `read` (columns, scale, encoding) is that of the predictions.
+    """
+    read = read or ReadOptions()
+    raw = read_table(path, strings=("case_id", "label"), options=read.table)
+    label = read.column_map.get("label", "label")
+    require_columns(raw, [label], where=str(path))
+    raw = raw.rename(columns={label: "label"})
+    others = {target: column for target, column in read.column_map.items() if target != "label"}
+    predictions = read_probabilities(path, replace(read, column_map=others, unit="case"))
     truth = read_truth(raw, "label")
     probability = predictions.table["probability"].to_numpy(dtype=np.float64)
     usable = (truth.label >= 0) & np.isfinite(probability)
