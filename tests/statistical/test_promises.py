@@ -30,7 +30,7 @@ def cell(family: str, **changes) -> Job:
 def test_closed_forms_cover_inside_the_domain(auroc, cases_per_patient):
     rows = run_job(cell("closed", auroc=auroc, cases_per_patient=cases_per_patient))
     inside = [r for r in rows if r.in_domain]
-    assert {"auroc", "brier"} <= {r.metric for r in inside}
+    assert "auroc" in {r.metric for r in inside}
     for row in inside:
         assert row.keeps_promise, (row.metric, row.coverage)
 
@@ -41,7 +41,8 @@ def test_mean_dice_covers():
 
 
 def test_resampled_intervals_cover_inside_the_domain():
-    rows = [r for r in run_job(cell("resampled", resamples=400)) if r.default and r.in_domain]
+    made = run_job(cell("resampled", patients=400, resamples=400))
+    rows = [r for r in made if r.default and r.in_domain]
     assert {"auprc", "f1", "balanced_accuracy"} <= {r.metric for r in rows}
     for row in rows:
         assert row.keeps_promise, (row.metric, row.coverage)
