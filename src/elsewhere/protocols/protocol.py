@@ -80,11 +80,11 @@ class FairnessRules:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationRules:
-    """US-15 to US-18."""
+    """US-15 to US-18. `nll_epsilon`: where scikit-learn's log loss cuts too, so that both agree."""
 
     threshold: float = 0.5
     bins: int = 10
-    nll_epsilon: float = 1e-12
+    nll_epsilon: float = 2.0**-52
     temperature_bounds: tuple[float, float] = (0.5, 5.0)
     calibration_min_cases: int = 40
     calibration_min_per_class: int = 10

@@ -50,7 +50,7 @@ CALIBRATION_METRICS = frozenset({"ece_confidence", "ece_malignant", "nll", "brie
 _WORST_RANK = {1: -1.0, 0: 2.0}
 
 
-def binary_spec(name: str, *, nll_epsilon: float = 1e-12, primary: bool = False) -> MetricSpec:
+def binary_spec(name: str, *, nll_epsilon: float = 2.0**-52, primary: bool = False) -> MetricSpec:
     """The declared properties of one metric; `NAME_calibrated` is the same metric of the second column."""
     base, calibrated = _base_name(name)
     spec = {
@@ -172,7 +172,7 @@ def judge(
     *,
     threshold: float = 0.5,
     inclusive: bool = True,
-    nll_epsilon: float = 1e-12,
+    nll_epsilon: float = 2.0**-52,
 ) -> Judged:
     """The case values behind every metric; NaN in `probability` is a case without a usable answer."""
     truth = np.asarray(label) > 0
@@ -288,7 +288,7 @@ class BinaryEvaluator(Evaluator):
         threshold: float = 0.5,
         inclusive: bool = True,
         bins: int = 10,
-        nll_epsilon: float = 1e-12,
+        nll_epsilon: float = 2.0**-52,
         metrics: Sequence[str] | None = None,
         primary: str = "auroc",
         ordinal_reason: str | None = None,

@@ -49,7 +49,7 @@ CONSTANT_REASON = (
 
 
 def response_specs(
-    rules: FairnessRules, *, fairness_weight: float, nll_epsilon: float = 1e-12
+    rules: FairnessRules, *, fairness_weight: float, nll_epsilon: float = 2.0**-52
 ) -> tuple[MetricSpec, ...]:
     """Fairness may fall below 0: a disparity of TPR and FPR ranges reaches 2 where nothing cuts it."""
     lowest = 0.0 if rules.cut_mean_disparity_to_one else -1.0

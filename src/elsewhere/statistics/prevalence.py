@@ -148,7 +148,7 @@ class StandardisedEvaluator(Evaluator):
         *,
         prevalence: float,
         threshold: float = 0.5,
-        nll_epsilon: float = 1e-12,
+        nll_epsilon: float = 2.0**-52,
         bins: int = 10,
     ) -> None:
         self.prevalence = check_prevalence(prevalence)
