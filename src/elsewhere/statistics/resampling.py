@@ -37,18 +37,26 @@ def _fill_weights(
     out: Weights,
 ) -> None:
     """Row by row, counts[p] uniform draws within each piece of patients, two 32-bit draws a word."""
-    out[:] = 0
+    low = np.uint64(0xFFFFFFFF)
+    half = np.uint64(32)
     for r in range(out.shape[0]):
+        words, row = bits[r], out[r]
+        row[:] = 0
         k = 0
         for p in range(starts.size - 1):
-            begin = starts[p]
-            size = np.uint64(starts[p + 1] - begin)
-            for _ in range(counts[p]):
-                word = bits[r, k >> 1]
-                half = (word >> np.uint64(32)) if (k & 1) else (word & np.uint64(0xFFFFFFFF))
-                pick = (half * size) >> np.uint64(32)
-                out[r, order[begin + np.int64(pick)]] += np.uint16(1)
+            patients = order[starts[p] : starts[p + 1]]
+            size = np.uint64(patients.size)
+            end = k + counts[p]
+            if k & 1 and k < end:
+                row[np.uint32(patients[((words[k >> 1] >> half) * size) >> half])] += np.uint16(1)
                 k += 1
+            for at in range(k >> 1, end >> 1):
+                word = words[at]
+                row[np.uint32(patients[((word & low) * size) >> half])] += np.uint16(1)
+                row[np.uint32(patients[((word >> half) * size) >> half])] += np.uint16(1)
+            if end & 1 and k < end:
+                row[np.uint32(patients[((words[end >> 1] & low) * size) >> half])] += np.uint16(1)
+            k = end
 
 
 def generator_for(key: str, seed: int, *stream: int) -> np.random.Generator:
