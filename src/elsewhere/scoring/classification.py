@@ -76,7 +76,11 @@ class ClassificationTask(Task):
                 cohort_ids=joined.cases["case_id"],
                 read=options.read,
             )
-            calibrated = apply_temperature(joined.cases["probability"].to_numpy(), temperature.value)
+            calibrated = apply_temperature(
+                joined.cases["probability"].to_numpy(),
+                temperature.value,
+                epsilon=protocol.classification.nll_epsilon,
+            )
             joined = _replace_cases(joined, joined.cases.assign(**{CALIBRATED: calibrated}))
         return _finish(joined, truth, protocol, options, temperature)
 
