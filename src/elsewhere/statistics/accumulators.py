@@ -166,6 +166,9 @@ def _sorted_pass(
     longest = 0
     for t in range(tile_start.size - 1):
         longest = max(longest, tile_start[t + 1] - tile_start[t])
+    untied = True
+    for g in range(group_start.size):
+        untied = untied and group_end[g] - group_start[g] == 1
     running = np.zeros(longest + 1, dtype=np.int64)
     tile = np.zeros(longest)
     for r in range(weights.shape[0]):
@@ -180,21 +183,36 @@ def _sorted_pass(
             total_before, tp_before_tile = total, tp
             running[0] = total
             here = cluster[first : first + size]
-            for i in range(size):
-                w = w_row[np.uint32(here[i])]
-                tile[i] = w
-                total += np.int64(w)
-                running[i + 1] = total
-            for g in range(tile_group[t], tile_group[t + 1]):
-                before = tp
-                for q in range(group_first[g], group_first[g + 1]):
-                    at = positive_at[q] - first
-                    tp += running[at + 1] - running[at]
-                gained = np.float64(tp - before)
-                end = running[group_end[g] - first]
-                negatives = (running[group_start[g] - first] - before) + (end - tp)
-                precision_sum += gained * (np.float64(tp) / np.float64(max(end, 1)))
-                twice_above += gained * np.float64(negatives)
+            if columns.shape[0] > 0:
+                for i in range(size):
+                    w = w_row[np.uint32(here[i])]
+                    tile[i] = w
+                    total += np.int64(w)
+                    running[i + 1] = total
+            else:
+                for i in range(size):
+                    total += np.int64(w_row[np.uint32(here[i])])
+                    running[i + 1] = total
+            if untied:
+                for g in range(tile_group[t], tile_group[t + 1]):
+                    at = np.uint64(group_start[g] - first)
+                    before = running[at]
+                    end = running[at + np.uint64(1)]
+                    gained = np.float64(end - before)
+                    tp += end - before
+                    precision_sum += gained * (np.float64(tp) / np.float64(max(end, 1)))
+                    twice_above += gained * np.float64(2 * (end - tp))
+            else:
+                for g in range(tile_group[t], tile_group[t + 1]):
+                    before = tp
+                    for q in range(group_first[g], group_first[g + 1]):
+                        at = positive_at[q] - first
+                        tp += running[at + 1] - running[at]
+                    gained = np.float64(tp - before)
+                    end = running[group_end[g] - first]
+                    negatives = (running[group_start[g] - first] - before) + (end - tp)
+                    precision_sum += gained * (np.float64(tp) / np.float64(max(end, 1)))
+                    twice_above += gained * np.float64(negatives)
             s = tile_segment[t]
             sums[r, s, 0] += np.float64(total - total_before)
             sums[r, s, 1] += np.float64(tp - tp_before_tile)

@@ -59,7 +59,9 @@ use).
 about +-1.8 points. A cell *meets the nominal* when that interval holds 95 %; it *keeps the promise* when it meets the
 nominal or lies between {low:.0f} and {high:.0f} %. The promise is made inside the domain below, and the program warns
 outside it. The domain was drawn after looking at these cells; some cells just inside it still fail, by chance or by a
-point or so, and are listed. The slow tests (`tests/statistical`) look at cells that were not used to draw it.
+point or so, and are listed. When it had been drawn, it was checked once on fresh cohorts (each parameter moved by
+0.001, other random numbers; FROC, Dice and 4,000 cases left out): 327 of 335 cells inside it kept the promise, the other
+eight lay between 92.3 and 97.3 %. So read the promise as 92 to 97.5 % for a single cell.
 """
 
 
