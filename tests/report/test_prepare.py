@@ -69,3 +69,14 @@ def test_confusion_matrices_under_either_name():
             "confusion"
         ]["two"]
         assert shown == {"labels": labels, "matrix": [[50, "<5"], [0, 20]]}
+
+
+def test_groups_and_sites_called_x_and_y_are_no_curve():
+    entry = {"cases": 2, "patients": 2, "metrics": {"auroc": {"value": 0.5, "lo": None, "hi": None}}}
+    summary = {
+        "task": "classification",
+        "groups": {"scanner": {"x": dict(entry), "y": dict(entry)}},
+        "fairness": {"scanner": {"metric": "auroc", "gap": 0.0, "sizes": {"x": 2, "y": 2}}},
+    }
+    ready = prepare(summary)
+    assert set(ready.data["groups"]["scanner"]) == {"x", "y"}

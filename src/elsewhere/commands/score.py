@@ -62,7 +62,11 @@ def as_predictions(task: str, source: PredictionsLike, options: ReadOptions, coh
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "predictions.parquet"
         frame.to_parquet(file)
-        read = read_predictions(task, file, options, cohort)
+        try:
+            read = read_predictions(task, file, options, cohort)
+        except UserError as error:
+            where = error.where and error.where.replace(str(file), "data frame")
+            raise UserError(error.what, where=where, fix=error.fix) from None
     return Predictions(
         kind=read.kind,
         table=read.table,

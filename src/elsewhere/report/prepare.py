@@ -71,10 +71,15 @@ def prepare(summary: Mapping[str, Any] | Prepared, *, redact: Iterable[Any] = ()
     return out
 
 
+def _is_column(value: Any) -> bool:
+    """Points of a curve; a group or a site may be called x as well."""
+    return hasattr(value, "__len__") and not isinstance(value, str | Mapping)
+
+
 def _bounded(value: Any, where: str, out: Prepared, depth: int = 0) -> Any:
     """Any list in the summary, at any depth, stays short enough for a page of 2 MB."""
     if isinstance(value, Mapping):
-        if depth and {"x", "y"} <= set(value):
+        if depth and all(_is_column(value.get(name)) for name in "xy"):
             return thin_curve(value)[0]
         if len(value) > MOST_ITEMS:
             out.cuts.append(f"{where}: the first {MOST_ITEMS} of {count(len(value))} entries")

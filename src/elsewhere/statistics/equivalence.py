@@ -113,13 +113,13 @@ def interval_names(alpha: float) -> tuple[str, str]:
 def _check_group(mean: float, sd: float, n: float, *, group: int, where: str | None) -> None:
     if not math.isfinite(mean):
         raise UserError(
-            f"mean_{group} is {mean!r}", where=where, fix="Give the group's mean as a finite number."
+            f"mean_{group} is {mean:g}", where=where, fix="Give the group's mean as a finite number."
         )
     if not math.isfinite(sd) or sd < 0:
-        raise UserError(f"sd_{group} is {sd!r}", where=where, fix="Give a standard deviation of 0 or more.")
+        raise UserError(f"sd_{group} is {sd:g}", where=where, fix="Give a standard deviation of 0 or more.")
     if not math.isfinite(n) or n != int(n) or n < 2:
         raise UserError(
-            f"n_{group} is {n!r}",
+            f"n_{group} is {n:g}",
             where=where,
             fix="Each group needs a whole number of at least 2 values: one value has no standard deviation.",
         )
@@ -148,7 +148,7 @@ def welch_tost(
     _check_group(mean_2, sd_2, n_2, group=2, where=where)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise UserError(
-            f"the margins are low = {low!r}, high = {high!r}",
+            f"the margins are low = {low:g}, high = {high:g}",
             where=where,
             fix="Give finite margins with low below high, such as -0.05 and 0.05.",
         )
