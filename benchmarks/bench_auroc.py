@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from elsewhere.promises.simulation import BinormalDesign, simulate_binormal
 from elsewhere.statistics.accumulators import sort_cases, sorted_pass, sorted_plan
 from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.resampling import WeightStream, draw
-from elsewhere.statistics.simulation import BinormalDesign, simulate_binormal
 
 CASES = 2000
 RESAMPLES = 5000

@@ -20,7 +20,9 @@ def _shared() -> Path | None:
 def _need(part: str) -> Path:
     shared = _shared()
     if shared is None or not (shared / part).is_dir():
-        pytest.skip(f"no shared/{part} beside the checkout (set ELSEWHERE_SHARED to the folder that holds it)")
+        pytest.skip(
+            f"no shared/{part} beside the checkout (set ELSEWHERE_SHARED to the folder that holds it)"
+        )
     return shared / part
 
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from elsewhere.statistics.auroc import auroc_interval
-from elsewhere.statistics.equivalence_levels import (
+from elsewhere.promises.equivalence_levels import (
     DEFAULT_CELLS,
     LevelCell,
     equivalence_levels,
     promised,
     rejection_lower_bound,
 )
+from elsewhere.statistics.auroc import auroc_interval
 from elsewhere.statistics.power import plan_sample
 from elsewhere.statistics.proportions import wilson
 from elsewhere.statistics.verdict import Verdict, judge

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from elsewhere.promises.coverage import Job, binomial_interval, run_job
+from elsewhere.promises.paired_levels import level_rows
 from elsewhere.statistics.auroc import auroc_interval
-from elsewhere.statistics.coverage import Job, binomial_interval, run_job
-from elsewhere.statistics.levels import level_rows
 
 pytestmark = pytest.mark.slow
 

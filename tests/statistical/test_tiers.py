@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elsewhere.statistics.fairness_promises import fairness_promises
+from elsewhere.promises.fairness import fairness_promises
 
 pytestmark = pytest.mark.slow
 RUNS = 300

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from elsewhere.errors import UserError
+from elsewhere.promises.simulation import BinormalDesign, simulate_binormal
 from elsewhere.protocols import IntervalRules
 from elsewhere.scoring.binary import BinaryEvaluator
 from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.metric import IntervalMethod, MetricKind
 from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.simulation import BinormalDesign, simulate_binormal
 
 
 def make(patients: int = 120, cases: int = 2, seed: int = 0, **design) -> tuple[BinaryEvaluator, Partition]:

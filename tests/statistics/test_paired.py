@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from elsewhere.errors import UserError
+from elsewhere.promises.simulation import BinormalDesign, simulate_two_models
 from elsewhere.protocols import IntervalRules
 from elsewhere.scoring.binary import BinaryEvaluator
 from elsewhere.statistics.evaluator import RatioInputs
@@ -22,7 +23,6 @@ from elsewhere.statistics.paired import (
     swapped_differences,
 )
 from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.simulation import BinormalDesign, simulate_two_models
 
 
 def models(patients: int = 80, seed: int = 0, shift: float = 0.0):

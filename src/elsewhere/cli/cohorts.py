@@ -119,11 +119,16 @@ def demo(out: OutOpt = Path("demo-out"), seed: SeedOpt = 7, as_json: JsonOpt = F
 @app.command(epilog="Example: elsewhere coverage --quick --out docs/reference")
 def coverage(
     out: OutOpt = Path("docs/reference"),
-    quick: Annotated[bool, typer.Option(help="Fewer replicates.")] = False,
-    seed: SeedOpt = 20261116,
+    quick: Annotated[bool, typer.Option("--quick", help="A small grid with few replicates.")] = False,
+    replicates: Annotated[
+        int | None, typer.Option(min=10, help="Simulated cohorts a cell; default 1,000.")
+    ] = None,
     as_json: JsonOpt = False,
 ) -> int:
     """Simulate what the intervals and tests promise, and write the tables (ST-04, ST-13)."""
     from elsewhere.commands.coverage import coverage as run
+    from elsewhere.commands.output import progress_bar
 
-    return show(run(out, quick=quick, seed=seed), as_json=as_json)
+    with progress_bar(enabled=not as_json) as progress:
+        pages = run(out, quick=quick, replicates=replicates, progress=progress)
+    return show(pages, as_json=as_json)

@@ -9,26 +9,25 @@ import pytest
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from elsewhere.statistics import coverage
-from elsewhere.statistics.coverage import (
+from elsewhere.promises import coverage
+from elsewhere.promises.coverage import (
     CoverageRow,
     Job,
     binomial_interval,
     coverage_rows,
     jobs,
-    main,
     run_job,
 )
-from elsewhere.statistics.coverage_page import coverage_page
-from elsewhere.statistics.domain import DOMAIN, Domain, Measures
-from elsewhere.statistics.levels import level_rows
-from elsewhere.statistics.simulation import (
+from elsewhere.promises.coverage_page import coverage_page
+from elsewhere.promises.paired_levels import level_rows
+from elsewhere.promises.simulation import (
     BinormalDesign,
     simulate_binormal,
     simulate_boxes,
     simulate_dice,
     simulate_two_models,
 )
+from elsewhere.statistics.domain import DOMAIN, Domain, Measures
 
 
 def small(family: str, **changes) -> Job:
@@ -214,11 +213,9 @@ def test_levels_of_the_paired_tests_are_counted():
     assert all(r.replicates + r.without == 5 for r in rows)
 
 
-def test_the_command_writes_the_page(tmp_path, monkeypatch):
+def test_the_page_is_made_from_the_grid_and_progress_is_told(monkeypatch):
     monkeypatch.setattr(coverage, "jobs", lambda **_: [small("closed", replicates=3, resamples=0)])
-    out = tmp_path / "reference" / "coverage.md"
-    main(["--out", str(out), "--quick", "--replicates", "3", "--processes", "1"])
-    page = out.read_text()
+    page = coverage.coverage_tables(quick=True, replicates=3, processes=1)
     assert page.startswith("# Coverage") and "## Levels of the paired tests" in page
     seen: list[Job] = []
     coverage_rows([small("dice")], processes=1, progress=seen.append)

@@ -1,13 +1,12 @@
 """The coverage promise, remade by simulation (ST-04, ST-13).
 
-`python -m elsewhere.statistics.coverage --out docs/reference/coverage.md` simulates cohorts with a known truth,
+`python -m elsewhere.promises.coverage --out docs/reference/coverage.md` simulates cohorts with a known truth,
 counts how often each default interval holds it, and writes the tables, failing cells included. This module
 alone in `statistics` looks upward, at the evaluators of the tasks: the promise is about what a user gets.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -15,13 +14,19 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from multiprocessing import get_context
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from elsewhere.promises.simulation import (
+    BinormalDesign,
+    SimulatedCases,
+    simulate_binormal,
+    simulate_boxes,
+    simulate_dice,
+)
 from elsewhere.protocols import IntervalRules
 from elsewhere.statistics import estimates
 from elsewhere.statistics.domain import DOMAIN, Domain, Measures, domain_name
@@ -29,13 +34,6 @@ from elsewhere.statistics.intervals import bca_interval, jackknife_t_interval, p
 from elsewhere.statistics.means import clustered_ratio, t_interval
 from elsewhere.statistics.metric import IntervalMethod, MetricSpec
 from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.simulation import (
-    BinormalDesign,
-    SimulatedCases,
-    simulate_binormal,
-    simulate_boxes,
-    simulate_dice,
-)
 
 if TYPE_CHECKING:
     from elsewhere.scoring.binary import BinaryEvaluator
@@ -49,7 +47,6 @@ __all__ = [
     "coverage_rows",
     "coverage_tables",
     "jobs",
-    "main",
 ]
 
 NOMINAL = 0.95
@@ -424,8 +421,8 @@ def coverage_tables(
     progress: Callable[[Job], None] | None = None,
 ) -> str:
     """Run the grid and the levels of the paired tests, and return the page of docs/reference/coverage.md."""
-    from elsewhere.statistics.coverage_page import coverage_page
-    from elsewhere.statistics.levels import level_rows
+    from elsewhere.promises.coverage_page import coverage_page
+    from elsewhere.promises.paired_levels import level_rows
 
     todo = jobs(quick=quick, replicates=replicates)
     rows = coverage_rows(todo, processes=processes, progress=progress)
@@ -433,23 +430,3 @@ def coverage_tables(
     designs = ((30, 1),) if quick else ((30, 1), (30, 3), (100, 1), (100, 3))
     levels = [row for n, k in designs for row in level_rows(n, k, replicates=cohorts)]
     return coverage_page(rows, levels, resamples=max(job.resamples for job in todo))
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command behind the tables."""
-    parser = argparse.ArgumentParser(prog="python -m elsewhere.statistics.coverage", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="the markdown page to write")
-    parser.add_argument("--quick", action="store_true", help="a small grid with few cohorts")
-    parser.add_argument("--replicates", type=int, help="cohorts a cell")
-    parser.add_argument("--processes", type=int, help="how many cells at a time")
-    given = parser.parse_args(arguments)
-    page = coverage_tables(quick=given.quick, replicates=given.replicates, processes=given.processes)
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(page, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    # Run under the module's real name, so that worker processes and the page see the same classes.
-    from elsewhere.statistics.coverage import main as run_main
-
-    run_main()

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import fields
 from statistics import median
 
-from elsewhere.statistics.coverage import NOMINAL, PROMISE, CoverageRow, binomial_interval
+from elsewhere.promises.coverage import NOMINAL, PROMISE, CoverageRow, binomial_interval
+from elsewhere.promises.paired_levels import LevelRow
 from elsewhere.statistics.domain import DOMAIN
-from elsewhere.statistics.levels import LevelRow
 
 _DOMAIN_TITLES = {
     "auroc": "AUROC",
@@ -45,7 +45,7 @@ _RULES = {
 
 _HEAD = """# Coverage of the intervals
 
-Remade by `python -m elsewhere.statistics.coverage --out docs/reference/coverage.md` (`--quick` for a small grid).
+Remade by `elsewhere coverage` (`--quick` for a small grid).
 Edit the code, not this page.
 
 Every default 95 % interval was made on simulated cohorts whose truth is known, and counted: how often does it

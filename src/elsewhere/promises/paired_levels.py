@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from elsewhere.promises.simulation import BinormalDesign, simulate_two_models
 from elsewhere.protocols import IntervalRules
 from elsewhere.statistics.paired import compare_pair
 from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.simulation import BinormalDesign, simulate_two_models
 
 ALPHA = 0.05
 METRICS = ("auroc", "auprc", "balanced_accuracy", "f1", "brier")
@@ -37,7 +37,7 @@ class LevelRow:
 
     @property
     def holds(self) -> bool:
-        from elsewhere.statistics.coverage import binomial_interval
+        from elsewhere.promises.coverage import binomial_interval
 
         return binomial_interval(self.rejected, self.replicates)[0] <= ALPHA
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import special, stats
 
+from elsewhere.promises.simulation import BinormalDesign, simulate_binormal, simulate_dice
 from elsewhere.statistics.differences import (
     ClaimedValue,
     Difference,
@@ -31,7 +32,6 @@ from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
 from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.prevalence import StandardisedEvaluator
 from elsewhere.statistics.resampling import generator_for
-from elsewhere.statistics.simulation import BinormalDesign, simulate_binormal, simulate_dice
 from elsewhere.statistics.verdict import Verdict, judge
 
 PREVALENCE = 0.3

@@ -1,0 +1,58 @@
+"""The page of levels: every promise has its row, and a coin does not beat chance more often than it may."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from elsewhere.commands import coverage as command
+from elsewhere.promises import levels_page
+from elsewhere.promises.chance import chance_promises
+from elsewhere.promises.fairness import judge_rate
+
+
+def test_a_coin_beats_chance_as_often_as_the_level_says():
+    for row in chance_promises(replicates=400):
+        assert row.holds, row
+        assert row.rate > 0.005, "a test that never rejects keeps no level"
+
+
+def test_a_broken_promise_is_printed_as_broken(monkeypatch):
+    bad = judge_rate("fair model flagged", "50 patients", kind="level", nominal=0.05, hits=30, runs=100)
+    good = judge_rate("fair model flagged", "500 patients", kind="level", nominal=0.05, hits=4, runs=100)
+    cells = pd.DataFrame(
+        [
+            {
+                "metric": "auroc",
+                "patients": 50,
+                "method": "mover",
+                "nearer": 0.04,
+                "further": 0.06,
+                "not_assessed": 0.0,
+                "holds": True,
+            }
+        ]
+    )
+    monkeypatch.setattr(levels_page, "equivalence_levels", lambda **_: cells)
+    monkeypatch.setattr(levels_page, "fairness_promises", lambda **_: [bad, good])
+    monkeypatch.setattr(levels_page, "chance_promises", lambda **_: [])
+    page = levels_page.levels_page(replicates=100)
+    assert "| fair model flagged | 50 patients | 5 | 30.0 |" in page
+    assert page.count("**no**") == 1
+    assert "1 of 1 cells hold" in page
+
+
+def test_the_command_writes_both_pages(monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "coverage_tables", lambda **_: "# Coverage\n")
+    monkeypatch.setattr(command, "levels_page", lambda **settings: f"# Levels {settings['replicates']}\n")
+    pages = command.coverage(tmp_path / "reference", quick=True)
+    assert [file.name for file in pages.files] == ["coverage.md", "levels.md"]
+    assert (tmp_path / "reference" / "levels.md").read_text() == "# Levels 100\n"
+
+
+@pytest.mark.slow
+def test_equivalence_levels_hold_on_a_few_cells():
+    from elsewhere.promises.equivalence_levels import DEFAULT_CELLS, equivalence_levels
+
+    rows = equivalence_levels(cells=DEFAULT_CELLS[2:4], replicates=400)
+    assert rows["holds"].all()
