@@ -7,7 +7,6 @@ it, measures time and peak resident memory in a fresh process, and deletes it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -72,11 +71,11 @@ def make_file(path: Path, rows: int) -> None:
                 writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=500_000)
 
 
-def run(quick: bool = False, rows: int | None = None) -> dict:
+def run(quick: bool = False) -> dict:
     """Against loading it whole with pandas, at a hundredth of the rows so that it fits."""
     import pandas as pd
 
-    rows = rows or (FULL_ROWS // 100 if quick else FULL_ROWS // 10)
+    rows = FULL_ROWS // 100 if quick else FULL_ROWS
     with tempfile.TemporaryDirectory(prefix="elsewhere-bench-") as folder:
         path = Path(folder) / "scores.parquet"
         make_file(path, rows)
@@ -99,19 +98,11 @@ def run(quick: bool = False, rows: int | None = None) -> dict:
         "peer_seconds": peer,
         "ours_seconds": ours["seconds"],
         "ratio": peer / ours["seconds"],
-        "bar": f"peak memory below {BAR_GB:g} GB",
+        "bar": f"{BAR_GB:g} GB",
+        "bar_kind": "text",
+        "bar_met": ours["peak_gb"] <= BAR_GB,
         "peak_gb": ours["peak_gb"],
         "groups": ours["groups"],
         "notes": f"file of {size_mb:.0f} MB; peak resident {ours['peak_gb']:.2f} GB in a fresh process; "
         "pandas timed on 1.47 million rows and scaled",
     }
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=FULL_ROWS)
-    result = run(rows=parser.parse_args().rows)
-    folder = Path(__file__).parent / "results"
-    folder.mkdir(exist_ok=True)
-    (folder / "bench_streaming.json").write_text(json.dumps(result, indent=2) + "\n")
-    print(json.dumps(result, indent=2))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,8 @@ def ids_of(scores: Scores) -> tuple[str, ...]:
     """Every id that a report must not show."""
     cases = scores.cases
     columns = [cases[name] for name in ("case_id", "patient_id", "exam_id") if name in cases.columns]
-    return tuple(str(value) for column in columns for value in pa.array(column.unique()).to_pylist())
+    texts = (pa.array(column.astype("str")).to_pylist() for column in columns)
+    return tuple(dict.fromkeys(chain.from_iterable(texts)))
 
 
 def load_result(path: str | Path) -> Result:

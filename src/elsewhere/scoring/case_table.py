@@ -168,8 +168,16 @@ def _n_patients(cases: pd.DataFrame) -> int:
     return len(cases[keys].drop_duplicates())
 
 
+_ENOUGH_FOR_DIRECTION = 50_000
+
+
 def reversed_warning(label: npt.ArrayLike, cases: pd.DataFrame) -> str | None:
-    """A warning where the AUROC lies below one half beyond chance: the scores may mean the other class."""
+    """A warning where the AUROC lies below one half beyond chance: the scores may mean the other class.
+
+    Of a large cohort every k-th case is enough to see it.
+    """
+    step = max(1, len(cases) // _ENOUGH_FOR_DIRECTION)
+    label, cases = np.asarray(label)[::step], cases.iloc[::step]
     probability = cases["probability"].to_numpy(dtype=np.float64)
     given = np.isfinite(probability)
     truth, score = np.asarray(label)[given], probability[given]
@@ -181,5 +189,5 @@ def reversed_warning(label: npt.ArrayLike, cases: pd.DataFrame) -> str | None:
         return None
     return (
         f"The scores look reversed: AUROC {interval.value:.3f}, below 0.5 beyond chance. If a high score "
-        "means the negative class, say so with --scale 1-0."
+        "means the negative class, turn the scale round: --scale 1-0 (or 100-0)."
     )

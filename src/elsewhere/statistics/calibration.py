@@ -266,7 +266,7 @@ def _logistic(
 
     def loss(b: FloatArray) -> float:
         eta = offset + design @ b
-        return float((np.logaddexp(0, eta) - y * eta).sum())
+        return float((np.log1p(np.exp(-np.abs(eta))) + np.maximum(eta, 0) - y * eta).sum())
 
     current = loss(beta)
     for _ in range(_MAX_STEPS):
@@ -276,11 +276,11 @@ def _logistic(
         if not np.isfinite(information).all() or np.linalg.cond(information) > 1e14:
             return None
         step = np.linalg.solve(information, gradient)
-        scale = 1.0
-        while loss(beta + scale * step) > current + 1e-12 and scale > 1e-8:
+        scale, tried = 1.0, loss(beta + step)
+        while tried > current + 1e-12 * max(1.0, abs(current)) and scale > 1e-8:
             scale /= 2
-        beta = beta + scale * step
-        current = loss(beta)
+            tried = loss(beta + scale * step)
+        beta, current = beta + scale * step, tried
         if np.abs(beta).max() > 50:
             return None
         if np.abs(scale * step).max() < 1e-11:
@@ -295,8 +295,7 @@ def _clustered(
 ) -> list[Estimate]:
     beta, bread, scores = fit
     g = int(cluster.max()) + 1
-    sums = np.zeros((g, scores.shape[1]))
-    np.add.at(sums, cluster, scores)
+    sums = np.stack([np.bincount(cluster, column, minlength=g) for column in scores.T], axis=1)
     covariance = bread @ (sums.T @ sums) @ bread * g / (g - 1)
     t = float(stats.t.ppf(0.5 + level / 2, g - 1))
     ses = np.sqrt(np.maximum(np.diag(covariance), 0.0))
