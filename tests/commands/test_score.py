@@ -309,3 +309,24 @@ def test_constant_prediction_is_invalid_for_the_challenge(response_pair, run, sc
     assert not out.exists()
     found = scored("response", response_pair.cohort, tmp_path / "constant.csv", "--protocol", "mamamia-code")
     assert found["metrics"]["balanced_accuracy"]["value"] == 0.5
+
+
+def test_detection_may_resample_volumes_and_nothing_else_may(tmp_path):
+    """DBT-06: the study's bootstrap unit is unnamed; ours is the patient, volumes on request."""
+    import elsewhere
+    from elsewhere.errors import UserError
+    from elsewhere.phantom.hospitals import World, make
+
+    tables = make("detection", np.random.default_rng(2), World(patients_per_site=25))
+    cohort = elsewhere.Cohort.from_frame(tables.cases, lesions=tables.lesions)
+    settings = {"resamples": 200, "protocol": "dbtex-paper"}
+    patients = elsewhere.score("detection", cohort, tables.predictions, **settings)
+    volumes = elsewhere.score("detection", cohort, tables.predictions, resample="volumes", **settings)
+    name = "mean_sensitivity_1_to_4"
+    assert volumes.metrics[name]["value"] == patients.metrics[name]["value"]
+    assert volumes.metrics[name]["lo"] != patients.metrics[name]["lo"]
+    assert volumes.summary["counts"]["patients"] == patients.summary["counts"]["patients"] == 75
+    assert volumes.summary["provenance"]["settings"]["resample"] == "volumes"
+    one = make("response", np.random.default_rng(2), World(patients_per_site=25))
+    with pytest.raises(UserError, match="not for response"):
+        elsewhere.score("response", one.cases, one.predictions, resample="volumes", resamples=0)

@@ -53,6 +53,9 @@ def score(
         Path | None, typer.Option(help="Validation predictions to fit the temperature on.")
     ] = None,
     matching: Annotated[str | None, typer.Option(help="Detection: challenge or nearest.")] = None,
+    resample: Annotated[
+        str, typer.Option(help="Detection may say volumes; everything else resamples patients.")
+    ] = "patients",
     fairness_weight: Annotated[
         float | None, typer.Option(min=0, max=1, help="Weight of fairness in `combined`.")
     ] = None,
@@ -91,6 +94,7 @@ def score(
             threshold=threshold,
             calibrate_on=calibrate_on,
             matching=matching,
+            resample=resample,
             fairness_weight=fairness_weight,
             column_map=pairs(column_map),
             scale=scale,

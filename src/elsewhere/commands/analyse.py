@@ -17,6 +17,7 @@ from elsewhere.errors import UserError
 from elsewhere.protocols import Protocol
 from elsewhere.results import Result, ids_of
 from elsewhere.scoring.composite import with_extra_metrics
+from elsewhere.scoring.detection import DetectionTask
 from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
 from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.evaluator import Evaluator
@@ -54,7 +55,7 @@ class Prepared:
 def prepare(scores: Scores, options: ScoreOptions) -> Prepared:
     """Partition and evaluator of a table of scores, with the metrics that other packages bring."""
     task = tasks.get(scores.task)
-    partition = task.partition(scores)
+    partition = resampled_units(task, scores, options)
     made = task.evaluator(scores, partition, options)
     if getattr(made, "invalid", False):
         raise UserError(
@@ -64,6 +65,18 @@ def prepare(scores: Scores, options: ScoreOptions) -> Prepared:
         )
     evaluator = with_extra_metrics(made, scores, task.name)
     return Prepared(task=task, scores=scores, partition=partition, evaluator=evaluator, options=options)
+
+
+def resampled_units(task: Task, scores: Scores, options: ScoreOptions) -> Partition:
+    """Patients, always (ST-01); volumes on request for detection, whose study does not name its unit."""
+    if options.resample == "patients":
+        return task.partition(scores)
+    if options.resample != "volumes" or not isinstance(task, DetectionTask):
+        raise UserError(
+            f"--resample {options.resample} is not for {task.name}",
+            fix="Intervals resample patients; volumes may be resampled for detection only (DBT-06).",
+        )
+    return task.partition(scores, cluster="case_id")
 
 
 def default_protocol(task: str, reader: str) -> str:
@@ -205,6 +218,7 @@ def provenance(
         "settings": {
             "threshold": options.threshold,
             "matching": options.matching,
+            "resample": options.resample,
             "fairness_weight": options.fairness_weight,
             "group_by": list(options.group_by),
         },
@@ -220,7 +234,7 @@ def complete_counts(ready: Prepared) -> dict[str, int]:
     status = cases["status"].astype("string") if "status" in cases.columns else None
     counts: dict[str, int] = {
         "cases": len(cases),
-        "patients": ready.partition.n_clusters,
+        "patients": _patients(ready),
         "sites": ready.partition.n_sites,
     }
     for name in ("scored", "missing", "undefined", "invalid", "not_analysable"):
@@ -229,6 +243,12 @@ def complete_counts(ready: Prepared) -> dict[str, int]:
     if ready.partition.positive_cluster is not None and "label" in cases.columns:
         counts["positives"] = int((cases["label"].astype(float) > 0).sum())
     return counts | {k: int(v) for k, v in ready.scores.counts.items()}
+
+
+def _patients(ready: Prepared) -> int:
+    if ready.options.resample == "patients":
+        return ready.partition.n_clusters
+    return ready.task.partition(ready.scores).n_clusters
 
 
 def _add_answered_only(ready: Prepared, metrics: dict[str, dict[str, Any]]) -> None:

@@ -7,6 +7,7 @@ read; a claim that changes afterwards is still judged, and the report says that 
 from __future__ import annotations
 
 import hashlib
+import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -96,7 +97,7 @@ class ClaimedMetric:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A parsed claim, with the digest of its text."""
+    """A parsed claim, with the digest of what it claims."""
 
     model: str
     task: str
@@ -232,7 +233,7 @@ def read_claim(path: Path) -> Claim:
     return Claim(
         model=str(content.get("model", "")),
         task=str(content.get("task", "classification")),
-        digest=hashlib.sha256(raw).hexdigest(),
+        digest=_digest(content),
         source=path,
         primary=primary,
         subgroup_claims=subgroup_claims,
@@ -247,14 +248,19 @@ def read_claim(path: Path) -> Claim:
     )
 
 
+def _digest(content: Mapping[str, Any]) -> str:
+    """Of what is claimed: how the vendor's file is to be read may be mended without changing the claim."""
+    claimed = {key: value for key, value in content.items() if key != "predictions"}
+    text = json.dumps(claimed, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def lock_claim(claim: Claim, *, now: datetime | None = None) -> dict[str, Any]:
     """Write the claim's digest and the time beside it, before outcomes are read.
 
     A lock with another digest means that the claim was changed after a first look: the new state is
     added, the history stays, and `changed` is true.
     """
-    import json
-
     path = claim.source.with_suffix(claim.source.suffix + ".lock")
     stamp = (now or datetime.now(UTC)).isoformat(timespec="seconds")
     history: list[dict[str, str]] = []

@@ -141,5 +141,6 @@ def options_of(result: Result) -> ScoreOptions:
         threshold=set_then.get("threshold"),
         fairness_weight=set_then.get("fairness_weight"),
         matching=set_then.get("matching"),
+        resample=set_then.get("resample") or "patients",
         group_by=tuple(set_then.get("group_by") or ()),
     )

@@ -33,6 +33,7 @@ class ScoreOptions:
     threshold: float | None = None
     on_invalid: str = "error"
     matching: str | None = None
+    resample: str = "patients"
     calibrate_on: str | None = None
     read: ReadOptions | None = None
     normalise_ids: tuple[str, ...] = ()
