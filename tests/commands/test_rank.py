@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 from commands_helpers import binary_tables
@@ -190,3 +191,31 @@ def test_mask_folders_are_ranked_too(mask_pair, run, tmp_path):
     rows = done.json["ranking"]["table"]
     assert [row["model"] for row in rows] == ["one", "two"]
     assert rows[0]["value"] > rows[1]["value"]
+
+
+def test_a_baseline_brings_the_gate_and_volumes_bring_the_strata(tmp_path):
+    """MRI-10 to MRI-12: every fairness weight, the gated and adaptive ranks, best against worst by size."""
+    import elsewhere
+    from elsewhere.phantom.hospitals import World, make
+
+    tables = make("segmentation", np.random.default_rng(1), World(patients_per_site=30))
+    results = []
+    for i, loss in enumerate((0.0, 0.05, 0.2)):
+        scores = tables.predictions.assign(dice=(tables.predictions["dice"] - loss).clip(0, 1))
+        results.append(
+            elsewhere.summarise(
+                "segmentation",
+                tables.cases,
+                scores,
+                protocol="mamamia-paper",
+                resamples=0,
+                out=tmp_path / f"team{i}",
+            )
+        )
+    board = elsewhere.rank(results, baseline="team1", resamples=60).to_dict()["ranking"]
+    gate = {row["model"]: row["passed_gate"] for row in board["gated_and_adaptive"]}
+    assert gate["team0"] and not gate["team2"]
+    assert set(board["top_against_bottom"]["strata"]) == {"all", "small", "moderate", "large"}
+    assert board["top_against_bottom"]["strata"]["all"]["gap"] == pytest.approx(0.2, abs=0.02)
+    first, last = board["fairness_weight"]["weights"][0], board["fairness_weight"]["weights"][-1]
+    assert (first["weight"], last["weight"]) == (0.0, 1.0)

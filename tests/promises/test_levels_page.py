@@ -33,13 +33,22 @@ def test_a_broken_promise_is_printed_as_broken(monkeypatch):
             }
         ]
     )
-    monkeypatch.setattr(levels_page, "equivalence_levels", lambda **_: cells)
+    calls = []
+
+    def levels(**settings):
+        calls.append(settings)
+        return cells if len(calls) == 1 else cells.assign(holds=True)
+
+    cells["holds"] = False
+    monkeypatch.setattr(levels_page, "DEFAULT_CELLS", ("the only cell",))
+    monkeypatch.setattr(levels_page, "equivalence_levels", levels)
     monkeypatch.setattr(levels_page, "fairness_promises", lambda **_: [bad, good])
     monkeypatch.setattr(levels_page, "chance_promises", lambda **_: [])
     page = levels_page.levels_page(replicates=100)
     assert "| fair model flagged | 50 patients | 5 | 30.0 |" in page
-    assert page.count("**no**") == 1
-    assert "1 of 1 cells hold" in page
+    assert page.count("**no**") == 2
+    assert "0 of 1 cells hold" in page and "1,000 fresh replicates" in page
+    assert calls[1]["cells"] == ["the only cell"] and calls[1]["seed"] != calls[0].get("seed", 42)
 
 
 def test_the_command_writes_both_pages(monkeypatch, tmp_path):
