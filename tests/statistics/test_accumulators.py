@@ -120,3 +120,20 @@ def test_calibration_error_and_its_bins():
         10,
     )
     assert expected_calibration_error(table)[0] == pytest.approx((0.05 + 0.85 + 0.05 + 0.15) / 4)
+
+
+def test_four_rows_at_a_time_equal_one_by_one():
+    """The side-by-side road (no ties, rows in fours) and the plain one give the same numbers."""
+    rng = np.random.default_rng(8)
+    n, patients = 3000, 700
+    cases = sort_cases(rng.permutation(n) / n, rng.random(n) < 0.3, rng.integers(0, patients, n))
+    plan = sorted_plan(cases, segment=np.arange(n) // 900, n_segments=4, columns=rng.random((n, 2)))
+    assert plan.untied
+    weights = rng.poisson(1.0, (7, patients)).astype(np.uint16)
+    weights[2] = 0
+    curve, sums = sorted_pass(weights, plan)
+    for row in range(7):
+        one_curve, one_sums = sorted_pass(weights[row : row + 1], plan)
+        np.testing.assert_allclose(curve[row], one_curve[0], rtol=1e-12)
+        np.testing.assert_allclose(sums[row], one_sums[0], rtol=1e-12)
+    assert np.isnan(curve[2]).all()
