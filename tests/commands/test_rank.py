@@ -219,3 +219,19 @@ def test_a_baseline_brings_the_gate_and_volumes_bring_the_strata(tmp_path):
     assert board["top_against_bottom"]["strata"]["all"]["gap"] == pytest.approx(0.2, abs=0.02)
     first, last = board["fairness_weight"]["weights"][0], board["fairness_weight"]["weights"][-1]
     assert (first["weight"], last["weight"]) == (0.0, 1.0)
+
+
+def test_a_result_of_other_cases_is_listed_as_failed(tmp_path):
+    import elsewhere
+    from elsewhere.phantom.hospitals import World, make
+
+    tables = make("response", np.random.default_rng(1), World(patients_per_site=20))
+    fewer = tables.cases.iloc[:-7]
+    results = [
+        elsewhere.score("response", cohort, tables.predictions, resamples=0, out=tmp_path / name)
+        for name, cohort in (("odd", fewer), ("oak", tables.cases), ("yew", tables.cases))
+    ]
+    board = elsewhere.rank(results, metric="auroc", resamples=40).to_dict()["ranking"]
+    assert {row["model"] for row in board["table"]} == {"oak", "yew"}
+    assert [row["model"] for row in board["failed"]] == ["odd"]
+    assert "7 only in" in board["failed"][0]["why"]

@@ -224,15 +224,21 @@ def _from_results(
             failed.append({"model": Path(item).name, "why": str(problem)})
     if not loaded:
         return [], failed, "", {}
-    reference = loaded[0][1]
+    hashes = [result.summary["provenance"]["cohort_hash"] for _, result in loaded]
+    usual = max(dict.fromkeys(hashes), key=hashes.count)
+    reference = loaded[hashes.index(usual)][1]
     entries = []
     for name, result in loaded:
-        same_cases(reference, result)
-        same = aligned(reference, result)
+        try:
+            same_cases(reference, result)
+            ready = prepare(aligned(reference, result).scores, options_of(result))
+        except UserError as problem:
+            failed.append({"model": name, "why": str(problem)})
+            continue
         entries.append(
             _Entry(
                 name=name,
-                ready=prepare(same.scores, options_of(result)),
+                ready=ready,
                 digest=result.summary["provenance"].get("predictions_digest"),
             )
         )

@@ -1,0 +1,103 @@
+"""Mutated mask and slide files: read, or refused with a message; never another exception."""
+
+from __future__ import annotations
+
+import gzip
+import io
+
+import nibabel as nib
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from elsewhere.errors import UserError
+from elsewhere.predictions import ReadOptions
+from elsewhere.predictions.mask_file import read_mask
+from elsewhere.predictions.slides import read_slides
+from elsewhere.scoring.slide_cases import read_slide_mask
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL")
+
+
+def nifti(compressed: bool) -> bytes:
+    volume = np.zeros((9, 8, 5), np.uint8)
+    volume[2:5, 3:6, 1:3] = 1
+    raw = nib.Nifti1Image(volume, np.diag([0.7, 0.7, 2.0, 1.0])).to_bytes()
+    return gzip.compress(raw, mtime=0) if compressed else raw
+
+
+def picture(kind: str) -> bytes:
+    image = np.zeros((16, 20), np.uint8)
+    image[4:9, 5:12] = 255
+    out = io.BytesIO()
+    Image.fromarray(image).save(out, format=kind)
+    return out.getvalue()
+
+
+SEEDS = {".nii.gz": nifti(True), ".nii": nifti(False), ".png": picture("PNG"), ".tif": picture("TIFF")}
+POINTS = b"case_id,x,y,score\ns1,10,20,0.5\ns2,11,21,0.25\n"
+STAGES = b"case_id,stage\ns1,macro\ns2,negative\n"
+
+
+@st.composite
+def mutations(draw, content: bytes):
+    data = bytearray(content)
+    for _ in range(draw(st.integers(1, 6))):
+        if not data:
+            break
+        at = draw(st.integers(0, len(data) - 1))
+        match draw(st.integers(0, 3)):
+            case 0:
+                data[at] = draw(st.integers(0, 255))
+            case 1:
+                del data[at:]
+            case 2:
+                data[at:at] = draw(st.binary(min_size=1, max_size=12))
+            case _:
+                del data[at : at + draw(st.integers(1, 40))]
+    return bytes(data)
+
+
+@pytest.mark.parametrize("ending", SEEDS)
+def test_a_mutated_mask_is_read_or_refused(ending, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("masks")
+    readers = [read_mask] + ([read_slide_mask] if ending in (".png", ".tif") else [])
+
+    @settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(mutations(SEEDS[ending]))
+    def throw(content):
+        file = folder / f"case{ending}"
+        file.write_bytes(content)
+        for read in readers:
+            try:
+                read(file)
+            except UserError as refused:
+                assert "case" in str(refused)
+
+    throw()
+
+
+@pytest.mark.parametrize("seed", [POINTS, STAGES], ids=["points", "stages"])
+@pytest.mark.parametrize("on_invalid", ["error", "worst"])
+def test_a_mutated_slide_table_is_read_or_refused(seed, on_invalid, tmp_path_factory):
+    file = tmp_path_factory.mktemp("slides") / "said.csv"
+
+    @settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(mutations(seed))
+    def throw(content):
+        file.write_bytes(content)
+        try:
+            read_slides(file, ReadOptions(on_invalid=on_invalid))
+        except UserError as refused:
+            assert str(refused)
+
+    throw()
+
+
+def test_the_unmutated_files_are_read(tmp_path):
+    for ending, content in SEEDS.items():
+        file = tmp_path / f"case{ending}"
+        file.write_bytes(content)
+        assert read_mask(file).array.any()
