@@ -24,6 +24,10 @@ ProtocolOpt = Annotated[
     str | None, typer.Option(help="Scoring rules by name (`elsewhere protocols` lists them).")
 ]
 GroupOpt = Annotated[str, typer.Option("--group-by", help="Cohort columns, comma-separated: a,b.")]
+WhereOpt = Annotated[
+    list[str] | None,
+    typer.Option("--where", help="Only cases with this value: split=test (may be repeated)."),
+]
 ResamplesOpt = Annotated[
     int | None,
     typer.Option(

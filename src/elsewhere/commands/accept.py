@@ -12,6 +12,7 @@ from elsewhere.commands.analyse import Prepared, analyse, prepare
 from elsewhere.commands.analyses import BINARY, binary_part
 from elsewhere.commands.claim import Claim, ClaimedMetric, lock_claim, read_claim
 from elsewhere.commands.score import as_cohort, as_predictions, check_choices, choose_protocol, facts_of
+from elsewhere.commands.where import choose_part
 from elsewhere.errors import UserError, near_matches
 from elsewhere.predictions import ReadOptions
 from elsewhere.results import Result
@@ -48,7 +49,8 @@ def accept(
     written = table or TableOptions(
         encoding=how.get("encoding"), delimiter=how.get("delimiter"), decimal=how.get("decimal", ".")
     )
-    who = as_cohort(cohort, written)
+    part = choose_part(as_cohort(cohort, written), promised.where)
+    who = part.cohort
     rules = choose_protocol(task, promised.protocol, who.reader)
     known = {spec.name for spec in task.metrics(rules)}
     for line in (*promised.primary, *promised.subgroup_claims):
@@ -69,7 +71,7 @@ def accept(
         on_invalid="worst" if on_invalid == "worst" else "error",
         table=written,
     )
-    said = as_predictions(promised.task, Path(predictions), read, who)
+    said = part.predictions(as_predictions(promised.task, Path(predictions), read, part.whole))
     columns = [
         v
         for v in dict.fromkeys([*promised.describe, *(str(c.variable) for c in promised.subgroup_claims)])
@@ -83,7 +85,7 @@ def accept(
     options = ScoreOptions(
         threshold=promised.threshold, on_invalid=on_invalid, normalise_ids=ids, group_by=tuple(columns)
     )
-    scores = task.score(who, said, rules, options)
+    scores = part.told(task.score(who, said, rules, options))
     ready = prepare(scores, options)
     count = rules.interval.resamples if resamples is None else resamples
     settings: dict[str, Any] = {"key": who.hash, "seed": seed, "resamples": count}
@@ -103,7 +105,7 @@ def accept(
         extra["operating_point"] = point
     result = analyse(
         scores,
-        facts_of(who, predictions_digest=said.digest, command="accept"),
+        facts_of(who, predictions_digest=said.digest, command="accept", part=part),
         options=options,
         resamples=resamples,
         seed=seed,

@@ -39,6 +39,7 @@ class Facts:
     id_grades: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     audit: tuple[Mapping[str, Any], ...] = ()
     split_hash: str | None = None
+    where: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,6 +222,7 @@ def provenance(
             "resample": options.resample,
             "fairness_weight": options.fairness_weight,
             "group_by": list(options.group_by),
+            "where": dict(facts.where),
         },
         "id_grades": {dataset: dict(grade) for dataset, grade in facts.id_grades.items()},
         "python": platform.python_version(),

@@ -28,6 +28,7 @@ task = "classification"                # classification, response, detection, se
 threshold = 0.5                        # fixed: positive at or above it
 alpha = 0.05                           # level of each one-sided test; the interval is 1 - 2 alpha
 aim = "equivalence"                    # or "non-inferiority"
+# where = { site = "Main hospital" }   # only these cases are judged
 
 [predictions]                          # how to read the vendor's file
 # map = { case_id = "Accession", score = "AI score" }
@@ -113,6 +114,7 @@ class Claim:
     outcomes: Mapping[str, Any] = field(default_factory=dict)
     population: Mapping[str, Any] = field(default_factory=dict)
     describe: tuple[str, ...] = ()
+    where: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         def line(c: ClaimedMetric) -> dict[str, Any]:
@@ -130,6 +132,7 @@ class Claim:
             "outcomes": dict(self.outcomes),
             "population": dict(self.population),
             "describe": list(self.describe),
+            "where": dict(self.where),
         }
 
 
@@ -170,6 +173,7 @@ _TOP = {
     "primary",
     "subgroups",
     "subgroup",
+    "where",
 }
 _METRIC = {"metric", "value", "margin", "margin_source", "lo", "hi", "n", "positives", "variable", "group"}
 _SECTIONS = {
@@ -245,7 +249,16 @@ def read_claim(path: Path) -> Claim:
         outcomes=content.get("outcomes", {}),
         population=content.get("population", {}),
         describe=tuple(describe),
+        where=_where(content.get("where", {}), where),
     )
+
+
+def _where(value: Any, place: str) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(v, str | int | float) for v in value.values()):
+        raise UserError(
+            'where must name columns and their values, like { site = "Main hospital" }', where=place
+        )
+    return {str(column): str(wanted) for column, wanted in value.items()}
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ import pandas as pd
 from elsewhere.cohort import Cohort, audit, load_cohort
 from elsewhere.commands.analyse import Facts, Report, analyse, default_protocol
 from elsewhere.commands.verdicts import site_verdicts
+from elsewhere.commands.where import Part, choose_part
 from elsewhere.errors import UserError
 from elsewhere.predictions import Predictions, ReadOptions, read_predictions
 from elsewhere.protocols import Protocol, protocols
@@ -89,17 +90,20 @@ def choose_protocol(task: Task, name: str | None, reader: str) -> Protocol:
     return protocol
 
 
-def facts_of(cohort: Cohort, *, predictions_digest: str | None, command: str) -> Facts:
+def facts_of(
+    cohort: Cohort, *, predictions_digest: str | None, command: str, part: Part | None = None
+) -> Facts:
     """Hash, grades and audit of the cohort, as the summary carries them."""
     return Facts(
         cohort_hash=cohort.hash,
         reader=cohort.reader,
         predictions_digest=predictions_digest,
         command=command,
+        where=part.where if part else {},
         id_grades={
             dataset: {"grade": grade.grade, "why": grade.why} for dataset, grade in cohort.id_grades.items()
         },
-        audit=tuple(finding.to_dict() for finding in audit(cohort)),
+        audit=tuple(finding.to_dict() for finding in audit(part.whole if part else cohort)),
     )
 
 
@@ -118,6 +122,7 @@ def score(
     out: str | Path | None = None,
     protocol: str | None = None,
     group_by: Sequence[str] = (),
+    where: Mapping[str, str] | None = None,
     resamples: int | None = None,
     seed: int = 42,
     threshold: float | None = None,
@@ -141,12 +146,13 @@ def score(
     """Score predictions against a cohort: metrics with intervals, groups, sites, curves, a report.
 
     `cohort` and `predictions` are paths, data frames or mappings of arrays; nothing is written unless
-    `out` names a folder. With `reference_site` and `margin`, every other site gets a verdict (ST-05).
+    `out` names a folder. `where` keeps the cases with these column values ({"split": "test"}). With `reference_site` and `margin`, every other site gets a verdict (ST-05).
     """
     chosen = tasks.get(task)
     check_choices(on_invalid=on_invalid, matching=matching)
     check_out(out)
-    who = as_cohort(cohort, table)
+    part = choose_part(as_cohort(cohort, table), where)
+    who = part.cohort
     rules = choose_protocol(chosen, protocol, who.reader)
     read = ReadOptions(
         column_map=dict(column_map or {}),
@@ -157,7 +163,7 @@ def score(
         on_invalid="worst" if on_invalid == "worst" else "error",
         table=table,
     )
-    said = as_predictions(task, predictions, read, who)
+    said = part.predictions(as_predictions(task, predictions, read, part.whole))
     options = ScoreOptions(
         threshold=threshold,
         on_invalid=on_invalid,
@@ -171,8 +177,8 @@ def score(
         fairness_weight=fairness_weight,
         progress=None if progress is None else lambda done, total: progress("scoring", done, total),
     )
-    scores = chosen.score(who, said, rules, options)
-    facts = facts_of(who, predictions_digest=said.digest, command="score")
+    scores = part.told(chosen.score(who, said, rules, options))
+    facts = facts_of(who, predictions_digest=said.digest, command="score", part=part)
     extra = site_verdicts(
         scores, options, reference_site, margin, alpha=alpha, key=who.hash, seed=seed, resamples=resamples
     )

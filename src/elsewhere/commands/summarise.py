@@ -11,6 +11,7 @@ import pandas as pd
 
 from elsewhere.commands.analyse import Facts, Report, analyse
 from elsewhere.commands.score import CohortLike, as_cohort, check_choices, choose_protocol, facts_of
+from elsewhere.commands.where import choose_part
 from elsewhere.errors import UserError
 from elsewhere.results import Result, load_result
 from elsewhere.scoring.task import ScoreOptions, tasks
@@ -58,6 +59,7 @@ def summarise(
     out: str | Path | None = None,
     protocol: str | None = None,
     group_by: Sequence[str] = (),
+    where: Mapping[str, str] | None = None,
     resamples: int | None = None,
     seed: int = 42,
     threshold: float | None = None,
@@ -80,7 +82,8 @@ def summarise(
     check_out(out)
     if by:
         return _stream(scores, tuple(by), out)
-    who = as_cohort(cohort, table)
+    part = choose_part(as_cohort(cohort, table), where)
+    who = part.cohort
     events: pd.DataFrame | None = None
     digest: str
     if isinstance(scores, pd.DataFrame):
@@ -120,8 +123,9 @@ def summarise(
         fairness_weight=fairness_weight,
         threads=threads,
     )
-    made = chosen.from_table(who, given, events, rules, options)
-    facts: Facts = facts_of(who, predictions_digest=digest, command="summarise")
+    kept_events = None if events is None else part.rows(events)
+    made = part.told(chosen.from_table(who, part.rows(given), kept_events, rules, options))
+    facts: Facts = facts_of(who, predictions_digest=digest, command="summarise", part=part)
     from elsewhere.commands.verdicts import site_verdicts
 
     extra = site_verdicts(

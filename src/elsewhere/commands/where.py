@@ -1,0 +1,77 @@
+"""`--where split=test`: part of a cohort, chosen by its columns, with the flow that says who was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from elsewhere.cohort import Cohort
+from elsewhere.errors import UserError, near_matches
+from elsewhere.predictions import Predictions
+from elsewhere.scoring.task import Scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """The cases that were kept; `whole` is what the audit still looks at, since a leak has two sides."""
+
+    cohort: Cohort
+    whole: Cohort
+    step: dict[str, Any] | None = None
+    where: Mapping[str, str] = field(default_factory=dict)
+
+    def predictions(self, said: Predictions) -> Predictions:
+        """Without the rows of cases that were left out: they are neither missing nor extra."""
+        if self.step is None:
+            return said
+        points = None if said.points is None else self.rows(said.points)
+        return replace(said, table=self.rows(said.table), points=points)
+
+    def rows(self, table: pd.DataFrame) -> pd.DataFrame:
+        """A table keyed by case_id without the rows of the cases that were left out."""
+        if self.step is None:
+            return table
+        left_out = set(self.whole.cases["case_id"].astype(str)) - set(
+            self.cohort.cases["case_id"].astype(str)
+        )
+        return table[~table["case_id"].astype(str).isin(left_out)].reset_index(drop=True)
+
+    def told(self, scores: Scores) -> Scores:
+        """The same scores with the choice as the first step of the flow."""
+        return scores if self.step is None else replace(scores, flow=(self.step, *scores.flow))
+
+
+def choose_part(cohort: Cohort, where: Mapping[str, str] | None) -> Part:
+    """The cases whose columns have the given values; an unknown column or value offers its neighbours."""
+    if not where:
+        return Part(cohort=cohort, whole=cohort)
+    keep = np.ones(len(cohort.cases), dtype=bool)
+    for column, value in where.items():
+        if column not in cohort.cases.columns:
+            near = near_matches(column, [str(name) for name in cohort.cases.columns])
+            raise UserError(
+                f"the cohort has no column '{column}'",
+                where="--where",
+                fix=f"Did you mean {' or '.join(near)}?"
+                if near
+                else f"Columns: {', '.join(map(str, cohort.cases.columns))}.",
+            )
+        values = cohort.cases[column].astype("string")
+        keep &= (values == value).fillna(False).to_numpy(dtype=bool)
+        if not keep.any():
+            known = sorted(values.dropna().unique().tolist())[:12]
+            raise UserError(
+                f"no case has {column} = {value}", where="--where", fix=f"Values: {', '.join(known)}."
+            )
+    named = ", ".join(f"{column} = {value}" for column, value in where.items())
+    step = {
+        "step": f"cohort cases with {named}",
+        "n": int(keep.sum()),
+        "lost": int((~keep).sum()),
+        "why": "left out by --where",
+    }
+    return Part(cohort=cohort.subset(keep), whole=cohort, step=step, where=dict(where))
