@@ -16,6 +16,7 @@ MAY_NOT_USE = {
     "tables": {"scoring", "statistics", "cohort", "predictions", "report", "commands", "cli", "results"},
     "cohort": {"scoring", "statistics", "predictions", "report", "commands", "cli", "results"},
     "predictions": {"scoring", "statistics", "report", "commands", "cli", "results"},
+    "ensembles": {"scoring", "cohort", "predictions", "report", "commands", "cli", "results"},
     "scoring": {"report", "commands", "cli", "results", "phantom"},
     "report": {"scoring", "cohort", "predictions", "commands", "cli", "results"},
 }
