@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,3 +50,26 @@ def data_dir() -> Path:
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:
     return _need(".")
+
+
+@pytest.fixture
+def install_package(tmp_path: Path) -> Callable[[str, str, str], Path]:
+    """Install a one-module package from its text, without network, into a folder of its own; returns the folder."""
+
+    def install(module: str, code: str, project: str) -> Path:
+        source, target = tmp_path / "source", tmp_path / "site"
+        source.mkdir()
+        (source / f"{module}.py").write_text(code)
+        (source / "pyproject.toml").write_text(project)
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        offline = ["--no-index", "--no-deps", "--no-build-isolation"]
+        done = subprocess.run(
+            [*pip, *offline, "--target", str(target), str(source)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return target
+
+    return install

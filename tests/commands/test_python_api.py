@@ -160,29 +160,9 @@ py-modules = ["tiny_foreign_plugins"]
 """
 
 
-def test_an_installed_package_brings_reader_protocol_and_analysis(tmp_path):
+def test_an_installed_package_brings_reader_protocol_and_analysis(tmp_path, install_package):
     """A package that knows nothing of ours but the entry points: installed, found, and used by command."""
-    source, target = tmp_path / "source", tmp_path / "site"
-    source.mkdir()
-    (source / "tiny_foreign_plugins.py").write_text(textwrap.dedent(FOREIGN))
-    (source / "pyproject.toml").write_text(PROJECT)
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-index",
-        "--no-deps",
-        "--no-build-isolation",
-    ]
-    done = subprocess.run(
-        [*install, "--disable-pip-version-check", "--target", str(target), str(source)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    target = install_package("tiny_foreign_plugins", textwrap.dedent(FOREIGN), PROJECT)
     (tmp_path / "cases.txt").write_text("".join(f"c{i} {i % 2}\n" for i in range(40)))
     said = pd.DataFrame(
         {"case_id": [f"c{i}" for i in range(40)], "probability": [0.2 + 0.5 * (i % 2) for i in range(40)]}

@@ -193,29 +193,9 @@ print(json.dumps(found | {"owner": metrics.owner("squared_label")}))
 """
 
 
-def test_an_installed_foreign_package_brings_its_metric(tmp_path):
+def test_an_installed_foreign_package_brings_its_metric(install_package):
     """A package that knows nothing of ours but the entry point: installed, found, and used."""
-    source, target = tmp_path / "source", tmp_path / "site"
-    source.mkdir()
-    (source / "tiny_foreign_metric.py").write_text(textwrap.dedent(FOREIGN))
-    (source / "pyproject.toml").write_text(PROJECT)
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-index",
-        "--no-deps",
-        "--no-build-isolation",
-    ]
-    installed = subprocess.run(
-        [*pip, "--disable-pip-version-check", "--target", str(target), str(source)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert installed.returncode == 0, installed.stderr
+    target = install_package("tiny_foreign_metric", textwrap.dedent(FOREIGN), PROJECT)
     path = os.pathsep.join([str(target), *filter(None, [os.environ.get("PYTHONPATH")])])
     used = subprocess.run(
         [sys.executable, "-c", USE],
