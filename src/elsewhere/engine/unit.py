@@ -1,0 +1,178 @@
+"""A unit of work: one training with all its predictions. Plain data that travels as JSON.
+
+A unit's key is the hash of everything its numbers depend on, so that the same training is never done twice
+(US-10: a source's training serves all its targets).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from elsewhere.inputs import Cases, Pictures
+
+UNIT_VERSION = 1
+"""Goes up when the same unit would give other numbers; older results are then not taken for the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputSpec:
+    """What the network sees (US-12, US-13)."""
+
+    kind: str = "whole"
+    """'whole' image or 'roi', the lesion crop."""
+    size_px: int = 224
+    margin: float = 0.12
+    """The crop grows on each side by this part of the box's larger side; no meaning for 'whole'."""
+    outline: bool = False
+    """True: the third channel is the lesion's mask instead of the picture (not in the study)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a network is trained (US-14). The defaults are the study's CNN."""
+
+    network: str = "efficientnet-b0"
+    weights: str = "imagenet"
+    """'imagenet', 'none', or a file."""
+    weights_digest: str = ""
+    learning_rate: float = 1e-4
+    batch: int = 16
+    epochs: int = 10
+    weight_decay: float = 1e-4
+    """L2, as a part of the gradient (Adam, not AdamW)."""
+    gradient_norm: float = 5.0
+    patience: int = 5
+    mirror: bool = True
+    rotate_degrees: float = 10.0
+    shift_px: float = 10.0
+    scale: tuple[float, float] = (0.9, 1.1)
+    oversample: bool = True
+    schedule: str = "constant"
+    """'constant' or 'cosine' over the epochs."""
+    keep: str = "best"
+    """'best' validation loss, or 'last'."""
+    dropout: float = 0.2
+    brightness: float = 0.0
+    """Contrast, gain and gamma jitter, 0 none (not in the study)."""
+    noise: float = 0.0
+    """Speckle jitter, 0 none (not in the study)."""
+    erase: float = 0.0
+    label_smoothing: float = 0.0
+    test_mirror: bool = False
+    """Average the logits of the picture and its mirror image at prediction."""
+    balance_datasets: bool = False
+    """Several sources: each dataset is drawn equally often."""
+    method: str = "plain"
+    """'plain', 'group-dro', 'coral' or 'mixstyle' (US-31)."""
+    strength: float = 0.0
+    """Of the method: CORAL's weight, group-DRO's step, MixStyle's probability; 0: the method's default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """One training. `train`, `validation` and `predict` name cases of the study ('DATASET/case_id')."""
+
+    key: str = ""
+    name: str = ""
+    kind: str = "classify"
+    """'classify', or 'find-boxes' (US-33)."""
+    train: tuple[str, ...] = ()
+    validation: tuple[str, ...] = ()
+    predict: tuple[str, ...] = ()
+    input: InputSpec = field(default_factory=InputSpec)
+    recipe: Recipe = field(default_factory=Recipe)
+    seed: int = 0
+    keep_weights: bool = False
+    boxes_from: str = ""
+    """Key of the 'find-boxes' unit whose boxes replace the annotated ones at prediction (US-33)."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Unit:
+        values = {f.name: content[f.name] for f in fields(cls) if f.name in content}
+        values["input"] = InputSpec(**values.get("input", {}))
+        recipe = dict(values.get("recipe", {}))
+        if "scale" in recipe:
+            recipe["scale"] = tuple(recipe["scale"])
+        values["recipe"] = Recipe(**recipe)
+        for name in ("train", "validation", "predict"):
+            values[name] = tuple(values.get(name, ()))
+        return cls(**values)
+
+    def with_key(self, cases: Cases) -> Unit:
+        """The unit with its key. Names of cases do not count; their pixels, boxes, labels, order and
+        (for methods that use it) dataset do. What is predicted does not: see `Outcome.covers`.
+        """
+        needs_box = self.input.kind == "roi" or self.kind == "find-boxes" or self.input.outline
+        prints = cases.fingerprints(with_box=needs_box)
+
+        def part(names: tuple[str, ...]) -> list[list[Any]]:
+            rows = cases.rows(names)
+            groups = {name: at for at, name in enumerate(dict.fromkeys(cases.dataset[r] for r in rows))}
+            return [
+                [format(int(prints[r]), "016x"), int(cases.label[r]), groups[cases.dataset[r]]] for r in rows
+            ]
+
+        content = {
+            "version": UNIT_VERSION,
+            "kind": self.kind,
+            "input": asdict(self.input),
+            "recipe": asdict(self.recipe),
+            "seed": self.seed,
+            "boxes_from": self.boxes_from,
+            "train": part(self.train),
+            "validation": part(self.validation),
+        }
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return replace(self, key=hashlib.sha256(text.encode()).hexdigest()[:32])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a unit gives: a row a predicted case, and how the training went."""
+
+    case: tuple[str, ...]
+    fingerprint: npt.NDArray[np.uint64]
+    logits: npt.NDArray[np.float32]
+    """(n, 2): benign, malignant. Empty for 'find-boxes'."""
+    distance: npt.NDArray[np.float32]
+    """Mahalanobis distance of the features to the nearer class of the training part (US-32); NaN: none."""
+    box: npt.NDArray[np.int32] | None = None
+    """'find-boxes': (n, 4) the boxes found, zeros where none."""
+    history: tuple[Mapping[str, float], ...] = ()
+    """An entry an epoch: epoch, train_loss, validation_loss, seconds."""
+    best_epoch: int = 0
+    images: int = 0
+    """Training images seen, repeats counted."""
+    seconds: float = 0.0
+    device: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, Any] | None = None
+    """The kept state dict, where the unit asks for it (torch tensors on the CPU)."""
+
+    def covers(self, names: tuple[str, ...], prints: npt.NDArray[np.uint64]) -> bool:
+        """True where every named case was predicted with the same pixels and box."""
+        held = dict(zip(self.case, self.fingerprint.tolist(), strict=True))
+        return all(held.get(name) == int(p) for name, p in zip(names, prints, strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What units refer to: the cases, their pictures, and files of weights by name."""
+
+    cases: Cases
+    pictures: Pictures
+    weights: Mapping[str, Path] = field(default_factory=dict)
+    """(network, 'imagenet') as 'network/imagenet' -> file, for machines that cannot fetch."""
+    found_boxes: Callable[[str], Outcome] | None = None
+    """The outcome of a 'find-boxes' unit by key."""

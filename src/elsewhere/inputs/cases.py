@@ -1,0 +1,81 @@
+"""The cases of a study as plain arrays: what training and prediction know, and nothing more.
+
+The study's tables need pandas and pyarrow; a bare GPU machine has neither, or older ones. This is the part
+of them that travels there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+BENIGN, MALIGNANT, NORMAL = 0, 1, -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cases:
+    """One entry a case, in the same order everywhere. `case` is 'DATASET/case_id', unique in a study."""
+
+    case: tuple[str, ...]
+    dataset: tuple[str, ...]
+    label: npt.NDArray[np.int8]
+    """0 benign, 1 malignant, -1 normal."""
+    box: npt.NDArray[np.int32]
+    """(n, 4): x0, y0, x1, y1 in pixels of the picture, half-open; all zero where there is no box."""
+    digest: tuple[str, ...]
+    """Hexadecimal sha256 of each picture file: what makes two trainings the same training."""
+
+    def __post_init__(self) -> None:
+        n = len(self.case)
+        if not (len(self.dataset) == len(self.label) == len(self.box) == len(self.digest) == n):
+            raise ValueError("the columns of Cases differ in length")
+        if len(set(self.case)) != n:
+            raise ValueError("a case stands twice in Cases")
+
+    def __len__(self) -> int:
+        return len(self.case)
+
+    @cached_property
+    def row(self) -> dict[str, int]:
+        """Where a case stands."""
+        return {name: at for at, name in enumerate(self.case)}
+
+    def rows(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
+        """The places of the named cases, in the order of the names."""
+        return np.array([self.row[name] for name in names], dtype=np.int64)
+
+    def fingerprints(self, *, with_box: bool) -> npt.NDArray[np.uint64]:
+        """What a network can see of each case: its pixels and, for a crop, its box."""
+        found = np.empty(len(self), dtype=np.uint64)
+        for at, (digest, box) in enumerate(zip(self.digest, self.box, strict=True)):
+            text = digest + (":" + ",".join(map(str, box.tolist())) if with_box else "")
+            found[at] = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+        return found
+
+    def save(self, path: str | Path) -> None:
+        """One .npz file without pickles."""
+        np.savez_compressed(
+            path,
+            case=np.array(self.case, dtype=np.str_),
+            dataset=np.array(self.dataset, dtype=np.str_),
+            label=self.label,
+            box=self.box,
+            digest=np.array(self.digest, dtype=np.str_),
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Cases:
+        with np.load(path, allow_pickle=False) as held:
+            return cls(
+                case=tuple(map(str, held["case"])),
+                dataset=tuple(map(str, held["dataset"])),
+                label=held["label"].astype(np.int8),
+                box=held["box"].astype(np.int32),
+                digest=tuple(map(str, held["digest"])),
+            )
