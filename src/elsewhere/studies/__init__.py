@@ -1,0 +1,1 @@
+"""The study files that ship: `elsewhere plan ultrasound` finds them by name."""
