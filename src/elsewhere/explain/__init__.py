@@ -1,0 +1,29 @@
+"""Where a network looked: relevance maps, whether they can be trusted, and how much lies in the lesion (US-23).
+
+A map is a hint, not a proof of cause; the sanity check says whether it depends on what was learnt at all.
+"""
+
+from __future__ import annotations
+
+from elsewhere.explain.inside import Inside, box_in_input, relevance_inside
+from elsewhere.explain.maps import Method, grad_cam, method_for, occlusion_map, target_score, to_unit
+from elsewhere.explain.panels import Caption, panel
+from elsewhere.explain.sanity import SanityCheck, map_similarity, randomised, sanity_check
+
+__all__ = [
+    "Caption",
+    "Inside",
+    "Method",
+    "SanityCheck",
+    "box_in_input",
+    "grad_cam",
+    "map_similarity",
+    "method_for",
+    "occlusion_map",
+    "panel",
+    "randomised",
+    "relevance_inside",
+    "sanity_check",
+    "target_score",
+    "to_unit",
+]
