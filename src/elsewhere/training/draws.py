@@ -1,0 +1,144 @@
+"""Everything random of an epoch, drawn before it starts from the unit's own generator.
+
+Nothing is drawn inside the training step: a step is then the same graph every time, and a unit's numbers do
+not depend on what trains beside it. Orders and augmentations are drawn on the CPU, so that a CPU and a GPU
+see the same pictures in the same order.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from elsewhere.engine.unit import Recipe
+
+Indices = npt.NDArray[np.int64]
+NOISE_FIELDS = 64
+JITTERS = 9
+"""gain, contrast, gamma, noise strength, noise field, and the erased rectangle: x, y, width, height."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochDraws:
+    """Arrays of [steps, batch, ...]."""
+
+    order: Indices
+    affine: npt.NDArray[np.float32]
+    jitter: npt.NDArray[np.float32]
+    other: Indices
+    mix: npt.NDArray[np.float32]
+
+
+def epoch_length(label: Indices, group: Indices, recipe: Recipe) -> int:
+    """Images an epoch, after oversampling (US-14)."""
+    if recipe.balance_datasets:
+        cells = _cells(label, group)
+        return len(cells) * max(1, round(len(label) / len(cells)))
+    if recipe.oversample:
+        counts = np.bincount(label, minlength=2)
+        return int(counts.max() * (counts > 0).sum())
+    return len(label)
+
+
+def steps_of(label: Indices, group: Indices, recipe: Recipe) -> tuple[int, int]:
+    """Steps an epoch and the batch: the last, incomplete batch is left out, as the order is new each epoch;
+    a part smaller than a batch is one batch.
+    """
+    n = epoch_length(label, group, recipe)
+    batch = min(recipe.batch, n)
+    return max(1, n // batch), batch
+
+
+def draw_epoch(
+    rng: np.random.Generator, label: Indices, group: Indices, recipe: Recipe, *, size_px: int
+) -> EpochDraws:
+    """One epoch's order and augmentation."""
+    steps, batch = steps_of(label, group, recipe)
+    order = _order(rng, label, group, recipe)[: steps * batch].reshape(steps, batch)
+    shape = (steps, batch)
+    affine = _affine(rng, shape, recipe, size_px)
+    jitter = _jitter(rng, shape, recipe)
+    other = np.broadcast_to(np.arange(batch), shape).copy()
+    mix = np.ones(shape, dtype=np.float32)
+    if recipe.method == "mixstyle":
+        chance = recipe.strength or 0.5
+        on = rng.random(steps) < chance
+        other = np.argsort(rng.random(shape), axis=1)
+        weight = rng.beta(0.1, 0.1, size=shape).astype(np.float32)
+        mix = np.where(on[:, None], weight, np.float32(1.0)).astype(np.float32)
+    return EpochDraws(order=order, affine=affine, jitter=jitter, other=other.astype(np.int64), mix=mix)
+
+
+def _cells(label: Indices, group: Indices) -> list[Indices]:
+    pairs = sorted(set(zip(group.tolist(), label.tolist(), strict=True)))
+    return [np.flatnonzero((group == g) & (label == c)) for g, c in pairs]
+
+
+def _filled(rng: np.random.Generator, rows: Indices, count: int) -> Indices:
+    """Every row as often as every other, up to one; which get the extra turn is drawn."""
+    whole, rest = divmod(count, len(rows))
+    return np.concatenate([np.tile(rows, whole), rng.permutation(rows)[:rest]])
+
+
+def _order(rng: np.random.Generator, label: Indices, group: Indices, recipe: Recipe) -> Indices:
+    if recipe.balance_datasets:
+        cells = _cells(label, group)
+        each = max(1, round(len(label) / len(cells)))
+        rows = np.concatenate([_filled(rng, cell, each) for cell in cells])
+    elif recipe.oversample:
+        classes = [np.flatnonzero(label == c) for c in (0, 1) if (label == c).any()]
+        most = max(len(part) for part in classes)
+        rows = np.concatenate([_filled(rng, part, most) for part in classes])
+    else:
+        rows = np.arange(len(label))
+    return rng.permutation(rows).astype(np.int64)
+
+
+def _affine(
+    rng: np.random.Generator, shape: tuple[int, int], recipe: Recipe, size_px: int
+) -> npt.NDArray[np.float32]:
+    """Where each output pixel is read from, as torch's affine grids want it (US-14's table)."""
+    angle = np.deg2rad(rng.uniform(-recipe.rotate_degrees, recipe.rotate_degrees, shape))
+    scale = rng.uniform(recipe.scale[0], recipe.scale[1], shape)
+    shift = rng.uniform(-recipe.shift_px, recipe.shift_px, (2, *shape)) * 2.0 / size_px
+    flip = np.where(rng.random(shape) < 0.5, -1.0, 1.0) if recipe.mirror else np.ones(shape)
+    cos, sin = np.cos(angle) / scale, np.sin(angle) / scale
+    theta = np.empty((*shape, 2, 3), dtype=np.float32)
+    theta[..., 0, 0], theta[..., 0, 1] = flip * cos, flip * sin
+    theta[..., 1, 0], theta[..., 1, 1] = -sin, cos
+    theta[..., 0, 2] = -(theta[..., 0, 0] * shift[0] + theta[..., 0, 1] * shift[1])
+    theta[..., 1, 2] = -(theta[..., 1, 0] * shift[0] + theta[..., 1, 1] * shift[1])
+    return theta
+
+
+def _jitter(rng: np.random.Generator, shape: tuple[int, int], recipe: Recipe) -> npt.NDArray[np.float32]:
+    jitter = np.zeros((*shape, JITTERS), dtype=np.float32)
+    jitter[..., 1:3] = 1.0
+    if recipe.brightness:
+        b = recipe.brightness
+        jitter[..., 0] = rng.uniform(-b / 2, b / 2, shape)
+        jitter[..., 1] = np.exp(rng.uniform(-b, b, shape))
+        jitter[..., 2] = np.exp(rng.uniform(-b, b, shape))
+    if recipe.noise:
+        jitter[..., 3] = rng.uniform(0, recipe.noise, shape)
+        jitter[..., 4] = rng.integers(0, NOISE_FIELDS, shape)
+    if recipe.erase:
+        on = rng.random(shape) < recipe.erase
+        jitter[..., 5:7] = rng.uniform(-1, 1, (*shape, 2))
+        jitter[..., 7:9] = np.where(on[..., None], rng.uniform(0.1, 0.35, (*shape, 2)), -1.0)
+    else:
+        jitter[..., 7:9] = -1.0
+    return jitter
+
+
+def noise_fields(size_px: int, device: torch.device) -> torch.Tensor:
+    """Fixed fields of speckle-like noise, [fields, size, size], mean 0 and variance 1; the grain is 2 px."""
+    rng = np.random.default_rng(20240229)
+    half = math.ceil(size_px / 2)
+    coarse = rng.standard_normal((NOISE_FIELDS, half, half), dtype=np.float32)
+    fields = np.repeat(np.repeat(coarse, 2, axis=1), 2, axis=2)[:, :size_px, :size_px]
+    return torch.from_numpy(np.ascontiguousarray(fields)).to(device)
