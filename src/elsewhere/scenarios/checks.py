@@ -1,0 +1,126 @@
+"""The leak check (US-11): when a partition is made, and again when it is read.
+
+It shares no code with the making: it looks at the columns `patient` and `group` as they stand.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from elsewhere.errors import UserError, name_rows
+from elsewhere.scenarios.partition import PARTS, Partition, hash_of
+from elsewhere.scenarios.units import BoolArray, StudyUnits
+
+_FORBIDDEN = (
+    ("train", "validation"),
+    ("train", "test"),
+    ("validation", "test"),
+    ("train", "normal"),
+    ("validation", "normal"),
+)
+"""Pairs of parts that may not share a patient. Test and normal may: it warns (US-18)."""
+
+
+class LeakError(UserError):
+    """A patient, or a group of duplicates, on two sides of a partition. Nothing goes on after it."""
+
+
+def check_partition(table: pd.DataFrame | StudyUnits, partition: Partition) -> None:
+    """LeakError where a patient, a group or a case stands in two parts that must be apart, or a case of
+    the target trains. UserError where the partition is not one of this table and scenario."""
+    study = table if isinstance(table, StudyUnits) else StudyUnits(table)
+    rows = {part: _rows(study, partition, part) for part in (*PARTS, "left_out")}
+    where = _where(partition)
+    for one, other in _FORBIDDEN:
+        for what, codes, names in (
+            ("patients", study.patient_code, study.patients),
+            ("groups", study.group_code, study.groups),
+        ):
+            shared = np.intersect1d(codes[rows[one]], codes[rows[other]])
+            if shared.size:
+                raise LeakError(
+                    f"{shared.size} {what} stand in {one} and in {other}: "
+                    f"{name_rows(sorted(names[shared].tolist()))}",
+                    where=where,
+                    fix="Make the split again from this study table; never edit a split by hand.",
+                )
+    _check_datasets(study, partition, rows)
+    _check_labels(study, partition, rows)
+    _check_complete(study, partition, rows)
+    if partition.hash != hash_of(partition):
+        raise UserError(
+            f"the hash is {partition.hash[:12]}..., and the parts give {hash_of(partition)[:12]}...",
+            where=where,
+            fix="The split was changed after it was made: make it again.",
+        )
+
+
+def _check_datasets(study: StudyUnits, partition: Partition, rows: dict[str, npt.NDArray[np.int64]]) -> None:
+    scenario = partition.scenario
+    for part in PARTS:
+        allowed = scenario.sources if part in ("train", "validation") else (scenario.target,)
+        known = np.array([name in allowed for name in study.datasets], dtype=bool)
+        wrong = rows[part][~known[study.dataset_code[rows[part]]]]
+        if wrong.size:
+            target = set(study.text["dataset"][wrong].tolist()) == {scenario.target}
+            kind = LeakError if target else UserError
+            raise kind(
+                f"{wrong.size} cases of {part} are not of {' or '.join(allowed)}: "
+                f"{name_rows(study.case[wrong].tolist())}",
+                where=_where(partition),
+            )
+
+
+def _check_labels(study: StudyUnits, partition: Partition, rows: dict[str, npt.NDArray[np.int64]]) -> None:
+    for part in PARTS:
+        wrong = rows[part][study.normal[rows[part]] != (part == "normal")]
+        if wrong.size:
+            raise UserError(
+                f"{wrong.size} {'lesion' if part == 'normal' else 'normal'} images in {part}: "
+                f"{name_rows(study.case[wrong].tolist())}",
+                where=_where(partition),
+                fix="Normal images never train, validate or stand for a lesion (US-11, US-18).",
+            )
+
+
+def _check_complete(study: StudyUnits, partition: Partition, rows: dict[str, npt.NDArray[np.int64]]) -> None:
+    """Every lesion image of the scenario's datasets has one place; an outer target is tested whole (US-07)."""
+    scenario = partition.scenario
+    held = np.bincount(np.concatenate(list(rows.values())), minlength=len(study))
+    if (held > 1).any():
+        raise LeakError(
+            f"{int((held > 1).sum())} cases stand in two parts: {name_rows(study.case[held > 1].tolist())}",
+            where=_where(partition),
+        )
+    needed: BoolArray = np.zeros(len(study), dtype=bool)
+    for dataset in {*scenario.sources, scenario.target}:
+        needed |= study.of(dataset) & ~study.normal
+    may_be_left_out = np.zeros(len(study), dtype=bool)
+    may_be_left_out[rows["left_out"]] = not scenario.within
+    may_be_left_out &= ~study.of(scenario.target)
+    held[rows["left_out"]] -= 1
+    lost = np.flatnonzero(needed & (held == 0) & ~may_be_left_out)
+    if lost.size:
+        raise UserError(
+            f"{lost.size} lesion images have no part: {name_rows(study.case[lost].tolist())}",
+            where=_where(partition),
+            fix="The study table has grown, or the split was cut: make it again.",
+        )
+
+
+def _rows(study: StudyUnits, partition: Partition, part: str) -> npt.NDArray[np.int64]:
+    names: tuple[str, ...] = getattr(partition, part)
+    unknown = [name for name in names if name not in study.row]
+    if unknown:
+        raise UserError(
+            f"{len(unknown)} cases of {part} are not in the study table: {name_rows(unknown)}",
+            where=_where(partition),
+            fix="Read the split with the table it was made from.",
+        )
+    return np.array([study.row[name] for name in names], dtype=np.int64)
+
+
+def _where(partition: Partition) -> str:
+    return f"scenario {partition.scenario.name}, seed {partition.seed}"

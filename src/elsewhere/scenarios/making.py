@@ -1,0 +1,210 @@
+"""From a study table, a scenario and a seed to a partition, or to the reason why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from elsewhere.scenarios.checks import check_partition
+from elsewhere.scenarios.dealing import (
+    FOLD_SHARES,
+    INTERNAL_SHARES,
+    SOURCE_SHARES,
+    deal,
+    deal_folds,
+    generator,
+)
+from elsewhere.scenarios.partition import LEFT_OUT, PARTS, Partition, Skipped, partition_hash
+from elsewhere.scenarios.scenario import Scenario
+from elsewhere.scenarios.units import BoolArray, IntArray, SourceUnits, StudyUnits
+
+TRAIN, VALIDATION, TEST = 0, 1, 2
+
+
+def make_partition(table: pd.DataFrame | StudyUnits, scenario: Scenario, seed: int) -> Partition | Skipped:
+    """The partition of a scenario, checked for leaks; `Skipped` where no patient-level one exists (US-08).
+
+    The same table (rows in any order), scenario and seed give the same parts. Where the target is another
+    dataset, the source's parts depend on the source and the seed alone, and on which of its patients have
+    duplicates in other datasets of the table: those never train (US-30).
+    """
+    study = table if isinstance(table, StudyUnits) else StudyUnits(table)
+    for dataset in (*scenario.sources, scenario.target):
+        study.of(dataset)
+    if scenario.kind == "internal":
+        return _internal(study, scenario, seed)
+    if scenario.kind == "folds":
+        return _fold(study, scenario, seed)
+    return _across(study, scenario, seed)
+
+
+def make_partitions(
+    table: pd.DataFrame | StudyUnits, scenarios: Iterable[Scenario], seeds: Sequence[int]
+) -> list[Partition | Skipped]:
+    """Every scenario with every seed, the same list for all (US-09); the table is read once."""
+    study = table if isinstance(table, StudyUnits) else StudyUnits(table)
+    return [make_partition(study, scenario, seed) for scenario in scenarios for seed in seeds]
+
+
+def _internal(study: StudyUnits, scenario: Scenario, seed: int) -> Partition | Skipped:
+    """70/10/20 per stratum (US-06)."""
+    name = scenario.target
+    units = study.lesion_units(name)
+    if not units.feasible(3):
+        return _too_few(scenario, seed, name, units, 3, "train, validation and test")
+    part = deal(units, INTERNAL_SHARES, seed=seed, dataset=name, purpose="internal")
+    by_unit = _by_unit(study, units, part)
+    normal, left_out, warnings = _normals_within(study, name, by_unit)
+    return _partition(study, scenario, seed, _lesion_parts(study, name, by_unit), normal, left_out, warnings)
+
+
+def _fold(study: StudyUnits, scenario: Scenario, seed: int) -> Partition | Skipped:
+    """One fold tests; a tenth of the others validates. Over the folds every lesion and every normal image
+    of the dataset is judged once, a patient's in one fold."""
+    name, fold, folds = scenario.target, scenario.fold or 0, scenario.folds or 0
+    units = study.lesion_units(name)
+    if not units.feasible(folds):
+        return _too_few(scenario, seed, name, units, folds, f"each of {folds} folds")
+    fold_of = deal_folds(units, folds, seed=seed, dataset=name)
+    if not all(units.only(fold_of != at).feasible(2) for at in range(folds)):
+        reason = f"{name}: outside one of the {folds} folds there are not two patients of each class"
+        return Skipped(scenario=scenario, seed=seed, reason=reason)
+    keep = fold_of != fold - 1
+    part = deal(units, FOLD_SHARES, seed=seed, dataset=name, purpose=f"fold {fold} of {folds}", keep=keep)
+    by_unit = _by_unit(study, units, np.where(keep, part, TEST))
+    healthy = study.normal_units(name)
+    order = generator(seed, name, "folds normal").permutation(healthy.size)
+    tested = np.zeros(study.n_units, dtype=bool)
+    tested[healthy[order[fold - 1 :: folds]]] = True
+    normal = study.of(name) & study.normal & (tested | (by_unit == TEST))[study.unit]
+    warnings = _shared_with_normals(
+        study, study.of(name) & ~study.normal & (by_unit == TEST)[study.unit], normal
+    )
+    none = np.zeros(len(study), dtype=bool)
+    return _partition(study, scenario, seed, _lesion_parts(study, name, by_unit), normal, none, warnings)
+
+
+def _across(study: StudyUnits, scenario: Scenario, seed: int) -> Partition | Skipped:
+    """Each source 85/15 by itself, then joined; the target whole (US-07, US-31)."""
+    target = study.of(scenario.target)
+    test = target & ~study.normal
+    classes = np.unique(study.label[test])
+    if classes.size < 2:
+        held = f"only {('benign', 'malignant')[int(classes[0])]}" if classes.size else "no"
+        reason = f"{scenario.target}: a target needs both classes, and it has {held} lesion images"
+        return Skipped(scenario=scenario, seed=seed, reason=reason)
+    train, validation, left_out = (np.zeros(len(study), dtype=bool) for _ in range(3))
+    warnings: list[str] = []
+    for name in scenario.sources:
+        units = study.lesion_units(name)
+        keep = ~units.elsewhere
+        if not units.only(keep).feasible(2):
+            return _too_few(scenario, seed, name, units, 2, "train and validation", without_spanning=True)
+        part = deal(units, SOURCE_SHARES, seed=seed, dataset=name, purpose="source", keep=keep)
+        by_unit = _by_unit(study, units, part)
+        lesions = study.of(name) & ~study.normal
+        train |= lesions & (by_unit == TRAIN)[study.unit]
+        validation |= lesions & (by_unit == VALIDATION)[study.unit]
+        left = lesions & study.spanning[study.unit]
+        left_out |= left
+        if left.any():
+            warnings.append(
+                f"{name}: {int(left.sum())} lesion images ({_patients(study, left)} patients) do not train: "
+                "they, or pictures of the same patients, stand in another dataset too"
+            )
+    normal = target & study.normal
+    warnings += _shared_with_normals(study, test, normal)
+    return _partition(study, scenario, seed, (train, validation, test), normal, left_out, warnings)
+
+
+def _by_unit(study: StudyUnits, units: SourceUnits, part: IntArray) -> IntArray:
+    """The part of every unit of the study; -1 for the units that have none."""
+    out = np.full(study.n_units, -1, dtype=np.int64)
+    out[units.unit] = part
+    return out
+
+
+def _lesion_parts(
+    study: StudyUnits, dataset: str, by_unit: IntArray
+) -> tuple[BoolArray, BoolArray, BoolArray]:
+    lesions = study.of(dataset) & ~study.normal
+    train, validation, test = (lesions & (by_unit[study.unit] == part) for part in (TRAIN, VALIDATION, TEST))
+    return train, validation, test
+
+
+def _normals_within(
+    study: StudyUnits, dataset: str, by_unit: IntArray
+) -> tuple[BoolArray, BoolArray, list[str]]:
+    """Normal images of patients who neither train nor validate (US-11), and those of patients who do."""
+    normals = study.of(dataset) & study.normal
+    seen = np.isin(by_unit, (TRAIN, VALIDATION))[study.unit]
+    normal, left = normals & ~seen, normals & seen
+    warnings = []
+    if left.any():
+        warnings.append(
+            f"{dataset}: {int(left.sum())} normal images ({_patients(study, left)} patients) are left out: "
+            "their patients train or validate"
+        )
+    test = study.of(dataset) & ~study.normal & (by_unit == TEST)[study.unit]
+    return normal, left, warnings + _shared_with_normals(study, test, normal)
+
+
+def _shared_with_normals(study: StudyUnits, test: BoolArray, normal: BoolArray) -> list[str]:
+    shared = np.intersect1d(study.unit[test], study.unit[normal])
+    if not shared.size:
+        return []
+    return [f"lesion and normal images of the target share {shared.size} patients (US-18)"]
+
+
+def _patients(study: StudyUnits, rows: BoolArray) -> int:
+    return int(np.unique(study.patient_code[rows]).size)
+
+
+def _too_few(
+    scenario: Scenario,
+    seed: int,
+    dataset: str,
+    units: SourceUnits,
+    parts: int,
+    where: str,
+    *,
+    without_spanning: bool = False,
+) -> Skipped:
+    kept = units.only(~units.elsewhere) if without_spanning else units
+    reason = (
+        f"{dataset}: {int(kept.malignant.sum())} patients with a malignant and {int(kept.benign.sum())} with a "
+        f"benign lesion; both classes in {where} take {parts} of each"
+    )
+    if len(kept) < len(units):
+        reason += f" ({len(units) - len(kept)} patients do not count: they stand in another dataset too)"
+    return Skipped(scenario=scenario, seed=seed, reason=reason)
+
+
+def _partition(
+    study: StudyUnits,
+    scenario: Scenario,
+    seed: int,
+    lesions: tuple[BoolArray, BoolArray, BoolArray],
+    normal: BoolArray,
+    left_out: BoolArray,
+    warnings: list[str],
+) -> Partition:
+    cases = {
+        part: tuple(study.case[rows].tolist())
+        for part, rows in zip((*PARTS, LEFT_OUT), (*lesions, normal, left_out), strict=True)
+    }
+    made = Partition(
+        scenario=scenario,
+        seed=int(seed),
+        train=cases["train"],
+        validation=cases["validation"],
+        test=cases["test"],
+        normal=cases["normal"],
+        left_out=cases[LEFT_OUT],
+        warnings=tuple(warnings),
+        hash=partition_hash(scenario, seed, cases),
+    )
+    check_partition(study, made)
+    return made
