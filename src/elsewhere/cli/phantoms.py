@@ -1,0 +1,81 @@
+"""`elsewhere phantom ...`: synthetic hospitals, for trying everything before the data are there."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from elsewhere.cli.apps import app
+from elsewhere.cli.options import JsonOpt, OutOpt, SeedOpt, pairs, show, split_list
+from elsewhere.errors import UserError
+
+phantom_app = typer.Typer(
+    no_args_is_help=True, help="Synthetic hospitals with a known truth, on disk.", rich_markup_mode=None
+)
+app.add_typer(phantom_app, name="phantom")
+
+
+@phantom_app.callback()
+def phantom() -> None:
+    """Synthetic hospitals with a known truth, on disk."""
+
+
+@phantom_app.command(
+    "ultrasound", epilog="Example: elsewhere phantom ultrasound --out phantoms --patients 60 --shift 1"
+)
+def phantom_ultrasound(
+    out: OutOpt,
+    hospitals: Annotated[str, typer.Option(help="Names, comma-separated.")] = "Alder,Birch",
+    layout: Annotated[
+        str,
+        typer.Option(
+            help="busi, bus-bra, breast or bus-uclm: one for all, or one each, comma-separated; default: in turn."
+        ),
+    ] = "",
+    patients: Annotated[int, typer.Option(min=4, help="Patients a hospital.")] = 60,
+    shift: Annotated[
+        float, typer.Option(min=0, help="How far the sites differ: 0 not at all, 1 as public sets do.")
+    ] = 1.0,
+    difficulty: Annotated[
+        float, typer.Option(min=0, max=1, help="How alike the classes look: 0 clearly different, 1 the same.")
+    ] = 0.3,
+    shortcut: Annotated[
+        str | None, typer.Option(help="The hospital that marks its malignant pictures in the corner.")
+    ] = None,
+    plant: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--plant", help="Faults in the last hospital: duplicate=2,missing-mask=1,truncated=1..."
+        ),
+    ] = None,
+    scale: Annotated[
+        float, typer.Option(help="Size of the pictures: 0.5 is half the width and height.")
+    ] = 1.0,
+    seed: SeedOpt = 7,
+    as_json: JsonOpt = False,
+) -> int:
+    """Ultrasound hospitals as pictures, masks and tables in the layouts of the public sets."""
+    from elsewhere.commands.output import progress_bar
+    from elsewhere.commands.phantom import ultrasound
+
+    faults = {}
+    for name, text in pairs(plant, option="--plant").items():
+        if not text.isdecimal():
+            raise UserError(f"'{text}' is no count", where=f"--plant {name}", fix="Write e.g. duplicate=2.")
+        faults[name] = int(text)
+    with progress_bar(enabled=not as_json) as progress:
+        made = ultrasound(
+            out,
+            hospitals=split_list(hospitals),
+            layouts=split_list(layout),
+            patients=patients,
+            shift=shift,
+            difficulty=difficulty,
+            shortcut=shortcut,
+            plant=faults,
+            scale=scale,
+            seed=seed,
+            progress=progress,
+        )
+    return show(made, as_json=as_json)

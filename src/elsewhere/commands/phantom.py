@@ -1,0 +1,126 @@
+"""`phantom ultrasound`: synthetic hospitals on disk, in the layouts of the public sets."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elsewhere.commands.analyse import Report
+from elsewhere.errors import UserError
+from elsewhere.phantom.ultrasound import LAYOUTS, SCANNERS, Hospital, plan
+from elsewhere.phantom.ultrasound_layouts import MARK, write_hospital
+from elsewhere.tables import check_out, staged_directory, write_json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phantoms:
+    """What was made, and how it is read."""
+
+    hospitals: tuple[dict[str, Any], ...]
+    path: Path
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"hospitals": list(self.hospitals), "path": str(self.path), "seconds": self.seconds}
+
+    def lines(self) -> Iterator[str]:
+        for made in self.hospitals:
+            counts = ", ".join(f"{n} {label}" for label, n in made["labels"].items())
+            yield f"{made['name']}: {made['pictures']} pictures of {made['patients']} patients ({counts})"
+            for name, n in made["planted"].items():
+                yield f"  planted {name}: {n}"
+            yield f"  elsewhere cohort read {made['layout']} {made['path']} --out {made['name'].lower()}"
+        yield f"written: {self.path}, in {self.seconds:.0f} s"
+
+
+def ultrasound(
+    out: str | Path,
+    *,
+    hospitals: Sequence[str] = ("Alder", "Birch"),
+    layouts: Sequence[str] = (),
+    patients: int = 60,
+    shift: float = 1.0,
+    difficulty: float = 0.3,
+    shortcut: str | None = None,
+    plant: Mapping[str, int] | None = None,
+    scale: float = 1.0,
+    seed: int = 7,
+    progress: Report | None = None,
+) -> Phantoms:
+    """Hospitals by name, a layout each, one for all, or (none given) each in turn; `shortcut` names the hospital that marks its cancers.
+
+    What is planted is planted in the last hospital: a fault has one place.
+    """
+    start = time.perf_counter()
+    specs = specifications(
+        hospitals, layouts, patients=patients, shift=shift, difficulty=difficulty, shortcut=shortcut,
+        plant=plant, scale=scale, seed=seed,
+    )  # fmt: skip
+    out = Path(out)
+    check_out(out, marks=(MARK,))
+    made = []
+    with staged_directory(out, marks=(MARK,)) as staged:
+        for spec in specs:
+            write_hospital(spec, staged / spec.name, progress=progress)
+            planned = plan(spec)
+            made.append(
+                {
+                    "name": spec.name,
+                    "layout": spec.layout,
+                    "path": str(out / spec.name),
+                    "pictures": len(planned),
+                    "patients": len({p.patient for p in planned}),
+                    "labels": dict(sorted(Counter(p.label for p in planned).items())),
+                    "shift": spec.shift,
+                    "shortcut": spec.shortcut,
+                    "planted": dict(
+                        sorted(Counter(p.how or p.defect for p in planned if p.how or p.defect).items())
+                    ),
+                }
+            )
+        write_json({"hospitals": made}, staged / MARK)
+    return Phantoms(hospitals=tuple(made), path=out, seconds=time.perf_counter() - start)
+
+
+def specifications(
+    hospitals: Sequence[str],
+    layouts: Sequence[str],
+    *,
+    shortcut: str | None = None,
+    plant: Mapping[str, int] | None = None,
+    **shared: Any,
+) -> list[Hospital]:
+    """The hospitals of a world: each its own scanner, in turn."""
+    if not hospitals or len({name.casefold() for name in hospitals}) != len(hospitals):
+        raise UserError(
+            "every hospital needs a name of its own", where="--hospitals", fix="E.g. Alder,Birch."
+        )
+    layouts = tuple(layouts) or tuple(LAYOUTS[at % len(LAYOUTS)] for at in range(len(hospitals)))
+    if len(layouts) not in (1, len(hospitals)):
+        raise UserError(
+            f"{len(layouts)} layouts for {len(hospitals)} hospitals",
+            where="--layout",
+            fix=f"Give one for all, or one each: {', '.join(LAYOUTS)}.",
+        )
+    if shortcut is not None and shortcut not in hospitals:
+        raise UserError(
+            f"there is no hospital '{shortcut}'", where="--shortcut", fix=f"Known: {', '.join(hospitals)}."
+        )
+    if len(layouts) == 1:
+        layouts = tuple(layouts) * len(hospitals)
+    last = len(hospitals) - 1
+    return [
+        Hospital(
+            name=name,
+            layout=layout,
+            scanner=at % len(SCANNERS),
+            shortcut=0.9 if name == shortcut else 0.0,
+            plant=dict(plant or {}) if at == last else {},
+            **shared,
+        )
+        for at, (name, layout) in enumerate(zip(hospitals, layouts, strict=True))
+    ]
