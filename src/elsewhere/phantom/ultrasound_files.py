@@ -7,6 +7,7 @@ a layout has no place for (BUSI's patients), stands in `truth.csv` beside the pu
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 from PIL import Image
 
+from elsewhere.cohort import Cohort, read_cohort
 from elsewhere.errors import unknown_name
 from elsewhere.phantom.ultrasound import LAYOUTS, Hospital, Picture, hospital_from, plan, render
 from elsewhere.phantom.ultrasound_tissue import Lesion
@@ -62,22 +64,37 @@ def write_hospital(
     return folder
 
 
-def make_phantom_cohort(spec: Mapping[str, Any], folder: str | Path, *, where: str = "phantom") -> Path:
-    """The folder of a study's phantom, for the reader named like its layout; made only where it is not yet.
+def make_phantom(spec: Mapping[str, Any] | Hospital, folder: str | Path, *, where: str = "phantom") -> Path:
+    """The folder of a phantom, for the reader named like its layout; drawn only where it is not yet.
 
     A folder whose `phantom.json` says the same specification is taken as it is, so that a study that was
     stopped goes on with the same files.
     """
-    import json
-
-    hospital = hospital_from(spec, where=where)
+    hospital = spec if isinstance(spec, Hospital) else hospital_from(spec, where=where)
     folder = Path(folder)
     try:
         held = json.loads((folder / MARK).read_text(encoding="utf-8"))["hospital"]
     except (OSError, ValueError, KeyError, TypeError):
         held = None
-    wanted = json.loads(json.dumps(asdict(hospital)))
-    return folder if held == wanted else write_hospital(hospital, folder)
+    same = held == json.loads(json.dumps(asdict(hospital)))
+    return folder if same else write_hospital(hospital, folder)
+
+
+def make_phantom_cohort(
+    spec: Mapping[str, Any] | Hospital, folder: str | Path, *, where: str = "phantom"
+) -> Cohort:
+    """A phantom read like the set whose layout it has; dataset and site are the hospital's name."""
+    hospital = spec if isinstance(spec, Hospital) else hospital_from(spec, where=where)
+    cohort = read_cohort(hospital.layout, make_phantom(hospital, folder))
+    names = cohort.cases.assign(**dict.fromkeys(("dataset", "site"), hospital.name))
+    return Cohort.from_frame(
+        names,
+        lesions=cohort.lesions,
+        reader=cohort.reader,
+        root=cohort.root,
+        id_grades=dict.fromkeys([hospital.name], next(iter(cohort.id_grades.values()))),
+        warnings=cohort.warnings,
+    )
 
 
 def _one_thread() -> Any:
