@@ -17,6 +17,7 @@ from elsewhere.cli.options import (
     MapOpt,
     OutOpt,
     SeedOpt,
+    ThreadsOpt,
     pairs,
     show,
     table_options,
@@ -79,6 +80,46 @@ def cohort_describe(
     from elsewhere.commands.cohort import describe as run
 
     return show(run(cohort, table=table_options(encoding, delimiter, decimal)), as_json=as_json)
+
+
+@cohort_app.command("duplicates", epilog="Example: elsewhere cohort duplicates busi bus-bra --out duplicates")
+def cohort_duplicates(
+    cohorts: Annotated[
+        list[Path], typer.Argument(help="Cohort folders or tables with a column 'image'; one or more.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="Folder for pairs.csv, groups.csv, summary.json and contact sheets (pixels)."
+        ),
+    ] = None,
+    keep_together: Annotated[
+        bool,
+        typer.Option(
+            "--keep-duplicates-together/--no-keep-duplicates-together",
+            help="Merge patients that share a picture into one group, which a partition may not split.",
+        ),
+    ] = True,
+    threads: ThreadsOpt = None,
+    encoding: EncodingOpt = None,
+    delimiter: DelimiterOpt = None,
+    decimal: DecimalOpt = ".",
+    as_json: JsonOpt = False,
+) -> int:
+    """Find pictures that occur twice, within and across datasets, patients and labels (US-30)."""
+    from elsewhere.commands.duplicates import duplicates as run
+    from elsewhere.commands.output import progress_bar
+
+    with progress_bar(enabled=not as_json) as progress:
+        result = run(
+            cohorts,
+            out=out,
+            keep_together=keep_together,
+            threads=threads,
+            table=table_options(encoding, delimiter, decimal),
+            progress=progress,
+        )
+    return show(result, as_json=as_json)
 
 
 @app.command("protocols", epilog="Example: elsewhere protocols --json")

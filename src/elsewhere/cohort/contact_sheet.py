@@ -1,0 +1,79 @@
+"""Contact sheets: pairs side by side, with ids, labels and distance, for a person to judge (US-30).
+
+They hold pixels, so they are drawn on request alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from PIL import Image, ImageDraw, ImageFont
+
+from elsewhere.cohort.duplicates import Duplicates
+
+PICTURE = 168
+COLUMNS = 3
+ROWS = 6
+TEXT = 30
+GAP = 10
+MOST_PAGES = 20
+_INK, _PAPER, _ALARM = (30, 30, 30), (255, 255, 255), (200, 30, 30)
+
+
+def write_contact_sheets(found: Duplicates, folder: Path) -> tuple[list[Path], int]:
+    """`contact-sheet-01.png`, ...: the pairs that cross labels first, then datasets, then patients, then
+    those of one patient; each by distance. Returns the files, and how many pairs found no room on them."""
+    pairs = in_order(found.pairs)
+    each = COLUMNS * ROWS
+    pages = [pairs.iloc[at : at + each] for at in range(0, len(pairs), each)]
+    files = []
+    for number, page in enumerate(pages[:MOST_PAGES], start=1):
+        path = folder / f"contact-sheet-{number:02d}.png"
+        _page(page, found).save(path, optimize=True)
+        files.append(path)
+    return files, max(0, len(pairs) - MOST_PAGES * each)
+
+
+def in_order(pairs: pd.DataFrame) -> pd.DataFrame:
+    """What matters most comes first."""
+    same_patient = pairs["same_patient"].astype(bool)
+    rank = (
+        4 * same_patient.astype(int)
+        + 2 * (pairs["same_label"] != "no").astype(int)
+        + (pairs["dataset_a"] == pairs["dataset_b"]).astype(int)
+    )
+    return pairs.assign(rank=rank).sort_values(["rank", "distance"], kind="stable").drop(columns="rank")
+
+
+def _page(pairs: pd.DataFrame, found: Duplicates) -> Image.Image:
+    wide, high = 2 * PICTURE + 2 + GAP, PICTURE + TEXT + GAP
+    rows = -(-len(pairs) // COLUMNS)
+    page = Image.new("RGB", (COLUMNS * wide + GAP, rows * high + GAP), _PAPER)
+    pen = ImageDraw.Draw(page)
+    font = ImageFont.load_default(size=11)
+    for at, pair in enumerate(pairs.to_dict(orient="records")):
+        x, y = GAP + (at % COLUMNS) * wide, GAP + (at // COLUMNS) * high
+        for side, left in (("a", x), ("b", x + PICTURE + 2)):
+            case = f"{pair[f'dataset_{side}']}/{pair[f'case_{side}']}"
+            page.paste(_picture(found.files[case]), (left, y + TEXT))
+            colour = _ALARM if pair["same_label"] == "no" else _INK
+            pen.text((left, y), _short(case), fill=_INK, font=font)
+            pen.text((left, y + 14), str(pair[f"label_{side}"]), fill=colour, font=font)
+        said = f"{pair['kind']} {pair['distance']:.2f}"
+        pen.text((x + 2 * PICTURE, y + 14), said, fill=_INK, font=font, anchor="ra")
+    return page
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 28 else name[:14] + "…" + name[-13:]
+
+
+def _picture(path: Path) -> Image.Image:
+    with Image.open(path) as image:
+        image.draft("RGB", (2 * PICTURE, 2 * PICTURE))
+        small = image.convert("RGB")
+    small.thumbnail((PICTURE, PICTURE), Image.Resampling.BILINEAR)
+    tile = Image.new("RGB", (PICTURE, PICTURE), (225, 225, 225))
+    tile.paste(small, ((PICTURE - small.width) // 2, (PICTURE - small.height) // 2))
+    return tile

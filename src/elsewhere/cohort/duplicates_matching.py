@@ -1,0 +1,231 @@
+"""How alike two pictures are once one is laid over the other (US-30).
+
+Grey values are first put through local contrast normalisation: brightness, gamma and the dark background
+that all ultrasound pictures share are gone, what is left is texture. Then the second picture's four edges
+are moved until the textures agree best (a crop moves edges; a resize is undone by the thumbnail), and the
+score is the median, over small blocks, of the correlation within the block: callipers, text or a Doppler
+box spoil some blocks and leave the median alone; a picture of the same kind agrees in a few blocks only.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+BLOCK = 8
+REACH = 0.14
+"""An edge may move this far, as a share of the side: what a crop may have taken there."""
+MIN_BLOCKS = 6
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+
+
+@numba.njit(cache=True, nogil=True)
+def normalise_contrast(picture: Floats, radius: int, noise: float, out: Floats) -> None:
+    """(x - local mean) / local sd, over windows of 2 radius + 1; `noise` keeps flat regions at about 0."""
+    height, width = picture.shape
+    sums = np.zeros((height + 1, width + 1))
+    high = np.zeros((height, width))
+    for again in range(2):
+        for y in range(height):
+            row = 0.0
+            for x in range(width):
+                row += picture[y, x] if again == 0 else high[y, x] * high[y, x]
+                sums[y + 1, x + 1] = sums[y, x + 1] + row
+        for y in range(height):
+            y0, y1 = max(0, y - radius), min(height, y + radius + 1)
+            for x in range(width):
+                x0, x1 = max(0, x - radius), min(width, x + radius + 1)
+                mean = (sums[y1, x1] - sums[y0, x1] - sums[y1, x0] + sums[y0, x0]) / ((y1 - y0) * (x1 - x0))
+                if again == 0:
+                    high[y, x] = picture[y, x] - mean
+                else:
+                    out[y, x] = high[y, x] / np.sqrt(mean + noise * noise)
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _agreement(one: Floats, two: Floats, edges: npt.NDArray[np.float64]) -> float:
+    """The correlation of `one` with `two` laid over it: `edges` is where `one`'s left, right, top and
+    bottom lie in `two`, in shares of the side; over the part that both cover."""
+    side = one.shape[0]
+    scale_x, scale_y = edges[1] - edges[0], edges[3] - edges[2]
+    n, sa, sb, saa, sbb, sab = 0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for y in range(side):
+        v = (edges[2] + scale_y * (y + 0.5) / side) * side - 0.5
+        if v < 0.0 or v > side - 1:
+            continue
+        j = min(int(v), side - 2)
+        fv = v - j
+        for x in range(side):
+            u = (edges[0] + scale_x * (x + 0.5) / side) * side - 0.5
+            if u < 0.0 or u > side - 1:
+                continue
+            i = min(int(u), side - 2)
+            fu = u - i
+            b = (1 - fv) * ((1 - fu) * two[j, i] + fu * two[j, i + 1]) + fv * (
+                (1 - fu) * two[j + 1, i] + fu * two[j + 1, i + 1]
+            )
+            a = one[y, x]
+            n += 1
+            sa += a
+            sb += b
+            saa += a * a
+            sbb += b * b
+            sab += a * b
+    if n < side * side // 3:
+        return -1.0
+    spread = (saa - sa * sa / n) * (sbb - sb * sb / n)
+    return (sab - sa * sb / n) / np.sqrt(spread) if spread > 1e-12 else 0.0
+
+
+_MOVES = np.array(
+    [
+        [1, 1, 0, 0], [-1, -1, 0, 0], [0, 0, 1, 1], [0, 0, -1, -1],
+        [1, 0, 0, 0], [-1, 0, 0, 0], [0, 1, 0, 0], [0, -1, 0, 0],
+        [0, 0, 1, 0], [0, 0, -1, 0], [0, 0, 0, 1], [0, 0, 0, -1],
+        [1, -1, 1, -1], [-1, 1, -1, 1],
+    ],
+    dtype=np.float64,
+)  # fmt: skip
+
+
+@numba.njit(cache=True, nogil=True)
+def _climb(
+    one: Floats,
+    two: Floats,
+    edges: npt.NDArray[np.float64],
+    moves: npt.NDArray[np.float64],
+    step: float,
+    rounds: int,
+    reach: float,
+) -> float:
+    """Move the edges by `step` for as long as one of the moves helps; at most `rounds` times."""
+    best = _agreement(one, two, edges)
+    home = np.array([0.0, 1.0, 0.0, 1.0])
+    for _ in range(rounds):
+        chosen = -1
+        for m in range(len(moves)):
+            tried = edges + step * moves[m]
+            if np.abs(tried - home).max() > reach:
+                continue
+            value = _agreement(one, two, tried)
+            if value > best + 1e-4:
+                best, chosen = value, m
+        if chosen < 0:
+            break
+        edges += step * moves[chosen]
+    return best
+
+
+@numba.njit(cache=True, nogil=True)
+def _block_median(
+    one: Floats, two: Floats, edges: npt.NDArray[np.float64], block: int, min_blocks: int
+) -> float:
+    """The median over blocks of `one` of the correlation with `two`; flat blocks do not count."""
+    side = one.shape[0]
+    count = side // block
+    found = np.empty(count * count)
+    blocks = 0
+    scale_x, scale_y = edges[1] - edges[0], edges[3] - edges[2]
+    for by in range(count):
+        for bx in range(count):
+            n, sa, sb, saa, sbb, sab = 0, 0.0, 0.0, 0.0, 0.0, 0.0
+            for y in range(by * block, (by + 1) * block):
+                v = (edges[2] + scale_y * (y + 0.5) / side) * side - 0.5
+                if v < 0.0 or v > side - 1:
+                    continue
+                j = min(int(v), side - 2)
+                fv = v - j
+                for x in range(bx * block, (bx + 1) * block):
+                    u = (edges[0] + scale_x * (x + 0.5) / side) * side - 0.5
+                    if u < 0.0 or u > side - 1:
+                        continue
+                    i = min(int(u), side - 2)
+                    fu = u - i
+                    b = (1 - fv) * ((1 - fu) * two[j, i] + fu * two[j, i + 1]) + fv * (
+                        (1 - fu) * two[j + 1, i] + fu * two[j + 1, i + 1]
+                    )
+                    a = one[y, x]
+                    n += 1
+                    sa += a
+                    sb += b
+                    saa += a * a
+                    sbb += b * b
+                    sab += a * b
+            if n < block * block // 2:
+                continue
+            va, vb = saa / n - (sa / n) ** 2, sbb / n - (sb / n) ** 2
+            if max(va, vb) < 0.05:
+                continue
+            found[blocks] = (sab / n - sa * sb / n / n) / np.sqrt(max(va, 0.02) * max(vb, 0.02))
+            blocks += 1
+    if blocks < min_blocks:
+        return 0.0
+    return float(np.median(found[:blocks]))
+
+
+@numba.njit(cache=True, nogil=True)
+def _score_some(
+    coarse: Floats,
+    fine: Floats,
+    first: Ints,
+    second: Ints,
+    mirrored: npt.NDArray[np.bool_],
+    moves: npt.NDArray[np.float64],
+    reach: float,
+    block: int,
+    min_blocks: int,
+    out: npt.NDArray[np.float64],
+) -> None:
+    for k in range(len(first)):
+        two_coarse, two_fine = coarse[second[k]], fine[second[k]]
+        if mirrored[k]:
+            two_coarse = np.ascontiguousarray(two_coarse[:, ::-1])
+            two_fine = np.ascontiguousarray(two_fine[:, ::-1])
+        one_coarse, one_fine = coarse[first[k]], fine[first[k]]
+        edges = np.array([0.0, 1.0, 0.0, 1.0])
+        _climb(one_coarse, two_coarse, edges, moves, 2.0 / 32, 4, reach)
+        _climb(one_coarse, two_coarse, edges, moves, 1.0 / 32, 4, reach)
+        _climb(one_fine, two_fine, edges, moves, 1.0 / 64, 4, reach)
+        _climb(one_fine, two_fine, edges, moves, 0.5 / 64, 4, reach)
+        out[k] = _block_median(one_fine, two_fine, edges, block, min_blocks)
+
+
+def scores(
+    coarse: Floats, fine: Floats, first: Ints, second: Ints, mirrored: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.float64]:
+    """How alike the pictures `first[k]` and `second[k]` are: 1 the same, about 0 unrelated."""
+    out = np.zeros(len(first))
+    parts = np.array_split(np.arange(len(first)), max(1, min(len(first) // 16, 4 * (os.cpu_count() or 1))))
+
+    def one(part: Ints) -> None:
+        here = np.zeros(len(part))
+        _score_some(
+            coarse, fine, first[part], second[part], mirrored[part], _MOVES, REACH, BLOCK, MIN_BLOCKS, here
+        )
+        out[part] = here
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(one, parts))
+    return out
+
+
+def textures(grey: npt.NDArray[np.uint8], side: int, *, radius: int, noise: float = 4.0) -> Floats:
+    """Thumbnails at `side` after local contrast normalisation."""
+    n, full, _ = grey.shape
+    factor = full // side
+    out = np.empty((n, side, side), dtype=np.float32)
+
+    def some(part: Ints) -> None:
+        small = grey[part].reshape(len(part), side, factor, side, factor).mean(axis=(2, 4), dtype=np.float32)
+        for at, picture in zip(part, small, strict=True):
+            normalise_contrast(picture, radius, noise, out[at])
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(some, np.array_split(np.arange(n), max(1, n // 64))))
+    return out

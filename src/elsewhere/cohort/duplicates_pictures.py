@@ -1,0 +1,123 @@
+"""Pictures as the duplicate screening sees them: small, grey, trimmed; and which files are the same (US-30)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, UnidentifiedImageError
+
+from elsewhere.errors import UserError, name_rows
+
+SIDE = 64
+"""Pictures are compared at this size, whatever their shape: a resized copy is the same thumbnail."""
+UNIFORM = 12
+"""A border row or column whose grey values span at most this is trimmed: padding, re-encoded or not."""
+
+Grey = npt.NDArray[np.uint8]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thumbnails:
+    """A thumbnail and a digest a file, in the order of `paths`."""
+
+    paths: tuple[Path, ...]
+    grey: npt.NDArray[np.uint8]
+    file_digests: tuple[str, ...]
+
+    def same_pixels(self) -> list[list[int]]:
+        """Groups of positions whose trimmed pictures are equal pixel by pixel.
+
+        Only thumbnails that are equal are decoded in full: equal pictures have equal thumbnails.
+        """
+        alike: dict[bytes, list[int]] = defaultdict(list)
+        for at, picture in enumerate(self.grey):
+            alike[picture.tobytes()].append(at)
+        groups = []
+        for members in alike.values():
+            if len(members) < 2:
+                continue
+            by_pixels: dict[tuple[object, ...], list[int]] = defaultdict(list)
+            for at in members:
+                by_pixels[self._identity(at, members)].append(at)
+            groups += [found for found in by_pixels.values() if len(found) > 1]
+        return sorted(groups)
+
+    def _identity(self, at: int, members: Sequence[int]) -> tuple[object, ...]:
+        if len({self.file_digests[i] for i in members}) == 1:
+            return (self.file_digests[at],)
+        pixels = trimmed(decode_grey(self.paths[at]))
+        return (pixels.shape, hashlib.sha256(pixels.tobytes()).hexdigest())
+
+
+def read_thumbnails(
+    paths: Sequence[Path], *, threads: int | None = None, progress: Progress | None = None
+) -> Thumbnails:
+    """Every picture as SIDE x SIDE grey; JPEG is decoded at reduced size, in threads.
+
+    Raises `UserError` that names the files that are absent or no pictures.
+    """
+    bad: dict[int, str] = {}
+    grey = np.zeros((len(paths), SIDE, SIDE), dtype=np.uint8)
+    digests = [""] * len(paths)
+
+    def one(at: int) -> None:
+        try:
+            digests[at] = hashlib.sha256(paths[at].read_bytes()).hexdigest()
+            grey[at] = _thumbnail(trimmed(decode_grey(paths[at], reduced=True)))
+        except FileNotFoundError:
+            bad[at] = "there is no such file"
+        except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
+            bad[at] = f"it is no picture that can be decoded ({type(error).__name__})"
+
+    with ThreadPoolExecutor(threads or min(32, os.cpu_count() or 1)) as pool:
+        for done, _ in enumerate(pool.map(one, range(len(paths))), start=1):
+            if progress is not None and (done % 50 == 0 or done == len(paths)):
+                progress("pictures", done, len(paths))
+    if bad:
+        first = min(bad)
+        raise UserError(
+            f"{len(bad)} of {len(paths)} pictures cannot be read, for example: {bad[first]}",
+            where=name_rows([str(paths[at]) for at in sorted(bad)], limit=3),
+            fix="The column 'image' holds paths below the cohort's root; mend them, or take those rows out.",
+        )
+    return Thumbnails(paths=tuple(paths), grey=grey, file_digests=tuple(digests))
+
+
+def decode_grey(path: Path, *, reduced: bool = False) -> Grey:
+    """Height x width, 8 bit; `reduced` may be smaller than the file says, never below twice SIDE."""
+    with Image.open(path) as image:
+        if reduced and image.format == "JPEG":
+            image.draft("L", (2 * SIDE, 2 * SIDE))
+        if image.mode.startswith(("I", "F")):
+            return _to_8_bit(np.asarray(image, dtype=np.float64))
+        if image.mode in ("P", "PA"):
+            return np.asarray(image.convert("RGB").convert("L"))
+        return np.asarray(image.convert("L"))
+
+
+def _to_8_bit(values: npt.NDArray[np.float64]) -> Grey:
+    low, high = float(values.min()), float(values.max())
+    return np.round((values - low) * (255.0 / max(high - low, 1.0))).astype(np.uint8)
+
+
+def trimmed(grey: Grey) -> Grey:
+    """Without uniform border rows and columns; a picture that is all border stays as it is."""
+    rows = np.flatnonzero(np.ptp(grey, axis=1) > UNIFORM)
+    columns = np.flatnonzero(np.ptp(grey, axis=0) > UNIFORM)
+    if not len(rows) or not len(columns):
+        return grey
+    return grey[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+
+
+def _thumbnail(grey: Grey) -> Grey:
+    picture = Image.fromarray(np.ascontiguousarray(grey))
+    return np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.BILINEAR, reducing_gap=2.0))

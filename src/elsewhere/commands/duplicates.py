@@ -1,0 +1,122 @@
+"""`cohort duplicates`: pictures that stand in the cohorts twice (US-30)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elsewhere.cohort.duplicates import Duplicates, find_duplicates
+from elsewhere.cohort.duplicates_pictures import Progress
+from elsewhere.commands.score import CohortLike, as_cohort
+from elsewhere.tables import check_out, staged_directory, write_json, write_table
+from elsewhere.tables.options import DEFAULT, TableOptions
+
+_SHOWN = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class DuplicatesReport:
+    """What was found, and where it was written."""
+
+    found: Duplicates
+    kept_together: bool
+    path: Path | None = None
+    sheets: int = 0
+    not_on_sheets: int = 0
+
+    def summary(self) -> dict[str, Any]:
+        groups = self.found.groups
+        sizes = groups.groupby("group")["patient"].nunique()
+        return {
+            "counts": self.found.counts(),
+            "calibration": self.found.calibration,
+            "kept_together": self.kept_together,
+            "groups": {
+                "patients": int(groups["patient"].nunique()),
+                "groups": len(sizes),
+                "merged_groups": int((sizes > 1).sum()),
+                "patients_in_merged_groups": int(sizes[sizes > 1].sum()),
+            },
+            "warnings": list(self.found.warnings),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        content = self.summary() | {"pairs": self.found.pairs}
+        if self.path is not None:
+            content |= {
+                "path": str(self.path),
+                "contact_sheets": self.sheets,
+                "not_on_sheets": self.not_on_sheets,
+            }
+        return content
+
+    def lines(self) -> Iterator[str]:
+        counts = self.found.counts()
+        yield (
+            f"{counts['pictures']} pictures, {counts['pairs']} pairs among {counts['pictures_in_pairs']} of them: "
+            f"{counts['pairs_across_patients']} across patients, {counts['pairs_across_datasets']} across datasets, "
+            f"{counts['pairs_across_labels_and_patients']} across patients and labels"
+        )
+        for entry in counts["by_datasets"]:
+            yield f"{entry['datasets']}, {entry['relation']}: {entry['pairs']} {entry['kind']}"
+        worst = self.found.pairs
+        worst = worst[(worst["same_label"] == "no") & ~worst["same_patient"].astype(bool)]
+        for pair in worst.head(_SHOWN).to_dict("records"):
+            yield (
+                f"label conflict: {pair['dataset_a']}/{pair['case_a']} ({pair['label_a']}) and "
+                f"{pair['dataset_b']}/{pair['case_b']} ({pair['label_b']}), {pair['kind']}, "
+                f"distance {pair['distance']:.3f}"
+            )
+        if len(worst) > _SHOWN:
+            yield f"and {len(worst) - _SHOWN} more label conflicts (pairs.csv has all)"
+        for row in self.found.calibration.to_dict("records"):
+            where = " and ".join(dict.fromkeys((row["dataset_a"], row["dataset_b"])))
+            yield f"threshold of {where}: distance {row['threshold']:.3f} ({row['calibrated_by']})"
+        groups = self.summary()["groups"]
+        if self.kept_together:
+            yield (
+                f"kept together: {groups['patients_in_merged_groups']} patients in "
+                f"{groups['merged_groups']} groups that a partition may not split"
+            )
+        else:
+            yield "not kept together: a partition may put copies on both sides"
+        for warning in self.found.warnings:
+            yield f"warning: {warning}"
+        if self.path is not None:
+            if self.not_on_sheets:
+                yield f"{self.not_on_sheets} pairs found no room on the contact sheets; pairs.csv has all"
+            yield f"written: {self.path}"
+
+
+def duplicates(
+    cohorts: Sequence[CohortLike],
+    *,
+    out: str | Path | None = None,
+    keep_together: bool = True,
+    threads: int | None = None,
+    table: TableOptions = DEFAULT,
+    progress: Progress | None = None,
+) -> DuplicatesReport:
+    """Find the pairs; with `out` write pairs.csv, groups.csv, summary.json and the contact sheets there."""
+    check_out(out)
+    found = find_duplicates(
+        [as_cohort(source, table) for source in cohorts],
+        keep_together=keep_together,
+        threads=threads,
+        progress=progress,
+    )
+    report = DuplicatesReport(found=found, kept_together=keep_together)
+    if out is None:
+        return report
+    from elsewhere.cohort.contact_sheet import write_contact_sheets
+
+    with staged_directory(out) as staged:
+        write_table(found.pairs, staged / "pairs.csv")
+        write_table(found.groups, staged / "groups.csv")
+        sheets, left = write_contact_sheets(found, staged)
+        write_json(report.summary(), staged / "summary.json")
+    return DuplicatesReport(
+        found=found, kept_together=keep_together, path=Path(out), sheets=len(sheets), not_on_sheets=left
+    )
