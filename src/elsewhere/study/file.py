@@ -18,8 +18,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from elsewhere.engine.unit import InputSpec, Recipe
 from elsewhere.errors import UserError, near_matches
 
-KINDS = ("internal", "external", "leave-one-dataset-out", "folds")
-METHODS = ("plain", "group-dro", "coral", "mixstyle")
 DATA_VARIABLE = "ELSEWHERE_DATA"
 _RECIPE = Recipe()
 
@@ -27,7 +25,7 @@ Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Part = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
-Kind = Literal["internal", "external", "leave-one-dataset-out", "folds"]
+Kind = Literal["internal", "external", "leave-one-dataset-out", "folds", "nested"]
 
 
 class _Section(BaseModel):
@@ -136,6 +134,9 @@ class ModelSection(_Section):
     scale: tuple[Positive, Positive] = Field(_RECIPE.scale, description="Smallest and largest scale.")
     oversample: bool = Field(_RECIPE.oversample, description="The rarer class, in the training part only.")
     schedule: Literal["constant", "cosine"] = Field("constant", description="Of the learning rate.")
+    batch_statistics: Literal["population", "running"] = Field(
+        "population", description="Batch norm at prediction: over the training part anew, or moving averages."
+    )
     keep: Literal["best", "last"] = Field(
         "best", description="Weights of the best validation loss, or the last."
     )
@@ -180,6 +181,9 @@ class AnalysesSection(_Section):
     margin_reference: NotNegative | None = Field(
         None, description="A margin study: the crop margin the others are held against (US-22)."
     )
+    verdict_margin: NotNegative | None = Field(
+        None, description="The largest drop in AUROC that would not matter: a verdict on every transfer."
+    )
     ensemble: bool = Field(True, description="Also the mean over the seeds, as one model (US-32).")
     bootstrap: int = Field(0, ge=0, description="Resamples of patients a run; 0 leaves these intervals out.")
 
@@ -189,10 +193,10 @@ class Study(_Section):
 
     study: StudySection
     cohort: tuple[CohortSection, ...] = Field(min_length=1)
-    scenarios: ScenarioSection = Field(default_factory=lambda: ScenarioSection())
+    scenarios: ScenarioSection = Field(default_factory=lambda: ScenarioSection.model_validate({}))
     inputs: dict[str, InputSection] = Field(min_length=1)
     models: dict[str, ModelSection] = Field(min_length=1)
-    analyses: AnalysesSection = Field(default_factory=lambda: AnalysesSection())
+    analyses: AnalysesSection = Field(default_factory=lambda: AnalysesSection.model_validate({}))
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Study:

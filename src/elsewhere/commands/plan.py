@@ -1,0 +1,157 @@
+"""`plan`: what a study will run, what is done already, and about how long the rest takes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from elsewhere.commands.output import Report
+from elsewhere.engine.store import Store
+from elsewhere.scenarios import write_partitions
+from elsewhere.study.estimate import Estimate, estimate
+from elsewhere.study.file import load_study
+from elsewhere.study.plan import Plan
+from elsewhere.study.run import Places, Status, by_configuration, places, plan_of, status_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedStudy:
+    """A plan, as it is printed."""
+
+    plan: Plan
+    status: Status
+    estimate: Estimate
+    places: Places
+    configurations: pd.DataFrame
+    splits: Path | None = None
+    exported: Path | None = None
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        audit = self.plan.audit()
+        return {
+            "study": self.plan.file.name,
+            "file": str(self.plan.file.path),
+            "store": str(self.places.store),
+            "datasets": audit["cohorts"],
+            "left_out": audit["left_out"],
+            "duplicates": audit["duplicates"],
+            "warnings": audit["warnings"],
+            "scenarios": len({name for name, _ in self.plan.partitions}),
+            "seeds": list(self.plan.study.scenarios.seeds),
+            "runs": len(self.plan.planned()),
+            "trainings": len(self.plan.units),
+            "done": len(self.status.done),
+            "to_do": len(self.status.todo),
+            "failed_before": self.status.failed,
+            "skipped": self.plan.skipped_table().to_dict(orient="records"),
+            "estimate": self.estimate.to_dict(),
+            "configurations": self.configurations.to_dict(orient="records"),
+            "roi_fallbacks": audit["roi_fallbacks"],
+            "splits": None if self.splits is None else str(self.splits),
+            "exported": None if self.exported is None else str(self.exported),
+            "notes": list(self.notes),
+        }
+
+    def lines(self) -> Iterator[str]:
+        audit = self.plan.audit()
+        yield f"study {self.plan.file.name} ({self.plan.file.path})"
+        for name, about in audit["cohorts"].items():
+            counts = ", ".join(f"{n} {label}" for label, n in about["images"].items())
+            yield f"  {name}: {counts}; {about['patients']} patients, ids of grade {about['id_grade']}"
+        for gone in audit["left_out"]:
+            yield f"  left out: {gone['rows']} rows of {gone['dataset']} ({gone['reason']})"
+        for word in audit["warnings"]:
+            yield f"  warning: {word}"
+        scenarios = len({name for name, _ in self.plan.partitions})
+        yield f"{len(self.plan.planned())} runs ({scenarios} scenarios) from {len(self.plan.units)} trainings"
+        yield from _table(self.configurations)
+        yield f"done already: {len(self.status.done)}; to do: {len(self.status.todo)}"
+        if self.status.failed:
+            yield f"failed before, and will be tried again: {len(self.status.failed)}"
+        reasons = Counter((s.scenario.name, s.reason) for s in self.plan.skipped)
+        for (name, reason), seeds in reasons.items():
+            yield f"skipped: {name} ({seeds} seeds): {reason}"
+        if self.status.todo:
+            yield f"estimate: {self.estimate.text()}"
+        yield from (f"note: {note}" for note in self.notes)
+        if self.splits is not None:
+            yield f"splits: {self.splits}"
+        if self.exported is not None:
+            yield f"work folder: {self.exported}"
+            yield f"  there: python -m elsewhere.engine {self.exported.name} --store store --zip done.zip"
+            yield f"  here:  elsewhere run {self.plan.file.path} --out {self.places.out} --import done.zip"
+
+
+def plan_study(
+    study: str | Path,
+    *,
+    data: str | Path | None = None,
+    out: str | Path | None = None,
+    store: str | Path | None = None,
+    splits: str | Path | None = None,
+    export: str | Path | None = None,
+    changes: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    ids: str | None = None,
+    only: Sequence[str] = (),
+    only_models: Sequence[str] = (),
+    only_inputs: Sequence[str] = (),
+    device: str = "auto",
+    progress: Report | None = None,
+) -> PlannedStudy:
+    """Work out a study without training anything.
+
+    `splits` is a folder for every partition as csv (US-09); `export` one for the trainings that are still to
+    do, to be run on a machine that has neither the data nor this package's libraries.
+    """
+    file = load_study(
+        study,
+        data=data,
+        changes=changes,
+        seeds=seeds,
+        ids=ids,
+        only=only,
+        only_models=only_models,
+        only_inputs=only_inputs,
+    )
+    at = places(file, out=out, store=store)
+    plan = plan_of(file, at, progress=progress)
+    held = Store(at.store)
+    status = status_of(plan, held)
+    folder = None
+    if splits is not None:
+        folder = Path(splits)
+        write_partitions([*plan.partitions.values(), *plan.skipped], plan.table.frame, folder)
+    exported, notes = None, ()
+    if export is not None:
+        from elsewhere.study.export import export_work
+
+        exported, notes = export_work(plan, status.todo, Path(export), store=held, progress=progress)
+    return PlannedStudy(
+        plan=plan,
+        status=status,
+        estimate=estimate(status.todo, plan.table.cases, held, device=device),
+        places=at,
+        configurations=by_configuration(plan, status.done),
+        splits=folder,
+        exported=exported,
+        notes=notes,
+    )
+
+
+def _table(frame: pd.DataFrame) -> Iterator[str]:
+    names = [name.replace("_", " ") for name in frame.columns]
+    rows = [names, *([str(value) for value in row] for row in frame.itertuples(index=False))]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(names))]
+    for row in rows:
+        cells = [
+            cell.ljust(width) if at < 3 else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  " + "  ".join(cells).rstrip()

@@ -1,0 +1,175 @@
+"""`run`: a study from its file to its report; the same command goes on where it was stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elsewhere.commands.output import Report
+from elsewhere.engine.store import Store
+from elsewhere.errors import EXIT_NOT_ASSESSED, EXIT_OK
+from elsewhere.study.estimate import in_words
+from elsewhere.study.file import load_study
+from elsewhere.study.run import Places, StudyRun, execute, places
+
+EXIT_STOPPED = 130
+
+
+@dataclass(frozen=True, kw_only=True)
+class RanStudy:
+    """A study that ran to its end, as it is printed; some of its trainings may have failed."""
+
+    run: StudyRun
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """Not assessed where a training failed or was left undone: the numbers are of a part of the study."""
+        whole = not self.run.engine.failed and not self.run.engine.left
+        return EXIT_OK if whole else EXIT_NOT_ASSESSED
+
+    def to_dict(self) -> dict[str, Any]:
+        runs = self.run.results.runs
+        names = {unit.key: unit.name for unit in self.run.plan.units.values()}
+        engine = self.run.engine
+        return {
+            "study": self.run.plan.file.name,
+            "out": str(self.run.places.out),
+            "store": str(self.run.places.store),
+            "report": None if self.run.report is None else str(self.run.report),
+            "runs": {
+                "planned": len(self.run.plan.planned()),
+                "done": int((runs["status"] == "done").sum()),
+                "failed": int((runs["status"] == "failed").sum()),
+                "skipped": int((runs["status"] == "skipped").sum()),
+            },
+            "trainings": {
+                "planned": len(self.run.plan.units),
+                "trained": len(engine.done),
+                "reused": len(engine.reused),
+                "failed": len(engine.failed),
+                "left": len(engine.left),
+                "imported": len(self.run.added),
+            },
+            "failures": [
+                {"unit": k, "name": names.get(k, ""), "reason": why} for k, why in engine.failed.items()
+            ],
+            "damaged": engine.damaged,
+            "skipped": self.run.plan.skipped_table().to_dict(orient="records"),
+            "headline": getattr(self.run.summary, "headline", None),
+            "seconds": round(self.seconds, 2),
+            "seconds_training": round(engine.seconds, 2),
+        }
+
+    def lines(self) -> Iterator[str]:
+        engine, runs = self.run.engine, self.run.results.runs
+        done = int((runs["status"] == "done").sum())
+        yield (
+            f"{self.run.plan.file.name}: {done} of {len(self.run.plan.planned())} runs, from "
+            f"{len(self.run.plan.units)} trainings: {len(engine.done)} trained now, {len(engine.reused)} were "
+            f"in the store, {len(engine.failed)} failed; {in_words(self.seconds)}"
+        )
+        if self.run.added:
+            yield f"taken from other machines: {len(self.run.added)} trainings"
+        for key, why in engine.damaged.items():
+            yield f"damaged, set aside and done again: {key} ({why})"
+        skipped = self.run.plan.skipped_table()
+        for (name, reason), part in skipped.groupby(["scenario", "reason"], sort=False):
+            yield f"skipped: {name} ({len(part)} seeds): {reason}"
+        names = {unit.key: unit.name for unit in self.run.plan.units.values()}
+        for key, why in list(engine.failed.items())[:10]:
+            yield f"failed: {names.get(key, key)}: {why}"
+        if len(engine.failed) > 10:
+            yield f"failed: and {len(engine.failed) - 10} more ({self.run.places.store / 'failed'})"
+        if engine.failed:
+            yield "The same command tries the failed trainings again; what is done stays done."
+        if engine.left:
+            yield f"{len(engine.left)} trainings are left: the same command goes on with them."
+        yield f"results: {self.run.places.out}"
+        if self.run.report is not None:
+            yield f"report: {self.run.report}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoppedStudy:
+    """A study that was stopped by Ctrl-C."""
+
+    name: str
+    places: Places
+    done: int
+    again: str = "Run the same command again: it goes on where it was."
+    exit_code: int = EXIT_STOPPED
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "study": self.name,
+            "stopped": True,
+            "out": str(self.places.out),
+            "store": str(self.places.store),
+            "trainings_in_store": self.done,
+            "fix": self.again,
+        }
+
+    def lines(self) -> Iterator[str]:
+        yield f"stopped: {self.done} trainings are finished and kept in {self.places.store}"
+        yield self.again
+
+
+def run_study(
+    study: str | Path,
+    *,
+    out: str | Path | None = None,
+    data: str | Path | None = None,
+    store: str | Path | None = None,
+    engine: str = "local",
+    address: str | None = None,
+    device: str = "auto",
+    lanes: int = 0,
+    trainer: Any = None,
+    imports: Sequence[str | Path] = (),
+    changes: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    ids: str | None = None,
+    only: Sequence[str] = (),
+    only_models: Sequence[str] = (),
+    only_inputs: Sequence[str] = (),
+    minutes: float | None = None,
+    report: bool = True,
+    progress: Report | None = None,
+) -> RanStudy | StoppedStudy:
+    """Run a study to its report. What the store holds is not trained again.
+
+    `minutes`: no training is begun that would probably end later; the rest is left for the next time.
+    """
+    began = time.time()
+    file = load_study(
+        study,
+        data=data,
+        changes=changes,
+        seeds=seeds,
+        ids=ids,
+        only=only,
+        only_models=only_models,
+        only_inputs=only_inputs,
+    )
+    at = places(file, out=out, store=store)
+    try:
+        done = execute(
+            file,
+            at,
+            engine=engine,
+            address=address,
+            device=device,
+            lanes=lanes,
+            trainer=trainer,
+            imports=imports,
+            deadline=None if minutes is None else began + 60 * minutes,
+            report=report,
+            progress=progress,
+        )
+    except KeyboardInterrupt:
+        return StoppedStudy(name=file.name, places=at, done=len(Store(at.store).keys()))
+    return RanStudy(run=done, seconds=time.time() - began)

@@ -1,0 +1,73 @@
+"""Near-duplicates of a study's pictures (US-30), found once and kept: which rows must stay on one side."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from elsewhere.cohort import Cohort
+from elsewhere.study.file import StudyFile
+from elsewhere.study.pictures import Report
+from elsewhere.tables import to_jsonable, write_json
+
+Links = list[tuple[int, int]]
+VERSION = 1
+"""Goes up when the search would find other pairs."""
+
+
+def duplicate_links(
+    file: StudyFile,
+    cohorts: Mapping[str, Cohort],
+    frame: pd.DataFrame,
+    *,
+    digests: Mapping[str, str],
+    cache: Path | None,
+    progress: Report | None = None,
+) -> tuple[Links, dict[str, Any]]:
+    """Pairs of rows of `frame` that show the same picture, and what the audit says of them."""
+    if not file.study.scenarios.keep_duplicates_together:
+        return [], {"kept_together": False, "why": "keep_duplicates_together = false: nobody looked"}
+    found = _found(cohorts, digests, cache, progress)
+    row = {case: at for at, case in enumerate(frame["case"])}
+    pairs = [pair for pair in found["pairs"] if pair[0] in row and pair[1] in row]
+    told = {name: found[name] for name in ("counts", "warnings", "calibration")}
+    return [(row[a], row[b]) for a, b, *_ in pairs], {"kept_together": True, "pairs": pairs} | told
+
+
+def _found(
+    cohorts: Mapping[str, Cohort], digests: Mapping[str, str], cache: Path | None, progress: Report | None
+) -> dict[str, Any]:
+    """Searched once for the same cohorts and the same pictures: it takes a while."""
+    content = [VERSION, sorted(cohort.hash for cohort in cohorts.values()), sorted(digests.items())]
+    name = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:24]
+    path = cache / f"duplicates-{name}.json" if cache is not None else None
+    if path is not None:
+        try:
+            held = json.loads(path.read_text(encoding="utf-8"))
+            if {"pairs", "counts", "warnings", "calibration"} <= set(held):
+                return dict(held)
+        except (OSError, ValueError, TypeError):
+            pass
+    from elsewhere.cohort.duplicates import find_duplicates
+
+    found = find_duplicates(list(cohorts.values()), progress=progress)
+    pairs = [
+        [f"{p.dataset_a}/{p.case_a}", f"{p.dataset_b}/{p.case_b}", p.kind, p.relation, p.distance]
+        for p in found.pairs.itertuples(index=False)
+    ]
+    told: dict[str, Any] = to_jsonable(
+        {
+            "pairs": pairs,
+            "counts": found.counts(),
+            "warnings": found.warnings,
+            "calibration": found.calibration,
+        }
+    )
+    if path is not None:
+        write_json(told, path)
+    return told

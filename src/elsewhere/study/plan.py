@@ -1,0 +1,313 @@
+"""The plan: scenarios, partitions, runs, and the trainings they need.
+
+A run is one trained model tested on one target; a unit is one training. A source's training does not
+depend on the target, so that one unit serves many runs (US-10). Units are named by the hash of what they
+depend on: a plan made twice names the same units, and a changed study names only what changed anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from elsewhere.engine.unit import Recipe, Unit, Work
+from elsewhere.errors import UserError
+from elsewhere.scenarios import (
+    Partition,
+    Scenario,
+    Skipped,
+    check_partition,
+    make_partition,
+    nested_scenarios,
+    scenarios_of,
+)
+from elsewhere.scenarios.units import StudyUnits
+from elsewhere.study.file import InputSection, Study, StudyFile
+from elsewhere.study.pictures import Report
+from elsewhere.study.table import StudyTable
+
+RUN_COLUMNS = (
+    "run",
+    "scenario",
+    "kind",
+    "source",
+    "target",
+    "model",
+    "input",
+    "seed",
+    "method",
+    "margin",
+    "unit",
+    "boxes_unit",
+    "split",
+    "train",
+    "validation",
+    "test",
+    "normal",
+    "roi_fallbacks",
+    "status",
+    "reason",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a study will do. `runs` has a row a run; `units` are the trainings by key."""
+
+    file: StudyFile
+    table: StudyTable
+    scenarios: tuple[Scenario, ...]
+    partitions: dict[tuple[str, int], Partition]
+    skipped: tuple[Skipped, ...]
+    runs: pd.DataFrame
+    units: dict[str, Unit]
+    weights: dict[str, Path]
+
+    @property
+    def study(self) -> Study:
+        return self.file.study
+
+    @cached_property
+    def work(self) -> Work:
+        """What the units refer to."""
+        return Work(cases=self.table.cases, pictures=self.table.pictures, weights=self.weights)
+
+    def partition(self, run: str) -> Partition:
+        row = self.runs.loc[self.runs["run"] == run].iloc[0]
+        return self.partitions[str(row["scenario"]), int(row["seed"])]
+
+    def planned(self) -> pd.DataFrame:
+        """The runs that are not skipped."""
+        return self.runs[self.runs["status"] != "skipped"]
+
+    def skipped_table(self) -> pd.DataFrame:
+        """scenario, seed (missing: all of them), reason."""
+        rows = [
+            {"scenario": s.scenario.name, "kind": s.scenario.kind, "seed": s.seed, "reason": s.reason}
+            for s in self.skipped
+        ]
+        frame = pd.DataFrame(rows, columns=["scenario", "kind", "seed", "reason"])
+        frame["seed"] = frame["seed"].astype("Int64")
+        return frame
+
+    def audit(self) -> dict[str, Any]:
+        """The table's audit with what the scenarios add: fall-backs and warnings a scenario (US-03)."""
+        fallbacks: dict[str, dict[str, int]] = {}
+        warnings: dict[str, list[str]] = {}
+        for (name, _), made in self.partitions.items():
+            counts = fallbacks.setdefault(name, {"train": 0, "validation": 0, "test": 0})
+            for part in counts:
+                counts[part] = max(counts[part], self.table.fallbacks(getattr(made, part)))
+            told = warnings.setdefault(name, [])
+            told += [word for word in made.warnings if word not in told]
+        return self.table.audit | {
+            "roi_fallbacks": fallbacks,
+            "scenario_warnings": {name: told for name, told in warnings.items() if told},
+            "splits": {f"{name} seed {seed}": made.hash for (name, seed), made in self.partitions.items()},
+        }
+
+
+def make_plan(file: StudyFile, table: StudyTable, *, progress: Report | None = None) -> Plan:
+    """Work out every run and every training of a study; nothing is trained, nothing is written."""
+    study = file.study
+    scenarios = _scenarios(study, table.datasets)
+    partitions, skipped = _partitions(table, scenarios, study.scenarios.seeds, progress)
+    weights, recipes = _recipes(file)
+    keep = _scenarios_with_weights(study, scenarios)
+    rows: list[dict[str, Any]] = []
+    pool = _Units(table)
+    gone = {(s.scenario.name, s.seed): s.reason for s in skipped}
+    for scenario in scenarios:
+        for seed in study.scenarios.seeds:
+            made = partitions.get((scenario.name, seed))
+            for model, section, name, seen in study.pairs():
+                if section.kinds and scenario.kind not in section.kinds:
+                    continue
+                row = _row(scenario, seed, model, recipes[model], name, seen)
+                if made is None:
+                    rows.append(row | {"status": "skipped", "reason": gone[scenario.name, seed]})
+                    continue
+                unit = Unit(
+                    name=_unit_name(scenario, seed, model, name),
+                    train=made.train,
+                    validation=made.validation,
+                    predict=_predicted(made, table),
+                    input=seen.spec(section.size_px),
+                    recipe=recipes[model],
+                    seed=seed,
+                    keep_weights=scenario.name in keep,
+                )
+                rows.append(row | _counts(made, seen, table) | {"unit": pool.add(unit)})
+    runs = pd.DataFrame(rows, columns=list(RUN_COLUMNS))
+    runs["seed"] = runs["seed"].astype("int64")
+    for column in ("train", "validation", "test", "normal", "roi_fallbacks"):
+        runs[column] = runs[column].fillna(0).astype("int64")
+    for column in ("unit", "boxes_unit", "split", "reason"):
+        runs[column] = runs[column].fillna("").astype("str")
+    if runs.empty:
+        raise UserError(
+            "the study has no runs", where=str(file.path), fix="Look at models.*.kinds and inputs."
+        )
+    return Plan(
+        file=file,
+        table=table,
+        scenarios=tuple(scenarios),
+        partitions=partitions,
+        skipped=tuple(skipped),
+        runs=runs,
+        units=pool.units,
+        weights=weights,
+    )
+
+
+class _Units:
+    """Units by key: the same training asked for twice is one training that predicts for both."""
+
+    def __init__(self, table: StudyTable) -> None:
+        self.table = table
+        self.units: dict[str, Unit] = {}
+        self._keys: dict[tuple[Any, ...], str] = {}
+
+    def add(self, unit: Unit) -> str:
+        known = (unit.kind, unit.train, unit.validation, unit.input, unit.recipe, unit.seed, unit.boxes_from)
+        key = self._keys.get(known)
+        if key is None:
+            unit = unit.with_key(self.table.cases)
+            key = self._keys[known] = unit.key
+        held = self.units.get(key)
+        if held is None:
+            self.units[key] = replace(unit, key=key)
+            return key
+        order = self.table.cases.row
+        predict = tuple(sorted({*held.predict, *unit.predict}, key=order.__getitem__))
+        self.units[key] = replace(held, predict=predict, keep_weights=held.keep_weights or unit.keep_weights)
+        return key
+
+
+def _scenarios(study: Study, datasets: tuple[str, ...]) -> list[Scenario]:
+    """In the order of kinds and datasets; `only` picks by name among all of them."""
+    rules = study.scenarios
+    plain = [kind for kind in rules.kinds if kind != "nested"]
+    only = list(rules.only) or None
+    if "nested" not in rules.kinds:
+        return scenarios_of(datasets, plain, folds=rules.folds, only=only)
+    found = scenarios_of(datasets, plain, folds=rules.folds) if plain else []
+    found += nested_scenarios(datasets)
+    return found if only is None else pick_scenarios(found, only)
+
+
+def pick_scenarios(found: Sequence[Scenario], only: Sequence[str]) -> list[Scenario]:
+    from fnmatch import fnmatchcase
+
+    from elsewhere.errors import unknown_name
+
+    names = [scenario.name for scenario in found]
+    for wanted in only:
+        if wanted not in names and not any(fnmatchcase(name, wanted) for name in names):
+            raise unknown_name("scenario", wanted, names)
+    return [s for s in found if s.name in only or any(fnmatchcase(s.name, wanted) for wanted in only)]
+
+
+def _partitions(
+    table: StudyTable, scenarios: Sequence[Scenario], seeds: Sequence[int], progress: Report | None
+) -> tuple[dict[tuple[str, int], Partition], list[Skipped]]:
+    """Checked when made, and checked here again before anything rests on it (US-11)."""
+    made: dict[tuple[str, int], Partition] = {}
+    skipped: list[Skipped] = []
+    rows = StudyUnits(table.frame)
+    for number, scenario in enumerate(scenarios, start=1):
+        for seed in seeds:
+            found = make_partition(rows, scenario, seed)
+            if isinstance(found, Skipped):
+                skipped.append(found)
+                continue
+            check_partition(rows, found)
+            made[scenario.name, seed] = found
+        if progress:
+            progress("splitting", number, len(scenarios))
+    return made, skipped
+
+
+def _recipes(file: StudyFile) -> tuple[dict[str, Path], dict[str, Recipe]]:
+    """A file of weights counts by its content: a recipe names its digest, the work says where it is."""
+    weights: dict[str, Path] = {}
+    recipes: dict[str, Recipe] = {}
+    for name, section in file.study.models.items():
+        if section.weights in ("imagenet", "none"):
+            recipes[name] = section.recipe()
+            continue
+        path = file.file_of(section.weights)
+        if not path.is_file():
+            raise UserError(
+                "there is no such file of weights",
+                where=f"{path} (models.{name}.weights)",
+                fix="weights is 'imagenet', 'none', or a file.",
+            )
+        with path.open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+        label = f"file-{digest[:16]}"
+        weights[f"{section.network}/{label}"] = path.resolve()
+        recipes[name] = section.recipe(weights=label, digest=digest)
+    return weights, recipes
+
+
+def _scenarios_with_weights(study: Study, scenarios: Iterable[Scenario]) -> set[str]:
+    wanted = study.study.keep_weights
+    found = list(scenarios)
+    if not wanted:
+        return set()
+    return {s.name for s in (found if "all" in wanted else pick_scenarios(found, wanted))}
+
+
+def _predicted(made: Partition, table: StudyTable) -> tuple[str, ...]:
+    """Validation, test and normals. An external training predicts all the other datasets, whichever of
+    them the study tests today: a scenario added later then costs nothing.
+    """
+    wanted = {*made.validation, *made.test, *made.normal}
+    if made.scenario.kind == "external":
+        sources = set(made.scenario.sources)
+        held = zip(table.cases.case, table.cases.dataset, strict=True)
+        wanted |= {case for case, dataset in held if dataset not in sources}
+    return tuple(case for case in table.cases.case if case in wanted)
+
+
+def _row(
+    scenario: Scenario, seed: int, model: str, recipe: Recipe, name: str, seen: InputSection
+) -> dict[str, Any]:
+    return {
+        "run": f"{scenario.name}|{model}|{name}|{seed}",
+        "scenario": scenario.name,
+        "kind": scenario.kind,
+        "source": "+".join(scenario.sources),
+        "target": scenario.target,
+        "model": model,
+        "input": name,
+        "seed": seed,
+        "method": recipe.method,
+        "margin": seen.margin if seen.kind == "roi" else float("nan"),
+        "status": "planned",
+        "reason": "",
+    }
+
+
+def _counts(made: Partition, seen: InputSection, table: StudyTable) -> dict[str, Any]:
+    counts: dict[str, Any] = {
+        part: len(getattr(made, part)) for part in ("train", "validation", "test", "normal")
+    }
+    cropped = seen.kind == "roi"
+    counts["roi_fallbacks"] = (
+        sum(table.fallbacks(part) for part in (made.train, made.validation, made.test)) if cropped else 0
+    )
+    return counts | {"split": made.hash}
+
+
+def _unit_name(scenario: Scenario, seed: int, model: str, name: str) -> str:
+    """External units are called by their source alone: one serves all targets."""
+    base = "+".join(scenario.sources) + ">*" if scenario.kind == "external" else scenario.name
+    return f"{base} | {model} | {name} | seed {seed}"

@@ -1,0 +1,245 @@
+"""From a study file to its report: plan, train what the store lacks, gather, analyse, write.
+
+Nothing here is worth keeping but the store and the files that follow from it: a run that was killed at any
+moment is the same command again.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from elsewhere.engine.files import explained
+from elsewhere.engine.run import EngineReport, run_units
+from elsewhere.engine.store import Store
+from elsewhere.engine.unit import Unit
+from elsewhere.errors import UserError
+from elsewhere.scenarios import write_partitions
+from elsewhere.study.estimate import note_speed
+from elsewhere.study.file import StudyFile
+from elsewhere.study.pictures import Report
+from elsewhere.study.plan import Plan, make_plan
+from elsewhere.study.results import StudyResults, results_of
+from elsewhere.study.table import build_table
+from elsewhere.tables import write_json, write_table
+
+MARKS = ("study.json", "store", "splits")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where a study's things are."""
+
+    out: Path
+    store: Path
+
+    @property
+    def cache(self) -> Path:
+        return self.store / "cache"
+
+    @property
+    def report(self) -> Path:
+        return self.out / "report"
+
+
+def places(file: StudyFile, *, out: str | Path | None = None, store: str | Path | None = None) -> Places:
+    """`--out` and `--store`, the study's own, or a folder called by the study's name."""
+    folder = Path(out) if out is not None else Path(file.name)
+    if folder.exists() and not folder.is_dir():
+        raise UserError("there is a file of this name", where=str(folder), fix="Give another --out.")
+    if folder.is_dir() and any(folder.iterdir()) and not any((folder / mark).exists() for mark in MARKS):
+        raise UserError(
+            "the folder holds other things and no earlier run of a study, so it is left alone",
+            where=str(folder),
+            fix="Give a new or empty --out.",
+        )
+    if store is not None:
+        return Places(out=folder, store=Path(store))
+    own = file.study.study.store
+    return Places(out=folder, store=file.file_of(own) if own else folder / "store")
+
+
+def plan_of(file: StudyFile, at: Places, *, progress: Report | None = None) -> Plan:
+    """Read the cohorts, look at the pictures, split, and name the trainings."""
+    with explained(at.store, "planning the study"):
+        table = build_table(file, cache=at.cache, progress=progress)
+        return make_plan(file, table, progress=progress)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """Which trainings of a plan are in the store, whole, with every prediction that the plan asks for."""
+
+    done: tuple[str, ...]
+    todo: tuple[Unit, ...]
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def status_of(plan: Plan, store: Store) -> Status:
+    done, todo = [], []
+    for key, unit in plan.units.items():
+        if store.has(unit, plan.table.cases):
+            done.append(key)
+        else:
+            todo.append(unit)
+    waiting = {unit.key for unit in todo}
+    failed = {key: why for key, why in store.failures().items() if key in waiting}
+    return Status(done=tuple(done), todo=tuple(todo), failed=failed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyRun:
+    """What a run did, and what came of it."""
+
+    plan: Plan
+    engine: EngineReport
+    results: StudyResults
+    places: Places
+    summary: Any = None
+    """Of `elsewhere.study.analysis.analyse`; None where there was nothing to analyse, or no report wanted."""
+    report: Path | None = None
+    added: tuple[str, ...] = ()
+    """Units taken from other machines."""
+
+
+def execute(
+    file: StudyFile,
+    at: Places,
+    *,
+    engine: str = "local",
+    address: str | None = None,
+    device: str = "auto",
+    lanes: int = 0,
+    trainer: Any = None,
+    imports: Sequence[str | Path] = (),
+    deadline: float | None = None,
+    report: bool = True,
+    progress: Report | None = None,
+) -> StudyRun:
+    """Do a study. What is in the store is not done again; what fails is recorded, and the rest goes on."""
+    plan = plan_of(file, at, progress=progress)
+    if not plan.units:
+        reasons = list(dict.fromkeys(f"{s.scenario.name}: {s.reason}" for s in plan.skipped))
+        raise UserError(
+            f"no scenario of the study can be split: {'; '.join(reasons[:3])}",
+            where=str(file.path),
+            fix="`elsewhere plan` shows every reason.",
+        )
+    store = Store(at.store)
+    with explained(at.out, "writing the study"):
+        added = tuple(key for path in imports for key in store.add(path))
+        at.out.mkdir(parents=True, exist_ok=True)
+        write_plan(plan, at)
+        done = run_units(
+            list(plan.units.values()),
+            plan.work,
+            store,
+            engine=engine,
+            device=device,
+            lanes=lanes,
+            address=address,
+            trainer=trainer,
+            progress=_named(progress),
+            deadline=deadline,
+        )
+        if done.done:
+            note_speed(store, done.done, done.seconds)
+        results = results_of(plan, store, done.failed)
+        write_results(results, at)
+        summary, page = (None, None)
+        if report and len(results.done()):
+            summary, page = _analysed(results, at)
+    return StudyRun(
+        plan=plan, engine=done, results=results, places=at, summary=summary, report=page, added=added
+    )
+
+
+def write_plan(plan: Plan, at: Places) -> None:
+    """The study as it is run: settings, audit, manifest and splits (US-09, US-24)."""
+    write_partitions([*plan.partitions.values(), *plan.skipped], plan.table.frame, at.out / "splits")
+    manifest = plan.table.frame.assign(
+        masks=plan.table.frame["masks"].map(len), digest=list(plan.table.cases.digest)
+    ).drop(columns="image")
+    write_table(manifest, at.out / "manifest.csv")
+    write_json(
+        {
+            "study": plan.study.to_dict(),
+            "file": str(plan.file.path),
+            "audit": plan.audit(),
+            "runs": len(plan.planned()),
+            "trainings": len(plan.units),
+            "environment": environment(),
+        },
+        at.out / "study.json",
+    )
+
+
+def write_results(results: StudyResults, at: Places) -> None:
+    """Seed-level outputs, and how every run and training went (US-24)."""
+    write_table(results.runs, at.out / "runs.csv")
+    write_table(results.units, at.out / "trainings.csv")
+    write_table(results.long(), at.out / "predictions.parquet")
+
+
+def environment() -> dict[str, str]:
+    """What the numbers were made with."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from elsewhere import __version__
+
+    found = {"elsewhere": __version__, "python": sys.version.split()[0], "platform": platform.platform()}
+    for name in ("numpy", "pandas", "scipy", "torch", "torchvision", "pillow"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _analysed(results: StudyResults, at: Places) -> tuple[Any, Path]:
+    from elsewhere.study.analysis import analyse
+    from elsewhere.study.report import write_study_report
+
+    summary = analyse(results)
+    return summary, Path(write_study_report(summary, results, at.report))
+
+
+def _named(progress: Report | None) -> Report | None:
+    """'units' is the engine's word; a person reads 'trainings'."""
+    if progress is None:
+        return None
+
+    def heard(what: str, done: int, total: int) -> None:
+        progress("trainings" if what == "units" else what, done, total)
+
+    return heard
+
+
+def by_configuration(plan: Plan, done: Sequence[str]) -> pd.DataFrame:
+    """A row a model and input: scenarios, runs, trainings, done, to do."""
+    have = set(done)
+    rows = []
+    planned = plan.planned()
+    for (model, name), part in planned.groupby(["model", "input"], sort=False):
+        units = set(part["unit"])
+        rows.append(
+            {
+                "model": model,
+                "input": name,
+                "network": plan.study.models[str(model)].network,
+                "scenarios": part["scenario"].nunique(),
+                "seeds": part["seed"].nunique(),
+                "runs": len(part),
+                "trainings": len(units),
+                "done": len(units & have),
+                "to_do": len(units - have),
+            }
+        )
+    columns = ["model", "input", "network", "scenarios", "seeds", "runs", "trainings", "done", "to_do"]
+    return pd.DataFrame(rows, columns=columns)

@@ -1,0 +1,365 @@
+"""The study table: the cohorts of a study joined, a row a case, with what no partition may split.
+
+It is built before anything is trained, and everything that would spoil a number later stops or is counted
+here: empty patient ids (US-02), labels outside the list (US-01), missing boxes (US-13), pictures that
+cannot be decoded, near-duplicates (US-30).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from elsewhere.cohort import Cohort, load_cohort, read_cohort
+from elsewhere.errors import UserError, name_rows
+from elsewhere.inputs import BENIGN, MALIGNANT, NORMAL, BadPictureError, Cases, Pictures
+from elsewhere.study.duplicates import duplicate_links
+from elsewhere.study.file import CohortSection, StudyFile
+from elsewhere.study.pictures import Report, look_at
+
+LABELS = ("benign", "malignant", "normal")
+LABEL_CODES = {"benign": BENIGN, "malignant": MALIGNANT, "normal": NORMAL}
+BOX = ("box_x0", "box_y0", "box_x1", "box_y1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyTable:
+    """`frame` is the table; `cases` and `pictures` are the part of it that training sees."""
+
+    frame: pd.DataFrame
+    datasets: tuple[str, ...]
+    """In the order of the study file."""
+    cases: Cases
+    pictures: Pictures
+    audit: dict[str, Any]
+
+    def fallbacks(self, names: tuple[str, ...]) -> int:
+        """How many of these cases are lesions without a box: their crop is the whole image (US-13)."""
+        rows = self.cases.rows(names)
+        return int((~self.cases.box[rows].any(axis=1) & (self.cases.label[rows] != NORMAL)).sum())
+
+
+def build_table(file: StudyFile, *, cache: Path | None = None, progress: Report | None = None) -> StudyTable:
+    """Read the cohorts of a study and join them. `cache` is a folder for what is slow to find out."""
+    cohorts = read_cohorts(file, cache=cache)
+    return join_cohorts(file, cohorts, cache=cache, progress=progress)
+
+
+def read_cohorts(file: StudyFile, *, cache: Path | None = None) -> dict[str, Cohort]:
+    """The cohorts by the name of their (first) dataset; no dataset may come from two of them."""
+    found: dict[str, Cohort] = {}
+    for number, section in enumerate(file.study.cohort, start=1):
+        where = f"{file.path}, cohort {number}"
+        cohort = _open(file, section, cache, where=where)
+        for name in map(str, cohort.cases["dataset"].unique()):
+            if any(name in set(held.cases["dataset"]) for held in found.values()):
+                raise UserError(
+                    f"two cohorts bring the dataset '{name}'",
+                    where=where,
+                    fix='Give one of them another name: name = "...".',
+                )
+        found[str(cohort.cases["dataset"].iloc[0])] = cohort
+    return found
+
+
+def _open(file: StudyFile, section: CohortSection, cache: Path | None, *, where: str) -> Cohort:
+    if section.phantom is not None:
+        from elsewhere.study.phantoms import phantom_cohort
+
+        cohort, name = phantom_cohort(section.phantom, cache, where=where)
+        return _named(cohort, section.name or name, where=where)
+    source = file.source_of(section)
+    if not source.exists():
+        raise UserError(
+            f"there is nothing to read for '{section.reader}'"
+            if section.reader
+            else "there is no such cohort",
+            where=str(source),
+            fix="Give the folder that holds the published sets: --data DIR."
+            if "{data}" in section.source
+            else "Mend source in the study file: it is relative to that file.",
+        )
+    if section.reader:
+        cohort = read_cohort(section.reader, source, **section.options)
+    elif section.options:
+        raise UserError("options are for a reader", where=where, fix="Name the reader.")
+    else:
+        cohort = load_cohort(source)
+    return _named(cohort, section.name, where=where)
+
+
+def _named(cohort: Cohort, name: str, *, where: str) -> Cohort:
+    if not name:
+        return cohort
+    names = list(cohort.cases["dataset"].unique())
+    if len(names) != 1:
+        raise UserError(
+            f"a cohort of {len(names)} datasets cannot be given one name", where=where, fix="Leave out name."
+        )
+    cases = cohort.cases.assign(dataset=pd.Series(name, index=cohort.cases.index, dtype="str"))
+    grade = cohort.id_grades.get(str(names[0]))
+    return replace(cohort, cases=cases, id_grades={name: grade} if grade else {})
+
+
+def join_cohorts(
+    file: StudyFile,
+    cohorts: Mapping[str, Cohort],
+    *,
+    cache: Path | None = None,
+    progress: Report | None = None,
+) -> StudyTable:
+    """The table of these cohorts under the rules of the study."""
+    rules = file.study.study
+    parts, left_out, warnings = [], [], []
+    for cohort in cohorts.values():
+        part, gone, told = _rows_of(cohort, ids=rules.ids, publication=rules.publication)
+        parts.append(part)
+        left_out += gone
+        warnings += told
+    datasets = tuple(dict.fromkeys(str(n) for c in cohorts.values() for n in c.cases["dataset"].unique()))
+    frame = pd.concat(parts, ignore_index=True)
+    place = frame["dataset"].map({name: at for at, name in enumerate(datasets)})
+    frame = frame.assign(place=place).sort_values(["place", "case"], ignore_index=True).drop(columns="place")
+    facts = look_at(
+        {case: Path(path) for case, path in zip(frame["case"], frame["image"], strict=True)},
+        cache=cache / "pictures.json" if cache else None,
+        progress=progress,
+    )
+    frame["width"] = pd.array([facts[case].width for case in frame["case"]], dtype="Int64")
+    frame["height"] = pd.array([facts[case].height for case in frame["case"]], dtype="Int64")
+    pictures = Pictures(
+        {case: Path(path) for case, path in zip(frame["case"], frame["image"], strict=True)},
+        {
+            case: [Path(p) for p in masks]
+            for case, masks in zip(frame["case"], frame["masks"], strict=True)
+            if masks
+        },
+    )
+    boxes, invalid = _boxes(frame, pictures)
+    cases = Cases(
+        case=tuple(frame["case"]),
+        dataset=tuple(frame["dataset"]),
+        label=np.array([LABEL_CODES[label] for label in frame["label"]], dtype=np.int8),
+        box=boxes,
+        digest=tuple(facts[case].digest for case in frame["case"]),
+    )
+    has_box = boxes.any(axis=1)
+    for at, name in enumerate(BOX):
+        frame[name] = pd.array(np.where(has_box, boxes[:, at], 0), dtype="Int64")
+        frame.loc[~has_box, name] = pd.NA
+    digests = dict(zip(cases.case, cases.digest, strict=True))
+    links, duplicates = duplicate_links(file, cohorts, frame, digests=digests, cache=cache, progress=progress)
+    frame["group"] = _groups(frame["patient"], links)
+    frame = frame[
+        [
+            "case",
+            "dataset",
+            "case_id",
+            "patient",
+            "group",
+            "label",
+            *BOX,
+            "width",
+            "height",
+            "image",
+            "masks",
+            "site",
+        ]
+    ]
+    audit = {
+        "ids": rules.ids,
+        "publication": rules.publication,
+        "cohorts": {
+            name: _about(name, frame, cohort, invalid, ids=rules.ids)
+            for cohort in cohorts.values()
+            for name in map(str, cohort.cases["dataset"].unique())
+        },
+        "left_out": left_out,
+        "duplicates": duplicates,
+        "warnings": list(dict.fromkeys([*warnings, *_warnings(frame, datasets)])),
+    }
+    return StudyTable(frame=frame, datasets=datasets, cases=cases, pictures=pictures, audit=audit)
+
+
+def _rows_of(
+    cohort: Cohort, *, ids: str, publication: bool
+) -> tuple[pd.DataFrame, list[dict[str, Any]], list[str]]:
+    cases = cohort.cases
+    shown = ", ".join(map(str, cases["dataset"].unique()))
+    for column in ("label", "image"):
+        if column not in cases.columns:
+            raise UserError(
+                f"the cohort has no column '{column}', which a study of pictures needs",
+                where=f"cohort {shown}",
+                fix="label is benign, malignant or normal; image is the picture's file.",
+            )
+    warnings = [f"{shown}: {word}" for word in cohort.warnings]
+    patient = cases["patient_id"].astype("str").str.strip()
+    empty = cases["patient_id"].isna().to_numpy(dtype=bool) | (patient == "").to_numpy(dtype=bool)
+    if empty.any():
+        rows = [f"{at + 1} ({cases['case_id'].iloc[at]})" for at in np.flatnonzero(empty)]
+        if publication:
+            raise UserError(
+                f"{len(rows)} of {len(cases)} patient ids are empty: rows {name_rows(rows)}",
+                where=f"cohort {shown}",
+                fix="Fill them in. Nothing was trained. publication = false under [study] gives each "
+                "such row an id of its own, for trying things out.",
+            )
+        warnings.append(f"{shown}: {len(rows)} rows without a patient id count as a patient each")
+        patient = patient.mask(empty, "row without an id: " + cases["case_id"].astype("str"))
+    label = cases["label"].astype("str").str.strip().str.casefold()
+    left_out: list[dict[str, Any]] = []
+    outside = ~label.isin(LABELS).to_numpy(dtype=bool)
+    words = cases["dataset"].astype("str") + "\0" + cases["label"].astype("str").fillna("(empty)")
+    for text, count in words[outside].value_counts(sort=False).items():
+        name, _, word = str(text).partition("\0")
+        left_out.append({"dataset": name, "reason": f"label '{word}' is not in the list", "rows": int(count)})
+    lacking = cases["image"].isna().to_numpy(dtype=bool) & ~outside
+    if lacking.any():
+        rows = [f"{at + 1} ({cases['case_id'].iloc[at]})" for at in np.flatnonzero(lacking)]
+        raise UserError(f"{len(rows)} cases have no picture: rows {name_rows(rows)}", where=f"cohort {shown}")
+    keep = ~outside
+    if not keep.any():
+        raise UserError(
+            "no case has a label of the list (benign, malignant, normal)", where=f"cohort {shown}"
+        )
+    kept = cases[keep]
+    dataset, case_id = kept["dataset"].astype("str"), kept["case_id"].astype("str")
+    masks = [name for name in kept.columns if name == "mask" or re.fullmatch(r"mask_\d+_path", name)]
+    part = pd.DataFrame(
+        {
+            "case": dataset + "/" + case_id,
+            "dataset": dataset,
+            "case_id": case_id,
+            "patient": dataset + "/" + (case_id if ids == "image" else patient[keep]),
+            "label": label[keep],
+            "image": [str(cohort.file(path).resolve()) for path in kept["image"]],
+            "masks": [_files(cohort, row) for row in kept[masks].itertuples(index=False)],
+            "site": kept["site"].astype("str"),
+        }
+    )
+    for name in BOX:
+        values = pd.to_numeric(kept[name], errors="coerce") if name in kept.columns else np.nan
+        part[name] = np.asarray(values, dtype=float) if name in kept.columns else np.nan
+    part["box_known"] = all(name in kept.columns for name in BOX)
+    return part.reset_index(drop=True), left_out, warnings
+
+
+def _files(cohort: Cohort, names: tuple[Any, ...]) -> tuple[str, ...]:
+    """The masks that are there; a lesion without any has no box (US-13)."""
+    paths = (cohort.file(name).resolve() for name in names if isinstance(name, str) and name)
+    return tuple(str(path) for path in paths if path.is_file())
+
+
+def _boxes(frame: pd.DataFrame, pictures: Pictures) -> tuple[np.ndarray, dict[str, int]]:
+    """(n, 4) int32, zeros for none. A box that does not meet its picture is no box, and is counted."""
+    raw = frame[list(BOX)].to_numpy(dtype=float)
+    sizes = frame[["width", "height"]].to_numpy(dtype=float)
+    lesion = (frame["label"] != "normal").to_numpy()
+    from_masks = lesion & ~frame["box_known"].to_numpy(dtype=bool)
+    for at in np.flatnonzero(from_masks):
+        found = _box_of_mask(pictures, frame["case"].iloc[at], (int(sizes[at, 1]), int(sizes[at, 0])))
+        if found is not None:
+            raw[at] = found
+    told = np.isfinite(raw).all(axis=1)
+    cut = np.column_stack(
+        [np.maximum(raw[:, :2], 0), np.minimum(raw[:, 2], sizes[:, 0]), np.minimum(raw[:, 3], sizes[:, 1])]
+    )
+    valid = told & (raw[:, 2] > raw[:, 0]) & (raw[:, 3] > raw[:, 1])
+    valid &= (cut[:, 2] > cut[:, 0]) & (cut[:, 3] > cut[:, 1])
+    boxes = np.where((valid & lesion)[:, None], np.nan_to_num(raw), 0).astype(np.int32)
+    wrong = told & lesion & ~valid
+    counted = frame["dataset"][wrong].value_counts()
+    return boxes, {str(name): int(n) for name, n in counted.items()}
+
+
+def _box_of_mask(pictures: Pictures, case: str, shape: tuple[int, int]) -> tuple[int, int, int, int] | None:
+    """The lesion box, from the masks where the source has none (US-01)."""
+    if not pictures.has_mask(case):
+        return None
+    try:
+        rows, columns = np.nonzero(pictures.mask(case, shape))
+    except BadPictureError:
+        return None
+    if not len(rows):
+        return None
+    return int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1
+
+
+def _groups(patient: pd.Series, links: list[tuple[int, int]]) -> pd.Series:
+    """Patients joined by duplicates, each named by its first patient; what a partition may not split."""
+    names = sorted(patient.unique())
+    at = {name: place for place, name in enumerate(names)}
+    parent = list(range(len(names)))
+
+    def root(place: int) -> int:
+        while parent[place] != place:
+            parent[place] = parent[parent[place]]
+            place = parent[place]
+        return place
+
+    for a, b in links:
+        one, other = root(at[patient.iloc[a]]), root(at[patient.iloc[b]])
+        parent[max(one, other)] = min(one, other)
+    joined = {name: names[root(place)] for name, place in at.items()}
+    return pd.Series([joined[name] for name in patient], index=patient.index, dtype="str")
+
+
+def _about(
+    name: str, frame: pd.DataFrame, cohort: Cohort, invalid: Mapping[str, int], *, ids: str
+) -> dict[str, Any]:
+    """What the audit says of a dataset (US-03)."""
+    rows = frame[frame["dataset"] == name]
+    lesions = rows[rows["label"] != "normal"]
+    per_label = rows["label"].value_counts()
+    labels = lesions.groupby("patient")["label"].nunique()
+    grade = cohort.id_grades.get(name)
+    letter, why = (grade.grade, grade.why) if grade is not None else ("C", "unknown")
+    if ids == "image":
+        letter, why = "C", "every picture counts as a patient, as asked for (ids = image)"
+    return {
+        "hash": cohort.hash,
+        "reader": cohort.reader,
+        "id_grade": letter,
+        "id_grade_why": why,
+        "rows": len(rows),
+        "images": {label: int(per_label.get(label, 0)) for label in LABELS},
+        "patients": int(rows["patient"].nunique()),
+        "patients_of_class": {
+            label: int(rows.loc[rows["label"] == label, "patient"].nunique()) for label in LABELS
+        },
+        "patients_with_both_labels": int((labels > 1).sum()),
+        "groups": int(rows["group"].nunique()),
+        "without_box": int(lesions["box_x0"].isna().sum()),
+        "invalid_box": int(invalid.get(name, 0)),
+    }
+
+
+def _warnings(frame: pd.DataFrame, datasets: tuple[str, ...]) -> list[str]:
+    told = []
+    for name in datasets:
+        rows = frame[frame["dataset"] == name]
+        lesions = rows[rows["label"] != "normal"]
+        classes = set(lesions["label"])
+        if len(classes) < 2:
+            only = next(iter(classes), "no lesions")
+            told.append(f"{name} has one class ({only}): it can be neither a source nor a target")
+        both = lesions.groupby("patient")["label"].nunique()
+        if (both > 1).any():
+            told.append(
+                f"{name}: {int((both > 1).sum())} patients carry both labels; each stays one unit, in the "
+                "malignant stratum"
+            )
+        shared = set(lesions["patient"]) & set(rows.loc[rows["label"] == "normal", "patient"])
+        if shared:
+            told.append(f"{name}: {len(shared)} patients have lesion and normal pictures")
+        gone = int(lesions["box_x0"].isna().sum())
+        if gone:
+            told.append(f"{name}: {gone} lesions have no valid box: the crop is the whole picture")
+    return told

@@ -1,0 +1,35 @@
+"""The tiny world, made once a session and copied for each test that changes it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from study_world import write_world  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def made_world(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("world")
+    write_world(folder)
+    return folder
+
+
+@pytest.fixture
+def world(made_world, tmp_path) -> Path:
+    """The study file of a world of four hospitals, free to be changed."""
+    shutil.copytree(made_world, tmp_path / "world")
+    return tmp_path / "world" / "tiny.toml"
+
+
+@pytest.fixture
+def trainings(tmp_path, monkeypatch):
+    """A function that lists the names of the trainings that the fake trainer did so far."""
+    log = tmp_path / "trainings.txt"
+    monkeypatch.setenv("TRAININGS", str(log))
+    return lambda: log.read_text().splitlines() if log.exists() else []
