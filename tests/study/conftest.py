@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from study_world import write_world  # noqa: E402
+from study_world import write_world
 
 
 @pytest.fixture(scope="session")
