@@ -1,0 +1,194 @@
+"""One run: US-15 to US-18, against plain formulas and at every edge."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics as sk
+
+from elsewhere.errors import UserError
+from elsewhere.statistics.calibration import ece_confidence, ece_malignant
+from elsewhere.study.analysis_runs import judge_run, lesion_against_normal, part_of, temperature_of
+
+KEYS = {"run": "r1", "scenario": "A", "kind": "internal", "source": "A", "target": "A", "seed": 1}
+
+
+def frame(label, z, *, patient=None, distance=None, level=0.0, prefix="c"):
+    label, z = np.asarray(label), np.asarray(z, dtype=float)
+    n = label.size
+    return pd.DataFrame(
+        {
+            "case": [f"{prefix}{i}" for i in range(n)],
+            "patient": [f"p{i}" for i in range(n)] if patient is None else patient,
+            "label": label,
+            "logit_benign": level - z / 2,
+            "logit_malignant": level + z / 2,
+            "distance": np.nan if distance is None else distance,
+        }
+    )
+
+
+def by_patient(part):
+    return np.unique(part.patient.astype(str), return_inverse=True)[1].astype(np.int32)
+
+
+def judge(test, validation=None, normal=None):
+    outputs = {"test": test}
+    if validation is not None:
+        outputs["validation"] = validation
+    if normal is not None:
+        outputs["normal"] = normal
+    return judge_run(KEYS, outputs, cluster_of=by_patient)
+
+
+def validation(cases, malignant, *, scale=3.0, seed=0):
+    """Overconfident answers: the best temperature lies above 1."""
+    label = np.r_[np.ones(malignant, int), np.zeros(cases - malignant, int)]
+    rng = np.random.default_rng(seed)
+    return frame(label, scale * (label - 0.5 + rng.normal(0, 1, cases)), prefix="v")
+
+
+def test_every_metric_against_scikit_learn():
+    rng = np.random.default_rng(3)
+    label = (rng.random(200) < 0.4).astype(int)
+    z = np.round(1.2 * (label - 0.5) + rng.normal(0, 1.5, 200), 1)
+    row = judge(frame(label, z)).row
+    p = 1 / (1 + np.exp(-z))
+    called = p >= 0.5
+    assert row["auroc"] == pytest.approx(sk.roc_auc_score(label, p))
+    assert row["auprc"] == pytest.approx(sk.average_precision_score(label, p))
+    assert row["balanced_accuracy"] == pytest.approx(sk.balanced_accuracy_score(label, called))
+    assert row["f1"] == pytest.approx(sk.f1_score(label, called))
+    assert row["sensitivity"] == pytest.approx(sk.recall_score(label, called))
+    assert row["specificity"] == pytest.approx(sk.recall_score(1 - label, ~called))
+    assert row["nll"] == pytest.approx(sk.log_loss(label, p))
+    assert row["ece_confidence"] == pytest.approx(ece_confidence(label, p))
+    assert row["ece_malignant"] == pytest.approx(ece_malignant(label, p))
+    assert row["auroc_lo"] < row["auroc"] < row["auroc_hi"]
+
+
+def test_half_is_malignant():
+    """US-15: >= 0.5, fixed."""
+    row = judge(frame([1, 0, 0], [0.0, -1.0, 0.0])).row
+    assert row["sensitivity"] == 1.0 and row["specificity"] == 0.5
+
+
+def test_only_the_difference_of_the_logits_counts():
+    label, z = [0, 1, 0, 1, 1], [-1.0, 0.3, 0.4, 2.0, -0.2]
+    low, high = judge(frame(label, z)).row, judge(frame(label, z, level=50.0)).row
+    for name in ("auroc", "nll", "ece_confidence", "balanced_accuracy"):
+        assert low[name] == pytest.approx(high[name])
+
+
+@pytest.mark.parametrize(
+    ("cases", "malignant", "eligible"),
+    [
+        (39, 15, False),
+        (40, 15, True),
+        (40, 9, False),
+        (40, 10, True),
+        (40, 30, True),
+        (40, 31, False),
+        (0, 0, False),
+    ],
+)
+def test_who_may_be_calibrated(cases, malignant, eligible):
+    """US-16: 40 images with 10 of each class; otherwise T = 1, marked, with the reason."""
+    test = frame([0, 1, 0, 1], [-2.0, 2.0, 1.0, -0.5])
+    made = judge(test, validation(cases, malignant))
+    assert made.row["calibration_eligible"] is eligible
+    if eligible:
+        assert made.row["temperature"] != 1.0 and made.row["calibration_reason"] == ""
+    else:
+        assert made.row["temperature"] == 1.0 and "it takes 40 with 10" in made.row["calibration_reason"]
+        assert made.row["nll_calibrated"] == made.row["nll"]
+        assert made.calibrated == pytest.approx(made.probability)
+
+
+def test_the_temperature_stops_at_its_bounds():
+    label = np.tile([0, 1], 40)
+    sure_and_wrong = frame(label, np.where(np.arange(80) % 4 < 2, 40.0, -40.0) * (2 * label - 1))
+    right = frame(label, 0.5 * (2 * label - 1))
+    top, bottom = (
+        temperature_of(part_of(sure_and_wrong, where="v")),
+        temperature_of(part_of(right, where="v")),
+    )
+    assert (top.value, top.hit_bound) == (5.0, "upper")
+    assert (bottom.value, bottom.hit_bound) == (0.5, "lower")
+    row = judge(right, sure_and_wrong).row
+    assert row["temperature"] == 5.0 and row["temperature_bound"] == "upper"
+
+
+def test_calibration_keeps_the_order_and_divides_the_logit():
+    test = frame([0, 1, 0, 1, 1, 0], [-2.0, 2.0, 1.0, -0.5, 3.0, 0.2])
+    made = judge(test, validation(80, 30))
+    t = made.row["temperature"]
+    assert t > 1 and made.calibrated == pytest.approx(
+        1 / (1 + np.exp(-(test["logit_malignant"] - test["logit_benign"]) / t))
+    )
+    for name in ("auroc", "auprc", "sensitivity", "specificity", "balanced_accuracy", "f1"):
+        assert made.row[f"{name}_calibrated"] == made.row[name]
+    assert made.row["nll_calibrated"] != made.row["nll"]
+
+
+@pytest.mark.parametrize(("normals", "there"), [(19, False), (20, True), (0, False)])
+def test_lesion_against_normal_needs_twenty(normals, there):
+    """US-18."""
+    rng = np.random.default_rng(0)
+    lesions = frame(rng.integers(0, 2, 30), rng.normal(0, 3, 30))
+    normal = frame(np.full(normals, -1), rng.normal(0, 0.5, normals), prefix="n")
+    row = judge(lesions, normal=normal).row
+    if there:
+        z = np.r_[lesions["logit_malignant"] * 2, normal["logit_malignant"] * 2]
+        unsure = 1 - np.maximum(1 / (1 + np.exp(-z)), 1 / (1 + np.exp(z)))
+        side = np.r_[np.zeros(30), np.ones(normals)]
+        assert row["normal_auroc"] == pytest.approx(sk.roc_auc_score(side, unsure))
+        assert row["normal_auprc"] == pytest.approx(sk.average_precision_score(side, unsure))
+        assert row["normal_reason"] == ""
+    else:
+        assert (
+            np.isnan(row["normal_auroc"])
+            and f"{normals} normal images, and it takes 20" in row["normal_reason"]
+        )
+
+
+def test_shared_patients_are_counted():
+    lesions = frame([0, 1, 0], [0.1, 1.0, -1.0], patient=["a", "b", "c"])
+    normal = frame([-1, -1, -1], [0.0, 0.1, 0.2], patient=["b", "b", "d"], prefix="n")
+    assert judge(lesions, normal=normal).row["normal_shared_patients"] == 1
+
+
+def test_a_score_that_is_missing_is_said():
+    made = lesion_against_normal(np.array([0.1, np.nan]), np.ones(25))
+    assert np.isnan(made["auroc"]) and "1 images have no score" in made["reason"]
+
+
+def test_an_answer_that_is_no_number_is_the_worst(recwarn):
+    """ST-14: a NaN of a diverged training counts as wrong, and is counted; nothing is fitted on it."""
+    test = frame([1, 0, 1, 0], [np.nan, -1.0, 2.0, 0.5])
+    broken = validation(60, 20)
+    broken.loc[3, "logit_malignant"] = np.nan
+    row = judge(test, broken).row
+    assert row["no_answer"] == 1 and row["sensitivity"] == 0.5 and row["auroc"] == pytest.approx(0.5)
+    assert not row["calibration_eligible"] and "not finite" in row["calibration_reason"]
+
+
+def test_what_is_refused():
+    with pytest.raises(UserError, match="neither benign"):
+        judge(frame([0, -1], [0.1, 0.2]))
+    with pytest.raises(UserError, match="logit_malignant"):
+        judge(frame([0, 1], [0.1, 0.2]).drop(columns="logit_malignant"))
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(-4, 4)), min_size=2, max_size=25))
+@settings(max_examples=40, deadline=None)
+def test_the_order_of_the_rows_does_not_matter(rows):
+    label = np.array([int(y) for y, _ in rows])
+    z = np.array([float(v) for _, v in rows])
+    one = judge(frame(label, z)).row
+    other = judge(frame(label[::-1], z[::-1])).row
+    for name in ("auroc", "auprc", "balanced_accuracy", "nll", "ece_confidence", "ece_malignant", "f1"):
+        assert one[name] == pytest.approx(other[name], nan_ok=True)
