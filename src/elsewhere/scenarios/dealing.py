@@ -42,11 +42,18 @@ def apportion(count: int, shares: Sequence[int]) -> IntArray:
     return out
 
 
-def generator(seed: int, dataset: str, purpose: str) -> np.random.Generator:
-    """Its own stream for each seed, dataset and purpose: no other dataset and no other draw moves it."""
+def shuffled(items: IntArray, *, seed: int, dataset: str, purpose: str) -> IntArray:
+    """The items in a drawn order, from a stream of their own for each seed, dataset and purpose: no other
+    dataset and no other draw moves it.
+
+    Sorted by raw words of a named bit generator: numpy keeps that stream from version to version, and
+    does not promise as much of `permutation`.
+    """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise UserError(f"the seed {seed!r}", fix="Give a whole number, 0 or more.")
-    return np.random.default_rng(np.random.SeedSequence([int(seed), _number(dataset), _number(purpose)]))
+    entropy = np.random.SeedSequence([int(seed), _number(dataset), _number(purpose)])
+    words = np.random.Generator(np.random.PCG64(entropy)).bit_generator.random_raw(items.size)
+    return items[np.argsort(words, kind="stable")]
 
 
 def deal(
@@ -63,7 +70,7 @@ def deal(
     Units outside `keep` get -1. They are drawn with the others and taken out afterwards, so that leaving
     a few out moves as few of the others as can be.
     """
-    malignant, benign = _shuffled(units, seed=seed, dataset=dataset, purpose=purpose)
+    malignant, benign = _strata(units, seed=seed, dataset=dataset, purpose=purpose)
     if keep is not None:
         malignant, benign = malignant[keep[malignant]], benign[keep[benign]]
     return _dealt(units, malignant, benign, apportion(malignant.size, shares), apportion(benign.size, shares))
@@ -72,7 +79,7 @@ def deal(
 def deal_folds(units: SourceUnits, folds: int, *, seed: int, dataset: str) -> IntArray:
     """The fold of each unit, from 0: per stratum as even as can be. The malignant stratum's odd ones go
     to the first folds, the benign one's to the last, so that the folds stay even together."""
-    malignant, benign = _shuffled(units, seed=seed, dataset=dataset, purpose="folds")
+    malignant, benign = _strata(units, seed=seed, dataset=dataset, purpose="folds")
     at = np.arange(folds)
     return _dealt(
         units,
@@ -83,10 +90,11 @@ def deal_folds(units: SourceUnits, folds: int, *, seed: int, dataset: str) -> In
     )
 
 
-def _shuffled(units: SourceUnits, *, seed: int, dataset: str, purpose: str) -> tuple[IntArray, IntArray]:
+def _strata(units: SourceUnits, *, seed: int, dataset: str, purpose: str) -> tuple[IntArray, IntArray]:
+    """The malignant and the benign stratum (US-05), each in its drawn order."""
     return (
-        generator(seed, dataset, f"{purpose} malignant").permutation(np.flatnonzero(units.malignant)),
-        generator(seed, dataset, f"{purpose} benign").permutation(np.flatnonzero(~units.malignant)),
+        shuffled(np.flatnonzero(units.malignant), seed=seed, dataset=dataset, purpose=f"{purpose} malignant"),
+        shuffled(np.flatnonzero(~units.malignant), seed=seed, dataset=dataset, purpose=f"{purpose} benign"),
     )
 
 

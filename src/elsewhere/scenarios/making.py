@@ -14,7 +14,7 @@ from elsewhere.scenarios.dealing import (
     SOURCE_SHARES,
     deal,
     deal_folds,
-    generator,
+    shuffled,
 )
 from elsewhere.scenarios.partition import LEFT_OUT, PARTS, Partition, Skipped, partition_hash
 from elsewhere.scenarios.scenario import Scenario
@@ -74,10 +74,9 @@ def _fold(study: StudyUnits, scenario: Scenario, seed: int) -> Partition | Skipp
     keep = fold_of != fold - 1
     part = deal(units, FOLD_SHARES, seed=seed, dataset=name, purpose=f"fold {fold} of {folds}", keep=keep)
     by_unit = _by_unit(study, units, np.where(keep, part, TEST))
-    healthy = study.normal_units(name)
-    order = generator(seed, name, "folds normal").permutation(healthy.size)
+    healthy = shuffled(study.normal_units(name), seed=seed, dataset=name, purpose="folds normal")
     tested = np.zeros(study.n_units, dtype=bool)
-    tested[healthy[order[fold - 1 :: folds]]] = True
+    tested[healthy[fold - 1 :: folds]] = True
     normal = study.of(name) & study.normal & (tested | (by_unit == TEST))[study.unit]
     warnings = _shared_with_normals(
         study, study.of(name) & ~study.normal & (by_unit == TEST)[study.unit], normal
