@@ -19,9 +19,11 @@ from elsewhere.models.finder import FINDERS, build_finder, find_finder_weights  
 from elsewhere.training.finder import (  # noqa: E402
     StoppedError,
     box_quality,
+    find_all,
     find_boxes,
     finder_input,
     finder_recipe,
+    finder_unit,
     outline_loss,
 )
 
@@ -200,6 +202,33 @@ def test_stopping_keeps_nothing():
     with pytest.raises(StoppedError):
         find_boxes(make_unit(work, 6, 2, epochs=5), work, device="cpu", stop=stop)
     assert len(asked) == 2
+
+
+def test_several_finders_share_their_pictures_and_one_may_fail():
+    work = make_work(20, seed=10, normals=6)
+    good = make_unit(work, 12, 4, epochs=1)
+    bad = replace(good, name="normals", train=work.cases.case[:6], key="")
+    done, failed = {}, {}
+    find_all(
+        [bad, good],
+        work,
+        device="cpu",
+        finished=lambda unit, outcome: done.update({unit.name: outcome}),
+        failed=lambda unit, why: failed.update({unit.name: why}),
+    )
+    assert list(failed) == ["normals"]
+    alone = find_boxes(good, work, device="cpu")
+    assert np.array_equal(done["finder of A"].box, alone.box)
+    assert done["finder of A"].history[0]["train_loss"] == alone.history[0]["train_loss"]
+
+
+def test_a_units_finder_learns_from_the_same_parts():
+    unit = Unit(name="BUSI>* | cnn", train=("a",), validation=("b",), predict=("c", "b"), seed=4)
+    finder = finder_unit(unit, "finder-small", size_px=128, epochs=3)
+    assert (finder.train, finder.validation, finder.predict) == (("a",), ("b",), ("c", "b"))
+    assert (finder.kind, finder.seed, finder.input.size_px) == ("find-boxes", 4, 128)
+    assert (finder.recipe.weights, finder.recipe.epochs) == ("none", 3)
+    assert finder_unit(unit).recipe.weights == "imagenet"
 
 
 @pytest.mark.parametrize("name", sorted(FINDERS))

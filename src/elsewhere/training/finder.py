@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
+from elsewhere.engine.finders import finder_input, finder_recipe, finder_unit
 from elsewhere.engine.unit import InputSpec, Outcome, Recipe, Unit, Work
 from elsewhere.errors import UserError
 from elsewhere.inputs import NORMAL
@@ -26,41 +27,21 @@ from elsewhere.training.augment import augment, plain
 from elsewhere.training.crops import DevicePictures
 from elsewhere.training.draws import EpochDraws, draw_epoch, noise_fields, steps_of
 
-__all__ = ["box_iou", "box_quality", "boxes_of_maps", "find_boxes", "finder_input", "finder_recipe"]
+__all__ = [
+    "box_iou",
+    "box_quality",
+    "boxes_of_maps",
+    "find_all",
+    "find_boxes",
+    "finder_input",
+    "finder_recipe",
+    "finder_unit",
+]
 
 THRESHOLD = 0.5
 """A pixel at or above this probability is lesion; fixed, never tuned on a target."""
 WARM_STEPS = 3
 Rows = npt.NDArray[np.int64]
-
-
-def finder_recipe(network: str = "finder-lite0", **changes: Any) -> Recipe:
-    """The recipe of a finder: more varied pictures and more epochs than a classifier, a rate that fades."""
-    weights = "imagenet" if network == "finder-lite0" else "none"
-    values: dict[str, Any] = {
-        "network": network,
-        "weights": weights,
-        "learning_rate": 1e-3,
-        "batch": 16,
-        "epochs": 40,
-        "patience": 40,
-        "weight_decay": 1e-5,
-        "rotate_degrees": 15.0,
-        "shift_px": 24.0,
-        "scale": (0.8, 1.25),
-        "oversample": False,
-        "schedule": "cosine",
-        "dropout": 0.0,
-        "brightness": 0.25,
-        "noise": 0.1,
-        "test_mirror": True,
-    }
-    return Recipe(**values | changes)
-
-
-def finder_input(size_px: int = 256) -> InputSpec:
-    """The whole picture; its outline is what is learnt."""
-    return InputSpec(kind="whole", size_px=size_px)
 
 
 class StoppedError(Exception):
@@ -150,6 +131,31 @@ def find_boxes(
         versions={"torch": torch.__version__, "numpy": np.__version__},
         weights=weights,
     )
+
+
+def find_all(
+    units: Sequence[Unit],
+    work: Work,
+    *,
+    device: str = "auto",
+    finished: Callable[[Unit, Outcome], None],
+    failed: Callable[[Unit, str], None],
+    stop: Callable[[], bool] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> None:
+    """Several finders one after the other; their pictures are decoded and sent to the device once."""
+    names = {name for unit in units for part in (unit.train, unit.validation, unit.predict) for name in part}
+    rows = work.cases.rows([name for name in work.cases.case if name in names])
+    pictures = DevicePictures(work.cases, work.pictures, device=_device(device), rows=rows)
+    for unit in units:
+        try:
+            outcome = find_boxes(unit, work, device=device, stop=stop, progress=progress, pictures=pictures)
+        except StoppedError:
+            return
+        except UserError as error:
+            failed(unit, str(error))
+            continue
+        finished(unit, outcome)
 
 
 class _Loop:
