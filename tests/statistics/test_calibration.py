@@ -16,6 +16,7 @@ from elsewhere.errors import UserError
 from elsewhere.statistics.calibration import (
     apply_temperature,
     brier_score,
+    calibration_eligible,
     ece_confidence,
     ece_malignant,
     fit_temperature,
@@ -94,6 +95,37 @@ def test_temperature_bounds_and_eligibility():
     few = fit_temperature(np.array([0] * 31 + [1] * 9), np.linspace(-1, 1, 40))
     assert (few.value, few.eligible) == (1.0, False) and "not eligible" in few.reason
     assert not fit_temperature(exact[1:], np.linspace(-1, 1, 39)).eligible
+
+
+@pytest.mark.parametrize(
+    ("negatives", "positives", "eligible"),
+    [
+        (30, 10, True),
+        (10, 30, True),
+        (29, 10, False),
+        (30, 9, False),
+        (31, 9, False),
+        (9, 31, False),
+        (20, 19, False),
+        (20, 20, True),
+        (1000, 9, False),
+        (0, 40, False),
+        (0, 0, False),
+    ],
+)
+def test_a_part_is_calibrated_on_with_forty_images_and_ten_a_class(negatives, positives, eligible):
+    labels = np.array([0] * negatives + [1] * positives)
+    told, reason = calibration_eligible(labels)
+    assert told == eligible and (reason == "") == eligible
+    fit = fit_temperature(labels, np.linspace(-2, 2, labels.size))
+    assert fit.eligible == eligible and (fit.reason or "") == reason
+    if not eligible:
+        assert fit.value == 1.0 and f"{positives} positive and {negatives} negative" in reason
+
+
+def test_eligibility_knows_no_third_class():
+    with pytest.raises(UserError, match="0 or 1"):
+        calibration_eligible([0, 1, -1] * 20)
 
 
 def test_temperature_moves_no_certain_answer_and_keeps_order():

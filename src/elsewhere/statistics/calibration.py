@@ -375,6 +375,23 @@ class Temperature:
         }
 
 
+def calibration_eligible(
+    labels: npt.ArrayLike, *, min_cases: int = 40, min_per_class: int = 10
+) -> tuple[bool, str]:
+    """Whether a validation part may be calibrated on, and the reason where not (US-16): at least 40 images
+    with at least 10 of each class. Known before any training: the labels of the part are enough."""
+    y = np.asarray(labels, dtype=float).ravel()
+    if not np.isin(y, (0.0, 1.0)).all():
+        raise UserError("labels must be 0 or 1", fix="Code the positive class as 1 and the other as 0.")
+    positives = int(y.sum())
+    if y.size >= min_cases and min(positives, y.size - positives) >= min_per_class:
+        return True, ""
+    return False, (
+        f"not eligible: {y.size} cases with {positives} positive and {y.size - positives} negative; "
+        f"it takes {min_cases} with {min_per_class} of each"
+    )
+
+
 def fit_temperature(
     label: npt.ArrayLike,
     logit: npt.ArrayLike,
@@ -403,7 +420,8 @@ def fit_temperature(
         return float(np.mean(np.logaddexp(0, np.where(y == 1, -z, z) / t)))
 
     common = {"cases": int(y.size), "positives": positives, "bounds": bounds}
-    if y.size < min_cases or min(positives, y.size - positives) < min_per_class:
+    eligible, reason = calibration_eligible(y, min_cases=min_cases, min_per_class=min_per_class)
+    if not eligible:
         before = nll(1.0) if y.size else None
         return Temperature(
             value=1.0,
@@ -411,10 +429,7 @@ def fit_temperature(
             hit_bound=None,
             nll_before=before,
             nll_after=before,
-            reason=(
-                f"not eligible: {y.size} cases with {positives} positive and {y.size - positives} negative; "
-                f"it takes {min_cases} with {min_per_class} of each"
-            ),
+            reason=reason,
             **common,  # type: ignore[arg-type]
         )
 
