@@ -1,0 +1,189 @@
+"""What an engine is given, and how a trainer is called: the same on this machine and on a cluster's."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any, TypeAlias
+
+from elsewhere.engine.unit import Outcome, Unit, Work
+from elsewhere.errors import UserError
+
+DEFAULT_TRAINER = "elsewhere.training:train_units"
+Progress: TypeAlias = Callable[[str, int, int], None]
+Finished: TypeAlias = Callable[[Unit, Outcome], None]
+Failed: TypeAlias = Callable[[Unit, str], None]
+Trainer: TypeAlias = Callable[..., None]
+"""(units, work, *, device, lanes, finished, failed, progress[, stop]) -> None."""
+
+
+@dataclass
+class Deadline:
+    """True, once called, when a unit as long as the longest so far would no longer end in time."""
+
+    at: float | None = None
+    """Seconds since the epoch; None: there is all the time in the world."""
+    longest: float = 0.0
+
+    def heard(self, seconds: float) -> None:
+        self.longest = max(self.longest, seconds)
+
+    def __call__(self) -> bool:
+        return self.at is not None and time.time() + self.longest >= self.at
+
+
+@dataclass(kw_only=True)
+class Job:
+    """One stage of a run. `finished` saves; it and `failed` are called from the engine's own thread alone."""
+
+    units: Sequence[Unit]
+    work: Work
+    trainer: Trainer | str
+    finished: Finished
+    failed: Failed
+    progress: Progress
+    stop: Deadline = field(default_factory=Deadline)
+    device: str = "auto"
+    lanes: int = 0
+    threads: int = 1
+    """Of a process that trains on a CPU: the same number gives the same bits on the same kind of CPU."""
+    address: str | None = None
+    batch: int = 0
+    """Units a task of a cluster; 0: the engine chooses."""
+
+
+def all_cores() -> int:
+    """Cores that this process may use."""
+    try:
+        return max(1, len(os.sched_getaffinity(0)))
+    except AttributeError:  # pragma: no cover - not on every system
+        return os.cpu_count() or 1
+
+
+def find_trainer(trainer: Trainer | str) -> Trainer:
+    """The callable itself, or the one a dotted name ('package.module:function') means."""
+    if not isinstance(trainer, str):
+        return trainer
+    module, colon, name = trainer.partition(":")
+    if not colon or not name:
+        raise UserError(f"'{trainer}' names no trainer", fix="Write it as 'package.module:function'.")
+    try:
+        found = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        missing = error.name or module
+        known = missing.partition(".")[0] in ("torch", "torchvision", "monai")
+        raise UserError(
+            f"training needs the package '{missing}', which is not installed",
+            where=trainer,
+            fix="pip install 'elsewhere[train]'" if known else None,
+        ) from error
+    except AttributeError as error:
+        raise UserError(f"module '{module}' has no '{name}'", where=trainer) from error
+    if not callable(found):
+        raise UserError(f"'{trainer}' cannot be called", where=trainer)
+    return found
+
+
+@contextmanager
+def pinned_threads(count: int) -> Iterator[None]:
+    """torch on `count` threads, if torch is there: the sums of a CPU depend on how they are split."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def train(job: Job, units: Sequence[Unit]) -> None:
+    """Call the trainer on `units`, and see that each is finished, failed, or left because time is up.
+
+    UserErrors end the run, as does whatever `finished` raises (a full disk). Any other exception is one
+    unit's: where several were in hand, the rest is tried one by one, so that it hits the guilty one alone.
+    """
+    trainer = find_trainer(job.trainer)
+    open_units = {unit.key: unit for unit in units}
+    fatal: list[BaseException] = []
+
+    def told(key: str, call: Callable[[Unit], None]) -> None:
+        if fatal:
+            raise fatal[0]
+        unit = open_units.pop(key, None)
+        if unit is None:
+            return
+        try:
+            call(unit)
+        except BaseException as error:
+            fatal.append(error)
+            raise
+
+    def finished(unit: Unit, outcome: Outcome) -> None:
+        job.stop.heard(outcome.seconds)
+        if job.device.startswith("cpu"):
+            outcome = replace(outcome, versions={**outcome.versions, "threads": str(job.threads)})
+        told(unit.key, lambda ours: job.finished(ours, outcome))
+
+    def failed(unit: Unit, reason: str) -> None:
+        told(unit.key, lambda ours: job.failed(ours, reason))
+
+    options: dict[str, Any] = {
+        "device": job.device,
+        "lanes": job.lanes,
+        "finished": finished,
+        "failed": failed,
+        "progress": job.progress,
+    }
+    takes_stop = _accepts(trainer, "stop")
+    if takes_stop:
+        options["stop"] = job.stop
+    # A trainer that cannot be stopped is given little at a time where time is short.
+    step = max(1, job.lanes) if job.stop.at is not None and not takes_stop else len(units)
+    todo = list(units)
+    with pinned_threads(job.threads):
+        while todo and not job.stop():
+            part, todo = todo[:step], todo[step:]
+            try:
+                trainer(part, job.work, **options)
+            except UserError:
+                raise
+            except Exception as error:  # noqa: BLE001 - a stranger's code; one unit's fault is not the run's
+                if fatal:
+                    raise fatal[0] from None
+                left = [unit for unit in part if unit.key in open_units]
+                if len(left) == 1:
+                    failed(left[0], reason_of(error))
+                elif left:
+                    step, todo = 1, left + todo
+            else:
+                if fatal:
+                    raise fatal[0]
+                for unit in part:
+                    if unit.key in open_units and not job.stop():
+                        failed(unit, "the trainer ended without a word about this unit")
+
+
+def reason_of(error: BaseException) -> str:
+    """Type, message, and the last place in the code."""
+    last = traceback.extract_tb(error.__traceback__)[-1:] if error.__traceback__ else []
+    where = f" ({last[0].filename.rpartition('/')[2]}:{last[0].lineno})" if last else ""
+    text = str(error).strip()
+    return f"{type(error).__name__}{': ' + text if text else ''}{where}"
+
+
+def _accepts(function: Trainer, name: str) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(p.name == name or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)

@@ -1,0 +1,187 @@
+"""An outcome as files, and back; two outcomes of the same training as one."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elsewhere.engine.files import digest_of, to_json
+from elsewhere.engine.unit import Outcome, Unit
+from elsewhere.errors import UserError
+
+
+def needs_box(unit: Unit) -> bool:
+    """Whether the box is a part of what the unit sees: the rule of `Unit.with_key`."""
+    return unit.input.kind == "roi" or unit.kind == "find-boxes" or unit.input.outline
+
+
+def check_outcome(unit: Unit, outcome: Outcome) -> str:
+    """What is wrong with the shape of an outcome; empty where nothing is."""
+    n = len(outcome.case)
+    if len(set(outcome.case)) != n:
+        return "the trainer predicted a case twice"
+    logits, box = np.asarray(outcome.logits), outcome.box
+    if unit.kind == "find-boxes":
+        if box is None or np.asarray(box).shape != (n, 4):
+            return "the trainer gave no box for each predicted case"
+    elif logits.shape != (n, 2):
+        return f"the trainer gave logits of shape {logits.shape} for {n} cases"
+    if np.asarray(outcome.fingerprint).shape != (n,):
+        return "the trainer gave no fingerprint for each predicted case"
+    if np.asarray(outcome.distance).shape not in ((n,), (0,)):
+        return "the trainer gave no distance for each predicted case"
+    if unit.keep_weights and not outcome.weights:
+        return "the trainer gave no weights, and the unit keeps them"
+    return ""
+
+
+def to_files(unit: Unit, outcome: Outcome) -> dict[str, bytes | dict[str, Any]]:
+    """File name -> bytes; 'done.json' is what the store completes with the digests, and writes last."""
+    arrays = {
+        "case": np.array(outcome.case, dtype=np.str_),
+        "fingerprint": np.asarray(outcome.fingerprint, dtype=np.uint64),
+        "logits": np.asarray(outcome.logits, dtype=np.float32).reshape(-1, 2),
+        "distance": np.asarray(outcome.distance, dtype=np.float32),
+    }
+    if outcome.box is not None:
+        arrays["box"] = np.asarray(outcome.box, dtype=np.int32)
+    packed = io.BytesIO()
+    np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
+    history = [{name: _plain(value) for name, value in entry.items()} for entry in outcome.history]
+    files: dict[str, bytes | dict[str, Any]] = {
+        "unit.json": to_json(unit.to_dict()),
+        "outputs.npz": packed.getvalue(),
+        "history.json": to_json(history),
+        "done.json": {
+            "name": unit.name,
+            "seconds": float(outcome.seconds),
+            "device": str(outcome.device),
+            "versions": {str(name): str(value) for name, value in outcome.versions.items()},
+            "images": int(outcome.images),
+            "epochs": len(outcome.history),
+            "best_epoch": int(outcome.best_epoch),
+        },
+    }
+    if outcome.weights is not None:
+        files["weights.pt"] = _weights_bytes(outcome.weights)
+    return files
+
+
+def from_files(folder: Path, done: Mapping[str, Any]) -> Outcome:
+    with np.load(folder / "outputs.npz", allow_pickle=False) as held:
+        arrays = {name: held[name] for name in held.files}
+    history = json.loads((folder / "history.json").read_text("utf-8"))
+    weights = None
+    if "weights.pt" in done["digests"]:
+        weights = StoredWeights(folder / "weights.pt", done["digests"]["weights.pt"])
+    return Outcome(
+        case=tuple(map(str, arrays["case"])),
+        fingerprint=arrays["fingerprint"],
+        logits=arrays["logits"],
+        distance=arrays["distance"],
+        box=arrays.get("box"),
+        history=tuple({name: _number(value) for name, value in entry.items()} for entry in history),
+        best_epoch=int(done["best_epoch"]),
+        images=int(done["images"]),
+        seconds=float(done["seconds"]),
+        device=str(done["device"]),
+        versions=dict(done["versions"]),
+        weights=weights,
+    )
+
+
+def merged(old: Outcome, new: Outcome) -> Outcome:
+    """The newer training, with the rows of cases that only the older one (of the same key) predicted: those
+    belong to another study. A case whose pixels or box changed is the newer one's.
+    """
+    have = set(new.case)
+    extra = np.array([at for at, name in enumerate(old.case) if name not in have], dtype=np.int64)
+    weights = new.weights if new.weights is not None else old.weights
+    if not len(extra) or (old.box is None) != (new.box is None):
+        return replace(new, weights=weights)
+
+    def joined(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+        if len(one) != len(new.case):
+            return one
+        fill = two[extra] if len(two) == len(old.case) else np.full((len(extra), *one.shape[1:]), np.nan)
+        return np.concatenate([one, fill]).astype(one.dtype)
+
+    return replace(
+        new,
+        case=(*new.case, *(old.case[at] for at in extra)),
+        fingerprint=joined(np.asarray(new.fingerprint), old.fingerprint),
+        logits=joined(np.asarray(new.logits), old.logits),
+        distance=joined(np.asarray(new.distance), old.distance),
+        box=None if new.box is None or old.box is None else joined(np.asarray(new.box), old.box),
+        weights=weights,
+    )
+
+
+class StoredWeights(Mapping[str, Any]):
+    """A kept state dict, read (`weights_only=True`) and checked when it is first used."""
+
+    def __init__(self, path: Path, digest: str) -> None:
+        self.path, self._digest = path, digest
+        self._state: dict[str, Any] | None = None
+
+    def check(self) -> None:
+        if not self.path.is_file() or digest_of(self.path) != self._digest:
+            raise UserError(
+                "the kept weights differ from what was written",
+                where=str(self.path),
+                fix=f"Remove the folder {self.path.parent.name} of the store and run again.",
+            )
+
+    def _read(self) -> dict[str, Any]:
+        if self._state is None:
+            import torch
+
+            self.check()
+            self._state = dict(torch.load(self.path, map_location="cpu", weights_only=True))
+        return self._state
+
+    def __getitem__(self, name: str) -> Any:
+        return self._read()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __bool__(self) -> bool:
+        return True
+
+    def file_bytes(self) -> bytes:
+        return self.path.read_bytes()
+
+
+def _weights_bytes(weights: Mapping[str, Any]) -> bytes:
+    if isinstance(weights, StoredWeights):
+        return weights.file_bytes()
+    import torch
+
+    packed = io.BytesIO()
+    torch.save(dict(weights), packed)
+    return packed.getvalue()
+
+
+def _plain(value: float) -> float | int | str | None:
+    """JSON has no word for what is not finite: NaN is null, an infinity its name."""
+    if isinstance(value, int):
+        return value
+    value = float(value)
+    if math.isfinite(value):
+        return value
+    return None if math.isnan(value) else str(value)
+
+
+def _number(value: float | int | str | None) -> float:
+    return math.nan if value is None else value if isinstance(value, int) else float(value)

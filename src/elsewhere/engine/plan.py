@@ -1,0 +1,96 @@
+"""Which units a run trains, in which order: nothing twice, what shares inputs side by side, box finders first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from elsewhere.engine.outcomes import needs_box
+from elsewhere.engine.store import Store
+from elsewhere.engine.unit import Unit
+from elsewhere.errors import UserError
+from elsewhere.inputs import Cases
+
+
+def unique_units(units: Iterable[Unit], cases: Cases) -> list[Unit]:
+    """One unit a key, predicting what any of them predicts (US-10: one training serves all its targets)."""
+    found: dict[str, Unit] = {}
+    for unit in units:
+        if not unit.key:
+            unit = unit.with_key(cases)
+        first = found.get(unit.key)
+        if first is None:
+            found[unit.key] = unit
+            continue
+        found[unit.key] = replace(
+            first,
+            predict=tuple(dict.fromkeys((*first.predict, *unit.predict))),
+            keep_weights=first.keep_weights or unit.keep_weights,
+        )
+    for unit in found.values():
+        unknown = [name for name in (*unit.train, *unit.validation, *unit.predict) if name not in cases.row]
+        if unknown:
+            raise UserError(
+                f"unit {unit.name or unit.key} names a case that is not among the {len(cases)} cases:"
+                f" '{unknown[0]}'" + (f" and {len(unknown) - 1} more" if len(unknown) > 1 else "")
+            )
+    return list(found.values())
+
+
+def in_order(units: Sequence[Unit]) -> list[Unit]:
+    """Box finders first, then by input and network (what shares decoded inputs and compiled networks is
+    together), otherwise as given.
+    """
+    seen: dict[tuple[Any, ...], int] = {}
+
+    def place(unit: Unit) -> tuple[bool, bool, int]:
+        shared = (unit.kind, unit.input, unit.recipe.network)
+        return (unit.kind != "find-boxes", bool(unit.boxes_from), seen.setdefault(shared, len(seen)))
+
+    return sorted(units, key=place)
+
+
+def stages(units: Sequence[Unit]) -> list[list[Unit]]:
+    """What may run side by side; units that use boxes which another unit of this run finds come after it."""
+    here = {unit.key for unit in units}
+    later = [unit for unit in units if unit.boxes_from in here and unit.boxes_from != unit.key]
+    after = {unit.key for unit in later}
+    first = [unit for unit in units if unit.key not in after]
+    return [in_order(part) for part in (first, later) if part]
+
+
+def widened(unit: Unit, store: Store, cases: Cases) -> Unit:
+    """A unit that stands in the store, but lacks a case, is trained again: then it predicts again what it
+    had predicted of these cases too, so that all of a study's predictions come from one training.
+    """
+    if unit.key not in store:
+        return unit
+    try:
+        held = store.load(unit.key)
+    except UserError:
+        return unit
+    prints = cases.fingerprints(with_box=needs_box(unit))
+    known = [
+        name
+        for name, print_ in zip(held.case, held.fingerprint.tolist(), strict=True)
+        if name in cases.row and int(prints[cases.row[name]]) == print_
+    ]
+    return replace(unit, predict=tuple(dict.fromkeys((*unit.predict, *known))))
+
+
+def batches(units: Sequence[Unit], size: int) -> list[list[Unit]]:
+    """In order, `size` at a time; a batch never mixes inputs or networks."""
+    found: list[list[Unit]] = []
+    for unit in units:
+        last = found[-1] if found else []
+        alike = last and (last[0].kind, last[0].input, last[0].recipe.network) == (
+            unit.kind,
+            unit.input,
+            unit.recipe.network,
+        )
+        if alike and len(last) < size:
+            last.append(unit)
+        else:
+            found.append([unit])
+    return found

@@ -1,0 +1,209 @@
+"""A process a device. The driver hands out units, and alone writes to the store.
+
+A process that dies (killed for memory, a crash in a library) takes only the units in its hands with it: they
+are tried again one by one, and a unit whose process died twice is recorded as failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from elsewhere.engine.job import Deadline, Job, train
+from elsewhere.engine.outcomes import StoredWeights
+from elsewhere.engine.unit import Outcome, Unit, Work
+from elsewhere.errors import UserError
+
+TRIES = 2
+
+
+@dataclass
+class _Worker:
+    device: str
+    process: BaseProcess
+    pipe: Connection
+    hands: dict[str, Unit] = field(default_factory=dict)
+
+
+def run_pool(job: Job, devices: Sequence[str]) -> None:
+    """Give each device a share of what is left, smaller and smaller, so that they end together."""
+    context = multiprocessing.get_context("spawn")
+    threads = max(1, job.threads // len(devices))
+    todo: list[tuple[Unit, bool]] = [(unit, False) for unit in job.units]
+    deaths: dict[str, int] = {}
+    workers: list[_Worker] = []
+
+    def start(device: str) -> _Worker:
+        ours, theirs = context.Pipe()
+        order = _Order(
+            trainer=job.trainer,
+            work=replace(job.work, found_boxes=None),
+            device=device,
+            lanes=job.lanes,
+            threads=threads,
+            deadline=job.stop.at,
+        )
+        process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        process.start()
+        theirs.close()
+        ours.send_bytes(pickle.dumps(order))
+        return _Worker(device, process, ours)
+
+    def hand_out(worker: _Worker) -> None:
+        if not todo or job.stop():
+            return
+        share = -(-len(todo) // (2 * len(devices)))
+        size = 1 if todo[0][1] else max(1, job.lanes, share)
+        taken = [unit for unit, alone in todo[:size] if not alone or size == 1]
+        del todo[: len(taken)]
+        worker.hands = {unit.key: unit for unit in taken}
+        boxes = {unit.boxes_from for unit in taken if unit.boxes_from}
+        found = {key: job.work.found_boxes(key) for key in boxes} if job.work.found_boxes else {}
+        with contextlib.suppress(OSError):
+            worker.pipe.send_bytes(pickle.dumps((taken, found, job.stop.longest)))
+
+    def heard(worker: _Worker, message: tuple[Any, ...]) -> None:
+        kind, *rest = message
+        if kind == "finished":
+            unit = worker.hands.pop(rest[0])
+            job.stop.heard(rest[1].seconds)
+            job.finished(unit, rest[1])
+        elif kind == "failed":
+            job.failed(worker.hands.pop(rest[0]), rest[1])
+        elif kind == "progress":
+            job.progress(*rest)
+        elif kind == "idle":
+            worker.hands = {}
+            hand_out(worker)
+        elif kind == "stop":
+            raise UserError(rest[0]["error"], where=rest[0]["where"], fix=rest[0]["fix"])
+        elif kind == "broken":
+            raise RuntimeError(f"the process of device {worker.device} broke:\n{rest[0]}")
+
+    def died(worker: _Worker) -> None:
+        worker.process.join()
+        code = worker.process.exitcode or 0
+        cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        for unit in worker.hands.values():
+            deaths[unit.key] = deaths.get(unit.key, 0) + 1
+            if deaths[unit.key] >= TRIES:
+                job.failed(unit, f"the process that trained it died twice ({cause})")
+            else:
+                todo.insert(0, (unit, True))
+        worker.pipe.close()
+        workers.remove(worker)
+        if todo and not job.stop():
+            fresh = start(worker.device)
+            workers.append(fresh)
+            hand_out(fresh)
+
+    try:
+        for device in devices[: max(1, len(job.units))]:
+            workers.append(start(device))
+            hand_out(workers[-1])
+        while any(worker.hands for worker in workers):
+            ready = wait([worker.pipe for worker in workers if worker.hands])
+            for worker in [worker for worker in workers if worker.pipe in ready]:
+                try:
+                    message = pickle.loads(worker.pipe.recv_bytes())
+                except (EOFError, OSError):
+                    died(worker)
+                else:
+                    heard(worker, message)
+            for worker in workers:
+                if not worker.hands:
+                    hand_out(worker)
+    finally:
+        _end(workers)
+
+
+def _end(workers: Sequence[_Worker]) -> None:
+    for worker in workers:
+        worker.pipe.close()
+        if worker.hands:
+            worker.process.terminate()
+    until = time.monotonic() + 10
+    for worker in workers:
+        worker.process.join(max(0.1, until - time.monotonic()))
+        if worker.process.is_alive():
+            worker.process.kill()
+            worker.process.join()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Order:
+    """What a process is told once."""
+
+    trainer: Any
+    work: Work
+    device: str
+    lanes: int
+    threads: int
+    deadline: float | None
+
+
+def _serve(pipe: Connection) -> None:
+    """The life of a process: orders, then units until the driver closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with_parent()
+
+    def tell(*message: Any) -> None:
+        pipe.send_bytes(pickle.dumps(message))
+
+    try:
+        order: _Order = pickle.loads(pipe.recv_bytes())
+        while True:
+            units, found, longest = pickle.loads(pipe.recv_bytes())
+            job = Job(
+                units=units,
+                work=replace(order.work, found_boxes=found.__getitem__),
+                trainer=order.trainer,
+                finished=lambda unit, outcome: tell("finished", unit.key, portable(outcome)),
+                failed=lambda unit, reason: tell("failed", unit.key, reason),
+                progress=lambda what, done, total: tell("progress", what, done, total),
+                stop=Deadline(order.deadline, longest),
+                device=order.device,
+                lanes=order.lanes,
+                threads=order.threads,
+            )
+            try:
+                train(job, units)
+            except UserError as error:
+                tell("stop", error.to_dict())
+                return
+            tell("idle")
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+    except Exception:  # noqa: BLE001 - told to the driver, which raises it
+        with contextlib.suppress(OSError):
+            tell("broken", traceback.format_exc())
+
+
+def portable(outcome: Outcome) -> Outcome:
+    """An outcome that can be pickled: weights that are still on disk are read."""
+    if isinstance(outcome.weights, StoredWeights):
+        return replace(outcome, weights=dict(outcome.weights))
+    return outcome
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

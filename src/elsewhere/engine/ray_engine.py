@@ -1,0 +1,365 @@
+"""Engine 'ray': units as tasks of a Ray cluster (the extra `cluster`).
+
+The pictures go into the cluster's object store once. Tasks return outcomes, and the driver alone writes to
+the store of units, so that a lost node costs the units in its hands and nothing more: the driver submits
+them again. A task on a CPU gets as many cores and torch threads as the local engine uses, so that the same
+kind of CPU gives the same bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import tempfile
+import time
+import warnings
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from elsewhere.engine.files import GO_ON, write_atomically
+from elsewhere.engine.job import Deadline, Job, all_cores, train
+from elsewhere.engine.plan import batches
+from elsewhere.engine.pool import portable
+from elsewhere.engine.registry import engines
+from elsewhere.engine.unit import Unit, Work
+from elsewhere.errors import ElsewhereWarning, UserError
+from elsewhere.inputs import Cases, Pictures
+
+CRASHES = 4
+"""A unit whose worker died this often (not counting nodes that went away) is recorded as failed."""
+PATIENCE_SECONDS = 120.0
+"""How long a cluster may be without any node that can train."""
+MIB = 1 << 20
+
+
+@engines.register("ray")
+def run_ray(job: Job) -> None:
+    ray = import_ray()
+    pack = _packed(job)
+    with connected(ray, job.address, held_bytes=pack.size):
+        _Driver(ray, job, pack).run()
+
+
+def import_ray() -> ModuleType:
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise UserError(
+            "the engine 'ray' needs the package 'ray', which is not installed",
+            fix="pip install 'elsewhere[cluster]', or use the engine 'local'.",
+        ) from error
+    return ray
+
+
+@contextlib.contextmanager
+def connected(ray: ModuleType, address: str | None, *, held_bytes: int = 0) -> Iterator[None]:
+    """A cluster for the time of a run. A connection that the caller made is used, and left as it is."""
+    if ray.is_initialized():
+        yield
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        options |= {
+            "address": "local",
+            "include_dashboard": False,
+            "num_cpus": all_cores(),
+            "object_store_memory": 256 * MIB + 2 * held_bytes,
+            "_node_ip_address": "127.0.0.1",
+        }
+    else:
+        # The package travels with the job: every node runs this code, whatever is installed there.
+        options |= {"address": address, "runtime_env": {"py_modules": [_package()]}}
+    try:
+        ray.init(**options)
+    except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
+        ray.shutdown()
+        raise UserError(
+            f"no Ray cluster can be used ({str(error).strip().splitlines()[0] if str(error) else error!r})",
+            where=address or "this machine",
+            fix="Look with `ray status --address ...`; an address is host:port, 'auto', or ray://host:10001."
+            if address
+            else "Use the engine 'local'.",
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _package() -> str:
+    import elsewhere
+
+    return str(Path(elsewhere.__file__).parent)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pack:
+    """What the workers need of the work, as bytes."""
+
+    cases: Cases
+    pictures: tuple[bytes, ...]
+    weights: dict[str, tuple[str, bytes]]
+    """Name -> file name, content."""
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.pictures)) + sum(len(content) for _, content in self.weights.values())
+
+
+def _packed(job: Job) -> _Pack:
+    work = job.work
+    names = dict.fromkeys(n for u in job.units for n in (*u.train, *u.validation, *u.predict))
+    by_dataset: dict[str, list[str]] = {}
+    for name in names:
+        by_dataset.setdefault(work.cases.dataset[work.cases.row[name]], []).append(name)
+    pictures = []
+    with tempfile.TemporaryDirectory(prefix="elsewhere-packs-") as folder:
+        for at, part in enumerate(by_dataset.values()):
+            present = [name for name in part if name in work.pictures]
+            file = work.pictures.subset(present).pack(Path(folder) / f"{at}.npz", with_masks=True)
+            pictures.append(file.read_bytes())
+    weights = {name: (file.name, Path(file).read_bytes()) for name, file in work.weights.items()}
+    return _Pack(cases=work.cases, pictures=tuple(pictures), weights=weights)
+
+
+class _Driver:
+    def __init__(self, ray: ModuleType, job: Job, pack: _Pack) -> None:
+        self.ray, self.job, self.pack = ray, job, pack
+        self.on_gpu = self._wants_gpu()
+        self.threads = self._threads()
+        self.crashes: dict[str, int] = {}
+        self.queue: deque[list[Unit]] = deque(batches(job.units, self._batch()))
+        self.pending: dict[Any, list[Unit]] = {}
+        self.last_fit = time.monotonic()
+
+    # What the cluster has
+
+    def _nodes(self) -> list[dict[str, float]]:
+        """Resources of the nodes that live and can train."""
+        alive = [dict(node["Resources"]) for node in self.ray.nodes() if node["Alive"]]
+        if self.on_gpu:
+            return [node for node in alive if node.get("GPU", 0) >= 1]
+        return [node for node in alive if node.get("CPU", 0) >= self.threads]
+
+    def _slots(self) -> int:
+        nodes = self._nodes()
+        if self.on_gpu:
+            return sum(int(node["GPU"]) for node in nodes)
+        return sum(int(node["CPU"] // self.threads) for node in nodes)
+
+    def _wants_gpu(self) -> bool:
+        gpus = sum(node["Resources"].get("GPU", 0) for node in self.ray.nodes() if node["Alive"])
+        kind = self.job.device.partition(":")[0]
+        if kind not in ("auto", "cpu", "cuda"):
+            raise UserError(f"unknown device '{self.job.device}'", fix="Use auto, cpu or cuda.")
+        if kind == "cuda" and gpus < 1:
+            raise UserError("no node of the Ray cluster has a GPU", fix="Use --device cpu, or add a node.")
+        return kind != "cpu" and gpus >= 1
+
+    def _threads(self) -> int:
+        """As the local engine has, or what the largest node has; other numbers give other last bits."""
+        if self.on_gpu:
+            return 1
+        cpus = [int(node["Resources"].get("CPU", 0)) for node in self.ray.nodes() if node["Alive"]]
+        most = max(cpus, default=0)
+        if most < 1:
+            raise UserError("no node of the Ray cluster has a CPU to spare")
+        if most < self.job.threads:
+            warnings.warn(
+                f"the largest node has {most} CPUs, fewer than the {self.job.threads} threads of the local"
+                " engine: results may differ from local ones in their last digits",
+                ElsewhereWarning,
+                stacklevel=2,
+            )
+        return min(self.job.threads, most)
+
+    def _batch(self) -> int:
+        if self.job.batch:
+            return self.job.batch
+        wanted = self.job.lanes or (8 if self.on_gpu else 1)
+        return max(1, min(wanted, -(-len(self.job.units) // max(1, self._slots()))))
+
+    def _options(self) -> dict[str, Any]:
+        smallest = min((node.get("memory", 0.0) for node in self._nodes()), default=0.0)
+        need = 1024 * MIB + 3 * self.pack.size
+        asked: dict[str, Any] = {"max_retries": 0, "num_cpus": self.threads}
+        if self.on_gpu:
+            asked["num_gpus"] = 1
+        if smallest:
+            asked["memory"] = int(min(need, 0.7 * smallest))
+        return asked
+
+    # The run
+
+    def run(self) -> None:
+        put = self.ray.put
+        held = {
+            "token": os.urandom(8).hex(),
+            "cases": put(self.pack.cases),
+            "pictures": [put(part) for part in self.pack.pictures],
+            "weights": {name: (file, put(content)) for name, (file, content) in self.pack.weights.items()},
+        }
+        task = self.ray.remote(_run_batch).options(**self._options())
+        ahead = 2 if self.job.stop.at is None else 1
+        slots, looked = self._slots(), time.monotonic()
+        try:
+            while self.queue or self.pending:
+                while self.queue and len(self.pending) < max(1, slots * ahead) and not self.job.stop():
+                    units = self.queue.popleft()
+                    self.pending[self._submit(task, held, units)] = units
+                if not self.pending:
+                    break
+                ready, _ = self.ray.wait(list(self.pending), num_returns=1, timeout=2.0)
+                if time.monotonic() - looked > 2.0:
+                    slots, looked = self._slots(), time.monotonic()
+                    self._see_that_someone_lives(slots)
+                for reference in ready:
+                    self._take(reference, self.pending.pop(reference))
+        finally:
+            for reference in self.pending:
+                with contextlib.suppress(Exception):
+                    self.ray.cancel(reference, force=True)
+
+    def _submit(self, task: Any, held: dict[str, Any], units: Sequence[Unit]) -> Any:
+        boxes = {unit.boxes_from for unit in units if unit.boxes_from}
+        finder = self.job.work.found_boxes
+        order = {
+            "units": list(units),
+            "trainer": self.job.trainer,
+            "device": "cuda" if self.on_gpu else "cpu",
+            "lanes": self.job.lanes,
+            "threads": self.threads,
+            "boxes": {key: portable(finder(key)) for key in boxes} if finder else {},
+            "seconds": None if self.job.stop.at is None else self.job.stop.at - time.time(),
+            "longest": self.job.stop.longest,
+        }
+        return task.remote(held, order)
+
+    def _take(self, reference: Any, units: list[Unit]) -> None:
+        from ray import exceptions
+
+        left = {unit.key: unit for unit in units}
+        try:
+            messages = self.ray.get(reference)
+        except exceptions.RuntimeEnvSetupError as error:
+            raise UserError(
+                f"a node of the cluster cannot take the package ({_first_line(error)})",
+                fix="Every node needs the same Python and ray versions as this machine.",
+            ) from error
+        except exceptions.RayError as error:
+            innocent = isinstance(error, exceptions.NodeDiedError | exceptions.ObjectLostError)
+            if isinstance(error, exceptions.RayTaskError) and not _is_loss(error, exceptions):
+                raise UserError(
+                    f"a node of the cluster cannot run a unit ({_last_line(error)})",
+                    fix="Every node needs the same versions of Python, ray, torch and numpy as this machine.",
+                ) from error
+            self._again(left, _first_line(error), innocent=innocent)
+            return
+        for kind, *rest in messages:
+            if kind == "finished":
+                unit = left.pop(rest[0])
+                self.job.stop.heard(rest[1].seconds)
+                self.job.finished(unit, rest[1])
+            elif kind == "failed":
+                self.job.failed(left.pop(rest[0]), rest[1])
+            elif kind == "stop":
+                raise UserError(rest[0]["error"], where=rest[0]["where"], fix=rest[0]["fix"])
+        # What is left now was not begun because the time was up.
+
+    def _again(self, units: dict[str, Unit], why: str, *, innocent: bool) -> None:
+        """Submit the units of a lost task again, one by one, first of all."""
+        for unit in units.values():
+            if not innocent:
+                self.crashes[unit.key] = self.crashes.get(unit.key, 0) + 1
+            if self.crashes.get(unit.key, 0) >= CRASHES:
+                self.job.failed(unit, f"the worker that trained it died {CRASHES} times ({why})")
+            else:
+                self.queue.appendleft([unit])
+
+    def _see_that_someone_lives(self, slots: int) -> None:
+        if slots:
+            self.last_fit = time.monotonic()
+        elif time.monotonic() - self.last_fit > PATIENCE_SECONDS:
+            what = "a GPU" if self.on_gpu else f"{self.threads} CPUs"
+            raise UserError(
+                f"no node with {what} has been in the Ray cluster for {PATIENCE_SECONDS:.0f} s", fix=GO_ON
+            )
+
+
+def _is_loss(error: BaseException, exceptions: ModuleType) -> bool:
+    """A task that could not fetch its inputs, because what held them is gone."""
+    lost = exceptions.ObjectLostError | exceptions.NodeDiedError | exceptions.WorkerCrashedError
+    return isinstance(error, lost) or isinstance(getattr(error, "cause", None), lost)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+def _last_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1][:300]
+
+
+# In the worker
+
+_HELD: dict[str, Work] = {}
+
+
+def _run_batch(held: dict[str, Any], order: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Train a batch in a worker of the cluster; what `finished` and `failed` would have said comes back."""
+    messages: list[tuple[Any, ...]] = []
+    seconds = order["seconds"]
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(order["threads"])
+    job = Job(
+        units=order["units"],
+        work=replace(_work_of(held), found_boxes=order["boxes"].__getitem__),
+        trainer=order["trainer"],
+        finished=lambda unit, outcome: messages.append(("finished", unit.key, portable(outcome))),
+        failed=lambda unit, reason: messages.append(("failed", unit.key, reason)),
+        progress=lambda what, done, total: None,
+        stop=Deadline(None if seconds is None else time.time() + seconds, order["longest"]),
+        device=order["device"],
+        lanes=order["lanes"],
+        threads=order["threads"],
+    )
+    try:
+        train(job, job.units)
+    except UserError as error:
+        messages.append(("stop", error.to_dict()))
+    return messages
+
+
+def _work_of(held: dict[str, Any]) -> Work:
+    """Built once a worker process and run, so that what a trainer keeps for a `Work` stays useful."""
+    import ray
+
+    if held["token"] not in _HELD:
+        _HELD.clear()
+        packs = [io.BytesIO(ray.get(part)) for part in held["pictures"]]
+        weights = {name: _kept_file(file, ray.get(part)) for name, (file, part) in held["weights"].items()}
+        pictures = Pictures.from_packs(packs)  # type: ignore[arg-type]
+        _HELD[held["token"]] = Work(cases=ray.get(held["cases"]), pictures=pictures, weights=weights)
+    return _HELD[held["token"]]
+
+
+def _kept_file(name: str, content: bytes) -> Path:
+    """On the node's disk by its digest, in a folder of this user alone."""
+    folder = Path(tempfile.gettempdir()) / f"elsewhere-weights-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid() or folder.is_symlink():
+        folder = Path(tempfile.mkdtemp(prefix="elsewhere-weights-"))
+    digest = sha256(content).hexdigest()
+    file = folder / f"{digest[:32]}-{Path(name).name}"
+    if not file.is_file() or sha256(file.read_bytes()).hexdigest() != digest:
+        write_atomically(file, content)
+    return file

@@ -1,0 +1,178 @@
+"""`run_units`: train what the store lacks, on the engine that is asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from elsewhere.engine.job import DEFAULT_TRAINER, Deadline, Job, Progress, Trainer, all_cores
+from elsewhere.engine.outcomes import check_outcome
+from elsewhere.engine.plan import stages, unique_units, widened
+from elsewhere.engine.registry import engines
+from elsewhere.engine.store import Store
+from elsewhere.engine.unit import Outcome, Unit, Work
+from elsewhere.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineReport:
+    """What a run did. Keys, in the order in which they ended."""
+
+    done: tuple[str, ...] = ()
+    reused: tuple[str, ...] = ()
+    """Already in the store."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Key -> reason; the next run tries them again."""
+    left: tuple[str, ...] = ()
+    """Not begun, because the time was up."""
+    damaged: dict[str, str] = field(default_factory=dict)
+    """Units of the store that were set aside and done again: key -> what was wrong."""
+    seconds: float = 0.0
+
+
+def run_units(
+    units: Iterable[Unit],
+    work: Work,
+    store: Store,
+    *,
+    engine: str = "local",
+    device: str = "auto",
+    lanes: int = 0,
+    address: str | None = None,
+    trainer: Trainer | str | None = None,
+    progress: Progress | None = None,
+    threads: int = 0,
+    batch: int = 0,
+    deadline: float | None = None,
+    each: Callable[[Unit, Outcome | str], None] | None = None,
+) -> EngineReport:
+    """Train what the store lacks, save each unit as it ends, and say what was done.
+
+    A run that was killed, or ended by an error, goes on where it was when it is started again. One unit's
+    failure is recorded (`store.failures()`), and the others go on.
+
+    - `device`: 'auto' (every CUDA device, else the CPU), 'cpu', 'cuda', 'cuda:1', or several with commas.
+    - `lanes`: trainings side by side on one device; 0: the trainer chooses.
+    - `address`: of a Ray cluster, for engine 'ray'; None starts one on this machine.
+    - `trainer`: a callable or 'package.module:function'; see `elsewhere.engine.job.Trainer`.
+    - `progress(what, done, total)`: 'units' is this run's count; other words are the trainer's.
+    - `threads`: of a process that trains on a CPU; 0: all cores. The same number gives the same bits.
+    - `deadline`: seconds since the epoch; no unit is begun that would probably end later.
+    - `each(unit, outcome or reason)`: called after a unit was saved, or recorded as failed.
+    """
+    begin = time.monotonic()
+    run_engine = engines.get(engine)
+    todo_all = unique_units(units, work.cases)
+    with store.lock():
+        reused = [unit.key for unit in todo_all if store.has(unit, work.cases)]
+        have = set(reused)
+        todo = [widened(unit, store, work.cases) for unit in todo_all if unit.key not in have]
+        tally = _Tally(store, work, progress, each, reused=len(reused), asked={u.key for u in todo_all})
+        stop = Deadline(deadline)
+        for stage in stages(todo):
+            ready = tally.with_boxes(stage)
+            if not ready:
+                continue
+            run_engine(
+                Job(
+                    units=ready,
+                    work=replace(work, found_boxes=tally.boxes),
+                    trainer=trainer or DEFAULT_TRAINER,
+                    finished=tally.finished,
+                    failed=tally.failed,
+                    progress=tally.heard,
+                    stop=stop,
+                    device=device,
+                    lanes=lanes,
+                    threads=threads or all_cores(),
+                    address=address,
+                    batch=batch,
+                )
+            )
+    ended = {*tally.done, *tally.failures, *reused}
+    return EngineReport(
+        done=tuple(tally.done),
+        reused=tuple(reused),
+        failed=tally.failures,
+        left=tuple(unit.key for unit in todo_all if unit.key not in ended),
+        damaged=dict(store.damaged),
+        seconds=time.monotonic() - begin,
+    )
+
+
+class _Tally:
+    """What ends where: the only hand that writes to the store in a run."""
+
+    def __init__(
+        self,
+        store: Store,
+        work: Work,
+        progress: Progress | None,
+        each: Callable[[Unit, Outcome | str], None] | None,
+        *,
+        reused: int,
+        asked: set[str],
+    ) -> None:
+        self.store, self.work, self.progress, self.each = store, work, progress, each
+        self.reused, self.asked = reused, asked
+        self.done: list[str] = []
+        self.failures: dict[str, str] = {}
+        self._count()
+
+    def finished(self, unit: Unit, outcome: Outcome) -> None:
+        wrong = check_outcome(unit, outcome)
+        prints = self.store.prints_of(unit, self.work.cases)[self.work.cases.rows(unit.predict)]
+        if not wrong and not outcome.covers(unit.predict, prints):
+            wrong = "the trainer did not predict every case that the unit names, as the unit sees it"
+        if wrong:
+            self.failed(unit, wrong)
+            return
+        self.store.save(unit, outcome)
+        self.done.append(unit.key)
+        self._count()
+        if self.each:
+            self.each(unit, outcome)
+
+    def failed(self, unit: Unit, reason: str) -> None:
+        self.store.record_failure(unit, reason)
+        self.failures[unit.key] = reason
+        self._count()
+        if self.each:
+            self.each(unit, reason)
+
+    def heard(self, what: str, done: int, total: int) -> None:
+        if self.progress and what not in ("units", "trainings"):
+            self.progress(what, done, total)
+
+    def _count(self) -> None:
+        if self.progress:
+            self.progress("units", self.reused + len(self.done) + len(self.failures), len(self.asked))
+
+    def boxes(self, key: str) -> Outcome:
+        """Of a box finder: from this store, or from where the work came."""
+        if key not in self.store and self.work.found_boxes is not None:
+            return self.work.found_boxes(key)
+        return self.store.load(key)
+
+    def with_boxes(self, units: list[Unit]) -> list[Unit]:
+        """Those whose box finder is done; the others have failed with it, or wait with it."""
+        ready = []
+        for unit in units:
+            finder = unit.boxes_from
+            if not finder or finder in self.store or self._knows(finder):
+                ready.append(unit)
+            elif finder in self.failures:
+                self.failed(unit, f"its box finder failed: {self.failures[finder]}")
+            elif finder not in self.asked:
+                self.failed(unit, f"its box finder {finder} is neither in the store nor in this run")
+        return ready
+
+    def _knows(self, key: str) -> bool:
+        if self.work.found_boxes is None:
+            return False
+        try:
+            self.work.found_boxes(key)
+        except (UserError, LookupError, ValueError):
+            return False
+        return True

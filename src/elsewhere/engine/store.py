@@ -1,0 +1,431 @@
+"""The store of finished units: a folder that survives kill -9 at any moment, a full disk, and two writers.
+
+    units/<key>/    unit.json, outputs.npz, history.json, weights.pt (where kept), done.json (written last)
+    failed/<key>.json   why a unit could not be done; gone when it is
+    damaged/        units whose files no longer fit their digests, set aside; they are done again
+    .writers/       a locked file a living writer: what a dead one left behind is swept
+
+A unit is made beside its place and renamed into it, so that it is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+import warnings
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from elsewhere.engine.files import (
+    FileLock,
+    describe_this_process,
+    digest_of,
+    explained,
+    sync_folder,
+    to_json,
+    write_atomically,
+    write_synced,
+)
+from elsewhere.engine.outcomes import from_files, merged, needs_box, to_files
+from elsewhere.engine.unit import Outcome, Unit
+from elsewhere.errors import ElsewhereWarning, UserError
+from elsewhere.inputs import Cases
+
+STORE_VERSION = 1
+KEY = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
+FILES = ("unit.json", "outputs.npz", "history.json", "weights.pt")
+_PARTIAL = re.compile(r"\.(?P<token>[0-9a-f]{16})\.(?P<key>[0-9A-Za-z_-]+)\.(?P<what>partial|old)")
+
+
+class DamagedUnitError(UserError):
+    """A unit whose files do not fit their digests. It has been set aside, and will be done again."""
+
+
+class Store:
+    """Finished units by key. Reading needs no lock; `lock()` is for a run that writes."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.damaged: dict[str, str] = {}
+        """Units that this object found damaged and set aside: key -> what is wrong."""
+        self._writer: FileLock | None = None
+        self._token = ""
+        self._locked: FileLock | None = None
+        self._depth = 0
+        self._committing: FileLock | None = None
+        self._prints: tuple[Cases, dict[bool, npt.NDArray[np.uint64]]] | None = None
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError("the store must be a folder, and this is a file", where=str(self.path))
+
+    # Reading
+
+    def keys(self) -> list[str]:
+        """Of the finished units, sorted."""
+        if not self._units.is_dir():
+            return []
+        found = (entry.name for entry in os.scandir(self._units) if KEY.fullmatch(entry.name))
+        return sorted(key for key in found if (self._units / key / "done.json").is_file())
+
+    def __contains__(self, key: str) -> bool:
+        return KEY.fullmatch(key) is not None and (self._units / key / "done.json").is_file()
+
+    def has(self, unit: Unit, cases: Cases) -> bool:
+        """True where the unit need not be trained: it is there, whole, has the weights where the unit keeps
+        them, and predicts every case that the unit predicts, with the same pixels and box (US-10).
+        """
+        if unit.key not in self:
+            return False
+        try:
+            outcome = self.load(unit.key)
+        except DamagedUnitError as damage:
+            warnings.warn(str(damage), ElsewhereWarning, stacklevel=2)
+            return False
+        if unit.keep_weights and outcome.weights is None:
+            return False
+        return outcome.covers(unit.predict, self.prints_of(unit, cases)[cases.rows(unit.predict)])
+
+    def prints_of(self, unit: Unit, cases: Cases) -> npt.NDArray[np.uint64]:
+        """The fingerprints of all cases, as this unit sees them: by the rule of `Unit.with_key`."""
+        if self._prints is None or self._prints[0] is not cases:
+            self._prints = (cases, {})
+        held = self._prints[1]
+        with_box = needs_box(unit)
+        if with_box not in held:
+            held[with_box] = cases.fingerprints(with_box=with_box)
+        return held[with_box]
+
+    def load(self, key: str) -> Outcome:
+        """What the unit gave. Every digest is checked; the weights' when they are first used."""
+        for _ in range(3):
+            folder = self._folder(key)
+            if not (folder / "done.json").is_file():
+                break
+            try:
+                return from_files(folder, _read_done(folder, key))
+            except (_MisfitError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as wrong:
+                damage = self._set_aside(key, wrong)
+                if damage is not None:
+                    raise damage from wrong
+            except OSError as error:
+                raise UserError(f"unit {key} cannot be read ({error})", where=str(folder)) from error
+        raise UserError(f"unit {key} is not in the store", where=str(self.path), fix="Run the study first.")
+
+    def info(self, key: str) -> dict[str, Any]:
+        """done.json: name, seconds, device, versions, epochs, digests."""
+        self.load(key)
+        return _read_done(self._folder(key), key, deep=False)
+
+    def unit(self, key: str) -> Unit:
+        """The unit as it was asked for when it was trained."""
+        self.load(key)
+        return Unit.from_dict(json.loads((self._folder(key) / "unit.json").read_text("utf-8")))
+
+    # Writing
+
+    def save(self, unit: Unit, outcome: Outcome) -> bool:
+        """Put a finished unit in its place, whole. Where it stands already (another writer was first), what
+        is there stays (False), unless it lacks something this one has: then both are joined.
+        """
+        folder = self._folder(unit.key)
+        with explained(self.path, f"saving unit {unit.key} ({unit.name})"):
+            self._join_writers()
+            with self._commit():
+                joined = self._joined(unit, outcome)
+                if joined is not None:
+                    self._put(self._stage(unit.key, to_files(unit, joined)), folder)
+                self._failure_file(unit.key).unlink(missing_ok=True)
+        return joined is not None
+
+    def _joined(self, unit: Unit, outcome: Outcome) -> Outcome | None:
+        """What to write; None where the store has all of it."""
+        if unit.key not in self:
+            return outcome
+        try:
+            old = self.load(unit.key)
+        except DamagedUnitError:
+            return outcome
+        lacks_weights = outcome.weights is not None and old.weights is None
+        if old.covers(outcome.case, outcome.fingerprint) and not lacks_weights:
+            return None
+        return merged(old, outcome)
+
+    def _stage(self, key: str, files: dict[str, bytes | dict[str, Any]]) -> Path:
+        staged = self._units / f".{self._token}.{key}.partial"
+        shutil.rmtree(staged, ignore_errors=True)
+        staged.mkdir(parents=True)
+        try:
+            done = files["done.json"]
+            contents = {name: content for name, content in files.items() if isinstance(content, bytes)}
+            digests = {name: write_synced(staged / name, content) for name, content in contents.items()}
+            sizes = {name: len(content) for name, content in contents.items()}
+            if not isinstance(done, dict):
+                raise TypeError("done.json is made by the store")
+            head = {"version": STORE_VERSION, "key": key, "digests": digests, "sizes": sizes}
+            write_synced(staged / "done.json", to_json(head | done))
+            sync_folder(staged)
+        except BaseException:
+            shutil.rmtree(staged, ignore_errors=True)
+            raise
+        return staged
+
+    def _put(self, staged: Path, folder: Path) -> None:
+        """Rename into place. Killed between the two renames, the next run's sweep finishes or undoes them."""
+        old = staged.with_suffix(".old")
+        try:
+            if folder.exists():
+                shutil.rmtree(old, ignore_errors=True)
+                folder.rename(old)
+            staged.rename(folder)
+            sync_folder(self._units)
+        except OSError:
+            shutil.rmtree(staged, ignore_errors=True)
+            if old.exists() and not folder.exists():
+                old.rename(folder)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+
+    # Failures
+
+    def record_failure(self, unit: Unit, reason: str) -> None:
+        """Kept until the unit succeeds; it is tried again by every run."""
+        with explained(self.path, f"noting that unit {unit.key} failed"):
+            file = self._failure_file(unit.key)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, to_json({"key": unit.key, "name": unit.name, "reason": reason}))
+
+    def failures(self) -> dict[str, str]:
+        """Key -> reason, of the units that could not be done."""
+        found = {}
+        for file in sorted((self.path / "failed").glob("*.json")):
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                content = json.loads(file.read_text("utf-8"))
+                if content["key"] not in self:
+                    found[str(content["key"])] = str(content["reason"])
+        return found
+
+    # To and from another machine
+
+    def export(self, keys: Iterable[str], zip_path: str | Path) -> Path:
+        """A zip of finished units, digests checked, for `add` on another machine."""
+        from elsewhere.engine.archive import export
+
+        return export(self, list(keys), Path(zip_path))
+
+    def add(self, zip_path: str | Path) -> list[str]:
+        """Take the units of a zip that `export` wrote; the keys that were new or gave more than was there."""
+        from elsewhere.engine.archive import add
+
+        return add(self, Path(zip_path))
+
+    @contextlib.contextmanager
+    def borrowed_folder(self) -> Iterator[Path]:
+        """A temporary folder on the store's disk; swept like a half-made unit if its process dies."""
+        with explained(self.path, "opening the store"):
+            self._join_writers()
+            folder = self._units / f".{self._token}.borrowed-{secrets.token_hex(3)}.partial"
+            folder.mkdir()
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    # One run at a time
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """One run writes at a time. Entering sweeps what dead writers left. May be entered again by the
+        same object; the lock goes with its process, so there are no stale ones.
+        """
+        if self._locked is None:
+            with explained(self.path, "opening the store"):
+                self._units.mkdir(parents=True, exist_ok=True)
+                lock = FileLock(self.path / ".lock")
+                held = lock.acquire()
+            if not held:
+                raise UserError(
+                    f"another run is writing to this store: {_holder(lock.path)}",
+                    where=str(self.path),
+                    fix="Wait until it ends, or give this run another --store.",
+                )
+            lock.write(to_json(describe_this_process()))
+            self._locked = lock
+            with explained(self.path, "sweeping the store"):
+                self.sweep()
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._depth == 0 and self._locked is not None:
+                self._locked.write(b"")
+                self._locked.release()
+                self._locked = None
+                self._leave_writers()
+
+    def sweep(self) -> list[str]:
+        """Remove what writers that are no longer alive left half-made; what they had made whole, but not yet
+        put in its place, is put there. Returns the names of what was found.
+        """
+        found: list[str] = []
+        if not self._units.is_dir():
+            return found
+        for entry in sorted(self._units.iterdir()):
+            match = _PARTIAL.fullmatch(entry.name)
+            if not match or match["token"] == self._token:
+                continue
+            writer = FileLock(self._writers / match["token"])
+            self._writers.mkdir(parents=True, exist_ok=True)
+            if not writer.acquire():
+                continue
+            found.append(entry.name)
+            self._rescue(entry, match["key"])
+            shutil.rmtree(entry, ignore_errors=True)
+            writer.release(remove=True)
+        for file in self._writers.iterdir() if self._writers.is_dir() else ():
+            writer = FileLock(file)
+            if file.name != self._token and writer.acquire():
+                writer.release(remove=True)
+        return found
+
+    def _rescue(self, leftover: Path, key: str) -> None:
+        """A whole unit without a place takes it; '.old' comes before '.partial' and is replaced by `save`."""
+        folder = self._units / key
+        if folder.exists() or not (leftover / "done.json").is_file():
+            return
+        partial = leftover.with_suffix(".partial")
+        if leftover.suffix == ".old" and _is_whole(partial, key):
+            return
+        if _is_whole(leftover, key):
+            leftover.rename(folder)
+
+    # Places
+
+    @property
+    def _units(self) -> Path:
+        return self.path / "units"
+
+    @property
+    def _writers(self) -> Path:
+        return self.path / ".writers"
+
+    def _folder(self, key: str) -> Path:
+        if not KEY.fullmatch(key):
+            raise ValueError(f"'{key}' is no key of a unit")
+        return self._units / key
+
+    def _failure_file(self, key: str) -> Path:
+        return self.path / "failed" / f"{key}.json"
+
+    def _join_writers(self) -> None:
+        """From now on, temporary folders of this object belong to a living writer."""
+        if self._writer is not None:
+            return
+        self._writers.mkdir(parents=True, exist_ok=True)
+        self._units.mkdir(parents=True, exist_ok=True)
+        self._token = secrets.token_hex(8)
+        writer = FileLock(self._writers / self._token)
+        if not writer.acquire():
+            raise UserError("a lock of the store cannot be taken", where=str(writer.path))
+        self._writer = writer
+
+    def _leave_writers(self) -> None:
+        if self._writer is not None:
+            with contextlib.suppress(OSError):
+                self._writer.release(remove=True)
+            self._writer, self._token = None, ""
+
+    @contextlib.contextmanager
+    def _commit(self) -> Iterator[None]:
+        """Held for the moment in which a unit's folder changes its place; waits for another writer's."""
+        if self._committing is not None:
+            yield
+            return
+        lock = FileLock(self.path / ".commit")
+        lock.acquire(wait=True)
+        self._committing = lock
+        try:
+            yield
+        finally:
+            self._committing = None
+            lock.release()
+
+    def _set_aside(self, key: str, wrong: Exception) -> DamagedUnitError | None:
+        """None where the unit is whole after all: a writer was just putting it there."""
+        folder = self._folder(key)
+        place = self.path / "damaged" / f"{key}.{secrets.token_hex(3)}"
+        why = str(wrong) if isinstance(wrong, _MisfitError) else f"it cannot be read ({wrong})"
+        moved = False
+        with contextlib.suppress(OSError), self._commit():
+            if isinstance(wrong, _MisfitError) and (not folder.exists() or _is_whole(folder, key)):
+                return None
+            place.parent.mkdir(parents=True, exist_ok=True)
+            folder.rename(place)
+            moved = True
+        self.damaged[key] = why
+        return DamagedUnitError(
+            f"unit {key} is damaged: {why}" + (f"; it was set aside as {place}" if moved else ""),
+            where=str(folder),
+            fix="The next run does it again.",
+        )
+
+
+class _MisfitError(Exception):
+    """What does not fit in a unit's folder."""
+
+
+def _read_done(folder: Path, key: str, *, deep: bool = True) -> dict[str, Any]:
+    """done.json, and with `deep` a check of every file but the weights against its digest."""
+    try:
+        done = json.loads((folder / "done.json").read_text("utf-8"))
+    except ValueError as error:
+        raise _MisfitError("done.json is not JSON") from error
+    if not isinstance(done, dict) or not isinstance(done.get("digests"), dict):
+        raise _MisfitError("done.json lists no digests")
+    if done.get("version") != STORE_VERSION:
+        raise UserError(
+            f"the store was written by another version of Elsewhere ({done.get('version')}, not {STORE_VERSION})",
+            where=str(folder),
+            fix="Give another --store.",
+        )
+    if done.get("key") != key:
+        raise _MisfitError(f"done.json is of unit {done.get('key')}")
+    unknown = set(done["digests"]) - set(FILES)
+    if unknown or not {"unit.json", "outputs.npz", "history.json"} <= set(done["digests"]):
+        raise _MisfitError("done.json does not list the files of a unit")
+    if deep:
+        for name, digest in done["digests"].items():
+            file = folder / name
+            if not file.is_file():
+                raise _MisfitError(f"{name} is not there")
+            if file.stat().st_size != done.get("sizes", {}).get(name):
+                raise _MisfitError(f"{name} has another size than when it was written")
+            if name != "weights.pt" and digest_of(file) != digest:
+                raise _MisfitError(f"{name} differs from what was written")
+    return done
+
+
+def _is_whole(folder: Path, key: str) -> bool:
+    try:
+        done = _read_done(folder, key)
+        return "weights.pt" not in done["digests"] or (
+            digest_of(folder / "weights.pt") == done["digests"]["weights.pt"]
+        )
+    except (_MisfitError, UserError, OSError):
+        return False
+
+
+def _holder(lock: Path) -> str:
+    try:
+        held = json.loads(lock.read_text("utf-8"))
+        return f"process {held['pid']} on {held['host']} since {held['since']} ({held['command']})"
+    except (OSError, ValueError, KeyError):
+        return "a process that does not say which"

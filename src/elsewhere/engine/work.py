@@ -1,0 +1,134 @@
+"""A run's work as a folder that travels: units, cases, packed pictures, files of weights."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from elsewhere.engine.files import explained, to_json
+from elsewhere.engine.plan import unique_units
+from elsewhere.engine.store import Store
+from elsewhere.engine.unit import Unit, Work
+from elsewhere.errors import UserError
+from elsewhere.inputs import Cases, Pictures
+
+WORK_VERSION = 1
+
+
+def save_work(units: Iterable[Unit], work: Work, folder: str | Path) -> Path:
+    """WORKDIR/{units.json, cases.npz, packs/*.npz, weights/*}: all that `python -m elsewhere.engine` needs.
+
+    Only the cases that a unit names travel, in one pack a dataset. Boxes that units take from box finders
+    which are not among them travel as a small store, `found/`.
+    """
+    folder = Path(folder)
+    units = unique_units(units, work.cases)
+    if folder.exists() and (
+        not folder.is_dir() or (any(folder.iterdir()) and not (folder / "units.json").is_file())
+    ):
+        raise UserError(
+            "the folder holds other things and is no earlier work, so it is left alone",
+            where=str(folder),
+            fix="Give a new or empty folder.",
+        )
+    target = folder.resolve()
+    staged = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    with explained(folder, "writing the work folder"):
+        staged.mkdir(parents=True)
+        try:
+            _write(units, work, staged)
+            if target.is_dir():
+                shutil.rmtree(target)
+            staged.replace(target)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+    return folder
+
+
+def _write(units: list[Unit], work: Work, folder: Path) -> None:
+    named = {name for unit in units for name in (*unit.train, *unit.validation, *unit.predict)}
+    rows = np.array([at for at, name in enumerate(work.cases.case) if name in named], dtype=np.int64)
+    cases = Cases(
+        case=tuple(work.cases.case[at] for at in rows),
+        dataset=tuple(work.cases.dataset[at] for at in rows),
+        label=work.cases.label[rows],
+        box=work.cases.box[rows],
+        digest=tuple(work.cases.digest[at] for at in rows),
+    )
+    missing = [name for name in cases.case if name not in work.pictures]
+    if missing:
+        raise UserError(f"there is no picture of '{missing[0]}' and {len(missing) - 1} more cases")
+    cases.save(folder / "cases.npz")
+    (folder / "packs").mkdir()
+    with_masks = any(unit.kind == "find-boxes" or unit.input.outline for unit in units)
+    for at, dataset in enumerate(dict.fromkeys(cases.dataset)):
+        part = [name for name, owner in zip(cases.case, cases.dataset, strict=True) if owner == dataset]
+        file = folder / "packs" / f"{at:02d}-{_plain_name(dataset)}.npz"
+        work.pictures.subset(part).pack(file, with_masks=with_masks)
+    (folder / "weights").mkdir()
+    weights = {}
+    for at, (name, source) in enumerate(sorted(work.weights.items())):
+        weights[name] = f"weights/{at:02d}-{_plain_name(name)}{Path(source).suffix}"
+        shutil.copyfile(source, folder / weights[name])
+    here = {unit.key for unit in units}
+    finders = sorted({unit.boxes_from for unit in units if unit.boxes_from} - here)
+    if work.found_boxes is not None:
+        for key in finders:
+            Store(folder / "found").save(Unit(key=key, kind="find-boxes"), work.found_boxes(key))
+    content = {"version": WORK_VERSION, "weights": weights, "units": [unit.to_dict() for unit in units]}
+    (folder / "units.json").write_bytes(to_json(content))
+
+
+def load_work(folder: str | Path) -> tuple[list[Unit], Work]:
+    """What `save_work` wrote. Keys are computed anew: a unit whose cases have changed is another unit."""
+    folder = Path(folder)
+    try:
+        content = json.loads((folder / "units.json").read_text("utf-8"))
+        if content["version"] != WORK_VERSION:
+            raise UserError(
+                f"the work folder is of version {content['version']}, this is {WORK_VERSION}",
+                where=str(folder),
+                fix="Export it again with this version.",
+            )
+        cases = Cases.load(folder / "cases.npz")
+        pictures = Pictures.from_packs(sorted((folder / "packs").glob("*.npz")))
+        weights = {str(name): _inside(folder, str(file)) for name, file in content["weights"].items()}
+        units = [Unit.from_dict(entry) for entry in content["units"]]
+        rekeyed = unique_units([_without_key(unit) for unit in units], cases)
+    except FileNotFoundError as error:
+        raise UserError(
+            "this is no work folder", where=str(error.filename or folder), fix="Make one with `save_work`."
+        ) from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"the work folder cannot be read ({error})", where=str(folder)) from error
+    changed = [old.name or old.key for old, new in zip(units, rekeyed, strict=True) if old.key != new.key]
+    if changed:
+        raise UserError(
+            f"{len(changed)} units do not fit the cases or this version (first: {changed[0]})",
+            where=str(folder),
+            fix="Export the work again with this version.",
+        )
+    found = Store(folder / "found")
+    return units, Work(cases=cases, pictures=pictures, weights=weights, found_boxes=found.load)
+
+
+def _without_key(unit: Unit) -> Unit:
+    from dataclasses import replace
+
+    return replace(unit, key="")
+
+
+def _inside(folder: Path, name: str) -> Path:
+    if not re.fullmatch(r"weights/[0-9A-Za-z._-]+", name) or not (folder / name).is_file():
+        raise UserError(f"the file of weights '{name}' is not there", where=str(folder))
+    return folder / name
+
+
+def _plain_name(name: str) -> str:
+    return re.sub(r"[^0-9A-Za-z._-]+", "_", name)[:60].strip(".") or "x"

@@ -1,0 +1,87 @@
+"""A trainer of numpy alone, importable by name in any process: what it predicts depends on the unit's seed
+and on the pixels of its cases, as a network's predictions do. `recipe.strength` is how long it takes, and
+`recipe.method` how it goes wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+
+from elsewhere.engine.unit import Outcome
+from elsewhere.errors import UserError
+
+
+def train(units, work, *, device, lanes, finished, failed, progress=None, stop=None):
+    for at, unit in enumerate(units):
+        if stop is not None and stop():
+            return
+        note(unit)
+        time.sleep(unit.recipe.strength)
+        method = unit.recipe.method
+        if method == "fail":
+            failed(unit, "it would not learn")
+            continue
+        if method == "raise":
+            raise ZeroDivisionError("a fault of the trainer")
+        if method == "user-error":
+            raise UserError("there is no memory left", where="device 0", fix="Use fewer lanes.")
+        if method == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if method != "silent":
+            finished(unit, outcome_of(unit, work, device))
+        if progress:
+            progress("epochs", at + 1, len(units))
+
+
+def train_to_the_end(units, work, *, device, lanes, finished, failed, progress=None):
+    """One that cannot be stopped."""
+    train(units, work, device=device, lanes=lanes, finished=finished, failed=failed, progress=progress)
+
+
+def note(unit):
+    """One line a training, for tests that count them."""
+    log = os.environ.get("ELSEWHERE_TINY_LOG")
+    if log:
+        with Path(log).open("a") as file:
+            file.write(f"{unit.key}\n")
+
+
+def outcome_of(unit, work, device):
+    rows = work.cases.rows(unit.predict)
+    with_box = unit.input.kind == "roi" or unit.kind == "find-boxes" or unit.input.outline
+    prints = work.cases.fingerprints(with_box=with_box)
+    learnt = np.mean([work.pictures.grey(name).mean() for name in unit.train])
+    logits = np.zeros((len(rows), 2), dtype=np.float32)
+    for place, name in enumerate(unit.predict):
+        rng = np.random.default_rng([unit.seed, int(prints[rows[place]])])
+        seen = work.pictures.grey(name).astype(np.float64)
+        logits[place] = rng.normal(size=2) + (seen.mean() - learnt) / 255
+        if unit.boxes_from:
+            logits[place] += work.found_boxes(unit.boxes_from).box[place].sum()
+    box = None
+    if unit.kind == "find-boxes":
+        box, logits = np.tile(np.array([1, 2, 5, 6], np.int32), (len(rows), 1)), np.zeros((0, 2), np.float32)
+    weights = None
+    if unit.keep_weights:
+        import torch
+
+        weights = {"head": torch.full((2, 3), float(unit.seed))}
+    return Outcome(
+        case=unit.predict,
+        fingerprint=prints[rows],
+        logits=logits,
+        distance=np.full(len(rows), np.nan, dtype=np.float32),
+        box=box,
+        history=({"epoch": 1, "train_loss": 0.5, "validation_loss": float("nan"), "seconds": 0.01},),
+        best_epoch=1,
+        images=len(unit.train),
+        seconds=0.02,
+        device=device,
+        versions={"numpy": np.__version__},
+        weights=weights,
+    )
