@@ -3,35 +3,101 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "elsewhere"
+UPSTAIRS = {"models", "engine", "training", "scenarios", "study", "explain"}
+"""Rooms that make predictions: whatever reads tables knows nothing of them."""
+ROOMS = {entry.stem for entry in SOURCE.iterdir() if entry.is_dir() or entry.suffix == ".py"}
 MAY_NOT_USE = {
-    "protocols": {"scoring", "statistics", "cohort", "predictions", "report", "commands", "cli", "results"},
-    "statistics": {"scoring", "cohort", "predictions", "report", "commands", "cli", "results", "phantom"},
-    "tables": {"scoring", "statistics", "cohort", "predictions", "report", "commands", "cli", "results"},
-    "cohort": {"scoring", "statistics", "predictions", "report", "commands", "cli", "results"},
-    "predictions": {"scoring", "statistics", "report", "commands", "cli", "results"},
-    "ensembles": {"scoring", "cohort", "predictions", "report", "commands", "cli", "results"},
-    "scoring": {"report", "commands", "cli", "results", "phantom"},
-    "report": {"scoring", "cohort", "predictions", "commands", "cli", "results"},
+    "protocols": UPSTAIRS
+    | {"scoring", "statistics", "cohort", "predictions", "report", "commands", "cli", "results"},
+    "statistics": UPSTAIRS
+    | {"scoring", "cohort", "predictions", "report", "commands", "cli", "results", "phantom"},
+    "tables": UPSTAIRS
+    | {"scoring", "statistics", "cohort", "predictions", "report", "commands", "cli", "results"},
+    "cohort": UPSTAIRS | {"scoring", "statistics", "predictions", "report", "commands", "cli", "results"},
+    "predictions": UPSTAIRS | {"scoring", "statistics", "report", "commands", "cli", "results"},
+    "ensembles": UPSTAIRS | {"scoring", "cohort", "predictions", "report", "commands", "cli", "results"},
+    "scoring": UPSTAIRS | {"report", "commands", "cli", "results", "phantom"},
+    "report": UPSTAIRS | {"scoring", "cohort", "predictions", "commands", "cli", "results"},
+    "inputs": ROOMS - {"inputs", "errors"},
+    "models": ROOMS - {"models", "errors"},
+    "engine": ROOMS - {"engine", "inputs", "training", "errors", "registry"},
+    "training": ROOMS - {"training", "models", "inputs", "engine", "errors"},
+    "scenarios": ROOMS - {"scenarios", "cohort", "tables", "errors"},
+    "explain": ROOMS - {"explain", "models", "inputs", "training", "errors"},
+    "study": {"commands", "cli", "results", "__main__"},
 }
+TRAVELS = ("inputs", "engine", "models", "training")
+"""Rooms that also run on a machine with torch and little else."""
+MAY_TRAVEL = {"torch", "torchvision", "numpy", "pandas", "sklearn", "PIL", "elsewhere"}
+STAYS = [
+    "pyarrow",
+    "numba",
+    "pydantic",
+    "typer",
+    "rich",
+    "matplotlib",
+    "nibabel",
+    "openpyxl",
+    "monai",
+    "xgboost",
+    "ray",
+    "openslide",
+    "cv2",
+    "pydicom",
+    "fastapi",
+    "uvicorn",
+    "sqlalchemy",
+    "alembic",
+    "psycopg",
+]
+"""What the rest of the package needs and such a machine lacks."""
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Every module that is imported anywhere below, `from elsewhere import x` as elsewhere.x."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (
+                [f"elsewhere.{alias.name}" for alias in node.names]
+                if node.module == "elsewhere"
+                else [node.module]
+            )
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def imports_at_once(tree: ast.Module) -> Iterator[str]:
+    """What is imported when the module is: not inside functions, and not for the type checker alone."""
+
+    def at_once(node: ast.AST) -> Iterator[str]:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from imports(node)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for child in node.orelse:
+                yield from at_once(child)
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            for child in ast.iter_child_nodes(node):
+                yield from at_once(child)
+
+    return at_once(tree)
+
+
+def parse(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
 
 
 def imported_rooms(file: Path) -> set[str]:
-    rooms = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        names = []
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        rooms |= {name.split(".")[1] for name in names if name.startswith("elsewhere.")}
-    return rooms
+    names = imports(parse(file))
+    return {name.split(".")[1] for name in names if name.startswith("elsewhere.")} & ROOMS
 
 
 @pytest.mark.parametrize("room", MAY_NOT_USE)
@@ -42,6 +108,84 @@ def test_dependencies_point_down(room):
         if imported_rooms(file) & MAY_NOT_USE[room]
     }
     assert wrong == {}
+
+
+def test_the_travelling_rooms_know_torch_numpy_pandas_sklearn_and_pillow_alone():
+    wrong = {}
+    for room in TRAVELS:
+        for file in (SOURCE / room).rglob("*.py"):
+            known = MAY_TRAVEL | sys.stdlib_module_names
+            if room == "engine" and file.name.startswith("ray"):
+                known = known | {"ray"}
+            strange = sorted({name.split(".")[0] for name in imports(parse(file))} - known)
+            if strange:
+                wrong[str(file.relative_to(SOURCE))] = strange
+    assert wrong == {}
+
+
+def test_torch_is_loaded_by_models_and_training_alone_and_ray_by_nobody_at_once():
+    wrong = {}
+    for file in SOURCE.rglob("*.py"):
+        late = (
+            {"ray"}
+            if file.relative_to(SOURCE).parts[0] in ("models", "training")
+            else {"ray", "torch", "torchvision"}
+        )
+        early = sorted({name.split(".")[0] for name in imports_at_once(parse(file))} & late)
+        if early:
+            wrong[str(file.relative_to(SOURCE))] = early
+    assert wrong == {}
+
+
+def test_the_engine_loads_training_only_when_it_trains():
+    early = {
+        str(file.relative_to(SOURCE)): name
+        for file in (SOURCE / "engine").rglob("*.py")
+        for name in imports_at_once(parse(file))
+        if name.startswith(("elsewhere.training", "elsewhere.models"))
+    }
+    assert early == {}
+
+
+def import_without(modules: list[str], absent: list[str]) -> str:
+    """Import the modules where the absent packages cannot be found; what went wrong, or nothing."""
+    code = (
+        "import importlib, sys\n"
+        f"absent = {sorted(absent)!r}\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in absent:\n"
+        "            raise ModuleNotFoundError(f'no {name} here', name=name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+        f"for name in {modules!r}:\n"
+        "    importlib.import_module(name)\n"
+        "assert not set(absent) & {name.split('.')[0] for name in sys.modules}\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return done.stderr
+
+
+def modules_of(*rooms: str) -> list[str]:
+    return [
+        ".".join(("elsewhere", *file.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+        for room in rooms
+        for file in sorted((SOURCE / room).rglob("*.py"))
+        if file.name != "__main__.py"
+    ]
+
+
+def test_inputs_and_engine_import_with_numpy_and_pillow():
+    absent = [*STAYS, "torch", "torchvision", "pandas", "sklearn", "scipy"]
+    assert import_without(modules_of("inputs", "engine"), absent) == ""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no torch: the extra 'train'")
+def test_training_imports_with_torch_and_little_else():
+    assert import_without(modules_of(*TRAVELS), STAYS) == ""
+
+
+def test_an_absent_package_is_noticed():
+    assert "no pyarrow here" in import_without(["elsewhere.tables"], STAYS)
 
 
 def test_scoring_a_table_needs_no_torch_and_no_matplotlib():
