@@ -1,0 +1,37 @@
+"""`phantom ultrasound` on the command line."""
+
+from __future__ import annotations
+
+import json
+
+
+def test_hospitals_are_written_and_told(run, tmp_path):
+    out = tmp_path / "world"
+    arguments = ["phantom", "ultrasound", "--out", out, "--patients", 6, "--scale", 0.3]
+    done = run(*arguments, "--plant", "duplicate=1,missing-mask=1", "--shortcut", "Alder", "--json")
+    assert done.code == 0, done.said
+    told = json.loads(done.out)
+    assert [h["name"] for h in told["hospitals"]] == ["Alder", "Birch"]
+    assert told["hospitals"][0]["shortcut"] > 0 and told["hospitals"][1]["shortcut"] == 0
+    assert told["hospitals"][1]["planted"] == {"duplicate": 1, "missing-mask": 1}
+    assert (out / "Alder" / "Dataset_BUSI_with_GT").is_dir()
+    assert (out / "Birch" / "BUSBRA" / "bus_data.csv").is_file()
+    again = run(*arguments, "--hospitals", "A,B,C", "--layout", "breast")
+    assert again.code == 0, again.said
+    assert "elsewhere cohort read breast" in again.out
+    assert sorted(p.name for p in out.iterdir() if p.is_dir()) == ["A", "B", "C"]
+
+
+def test_mistakes_exit_64(run, tmp_path):
+    for wrong in (
+        ["--layout", "busj"],
+        ["--layout", "busi,bus-bra,breast"],
+        ["--hospitals", "A,a"],
+        ["--shortcut", "Cedar"],
+        ["--plant", "duplicate=two"],
+        ["--plant", "ghost=1"],
+        ["--shift", "9"],
+    ):
+        done = run("phantom", "ultrasound", "--out", tmp_path / "o", "--patients", 4, *wrong)
+        assert done.code == 64, wrong
+        assert not (tmp_path / "o").exists()
