@@ -11,11 +11,11 @@ import sys
 
 import typer
 
-from elsewhere.cli import cohorts, judging, phantoms, scoring, studies
+from elsewhere.cli import cohorts, explain, judging, phantoms, scoring, studies
 from elsewhere.cli.apps import app
 from elsewhere.errors import EXIT_BAD_INPUT, EXIT_OK, EXIT_OUR_FAULT, UserError
 
-__all__ = ["app", "cohorts", "judging", "main", "phantoms", "scoring", "studies"]
+__all__ = ["app", "cohorts", "explain", "judging", "main", "phantoms", "scoring", "studies"]
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -1,0 +1,292 @@
+"""`explain`: where the networks of a study looked, on chosen cases of chosen runs (US-23)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from elsewhere import __version__
+from elsewhere.commands.output import Report, format_number
+from elsewhere.engine.store import Store
+from elsewhere.errors import UserError, name_rows, unknown_name
+from elsewhere.explain.maps import METHODS
+from elsewhere.explain.panels import Caption, panel
+from elsewhere.explain.runs import Explained, Explainer, choose_cases
+from elsewhere.study.file import load_study
+from elsewhere.study.plan import Plan
+from elsewhere.study.results import StudyResults, results_of
+from elsewhere.study.run import places, plan_of
+from elsewhere.tables import check_out, staged_directory, write_json, write_table
+
+MARKS = ("explain.json",)
+MOST_RUNS = 20
+COLUMNS = (
+    "run",
+    "case",
+    "chosen",
+    "label",
+    "probability",
+    "stored_probability",
+    "method",
+    "region",
+    "share_inside",
+    "area_inside",
+    "enrichment",
+    "hit",
+    "panel",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanations:
+    """What was looked at, in numbers; the panels lie beside it."""
+
+    summary: dict[str, Any]
+    cases: pd.DataFrame
+    path: Path
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.summary
+
+    def lines(self) -> Iterator[str]:
+        for run in self.summary["runs"]:
+            check = run["sanity"]
+            yield f"{run['run']}: {run['method']}, {run['cases']} cases"
+            if run["with_region"]:
+                yield (
+                    f"  relevance inside the lesion {format_number(run['share_inside'], 2)}, which covers "
+                    f"{format_number(run['area_inside'], 2)} of the input; the largest value lies inside in "
+                    f"{format_number(run['hits'], 2)} of {run['with_region']} cases"
+                )
+            if check is not None:
+                word = "passed" if check["passed"] else "FAILED"
+                yield (
+                    f"  sanity check {word}: rank correlation {format_number(check['rank_correlation'], 2)} "
+                    f"with the maps of random weights ({check['reason']})"
+                )
+            for warning in run["warnings"]:
+                yield f"  warning: {warning}"
+        for run in self.summary["without_weights"]:
+            yield f"left out, its weights were not kept: {run}"
+        yield f"maps are hints, not causes; table: {self.path / 'cases.csv'}"
+        shown = self.summary["panels"]
+        yield f"panels: {shown} in {self.path / 'panels'}" if shown else "no pictures written: add --pictures"
+
+
+def explain(
+    study: str | Path,
+    *,
+    out: str | Path,
+    run: str,
+    cases: Sequence[str] = (),
+    choose: int = 4,
+    measure: int = 16,
+    method: str = "",
+    pictures: bool = False,
+    sanity: bool = True,
+    results: str | Path | None = None,
+    store: str | Path | None = None,
+    data: str | Path | None = None,
+    changes: Sequence[str] = (),
+    device: str = "auto",
+    seed: int = 42,
+    progress: Report | None = None,
+) -> Explanations:
+    """Maps of the runs whose name starts with `run`.
+
+    Panels show the named `cases`, or `choose` of them by rule (`choose_cases`); the numbers rest on these and
+    on `measure` further ones, drawn with `seed`. Pictures are written only on request.
+    """
+    if method and method not in METHODS:
+        raise unknown_name("method", method, METHODS)
+    check_out(out, marks=MARKS)
+    file = load_study(study, data=data, changes=changes)
+    at = places(file, out=results, store=store)
+    plan = plan_of(file, at, progress=progress)
+    held = Store(at.store)
+    found = results_of(plan, held)
+    wanted, bare = _runs(found, held, run, where=str(at.store))
+    rows: list[dict[str, Any]] = []
+    told: list[dict[str, Any]] = []
+    with staged_directory(out, marks=MARKS) as folder:
+        for number, name in enumerate(wanted, start=1):
+            one, cases_of_run = _explain_run(
+                name,
+                found,
+                plan,
+                held,
+                folder if pictures else None,
+                cases=cases,
+                choose=choose,
+                measure=measure,
+                method=method,
+                sanity=sanity,
+                device=device,
+                seed=seed,
+            )
+            told.append(one)
+            rows += cases_of_run
+            if progress:
+                progress("explaining", number, len(wanted))
+        table = pd.DataFrame(rows, columns=list(COLUMNS))
+        summary = {
+            "elsewhere": __version__,
+            "study": file.name,
+            "seed": seed,
+            "runs": told,
+            "without_weights": bare,
+            "panels": int((table["panel"] != "").sum()),
+        }
+        write_table(table, folder / "cases.csv")
+        write_json(summary, folder / "explain.json")
+    return Explanations(summary=summary, cases=table, path=Path(out))
+
+
+def _runs(found: StudyResults, store: Store, prefix: str, *, where: str) -> tuple[list[str], list[str]]:
+    """The runs to explain, and those that match but whose weights were not kept."""
+    runs = found.runs
+    named = runs[runs["run"].str.startswith(prefix)]
+    if named.empty:
+        raise unknown_name("run", prefix, list(runs["run"]))
+    done = named[named["status"] == "done"]
+    if done.empty:
+        raise UserError(
+            f"no run that starts with '{prefix}' is done: {named['reason'].iloc[0]}",
+            where=where,
+            fix="Run the study first; --results names its folder, --store its trainings.",
+        )
+    kept = [store.load(unit).weights is not None for unit in done["unit"]]
+    with_weights = list(done.loc[kept, "run"])
+    bare = list(done.loc[[not one for one in kept], "run"])
+    if not with_weights:
+        scenario = str(done["scenario"].iloc[0])
+        raise UserError(
+            f"the weights of {name_rows(bare, limit=2)} were not kept",
+            where=where,
+            fix=f'Write keep_weights = ["{scenario}"] under [study] and run the study again: it trains '
+            "these anew.",
+        )
+    if len(with_weights) > MOST_RUNS:
+        raise UserError(
+            f"{len(with_weights)} runs start with '{prefix}'",
+            where="--run",
+            fix=f"Say which, at most {MOST_RUNS}: '{with_weights[0]}'.",
+        )
+    return with_weights, bare
+
+
+def _explain_run(
+    name: str,
+    found: StudyResults,
+    plan: Plan,
+    store: Store,
+    folder: Path | None,
+    *,
+    cases: Sequence[str],
+    choose: int,
+    measure: int,
+    method: str,
+    sanity: bool,
+    device: str,
+    seed: int,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    row = found.runs.loc[found.runs["run"] == name].iloc[0]
+    test = found.outputs(name)["test"]
+    shown, further = _cases(test, cases, choose=choose, measure=measure, seed=seed)
+    key = str(row["unit"])
+    unit = plan.units[key]
+    boxes = store.load(unit.boxes_from) if unit.boxes_from else None
+    explainer = Explainer(unit, store.load(key), plan.work, device=device, boxes=boxes)
+    seen = explainer.explain((*shown, *further), method)
+    check = None
+    if sanity:
+        check = explainer.check((*shown, *further)[:8], seed=seed, method=method)
+    label = dict(zip(test["case"], test["label"], strict=True))
+    rows = []
+    for at, case in enumerate(seen.case):
+        place = ""
+        if folder is not None and case in shown:
+            place = _write_panel(folder, name, seen, at, "malignant" if label[case] else "benign")
+        rows.append(_row(name, seen, at, int(label[case]), chosen=case in shown, place=place))
+    inside = [one for one in seen.inside if one is not None and np.isfinite(one.share)]
+    summary = {
+        "run": name,
+        "unit": key,
+        "method": seen.method,
+        "cases": len(seen.case),
+        "with_region": len(inside),
+        "share_inside": float(np.mean([one.share for one in inside])) if inside else None,
+        "area_inside": float(np.mean([one.area for one in inside])) if inside else None,
+        "hits": float(np.mean([one.hit for one in inside])) if inside else None,
+        "sanity": None if check is None else check.to_dict(),
+        "warnings": list(seen.warnings),
+    }
+    return summary, rows
+
+
+def _cases(
+    test: pd.DataFrame, named: Sequence[str], *, choose: int, measure: int, seed: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The cases to show, and further ones for the numbers."""
+    known = list(test["case"])
+    if named:
+        for case in named:
+            if case not in known:
+                raise unknown_name("test case", case, known)
+        shown = tuple(dict.fromkeys(named))
+    else:
+        odds = (test["logit_malignant"] - test["logit_benign"]).to_numpy(float)
+        probability = 1 / (1 + np.exp(-np.clip(odds, -500, 500)))
+        shown = choose_cases(known, test["label"].to_numpy(), probability, choose)
+    rest = [case for case in known if case not in set(shown)]
+    drawn = np.random.default_rng(seed).permutation(len(rest))[: max(0, measure)]
+    further = tuple(rest[at] for at in sorted(drawn))
+    if not shown and not further:
+        raise UserError("no case to explain", fix="Give --cases, or a --choose or --measure above 0.")
+    return shown, further
+
+
+def _row(run: str, seen: Explained, at: int, label: int, *, chosen: bool, place: str) -> dict[str, Any]:
+    one = seen.inside[at]
+    return {
+        "run": run,
+        "case": seen.case[at],
+        "chosen": chosen,
+        "label": "malignant" if label else "benign",
+        "probability": float(seen.probability[at]),
+        "stored_probability": float(seen.stored[at]),
+        "method": seen.method,
+        "region": seen.region[at],
+        "share_inside": None if one is None else one.share,
+        "area_inside": None if one is None else one.area,
+        "enrichment": None if one is None else one.enrichment,
+        "hit": None if one is None else one.hit,
+        "panel": place,
+    }
+
+
+def _write_panel(folder: Path, run: str, seen: Explained, at: int, label: str) -> str:
+    one = seen.inside[at]
+    note = "" if one is None or not np.isfinite(one.share) else f"{one.share:.0%} in the lesion"
+    caption = Caption(
+        title=f"{seen.case[at]}  {run}",
+        label=label,
+        probability=float(seen.probability[at]),
+        method=seen.method,
+        note=note,
+    )
+    drawn = panel(seen.pixels[at], seen.maps[at], caption, box=seen.box[at].tolist())
+    place = Path("panels") / f"{_plain(run)}__{_plain(seen.case[at])}.png"
+    (folder / place).parent.mkdir(exist_ok=True)
+    drawn.save(folder / place, "PNG")
+    return str(place)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^0-9A-Za-z._-]+", "_", name.replace(">", "-to-")).strip("._") or "x"
