@@ -57,6 +57,9 @@ class Recipe:
     oversample: bool = True
     schedule: str = "constant"
     """'constant' or 'cosine' over the epochs."""
+    batch_statistics: str = "population"
+    """'population': before each check, batch-norm means and variances are taken anew over the training part
+    (as the study's software does); 'running': the moving averages, which lag on small sources."""
     keep: str = "best"
     """'best' validation loss, or 'last'."""
     dropout: float = 0.2

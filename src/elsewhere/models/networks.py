@@ -29,6 +29,8 @@ class NetworkEntry:
     """The module whose output Grad-CAM weighs (US-23); None for a transformer."""
     style_points: tuple[str, ...] = ()
     """Modules after which MixStyle mixes (US-31): the early ones, where style lives."""
+    compiled_on_gpu: bool = False
+    """Compile on a GPU: pays for long trainings of large networks, always or never, since the numbers differ."""
     training_gflop: float = 0.0
     """Of one image, forward and backward: for estimates."""
 
@@ -128,7 +130,12 @@ NETWORKS: Mapping[str, NetworkEntry] = {
         training_gflop=2.3,
     ),
     "vit-b-16": NetworkEntry(
-        body=_TorchvisionViT, features=768, size_px=384, last_conv=None, training_gflop=332.0
+        body=_TorchvisionViT,
+        features=768,
+        size_px=384,
+        last_conv=None,
+        compiled_on_gpu=True,
+        training_gflop=332.0,
     ),
     "efficientnet-lite0": NetworkEntry(
         body=_lite("efficientnet-lite0"),

@@ -29,6 +29,8 @@ Finished = Callable[[Unit, Outcome], None]
 Failed = Callable[[Unit, str], None]
 Progress = Callable[[str, int, int], None]
 CHUNK_STEPS = 8
+SETTLE_IMAGES = 1024
+"""At most so many training images give the batch-norm statistics."""
 DISTANCE_IMAGES = 512
 """At most so many training images fit the Mahalanobis distance."""
 
@@ -80,6 +82,10 @@ def be_deterministic() -> None:
 
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
+    # Deterministic mode also fills every new tensor: a thousand launches a step, for memory that is written.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    # The backward pass of cuDNN's attention sums in any order; the flash kernel has an ordered one.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
 
@@ -287,6 +293,11 @@ class Lane:
         )
         check_rows = self.work.cases.rows(unit.validation)
         truth = torch.from_numpy(self.work.cases.label[check_rows].astype(np.int64)).to(self.device)
+        settle_rows = torch.from_numpy(
+            np.random.default_rng(np.random.SeedSequence([unit.seed, 4])).permutation(len(rows))[
+                :SETTLE_IMAGES
+            ]
+        ).to(self.device)
         best, best_epoch, history = math.inf, 0, []
         for epoch in range(1, unit.recipe.epochs + 1):
             started = time.perf_counter()
@@ -294,6 +305,9 @@ class Lane:
             marks: deque[Any] = deque()
             for _ in program.epoch(draws, rate_at(unit, epoch), dropout, CHUNK_STEPS):
                 yield from self._wait(marks, most=2)
+            if unit.recipe.batch_statistics == "population" and program.is_conv:
+                for _ in program.settle(settle_rows, 256 if self.stream else 64):
+                    yield from self._wait(marks, most=2)
             logits = yield from self._logits(program, unit, check_rows, cut, outline)
             losses = torch.nn.functional.cross_entropy(logits[0], truth)
             told = torch.stack([program.loss_sum / len(draws.order), losses.detach()])

@@ -42,6 +42,7 @@ def program_key(unit: Unit, batch: int) -> tuple[Any, ...]:
         balance_datasets=False,
         schedule="",
         keep="",
+        batch_statistics="",
         test_mirror=False,
         batch=batch,
     )
@@ -52,7 +53,14 @@ class Program:
     """Static memory, the model, and one training step."""
 
     def __init__(
-        self, unit: Unit, *, batch: int, images: int, steps: int, groups: int, device: torch.device
+        self,
+        unit: Unit,
+        *,
+        batch: int,
+        images: int,
+        steps: int,
+        groups: int,
+        device: torch.device,
     ) -> None:
         recipe, size = unit.recipe, unit.input.size_px
         self.recipe: Recipe = recipe
@@ -93,6 +101,8 @@ class Program:
         self.group_weight = torch.full((groups,), 1.0 / groups, device=device)
         self.noise = noise_fields(size, device) if recipe.noise else None
         self.best = [tensor.detach().clone() for tensor in self._state()]
+        compiled = self.on_gpu and NETWORKS[recipe.network].compiled_on_gpu
+        self._features: Any = torch.compile(self.model.body) if compiled else self.model.body
         self.graph: Any = None
         self.images_seen = 0
 
@@ -124,7 +134,7 @@ class Program:
             other, weight = self.other.index_select(0, at)[0], self.mix.index_select(0, at)[0]
             self.model.style = lambda value: mix_style(value, other, weight)
         with self.autocast():
-            features = self.model.features_of(x)
+            features = self._features(x)
             if keep is not None:
                 dropped = features * keep.to(features.dtype) / (1.0 - self.recipe.dropout)
             else:
@@ -248,6 +258,30 @@ class Program:
             features = self.model.features_of(x)
             logits = self.model.head(features)
         return logits.float(), features.float()
+
+    @torch.no_grad()
+    def settle(self, rows: torch.Tensor, batch: int) -> Iterator[None]:
+        """Batch-norm statistics of these training pictures as they are, in place of the moving averages."""
+        norms = [m for m in self.model.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+        held = [norm.momentum for norm in norms]
+        for turn, start in enumerate(range(0, len(rows), batch), start=1):
+            part = rows[start : start + batch]
+            if turn > 1 and len(part) < batch // 2:
+                break
+            for norm in norms:
+                norm.momentum = 1.0 / turn
+            self.model.train()
+            x = plain(
+                self.images.index_select(0, part),
+                None if self.outlines is None else self.outlines.index_select(0, part),
+            )
+            if self.on_gpu and self.is_conv:
+                x = x.contiguous(memory_format=torch.channels_last)
+            with self.autocast():
+                self.model.features_of(x)
+            for norm, momentum in zip(norms, held, strict=True):
+                norm.momentum = momentum
+            yield
 
     def keep_best(self) -> None:
         torch._foreach_copy_(self.best, self._state())
