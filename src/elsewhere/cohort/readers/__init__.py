@@ -26,6 +26,10 @@ readers: Registry[Reader] = Registry(
         "elsewhere.cohort.readers.mama_mia",
         "elsewhere.cohort.readers.camelyon17",
         "elsewhere.cohort.readers.bcs_dbt",
+        "elsewhere.cohort.readers.busi",
+        "elsewhere.cohort.readers.bus_bra",
+        "elsewhere.cohort.readers.breast",
+        "elsewhere.cohort.readers.bus_uclm",
     ),
     list_command="elsewhere readers",
 )

@@ -1,0 +1,299 @@
+"""Pictures and masks of a published set, found by their stems and looked at once.
+
+A copy of a set may come in another picture format than the publisher's, so that names in tables match files
+by stem, whatever the ending. Every picture and mask is decoded, in threads: a truncated file is found here
+and not in the middle of a training, and a box comes from the mask's pixels (US-01).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from elsewhere.errors import UserError, name_rows
+
+Box = tuple[int, int, int, int]
+"""x0, y0, x1, y1 in pixels, half-open."""
+Progress = Callable[[str, int, int], None]
+Seen = TypeVar("Seen")
+SPECK = 1e-3
+"""A part of a mask under this share of its biggest part is a stray speck, no lesion."""
+QUIET_SECONDS = 2.0
+LOSSY = {"JPEG", "MPO", "WEBP", "JPEG2000", "AVIF"}
+"""Formats whose black is not quite black: there a mask is what is brighter than half."""
+COLOUR_NAMES = ("black", "blue", "green", "cyan", "red", "magenta", "yellow", "white")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureSeen:
+    """What one picture shows without its pixels being kept."""
+
+    width: int
+    height: int
+    coloured: bool
+    deep: bool
+    """More than 8 bits a channel."""
+    digest: str
+    """Of the grey pixels: two files with the same digest are the same picture, whatever their format."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.width, self.height
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskSeen:
+    """What one mask shows: `box` None where it is empty."""
+
+    width: int
+    height: int
+    box: Box | None = None
+    pixels: int = 0
+    parts: int = 0
+    """Connected parts, specks not counted."""
+    specks: int = 0
+    core: Box | None = None
+    """The box without the specks."""
+    greys: int = 0
+    """Values between black and the brightest, in a mask without colours: soft edges."""
+    colours: dict[str, int] = field(default_factory=dict)
+    """Pixels by the colour's name."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.width, self.height
+
+
+def natural_key(text: str) -> list[tuple[int, int, str]]:
+    """'benign (10)' after 'benign (9)'."""
+    parts = re.split(r"(\d+)", text.casefold())
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts if part]
+
+
+def picture_endings() -> frozenset[str]:
+    """The endings of every format that Pillow here can open."""
+    from PIL import Image
+
+    return frozenset(end for end, kind in Image.registered_extensions().items() if kind in Image.OPEN)
+
+
+def pictures_in(folder: Path, *, deep: bool = False) -> dict[str, Path]:
+    """The folder's pictures by folded stem, in natural order; two files of one stem are a question."""
+    endings = picture_endings()
+    found: dict[str, Path] = {}
+    files = folder.rglob("*") if deep else folder.iterdir()
+    for path in sorted(files, key=lambda p: natural_key(p.name)):
+        if path.name.startswith(".") or path.suffix.lower() not in endings or not path.is_file():
+            continue
+        key = path.stem.casefold()
+        if key in found:
+            raise UserError(
+                f"two pictures are called '{path.stem}': {found[key].name} and {path.name}",
+                where=str(folder),
+                fix="Keep one of them: pictures and masks are matched by their names without the ending.",
+            )
+        found[key] = path
+    return found
+
+
+def stem_of(name: str) -> str:
+    """The folded stem of a file's name as a table gives it ('case001.png', 'images/case001.PNG')."""
+    return Path(name.strip().replace("\\", "/")).stem.casefold()
+
+
+def subfolder(root: Path, *names: str) -> Path:
+    """The subfolder of one of these names, whatever its case."""
+    wanted = {name.casefold() for name in names}
+    for child in sorted(root.iterdir()):
+        if child.is_dir() and child.name.casefold() in wanted:
+            return child
+    listed = ", ".join(sorted(child.name for child in root.iterdir())[:8]) or "nothing"
+    raise UserError(
+        f"no folder '{names[0]}' here (found: {listed})",
+        where=str(root),
+        fix="Keep the folders as they were published.",
+    )
+
+
+def layout_root(source: Path, holds: Callable[[Path], bool], *, what: str, depth: int = 3) -> Path:
+    """The folder where the published layout begins: the source itself, or the one below that holds it.
+
+    The cohort's paths are relative to it, so that its hash does not depend on which of them was given.
+    """
+    if not source.is_dir():
+        raise UserError(
+            "the reader takes the published folder", where=str(source), fix=f"The folder with {what}."
+        )
+    level = [source]
+    for _ in range(depth + 1):
+        found = [folder for folder in level if holds(folder)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = ", ".join(str(folder.relative_to(source)) for folder in found[:4])
+            raise UserError(
+                f"{len(found)} folders here hold {what}: {names}",
+                where=str(source),
+                fix="Give the one you mean.",
+            )
+        level = [
+            child
+            for folder in level
+            for child in sorted(folder.iterdir())
+            if child.is_dir() and not child.name.startswith((".", "__"))
+        ]
+    raise UserError(f"no {what} in this folder", where=str(source), fix="Give the folder as it is published.")
+
+
+def look_at_pictures(paths: Sequence[Path], *, progress: Progress | None = None) -> list[PictureSeen]:
+    """Every picture decoded once; those that cannot be are named together."""
+    return _look(paths, see_picture, "picture", progress)
+
+
+def look_at_masks(paths: Sequence[Path], *, progress: Progress | None = None) -> list[MaskSeen]:
+    """Every mask decoded once; those that cannot be are named together."""
+    return _look(paths, see_mask, "mask", progress)
+
+
+def _look(
+    paths: Sequence[Path], see: Callable[[Path], Seen], what: str, progress: Progress | None
+) -> list[Seen]:
+    from PIL import Image, UnidentifiedImageError
+
+    def one(path: Path) -> Seen | str:
+        try:
+            return see(path)
+        except UnidentifiedImageError:
+            return "it is no picture" if path.stat().st_size else "it is empty"
+        except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+            return str(error) or type(error).__name__
+
+    seen: list[Seen] = []
+    bad: list[tuple[Path, str]] = []
+    start = time.monotonic()
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        for at, result in enumerate(pool.map(one, paths)):
+            if isinstance(result, str):
+                bad.append((paths[at], result))
+            else:
+                seen.append(result)
+            if progress is not None and time.monotonic() - start > QUIET_SECONDS:
+                progress(f"{what}s", at + 1, len(paths))
+    if bad:
+        path, why = bad[0]
+        more = f"; and {len(bad) - 1} more: {name_rows([p.name for p, _ in bad[1:]])}" if len(bad) > 1 else ""
+        raise UserError(
+            f"the {what} cannot be decoded ({why}){more}",
+            where=str(path),
+            fix="Fetch the file again from the publisher; or move it out of the folder: what is missing is "
+            "counted.",
+        )
+    return seen
+
+
+def see_picture(path: Path) -> PictureSeen:
+    """Decodes the whole picture: a header alone says nothing of a file that breaks off."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        image.load()
+        deep = image.mode.startswith(("I", "F"))
+        coloured = False
+        if image.mode not in ("1", "L", "LA") and not deep:
+            rgb = image if image.mode == "RGB" else image.convert("RGB")
+            thin = np.asarray(rgb)[::4, ::4].astype(np.int16)
+            spread = thin.max(axis=2) - thin.min(axis=2)
+            coloured = bool((spread > 40).mean() > 1e-3)
+        grey = image if image.mode == "L" else image.convert("L")
+        digest = hashlib.sha256(f"{image.size}".encode() + grey.tobytes()).hexdigest()
+        return PictureSeen(
+            width=image.width, height=image.height, coloured=coloured, deep=deep, digest=digest
+        )
+
+
+def see_mask(path: Path) -> MaskSeen:
+    """Where a mask is not black, and what can be odd about it."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        image.load()
+        floor = 127 if image.format in LOSSY else 0
+        plane, rgb = _brightest_channel(image)
+        bright = plane if floor == 0 else plane.point([0] * (floor + 1) + [255] * (255 - floor))
+        box: Box | None = bright.getbbox()
+        if box is None:
+            return MaskSeen(width=image.width, height=image.height)
+        inside = np.asarray(bright.crop(box)) > 0
+        colours = _colours(np.asarray(rgb.crop(box)), inside) if rgb is not None else {}
+        levels = np.unique(np.asarray(plane.crop(box))[inside]) if not floor else np.empty(0)
+        parts, specks, core = _parts(inside, box)
+        return MaskSeen(
+            width=image.width,
+            height=image.height,
+            box=box,
+            pixels=int(inside.sum()),
+            parts=parts,
+            specks=specks,
+            core=core,
+            greys=0 if set(colours) - {"white"} else max(0, len(levels) - 1),
+            colours=colours,
+        )
+
+
+def _brightest_channel(image: Any) -> tuple[Any, Any]:
+    """An 8-bit plane that is 0 exactly where the mask is black, and the colours where it has any."""
+    from PIL import Image, ImageChops
+
+    if image.mode in ("1", "L"):
+        return image.convert("L"), None
+    if image.mode.startswith(("I", "F")):
+        return Image.fromarray((np.asarray(image) > 0).astype(np.uint8) * 255), None
+    rgb = image.convert("RGB")
+    red, green, blue = rgb.split()
+    return ImageChops.lighter(ImageChops.lighter(red, green), blue), rgb
+
+
+def _colours(rgb: npt.NDArray[np.uint8], inside: npt.NDArray[np.bool_]) -> dict[str, int]:
+    """Pixels by colour; a channel counts where it has more than half of the pixel's brightest."""
+    pixels = rgb[inside].astype(np.int16)
+    on = pixels * 2 > pixels.max(axis=1, keepdims=True)
+    codes = np.bincount(on @ np.array([4, 2, 1]), minlength=8)
+    return {name: int(n) for name, n in zip(COLOUR_NAMES, codes, strict=True) if n}
+
+
+def _parts(inside: npt.NDArray[np.bool_], box: Box) -> tuple[int, int, Box]:
+    from scipy import ndimage
+
+    labels, count = ndimage.label(inside, structure=np.ones((3, 3), dtype=int))
+    if count == 1:
+        return 1, 0, box
+    sizes = np.bincount(labels.ravel())[1:]
+    big = np.flatnonzero(sizes >= SPECK * sizes.max()) + 1
+    rows, columns = np.nonzero(np.isin(labels, big))
+    x, y = box[0], box[1]
+    core = (
+        int(x + columns.min()),
+        int(y + rows.min()),
+        int(x + columns.max() + 1),
+        int(y + rows.max() + 1),
+    )
+    return len(big), int(count - len(big)), core
+
+
+def union(boxes: Iterable[Box]) -> Box | None:
+    """The smallest box around all."""
+    found = list(boxes)
+    if not found:
+        return None
+    columns = list(zip(*found, strict=True))
+    return min(columns[0]), min(columns[1]), max(columns[2]), max(columns[3])
