@@ -12,7 +12,7 @@ from typing import Any
 from elsewhere.commands.analyse import Report
 from elsewhere.errors import UserError
 from elsewhere.phantom.ultrasound import LAYOUTS, SCANNERS, Hospital, plan
-from elsewhere.phantom.ultrasound_files import MARK, write_hospital
+from elsewhere.phantom.ultrasound_layouts import MARK, write_hospital
 from elsewhere.tables import check_out, staged_directory, write_json
 
 

@@ -18,7 +18,6 @@ import numpy.typing as npt
 import pandas as pd
 from PIL import Image
 
-from elsewhere.cohort import Cohort, read_cohort
 from elsewhere.errors import unknown_name
 from elsewhere.phantom.ultrasound import LAYOUTS, Hospital, Picture, hospital_from, plan, render
 from elsewhere.phantom.ultrasound_tissue import Lesion
@@ -64,7 +63,9 @@ def write_hospital(
     return folder
 
 
-def make_phantom(spec: Mapping[str, Any] | Hospital, folder: str | Path, *, where: str = "phantom") -> Path:
+def make_phantom_cohort(
+    spec: Mapping[str, Any] | Hospital, folder: str | Path, *, where: str = "phantom"
+) -> Path:
     """The folder of a phantom, for the reader named like its layout; drawn only where it is not yet.
 
     A folder whose `phantom.json` says the same specification is taken as it is, so that a study that was
@@ -78,23 +79,6 @@ def make_phantom(spec: Mapping[str, Any] | Hospital, folder: str | Path, *, wher
         held = None
     same = held == json.loads(json.dumps(asdict(hospital)))
     return folder if same else write_hospital(hospital, folder)
-
-
-def make_phantom_cohort(
-    spec: Mapping[str, Any] | Hospital, folder: str | Path, *, where: str = "phantom"
-) -> Cohort:
-    """A phantom read like the set whose layout it has; dataset and site are the hospital's name."""
-    hospital = spec if isinstance(spec, Hospital) else hospital_from(spec, where=where)
-    cohort = read_cohort(hospital.layout, make_phantom(hospital, folder))
-    names = cohort.cases.assign(**dict.fromkeys(("dataset", "site"), hospital.name))
-    return Cohort.from_frame(
-        names,
-        lesions=cohort.lesions,
-        reader=cohort.reader,
-        root=cohort.root,
-        id_grades=dict.fromkeys([hospital.name], next(iter(cohort.id_grades.values()))),
-        warnings=cohort.warnings,
-    )
 
 
 def _one_thread() -> Any:
