@@ -8,12 +8,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 
 from elsewhere.cli import main
 from elsewhere.commands.explain import explain
+from elsewhere.engine.store import Store
 from elsewhere.errors import UserError
 from elsewhere.explain.runs import choose_cases
+from elsewhere.study.file import load_study
+from elsewhere.study.run import places, plan_of, write_plan
+from elsewhere.training import train_units
 
 STUDY = """
 [study]
@@ -90,19 +95,23 @@ def looked(tmp_path_factory):
     write_hospital(folder / "Alder", 1)
     write_hospital(folder / "Birch", 2)
     (folder / "looks.toml").write_text(STUDY)
-    with pytest.raises(SystemExit) as done:
-        main(
-            [
-                "run",
-                str(folder / "looks.toml"),
-                "--out",
-                str(folder / "run"),
-                "--no-report",
-                "--device",
-                "cpu",
-            ]
-        )
-    assert done.value.code == 0
+    file = load_study(folder / "looks.toml")
+    at = places(file, out=folder / "run")
+    plan = plan_of(file, at)
+    write_plan(plan, at)
+    store, failures = Store(at.store), []
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(1)
+    train_units(
+        list(plan.units.values()),
+        plan.work,
+        device="cpu",
+        finished=store.save,
+        failed=lambda unit, why: failures.append(why),
+    )
+    torch.set_num_threads(before[0])
+    torch.use_deterministic_algorithms(before[1])
+    assert failures == []
     return folder
 
 
