@@ -1,0 +1,205 @@
+"""Training as the study does it (US-14), and the methods beyond it (US-31)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tests.training.worlds import make_unit, make_work, train
+
+from elsewhere.errors import UserError
+from elsewhere.models import build_network
+from elsewhere.models.networks import mix_style
+from elsewhere.statistics.auroc import auroc
+from elsewhere.training import lanes, train_units
+from elsewhere.training.distance import class_distance
+from elsewhere.training.lanes import rate_at
+from elsewhere.training.program import coral_penalty
+
+WORK = make_work()
+
+
+def malignancy(work, unit, outcome):
+    truth = work.cases.label[work.cases.rows(unit.predict)]
+    return auroc(truth, outcome.logits[:, 1] - outcome.logits[:, 0])
+
+
+@pytest.mark.parametrize("method", ["plain", "group-dro", "coral", "mixstyle"])
+def test_every_method_learns_what_can_be_learnt(method):
+    unit = make_unit(WORK, method=method, epochs=5)
+    done, failures = train([unit], WORK)
+    assert failures == {}
+    outcome = done[unit.key]
+    assert malignancy(WORK, unit, outcome) > 0.9
+    assert outcome.case == unit.predict
+    assert outcome.images == 5 * 48
+    assert np.isfinite(outcome.distance).all()
+    assert outcome.covers(unit.predict, WORK.cases.fingerprints(with_box=True)[WORK.cases.rows(unit.predict)])
+
+
+def test_a_unit_gives_the_same_numbers_whatever_trains_beside_it():
+    units = [make_unit(WORK, seed=s, kind=k, dropout=0.3) for s in (1, 2) for k in ("roi", "whole")]
+    alone = {u.key: train([u], WORK)[0][u.key] for u in units}
+    together, _ = train(units[::-1], WORK, lanes=3)
+    for unit in units:
+        assert np.array_equal(alone[unit.key].logits, together[unit.key].logits)
+        assert np.array_equal(alone[unit.key].distance, together[unit.key].distance)
+    assert not np.array_equal(alone[units[0].key].logits, alone[units[2].key].logits)
+
+
+def test_training_stops_after_five_checks_without_a_better_one_and_keeps_the_best():
+    # A rate of zero cannot get better after the first check: 1 + patience epochs.
+    unit = make_unit(WORK, learning_rate=0.0, epochs=30, patience=5, keep_weights=True)
+    outcome = train([unit], WORK)[0][unit.key]
+    assert len(outcome.history) == 6
+    assert outcome.best_epoch == 1
+    noisy = make_unit(WORK, learning_rate=0.5, epochs=8, patience=99, keep_weights=True)
+    kept = train([noisy], WORK)[0][noisy.key]
+    losses = [entry["validation_loss"] for entry in kept.history]
+    assert kept.best_epoch == int(np.argmin(losses)) + 1
+
+
+def test_kept_weights_give_the_kept_predictions():
+    unit = make_unit(WORK, keep_weights=True)
+    outcome = train([unit], WORK)[0][unit.key]
+    model = build_network("tiny-cnn", size_px=32, seed=0)
+    model.load_state_dict(dict(outcome.weights))
+    model.eval()
+    from elsewhere.training.augment import plain
+    from elsewhere.training.crops import DevicePictures
+
+    cut = DevicePictures(WORK.cases, WORK.pictures, device=torch.device("cpu")).cut(unit.input)
+    with torch.no_grad():
+        logits = model(plain(cut[torch.from_numpy(WORK.cases.rows(unit.predict))]))
+    assert np.allclose(logits.numpy(), outcome.logits, atol=1e-5)
+    assert train([make_unit(WORK)], WORK)[0][unit.key].weights is None
+
+
+def test_the_last_weights_can_be_kept_instead_of_the_best():
+    unit = make_unit(WORK, learning_rate=0.5, epochs=6, patience=99, keep="last")
+    assert train([unit], WORK)[0][unit.key].best_epoch == 6
+
+
+def test_batch_statistics_of_the_training_part_matter_on_a_small_source():
+    settled = make_unit(WORK, epochs=2)
+    lagging = make_unit(WORK, epochs=2, batch_statistics="running")
+    done, _ = train([settled, lagging], WORK)
+    first = [done[u.key].history[-1]["validation_loss"] for u in (settled, lagging)]
+    assert first[0] < first[1]
+
+
+def test_the_lesion_outline_as_a_channel_changes_what_is_seen():
+    done, failures = train([make_unit(WORK, outline=True), make_unit(WORK)], WORK)
+    assert failures == {}
+    one, two = done.values()
+    assert not np.array_equal(one.logits, two.logits)
+
+
+def test_mirrored_prediction_is_the_mean_of_both():
+    unit = make_unit(WORK, test_mirror=True)
+    done, _ = train([unit, make_unit(WORK)], WORK)
+    assert len({outcome.logits.tobytes() for outcome in done.values()}) == 2
+
+
+def test_one_class_or_no_validation_fails_that_unit_alone():
+    good = make_unit(WORK)
+    benign = tuple(n for n in good.train if WORK.cases.label[WORK.cases.row[n]] == 0)
+    one_class = replace(good, train=benign, name="one class").with_key(WORK.cases)
+    no_check = replace(good, validation=(), name="no validation").with_key(WORK.cases)
+    done, failures = train([one_class, no_check, good], WORK)
+    assert set(done) == {good.key}
+    assert "both classes" in failures[one_class.key]
+    assert "validation" in failures[no_check.key]
+
+
+def test_stop_leaves_the_rest_undone():
+    units = [make_unit(WORK, seed=s, epochs=1) for s in range(4)]
+    done = []
+    train_units(
+        units,
+        WORK,
+        device="cpu",
+        finished=lambda unit, outcome: done.append(unit.key),
+        failed=lambda unit, reason: None,
+        stop=lambda: len(done) >= 2,
+    )
+    assert len(done) == 2
+
+
+def test_no_memory_left_is_said_and_no_smaller_batch_is_used(monkeypatch):
+    def full(*args, **kwargs):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+
+    monkeypatch.setattr(lanes.Program, "start", full)
+    with pytest.raises(UserError, match="no memory left") as raised:
+        train([make_unit(WORK)], WORK)
+    assert "not made smaller silently" in str(raised.value)
+
+
+def test_a_device_that_is_not_there_is_named():
+    with pytest.raises(UserError, match="unknown device"):
+        lanes.pick_device("gpu-of-my-dreams")
+    if not torch.cuda.is_available():
+        with pytest.raises(UserError, match="no CUDA device"):
+            lanes.pick_device("cuda")
+
+
+def test_what_names_a_training():
+    base = make_unit(WORK)
+    assert make_unit(WORK, seed=2).key != base.key
+    assert make_unit(WORK, learning_rate=1e-3).key != base.key
+    assert make_unit(WORK, kind="whole").key != base.key
+    assert replace(base, predict=base.predict[:3], name="other").with_key(WORK.cases).key == base.key
+    boxes = WORK.cases.box.copy()
+    boxes[WORK.cases.row[base.train[0]]] += 1
+    moved = replace(WORK.cases, box=boxes)
+    assert base.with_key(moved).key != base.key
+    whole = make_unit(WORK, kind="whole")
+    assert whole.with_key(moved).key == whole.key
+
+
+def test_the_cosine_schedule_goes_down_to_near_zero():
+    unit = make_unit(WORK, schedule="cosine", epochs=10, learning_rate=1.0)
+    rates = [rate_at(unit, epoch) for epoch in range(1, 11)]
+    assert rates[0] == 1.0
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < 0.03
+
+
+def test_coral_is_zero_for_equal_groups_and_grows_with_their_distance():
+    rng = torch.Generator().manual_seed(0)
+    same = torch.randn(8, 5, generator=rng).repeat(2, 1)
+    member = torch.zeros(16, 2)
+    member[:8, 0] = member[8:, 1] = 1
+    assert coral_penalty(same, member) < 1e-10
+    moved = same.clone()
+    moved[8:] += 2
+    assert coral_penalty(moved, member) == pytest.approx(4.0, rel=1e-5)
+    assert coral_penalty(moved, torch.tensor([[1.0, 0.0]] * 16)) == 0
+
+
+def test_mixstyle_takes_the_other_pictures_mean_and_deviation():
+    x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 3.0]).view(
+        2, 1, 1, 1
+    )
+    other = torch.tensor([1, 0])
+    assert torch.allclose(mix_style(x, other, torch.ones(2)), x, atol=1e-4)
+    swapped = mix_style(x, other, torch.zeros(2))
+    assert torch.allclose(swapped.std(dim=(2, 3)), x.flip(0).std(dim=(2, 3)), rtol=1e-3)
+    assert torch.allclose(swapped.mean(dim=(2, 3)), x.flip(0).mean(dim=(2, 3)), atol=1e-4)
+
+
+def test_distance_is_the_mahalanobis_distance_to_the_nearer_class():
+    rng = np.random.default_rng(0)
+    seen = np.concatenate([rng.normal(0, 1, (200, 3)), rng.normal(8, 1, (200, 3))])
+    label = np.repeat([0, 1], 200)
+    asked = np.array([[0.0, 0, 0], [8, 8, 8], [4, 4, 4]])
+    got = class_distance(*(torch.from_numpy(v) for v in (seen, label, asked)), shrinkage=0.0).numpy()
+    means = [seen[label == c].mean(0) for c in (0, 1)]
+    centred = np.concatenate([seen[label == c] - means[c] for c in (0, 1)])
+    inverse = np.linalg.inv(centred.T @ centred / 398)
+    want = [min(np.sqrt((a - m) @ inverse @ (a - m)) for m in means) for a in asked]
+    assert np.allclose(got, want, rtol=1e-5)
+    assert got[2] > 3 * got[:2].max()
