@@ -27,13 +27,21 @@ from elsewhere.cli.options import (
 @cohort_app.command("read", epilog="Example: elsewhere cohort read bcs-dbt FOLDER --out cohort")
 def cohort_read(
     reader: Annotated[
-        str, typer.Argument(help="csv, bcs-dbt, mama-mia, camelyon17, ... (`elsewhere readers`).")
+        str, typer.Argument(help="csv, busi, bus-bra, breast, bus-uclm, bcs-dbt, ... (`elsewhere readers`).")
     ],
     source: Annotated[Path, typer.Argument(help="The published folder or table.")],
     out: OutOpt,
     column_map: MapOpt = None,
     constants: Annotated[
         list[str] | None, typer.Option("--set", help="A constant column: dataset=NAME (may be repeated).")
+    ] = None,
+    ids: Annotated[
+        str | None,
+        typer.Option(
+            "--ids",
+            help="Ultrasound sets: patient (the set's own ids, the default), or image: each picture counts "
+            "as a patient, grade C.",
+        ),
     ] = None,
     encoding: EncodingOpt = None,
     delimiter: DelimiterOpt = None,
@@ -42,15 +50,19 @@ def cohort_read(
 ) -> int:
     """Read a public set, or any csv, into a cohort folder with its hash, grade and audit."""
     from elsewhere.commands.cohort import read
+    from elsewhere.commands.output import progress_bar
 
-    result = read(
-        reader,
-        source,
-        out=out,
-        column_map=pairs(column_map),
-        constants=pairs(constants, option="--set"),
-        table=table_options(encoding, delimiter, decimal),
-    )
+    with progress_bar(enabled=not as_json) as progress:
+        result = read(
+            reader,
+            source,
+            out=out,
+            column_map=pairs(column_map),
+            constants=pairs(constants, option="--set"),
+            ids=ids,
+            table=table_options(encoding, delimiter, decimal),
+            progress=progress,
+        )
     return show(result, as_json=as_json)
 
 

@@ -26,6 +26,7 @@ from elsewhere.errors import name_rows
 
 Severity = Literal["info", "warning", "error"]
 MOSTLY_EMPTY = 0.5
+_FILE_ENDINGS = ("_path", "_file")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,9 @@ def audit(cohort: Cohort) -> tuple[Finding, ...]:
     found: list[Finding] = []
     for dataset, rows in cases.groupby("dataset", sort=True):
         found += _ids_against_images(str(dataset), rows, cohort)
+        found += _classes(str(dataset), rows)
     found += _collections(cohort)
+    found += _pictures(cohort)
     found += _contradictions(cases)
     found += _shared_ids(cases)
     found += _no_case(cohort)
@@ -67,6 +70,7 @@ def audit(cohort: Cohort) -> tuple[Finding, ...]:
         Finding(kind="reader", severity="warning", message=word)
         for word in cohort.warnings
         if "is no case" not in word
+        and not any(grade.grade == "C" and word.startswith(grade.why) for grade in cohort.id_grades.values())
     ]
     order = {"error": 0, "warning": 1, "info": 2}
     return tuple(sorted(found, key=lambda finding: order[finding.severity]))
@@ -100,9 +104,11 @@ def _ids_against_images(dataset: str, rows: pd.DataFrame, cohort: Cohort) -> lis
         else:
             found.append(Finding(kind="counts", severity="info", dataset=dataset, message=told))
     else:
+        kind = "counts"
         if known is not None:
             told += f"; {known.name} publishes no patient ids, {known.cases} images ({known.source})"
-        found.append(Finding(kind="counts", severity="info", dataset=dataset, message=told))
+            kind = "counts" if known.cases == cases else "not-the-published-count"
+        found.append(Finding(kind=kind, severity="info", dataset=dataset, message=told))
     if made:
         why = grade.why if grade else ""
         found.append(
@@ -136,6 +142,80 @@ def _ids_against_images(dataset: str, rows: pd.DataFrame, cohort: Cohort) -> lis
     return found
 
 
+def _lesion_words(cases: pd.DataFrame) -> bool:
+    """Whether the labels are the words benign, malignant and normal (US-01)."""
+    if "label" not in cases.columns or pd.api.types.is_numeric_dtype(cases["label"].dtype):
+        return False
+    words = set(cases["label"].dropna().unique())
+    return bool(words) and words <= {"benign", "malignant", "normal"}
+
+
+def _classes(dataset: str, rows: pd.DataFrame) -> list[Finding]:
+    """Rows and patients per class (US-03), against the published numbers (US-04)."""
+    if not _lesion_words(rows):
+        return []
+    told = ", ".join(
+        f"{label} {len(part)} of {part['patient_id'].nunique()} patients"
+        for label, part in rows.groupby("label", sort=True)
+    )
+    normals = int((rows["label"] == "normal").sum())
+    lesions = int(rows["label"].notna().sum()) - normals
+    known = published(dataset)
+    kind: str = "classes"
+    severity: Severity = "info"
+    message = f"{dataset}: {told}; {lesions} lesion and {normals} normal images"
+    if known is not None and known.lesions is not None:
+        if (lesions, normals) == (known.lesions, known.normals):
+            message += ", as published"
+        else:
+            kind, severity = "not-the-published-count", "warning"
+            message += f"; published: {known.lesions} and {known.normals} ({known.source})"
+        message += f"; {known.note}" if known.note else ""
+    found = [Finding(kind=kind, severity=severity, dataset=dataset, message=message)]
+    lesion = rows["label"] != "normal"
+    shared = set(rows.loc[lesion, "patient_id"]) & set(rows.loc[~lesion, "patient_id"])
+    if shared:
+        found.append(
+            Finding(
+                kind="lesion-and-normal",
+                severity="info",
+                dataset=dataset,
+                message=f"{len(shared)} patients of {dataset} have lesion and normal images: lesion against "
+                "normal is not a comparison of different patients (US-18)",
+                ids=tuple(sorted(str(name) for name in shared)),
+            )
+        )
+    return found
+
+
+def _pictures(cohort: Cohort) -> list[Finding]:
+    """Boxes and masks in one line, and lesions that a crop will miss (US-13)."""
+    cases = cohort.cases
+    if "box_x0" not in cases.columns or not _lesion_words(cases):
+        return []
+    lesion = (cases["label"] != "normal").to_numpy(dtype=bool)
+    without = lesion & cases["box_x0"].isna().to_numpy(dtype=bool)
+    told = f"{int(lesion.sum() - without.sum())} of {int(lesion.sum())} lesion images have a box"
+    shown = {
+        "masks": "masks",
+        "several_masks": "images with several masks",
+        "masks_with_several_parts": "masks of several parts",
+        "empty_masks": "empty masks",
+        "other_masks": "masks of other lesions, not in the box",
+    }
+    counted = [f"{cohort.counts[key]} {word}" for key, word in shown.items() if cohort.counts.get(key)]
+    rows = tuple((np.flatnonzero(without) + 1).tolist())
+    return [
+        Finding(
+            kind="boxes",
+            severity="warning" if rows else "info",
+            message="; ".join([told, *counted])
+            + (f". Without a box (rows {name_rows(rows)}), a crop is the whole image" if rows else ""),
+            rows=rows,
+        )
+    ]
+
+
 def _collections(cohort: Cohort) -> list[Finding]:
     """MAMA-MIA as a whole, beside its four collections."""
     if cohort.reader != "mama-mia":
@@ -159,15 +239,18 @@ def _contradictions(cases: pd.DataFrame) -> list[Finding]:
     for column in ("label", "pcr", "patient_stage"):
         if column not in cases.columns:
             continue
-        mask = rows_that_vary(cases, ("dataset", "patient_id"), column)
+        compared, what = cases, f"more than one {column}"
+        if column == "label" and _lesion_words(cases):
+            compared = cases.assign(label=cases["label"].where(cases["label"] != "normal"))
+            what = "both benign and malignant labels"
+        mask = rows_that_vary(compared, ("dataset", "patient_id"), column)
         if mask.any():
             rows, ids = _rows_and_ids(cases, mask)
             found.append(
                 Finding(
                     kind="contradictory-labels",
                     severity="warning",
-                    message=f"{len(ids)} patients carry more than one {column}: each stays one unit "
-                    f"(rows {name_rows(rows)})",
+                    message=f"{len(ids)} patients carry {what}: each stays one unit (rows {name_rows(rows)})",
                     rows=rows,
                     ids=ids,
                 )
@@ -280,7 +363,7 @@ def _site_spellings(cases: pd.DataFrame) -> list[Finding]:
 def _empty_attributes(cases: pd.DataFrame) -> list[Finding]:
     found = []
     for name in cases.columns:
-        if name in LEVELS or name in FILE_COLUMNS:
+        if name in LEVELS or name in FILE_COLUMNS or name.startswith("box_") or name.endswith(_FILE_ENDINGS):
             continue
         missing = int(cases[name].isna().sum())
         if missing == 0:

@@ -17,6 +17,11 @@ class PublishedSet:
     patients: int | None = None
     cases: int | None = None
     one_case_each: bool = False
+    lesions: int | None = None
+    """Cases labelled benign or malignant."""
+    normals: int | None = None
+    note: str = ""
+    """What others print of the set, and why it differs."""
 
 
 _MAMA = "MAMA-MIA challenge paper, table 1"
@@ -39,19 +44,37 @@ _SETS = (
         name="BUSI",
         patients=None,
         cases=780,
-        source="the publisher's folders: 647 lesion and 133 normal images",
+        lesions=647,
+        normals=133,
+        source="the publisher's folders",
+        note="the ultrasound study counts 780 patients, one an image",
     ),
     PublishedSet(
-        name="BUS-BRA", patients=1064, cases=1875, source="column Case of the publisher's bus_data.csv"
+        name="BUS-BRA",
+        patients=1064,
+        cases=1875,
+        lesions=1875,
+        normals=0,
+        source="Gomez-Flores 2024, and column Case of bus_data.csv",
+        note="the ultrasound study counts 1875 patients, one an image",
     ),
     PublishedSet(
-        name="BrEaST", patients=256, cases=256, one_case_each=True, source="the publisher's clinical table"
+        name="BrEaST",
+        patients=256,
+        cases=256,
+        one_case_each=True,
+        lesions=252,
+        normals=4,
+        source="Pawlowska 2024, and the clinical table",
+        note="the ultrasound study prints 266 lesion images, the number of masks",
     ),
     PublishedSet(
         name="BUS-UCLM",
         patients=38,
         cases=683,
-        source="ultrasound study, figure 2: 264 lesion and 419 normal images",
+        lesions=264,
+        normals=419,
+        source="Vallez 2025",
     ),
 )
 

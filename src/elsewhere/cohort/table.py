@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -21,6 +22,7 @@ from elsewhere.tables.hashing import TEXT_COLUMNS, arrow_text
 LEVELS = ("patient_id", "exam_id", "case_id", "lesion_id")
 FILE_COLUMNS = ("image", "mask", "annotation", "slide", "volume", "path", "file")
 TRUTH_COLUMNS = ("mask", "annotation")
+_FURTHER_TRUTH = re.compile(r"(other_)?mask_\d+_path")
 CATEGORY_COLUMNS = (
     "class",
     "stage",
@@ -288,14 +290,17 @@ def _checked_lesions(lesions: pd.DataFrame, cases: pd.DataFrame, *, where: str |
     return table
 
 
+def truth_columns(table: pd.DataFrame) -> list[str]:
+    """The columns that name truth files: a picture may have several masks."""
+    return [name for name in table.columns if name in TRUTH_COLUMNS or _FURTHER_TRUTH.fullmatch(name)]
+
+
 def _truth_digests(
     table: pd.DataFrame, root: Path | None, stored: Mapping[str, str]
 ) -> tuple[dict[str, str], int]:
     digests: dict[str, str] = {}
     absent = 0
-    for column in TRUTH_COLUMNS:
-        if column not in table.columns:
-            continue
+    for column in truth_columns(table):
         for relative in table[column].dropna().unique():
             path = Path(relative) if root is None else root / relative
             if path.is_file():
@@ -307,7 +312,7 @@ def _truth_digests(
 
 
 def _named_in(table: pd.DataFrame, digests: Mapping[str, str]) -> dict[str, str]:
-    named = {value for column in TRUTH_COLUMNS if column in table.columns for value in table[column].dropna()}
+    named = {value for column in truth_columns(table) for value in table[column].dropna()}
     return {name: digest for name, digest in digests.items() if name in named}
 
 

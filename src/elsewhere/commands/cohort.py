@@ -10,6 +10,8 @@ from typing import Any
 from elsewhere import cohort as cohorts
 from elsewhere.cohort import Cohort, Finding
 from elsewhere.cohort.describe import describe_lines
+from elsewhere.cohort.readers import takes
+from elsewhere.commands.output import Report
 from elsewhere.commands.score import open_cohort
 from elsewhere.tables import TableOptions, check_out
 from elsewhere.tables.options import DEFAULT
@@ -64,19 +66,23 @@ def read(
     out: str | Path,
     column_map: Mapping[str, str] | None = None,
     constants: Mapping[str, str] | None = None,
+    ids: str | None = None,
     table: TableOptions = DEFAULT,
+    progress: Report | None = None,
 ) -> CohortReport:
-    """Read a published set, or any csv, into a cohort folder."""
+    """Read a published set, or any csv, into a cohort folder. `ids="image"` makes each picture a patient."""
     check_out(out)
     options: dict[str, Any] = {}
     if column_map:
         options["column_map"] = dict(column_map)
     if constants:
         options["values"] = dict(constants)
-    written = {"encoding": table.encoding, "delimiter": table.delimiter}
+    written = {"encoding": table.encoding, "delimiter": table.delimiter, "ids": ids}
     options |= {name: value for name, value in written.items() if value is not None}
     if table.decimal != ".":
         options["decimal"] = table.decimal
+    if progress is not None and takes(reader, "progress"):
+        options["progress"] = progress
     made = cohorts.read_cohort(reader, Path(source), **options)
     made.save(out)
     return CohortReport(cohort=made, findings=cohorts.audit(made), path=Path(out))

@@ -56,6 +56,11 @@ def read_cohort(reader: str, source: str | Path, **options: Any) -> Cohort:
     return function(source, **options)
 
 
+def takes(reader: str, option: str) -> bool:
+    """Whether the named reader has this option."""
+    return option in inspect.signature(readers.get(reader)).parameters
+
+
 def data_sheet(reader: str) -> str:
     """The data sheet of a reader: its module's docstring."""
     module = inspect.getmodule(readers.get(reader))

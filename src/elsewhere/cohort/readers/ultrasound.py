@@ -213,6 +213,13 @@ def _label_notes(
 
 def _picture_notes(scans: Sequence[Scan], pictures: Sequence[PictureSeen], notes: Notes) -> None:
     notes.count("coloured_pictures", [s.case_id for s, p in zip(scans, pictures, strict=True) if p.coloured])
+    doppler = [
+        p.coloured for s, p in zip(scans, pictures, strict=True) if s.attributes.get("doppler") == "yes"
+    ]
+    if doppler and not any(doppler):
+        notes.warnings.append(
+            f"none of the {len(doppler)} pictures marked as Doppler is coloured: this copy has lost its colour"
+        )
     notes.count(
         "deep_pictures",
         [s.case_id for s, p in zip(scans, pictures, strict=True) if p.deep],
@@ -353,10 +360,14 @@ def _same_pixels(frame: pd.DataFrame, pictures: Sequence[PictureSeen], notes: No
     same = [group for group in groups.values() if len(group) > 1]
     case, label, patient = (frame[name].tolist() for name in ("case_id", "label", "patient_id"))
     told = [" = ".join(case[at] for at in group) for group in same]
-    notes.count("identical_pictures", told, "pictures with the same pixels")
+    two = [len({label[at] for at in group}) > 1 for group in same]
+    notes.counts["identical_pictures"] = len(same)
+    agreeing = [name for name, differ in zip(told, two, strict=True) if not differ]
+    if agreeing:
+        notes.warnings.append(f"pictures with the same pixels: {len(agreeing)} ({name_rows(agreeing)})")
     notes.count(
         "identical_pictures_with_two_labels",
-        [name for name, group in zip(told, same, strict=True) if len({label[at] for at in group}) > 1],
+        [name for name, differ in zip(told, two, strict=True) if differ],
         "pictures with the same pixels and different labels",
     )
     shared = [names for group in same if len(names := frozenset(patient[at] for at in group)) > 1]
