@@ -114,13 +114,11 @@ def test_outcome_has_the_shape_of_every_outcome():
     work = make_work(24, seed=2, normals=4)
     unit = replace(make_unit(work, 14, 5), keep_weights=True)
     outcome = find_boxes(unit, work, device="cpu")
-    asked = work.cases.rows(unit.predict)
     assert outcome.case == unit.predict
     assert outcome.box.shape == (5, 4)
     assert outcome.box.dtype == np.int32
     assert outcome.logits.shape == (5, 0)
     assert np.isnan(outcome.distance).all()
-    assert outcome.covers(unit.predict, work.cases.fingerprints(with_box=False)[asked])
     assert outcome.images == 2 * 8
     assert len(outcome.history) == 2
     assert outcome.device == "cpu"
@@ -130,6 +128,20 @@ def test_outcome_has_the_shape_of_every_outcome():
         assert 0 <= y0 <= y1 <= h
     again = build_finder("finder-tiny")
     again.load_state_dict(outcome.weights)
+
+
+def test_a_finder_in_the_store_is_not_trained_again(tmp_path):
+    from elsewhere.engine.store import Store
+
+    work = make_work(14, seed=11)
+    unit = make_unit(work, 8, 3, epochs=1)
+    outcome = find_boxes(unit, work, device="cpu")
+    store = Store(tmp_path)
+    store.save(unit, outcome)
+    assert store.has(unit, work.cases)
+    assert np.array_equal(store.load(unit.key).box, outcome.box)
+    more = replace(unit, predict=work.cases.case[8:])
+    assert not store.has(more, work.cases)
 
 
 def test_the_same_seed_gives_the_same_boxes_and_another_one_does_not():
