@@ -173,6 +173,22 @@ class ModelSection(_Section):
         return Recipe(**values | {"weights": weights or self.weights, "weights_digest": digest})
 
 
+class FinderSection(_Section):
+    """[finder]: the network that finds boxes for inputs with boxes = 'found' (US-33)."""
+
+    network: str = Field("finder-lite0", description="finder-lite0 (ImageNet weights), finder-small, ...")
+    weights: Literal["", "imagenet", "none"] = Field("", description="Default: as suits the network.")
+    size_px: int = Field(256, ge=32, le=1024, description="Pixels a side of what it sees.")
+    epochs: Count = Field(40, description="The best Dice on the validation part is kept.")
+    learning_rate: Positive = Field(1e-3, description="Of Adam; it fades by a cosine.")
+    batch: Count = Field(16, description="Pictures a step.")
+
+    def changes(self) -> dict[str, Any]:
+        """What differs from the finder's own recipe."""
+        values: dict[str, Any] = {name: getattr(self, name) for name in ("epochs", "learning_rate", "batch")}
+        return values | {"patience": self.epochs} | ({"weights": self.weights} if self.weights else {})
+
+
 class AnalysesSection(_Section):
     """[analyses]: what the report shows beside the plain tables."""
 
@@ -185,7 +201,7 @@ class AnalysesSection(_Section):
         None, description="The largest drop in AUROC that would not matter: a verdict on every transfer."
     )
     ensemble: bool = Field(True, description="Also the mean over the seeds, as one model (US-32).")
-    bootstrap: int = Field(0, ge=0, description="Resamples of patients a run; 0 leaves these intervals out.")
+    resamples: int = Field(1000, ge=0, description="Of patients, a scenario; 0 leaves these intervals out.")
 
 
 class Study(_Section):
@@ -196,6 +212,7 @@ class Study(_Section):
     scenarios: ScenarioSection = Field(default_factory=lambda: ScenarioSection.model_validate({}))
     inputs: dict[str, InputSection] = Field(min_length=1)
     models: dict[str, ModelSection] = Field(min_length=1)
+    finder: FinderSection = Field(default_factory=lambda: FinderSection.model_validate({}))
     analyses: AnalysesSection = Field(default_factory=lambda: AnalysesSection.model_validate({}))
 
     @model_validator(mode="after")

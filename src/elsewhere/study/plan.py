@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from elsewhere.engine.finders import finder_unit
 from elsewhere.engine.unit import Recipe, Unit, Work
 from elsewhere.errors import UserError
 from elsewhere.scenarios import (
@@ -143,13 +144,13 @@ def make_plan(file: StudyFile, table: StudyTable, *, progress: Report | None = N
                     seed=seed,
                     keep_weights=scenario.name in keep,
                 )
+                if seen.boxes == "found":
+                    finder = _finder(unit, scenario, study)
+                    unit = replace(unit, boxes_from=pool.add(finder))
+                    row |= {"boxes_unit": unit.boxes_from}
                 rows.append(row | _counts(made, seen, table) | {"unit": pool.add(unit)})
     runs = pd.DataFrame(rows, columns=list(RUN_COLUMNS))
     runs["seed"] = runs["seed"].astype("int64")
-    for column in ("train", "validation", "test", "normal", "roi_fallbacks"):
-        runs[column] = runs[column].fillna(0).astype("int64")
-    for column in ("unit", "boxes_unit", "split", "reason"):
-        runs[column] = runs[column].fillna("").astype("str")
     if runs.empty:
         raise UserError(
             "the study has no runs", where=str(file.path), fix="Look at models.*.kinds and inputs."
@@ -291,16 +292,27 @@ def _row(
         "seed": seed,
         "method": recipe.method,
         "margin": seen.margin if seen.kind == "roi" else float("nan"),
+        **dict.fromkeys(("unit", "boxes_unit", "split"), ""),
+        **dict.fromkeys(("train", "validation", "test", "normal", "roi_fallbacks"), 0),
         "status": "planned",
         "reason": "",
     }
+
+
+def _finder(unit: Unit, scenario: Scenario, study: Study) -> Unit:
+    """One a source's split and seed, whatever the model: it learns from the parts that the unit learns from,
+    so that no box in a test picture comes from a network that has seen it (US-33).
+    """
+    rules = study.finder
+    made = finder_unit(unit, rules.network, size_px=rules.size_px, **rules.changes())
+    return replace(made, name=_unit_name(scenario, unit.seed, "finder", "boxes"))
 
 
 def _counts(made: Partition, seen: InputSection, table: StudyTable) -> dict[str, Any]:
     counts: dict[str, Any] = {
         part: len(getattr(made, part)) for part in ("train", "validation", "test", "normal")
     }
-    cropped = seen.kind == "roi"
+    cropped = seen.kind == "roi" and seen.boxes == "annotated"
     counts["roi_fallbacks"] = (
         sum(table.fallbacks(part) for part in (made.train, made.validation, made.test)) if cropped else 0
     )
@@ -308,6 +320,7 @@ def _counts(made: Partition, seen: InputSection, table: StudyTable) -> dict[str,
 
 
 def _unit_name(scenario: Scenario, seed: int, model: str, name: str) -> str:
-    """External units are called by their source alone: one serves all targets."""
-    base = "+".join(scenario.sources) + ">*" if scenario.kind == "external" else scenario.name
+    """Units that serve several targets are called by their sources alone."""
+    several = scenario.kind in ("external", "nested")
+    base = "+".join(scenario.sources) + ">*" if several else scenario.name
     return f"{base} | {model} | {name} | seed {seed}"

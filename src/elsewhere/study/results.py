@@ -18,6 +18,7 @@ from elsewhere.engine.store import DamagedUnitError, Store
 from elsewhere.engine.unit import Outcome
 from elsewhere.errors import UserError
 from elsewhere.inputs import Cases
+from elsewhere.inputs.boxes import box_quality
 from elsewhere.scenarios import Partition
 from elsewhere.study.plan import Plan
 
@@ -158,6 +159,10 @@ def results_of(plan: Plan, store: Store, failures: Mapping[str, str] | None = No
         found, place = outcome(unit_of[run])
         return _parts(plan.partitions[where[run]], found, place, plan.table.cases, patient)
 
+    quality, missed = _found_boxes(plan, runs, outcome)
+    runs["roi_fallbacks"] = [
+        missed.get(run, count) for run, count in zip(runs["run"], runs["roi_fallbacks"], strict=True)
+    ]
     return StudyResults(
         name=plan.file.name,
         settings=plan.study.to_dict(),
@@ -166,8 +171,33 @@ def results_of(plan: Plan, store: Store, failures: Mapping[str, str] | None = No
         outputs=outputs,
         units=_units(plan, store, held),
         skipped=plan.skipped_table(),
-        audit=plan.audit(),
+        audit=plan.audit() | ({"found_boxes": quality} if quality else {}),
     )
+
+
+def _found_boxes(
+    plan: Plan, runs: pd.DataFrame, outcome: Callable[[str], tuple[Outcome, dict[str, int]]]
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """How good the boxes were that a model found in each test part (US-33), and in how many lesions of each
+    run it found none.
+    """
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    missed: dict[str, int] = {}
+    some = runs[(runs["boxes_unit"] != "") & (runs["status"] == "done")]
+    for run, name, seed, key in zip(
+        some["run"], some["scenario"], some["seed"], some["boxes_unit"], strict=True
+    ):
+        if (name, seed) not in rows:
+            found, place = outcome(key)
+            test = plan.partitions[name, seed].test
+            if found.box is None:
+                continue
+            boxes = found.box[[place[case] for case in test]]
+            told = box_quality(boxes, plan.table.cases.box[plan.table.cases.rows(test)])["all"]
+            rows[name, seed] = {"scenario": name, "seed": int(seed)} | told
+            rows[name, seed]["without_box"] = int((~boxes.any(axis=1)).sum())
+        missed[run] = rows[name, seed]["without_box"]
+    return list(rows.values()), missed
 
 
 def _parts(

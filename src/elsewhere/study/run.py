@@ -154,7 +154,7 @@ def execute(
         write_results(results, at)
         summary, page = (None, None)
         if report and len(results.done()):
-            summary, page = _analysed(results, at)
+            summary, page = _analysed(results, at, progress)
     return StudyRun(
         plan=plan, engine=done, results=results, places=at, summary=summary, report=page, added=added
     )
@@ -202,11 +202,12 @@ def environment() -> dict[str, str]:
     return found
 
 
-def _analysed(results: StudyResults, at: Places) -> tuple[Any, Path]:
+def _analysed(results: StudyResults, at: Places, progress: Report | None) -> tuple[Any, Path]:
     from elsewhere.study.analysis import analyse
     from elsewhere.study.report import write_study_report
 
-    summary = analyse(results)
+    resamples = int(results.settings["analyses"]["resamples"])
+    summary = analyse(results, resamples=resamples, progress=progress)
     return summary, Path(write_study_report(summary, results, at.report))
 
 

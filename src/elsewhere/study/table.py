@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from elsewhere.cohort import Cohort, load_cohort, read_cohort
+from elsewhere.cohort import Cohort, IdGrade, load_cohort, read_cohort
+from elsewhere.cohort.table import LEVELS
 from elsewhere.errors import UserError, name_rows
 from elsewhere.inputs import BENIGN, MALIGNANT, NORMAL, BadPictureError, Cases, Pictures
 from elsewhere.study.duplicates import duplicate_links
 from elsewhere.study.file import CohortSection, StudyFile
 from elsewhere.study.pictures import Report, look_at
+from elsewhere.tables import is_table, read_table
 
 LABELS = ("benign", "malignant", "normal")
 LABEL_CODES = {"benign": BENIGN, "malignant": MALIGNANT, "normal": NORMAL}
@@ -90,8 +92,24 @@ def _open(file: StudyFile, section: CohortSection, cache: Path | None, *, where:
     elif section.options:
         raise UserError("options are for a reader", where=where, fix="Name the reader.")
     else:
-        cohort = load_cohort(source)
+        whole = file.study.study.publication or not is_table(source)
+        cohort = load_cohort(source) if whole else _tolerant(source)
     return _named(cohort, section.name, where=where)
+
+
+def _tolerant(source: Path) -> Cohort:
+    """A table some of whose patient ids are empty, outside publication mode: each such row is a patient."""
+    frame = read_table(source, required=["case_id"], strings=LEVELS)
+    if "patient_id" not in frame.columns:
+        return load_cohort(source)
+    ids = frame["patient_id"].astype("str")
+    empty = frame["patient_id"].isna() | (ids.str.strip() == "")
+    if not empty.any():
+        return load_cohort(source)
+    frame = frame.assign(patient_id=ids.mask(empty, "no id: " + frame["case_id"].astype("str")))
+    word = f"{int(empty.sum())} rows without a patient id count as a patient each"
+    made = Cohort.from_frame(frame, root=source.parent, where=str(source), warnings=(word,))
+    return replace(made, id_grades={name: IdGrade(grade="C", why=word) for name in made.id_grades})
 
 
 def _named(cohort: Cohort, name: str, *, where: str) -> Cohort:
@@ -212,7 +230,7 @@ def _rows_of(
                 "such row an id of its own, for trying things out.",
             )
         warnings.append(f"{shown}: {len(rows)} rows without a patient id count as a patient each")
-        patient = patient.mask(empty, "row without an id: " + cases["case_id"].astype("str"))
+        patient = patient.mask(empty, "no id: " + cases["case_id"].astype("str"))
     label = cases["label"].astype("str").str.strip().str.casefold()
     left_out: list[dict[str, Any]] = []
     outside = ~label.isin(LABELS).to_numpy(dtype=bool)

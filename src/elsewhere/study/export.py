@@ -1,0 +1,52 @@
+"""What is still to train as a folder for a bare machine: units, cases, packed pictures, files of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from elsewhere.engine.store import Store
+from elsewhere.engine.unit import Unit
+from elsewhere.engine.work import save_work
+from elsewhere.errors import UserError
+from elsewhere.study.pictures import Report
+from elsewhere.study.plan import Plan
+
+
+def export_work(
+    plan: Plan, units: Sequence[Unit], folder: Path, *, store: Store, progress: Report | None = None
+) -> tuple[Path | None, tuple[str, ...]]:
+    """Write the folder, and say what it lacks. None where nothing is left to train."""
+    if not units:
+        return None, ("nothing is left to train, so no work folder was written",)
+    weights, notes = _weights(plan, units)
+    if progress:
+        progress("packing pictures", 0, 1)
+    work = replace(plan.work, weights=weights, found_boxes=store.load)
+    made = save_work(units, work, folder)
+    if progress:
+        progress("packing pictures", 1, 1)
+    return made, notes
+
+
+def _weights(plan: Plan, units: Sequence[Unit]) -> tuple[dict[str, Path], tuple[str, ...]]:
+    """The published weights travel with the work: a bare machine cannot fetch them."""
+    found = dict(plan.weights)
+    notes: list[str] = []
+    for network in sorted({u.recipe.network for u in units if u.recipe.weights == "imagenet"}):
+        try:
+            from elsewhere.models import find_weights
+
+            path = find_weights(network, "imagenet", found)
+        except ImportError as error:
+            path, why = None, f"{error.name} is not installed here"
+        except UserError as error:
+            path, why = None, error.what
+        if path is None:
+            notes.append(
+                f"the weights of {network} do not travel with the work ({why}): it must find them there"
+            )
+        else:
+            found[f"{network}/imagenet"] = path
+    return found, tuple(notes)
