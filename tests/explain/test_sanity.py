@@ -29,7 +29,8 @@ def test_grad_cam_of_a_trained_network_passes(trained):
     check = sanity_check(net, images, method, generator())
     assert check.passed, check
     assert check.rank_correlation < check.threshold
-    assert check.pictures == len(images)
+    assert check.pictures + check.flat == len(images)
+    assert check.pictures >= len(images) / 2
     assert [name for name, _ in check.cascade] == ["head", "norm", "b", "a"]
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
 
@@ -51,6 +52,21 @@ def test_flat_maps_fail(trained):
     )
     assert not check.passed
     assert "flat" in check.reason
+    assert (check.pictures, check.flat) == (0, len(images))
+
+
+def test_pictures_with_a_flat_map_are_set_aside_and_counted(trained):
+    net, images, *_ = trained
+
+    def first_only(model, x):
+        maps = edges(model, x)
+        maps[1:] = 0
+        return maps
+
+    check = sanity_check(net, images, first_only, generator(), stages=2, repeats=1)
+    assert (check.pictures, check.flat) == (1, len(images) - 1)
+    assert check.rank_correlation == pytest.approx(1)
+    assert all(value == pytest.approx(1) for _, value in check.cascade)
 
 
 def test_the_same_generator_gives_the_same_check(trained):
