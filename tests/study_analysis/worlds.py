@@ -9,10 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-try:
-    from elsewhere.study.results import StudyResults
-except ImportError:
-    from types import SimpleNamespace as StudyResults
+from elsewhere.study.results import StudyResults
 
 PAPER_SIZES = {
     "BUSI": (437, 210, 133, 780),

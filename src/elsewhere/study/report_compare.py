@@ -1,0 +1,223 @@
+"""The sections that compare: crop and whole image, models, without one dataset, margins, several sources."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from elsewhere.report.blocks import BLANK, Note, Section, Table, num, p_cell, text
+from elsewhere.report.numbers import as_float, number, signed
+from elsewhere.study.analysis_design import KIND_WORDS, configuration, word
+from elsewhere.study.analysis_drop import OVERALL
+from elsewhere.study.figures import METRIC_WORDS, pair_words
+from elsewhere.study.report_sections import (
+    PAPER_HEAD,
+    Rows,
+    Specs,
+    beside,
+    named,
+    pair,
+    rows_of,
+    with_interval,
+)
+
+if TYPE_CHECKING:
+    from elsewhere.study.analysis import StudySummary
+
+_TITLES = {
+    "input": "The lesion crop or the whole image",
+    "boxes": "Found boxes or annotated ones",
+    "model": "One model or the other",
+    "method": "Other ways to train",
+}
+
+
+def comparisons(summary: StudySummary, specs: Specs) -> Section | None:
+    rows = rows_of(summary.tables.get("paired"))
+    if not rows:
+        return None
+    blocks: list[Any] = pair(specs, "paired")
+    for what, title in _TITLES.items():
+        part = [r for r in rows if r["what"] == what]
+        if part:
+            blocks.append(_paired(part, title))
+    notes = sorted({str(r["note"]) for r in rows if r.get("note")})
+    blocks += [Note(text=n) for n in notes[:3]]
+    return Section(
+        id="comparisons",
+        title="What makes it travel",
+        short="Comparisons",
+        lead="Paired over the same scenarios: seeds averaged, then one difference a scenario (US-20).",
+        blocks=blocks,
+    )
+
+
+def _paired(rows: Rows, title: str) -> Table:
+    """A row a pair and kind of scenario, external first; both metrics side by side."""
+    paper = any(as_float(r.get("paper_difference")) is not None for r in rows)
+    held = {(pair_words(r), str(r["kind"]), str(r["metric"])): r for r in rows}
+    kinds = sorted(dict.fromkeys(k for _, k, _ in held), key=lambda k: k != "external")
+    columns = ["Difference"]
+    for name in ("AUROC", "Balanced accuracy"):
+        columns += [name, "p", *([PAPER_HEAD] if paper else [])]
+    cells = []
+    for kind in kinds:
+        for name in dict.fromkeys(n for n, k, _ in held if k == kind):
+            some = next(r for (n, k, _), r in held.items() if n == name and k == kind)
+            line = [text(name, sub=f"{KIND_WORDS.get(kind, kind)}, {some['pairs']} pairs")]
+            for metric in ("auroc", "balanced_accuracy"):
+                r = held.get((name, kind, metric))
+                line += (
+                    [with_interval(r["difference"], r["lo"], r["hi"], sign=True), p_cell(r["p"])]
+                    if r
+                    else [BLANK, BLANK]
+                )
+                if paper:
+                    line.append(beside(r["difference"], r.get("paper_difference")) if r else BLANK)
+            cells.append(line)
+    printed = sorted({str(r["paper_p"]) for r in rows if r.get("paper_p")})
+    note = "Brackets: 95 % t interval of the mean difference; p: exact Wilcoxon signed-rank, not corrected for the number of rows."
+    if printed:
+        note += f" The paper's p: {', '.join(printed)}."
+    return Table(name=f"paired-{rows[0]['what']}", caption=title, columns=columns, rows=cells, note=note)
+
+
+def without(summary: StudySummary, specs: Specs) -> Section | None:
+    rows = [
+        r for r in rows_of(summary.tables.get("without_dataset")) if r["kind"] in ("internal", "external")
+    ]
+    if not rows:
+        return None
+    asked = [d for d in summary.design.without if any(r["without"] == d for r in rows)]
+    left = asked + [d for d in dict.fromkeys(r["without"] for r in rows) if d not in asked]
+    blocks: list[Any] = []
+    for kind in ("external", "internal"):
+        for metric in ("auroc", "balanced_accuracy"):
+            part = [r for r in rows if r["kind"] == kind and r["metric"] == metric]
+            if part and (kind == "external" or metric == "auroc"):
+                blocks.append(_without(part, left, f"{KIND_WORDS[kind].capitalize()} {METRIC_WORDS[metric]}"))
+    return Section(
+        id="without",
+        title="Without one dataset",
+        short="Without one dataset",
+        lead="Every mean again without the scenarios that touch a dataset. A conclusion that turns on one of them is that one's.",
+        blocks=blocks,
+    )
+
+
+def _without(rows: Rows, left: list[str], caption: str) -> Table:
+    held = {(r["model"], r["input"], r["without"]): r for r in rows}
+    configurations = list(dict.fromkeys((r["model"], r["input"]) for r in rows))
+    configurations.sort(key=lambda c: c[0] == OVERALL)
+    printed = next(
+        (
+            d
+            for d in left
+            if any(as_float(r.get("paper_value")) is not None for r in rows if r["without"] == d)
+        ),
+        None,
+    )
+    columns = ["Configuration", "All"]
+    for name in left:
+        columns += [f"Without {name}"] + ([PAPER_HEAD] if name == printed else [])
+    cells = []
+    for model, input_ in configurations:
+        line = [named({"model": model, "input": input_})]
+        some = [held[model, input_, d] for d in left if (model, input_, d) in held]
+        line.append(num(some[0]["all"]) if some else BLANK)
+        for name in left:
+            r = held.get((model, input_, name))
+            line.append(num(r["value"]) if r else BLANK)
+            if name == printed:
+                line.append(beside(r["value"], r.get("paper_value")) if r else BLANK)
+        cells.append(line)
+    return Table(name=f"without-{len(caption)}", caption=caption, columns=columns, rows=cells)
+
+
+def margins(summary: StudySummary, specs: Specs) -> Section | None:
+    rows = rows_of(summary.tables.get("margins"))
+    if not rows:
+        return None
+    reference = summary.design.margin_reference
+    paper = any(as_float(r.get("paper_auroc")) is not None for r in rows)
+    shown = f"p against {100 * (reference or 0):g} %"
+    columns = [
+        "Model",
+        "Margin",
+        "AUROC",
+        shown,
+        *([PAPER_HEAD] if paper else []),
+        "Balanced accuracy",
+        shown,
+    ]
+    columns += [PAPER_HEAD] if paper else []
+    cells = []
+    for r in rows:
+        line = [text(word(r["model"])), text(f"{100 * r['margin']:g} %", kind="number")]
+        for metric in ("auroc", "balanced_accuracy"):
+            line += [with_interval(r[metric], r[f"{metric}_lo"], r[f"{metric}_hi"])]
+            line += [text("reference") if r["margin"] == reference else p_cell(r.get(f"{metric}_p"))]
+            if paper:
+                line.append(beside(r[metric], r.get(f"paper_{metric}")))
+        cells.append(line)
+    least = min((v for r in rows if (v := as_float(r.get("auroc_smallest_p"))) is not None), default=None)
+    note = f"{rows[0]['scenarios']} scenarios, {rows[0]['seeds']} seeds. p: exact Wilcoxon signed-rank over scenarios."
+    if least is not None:
+        note += (
+            f" With {rows[0]['scenarios']} scenarios its smallest possible p is {number(least)}: no difference could be significant."
+            if least > 0.05
+            else ""
+        )
+    return Section(
+        id="margins",
+        title="How much around the lesion",
+        short="Margin of the crop",
+        lead="The crop grown by each margin on every side, on the same transfers and seeds (US-22).",
+        blocks=[
+            *pair(specs, "margins"),
+            Table(
+                name="margins", caption="Margins of the lesion crop", columns=columns, rows=cells, note=note
+            ),
+        ],
+    )
+
+
+def multi_source(summary: StudySummary, specs: Specs) -> Section | None:
+    rows = rows_of(summary.tables.get("multi_source"))
+    if not rows:
+        return None
+    targets = [d for d in summary.design.datasets if any(r["target"] == d for r in rows)]
+    cells = []
+    for model, input_ in dict.fromkeys((r["model"], r["input"]) for r in rows):
+        part = {r["target"]: r for r in rows if r["model"] == model and r["input"] == input_}
+        method = next(iter(part.values()))["method"]
+        line = [text(configuration(model, input_), sub="" if method == "plain" else str(method))]
+        for target in targets:
+            r = part.get(target)
+            gain = as_float(r["gain_over_mean"]) if r else None
+            line.append(num(r["auroc"], sub="" if gain is None else f"({signed(gain)})") if r else BLANK)
+        means = [
+            sum(v) / len(v) if v else None
+            for v in (_known(part, "auroc"), _known(part, "single_mean"), _known(part, "single_best"))
+        ]
+        cells.append([*line, *[num(v) for v in means]])
+    return Section(
+        id="sources",
+        title="All others train",
+        short="Several sources",
+        lead="One dataset is the target, all the others train (US-31).",
+        blocks=[
+            Table(
+                name="multi-source",
+                caption="AUROC where all other datasets train, target by target",
+                columns=["Configuration", *targets, "Mean", "Single source, mean", "Single source, best"],
+                rows=cells,
+                note="In brackets: the gain over the mean of single sources at that target. The best single source was picked with "
+                "the target's labels, so it is a bar to hold against, not a choice one could have made. Intervals over patients "
+                "are in tables/multi_source.csv.",
+            )
+        ],
+    )
+
+
+def _known(part: dict[str, Any], name: str) -> list[float]:
+    return [v for r in part.values() if (v := as_float(r[name])) is not None]

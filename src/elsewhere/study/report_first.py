@@ -1,0 +1,194 @@
+"""The first page of a study's report: does it still work elsewhere, and what to know before believing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from elsewhere.report.blocks import Cell, cnt, num
+from elsewhere.report.first_page import MOST_WARNINGS, WORDS, FirstPage, Grade
+from elsewhere.report.numbers import MINUS, as_float, count, full_interval, interval, number, signed
+
+if TYPE_CHECKING:
+    from elsewhere.study.analysis import StudySummary
+
+QUESTION = "Does it still work elsewhere?"
+_GRADES = {
+    "A": "verified patients",
+    "B": "ids finer than patients, or partly known",
+    "C": "no patient ids: intervals may be too narrow",
+}
+
+
+def first_page(summary: StudySummary, *, title: str | None, warnings: list[str]) -> FirstPage:
+    head = summary.headline
+    word = str(head.get("word") or "")
+    told = "margin" in head and head["margin"] is not None
+    tone, plain = WORDS.get(word, ("none", "")) if told else ("none", "")
+    if word == "BELOW":
+        plain = "It works less well elsewhere than at home."
+    elif word == "ABOVE":
+        plain = "It works better elsewhere than at home."
+    return FirstPage(
+        title=title or f"Elsewhere: {summary.name}",
+        question=title or QUESTION,
+        masthead=_masthead(summary),
+        word=word if told else "",
+        tone=tone,
+        plain=plain,
+        sentence=_sentence(head) if told else "",
+        badges=[],
+        facts=_facts(head) if told else [],
+        claims=None,
+        figures=_figures(summary),
+        hero=None if told else _hero(head),
+        grades=_grades(summary),
+        alarms=[],
+        warnings=warnings[:MOST_WARNINGS],
+        more_warnings=max(0, len(warnings) - MOST_WARNINGS),
+    )
+
+
+def _masthead(summary: StudySummary) -> list[str]:
+    head = summary.headline
+    parts = [
+        f"Study {summary.name}",
+        f"{count(head['datasets'])} datasets, {count(head['scenarios'])} scenarios",
+        f"{count(head['runs'])} of {count(head['planned'])} runs",
+    ]
+    if summary.design.ids == "image":
+        parts.append("every picture a patient")
+    return parts
+
+
+def _falls(head: Mapping[str, Any]) -> str:
+    home, away = as_float(head.get("internal")), as_float(head.get("external"))
+    if home is None or away is None:
+        return ""
+    step = "falls" if away < home else "rises"
+    return f"Mean AUROC {step} from {number(home)} at home to {number(away)} elsewhere"
+
+
+def _over(head: Mapping[str, Any]) -> str:
+    return (
+        f"each source's mean transfer less its value at home, {count(head.get('sources'))} sources and "
+        f"{count(head.get('transfers'))} transfers"
+    )
+
+
+def _sentence(head: Mapping[str, Any]) -> str:
+    because = {
+        "EQUIVALENT": "lies wholly inside the margin",
+        "BELOW": "lies wholly below the margin",
+        "ABOVE": "lies wholly above the margin",
+        "INCONCLUSIVE": "is neither wholly inside nor wholly beyond the margin",
+    }.get(str(head.get("word")), "")
+    if not because:
+        return f"{head.get('reason') or ''}."
+    ends = {"lo": head.get("lo90"), "hi": head.get("hi90")}
+    return (
+        f"{_falls(head)}. The 90 % interval of the difference over sources, {interval(ends, sign=True)}, "
+        f"{because}, ±{number(head.get('margin'))}."
+    )
+
+
+def _hero(head: Mapping[str, Any]) -> Mapping[str, str]:
+    difference = as_float(head.get("difference"))
+    if difference is None:
+        return {
+            "label": "Internal against external",
+            "value": "not assessed",
+            "interval": "",
+            "title": "",
+            "method": str(head.get("reason") or "").capitalize(),
+            "sentence": "",
+            "spoken": "Not assessed",
+        }
+    entry = {"value": difference, "lo": head.get("lo"), "hi": head.get("hi"), "method": "t over sources"}
+    low, high = as_float(head.get("word_below_margin")), as_float(head.get("equivalent_from"))
+    would = ""
+    if low is not None:
+        would = f" At a margin under {number(low)} the word would be {head.get('word_below')};"
+    if high is not None:
+        would += f" {'at' if would else 'At'} one above {number(high)}, EQUIVALENT."
+    return {
+        "label": f"AUROC elsewhere {MINUS} at home",
+        "value": signed(difference),
+        "interval": interval(entry, sign=True),
+        "title": full_interval(entry),
+        "method": f"{_falls(head)}. 95 % interval over sources: {_over(head)}",
+        "sentence": f"The study declares no margin, so there is no verdict.{would}",
+        "spoken": f"AUROC elsewhere less at home {signed(difference)}",
+    }
+
+
+def _facts(head: Mapping[str, Any]) -> list[tuple[str, Cell]]:
+    if as_float(head.get("difference")) is None:
+        return []
+    ends = {
+        "value": head["difference"],
+        "lo": head.get("lo"),
+        "hi": head.get("hi"),
+        "method": "t over sources",
+    }
+    low, high = head.get("without_one") or (None, None)
+    return [
+        ("AUROC at home", num(head.get("internal"))),
+        ("AUROC elsewhere", num(head.get("external"))),
+        (
+            f"Difference (elsewhere {MINUS} home)",
+            Cell(
+                text=signed(head["difference"]),
+                sub=interval(ends, sign=True) + ", 95 %",
+                title=full_interval(ends),
+                kind="number",
+            ),
+        ),
+        (
+            "Margin",
+            Cell(
+                text=f"±{number(head.get('margin'))}",
+                sub="declared in the study file",
+                title=str(head.get("margin")),
+                kind="number",
+            ),
+        ),
+        (
+            "Without one dataset",
+            Cell(
+                text=f"{signed(low)} to {signed(high)}",
+                sub="the difference again without each",
+                kind="number",
+            ),
+        ),
+    ]
+
+
+def _figures(summary: StudySummary) -> list[tuple[str, Cell]]:
+    head = summary.headline
+    out = [
+        ("Datasets", cnt(head["datasets"])),
+        ("Images", cnt(head["images"])),
+        ("Patient ids", cnt(head["patients"])),
+        ("Scenarios", cnt(head["scenarios"])),
+        ("Runs", cnt(head["runs"])),
+        ("Trainings", cnt(summary.provenance.get("trainings"))),
+    ]
+    if head.get("failed"):
+        out.append(("Runs not done", cnt(head["failed"])))
+    return out
+
+
+def _grades(summary: StudySummary) -> list[Grade]:
+    table = summary.tables.get("datasets")
+    if table is None:
+        return []
+    return [
+        Grade(
+            dataset=str(row["dataset"]),
+            grade=str(row["id_grade"] or "?"),
+            meaning=_GRADES.get(str(row["id_grade"]), ""),
+            why=str(row["id_grade_why"] or ""),
+        )
+        for row in table.to_dict(orient="records")
+    ]
