@@ -300,3 +300,16 @@ def test_training_rooms_import_without_the_tables():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "False False"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_on_a_gpu_the_captured_step_learns_and_repeats_itself():
+    work = make_work(120, seed=1)
+    unit = make_unit(work, 72, 16, epochs=24)
+    first, second = (find_boxes(unit, work, device="cuda") for _ in range(2))
+    truth = work.cases.box[work.cases.rows(unit.predict)]
+    assert box_quality(first.box, truth)["all"]["mean_iou"] > 0.6
+    assert [e["train_loss"] for e in first.history] == [e["train_loss"] for e in second.history]
+    assert np.array_equal(first.box, second.box)
+    on_cpu = find_boxes(replace(unit, recipe=replace(unit.recipe, epochs=1)), work, device="cpu")
+    assert first.history[0]["train_loss"] == pytest.approx(on_cpu.history[0]["train_loss"], rel=0.05)
