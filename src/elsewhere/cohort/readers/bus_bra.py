@@ -11,7 +11,7 @@ patients: column Case, 1,064 ids, as many as the published patients: grade A. Th
   1,875, one an image; `ids="image"` reads it so, grade C.
 boxes: of the mask. BBOX counts from 1 and gives the distance of the outermost pixels; it is compared with the
   mask, and stands in where a mask gives no box.
-known defects: one BBOX is larger than its mask (bus_0845-s); four rows state another height than the picture
+known defects: one BBOX is larger than its mask (bus_0845-s; the calipers agree with the mask); four rows state another height than the picture
   has; case 856 has two BI-RADS categories.
 """
 

@@ -1,4 +1,4 @@
-"""BUS-UCLM: 683 breast ultrasound images of 38 patients from Ciudad Real, one scanner (2022-2023).
+"""BUS-UCLM: 683 breast ultrasound images of 38 patients from Spain, one scanner (2022-2023).
 
 licence: CC BY 4.0.
 citation: Vallez et al., Scientific Data 12, 242 (2025).
@@ -9,7 +9,7 @@ patients: the four letters before the underscore, 38 codes, as many as published
   under CHVI, pixel by pixel: two codes of one patient, so grade B. Five codes carry both lesion classes.
 boxes: of the coloured pixels.
 known defects: the 13 pictures of HESN are smaller than their masks and than the table says, so that four
-  lesions have no box. `doppler`, `marks` (calipers, arrows) and `combined` (two frames in one picture) are
+  lesions have no box (scaled to their pictures the masks seem to fit; nothing is guessed here). `doppler`, `marks` (calipers, arrows) and `combined` (two frames in one picture) are
   attributes; marks are frequent in lesion pictures and rare in normal ones, a shortcut between them.
 """
 
