@@ -208,7 +208,7 @@ def _analysed(results: StudyResults, at: Places, progress: Report | None) -> tup
 
     resamples = int(results.settings["analyses"]["resamples"])
     summary = analyse(results, resamples=resamples, progress=progress)
-    return summary, Path(write_study_report(summary, results, at.report))
+    return summary, Path(write_study_report(summary, at.report))
 
 
 def _named(progress: Report | None) -> Report | None:
