@@ -240,7 +240,9 @@ def test_a_units_finder_learns_from_the_same_parts():
     assert (finder.train, finder.validation, finder.predict) == (("a",), ("b",), ("c", "b"))
     assert (finder.kind, finder.seed, finder.input.size_px) == ("find-boxes", 4, 128)
     assert (finder.recipe.weights, finder.recipe.epochs) == ("none", 3)
-    assert finder_unit(unit).recipe.weights == "imagenet"
+    assert finder.recipe.shift_px == 12
+    assert finder_unit(unit).recipe == finder_recipe()
+    assert finder_recipe().weights == "imagenet"
 
 
 @pytest.mark.parametrize("name", sorted(FINDERS))

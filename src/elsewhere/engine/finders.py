@@ -39,7 +39,10 @@ def finder_input(size_px: int = 256) -> InputSpec:
 def finder_unit(unit: Unit, network: str = "finder-lite0", *, size_px: int = 256, **changes: Any) -> Unit:
     """The finder for a unit that takes found boxes: it learns from the same parts with the same seed, so that
     no box in a test picture comes from a network that has seen it. Its key is still to be set.
+
+    The random shift is a part of the picture, so that it means the same at every size.
     """
+    shift = finder_recipe(network).shift_px * size_px / finder_input().size_px
     return Unit(
         name=f"boxes for {unit.name}" if unit.name else "boxes",
         kind="find-boxes",
@@ -47,6 +50,6 @@ def finder_unit(unit: Unit, network: str = "finder-lite0", *, size_px: int = 256
         validation=unit.validation,
         predict=unit.predict,
         input=finder_input(size_px),
-        recipe=finder_recipe(network, **changes),
+        recipe=finder_recipe(network, **{"shift_px": shift} | changes),
         seed=unit.seed,
     )
