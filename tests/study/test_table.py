@@ -85,7 +85,8 @@ def test_an_empty_patient_id_stops_before_anything_is_trained_and_names_the_rows
 def test_a_reader_that_lets_an_empty_id_through_is_stopped_too(world):
     from dataclasses import replace
 
-    from elsewhere.study.table import join_cohorts, read_cohorts
+    from elsewhere.study.cohorts import read_cohorts
+    from elsewhere.study.table import join_cohorts
 
     file = load_study(world)
     cohorts = read_cohorts(file)

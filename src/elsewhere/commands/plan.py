@@ -68,6 +68,12 @@ class PlannedStudy:
             yield f"  left out: {gone['rows']} rows of {gone['dataset']} ({gone['reason']})"
         for word in audit["warnings"]:
             yield f"  warning: {word}"
+        found = audit["duplicates"].get("counts")
+        if found:
+            yield (
+                f"  near-duplicates: {found['pairs']} pairs, {found['pairs_across_patients']} across patients and "
+                f"{found['pairs_across_datasets']} across datasets; no split parts them"
+            )
         scenarios = len({name for name, _ in self.plan.partitions})
         yield f"{len(self.plan.planned())} runs ({scenarios} scenarios) from {len(self.plan.units)} trainings"
         yield from _table(self.configurations)
@@ -128,7 +134,8 @@ def plan_study(
     if splits is not None:
         folder = Path(splits)
         write_partitions([*plan.partitions.values(), *plan.skipped], plan.table.frame, folder)
-    exported, notes = None, ()
+    exported: Path | None = None
+    notes: tuple[str, ...] = ()
     if export is not None:
         from elsewhere.study.export import export_work
 

@@ -16,8 +16,6 @@ from elsewhere.study.pictures import Report
 from elsewhere.tables import to_jsonable, write_json
 
 Links = list[tuple[int, int]]
-VERSION = 1
-"""Goes up when the search would find other pairs."""
 
 
 def duplicate_links(
@@ -39,11 +37,21 @@ def duplicate_links(
     return [(row[a], row[b]) for a, b, *_ in pairs], {"kept_together": True, "pairs": pairs} | told
 
 
+def _code() -> str:
+    """Of the search itself: another version of it may find other pairs."""
+    import elsewhere.cohort
+
+    digest = hashlib.sha256()
+    for path in sorted(Path(elsewhere.cohort.__file__).parent.glob("duplicates*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 def _found(
     cohorts: Mapping[str, Cohort], digests: Mapping[str, str], cache: Path | None, progress: Report | None
 ) -> dict[str, Any]:
     """Searched once for the same cohorts and the same pictures: it takes a while."""
-    content = [VERSION, sorted(cohort.hash for cohort in cohorts.values()), sorted(digests.items())]
+    content = [_code(), sorted(cohort.hash for cohort in cohorts.values()), sorted(digests.items())]
     name = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:24]
     path = cache / f"duplicates-{name}.json" if cache is not None else None
     if path is not None:

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from elsewhere.cohort import Cohort, IdGrade, load_cohort, read_cohort
-from elsewhere.cohort.table import LEVELS
+from elsewhere.cohort import Cohort
 from elsewhere.errors import UserError, name_rows
 from elsewhere.inputs import BENIGN, MALIGNANT, NORMAL, BadPictureError, Cases, Pictures
+from elsewhere.study.cohorts import read_cohorts
 from elsewhere.study.duplicates import duplicate_links
-from elsewhere.study.file import CohortSection, StudyFile
+from elsewhere.study.file import StudyFile
 from elsewhere.study.pictures import Report, look_at
-from elsewhere.tables import is_table, read_table
 
 LABELS = ("benign", "malignant", "normal")
 LABEL_CODES = {"benign": BENIGN, "malignant": MALIGNANT, "normal": NORMAL}
@@ -49,80 +48,8 @@ class StudyTable:
 
 def build_table(file: StudyFile, *, cache: Path | None = None, progress: Report | None = None) -> StudyTable:
     """Read the cohorts of a study and join them. `cache` is a folder for what is slow to find out."""
-    cohorts = read_cohorts(file, cache=cache)
+    cohorts = read_cohorts(file, cache=cache, progress=progress)
     return join_cohorts(file, cohorts, cache=cache, progress=progress)
-
-
-def read_cohorts(file: StudyFile, *, cache: Path | None = None) -> dict[str, Cohort]:
-    """The cohorts by the name of their (first) dataset; no dataset may come from two of them."""
-    found: dict[str, Cohort] = {}
-    for number, section in enumerate(file.study.cohort, start=1):
-        where = f"{file.path}, cohort {number}"
-        cohort = _open(file, section, cache, where=where)
-        for name in map(str, cohort.cases["dataset"].unique()):
-            if any(name in set(held.cases["dataset"]) for held in found.values()):
-                raise UserError(
-                    f"two cohorts bring the dataset '{name}'",
-                    where=where,
-                    fix='Give one of them another name: name = "...".',
-                )
-        found[str(cohort.cases["dataset"].iloc[0])] = cohort
-    return found
-
-
-def _open(file: StudyFile, section: CohortSection, cache: Path | None, *, where: str) -> Cohort:
-    if section.phantom is not None:
-        from elsewhere.study.phantoms import phantom_cohort
-
-        cohort, name = phantom_cohort(section.phantom, cache, where=where)
-        return _named(cohort, section.name or name, where=where)
-    source = file.source_of(section)
-    if not source.exists():
-        raise UserError(
-            f"there is nothing to read for '{section.reader}'"
-            if section.reader
-            else "there is no such cohort",
-            where=str(source),
-            fix="Give the folder that holds the published sets: --data DIR."
-            if "{data}" in section.source
-            else "Mend source in the study file: it is relative to that file.",
-        )
-    if section.reader:
-        cohort = read_cohort(section.reader, source, **section.options)
-    elif section.options:
-        raise UserError("options are for a reader", where=where, fix="Name the reader.")
-    else:
-        whole = file.study.study.publication or not is_table(source)
-        cohort = load_cohort(source) if whole else _tolerant(source)
-    return _named(cohort, section.name, where=where)
-
-
-def _tolerant(source: Path) -> Cohort:
-    """A table some of whose patient ids are empty, outside publication mode: each such row is a patient."""
-    frame = read_table(source, required=["case_id"], strings=LEVELS)
-    if "patient_id" not in frame.columns:
-        return load_cohort(source)
-    ids = frame["patient_id"].astype("str")
-    empty = frame["patient_id"].isna() | (ids.str.strip() == "")
-    if not empty.any():
-        return load_cohort(source)
-    frame = frame.assign(patient_id=ids.mask(empty, "no id: " + frame["case_id"].astype("str")))
-    word = f"{int(empty.sum())} rows without a patient id count as a patient each"
-    made = Cohort.from_frame(frame, root=source.parent, where=str(source), warnings=(word,))
-    return replace(made, id_grades={name: IdGrade(grade="C", why=word) for name in made.id_grades})
-
-
-def _named(cohort: Cohort, name: str, *, where: str) -> Cohort:
-    if not name:
-        return cohort
-    names = list(cohort.cases["dataset"].unique())
-    if len(names) != 1:
-        raise UserError(
-            f"a cohort of {len(names)} datasets cannot be given one name", where=where, fix="Leave out name."
-        )
-    cases = cohort.cases.assign(dataset=pd.Series(name, index=cohort.cases.index, dtype="str"))
-    grade = cohort.id_grades.get(str(names[0]))
-    return replace(cohort, cases=cases, id_grades={name: grade} if grade else {})
 
 
 def join_cohorts(
