@@ -182,6 +182,12 @@ def test_what_cannot_be_explained_says_why(looked, tmp_path):
     assert not (tmp_path / "no").exists()
 
 
+def test_without_torch_it_says_what_to_install(looked, tmp_path, monkeypatch):
+    monkeypatch.setattr("elsewhere.commands.explain.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"elsewhere\[train\]"):
+        explain(looked / "looks.toml", results=looked / "run", run="Alder>Birch", out=tmp_path / "no")
+
+
 def test_cases_are_chosen_by_rule():
     names = ["a", "b", "c", "d", "e", "f"]
     label = [1, 1, 1, 0, 0, 0]

@@ -9,7 +9,7 @@ import typer
 
 from elsewhere.cli.apps import app
 from elsewhere.cli.options import JsonOpt, OutOpt, SeedOpt, show, split_list
-from elsewhere.cli.studies import DataOpt, SetOpt, StoreOpt, StudyArg
+from elsewhere.cli.studies import DataOpt, SetOpt, StudyArg
 
 
 @app.command(
@@ -45,7 +45,10 @@ def explain(
     results: Annotated[
         Path | None, typer.Option("--results", help="Folder of the study's run; default: the study's name.")
     ] = None,
-    store: StoreOpt = None,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", help="Folder of finished trainings; default: store under --results."),
+    ] = None,
     data: DataOpt = None,
     changes: SetOpt = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,8 @@ def explain(
     """
     if method and method not in METHODS:
         raise unknown_name("method", method, METHODS)
+    if find_spec("torch") is None:
+        raise UserError("relevance maps need torch", fix="pip install 'elsewhere[train]'")
     check_out(out, marks=MARKS)
     file = load_study(study, data=data, changes=changes)
     at = places(file, out=results, store=store)
