@@ -1,0 +1,203 @@
+"""A method chosen on the sources alone, then looked at once on the hospital that was left out (US-31, ST-12).
+
+For a target, every 'nested' scenario that does not touch it leaves out one of its sources. The configuration
+(or a committee of configurations) with the best mean AUROC there is chosen, and its leave-one-dataset-out
+result on the target is the honest one. The results of all others on the target stand beside it, and are not
+what may be claimed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from elsewhere.statistics.auroc import auroc, auroc_interval
+from elsewhere.statistics.scenario import scenario_summary
+
+if TYPE_CHECKING:
+    from elsewhere.study.results import StudyResults
+
+Config = tuple[str, str]
+LARGEST_COMMITTEE = 5
+SMALLEST_GAIN = 0.001
+"""A member joins a committee only where it lifts the nested AUROC by more than this."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """`attempts`: a row a target and configuration, chosen or not. `chosen`: a row a target, and their mean."""
+
+    attempts: pd.DataFrame
+    chosen: pd.DataFrame
+
+    def __bool__(self) -> bool:
+        return len(self.chosen) > 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tested:
+    """One scenario's test part: the truth, and each configuration's mean probability over its seeds."""
+
+    label: npt.NDArray[np.int8]
+    cluster: npt.NDArray[np.int32]
+    probability: dict[Config, npt.NDArray[np.float64]]
+    by_seed: dict[Config, tuple[float, ...]]
+
+    def auroc_of(self, members: Sequence[Config]) -> float:
+        return auroc(self.label, np.mean([self.probability[m] for m in members], axis=0))
+
+
+def choose_on_sources(results: StudyResults, *, committee: bool = True) -> Selection:
+    """Empty where the study has no leave-one-dataset-out or no nested runs."""
+    done = results.done()
+    done = done[~done["ensemble"]] if "ensemble" in done.columns else done
+    outer = done[done["kind"] == "leave-one-dataset-out"]
+    inner = done[done["kind"] == "nested"]
+    if outer.empty or inner.empty:
+        return Selection(attempts=pd.DataFrame(), chosen=pd.DataFrame())
+
+    @cache
+    def tested(scenario: str) -> _Tested:
+        return _tested(results, done[done["scenario"] == scenario])
+
+    attempts: list[dict[str, Any]] = []
+    chosen: list[dict[str, Any]] = []
+    for target in dict.fromkeys(outer["target"]):
+        names = _nested_without(inner, target)
+        if not names:
+            continue
+        parts = [tested(name) for name in names]
+        configs = [c for c in _configs(inner) if all(c in part.probability for part in parts)]
+        nested = {c: _mean([part.auroc_of([c]) for part in parts]) for c in configs}
+        order = sorted(configs, key=lambda c: (-nested[c], c))
+        if not order:
+            continue
+        members = _committee(order, parts, nested) if committee else order[:1]
+        final = tested(str(outer[outer["target"] == target]["scenario"].iloc[0]))
+        for rank, config in enumerate(order, start=1):
+            attempts.append(
+                {
+                    "target": target,
+                    "model": config[0],
+                    "input": config[1],
+                    "nested_auroc": nested[config],
+                    "nested_scenarios": len(parts),
+                    "rank": rank,
+                    "chosen": config in members,
+                    **_external(final, [config]),
+                }
+            )
+        if all(member in final.probability for member in members):
+            chosen.append(
+                {
+                    "target": target,
+                    "members": " + ".join(f"{m} {i}" for m, i in members),
+                    "nested_auroc": _mean([part.auroc_of(members) for part in parts]),
+                    **_external(final, members),
+                }
+            )
+    return Selection(attempts=pd.DataFrame(attempts), chosen=_with_mean(chosen))
+
+
+def _tested(results: StudyResults, runs: pd.DataFrame) -> _Tested:
+    held: dict[Config, list[npt.NDArray[np.float64]]] = {}
+    first: pd.DataFrame | None = None
+    for row in runs.to_dict(orient="records"):
+        frame = results.outputs(str(row["run"]))["test"]
+        first = frame if first is None else first
+        if not frame["case"].equals(first["case"]):
+            raise ValueError(f"the runs of {row['scenario']} were tested on other cases")
+        gap = frame["logit_malignant"].to_numpy(float) - frame["logit_benign"].to_numpy(float)
+        held.setdefault((str(row["model"]), str(row["input"])), []).append(1.0 / (1.0 + np.exp(-gap)))
+    if first is None:
+        raise ValueError("a scenario without runs")
+    label = first["label"].to_numpy(np.int8)
+    return _Tested(
+        label=label,
+        cluster=_clusters(results, first),
+        probability={config: np.mean(values, axis=0) for config, values in held.items()},
+        by_seed={config: tuple(auroc(label, v) for v in values) for config, values in held.items()},
+    )
+
+
+def _clusters(results: StudyResults, frame: pd.DataFrame) -> npt.NDArray[np.int32]:
+    table = results.table
+    group: Mapping[str, str] = (
+        dict(zip(table["case"], table["group"], strict=True)) if "group" in table.columns else {}
+    )
+    names = [str(group.get(c, p)) for c, p in zip(frame["case"], frame["patient"], strict=True)]
+    return pd.factorize(np.array(names, dtype=object))[0].astype(np.int32)
+
+
+def _nested_without(inner: pd.DataFrame, target: str) -> list[str]:
+    """Nested scenarios that neither train on the target nor test on it."""
+    touches = inner["target"].eq(target) | inner["source"].str.split("+").map(lambda parts: target in parts)
+    return list(dict.fromkeys(inner.loc[~touches, "scenario"]))
+
+
+def _configs(runs: pd.DataFrame) -> list[Config]:
+    return list(dict.fromkeys(zip(runs["model"].astype(str), runs["input"].astype(str), strict=True)))
+
+
+def _committee(
+    order: Sequence[Config], parts: Sequence[_Tested], nested: Mapping[Config, float]
+) -> list[Config]:
+    """The best, then whoever lifts the nested AUROC of the mean probability most, while someone does."""
+    members = [order[0]]
+    best = nested[order[0]]
+    while len(members) < LARGEST_COMMITTEE:
+        rest = [c for c in order if c not in members]
+        if not rest:
+            break
+        tried = {c: _mean([part.auroc_of([*members, c]) for part in parts]) for c in rest}
+        winner = max(rest, key=lambda c: (tried[c], nested[c]))
+        if not tried[winner] > best + SMALLEST_GAIN:
+            break
+        members.append(winner)
+        best = tried[winner]
+    return members
+
+
+def _external(final: _Tested, members: Sequence[Config]) -> dict[str, Any]:
+    if any(member not in final.probability for member in members):
+        return {"auroc": math.nan, "ensemble_auroc": math.nan, "lo": math.nan, "hi": math.nan, "seeds": 0}
+    score = np.mean([final.probability[member] for member in members], axis=0)
+    interval = auroc_interval(final.label, score, final.cluster)
+    seeds = [value for member in members for value in final.by_seed[member]]
+    return {
+        "auroc": _mean(seeds),
+        "ensemble_auroc": interval.value if interval else math.nan,
+        "lo": interval.lo if interval else math.nan,
+        "hi": interval.hi if interval else math.nan,
+        "seeds": len(final.by_seed[members[0]]),
+    }
+
+
+def _with_mean(chosen: list[dict[str, Any]]) -> pd.DataFrame:
+    """The targets, and their mean with the t interval over targets (US-19)."""
+    if not chosen:
+        return pd.DataFrame()
+    table = pd.DataFrame(chosen)
+    over = scenario_summary(table["ensemble_auroc"])
+    mean = {
+        "target": "mean over targets",
+        "members": "",
+        "nested_auroc": _mean(list(table["nested_auroc"])),
+        "auroc": _mean(list(table["auroc"])),
+        "ensemble_auroc": over.value,
+        "lo": math.nan if over.lo is None else over.lo,
+        "hi": math.nan if over.hi is None else over.hi,
+        "seeds": int(table["seeds"].min()),
+    }
+    return pd.concat([table, pd.DataFrame([mean])], ignore_index=True)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if len(values) else math.nan

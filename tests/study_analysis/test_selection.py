@@ -1,0 +1,131 @@
+"""Choosing on sources alone (US-31, ST-12)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from elsewhere.scenarios import nested_scenarios, scenarios_of
+from elsewhere.statistics.auroc import auroc
+from elsewhere.study.results import StudyResults
+from elsewhere.study.selection import choose_on_sources
+
+DATASETS = ("A", "B", "C", "D")
+N = 120
+
+
+def study(strength, *, configs, seeds=(1, 2), random=3):
+    """`strength(config, scenario)`: how far the classes lie apart."""
+    rng = np.random.default_rng(random)
+    table = pd.DataFrame(
+        [
+            {
+                "case": f"{d}/{i}",
+                "patient": f"{d}/{i // 2}",
+                "group": f"{d}/{i // 2}",
+                "dataset": d,
+                "label": i % 2,
+            }
+            for d in DATASETS
+            for i in range(N)
+        ]
+    )
+    scenarios = [*scenarios_of(DATASETS, kinds=("leave-one-dataset-out",)), *nested_scenarios(DATASETS)]
+    rows, held = [], {}
+    for s in scenarios:
+        cases = table[table["dataset"] == s.target]
+        for model, input_ in configs:
+            for seed in seeds:
+                run = f"{s.name}|{model}|{input_}|{seed}"
+                gap = strength((model, input_), s) * (2 * cases["label"] - 1) + rng.normal(0, 1, N)
+                held[run] = cases[["case", "patient", "label"]].assign(
+                    logit_benign=0.0, logit_malignant=gap, distance=0.0
+                )
+                rows.append(
+                    {
+                        "run": run, "scenario": s.name, "kind": s.kind, "source": "+".join(s.sources),
+                        "target": s.target, "model": model, "input": input_, "seed": seed, "status": "done",
+                        "ensemble": False,
+                    }
+                )  # fmt: skip
+    return StudyResults(
+        name="made up",
+        settings={},
+        table=table,
+        runs=pd.DataFrame(rows),
+        outputs=lambda run: {"test": held[run].reset_index(drop=True)},
+        units=pd.DataFrame(),
+        skipped=pd.DataFrame(),
+        audit={},
+    )
+
+
+GOOD, POOR = ("good", "roi"), ("poor", "roi")
+
+
+def test_the_choice_never_looks_at_the_target():
+    # 'poor' shines on the left-out hospitals and nowhere else: it must not be chosen.
+    results = study(
+        lambda config, s: (0.2 if s.kind == "nested" else 3.0) if config == POOR else 0.9,
+        configs=[GOOD, POOR],
+    )
+    found = choose_on_sources(results, committee=False)
+    targets = found.chosen[found.chosen["target"].isin(DATASETS)]
+    assert set(targets["members"]) == {"good roi"}
+    assert (found.attempts[found.attempts["model"] == "poor"]["ensemble_auroc"] > 0.99).all()
+    assert targets["ensemble_auroc"].max() < 0.99
+
+
+def test_a_choice_for_a_target_uses_no_scenario_that_touches_it():
+    # For target A, scenarios that touch A would favour 'poor'; the three others favour 'good'.
+    def strength(config, s):
+        touches_a = s.target == "A" or "A" in s.sources
+        return (2.5 if touches_a else 0.1) if config == POOR else 0.8
+
+    found = choose_on_sources(study(strength, configs=[GOOD, POOR]), committee=False)
+    of = found.chosen.set_index("target")["members"]
+    assert of["A"] == "good roi"
+    assert of["B"] == "poor roi"
+
+
+def test_every_attempt_is_reported_and_the_mean_is_over_targets():
+    results = study(lambda config, s: 0.8, configs=[GOOD, POOR])
+    found = choose_on_sources(results)
+    assert len(found.attempts) == 2 * len(DATASETS)
+    assert set(found.attempts["nested_scenarios"]) == {3}
+    rows = found.chosen.set_index("target")
+    assert rows.loc["mean over targets", "ensemble_auroc"] == pytest.approx(
+        rows.loc[list(DATASETS), "ensemble_auroc"].mean()
+    )
+    assert (rows["lo"] < rows["ensemble_auroc"]).all()
+    assert (rows["hi"] > rows["ensemble_auroc"]).all()
+
+
+def test_the_seeds_are_one_model_and_the_interval_is_of_patients():
+    results = study(lambda config, s: 0.8, configs=[GOOD], seeds=(1, 2, 3))
+    found = choose_on_sources(results)
+    runs = results.runs[(results.runs["kind"] == "leave-one-dataset-out") & (results.runs["target"] == "A")]
+    frames = [results.outputs(run)["test"] for run in runs["run"]]
+    mean = np.mean([1 / (1 + np.exp(-f["logit_malignant"])) for f in frames], axis=0)
+    row = found.chosen.set_index("target").loc["A"]
+    assert row["ensemble_auroc"] == pytest.approx(auroc(frames[0]["label"], mean))
+    assert row["auroc"] == pytest.approx(np.mean([auroc(f["label"], f["logit_malignant"]) for f in frames]))
+    assert row["ensemble_auroc"] > row["auroc"]
+
+
+def test_a_committee_forms_where_members_err_apart_and_only_there():
+    helps = study(lambda config, s: 0.6, configs=[("a", "roi"), ("b", "roi"), ("c", "roi")])
+    found = choose_on_sources(helps)
+    assert found.chosen["members"].str.contains(r" \+ ").any()
+    useless = study(lambda config, s: 1.5 if config == GOOD else 0.0, configs=[GOOD, POOR])
+    alone = choose_on_sources(useless)
+    assert set(alone.chosen["members"]) == {"good roi", ""}
+
+
+def test_a_study_without_nested_runs_chooses_nothing():
+    results = study(lambda config, s: 0.8, configs=[GOOD])
+    from dataclasses import replace
+
+    bare = replace(results, runs=results.runs[results.runs["kind"] != "nested"])
+    assert not choose_on_sources(bare)
