@@ -45,7 +45,7 @@ def test_a_patient_on_two_sides_is_a_leak():
         case = getattr(split, one)[0]
         parts = {one: getattr(split, one)[1:], other: (*getattr(split, other), case)}
         patient = TABLE.set_index("case").loc[case, "patient"]
-        with pytest.raises(LeakError, match=f"1 patients stand in {one} and in {other}: {patient}"):
+        with pytest.raises(LeakError, match=f"1 patient in {one} and in {other}: {patient}"):
             check_partition(TABLE, rehashed(split, **parts))
 
 
@@ -63,7 +63,7 @@ def test_duplicates_on_two_sides_are_a_leak():
     patient = TABLE.set_index("case")["patient"]
     joined = {patient[split.train[0]]: "same picture", patient[split.test[0]]: "same picture"}
     table = TABLE.assign(group=[joined.get(p, p) for p in TABLE["patient"]])
-    with pytest.raises(LeakError, match="1 groups stand in train and in test: same picture"):
+    with pytest.raises(LeakError, match="1 group in train and in test: same picture"):
         check_partition(table, split)
 
 
@@ -75,12 +75,13 @@ def test_a_duplicate_in_source_and_target_is_a_leak():
         check_partition(table, split)
 
 
-def test_a_normal_image_of_a_training_patient_is_a_leak():
+@pytest.mark.parametrize("part", ["train", "validation"])
+def test_a_normal_image_of_a_patient_who_trains_or_validates_is_a_leak(part):
     split = split_of("A")
-    trained = TABLE.set_index("case").loc[split.train[0], "patient"]
-    patient = [trained if p == "A/n2" else p for p in TABLE["patient"]]
+    seen = TABLE.set_index("case").loc[getattr(split, part)[0], "patient"]
+    patient = [seen if p == "A/n2" else p for p in TABLE["patient"]]
     table = TABLE.assign(patient=patient, group=patient)
-    with pytest.raises(LeakError, match="train and in normal"):
+    with pytest.raises(LeakError, match=f"{part} and in normal"):
         check_partition(table, split)
 
 
@@ -93,13 +94,13 @@ def test_a_normal_image_of_a_tested_patient_is_none():
 
 def test_a_case_of_the_target_may_not_train():
     split = split_of("A>B")
-    with pytest.raises(LeakError, match="1 cases of train are not of A: B/0000-0"):
+    with pytest.raises(LeakError, match="1 case in train not of A: B/0000-0"):
         check_partition(TABLE, rehashed(split, train=(*split.train, "B/0000-0"), test=split.test[1:]))
 
 
 def test_a_case_twice_is_a_leak():
     split = split_of("A>B")
-    with pytest.raises(LeakError, match="stand in two parts"):
+    with pytest.raises(LeakError, match="1 case in two parts"):
         check_partition(TABLE, rehashed(split, train=(*split.train, split.train[0])))
 
 
@@ -108,9 +109,9 @@ def test_a_case_twice_is_a_leak():
     [
         (lambda s: rehashed(s, train=(*s.train, "A/who")), "not in the study table: A/who"),
         (lambda s: rehashed(s, train=(*s.train, "A/n1-0", "A/n1-1")), "2 normal images in train"),
-        (lambda s: rehashed(s, test=s.test[1:]), "1 lesion images have no part"),
-        (lambda s: rehashed(s, test=s.test[1:], left_out=s.test[:1]), "1 lesion images have no part"),
-        (lambda s: rehashed(s, normal=(*s.normal, s.test[0]), test=s.test[1:]), "1 lesion images in normal"),
+        (lambda s: rehashed(s, test=s.test[1:]), "1 lesion image without a part"),
+        (lambda s: rehashed(s, test=s.test[1:], left_out=s.test[:1]), "1 lesion image without a part"),
+        (lambda s: rehashed(s, normal=(*s.normal, s.test[0]), test=s.test[1:]), "1 lesion image in normal"),
         (lambda s: replace(s, seed=4), "the split was changed"),
         (lambda s: replace(s, hash="0" * 64), "the split was changed"),
     ],

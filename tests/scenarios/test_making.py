@@ -189,7 +189,7 @@ def test_duplicates_across_datasets_train_nowhere_and_are_tested_everywhere():
     splits = {name: made(table, name) for name in ("A>B", "A>C", "B>A", "C>A", "A", "B")}
     for name in ("A>B", "A>C"):
         assert set(splits[name].left_out) == {"A/0000-0", "A/0000-1", "A/0000-2"}
-        assert splits[name].warnings[0].startswith("A: 3 lesion images (1 patients) do not train")
+        assert splits[name].warnings[0].startswith("A: 3 lesion images of 1 patient left out of training")
         assert len(splits[name].train) + len(splits[name].validation) == 39
     assert splits["A>B"].train == splits["A>C"].train
     assert "B/0003-0" in splits["A>B"].test
@@ -210,7 +210,7 @@ def test_a_source_left_too_small_by_its_duplicates_is_skipped_and_says_so():
     patients = plain("A", 2, 4) | plain("B", 3, 3)
     split = made(table_of(patients, {"A/0000": "shared", "B/0000": "shared"}), "A>B")
     assert isinstance(split, Skipped)
-    assert "1 with a benign" in split.reason and "1 patients do not count" in split.reason
+    assert "1 with a benign" in split.reason and "1 patient left out" in split.reason
 
 
 def test_leave_one_out_joins_the_sources_own_splits():

@@ -10,7 +10,7 @@ from elsewhere.cohort.duplicates import merge_groups
 from elsewhere.scenarios import Partition, make_partitions, scenarios_of
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(study_tables(joins=0), st.data())
 def test_a_pair_of_duplicates_never_trains_and_tests(table, data):
     """Whatever pairs are found, within and across datasets: both pictures on one side, or one left out."""

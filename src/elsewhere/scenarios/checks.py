@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from elsewhere.errors import UserError, name_rows
-from elsewhere.scenarios.partition import PARTS, Partition, hash_of
+from elsewhere.scenarios.partition import PARTS, Partition, counted, hash_of
 from elsewhere.scenarios.units import BoolArray, StudyUnits
 
 _FORBIDDEN = (
@@ -35,13 +35,13 @@ def check_partition(table: pd.DataFrame | StudyUnits, partition: Partition) -> N
     where = _where(partition)
     for one, other in _FORBIDDEN:
         for what, codes, names in (
-            ("patients", study.patient_code, study.patients),
-            ("groups", study.group_code, study.groups),
+            ("patient", study.patient_code, study.patients),
+            ("group", study.group_code, study.groups),
         ):
             shared = np.intersect1d(codes[rows[one]], codes[rows[other]])
             if shared.size:
                 raise LeakError(
-                    f"{shared.size} {what} stand in {one} and in {other}: "
+                    f"{counted(shared.size, what)} in {one} and in {other}: "
                     f"{name_rows(sorted(names[shared].tolist()))}",
                     where=where,
                     fix="Make the split again from this study table; never edit a split by hand.",
@@ -67,7 +67,7 @@ def _check_datasets(study: StudyUnits, partition: Partition, rows: dict[str, npt
             target = set(study.text["dataset"][wrong].tolist()) == {scenario.target}
             kind = LeakError if target else UserError
             raise kind(
-                f"{wrong.size} cases of {part} are not of {' or '.join(allowed)}: "
+                f"{counted(wrong.size, 'case')} in {part} not of {' or '.join(allowed)}: "
                 f"{name_rows(study.case[wrong].tolist())}",
                 where=_where(partition),
             )
@@ -78,7 +78,7 @@ def _check_labels(study: StudyUnits, partition: Partition, rows: dict[str, npt.N
         wrong = rows[part][study.normal[rows[part]] != (part == "normal")]
         if wrong.size:
             raise UserError(
-                f"{wrong.size} {'lesion' if part == 'normal' else 'normal'} images in {part}: "
+                f"{counted(wrong.size, 'lesion image' if part == 'normal' else 'normal image')} in {part}: "
                 f"{name_rows(study.case[wrong].tolist())}",
                 where=_where(partition),
                 fix="Normal images never train, validate or stand for a lesion (US-11, US-18).",
@@ -91,7 +91,7 @@ def _check_complete(study: StudyUnits, partition: Partition, rows: dict[str, npt
     held = np.bincount(np.concatenate(list(rows.values())), minlength=len(study))
     if (held > 1).any():
         raise LeakError(
-            f"{int((held > 1).sum())} cases stand in two parts: {name_rows(study.case[held > 1].tolist())}",
+            f"{counted(int((held > 1).sum()), 'case')} in two parts: {name_rows(study.case[held > 1].tolist())}",
             where=_where(partition),
         )
     needed: BoolArray = np.zeros(len(study), dtype=bool)
@@ -104,7 +104,7 @@ def _check_complete(study: StudyUnits, partition: Partition, rows: dict[str, npt
     lost = np.flatnonzero(needed & (held == 0) & ~may_be_left_out)
     if lost.size:
         raise UserError(
-            f"{lost.size} lesion images have no part: {name_rows(study.case[lost].tolist())}",
+            f"{counted(lost.size, 'lesion image')} without a part: {name_rows(study.case[lost].tolist())}",
             where=_where(partition),
             fix="The study table has grown, or the split was cut: make it again.",
         )
@@ -115,7 +115,7 @@ def _rows(study: StudyUnits, partition: Partition, part: str) -> npt.NDArray[np.
     unknown = [name for name in names if name not in study.row]
     if unknown:
         raise UserError(
-            f"{len(unknown)} cases of {part} are not in the study table: {name_rows(unknown)}",
+            f"{counted(len(unknown), 'case')} of {part} not in the study table: {name_rows(unknown)}",
             where=_where(partition),
             fix="Read the split with the table it was made from.",
         )

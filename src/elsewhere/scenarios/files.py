@@ -17,7 +17,7 @@ import pandas as pd
 
 from elsewhere.errors import UserError, name_rows, near_matches
 from elsewhere.scenarios.checks import check_partition
-from elsewhere.scenarios.partition import LEFT_OUT, PARTS, Partition, Skipped
+from elsewhere.scenarios.partition import LEFT_OUT, PARTS, Partition, Skipped, counted
 from elsewhere.scenarios.scenario import Scenario
 from elsewhere.scenarios.units import StudyUnits
 from elsewhere.tables import read_table, staged_directory, write_json, write_table
@@ -125,7 +125,7 @@ def _read(path: Path, entry: Mapping[str, Any], rows: _RowsOf) -> Partition:
     unknown = [case for case in frame["case"] if case not in known]
     if unknown:
         raise UserError(
-            f"{len(unknown)} cases are not in the study table: {name_rows(unknown)}",
+            f"{counted(len(unknown), 'case')} not in the study table: {name_rows(unknown)}",
             where=str(path),
             fix="Read the split with the table it was made from.",
         )
@@ -150,7 +150,7 @@ def _read(path: Path, entry: Mapping[str, Any], rows: _RowsOf) -> Partition:
         differs = frame[column].astype(object).to_numpy() != ours[column].astype(object).to_numpy()
         if differs.any():
             raise UserError(
-                f"the {column} of {int(differs.sum())} cases is not that of the study table: "
+                f"the {column} of {counted(int(differs.sum()), 'case')} is not that of the study table: "
                 f"{name_rows(frame.loc[differs, 'case'].tolist())}",
                 where=str(path),
                 fix="The table has changed since (patients, duplicates or labels): make the splits again.",

@@ -16,7 +16,7 @@ from elsewhere.scenarios.dealing import (
     deal_folds,
     shuffled,
 )
-from elsewhere.scenarios.partition import LEFT_OUT, PARTS, Partition, Skipped, partition_hash
+from elsewhere.scenarios.partition import LEFT_OUT, PARTS, Partition, Skipped, counted, partition_hash
 from elsewhere.scenarios.scenario import Scenario
 from elsewhere.scenarios.units import BoolArray, IntArray, SourceUnits, StudyUnits
 
@@ -110,8 +110,8 @@ def _across(study: StudyUnits, scenario: Scenario, seed: int) -> Partition | Ski
         left_out |= left
         if left.any():
             warnings.append(
-                f"{name}: {int(left.sum())} lesion images ({_patients(study, left)} patients) do not train: "
-                "they, or pictures of the same patients, stand in another dataset too"
+                f"{name}: {counted(int(left.sum()), 'lesion image')} of {_patients(study, left)} left out of training: "
+                "the same pictures, or others of the same patients, stand in another dataset"
             )
     normal = target & study.normal
     warnings += _shared_with_normals(study, test, normal)
@@ -143,8 +143,8 @@ def _normals_within(
     warnings = []
     if left.any():
         warnings.append(
-            f"{dataset}: {int(left.sum())} normal images ({_patients(study, left)} patients) are left out: "
-            "their patients train or validate"
+            f"{dataset}: {counted(int(left.sum()), 'normal image')} of {_patients(study, left)} left out: "
+            "the patients train or validate"
         )
     test = study.of(dataset) & ~study.normal & (by_unit == TEST)[study.unit]
     return normal, left, warnings + _shared_with_normals(study, test, normal)
@@ -154,11 +154,11 @@ def _shared_with_normals(study: StudyUnits, test: BoolArray, normal: BoolArray) 
     shared = np.intersect1d(study.unit[test], study.unit[normal])
     if not shared.size:
         return []
-    return [f"lesion and normal images of the target share {shared.size} patients (US-18)"]
+    return [f"lesion and normal images of the target share {counted(shared.size, 'patient')} (US-18)"]
 
 
-def _patients(study: StudyUnits, rows: BoolArray) -> int:
-    return int(np.unique(study.patient_code[rows]).size)
+def _patients(study: StudyUnits, rows: BoolArray) -> str:
+    return counted(int(np.unique(study.patient_code[rows]).size), "patient")
 
 
 def _too_few(
@@ -173,11 +173,11 @@ def _too_few(
 ) -> Skipped:
     kept = units.only(~units.elsewhere) if without_spanning else units
     reason = (
-        f"{dataset}: {int(kept.malignant.sum())} patients with a malignant and {int(kept.benign.sum())} with a "
+        f"{dataset}: {counted(int(kept.malignant.sum()), 'patient')} with a malignant and {int(kept.benign.sum())} with a "
         f"benign lesion; both classes in {where} take {parts} of each"
     )
     if len(kept) < len(units):
-        reason += f" ({len(units) - len(kept)} patients do not count: they stand in another dataset too)"
+        reason += f" ({counted(len(units) - len(kept), 'patient')} left out: in another dataset too)"
     return Skipped(scenario=scenario, seed=seed, reason=reason)
 
 

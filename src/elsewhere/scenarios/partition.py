@@ -57,6 +57,11 @@ class Skipped:
         return {"scenario": self.scenario.to_dict(), "seed": self.seed, "reason": self.reason}
 
 
+def counted(count: int, thing: str) -> str:
+    """'1 patient', '2 patients'."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
 def partition_hash(scenario: Scenario, seed: int, parts: Mapping[str, Iterable[str]]) -> str:
     """sha256 of canonical content. The order of the cases does not count."""
     content = {
