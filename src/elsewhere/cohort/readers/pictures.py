@@ -31,6 +31,8 @@ SPECK = 1e-3
 QUIET_SECONDS = 2.0
 LOSSY = {"JPEG", "MPO", "WEBP", "JPEG2000", "AVIF"}
 """Formats whose black is not quite black: there a mask is what is brighter than half."""
+COLOUR_SPREAD = 41
+"""Channels that differ by less are the noise of a lossy format."""
 COLOUR_NAMES = ("black", "blue", "green", "cyan", "red", "magenta", "yellow", "white")
 
 
@@ -208,17 +210,24 @@ def see_picture(path: Path) -> PictureSeen:
     with Image.open(path) as image:
         image.load()
         deep = image.mode.startswith(("I", "F"))
-        coloured = False
-        if image.mode not in ("1", "L", "LA") and not deep:
-            rgb = image if image.mode == "RGB" else image.convert("RGB")
-            thin = np.asarray(rgb)[::4, ::4].astype(np.int16)
-            spread = thin.max(axis=2) - thin.min(axis=2)
-            coloured = bool((spread > 40).mean() > 1e-3)
+        coloured = not deep and image.mode not in ("1", "L", "LA") and _is_coloured(image)
         grey = image if image.mode == "L" else image.convert("L")
         digest = hashlib.sha256(f"{image.size}".encode() + grey.tobytes()).hexdigest()
         return PictureSeen(
             width=image.width, height=image.height, coloured=coloured, deep=deep, digest=digest
         )
+
+
+def _is_coloured(image: Any) -> bool:
+    """Whether more than a thousandth of the pixels have a colour; a picture saved as RGB is mostly grey."""
+    from PIL import Image, ImageChops
+
+    size = (max(1, image.width // 4), max(1, image.height // 4))
+    red, green, blue = image.convert("RGB").resize(size, Image.Resampling.NEAREST).split()
+    pairs = ((red, green), (green, blue), (red, blue))
+    spread = [ImageChops.difference(one, other) for one, other in pairs]
+    widest = ImageChops.lighter(ImageChops.lighter(spread[0], spread[1]), spread[2])
+    return sum(widest.histogram()[COLOUR_SPREAD:]) > 1e-3 * size[0] * size[1]
 
 
 def see_mask(path: Path) -> MaskSeen:
@@ -228,14 +237,17 @@ def see_mask(path: Path) -> MaskSeen:
     with Image.open(path) as image:
         image.load()
         floor = 127 if image.format in LOSSY else 0
-        plane, rgb = _brightest_channel(image)
-        bright = plane if floor == 0 else plane.point([0] * (floor + 1) + [255] * (255 - floor))
-        box: Box | None = bright.getbbox()
+        shown = _plain_mask(image)
+        box: Box | None = (
+            _brightest(shown).point([0] * (floor + 1) + [255] * (255 - floor)) if floor else shown
+        ).getbbox()
         if box is None:
             return MaskSeen(width=image.width, height=image.height)
-        inside = np.asarray(bright.crop(box)) > 0
-        colours = _colours(np.asarray(rgb.crop(box)), inside) if rgb is not None else {}
-        levels = np.unique(np.asarray(plane.crop(box))[inside]) if not floor else np.empty(0)
+        part = shown.crop(box)
+        values = np.asarray(_brightest(part))
+        inside = values > floor
+        colours = _colours(np.asarray(part), inside) if part.mode == "RGB" else {}
+        soft = not floor and not set(colours) - {"white"}
         parts, specks, core = _parts(inside, box)
         return MaskSeen(
             width=image.width,
@@ -245,22 +257,30 @@ def see_mask(path: Path) -> MaskSeen:
             parts=parts,
             specks=specks,
             core=core,
-            greys=0 if set(colours) - {"white"} else max(0, len(levels) - 1),
+            greys=len(np.unique(values[inside])) - 1 if soft else 0,
             colours=colours,
         )
 
 
-def _brightest_channel(image: Any) -> tuple[Any, Any]:
-    """An 8-bit plane that is 0 exactly where the mask is black, and the colours where it has any."""
-    from PIL import Image, ImageChops
+def _plain_mask(image: Any) -> Any:
+    """The mask as 8-bit grey or RGB, 0 exactly where it is black."""
+    from PIL import Image
 
     if image.mode in ("1", "L"):
-        return image.convert("L"), None
+        return image.convert("L")
     if image.mode.startswith(("I", "F")):
-        return Image.fromarray((np.asarray(image) > 0).astype(np.uint8) * 255), None
-    rgb = image.convert("RGB")
-    red, green, blue = rgb.split()
-    return ImageChops.lighter(ImageChops.lighter(red, green), blue), rgb
+        return Image.fromarray((np.asarray(image) > 0).astype(np.uint8) * 255)
+    return image.convert("RGB")
+
+
+def _brightest(image: Any) -> Any:
+    """The brightest channel of each pixel."""
+    from PIL import ImageChops
+
+    if image.mode == "L":
+        return image
+    red, green, blue = image.split()
+    return ImageChops.lighter(ImageChops.lighter(red, green), blue)
 
 
 def _colours(rgb: npt.NDArray[np.uint8], inside: npt.NDArray[np.bool_]) -> dict[str, int]:
