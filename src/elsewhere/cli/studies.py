@@ -105,6 +105,10 @@ def run(
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Begin no training that would end later than this.")
     ] = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option("--bundle", help="Also a folder with all that another team needs to check the numbers."),
+    ] = None,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Train only; the report comes later.")
     ] = False,
@@ -141,6 +145,7 @@ def run(
             only_inputs=split_list(only_input),
             minutes=minutes,
             report=not no_report,
+            bundle=bundle,
             progress=progress,
         )
     return show(done, as_json=as_json)

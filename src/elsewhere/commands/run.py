@@ -40,6 +40,7 @@ class RanStudy:
             "out": str(self.run.places.out),
             "store": str(self.run.places.store),
             "report": None if self.run.report is None else str(self.run.report),
+            "bundle": None if self.run.bundle is None else str(self.run.bundle),
             "runs": {
                 "planned": len(self.run.plan.planned()),
                 "done": int((runs["status"] == "done").sum()),
@@ -89,6 +90,8 @@ class RanStudy:
         if engine.left:
             yield f"{len(engine.left)} trainings are left: the same command goes on with them."
         yield f"results: {self.run.places.out}"
+        if self.run.bundle is not None:
+            yield f"release bundle: {self.run.bundle}"
         if self.run.report is not None:
             yield f"report: {self.run.report}"
 
@@ -138,6 +141,7 @@ def run_study(
     only_inputs: Sequence[str] = (),
     minutes: float | None = None,
     report: bool = True,
+    bundle: str | Path | None = None,
     progress: Report | None = None,
 ) -> RanStudy | StoppedStudy:
     """Run a study to its report. What the store holds is not trained again.
@@ -168,6 +172,7 @@ def run_study(
             imports=imports,
             deadline=None if minutes is None else began + 60 * minutes,
             report=report,
+            bundle=bundle,
             progress=progress,
         )
     except KeyboardInterrupt:

@@ -6,8 +6,6 @@ moment is the same command again.
 
 from __future__ import annotations
 
-import platform
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,6 +102,7 @@ class StudyRun:
     summary: Any = None
     """Of `elsewhere.study.analysis.analyse`; None where there was nothing to analyse, or no report wanted."""
     report: Path | None = None
+    bundle: Path | None = None
     added: tuple[str, ...] = ()
     """Units taken from other machines."""
 
@@ -120,9 +119,13 @@ def execute(
     imports: Sequence[str | Path] = (),
     deadline: float | None = None,
     report: bool = True,
+    bundle: str | Path | None = None,
     progress: Report | None = None,
 ) -> StudyRun:
-    """Do a study. What is in the store is not done again; what fails is recorded, and the rest goes on."""
+    """Do a study. What is in the store is not done again; what fails is recorded, and the rest goes on.
+
+    `bundle`: a folder for the release bundle, what another team needs to check the numbers (US-24).
+    """
     plan = plan_of(file, at, progress=progress)
     if not plan.units:
         reasons = list(dict.fromkeys(f"{s.scenario.name}: {s.reason}" for s in plan.skipped))
@@ -152,16 +155,29 @@ def execute(
             note_speed(store, done.done, done.seconds)
         results = results_of(plan, store, done.failed)
         write_results(results, at)
-        summary, page = (None, None)
+        summary, page, packed = None, None, None
         if report and len(results.done()):
             summary, page = _analysed(results, at, progress)
+            if bundle is not None:
+                from elsewhere.study.bundle import write_bundle
+
+                packed = write_bundle(results, summary, bundle, splits=at.out / "splits")
     return StudyRun(
-        plan=plan, engine=done, results=results, places=at, summary=summary, report=page, added=added
+        plan=plan,
+        engine=done,
+        results=results,
+        places=at,
+        summary=summary,
+        report=page,
+        bundle=packed,
+        added=added,
     )
 
 
 def write_plan(plan: Plan, at: Places) -> None:
     """The study as it is run: settings, audit, manifest and splits (US-09, US-24)."""
+    from elsewhere.study.bundle import environment
+
     write_partitions([*plan.partitions.values(), *plan.skipped], plan.table.frame, at.out / "splits")
     manifest = plan.table.frame.assign(
         masks=plan.table.frame["masks"].map(len), digest=list(plan.table.cases.digest)
@@ -185,21 +201,6 @@ def write_results(results: StudyResults, at: Places) -> None:
     write_table(results.runs, at.out / "runs.csv")
     write_table(results.units, at.out / "trainings.csv")
     write_table(results.long(), at.out / "predictions.parquet")
-
-
-def environment() -> dict[str, str]:
-    """What the numbers were made with."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    from elsewhere import __version__
-
-    found = {"elsewhere": __version__, "python": sys.version.split()[0], "platform": platform.platform()}
-    for name in ("numpy", "pandas", "scipy", "torch", "torchvision", "pillow"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def _analysed(results: StudyResults, at: Places, progress: Report | None) -> tuple[Any, Path]:
