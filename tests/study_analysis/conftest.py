@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,3 +22,9 @@ def results():
 @pytest.fixture(scope="session")
 def summary(results):
     return analyse(results, resamples=100)
+
+
+@pytest.fixture(scope="session")
+def half(results):
+    """The CNN alone: for tests that change something and analyse again."""
+    return replace(results, runs=results.runs[results.runs["model"] == "cnn"].reset_index(drop=True))

@@ -153,11 +153,15 @@ def make_results(world: World | None = None, **changes: Any) -> StudyResults:
         known = np.concatenate([lesion[s] for s in sources])
         share = 0.1 if row["kind"] == "internal" else 0.15
         split = np.random.default_rng([world.random, int(row["seed"]), hash_of(row["source"])])
-        mixed = split.permutation(known)
-        held = mixed[: round(share * mixed.size)]
+        who = table["patient"].to_numpy()[known]
+        order = dict(
+            zip(split.permutation(np.unique(who)), np.linspace(0, 1, np.unique(who).size), strict=True)
+        )
+        place = np.array([order[p] for p in who])
+        held = known[place < share]
         test = lesion[row["target"]]
         if row["kind"] == "internal":
-            test = np.sort(mixed[held.size : held.size + round(0.2 * mixed.size)])
+            test = known[(place >= share) & (place < share + 0.2)]
         home = world.truth(sources[0], sources[0], row["model"], row["input"])
         auroc = world.truth(row["source"], row["target"], row["model"], row["input"])
         return {

@@ -22,7 +22,7 @@ from elsewhere.statistics.calibration import reliability_curve
 from elsewhere.study.analysis_abstention import abstention_tables
 from elsewhere.study.analysis_beside import beside_paper
 from elsewhere.study.analysis_design import Design, read_design, tidy_runs
-from elsewhere.study.analysis_drop import drop_table, verdict
+from elsewhere.study.analysis_drop import drop_table, transfer_verdicts, verdict
 from elsewhere.study.analysis_runs import IntArray, Judged, Part, judge_run
 from elsewhere.study.analysis_scenarios import (
     KEYS,
@@ -179,11 +179,12 @@ def _summary(
     ensemble = bool(analyses.get("ensemble", True)) if isinstance(analyses, Mapping) else True
     scores, curves, ensembles = abstention_tables(judged, runs, design, ensemble=ensemble)
     drop = drop_table(scenarios, design)
+    transfers = transfer_verdicts(transfers_table(scenarios, paper), scenarios, design)
     tables = {
         "datasets": datasets_table(results.table, results.audit or {}, design, paper),
         "overall": overall_table(summary, design, paper, complete),
         "drop": drop,
-        "transfers": transfers_table(scenarios, paper),
+        "transfers": transfers,
         "paired": paired_beside(paired_table(scenarios, design), paper, complete),
         "without_dataset": without_beside(without_table(scenarios, design), paper, complete),
         "margins": margin_beside(margin_table(runs, design), runs, paper),
@@ -229,6 +230,7 @@ def _headline(
         "images": len(table),
         "patients": int(table["patient"].nunique()),
         "seeds": list(design.seeds),
+        "leaked_runs": int((runs["leaked_groups"] > 0).sum()),
     }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from elsewhere.statistics.scenario import scenario_summary, signed_rank_test
 from elsewhere.statistics.verdict import Verdict, judge
@@ -127,6 +128,38 @@ def verdict(drop: pd.DataFrame, design: Design) -> dict[str, Any]:
         "flips_at": made.flips_at,
         "flips_to": str(made.flips_to) if made.flips_to else None,
     }
+
+
+def transfer_verdicts(transfers: pd.DataFrame, scenarios: pd.DataFrame, design: Design) -> pd.DataFrame:
+    """Each transfer against its source's own value at home: the difference of two independent samples of
+    patients with its 90 % interval, and the word where the study declares a margin (ST-05).
+
+    The networks are taken as they were trained: this speaks of these models at that hospital.
+    """
+    if transfers.empty or "auroc_se" not in scenarios.columns:
+        return transfers
+    home = {
+        (r["target"], r["model"], r["input"]): (r["auroc"], r["auroc_se"])
+        for r in scenarios[scenarios["kind"] == "internal"].to_dict(orient="records")
+    }
+    away = {
+        (r["source"], r["target"], r["model"], r["input"]): r["auroc_se"]
+        for r in scenarios[scenarios["kind"] == "external"].to_dict(orient="records")
+    }
+    if not home:
+        return transfers
+    z = float(stats.norm.ppf(1 - ALPHA))
+    rows = []
+    for r in transfers.to_dict(orient="records"):
+        at_home, se_home = home.get((r["source"], r["model"], r["input"]), (math.nan, math.nan))
+        se = math.hypot(se_home, away[r["source"], r["target"], r["model"], r["input"]])
+        change = r["auroc"] - at_home
+        lo, hi = change - z * se, change + z * se
+        word = ""
+        if design.verdict_margin is not None:
+            word = str(judge(lo, hi, design.verdict_margin).word)
+        rows.append({"home": at_home, "change": change, "change_lo90": lo, "change_hi90": hi, "word": word})
+    return pd.concat([transfers, pd.DataFrame(rows)], axis=1)
 
 
 def _not_assessed(reason: str) -> dict[str, Any]:

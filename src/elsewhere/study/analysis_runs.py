@@ -194,6 +194,8 @@ def judge_run(
     )
     seen = set(test.patient.tolist())
     shared = len(seen & set(normal.patient.tolist()))
+    fitted = cluster_of(validation)
+    leaked = int(np.isin(np.unique(fitted), cluster).sum())
     row: dict[str, Any] = {
         **keys,
         "cases": test.size,
@@ -212,6 +214,7 @@ def judge_run(
         "validation_malignant": temperature.positives,
         "normal_images": normal.size,
         "normal_shared_patients": shared,
+        "leaked_groups": leaked,
     }
     for score in SCORES:
         made = lesion_against_normal(test.uncertainty(score), normal.uncertainty(score))

@@ -203,7 +203,7 @@ def dumbbells(rows: Sequence[tuple[str, str, float, float]], pal: Palette, *, ax
         tick.set_color(pal.ink)
         tick.set_fontweight("bold" if before is None else "normal")
     axes.set_ylim(-0.6, len(lines) - 0.4)
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, 1.06 * max(max(a, b) for *_, a, b in rows))
     axes.set_xlabel(f"{axis}   (○ raw, ● calibrated)")
     return figure
 

@@ -78,9 +78,16 @@ def audit(summary: StudySummary, specs: Specs, clean: Callable[[Any], Any]) -> S
     blocks: list[Any] = []
     splits = held.get("splits")
     checked = f"{count(len(splits))} splits" if isinstance(splits, Mapping) and splits else "every split"
+    leaked = summary.headline.get("leaked_runs")
     blocks.append(
         Note(
-            text=f"Leaks: none. No patient and no duplicate group stands in two parts of {checked}, checked when made and when read (US-11)."
+            tone="alarm",
+            text=f"Leaks: {count(leaked)} runs share a patient or duplicate group between validation and test.",
+        )
+        if leaked
+        else Note(
+            text=f"Leaks: none. No patient and no duplicate group stands in two parts of {checked}, checked when made "
+            "and when read (US-11); validation and test were compared once more for this report."
         )
     )
     blocks += [Note(tone="warn", text=clean(w[:1].upper() + w[1:])) for w in summary.warnings]

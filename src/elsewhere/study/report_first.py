@@ -43,10 +43,19 @@ def first_page(summary: StudySummary, *, title: str | None, warnings: list[str])
         figures=_figures(summary),
         hero=None if told else _hero(head),
         grades=_grades(summary),
-        alarms=[],
+        alarms=_alarms(head),
         warnings=warnings[:MOST_WARNINGS],
         more_warnings=max(0, len(warnings) - MOST_WARNINGS),
     )
+
+
+def _alarms(head: Mapping[str, Any]) -> list[str]:
+    if not head.get("leaked_runs"):
+        return []
+    return [
+        f"In {count(head['leaked_runs'])} runs a patient or duplicate group stands in validation and in test: "
+        "their numbers are too good (US-11)."
+    ]
 
 
 def _masthead(summary: StudySummary) -> list[str]:
@@ -174,9 +183,26 @@ def _figures(summary: StudySummary) -> list[tuple[str, Cell]]:
         ("Runs", cnt(head["runs"])),
         ("Trainings", cnt(summary.provenance.get("trainings"))),
     ]
+    words = _words(summary)
+    if words:
+        out.append(
+            (
+                "Transfers: " + ", ".join(w for w, _ in words),
+                Cell(text=" · ".join(count(n) for _, n in words)),
+            )
+        )
     if head.get("failed"):
         out.append(("Runs not done", cnt(head["failed"])))
     return out
+
+
+def _words(summary: StudySummary) -> list[tuple[str, int]]:
+    """How many transfers of each word, where the study declares a margin."""
+    table = summary.tables.get("transfers")
+    if table is None or "word" not in table.columns:
+        return []
+    held = table["word"].value_counts()
+    return [(str(w), int(n)) for w, n in held.items() if w]
 
 
 def _grades(summary: StudySummary) -> list[Grade]:

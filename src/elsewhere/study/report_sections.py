@@ -289,25 +289,43 @@ def _transfer_name(r: Mapping[str, Any]) -> Cell:
 
 
 def _extremes(rows: Rows, caption: str) -> Table:
-    cells = [
-        [
+    changes = any(as_float(r.get("change")) is not None for r in rows)
+    words = any(r.get("word") for r in rows)
+    columns = ["Transfer", "Rank", "AUROC", "s.d. over seeds"]
+    columns += ["Less home"] if changes else []
+    columns += ["Word"] if words else []
+    cells = []
+    for r in rows:
+        line = [
             _transfer_name(r),
             cnt(r["rank"]),
             with_interval(r["auroc"], r.get("auroc_lo"), r.get("auroc_hi")),
             num(r.get("auroc_seed_sd")),
-            with_interval(
-                r["balanced_accuracy"], r.get("balanced_accuracy_lo"), r.get("balanced_accuracy_hi")
-            ),
         ]
-        for r in rows
-    ]
+        if changes:
+            line.append(with_interval(r["change"], r["change_lo90"], r["change_hi90"], sign=True))
+        if words:
+            line.append(text(r["word"], kind="word"))
+        else:
+            line.append(
+                with_interval(
+                    r["balanced_accuracy"], r.get("balanced_accuracy_lo"), r.get("balanced_accuracy_hi")
+                )
+            )
+        cells.append(line)
+    columns += [] if words else ["Balanced accuracy"]
+    note = (
+        "Brackets: 95 % interval when other patients had come to the target, the trained networks as they are "
+        "(AUROC: clustered DeLong of the seeds' mean; balanced accuracy: patients resampled)."
+    )
+    if changes:
+        note += " Less home: the same models' value at their source taken away, 90 % interval, patients of both sides."
     return Table(
         name="transfers",
         caption=caption,
-        columns=["Transfer", "Rank", "AUROC", "s.d. over seeds", "Balanced accuracy"],
+        columns=columns,
         rows=cells,
-        note="Brackets: 95 % interval when other patients had come to the target, the trained networks as they are "
-        "(AUROC: clustered DeLong of the seeds' mean; balanced accuracy: patients resampled). All are in tables/transfers.csv.",
+        note=note + " All are in tables/transfers.csv.",
     )
 
 
