@@ -32,7 +32,7 @@ MAY_NOT_USE = {
     "engine": ROOMS - {"engine", "inputs", "training", "errors", "registry"},
     "training": ROOMS - {"training", "models", "inputs", "engine", "errors"},
     "scenarios": ROOMS - {"scenarios", "cohort", "tables", "errors"},
-    "explain": ROOMS - {"explain", "models", "inputs", "training", "errors"},
+    "explain": ROOMS - {"explain", "models", "inputs", "training", "engine", "errors"},
     "study": {"commands", "cli", "results", "__main__"},
 }
 TRAVELS = ("inputs", "engine", "models", "training")

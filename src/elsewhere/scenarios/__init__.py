@@ -12,6 +12,7 @@ from elsewhere.scenarios.files import read_partition, read_partitions, write_par
 from elsewhere.scenarios.making import make_partition, make_partitions
 from elsewhere.scenarios.partition import PARTS, Partition, Skipped, count_parts, partition_hash
 from elsewhere.scenarios.scenario import KINDS, Scenario, nested_scenarios, scenarios_of
+from elsewhere.scenarios.units import StudyUnits
 
 __all__ = [
     "KINDS",
@@ -20,6 +21,7 @@ __all__ = [
     "Partition",
     "Scenario",
     "Skipped",
+    "StudyUnits",
     "check_partition",
     "count_parts",
     "make_partition",
