@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import zipfile
 from dataclasses import replace
 
@@ -360,6 +361,28 @@ def test_many_writers_at_once(tmp_path, work, units_of):
     with store.lock():
         assert not list((store.path / "units").glob(".*"))
         assert not list((store.path / ".writers").iterdir())
+
+
+class SlowStore(Store):
+    def _stage(self, *args):
+        staged = super()._stage(*args)
+        time.sleep(0.4)
+        return staged
+
+
+def test_two_slow_writers_of_one_unit_lose_nothing(tmp_path, work, units_of):
+    (unit,) = units_of(1)
+    children = []
+    for part in (unit.predict[:3], unit.predict[3:]):
+        child = os.fork()
+        if child == 0:
+            store = SlowStore(tmp_path / "s")
+            mine = replace(unit, predict=part)
+            store.save(mine, done(mine, work))
+            os._exit(0)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+    assert Store(tmp_path / "s").has(unit, work.cases)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

@@ -44,11 +44,11 @@ def train_to_the_end(units, work, *, device, lanes, finished, failed, progress=N
 
 
 def note(unit):
-    """One line a training, for tests that count them."""
+    """One line a training, for tests that count them: key, process, parent."""
     log = os.environ.get("ELSEWHERE_TINY_LOG")
     if log:
         with Path(log).open("a") as file:
-            file.write(f"{unit.key}\n")
+            file.write(f"{unit.key} {os.getpid()} {os.getppid()}\n")
 
 
 def outcome_of(unit, work, device):

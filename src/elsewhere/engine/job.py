@@ -75,6 +75,9 @@ def find_trainer(trainer: Trainer | str) -> Trainer:
     if not colon or not name:
         raise UserError(f"'{trainer}' names no trainer", fix="Write it as 'package.module:function'.")
     try:
+        if module.partition(".")[0] == "elsewhere":
+            # Ours load torch late; it must be there when its threads are set.
+            import_module("torch")
         found = getattr(import_module(module), name)
     except ModuleNotFoundError as error:
         missing = error.name or module

@@ -34,6 +34,8 @@ class _Worker:
     process: BaseProcess
     pipe: Connection
     hands: dict[str, Unit] = field(default_factory=dict)
+    busy: bool = False
+    """Until it says that it is idle; its hands may be empty before."""
 
 
 def run_pool(job: Job, devices: Sequence[str]) -> None:
@@ -67,7 +69,7 @@ def run_pool(job: Job, devices: Sequence[str]) -> None:
         size = 1 if todo[0][1] else max(1, job.lanes, share)
         taken = [unit for unit, alone in todo[:size] if not alone or size == 1]
         del todo[: len(taken)]
-        worker.hands = {unit.key: unit for unit in taken}
+        worker.hands, worker.busy = {unit.key: unit for unit in taken}, True
         boxes = {unit.boxes_from for unit in taken if unit.boxes_from}
         found = {key: job.work.found_boxes(key) for key in boxes} if job.work.found_boxes else {}
         with contextlib.suppress(OSError):
@@ -84,8 +86,7 @@ def run_pool(job: Job, devices: Sequence[str]) -> None:
         elif kind == "progress":
             job.progress(*rest)
         elif kind == "idle":
-            worker.hands = {}
-            hand_out(worker)
+            worker.hands, worker.busy = {}, False
         elif kind == "stop":
             raise UserError(rest[0]["error"], where=rest[0]["where"], fix=rest[0]["fix"])
         elif kind == "broken":
@@ -112,8 +113,8 @@ def run_pool(job: Job, devices: Sequence[str]) -> None:
         for device in devices[: max(1, len(job.units))]:
             workers.append(start(device))
             hand_out(workers[-1])
-        while any(worker.hands for worker in workers):
-            ready = wait([worker.pipe for worker in workers if worker.hands])
+        while any(worker.busy for worker in workers):
+            ready = wait([worker.pipe for worker in workers if worker.busy])
             for worker in [worker for worker in workers if worker.pipe in ready]:
                 try:
                     message = pickle.loads(worker.pipe.recv_bytes())
@@ -122,7 +123,7 @@ def run_pool(job: Job, devices: Sequence[str]) -> None:
                 else:
                     heard(worker, message)
             for worker in workers:
-                if not worker.hands:
+                if not worker.busy:
                     hand_out(worker)
     finally:
         _end(workers)
@@ -131,7 +132,7 @@ def run_pool(job: Job, devices: Sequence[str]) -> None:
 def _end(workers: Sequence[_Worker]) -> None:
     for worker in workers:
         worker.pipe.close()
-        if worker.hands:
+        if worker.busy:
             worker.process.terminate()
     until = time.monotonic() + 10
     for worker in workers:

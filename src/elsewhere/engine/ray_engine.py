@@ -12,7 +12,11 @@ import contextlib
 import io
 import logging
 import os
+import signal
+import socket
+import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections import deque
@@ -37,6 +41,7 @@ CRASHES = 4
 PATIENCE_SECONDS = 120.0
 """How long a cluster may be without any node that can train."""
 MIB = 1 << 20
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @engines.register("ray")
@@ -68,31 +73,95 @@ def connected(ray: ModuleType, address: str | None, *, held_bytes: int = 0) -> I
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
+        paths = os.pathsep.join(path for path in sys.path if path)
         options |= {
             "address": "local",
             "include_dashboard": False,
             "num_cpus": all_cores(),
             "object_store_memory": 256 * MIB + 2 * held_bytes,
             "_node_ip_address": "127.0.0.1",
+            "runtime_env": {"env_vars": {"PYTHONPATH": paths}},
         }
     else:
+        _see_that_it_answers(ray, address)
         # The package travels with the job: every node runs this code, whatever is installed there.
         options |= {"address": address, "runtime_env": {"py_modules": [_package()]}}
+    term = signal.getsignal(signal.SIGTERM) if _in_main_thread() else None
     try:
-        ray.init(**options)
-    except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
+        with _loopback(ray) if address is None or _on_loopback(ray, address) else contextlib.nullcontext():
+            ray.init(**options)
+    except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
         ray.shutdown()
-        raise UserError(
-            f"no Ray cluster can be used ({str(error).strip().splitlines()[0] if str(error) else error!r})",
-            where=address or "this machine",
-            fix="Look with `ray status --address ...`; an address is host:port, 'auto', or ray://host:10001."
-            if address
-            else "Use the engine 'local'.",
-        ) from error
+        raise _no_cluster(address, _first_line(error)) from error
     try:
         yield
     finally:
         ray.shutdown()
+        if term is not None:
+            # Ray puts its own in place, and leaves it there.
+            signal.signal(signal.SIGTERM, term)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _no_cluster(address: str | None, why: str) -> UserError:
+    return UserError(
+        f"no Ray cluster can be used ({why})",
+        where=address or "this machine",
+        fix="Look with `ray status --address ...`; an address is host:port, 'auto', or ray://host:10001."
+        if address
+        else "Use the engine 'local'.",
+    )
+
+
+def _see_that_it_answers(ray: ModuleType, address: str) -> None:
+    """Ray itself waits for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdigit():
+        return
+    here = host in LOOPBACK and _answers(ray.util.get_node_ip_address(), int(port))
+    if not here and not _answers(host, int(port)):
+        raise _no_cluster(address, "nothing answers there")
+
+
+@contextlib.contextmanager
+def _loopback(ray: ModuleType) -> Iterator[None]:
+    """Ray takes this machine's outer address wherever 127.0.0.1 is said, unless it is told that there is no
+    cluster to speak of. Nobody else should reach what we start for one run.
+    """
+    from ray._private import ray_constants
+
+    name, constant = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "ENABLE_RAY_CLUSTER"
+    before, known = os.environ.get(name), getattr(ray_constants, constant, None)
+    os.environ[name] = "0"
+    if known is not None:
+        setattr(ray_constants, constant, False)
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
+        if known is not None:
+            setattr(ray_constants, constant, known)
+
+
+def _on_loopback(ray: ModuleType, address: str) -> bool:
+    """Whether a cluster listens on this machine's inner address alone."""
+    host, _, port = address.rpartition(":")
+    if host not in LOOPBACK or not port.isdigit():
+        return False
+    return not _answers(ray.util.get_node_ip_address(), int(port)) and _answers(host, int(port))
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def _package() -> str:
