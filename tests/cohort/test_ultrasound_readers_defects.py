@@ -38,6 +38,13 @@ def test_a_truncated_picture_is_named_with_what_to_do(cut, tmp_path):
     assert "Fetch the file again" in told.value.fix
 
 
+def test_a_picture_that_claims_an_absurd_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    sets.busi(tmp_path)
+    with pytest.raises(UserError, match="the picture cannot be decoded"):
+        read_cohort("busi", tmp_path)
+
+
 def test_all_truncated_files_are_named_at_once(tmp_path):
     top = sets.bus_bra(tmp_path)
     for name in ("mask_0001-l", "mask_0002-l"):
@@ -179,11 +186,16 @@ def test_a_fourth_folder_of_busi_is_left_out(tmp_path):
     named(cohort, "names_against_folder", "malignant (9)")
 
 
-def test_a_picture_in_two_rows_is_refused(tmp_path):
+def test_a_picture_that_is_named_twice_is_refused(tmp_path):
     rows = sets.bra_table()
     sets.bus_bra(tmp_path, [*rows, rows[1]])
-    with pytest.raises(UserError, match=r"'bus_0001-r' \(rows 2, 6\)"):
+    with pytest.raises(UserError, match=r"'bus_0001-r' \(row 2, row 6\)"):
         read_cohort("bus-bra", tmp_path)
+    top = sets.busi(tmp_path / "busi")
+    for label in ("benign", "malignant"):
+        sets.save_picture(top / label / "scan.png")
+    with pytest.raises(UserError, match=r"'scan' \(benign/scan.png, malignant/scan.png\)"):
+        read_cohort("busi", top)
 
 
 def test_boxes_of_the_table_are_compared_and_stand_in(tmp_path):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -167,6 +168,10 @@ def look_at_masks(paths: Sequence[Path], *, progress: Progress | None = None) ->
     return _look(paths, see_mask, "mask", progress)
 
 
+_UNDECODABLE = (OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, MemoryError, struct.error)
+"""What decoders raise on damaged files."""
+
+
 def _look(
     paths: Sequence[Path], see: Callable[[Path], Seen], what: str, progress: Progress | None
 ) -> list[Seen]:
@@ -177,7 +182,7 @@ def _look(
             return see(path)
         except UnidentifiedImageError:
             return "it is no picture" if path.stat().st_size else "it is empty"
-        except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+        except (*_UNDECODABLE, Image.DecompressionBombError) as error:
             return str(error) or type(error).__name__
 
     seen: list[Seen] = []

@@ -94,16 +94,18 @@ def require_patients(scans: Sequence[Scan], *, column: str, where: str) -> None:
 
 def one_row_a_picture(scans: Sequence[Scan], *, where: str) -> None:
     """A picture that stands in two rows has two labels or one row too many."""
-    rows: dict[str, list[int | None]] = defaultdict(list)
+    places: dict[str, list[object]] = defaultdict(list)
     for scan in scans:
-        rows[scan.case_id.casefold()].append(scan.row)
-    twice = {name: found for name, found in rows.items() if len(found) > 1}
+        places[scan.case_id.casefold()].append(
+            f"row {scan.row}" if scan.row is not None else f"{scan.image.parent.name}/{scan.image.name}"
+        )
+    twice = {name: found for name, found in places.items() if len(found) > 1}
     if twice:
         name, found = next(iter(twice.items()))
         raise UserError(
-            f"{len(twice)} pictures stand in more than one row, for example '{name}' (rows {name_rows(found)})",
+            f"{len(twice)} pictures are named more than once, for example '{name}' ({name_rows(found)})",
             where=where,
-            fix="Keep one row a picture.",
+            fix="Keep one of them: a picture has one label.",
         )
 
 
