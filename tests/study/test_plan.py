@@ -236,6 +236,22 @@ def test_a_work_folder_holds_what_is_left(world, tmp_path):
     assert again.exported is None and not (tmp_path / "work2").exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "said", "near"),
+    [
+        ("models.cnn.network=efficientnet-b1", "unknown network 'efficientnet-b1'", "efficientnet-b0"),
+        ("analyses.reference=ultrasond", "unknown published study", "ultrasound"),
+        ("analyses.without=['Elder']", "unknown dataset 'Elder'", "Alder"),
+        ("analyses.margin_reference=0.2", "no input has the margin 0.2", "0.12"),
+    ],
+)
+def test_a_name_that_nobody_knows_is_found_before_anything_is_trained(world, change, said, near):
+    with pytest.raises(UserError) as caught:
+        plan_of(world, change)
+    assert said in caught.value.what and near in (caught.value.fix or "")
+    assert "tiny.toml" in (caught.value.where or "")
+
+
 def test_units_travel_as_json(world):
     for unit in plan_of(world, seeds=[1]).units.values():
         assert Unit.from_dict(json.loads(json.dumps(unit.to_dict()))) == unit

@@ -89,6 +89,14 @@ class RanStudy:
             yield "The same command tries the failed trainings again; what is done stays done."
         if engine.left:
             yield f"{len(engine.left)} trainings are left: the same command goes on with them."
+        headline = getattr(self.run.summary, "headline", None) or {}
+        if headline.get("internal") is not None and headline.get("external") is not None:
+            yield (
+                f"AUROC {headline['internal']:.3f} at home, {headline['external']:.3f} elsewhere: "
+                f"{headline['difference']:+.3f} [{headline['lo']:+.3f}, {headline['hi']:+.3f}]"
+                if headline.get("lo") is not None
+                else f"AUROC {headline['internal']:.3f} at home, {headline['external']:.3f} elsewhere"
+            )
         yield f"results: {self.run.places.out}"
         if self.run.bundle is not None:
             yield f"release bundle: {self.run.bundle}"

@@ -72,7 +72,9 @@ class CohortSection(_Section):
 class ScenarioSection(_Section):
     """[scenarios]: who is trained on and who is tested (US-06 to US-10)."""
 
-    kinds: tuple[Kind, ...] = Field(("internal", "external"), min_length=1, description="In this order.")
+    kinds: tuple[Kind, ...] = Field(
+        ("internal", "external"), min_length=1, description="Which comparisons, in this order."
+    )
     only: tuple[str, ...] = Field((), description="Scenarios by name, such as BUSI or BUSI>BUS-BRA.")
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (1, 2, 3, 4, 5), min_length=1, description="The same for every model and input (US-09)."
@@ -151,7 +153,9 @@ class ModelSection(_Section):
     balance_datasets: bool = Field(
         _RECIPE.balance_datasets, description="Several sources: each is drawn equally often."
     )
-    method: Literal["plain", "group-dro", "coral", "mixstyle"] = Field("plain", description="US-31.")
+    method: Literal["plain", "group-dro", "coral", "mixstyle"] = Field(
+        "plain", description="How several sources are trained on (US-31)."
+    )
     strength: NotNegative = Field(_RECIPE.strength, description="Of the method; 0: its default.")
     inputs: tuple[str, ...] = Field((), description="Only these inputs; default: all of the study.")
     kinds: tuple[Kind, ...] = Field(
@@ -192,7 +196,7 @@ class FinderSection(_Section):
 class AnalysesSection(_Section):
     """[analyses]: what the report shows beside the plain tables."""
 
-    reference: str = Field("", description="Published numbers to show beside ours: ultrasound, or none.")
+    reference: str = Field("", description="Published numbers to show beside ours: ultrasound; empty: none.")
     without: tuple[str, ...] = Field((), description="Datasets each of which is left out once (US-21).")
     margin_reference: NotNegative | None = Field(
         None, description="A margin study: the crop margin the others are held against (US-22)."

@@ -30,6 +30,7 @@ from elsewhere.scenarios import (
 )
 from elsewhere.scenarios.units import StudyUnits
 from elsewhere.study.file import InputSection, Study, StudyFile
+from elsewhere.study.names import check_names
 from elsewhere.study.pictures import Report
 from elsewhere.study.table import StudyTable
 
@@ -117,6 +118,7 @@ class Plan:
 def make_plan(file: StudyFile, table: StudyTable, *, progress: Report | None = None) -> Plan:
     """Work out every run and every training of a study; nothing is trained, nothing is written."""
     study = file.study
+    check_names(study, table.datasets, where=str(file.path))
     scenarios = _scenarios(study, table.datasets)
     partitions, skipped = _partitions(table, scenarios, study.scenarios.seeds, progress)
     weights, recipes = _recipes(file)

@@ -1,0 +1,57 @@
+"""Names in a study file that only other parts of the program know: looked up before hours are spent on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from elsewhere.errors import UserError, unknown_name
+from elsewhere.study.file import Study
+
+NETWORKS = ("efficientnet-b0", "efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2", "vit-b-16")
+FINDERS = ("finder-lite0", "finder-small", "finder-tiny")
+"""Known without loading torch; any other name is looked up where the networks are."""
+
+
+def check_names(study: Study, datasets: Sequence[str], *, where: str) -> None:
+    """Networks, published numbers, datasets to leave out, and the margin to hold others against."""
+    try:
+        for model in study.models.values():
+            _known("network", model.network, NETWORKS)
+        if any(seen.boxes == "found" for seen in study.inputs.values()):
+            _known("finder", study.finder.network, FINDERS)
+        for name in study.analyses.without:
+            if name not in datasets:
+                raise unknown_name("dataset", name, list(datasets))
+        if study.analyses.reference:
+            from elsewhere.study.reference import reference
+
+            reference(study.analyses.reference)
+    except UserError as mistake:
+        raise UserError(mistake.what, where=where, fix=mistake.fix) from None
+    wanted = study.analyses.margin_reference
+    margins = sorted({seen.margin for seen in study.inputs.values() if seen.kind == "roi"})
+    if wanted is not None and wanted not in margins:
+        raise UserError(
+            f"no input has the margin {wanted:g} that analyses.margin_reference names",
+            where=where,
+            fix=f"The study's margins: {', '.join(f'{m:g}' for m in margins) or 'none'}.",
+        )
+
+
+def _known(kind: str, name: str, names: tuple[str, ...]) -> None:
+    if name in names:
+        return
+    found: set[str] = set(names)
+    try:
+        if kind == "network":
+            from elsewhere.models import NETWORKS as HERE
+
+            found |= set(HERE)
+        else:
+            from elsewhere.models.finder import FINDERS as THERE
+
+            found |= set(THERE)
+    except ImportError:
+        pass
+    if name not in found:
+        raise unknown_name(kind, name, sorted(found))
