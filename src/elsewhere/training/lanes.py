@@ -113,17 +113,13 @@ def _train_all(
     found: dict[str, Outcome] = {}
     finders = [unit for unit in units if unit.kind == "find-boxes"]
     if finders:
-        from elsewhere.training.finder import find_boxes
+        from elsewhere.training.finder import find_all
 
-        for unit in finders:
-            if stop and stop():
-                return
-            try:
-                found[unit.key] = find_boxes(unit, work, device=str(device))
-            except UserError as error:
-                failed(unit, str(error))
-                continue
-            told(unit, found[unit.key])
+        def kept(unit: Unit, outcome: Outcome) -> None:
+            found[unit.key] = outcome
+            told(unit, outcome)
+
+        find_all(finders, work, device=str(device), finished=kept, failed=failed, stop=stop)
     classify = [unit for unit in units if unit.kind == "classify"]
     if not classify:
         return
