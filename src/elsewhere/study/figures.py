@@ -174,6 +174,8 @@ def _shown(summary: StudySummary) -> list[tuple[str, str]]:
 def _heat(summary: StudySummary) -> Iterator[FigureSpec]:
     table = _table(summary, "scenarios")
     names = list(summary.design.datasets)
+    if table.empty:
+        return
     for metric, short in (("auroc", "auroc"), ("balanced_accuracy", "bacc")):
         for model, input_ in _shown(summary):
             part = table[(table["model"] == model) & (table["input"] == input_)]
@@ -238,7 +240,7 @@ def _calibration(summary: StudySummary) -> Iterator[FigureSpec]:
     for metric, short, name in (("ece_confidence", "ece", "ECE"), ("nll", "nll", "NLL")):
         part = table[table["metric"].isin([metric, f"{metric}_calibrated"])] if len(table) else table
         rows = []
-        for kind in summary.design.kinds:
+        for kind in summary.design.kinds if len(part) else ():
             for model, input_ in summary.design.configurations:
                 one = part[(part["kind"] == kind) & (part["model"] == model) & (part["input"] == input_)]
                 held = one.set_index("metric")["value"]

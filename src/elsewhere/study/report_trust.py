@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from elsewhere.report.blocks import BLANK, Cell, Note, Section, Table, cnt, num, pct, text
-from elsewhere.report.numbers import MINUS, as_float, count, number, signed
+from elsewhere.report.numbers import as_float, count, number, signed
 from elsewhere.study.analysis_abstention import SCORE_WORDS
 from elsewhere.study.analysis_design import KIND_WORDS, configuration
-from elsewhere.study.report_sections import Rows, Specs, beside, like, named, pair, rows_of
+from elsewhere.study.report_sections import Rows, Specs, like, named, pair, rows_of
 
 if TYPE_CHECKING:
     from elsewhere.study.analysis import StudySummary
@@ -60,9 +60,11 @@ def _measure(rows: Rows, short: str, name: str) -> Table:
                 key = f"{kind}_{short}_{state}"
                 line.append(num(r.get(key)))
                 if kind in paper:
-                    line.append(beside(r.get(key), r.get(f"paper_{key}")))
+                    line.append(
+                        num(r[f"paper_{key}"]) if as_float(r.get(f"paper_{key}")) is not None else BLANK
+                    )
         cells.append(line)
-    note = f"In brackets: ours {MINUS} paper." if paper else ""
+    note = ""
     if short == "ece":
         note += (
             " ECE over ten equal bins of the predicted class's confidence, our reading of an ambiguous definition; "

@@ -1,0 +1,272 @@
+"""The page and the bundle: whole, silent, small, and without a name of anybody."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from worlds import World, make_results
+
+from elsewhere.errors import UserError
+from elsewhere.study.analysis import analyse
+from elsewhere.study.bundle import write_bundle
+from elsewhere.study.figures import study_figures, write_study_figures
+from elsewhere.study.report import render_study_report, write_study_report
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 200
+
+
+@pytest.fixture(scope="module")
+def folder(summary, tmp_path_factory):
+    made = tmp_path_factory.mktemp("study")
+    write_study_report(summary, made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def page(folder):
+    return (folder / "report.html").read_text()
+
+
+class Ids(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.ids, self.links = [], []
+
+    def handle_starttag(self, tag, attrs):
+        held = dict(attrs)
+        self.ids += [held["id"]] if held.get("id") else []
+        for name in ("href", "src", "xlink:href"):
+            if held.get(name):
+                self.links.append(held[name])
+
+
+def test_one_file_without_requests(page):
+    assert len(page.encode()) < 1_000_000
+    found = Ids()
+    found.feed(page)
+    assert [link for link in found.links if not link.startswith(("#", "data:,"))] == []
+    assert len(found.ids) == len(set(found.ids)), "an id stands twice"
+    assert {link[1:] for link in found.links if link.startswith("#")} <= set(found.ids)
+    assert not re.search(r"https?://(?!www\.w3\.org)", page), "no address in the page"
+    assert "<script" not in page and "base64" not in page, "no script, and no pixel unless asked for"
+
+
+def test_it_names_no_case_and_no_patient(page, results):
+    for column in ("case", "case_id", "patient"):
+        for name in results.table[column].unique():
+            assert name not in page
+            assert name.split("/")[-1] not in page
+
+
+def test_ids_in_warnings_are_taken_out(half):
+    name = half.table["patient"].iloc[0]
+    told = half.audit | {
+        "warnings": [f"patient {name} has 2 boxes"],
+        "left_out": [
+            {"dataset": "BUSI", "reason": f"case {half.table['case_id'].iloc[3]} is empty", "rows": 1}
+        ],
+    }
+    made = render_study_report(analyse(replace(half, audit=told), resamples=0))
+    assert name not in made and half.table["case_id"].iloc[3] not in made
+    assert "[id removed]" in made and "has 2 boxes" in made
+
+
+def test_the_answer_is_on_the_first_page(page, summary):
+    first = page.split('id="contents"')[0]
+    difference = f"{abs(summary.headline['difference']):.3f}"
+    assert difference in first and "declares no margin" in first
+    assert "grade C" in first and "BUS-UCLM: 7 patients carry both labels" in first
+
+
+def test_every_section_is_there(page):
+    for name in (
+        "who",
+        "home-and-away",
+        "transfers",
+        "comparisons",
+        "without",
+        "calibration",
+        "normal",
+        "abstention",
+        "paper",
+        "audit",
+        "how",
+        "provenance",
+    ):
+        assert f'id="{name}"' in page, name
+    assert "Unweighted mean" in page or "unweighted mean" in page
+    assert "seed-level standard" in page and "smallest p that this test can give is 0.125" in page
+    assert "NVIDIA H200" in page and "95 % t interval over scenarios" in page
+    assert "Leaks: none" in page
+
+
+def test_the_paper_is_beside(page, half):
+    assert "0.719" in page and "10.3390/diagnostics16101537" in page
+    plain = render_study_report(
+        analyse(replace(half, settings=half.settings | {"analyses": {}}), resamples=0)
+    )
+    assert 'id="paper"' not in plain and "Paper" not in plain and "diagnostics16101537" not in plain
+
+
+def test_a_margin_gives_a_word(half):
+    settings = half.settings | {"analyses": {"verdict_margin": 0.3}}
+    made = render_study_report(analyse(replace(half, settings=settings), resamples=0))
+    assert '<p class="word">EQUIVALENT</p>' in made and "declared in the study file" in made
+    assert "tone-equivalent" in made
+
+
+def test_a_leak_is_an_alarm(half):
+    def outputs(run):
+        held = half.outputs(run)
+        return held | {"validation": held["test"].iloc[:50]}
+
+    made = render_study_report(analyse(replace(half, outputs=outputs), resamples=0))
+    assert "Alarm." in made.split('id="contents"')[0] and "Leaks: none" not in made
+
+
+def test_tables_and_summary_stand_beside(folder, summary):
+    written = {p.stem for p in (folder / "tables").glob("*.csv")}
+    assert written == set(summary.tables)
+    runs = pd.read_csv(folder / "tables" / "runs.csv")
+    assert runs["auroc"].tolist() == summary.tables["runs"]["auroc"].tolist(), "full precision"
+    held = json.loads((folder / "summary.json").read_text())
+    assert held["headline"]["difference"] == summary.headline["difference"]
+
+
+def test_the_same_summary_gives_the_same_bytes(summary, page):
+    assert render_study_report(summary) == page
+
+
+def test_pictures_only_on_request(summary, tmp_path):
+    (tmp_path / "cnn BUS-BRA to BUSI.png").write_bytes(PNG)
+    made = render_study_report(
+        summary, pictures={"Grad-CAM, BUS-BRA → BUSI": tmp_path / "cnn BUS-BRA to BUSI.png"}
+    )
+    assert 'id="relevance"' in made and "data:image/png;base64" in made and "Grad-CAM, BUS-BRA → BUSI" in made
+    with pytest.raises(UserError, match="no such picture"):
+        render_study_report(summary, pictures=[tmp_path / "none.png"])
+    (tmp_path / "text.png").write_text("no picture")
+    with pytest.raises(UserError, match="no PNG"):
+        render_study_report(summary, pictures=[tmp_path / "text.png"])
+    (tmp_path / "large.png").write_bytes(PNG + b"0" * 2_000_000)
+    with pytest.raises(UserError, match="limit is 2"):
+        write_study_report(summary, tmp_path / "out", pictures=[tmp_path / "large.png"])
+
+
+def test_a_margin_study_and_several_sources_have_their_sections(results):
+    names = {"roi-00": 0.0, "roi-10": 0.1, "roi-12": 0.12, "roi-20": 0.2}
+    four = ["BUS-UCLM>BUSI", "BUSI>BUS-BRA", "BUS-BRA>BUSI", "BrEaST>BUS-UCLM"]
+    made = make_results(
+        World(kinds=("external",), inputs=tuple(names), margins=names, seeds=(1, 2), models=("cnn",)),
+        analyses={"reference": "ultrasound", "margin_reference": 0.12},
+    )
+    made = replace(made, runs=made.runs[made.runs["scenario"].isin(four)].reset_index(drop=True))
+    summary = analyse(made, resamples=0)
+    assert summary.tables["margins"].set_index("margin").loc[0.0, "paper_auroc"] == 0.778
+    page = render_study_report(summary)
+    assert 'id="margins"' in page and "its smallest possible p is 0.125" in page
+    assert "not assessed" in page.split('id="contents"')[0]
+    several = make_results(
+        World(kinds=("external", "leave-one-dataset-out"), seeds=(1, 2), models=("cnn",), inputs=("roi",))
+    )
+    assert 'id="sources"' in render_study_report(analyse(several, resamples=0))
+
+
+def test_small_cells_of_a_hospital_are_suppressed_and_public_counts_are_not(summary):
+    table = summary.tables["datasets"].set_index("dataset")
+    assert table.loc["BrEaST", "normal"] == 4, "a public set's count is public"
+    sizes = {"Harbour": (40, 30, 3, 60), "Hill": (40, 30, 0, 60)}
+    made = analyse(
+        make_results(World(sizes=sizes, seeds=(1,), models=("cnn",), inputs=("whole",), analyses={})),
+        resamples=0,
+    )
+    assert made.tables["datasets"].set_index("dataset").loc["Harbour", "normal"] == "<5"
+
+
+def test_figures_as_files(summary, tmp_path):
+    names = set(study_figures(summary))
+    assert {
+        "cohorts",
+        "drop",
+        "home-and-away-auroc",
+        "transfer-auroc-cnn-roi",
+        "transfer-bacc-vit-whole",
+        "paired",
+        "calibration-ece",
+        "calibration-nll",
+        "reliability-external",
+        "normal-auroc",
+        "risk-cnn-roi",
+    } <= names
+    few = replace(
+        summary, tables={k: v for k, v in summary.tables.items() if k in ("datasets", "drop")}, curves={}
+    )
+    written = write_study_figures(few, tmp_path, formats=("svg",))
+    assert {p.name for p in written} == {"cohorts.svg", "drop.svg"} and all(
+        p.stat().st_size > 1000 for p in written
+    )
+    with pytest.raises(UserError, match="gif"):
+        write_study_figures(few, tmp_path, formats=("gif",))
+
+
+def test_the_bundle_is_whole_and_its_digests_hold(half, tmp_path):
+    made = analyse(half, resamples=0)
+    out = write_bundle(half, made, tmp_path / "bundle")
+    held = {p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()}
+    assert {
+        "manifest.csv",
+        "outputs.parquet",
+        "splits.parquet",
+        "runs.csv",
+        "trainings.csv",
+        "audit.json",
+        "study.json",
+        "environment.json",
+        "report.html",
+        "summary.json",
+        "tables/overall.csv",
+        "README.md",
+        "SHA256SUMS",
+        "bundle.json",
+    } <= held
+    for line in (out / "SHA256SUMS").read_text().splitlines():
+        digest, name = line.split("  ", 1)
+        assert hashlib.sha256((out / name).read_bytes()).hexdigest() == digest
+    outputs = pd.read_parquet(out / "outputs.parquet")
+    one = outputs[(outputs["run"] == half.runs["run"].iloc[7]) & (outputs["part"] == "test")]
+    assert (
+        one["logit_malignant"].tolist()
+        == half.outputs(half.runs["run"].iloc[7])["test"]["logit_malignant"].tolist()
+    )
+    assert "image" not in pd.read_csv(out / "manifest.csv").columns, "no path of this machine"
+    assert write_bundle(half, made, out) == out, "an earlier bundle is replaced"
+
+
+def test_a_bundle_with_a_salt_holds_no_id(half, tmp_path):
+    few = replace(half, runs=half.runs.iloc[:4].reset_index(drop=True))
+    out = write_bundle(few, analyse(few, resamples=0), tmp_path / "bundle", salt="a secret salt")
+    outputs, manifest = pd.read_parquet(out / "outputs.parquet"), pd.read_csv(out / "manifest.csv")
+    assert set(outputs["case"]) <= set(manifest["case"]), "the same name has the same hash in every file"
+    names = set(half.table["case"]) | set(half.table["patient"]) | set(half.table["case_id"])
+    assert not (set(outputs["case"]) | set(outputs["patient"]) | set(manifest["case_id"])) & names
+    for path in out.rglob("*"):
+        if path.is_file() and path.suffix in (".json", ".csv", ".html", ".md"):
+            text = path.read_text()
+            assert not [n for n in list(names)[:200] if n in text], path
+    with pytest.raises(UserError, match="folder of splits"):
+        write_bundle(few, analyse(few, resamples=0), tmp_path / "b", splits=tmp_path / "none")
+
+
+def test_exported_splits_are_copied(half, tmp_path):
+    (tmp_path / "splits").mkdir()
+    (tmp_path / "splits" / "index.json").write_text("{}")
+    few = replace(half, runs=half.runs.iloc[:4].reset_index(drop=True))
+    out = write_bundle(few, analyse(few, resamples=0), tmp_path / "bundle", splits=tmp_path / "splits")
+    assert (Path(out) / "splits" / "index.json").is_file() and not (Path(out) / "splits.parquet").exists()
