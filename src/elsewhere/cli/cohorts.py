@@ -159,13 +159,20 @@ def list_metrics(as_json: JsonOpt = False) -> int:
 
 
 @app.command(epilog="Example: elsewhere demo --out demo-out")
-def demo(out: OutOpt = Path("demo-out"), seed: SeedOpt = 7, as_json: JsonOpt = False) -> int:
-    """Three synthetic hospitals for every task, four planted faults, and a report that finds them."""
+def demo(
+    out: OutOpt = Path("demo-out"),
+    seed: SeedOpt = 7,
+    study: Annotated[
+        bool, typer.Option("--study/--no-study", help="Also train the study 'demo' on synthetic pictures.")
+    ] = True,
+    as_json: JsonOpt = False,
+) -> int:
+    """Three synthetic hospitals for every task, four planted faults, and a report that finds them; a study."""
     from elsewhere.commands.demo import demo as run
     from elsewhere.commands.output import progress_bar
 
     with progress_bar(enabled=not as_json) as progress:
-        result = run(out, seed=seed, progress=progress)
+        result = run(out, seed=seed, study="demo" if study else None, progress=progress)
     return show(result, as_json=as_json)
 
 

