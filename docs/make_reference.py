@@ -21,6 +21,7 @@ def pages() -> dict[str, str]:
         "metrics.md": metrics(),
         "protocol-rules.md": protocol_rules(),
         "python-api.md": python_api(),
+        "study-file.md": study_file(),
     }
 
 
@@ -60,6 +61,71 @@ def commands() -> str:
         if command.epilog:
             parts += ["", _example(command.epilog)]
     return "\n".join(parts) + "\n"
+
+
+def study_file() -> str:
+    """Every section and key of a study file, with its type, default and meaning."""
+    from elsewhere.study import file as study
+
+    sections = [
+        ("[study]", study.StudySection),
+        ("[[cohort]]", study.CohortSection),
+        ("[scenarios]", study.ScenarioSection),
+        ("[inputs.NAME]", study.InputSection),
+        ("[models.NAME]", study.ModelSection),
+        ("[finder]", study.FinderSection),
+        ("[analyses]", study.AnalysesSection),
+    ]
+    parts = [
+        MADE,
+        "# Study file\n",
+        "A study is a TOML file ([how to run one](../how-to/run-a-study.md)). Every key is known: a mistyped one is "
+        "refused with its neighbours. `[study]`, one `[[cohort]]`, one `[inputs.NAME]` and one `[models.NAME]` "
+        "must be there; everything else has the default of the published ultrasound study. On the command line, "
+        "`--set models.cnn.epochs=2` changes a key, `--set cohort.0.source=DIR` one of a list.\n",
+        f"Studies that ship, by name: {', '.join(f'`{name}`' for name in study.shipped())}.\n",
+        "Rule ids (US-...) are those of the study's specification. Phantoms take the keys of "
+        "`elsewhere phantom ultrasound`; options of a cohort are its reader's "
+        "([public datasets](../how-to/read-a-public-dataset.md)).",
+    ]
+    for title, model in sections:
+        about = _cell((model.__doc__ or "").partition(": ")[2])
+        parts += ["", f"## {title}", "", about[:1].upper() + about[1:], ""]
+        parts += ["| key | | type | default |", "|---|---|---|---|"]
+        schema = model.model_json_schema()
+        for name, field in model.model_fields.items():
+            kind = _type_of(schema["properties"][name])
+            default = (
+                "required" if field.is_required() else _value(field.get_default(call_default_factory=True))
+            )
+            parts.append(f"| `{name}` | {_cell(field.description or '')} | {kind} | {default} |")
+    return "\n".join(parts) + "\n"
+
+
+def _type_of(entry: Any) -> str:
+    if "const" in entry:
+        return f"`{entry['const']}`"
+    if "enum" in entry:
+        return ", ".join(f"`{value}`" for value in entry["enum"] if value != "")
+    if "anyOf" in entry:
+        return _type_of(next(part for part in entry["anyOf"] if part.get("type") != "null"))
+    words = {"number": "number", "integer": "whole number", "boolean": "true or false", "string": "text"}
+    if entry.get("type") == "array":
+        inner = entry.get("items") or (entry.get("prefixItems") or [{}])[0]
+        if isinstance(inner, dict) and "enum" in inner:
+            return f"list of {_type_of(inner)}"
+        return f"list of {words.get(inner.get('type'), 'text')}s".replace("texts", "words")
+    return words.get(entry.get("type"), "table")
+
+
+def _value(value: Any) -> str:
+    if value is None or value == "" or value == () or value == {}:
+        return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, tuple):
+        return "`[" + ", ".join(f'"{v}"' if isinstance(v, str) else f"{v}" for v in value) + "]`"
+    return f'`"{value}"`' if isinstance(value, str) else f"`{value}`"
 
 
 def _slug(name: str) -> str:

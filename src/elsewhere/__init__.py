@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from elsewhere.commands.compare import compare
     from elsewhere.commands.diff import diff
     from elsewhere.commands.equivalence import equivalence
+    from elsewhere.commands.plan import plan_study
     from elsewhere.commands.plan_sample import plan_sample
     from elsewhere.commands.rank import rank
     from elsewhere.commands.report import report as write_report
+    from elsewhere.commands.run import run_study
     from elsewhere.commands.score import score, score_arrays
     from elsewhere.commands.summarise import summarise
     from elsewhere.errors import UserError
@@ -36,7 +38,9 @@ _WHERE = {
     "diff": "commands.diff",
     "equivalence": "commands.equivalence",
     "plan_sample": "commands.plan_sample",
+    "plan_study": "commands.plan",
     "rank": "commands.rank",
+    "run_study": "commands.run",
     "write_report": "commands.report",
     "score": "commands.score",
     "score_arrays": "commands.score",
@@ -60,8 +64,10 @@ __all__ = [
     "load_cohort",
     "load_result",
     "plan_sample",
+    "plan_study",
     "rank",
     "read_cohort",
+    "run_study",
     "score",
     "score_arrays",
     "summarise",

@@ -21,6 +21,8 @@ COMMANDS = [
     ("report",),
     ("equivalence",),
     ("plan-sample",),
+    ("plan",),
+    ("run",),
     ("demo",),
     ("protocols",),
     ("readers",),

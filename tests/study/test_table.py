@@ -285,3 +285,34 @@ def test_duplicates_join_groups_and_are_searched_once(world, tmp_path, monkeypat
     assert apart.audit["duplicates"]["kept_together"] is False
     with pytest.raises(AssertionError):
         table_of(world, together)
+
+
+def test_a_published_set_is_read_once_until_a_file_of_it_changes(tmp_path, monkeypatch):
+    import elsewhere.study.cohorts as cohorts
+    from elsewhere.phantom.ultrasound import Hospital
+    from elsewhere.phantom.ultrasound_layouts import write_hospital
+
+    write_hospital(Hospital(name="Alder", layout="busi", patients=8, scale=0.3), tmp_path / "BUSI")
+    study = tmp_path / "one.toml"
+    study.write_text(
+        '[study]\nname = "one"\n[[cohort]]\nreader = "busi"\nsource = "{data}/BUSI"\n'
+        '[scenarios]\nkeep_duplicates_together = false\n[inputs.whole]\nkind = "whole"\n[models.cnn]\n'
+    )
+    calls: list[str] = []
+    read = cohorts.read_cohort
+    monkeypatch.setattr(cohorts, "read_cohort", lambda *a, **k: calls.append(a[0]) or read(*a, **k))
+
+    def made():
+        return build_table(load_study(study, data=tmp_path), cache=tmp_path / "cache")
+
+    first, second = made(), made()
+    assert calls == ["busi"]
+    pd.testing.assert_frame_equal(first.frame, second.frame)
+    assert first.audit == second.audit
+    mask = next((tmp_path / "BUSI").rglob("*_mask.png"))
+    pixels = np.array(Image.open(mask).convert("L"))
+    pixels[:3, :3] = 255
+    Image.fromarray(pixels).save(mask)
+    third = made()
+    assert calls == ["busi", "busi"]
+    assert not np.array_equal(third.cases.box, first.cases.box)
