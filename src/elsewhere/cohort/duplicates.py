@@ -98,13 +98,14 @@ def find_duplicates(
     table, warnings = _joined(cohorts)
     thumbs = read_thumbnails([Path(p) for p in table["path"]], threads=threads, progress=progress)
     codes, names = pd.factorize(table["dataset"], sort=True)
-    tex = make_textures(thumbs.grey, np.asarray(codes))
-    patients = np.asarray(pd.factorize(table["patient"])[0])
+    views = np.asarray(codes)[thumbs.of]
+    tex = make_textures(thumbs.grey, views)
+    patients = np.asarray(pd.factorize(table["patient"])[0])[thumbs.of]
     found: dict[tuple[int, int], Candidates] = {}
     blocks = list(combinations_with_replacement(range(len(names)), 2))
     for done, (a, b) in enumerate(blocks, start=1):
-        first = np.flatnonzero(codes == a)
-        found[a, b] = candidates(tex, first, first if a == b else np.flatnonzero(codes == b), patients)
+        first, second = np.flatnonzero(views == a), np.flatnonzero(views == b)
+        found[a, b] = candidates(tex, first, second, patients)
         if progress is not None:
             progress("pairs of datasets", done, len(blocks))
     levels = _levels(found)
@@ -230,14 +231,17 @@ def _pairs(
     for block, some in found.items():
         reach = levels[block].score
         for at in np.flatnonzero(some.score >= reach):
-            key = tuple(sorted((int(some.first[at]), int(some.second[at]))))
+            one, two = thumbs.of[some.first[at]], thumbs.of[some.second[at]]
+            key = (int(min(one, two)), int(max(one, two)))
+            if one == two:
+                continue
             entry = (
                 float(max(0.0, 1.0 - some.score[at])),
                 "near, mirrored" if some.mirrored[at] else "near",
                 1.0 - reach,
             )
             if key not in best or (best[key][1] != "exact" and entry < best[key]):
-                best[key[0], key[1]] = entry
+                best[key] = entry
     rows = [_row(table, one, two, *entry) for (one, two), entry in best.items()]
     pairs = pd.DataFrame(rows, columns=list(PAIR_COLUMNS))
     order = ["distance", "dataset_a", "dataset_b", "case_a", "case_b"]

@@ -17,31 +17,53 @@ import numpy as np
 import numpy.typing as npt
 
 BLOCK = 8
-REACH = 0.14
+REACH = 0.18
 """An edge may move this far, as a share of the side: what a crop may have taken there."""
 MIN_BLOCKS = 6
+NOISE = 4.0
+DARK = 6.0
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 
 @numba.njit(cache=True, nogil=True)
-def normalise_contrast(picture: Floats, radius: int, noise: float, out: Floats) -> None:
-    """(x - local mean) / local sd, over windows of 2 radius + 1; `noise` keeps flat regions at about 0."""
+def normalise_contrast(picture: Floats, radius: int, noise: float, dark: float, out: Floats) -> None:
+    """(x - local mean) / local sd over windows of 2 radius + 1, the dark background left out of both and 0.
+
+    Background is what is within `dark` of the darkest pixel, and what touches it: else the outline of a
+    fan on black, which all pictures of a probe share, would be their strongest texture. `noise` keeps flat
+    regions at about 0.
+    """
     height, width = picture.shape
-    sums = np.zeros((height + 1, width + 1))
+    floor = picture.min() + dark
+    seen = np.zeros((height, width))
+    for y in range(height):
+        for x in range(width):
+            least = np.inf
+            for j in range(max(0, y - 1), min(height, y + 2)):
+                for i in range(max(0, x - 1), min(width, x + 2)):
+                    least = min(least, picture[j, i])
+            seen[y, x] = 1.0 if least > floor else 0.0
+    sums, counts = np.zeros((height + 1, width + 1)), np.zeros((height + 1, width + 1))
     high = np.zeros((height, width))
     for again in range(2):
         for y in range(height):
-            row = 0.0
+            row, n = 0.0, 0.0
             for x in range(width):
-                row += picture[y, x] if again == 0 else high[y, x] * high[y, x]
+                row += picture[y, x] * seen[y, x] if again == 0 else high[y, x] * high[y, x]
+                n += seen[y, x]
                 sums[y + 1, x + 1] = sums[y, x + 1] + row
+                counts[y + 1, x + 1] = counts[y, x + 1] + n
         for y in range(height):
             y0, y1 = max(0, y - radius), min(height, y + radius + 1)
             for x in range(width):
+                if seen[y, x] == 0.0:
+                    out[y, x] = 0.0
+                    continue
                 x0, x1 = max(0, x - radius), min(width, x + radius + 1)
-                mean = (sums[y1, x1] - sums[y0, x1] - sums[y1, x0] + sums[y0, x0]) / ((y1 - y0) * (x1 - x0))
+                n = counts[y1, x1] - counts[y0, x1] - counts[y1, x0] + counts[y0, x0]
+                mean = (sums[y1, x1] - sums[y0, x1] - sums[y1, x0] + sums[y0, x0]) / n
                 if again == 0:
                     high[y, x] = picture[y, x] - mean
                 else:
@@ -49,9 +71,9 @@ def normalise_contrast(picture: Floats, radius: int, noise: float, out: Floats) 
 
 
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def _agreement(one: Floats, two: Floats, edges: npt.NDArray[np.float64]) -> float:
+def _agreement(one: Floats, two: Floats, edges: npt.NDArray[np.float64], need: int) -> float:
     """The correlation of `one` with `two` laid over it: `edges` is where `one`'s left, right, top and
-    bottom lie in `two`, in shares of the side; over the part that both cover."""
+    bottom lie in `two`, in shares of the side; over what both show (0 is background), `need` pixels at least."""
     side = one.shape[0]
     scale_x, scale_y = edges[1] - edges[0], edges[3] - edges[2]
     n, sa, sb, saa, sbb, sab = 0, 0.0, 0.0, 0.0, 0.0, 0.0
@@ -71,13 +93,15 @@ def _agreement(one: Floats, two: Floats, edges: npt.NDArray[np.float64]) -> floa
                 (1 - fu) * two[j + 1, i] + fu * two[j + 1, i + 1]
             )
             a = one[y, x]
+            if a == 0.0 or b == 0.0:
+                continue
             n += 1
             sa += a
             sb += b
             saa += a * a
             sbb += b * b
             sab += a * b
-    if n < side * side // 3:
+    if n < need:
         return -1.0
     spread = (saa - sa * sa / n) * (sbb - sb * sb / n)
     return (sab - sa * sb / n) / np.sqrt(spread) if spread > 1e-12 else 0.0
@@ -105,7 +129,9 @@ def _climb(
     reach: float,
 ) -> float:
     """Move the edges by `step` for as long as one of the moves helps; at most `rounds` times."""
-    best = _agreement(one, two, edges)
+    seen = min(np.count_nonzero(one), np.count_nonzero(two))
+    need = max(int(0.4 * seen), one.size // 20)
+    best = _agreement(one, two, edges, need)
     home = np.array([0.0, 1.0, 0.0, 1.0])
     for _ in range(rounds):
         chosen = -1
@@ -113,7 +139,7 @@ def _climb(
             tried = edges + step * moves[m]
             if np.abs(tried - home).max() > reach:
                 continue
-            value = _agreement(one, two, tried)
+            value = _agreement(one, two, tried, need)
             if value > best + 1e-4:
                 best, chosen = value, m
         if chosen < 0:
@@ -151,6 +177,8 @@ def _block_median(
                         (1 - fu) * two[j + 1, i] + fu * two[j + 1, i + 1]
                     )
                     a = one[y, x]
+                    if a == 0.0 or b == 0.0:
+                        continue
                     n += 1
                     sa += a
                     sb += b
@@ -215,7 +243,7 @@ def scores(
     return out
 
 
-def textures(grey: npt.NDArray[np.uint8], side: int, *, radius: int, noise: float = 4.0) -> Floats:
+def textures(grey: npt.NDArray[np.uint8], side: int, *, radius: int) -> Floats:
     """Thumbnails at `side` after local contrast normalisation."""
     n, full, _ = grey.shape
     factor = full // side
@@ -224,7 +252,7 @@ def textures(grey: npt.NDArray[np.uint8], side: int, *, radius: int, noise: floa
     def some(part: Ints) -> None:
         small = grey[part].reshape(len(part), side, factor, side, factor).mean(axis=(2, 4), dtype=np.float32)
         for at, picture in zip(part, small, strict=True):
-            normalise_contrast(picture, radius, noise, out[at])
+            normalise_contrast(picture, radius, NOISE, DARK, out[at])
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         list(pool.map(some, np.array_split(np.arange(n), max(1, n // 64))))

@@ -21,16 +21,21 @@ SIDE = 64
 UNIFORM = 12
 """A border row or column whose grey values span at most this is trimmed: padding, re-encoded or not."""
 
+MUCH = 0.02
+"""A side that lost more than this share to trimming is also compared untrimmed."""
+
 Grey = npt.NDArray[np.uint8]
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Thumbnails:
-    """A thumbnail and a digest a file, in the order of `paths`."""
+    """A thumbnail and a digest a file, in the order of `paths`; then the pictures again that lost much to
+    trimming, untrimmed (a dark lower edge is trimmed here and not in a brighter copy). `of` says whose."""
 
     paths: tuple[Path, ...]
     grey: npt.NDArray[np.uint8]
+    of: npt.NDArray[np.int64]
     file_digests: tuple[str, ...]
 
     def same_pixels(self) -> list[list[int]]:
@@ -39,7 +44,7 @@ class Thumbnails:
         Only thumbnails that are equal are decoded in full: equal pictures have equal thumbnails.
         """
         alike: dict[bytes, list[int]] = defaultdict(list)
-        for at, picture in enumerate(self.grey):
+        for at, picture in enumerate(self.grey[: len(self.paths)]):
             alike[picture.tobytes()].append(at)
         groups = []
         for members in alike.values():
@@ -68,11 +73,16 @@ def read_thumbnails(
     bad: dict[int, str] = {}
     grey = np.zeros((len(paths), SIDE, SIDE), dtype=np.uint8)
     digests = [""] * len(paths)
+    whole: dict[int, Grey] = {}
 
     def one(at: int) -> None:
         try:
             digests[at] = hashlib.sha256(paths[at].read_bytes()).hexdigest()
-            grey[at] = _thumbnail(trimmed(decode_grey(paths[at], reduced=True)))
+            picture = decode_grey(paths[at], reduced=True)
+            inner = trimmed(picture)
+            grey[at] = _thumbnail(inner)
+            if min(n / m for n, m in zip(inner.shape, picture.shape, strict=True)) < 1.0 - MUCH:
+                whole[at] = _thumbnail(picture)
         except FileNotFoundError:
             bad[at] = "there is no such file"
         except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
@@ -89,7 +99,13 @@ def read_thumbnails(
             where=name_rows([str(paths[at]) for at in sorted(bad)], limit=3),
             fix="The column 'image' holds paths below the cohort's root; mend them, or take those rows out.",
         )
-    return Thumbnails(paths=tuple(paths), grey=grey, file_digests=tuple(digests))
+    again = sorted(whole)
+    return Thumbnails(
+        paths=tuple(paths),
+        grey=np.concatenate([grey, np.stack([whole[at] for at in again])]) if again else grey,
+        of=np.concatenate([np.arange(len(paths)), np.array(again, dtype=np.int64)]),
+        file_digests=tuple(digests),
+    )
 
 
 def decode_grey(path: Path, *, reduced: bool = False) -> Grey:
