@@ -179,6 +179,24 @@ def test_a_margin_study_and_several_sources_have_their_sections(results):
     assert 'id="sources"' in render_study_report(analyse(several, resamples=0))
 
 
+def test_a_method_chosen_on_the_sources_leads(tmp_path):
+    """ST-12: nested runs choose and stand in no average; what was chosen is the headline, all attempts are shown."""
+    made = analyse(
+        make_results(
+            World(
+                kinds=("leave-one-dataset-out", "nested"), seeds=(1, 2), inputs=("whole", "roi"), analyses={}
+            )
+        ),
+        resamples=0,
+    )
+    assert set(made.tables["runs"]["kind"]) == {"leave-one-dataset-out"}
+    assert len(made.tables["selection"]) == 5 and len(made.tables["selection_attempts"]) == 16
+    page = render_study_report(made)
+    first = page.split('id="contents"')[0]
+    assert "AUROC at hospitals left out" in first and f"{made.headline['chosen_auroc']:.3f}" in first
+    assert "Every attempt" in page and "may not be claimed" in page
+
+
 def test_small_cells_of_a_hospital_are_suppressed_and_public_counts_are_not(summary):
     table = summary.tables["datasets"].set_index("dataset")
     assert table.loc["BrEaST", "normal"] == 4, "a public set's count is public"

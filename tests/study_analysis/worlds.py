@@ -100,7 +100,15 @@ def scenarios_of(world: World) -> list[tuple[str, str, str, str]]:
         out += [
             ("leave-one-dataset-out", f"rest>{t}", "+".join(n for n in names if n != t), t) for t in names
         ]
-    return out
+    if "nested" in world.kinds:
+        out += [
+            ("nested", f"nested {'+'.join(rest)}>{held}", "+".join(rest), held)
+            for t in names
+            for held in names
+            if held != t
+            for rest in [tuple(n for n in names if n not in (t, held))]
+        ]
+    return list(dict.fromkeys(out))
 
 
 def make_results(world: World | None = None, **changes: Any) -> StudyResults:

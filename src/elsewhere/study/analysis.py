@@ -46,10 +46,13 @@ from elsewhere.study.analysis_tables import (
     without_beside,
 )
 from elsewhere.study.reference import paper_model, reference
+from elsewhere.study.selection import choose_on_sources
 
 if TYPE_CHECKING:
     from elsewhere.study.results import StudyResults
 
+NESTED = "nested"
+"""Runs that only serve to choose a method on the sources; they stand in no average."""
 Progress = Callable[[str, int, int], None]
 _RUN_KEYS = (
     "run",
@@ -113,6 +116,10 @@ def analyse(
         raise UserError(
             "no run of the study is done", where=results.name, fix="Run it first: `elsewhere run STUDY`."
         )
+    chosen = choose_on_sources(results)
+    nested = done["kind"] == NESTED
+    if not nested.all():
+        done = done[~nested].reset_index(drop=True)
     design = read_design(results.name, settings, results.table, done)
     names = (results.audit or {}).get("cohorts")
     if isinstance(names, Mapping) and set(names) >= set(design.datasets):
@@ -124,7 +131,10 @@ def analyse(
     scenarios = scenario_table(runs)
     intervals = patient_intervals(judged, runs, key=key, resamples=resamples, progress=progress)
     scenarios = _joined(scenarios, intervals)
-    return _summary(results, design, planned, runs, scenarios, judged, key=key, resamples=resamples)
+    more = {"selection": chosen.chosen, "selection_attempts": chosen.attempts}
+    return _summary(
+        results, design, planned, runs, scenarios, judged, key=key, resamples=resamples, more=more
+    )
 
 
 def _judge_all(results: StudyResults, done: pd.DataFrame, progress: Progress | None) -> dict[str, Judged]:
@@ -171,6 +181,7 @@ def _summary(
     *,
     key: str,
     resamples: int,
+    more: Mapping[str, pd.DataFrame],
 ) -> StudySummary:
     paper = reference(design.reference) if design.reference else None
     complete = complete_kinds(scenarios, paper)
@@ -199,11 +210,12 @@ def _summary(
         "scenarios": scenarios[[*KEYS, *[c for c in scenarios.columns if c not in KEYS]]],
         "runs": runs,
         "skipped": _skipped(results, planned),
+        **more,
     }
     tables["beside_paper"] = beside_paper(tables) if paper else pd.DataFrame()
     return StudySummary(
         name=results.name,
-        headline=_headline(design, drop, planned, runs, results.table),
+        headline=_headline(design, drop, planned, runs, results.table) | _chosen(more["selection"]),
         tables={name: table for name, table in tables.items() if not table.empty},
         curves=_reliability(judged, runs, design),
         design=design,
@@ -221,7 +233,7 @@ def _headline(
 ) -> dict[str, Any]:
     status = planned["status"].value_counts()
     return verdict(drop, design) | {
-        "runs": len(runs),
+        "runs": int(status.get("done", 0)),
         "planned": len(planned),
         "failed": int(status.get("failed", 0)),
         "skipped": int(status.get("skipped", 0)),
@@ -231,6 +243,19 @@ def _headline(
         "patients": int(table["patient"].nunique()),
         "seeds": list(design.seeds),
         "leaked_runs": int((runs["leaked_groups"] > 0).sum()),
+    }
+
+
+def _chosen(selection: pd.DataFrame) -> dict[str, Any]:
+    """What may be claimed of hospitals left out: the method was chosen on the sources alone (ST-12)."""
+    if selection.empty:
+        return {}
+    mean = selection.iloc[-1]
+    return {
+        "chosen_auroc": float(mean["ensemble_auroc"]),
+        "chosen_lo": float(mean["lo"]),
+        "chosen_hi": float(mean["hi"]),
+        "chosen_targets": len(selection) - 1,
     }
 
 
@@ -296,7 +321,7 @@ def _skipped(results: StudyResults, planned: pd.DataFrame) -> pd.DataFrame:
 
 def _warnings(results: StudyResults, planned: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
     out = [str(w) for w in (results.audit or {}).get("warnings") or []]
-    lost = len(planned) - len(runs)
+    lost = int((planned["status"] != "done").sum())
     if lost:
         out.insert(0, f"{lost} of {len(planned)} runs are not done: the averages lack them")
     uneven = runs.groupby(["scenario", "model", "input"])["seed"].nunique()

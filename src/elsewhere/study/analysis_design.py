@@ -138,11 +138,12 @@ def read_design(name: str, settings: Mapping[str, Any], table: pd.DataFrame, run
     margins = {
         str(i): float(rows["margin"].dropna().iloc[0])
         for i, rows in runs.groupby("input")
-        if i not in whole and rows["margin"].notna().any()
+        if i not in whole and rows["margin"].notna().any() and not _part(inputs_of, str(i)).get("outline")
     }
     wanted = analyses.get("margin_reference")
     reference = float(wanted) if isinstance(wanted, int | float) else None
-    if reference is None and len(set(margins.values())) > 1:
+    split = [i for i in margins if i.endswith(" %")]
+    if reference is None and split:
         reference = _reference_margin(pd.Series([margins.get(i, math.nan) for i in runs["input"]]), None)
     plain_models = [m for m in models if method.get(m, PLAIN) == PLAIN] or models
     plain_inputs = [

@@ -38,6 +38,7 @@ from elsewhere.study.figures_plots import (
 if TYPE_CHECKING:
     from elsewhere.study.analysis import StudySummary
 
+MOST_SHOWN = 8
 METRIC_WORDS = {"auroc": "AUROC", "balanced_accuracy": "balanced accuracy"}
 
 
@@ -168,7 +169,7 @@ def _shown(summary: StudySummary) -> list[tuple[str, str]]:
     """The configurations that get pictures of their own: all but the other margins of a crop."""
     design = summary.design
     inputs = {i for _, i in design.main} | design.found | design.whole
-    return [c for c in design.configurations if c[1] in inputs]
+    return [c for c in design.configurations if c[1] in inputs][:MOST_SHOWN]
 
 
 def _heat(summary: StudySummary) -> Iterator[FigureSpec]:
@@ -185,7 +186,7 @@ def _heat(summary: StudySummary) -> Iterator[FigureSpec]:
                     cells[str(row["source"]), str(row["target"])] = float(row[metric])
                 elif row["kind"] == "leave-one-dataset-out":
                     cells["all others", str(row["target"])] = float(row[metric])
-            if len(cells) < 2:
+            if all(source == "all others" for source, _ in cells):
                 continue
             rows = [n for n in [*names, "all others"] if any(s == n for s, _ in cells)]
             columns = [n for n in names if any(t == n for _, t in cells)]
