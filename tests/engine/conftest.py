@@ -22,6 +22,12 @@ if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
 
+def picture_bytes(pixels: np.ndarray) -> bytes:
+    packed = io.BytesIO()
+    Image.fromarray(pixels).save(packed, "PNG")
+    return packed.getvalue()
+
+
 def make_work(n: int = 12, side: int = 16) -> Work:
     rng = np.random.default_rng(5)
     names, datasets, blobs = [], [], {}
@@ -29,9 +35,7 @@ def make_work(n: int = 12, side: int = 16) -> Work:
         dataset = "A" if at < n // 2 else "B"
         names.append(f"{dataset}/{at:03d}")
         datasets.append(dataset)
-        packed = io.BytesIO()
-        Image.fromarray(rng.integers(0, 255, (side, side), dtype=np.uint8)).save(packed, "PNG")
-        blobs[names[-1]] = packed.getvalue()
+        blobs[names[-1]] = picture_bytes(rng.integers(0, 255, (side, side), dtype=np.uint8))
     cases = Cases(
         case=tuple(names),
         dataset=tuple(datasets),

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tiny_trainer
 
+import elsewhere.engine
 from conftest import HERE, make_units, make_work
 from elsewhere.engine.__main__ import main
 from elsewhere.engine.store import Store
@@ -25,13 +26,7 @@ from elsewhere.inputs import Pictures
 BLOCKED = ("pandas", "pyarrow", "pydantic", "numba", "typer", "rich", "scipy", "sklearn", "matplotlib", "ray")
 BARE = f"""
 import sys
-
-class Bare:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {BLOCKED!r}:
-            raise ModuleNotFoundError("No module named " + name, name=name)
-
-sys.meta_path.insert(0, Bare())
+sys.modules.update(dict.fromkeys({BLOCKED!r}))  # as if they were not installed
 sys.path.insert(0, {str(HERE)!r})
 import runpy
 sys.argv[0] = "elsewhere.engine"
@@ -146,7 +141,8 @@ def test_the_default_trainer_needs_no_table_library(tmp_path):
     pytest.importorskip("torch")
     code = (
         BARE.partition("import runpy")[0]
-        + "from elsewhere.engine.job import *; find_trainer(DEFAULT_TRAINER)"
+        + "from elsewhere.engine.job import *; find_trainer(DEFAULT_TRAINER)\n"
+        + "import elsewhere.training.lanes, elsewhere.training.finder"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -194,3 +190,10 @@ def test_a_limit_far_away_changes_nothing(folder, tmp_path):
     options = ["--store", str(tmp_path / "s"), "--device", "cpu", "--trainer", "tiny_trainer:train"]
     assert main([str(folder), *options, "--limit-seconds", "3600"]) == 0
     assert len(Store(tmp_path / "s").keys()) == 4
+
+
+def test_the_engine_uses_no_room_that_needs_tables():
+    rooms = set()
+    for file in Path(elsewhere.engine.__file__).parent.glob("*.py"):
+        rooms |= set(re.findall(r"^\s*(?:from|import) elsewhere\.(\w+)", file.read_text(), re.MULTILINE))
+    assert rooms <= {"engine", "errors", "inputs", "registry"}

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from elsewhere.engine.outcomes import needs_box
 from elsewhere.engine.store import Store
 from elsewhere.engine.unit import Unit
 from elsewhere.errors import UserError
@@ -70,7 +69,7 @@ def widened(unit: Unit, store: Store, cases: Cases) -> Unit:
         held = store.load(unit.key)
     except UserError:
         return unit
-    prints = cases.fingerprints(with_box=needs_box(unit))
+    prints = store.prints_of(unit, cases)
     known = [
         name
         for name, print_ in zip(held.case, held.fingerprint.tolist(), strict=True)

@@ -37,7 +37,9 @@ from elsewhere.errors import ElsewhereWarning, UserError
 from elsewhere.inputs import Cases, Pictures
 
 CRASHES = 4
-"""A unit whose worker died this often (not counting nodes that went away) is recorded as failed."""
+"""A unit whose worker died this often is recorded as failed..."""
+NODE_LOSSES = 20
+"""...or whose node went away so often: that is seldom the unit's fault."""
 PATIENCE_SECONDS = 120.0
 """How long a cluster may be without any node that can train."""
 MIB = 1 << 20
@@ -205,7 +207,8 @@ class _Driver:
         self.ray, self.job, self.pack = ray, job, pack
         self.on_gpu = self._wants_gpu()
         self.threads = self._threads()
-        self.crashes: dict[str, int] = {}
+        self.losses: dict[str, float] = {}
+        """How much of its tries a unit has used up; 1: all."""
         self.queue: deque[list[Unit]] = deque(batches(job.units, self._batch()))
         self.pending: dict[Any, list[Unit]] = {}
         self.last_fit = time.monotonic()
@@ -237,7 +240,8 @@ class _Driver:
     def _threads(self) -> int:
         """As the local engine has, or what the largest node has; other numbers give other last bits."""
         if self.on_gpu:
-            return 1
+            shares = [node.get("CPU", 1.0) // node["GPU"] for node in self._nodes()]
+            return int(max(1, min(self.job.threads, *shares)))
         cpus = [int(node["Resources"].get("CPU", 0)) for node in self.ray.nodes() if node["Alive"]]
         most = max(cpus, default=0)
         if most < 1:
@@ -325,13 +329,12 @@ class _Driver:
                 fix="Every node needs the same Python and ray versions as this machine.",
             ) from error
         except exceptions.RayError as error:
-            innocent = isinstance(error, exceptions.NodeDiedError | exceptions.ObjectLostError)
             if isinstance(error, exceptions.RayTaskError) and not _is_loss(error, exceptions):
                 raise UserError(
                     f"a node of the cluster cannot run a unit ({_last_line(error)})",
                     fix="Every node needs the same versions of Python, ray, torch and numpy as this machine.",
                 ) from error
-            self._again(left, _first_line(error), innocent=innocent)
+            self._again(left, _first_line(error), innocent=isinstance(error, exceptions.NodeDiedError))
             return
         for kind, *rest in messages:
             if kind == "finished":
@@ -347,10 +350,12 @@ class _Driver:
     def _again(self, units: dict[str, Unit], why: str, *, innocent: bool) -> None:
         """Submit the units of a lost task again, one by one, first of all."""
         for unit in units.values():
-            if not innocent:
-                self.crashes[unit.key] = self.crashes.get(unit.key, 0) + 1
-            if self.crashes.get(unit.key, 0) >= CRASHES:
-                self.job.failed(unit, f"the worker that trained it died {CRASHES} times ({why})")
+            self.losses[unit.key] = self.losses.get(unit.key, 0.0) + 1 / (
+                NODE_LOSSES if innocent else CRASHES
+            )
+            if self.losses[unit.key] > 0.999:
+                many = NODE_LOSSES if innocent else CRASHES
+                self.job.failed(unit, f"the worker that trained it died {many} times ({why})")
             else:
                 self.queue.appendleft([unit])
 
