@@ -319,7 +319,7 @@ def _extremes(rows: Rows, caption: str) -> Table:
         "(AUROC: clustered DeLong of the seeds' mean; balanced accuracy: patients resampled)."
     )
     if changes:
-        note += " Less home: the same models' value at their source taken away, 90 % interval, patients of both sides."
+        note += " Less home: the source's internal value taken away (the same recipe, trained on 70 % of the source), 90 % interval, patients of both sides."
     return Table(
         name="transfers",
         caption=caption,
