@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_trainer
+from engine_helpers import HERE, make_units
 
-from conftest import HERE, make_units
 from elsewhere.engine.run import run_units
 from elsewhere.engine.store import Store
 from elsewhere.engine.unit import InputSpec, Recipe

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from engine_helpers import picture_bytes
 from test_work_folder import BARE
 
-from conftest import picture_bytes
 from elsewhere.engine.run import run_units
 from elsewhere.engine.store import Store
 from elsewhere.engine.unit import InputSpec, Recipe, Unit, Work

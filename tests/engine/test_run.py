@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_trainer
+from engine_helpers import HERE, make_units, make_work
 
-from conftest import HERE, make_units, make_work
 from elsewhere.engine.plan import batches, in_order, stages, unique_units
 from elsewhere.engine.run import run_units
 from elsewhere.engine.store import Store
@@ -265,7 +265,7 @@ def test_a_unit_whose_finder_was_left_is_left_too(store, work):
 RUNNER = """
 import sys
 sys.path.insert(0, {here!r})
-from conftest import make_units, make_work
+from engine_helpers import make_units, make_work
 from elsewhere.engine.run import run_units
 from elsewhere.engine.store import Store
 work = make_work()

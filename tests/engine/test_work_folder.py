@@ -13,25 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_trainer
+from engine_helpers import BARE, make_units, make_work
 
 import elsewhere.engine
-from conftest import HERE, make_units, make_work
 from elsewhere.engine.__main__ import main
 from elsewhere.engine.store import Store
 from elsewhere.engine.unit import InputSpec, Recipe
 from elsewhere.engine.work import load_work, save_work
 from elsewhere.errors import UserError
 from elsewhere.inputs import Pictures
-
-BLOCKED = ("pandas", "pyarrow", "pydantic", "numba", "typer", "rich", "scipy", "sklearn", "matplotlib", "ray")
-BARE = f"""
-import sys
-sys.modules.update(dict.fromkeys({BLOCKED!r}))  # as if they were not installed
-sys.path.insert(0, {str(HERE)!r})
-import runpy
-sys.argv[0] = "elsewhere.engine"
-runpy.run_module("elsewhere.engine", run_name="__main__")
-"""
 
 
 @pytest.fixture

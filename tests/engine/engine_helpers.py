@@ -1,0 +1,66 @@
+"""A little study: two datasets of tiny pictures, and units over them; a machine with little installed."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from elsewhere.engine.unit import Recipe, Unit, Work
+from elsewhere.inputs import Cases, Pictures
+
+HERE = Path(__file__).resolve().parent
+BLOCKED = ("pandas", "pyarrow", "pydantic", "numba", "typer", "rich", "scipy", "sklearn", "matplotlib", "ray")
+BARE = f"""
+import sys
+sys.modules.update(dict.fromkeys({BLOCKED!r}))  # as if they were not installed
+sys.path.insert(0, {str(HERE)!r})
+import runpy
+sys.argv[0] = "elsewhere.engine"
+runpy.run_module("elsewhere.engine", run_name="__main__")
+"""
+
+
+def picture_bytes(pixels: np.ndarray) -> bytes:
+    packed = io.BytesIO()
+    Image.fromarray(pixels).save(packed, "PNG")
+    return packed.getvalue()
+
+
+def make_work(n: int = 12, side: int = 16) -> Work:
+    rng = np.random.default_rng(5)
+    names, datasets, blobs = [], [], {}
+    for at in range(n):
+        dataset = "A" if at < n // 2 else "B"
+        names.append(f"{dataset}/{at:03d}")
+        datasets.append(dataset)
+        blobs[names[-1]] = picture_bytes(rng.integers(0, 255, (side, side), dtype=np.uint8))
+    cases = Cases(
+        case=tuple(names),
+        dataset=tuple(datasets),
+        label=(np.arange(n) % 2).astype(np.int8),
+        box=np.tile(np.array([2, 3, 9, 11], dtype=np.int32), (n, 1)),
+        digest=tuple(hashlib.sha256(blobs[name]).hexdigest() for name in names),
+    )
+    return Work(cases=cases, pictures=Pictures(blobs))
+
+
+def make_units(work: Work, n: int, *, seconds: float = 0.0, **changes: object) -> list[Unit]:
+    names = work.cases.case
+    half = len(names) // 2
+    units = []
+    for seed in range(n):
+        unit = Unit(
+            name=f"A seed {seed}",
+            train=names[: half - 2],
+            validation=names[half - 2 : half],
+            predict=names[half:],
+            recipe=Recipe(strength=seconds),
+            seed=seed,
+        )
+        units.append(replace(unit, **changes).with_key(work.cases))  # type: ignore[arg-type]
+    return units
