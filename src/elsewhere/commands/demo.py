@@ -48,7 +48,7 @@ class StudyPart:
         if self.left_out:
             yield f"The study '{self.name}' was left out: {self.left_out}"
             return
-        yield "Two synthetic ultrasound hospitals as pictures: Alder marks its malignant ones, Birch does not."
+        yield "Two small synthetic ultrasound hospitals as pictures: Alder marks its malignant ones, Birch does not."
         for line in self.told:
             yield f"  {line}"
 
