@@ -109,6 +109,23 @@ def test_a_set_in_which_every_picture_has_a_copy(tmp_path, how):
     assert set(named(found.pairs)) == {tuple(sorted((f"c{name}", name))) for name in pictures}
 
 
+def test_a_set_full_of_copies_of_both_kinds(tmp_path):
+    """An enlarged set: more copies than decoys, plain and mirrored. Random pairs must take over as decoys."""
+    rng = np.random.default_rng(17)
+    pictures, source = {}, {}
+    for at in range(30):
+        plain = speckle(rng)
+        for turn, base in enumerate((plain, ImageOps.mirror(plain))):
+            for number, copy in enumerate((base, re_encoded(base, 70), gamma(base, 0.8), resized(base, 0.7))):
+                name = f"s{at:02d}-{turn}{number}"
+                pictures[name], source[name] = copy, at
+    found = find_duplicates([make_cohort(tmp_path, pictures)])
+    assert all(source[p.case_a] == source[p.case_b] for p in found.pairs.itertuples())
+    assert len(found.pairs) == 30 * 8 * 7 // 2
+    assert found.counts()["by_kind"]["near, mirrored"] == 30 * 4 * 4
+    assert found.groups["duplicates"].nunique() == 30
+
+
 def test_what_a_pair_crosses(tmp_path):
     rng = np.random.default_rng(6)
     same, labels, far, odd = (speckle(rng) for _ in range(4))
@@ -199,7 +216,7 @@ def test_alterations_together_leave_the_score_high(seed, power, edges, factor, q
         [np.asarray(im.resize((SIDE, SIDE), Image.Resampling.BILINEAR)) for im in (one, copy, other)]
     )
     coarse, fine = textures(grey, 32, radius=4), textures(grey, 64, radius=4)
-    said = scores(coarse, fine, np.array([0, 0]), np.array([1, 2]), np.array([False, False]))
+    said, _ = scores(coarse, fine, np.array([0, 0]), np.array([1, 2]), np.array([False, False]))
     assert said[0] > 0.6
     assert said[1] < 0.45
 

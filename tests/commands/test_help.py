@@ -30,6 +30,7 @@ COMMANDS = [
     ("cohort", "read"),
     ("cohort", "check"),
     ("cohort", "describe"),
+    ("cohort", "duplicates"),
 ]
 SCRIPT = Path(sys.executable).parent / "elsewhere"
 

@@ -36,7 +36,8 @@ MOST_LISTED = 20
 class Duplicates:
     """The pairs, what a partition may not split, and what each pair of datasets was calibrated by.
 
-    `pairs`: a row a pair, most alike first; `distance` is 1 - score and at most its `threshold`.
+    `pairs`: a row a pair, most alike first; `distance` is 1 - score and at most its `threshold`
+    (the datasets' own, stricter where little of the pictures is to be seen).
     `groups`: a row a case of the cohorts: `duplicates` names the set of copies it belongs to (empty: none),
     `group` is the patient, merged with every patient that shares a picture.
     """
@@ -96,7 +97,7 @@ def find_duplicates(
     `keep_together` a case's `group` is its patient alone.
     """
     table, warnings = _joined(cohorts)
-    thumbs = read_thumbnails([Path(p) for p in table["path"]], threads=threads, progress=progress)
+    thumbs = read_thumbnails(list(table["path"]), threads=threads, progress=progress)
     codes, names = pd.factorize(table["dataset"], sort=True)
     views = np.asarray(codes)[thumbs.of]
     tex = make_textures(thumbs.grey, views)
@@ -131,7 +132,7 @@ def find_duplicates(
         pairs=pairs,
         groups=_groups(table, pairs, keep_together=keep_together),
         calibration=_calibration(names, codes, levels),
-        files=dict(zip(table["case"], map(Path, table["path"]), strict=True)),
+        files=dict(zip(table["case"], table["path"], strict=True)),
         warnings=tuple(warnings),
     )
 
@@ -191,7 +192,7 @@ def _joined(cohorts: Sequence[Cohort]) -> tuple[pd.DataFrame, list[str]]:
                     "case_id": cases["case_id"].astype("str"),
                     "patient_id": cases["patient_id"].astype("str"),
                     "label": cases["label"].astype("str").fillna("") if "label" in cases.columns else "",
-                    "path": [str(cohort.file(str(name))) for name in cases["image"]],
+                    "path": [cohort.file(str(name)) for name in cases["image"]],
                 }
             )
         )
@@ -229,8 +230,8 @@ def _pairs(
             low, high = sorted((int(datasets[one]), int(datasets[two])))
             best[min(one, two), max(one, two)] = (0.0, "exact", 1.0 - levels[low, high].score)
     for block, some in found.items():
-        reach = levels[block].score
-        for at in np.flatnonzero(some.score >= reach):
+        needed = levels[block].score / np.maximum(some.weight, 1e-9)
+        for at in np.flatnonzero(some.score >= needed):
             one, two = thumbs.of[some.first[at]], thumbs.of[some.second[at]]
             key = (int(min(one, two)), int(max(one, two)))
             if one == two:
@@ -238,7 +239,7 @@ def _pairs(
             entry = (
                 float(max(0.0, 1.0 - some.score[at])),
                 "near, mirrored" if some.mirrored[at] else "near",
-                1.0 - reach,
+                float(1.0 - needed[at]),
             )
             if key not in best or (best[key][1] != "exact" and entry < best[key]):
                 best[key] = entry

@@ -70,41 +70,68 @@ def normalise_contrast(picture: Floats, radius: int, noise: float, dark: float, 
                     out[y, x] = high[y, x] / np.sqrt(mean + noise * noise)
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def _agreement(one: Floats, two: Floats, edges: npt.NDArray[np.float64], need: int) -> float:
-    """The correlation of `one` with `two` laid over it: `edges` is where `one`'s left, right, top and
-    bottom lie in `two`, in shares of the side; over what both show (0 is background), `need` pixels at least."""
-    side = one.shape[0]
-    scale_x, scale_y = edges[1] - edges[0], edges[3] - edges[2]
-    n, sa, sb, saa, sbb, sab = 0, 0.0, 0.0, 0.0, 0.0, 0.0
-    for y in range(side):
-        v = (edges[2] + scale_y * (y + 0.5) / side) * side - 0.5
-        if v < 0.0 or v > side - 1:
+@numba.njit(cache=True, nogil=True)
+def _places(begin: float, end: float, side: int, at: npt.NDArray[np.int64], part: Floats) -> tuple[int, int]:
+    """Where the pixels of a line fall on another that is laid from `begin` to `end` under it: left
+    neighbour and share of the right one; returns the range of pixels that fall inside."""
+    first, last = side, 0
+    for x in range(side):
+        u = (begin + (end - begin) * (x + 0.5) / side) * side - 0.5
+        if u < 0.0 or u > side - 1:
             continue
-        j = min(int(v), side - 2)
-        fv = v - j
-        for x in range(side):
-            u = (edges[0] + scale_x * (x + 0.5) / side) * side - 0.5
-            if u < 0.0 or u > side - 1:
-                continue
-            i = min(int(u), side - 2)
-            fu = u - i
-            b = (1 - fv) * ((1 - fu) * two[j, i] + fu * two[j, i + 1]) + fv * (
-                (1 - fu) * two[j + 1, i] + fu * two[j + 1, i + 1]
-            )
-            a = one[y, x]
-            if a == 0.0 or b == 0.0:
-                continue
-            n += 1
+        first, last = min(first, x), x + 1
+        at[x] = min(int(u), side - 2)
+        part[x] = u - at[x]
+    return first, last
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _sums(
+    one: Floats,
+    two: Floats,
+    rows: tuple[int, int],
+    columns: tuple[int, int],
+    row_at: npt.NDArray[np.int64],
+    row_part: Floats,
+    column_at: npt.NDArray[np.int64],
+    column_part: Floats,
+) -> tuple[float, float, float, float, float, float]:
+    """n, and the sums of a, b, aa, bb, ab over what both show there (0 is background)."""
+    zero = np.float32(0.0)
+    n, sa, sb, saa, sbb, sab = zero, zero, zero, zero, zero, zero
+    for y in range(rows[0], rows[1]):
+        above, below, fv = two[row_at[y]], two[row_at[y] + 1], row_part[y]
+        line = one[y]
+        for x in range(columns[0], columns[1]):
+            i, fu = column_at[x], column_part[x]
+            top = above[i] + fu * (above[i + 1] - above[i])
+            low = below[i] + fu * (below[i + 1] - below[i])
+            b, a = top + fv * (low - top), line[x]
+            seen = np.float32((a != zero) & (b != zero))
+            a, b = a * seen, b * seen
+            n += seen
             sa += a
             sb += b
             saa += a * a
             sbb += b * b
             sab += a * b
+    return float(n), float(sa), float(sb), float(saa), float(sbb), float(sab)
+
+
+@numba.njit(cache=True, nogil=True)
+def _agreement(one: Floats, two: Floats, edges: npt.NDArray[np.float64], need: int) -> float:
+    """The correlation of `one` with `two` laid over it: `edges` is where `one`'s left, right, top and
+    bottom lie in `two`, in shares of the side; over what both show, `need` pixels at least."""
+    side = one.shape[0]
+    row_at, column_at = np.empty(side, np.int64), np.empty(side, np.int64)
+    row_part, column_part = np.empty(side, np.float32), np.empty(side, np.float32)
+    columns = _places(edges[0], edges[1], side, column_at, column_part)
+    rows = _places(edges[2], edges[3], side, row_at, row_part)
+    n, sa, sb, saa, sbb, sab = _sums(one, two, rows, columns, row_at, row_part, column_at, column_part)
     if n < need:
         return -1.0
     spread = (saa - sa * sa / n) * (sbb - sb * sb / n)
-    return (sab - sa * sb / n) / np.sqrt(spread) if spread > 1e-12 else 0.0
+    return (sab - sa * sb / n) / np.sqrt(spread) if spread > 1e-9 else 0.0
 
 
 _MOVES = np.array(
@@ -151,40 +178,24 @@ def _climb(
 @numba.njit(cache=True, nogil=True)
 def _block_median(
     one: Floats, two: Floats, edges: npt.NDArray[np.float64], block: int, min_blocks: int
-) -> float:
-    """The median over blocks of `one` of the correlation with `two`; flat blocks do not count."""
+) -> tuple[float, int]:
+    """The median over blocks of `one` of the correlation with `two`, and the number of blocks; flat blocks
+    do not count."""
     side = one.shape[0]
     count = side // block
     found = np.empty(count * count)
     blocks = 0
-    scale_x, scale_y = edges[1] - edges[0], edges[3] - edges[2]
+    row_at, column_at = np.empty(side, np.int64), np.empty(side, np.int64)
+    row_part, column_part = np.empty(side, np.float32), np.empty(side, np.float32)
+    left, right = _places(edges[0], edges[1], side, column_at, column_part)
+    top, bottom = _places(edges[2], edges[3], side, row_at, row_part)
     for by in range(count):
+        rows = (max(top, by * block), min(bottom, (by + 1) * block))
         for bx in range(count):
-            n, sa, sb, saa, sbb, sab = 0, 0.0, 0.0, 0.0, 0.0, 0.0
-            for y in range(by * block, (by + 1) * block):
-                v = (edges[2] + scale_y * (y + 0.5) / side) * side - 0.5
-                if v < 0.0 or v > side - 1:
-                    continue
-                j = min(int(v), side - 2)
-                fv = v - j
-                for x in range(bx * block, (bx + 1) * block):
-                    u = (edges[0] + scale_x * (x + 0.5) / side) * side - 0.5
-                    if u < 0.0 or u > side - 1:
-                        continue
-                    i = min(int(u), side - 2)
-                    fu = u - i
-                    b = (1 - fv) * ((1 - fu) * two[j, i] + fu * two[j, i + 1]) + fv * (
-                        (1 - fu) * two[j + 1, i] + fu * two[j + 1, i + 1]
-                    )
-                    a = one[y, x]
-                    if a == 0.0 or b == 0.0:
-                        continue
-                    n += 1
-                    sa += a
-                    sb += b
-                    saa += a * a
-                    sbb += b * b
-                    sab += a * b
+            columns = (max(left, bx * block), min(right, (bx + 1) * block))
+            n, sa, sb, saa, sbb, sab = _sums(
+                one, two, rows, columns, row_at, row_part, column_at, column_part
+            )
             if n < block * block // 2:
                 continue
             va, vb = saa / n - (sa / n) ** 2, sbb / n - (sb / n) ** 2
@@ -193,8 +204,8 @@ def _block_median(
             found[blocks] = (sab / n - sa * sb / n / n) / np.sqrt(max(va, 0.02) * max(vb, 0.02))
             blocks += 1
     if blocks < min_blocks:
-        return 0.0
-    return float(np.median(found[:blocks]))
+        return 0.0, blocks
+    return float(np.median(found[:blocks])), blocks
 
 
 @numba.njit(cache=True, nogil=True)
@@ -209,6 +220,7 @@ def _score_some(
     block: int,
     min_blocks: int,
     out: npt.NDArray[np.float64],
+    blocks: Ints,
 ) -> None:
     for k in range(len(first)):
         two_coarse, two_fine = coarse[second[k]], fine[second[k]]
@@ -219,28 +231,28 @@ def _score_some(
         edges = np.array([0.0, 1.0, 0.0, 1.0])
         _climb(one_coarse, two_coarse, edges, moves, 2.0 / 32, 4, reach)
         _climb(one_coarse, two_coarse, edges, moves, 1.0 / 32, 4, reach)
-        _climb(one_fine, two_fine, edges, moves, 1.0 / 64, 4, reach)
-        _climb(one_fine, two_fine, edges, moves, 0.5 / 64, 4, reach)
-        out[k] = _block_median(one_fine, two_fine, edges, block, min_blocks)
+        _climb(one_coarse, two_coarse, edges, moves, 0.5 / 32, 4, reach)
+        _climb(one_fine, two_fine, edges, moves, 0.5 / 64, 3, reach)
+        out[k], blocks[k] = _block_median(one_fine, two_fine, edges, block, min_blocks)
 
 
 def scores(
     coarse: Floats, fine: Floats, first: Ints, second: Ints, mirrored: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.float64]:
-    """How alike the pictures `first[k]` and `second[k]` are: 1 the same, about 0 unrelated."""
-    out = np.zeros(len(first))
+) -> tuple[npt.NDArray[np.float64], Ints]:
+    """How alike the pictures `first[k]` and `second[k]` are: 1 the same, about 0 unrelated; and over how many
+    blocks that was seen."""
+    out, blocks = np.zeros(len(first)), np.zeros(len(first), dtype=np.int64)
     parts = np.array_split(np.arange(len(first)), max(1, min(len(first) // 16, 4 * (os.cpu_count() or 1))))
 
     def one(part: Ints) -> None:
-        here = np.zeros(len(part))
-        _score_some(
-            coarse, fine, first[part], second[part], mirrored[part], _MOVES, REACH, BLOCK, MIN_BLOCKS, here
-        )
-        out[part] = here
+        a, b, turned = first[part], second[part], mirrored[part]
+        said, seen = np.zeros(len(part)), np.zeros(len(part), dtype=np.int64)
+        _score_some(coarse, fine, a, b, turned, _MOVES, REACH, BLOCK, MIN_BLOCKS, said, seen)
+        out[part], blocks[part] = said, seen
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         list(pool.map(one, parts))
-    return out
+    return out, blocks
 
 
 def textures(grey: npt.NDArray[np.uint8], side: int, *, radius: int) -> Floats:

@@ -24,19 +24,20 @@ UNIFORM = 12
 MUCH = 0.02
 """A side that lost more than this share to trimming is also compared untrimmed."""
 
+TOGETHER = 32
+
 Grey = npt.NDArray[np.uint8]
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Thumbnails:
-    """A thumbnail and a digest a file, in the order of `paths`; then the pictures again that lost much to
-    trimming, untrimmed (a dark lower edge is trimmed here and not in a brighter copy). `of` says whose."""
+    """A thumbnail a file, in the order of `paths`; then those again that lost much to trimming, untrimmed (a
+    dark lower edge is trimmed here and not in a brighter copy). `of` says whose."""
 
     paths: tuple[Path, ...]
     grey: npt.NDArray[np.uint8]
     of: npt.NDArray[np.int64]
-    file_digests: tuple[str, ...]
 
     def same_pixels(self) -> list[list[int]]:
         """Groups of positions whose trimmed pictures are equal pixel by pixel.
@@ -52,15 +53,10 @@ class Thumbnails:
                 continue
             by_pixels: dict[tuple[object, ...], list[int]] = defaultdict(list)
             for at in members:
-                by_pixels[self._identity(at, members)].append(at)
+                pixels = trimmed(decode_grey(self.paths[at]))
+                by_pixels[pixels.shape, hashlib.sha256(pixels.tobytes()).digest()].append(at)
             groups += [found for found in by_pixels.values() if len(found) > 1]
         return sorted(groups)
-
-    def _identity(self, at: int, members: Sequence[int]) -> tuple[object, ...]:
-        if len({self.file_digests[i] for i in members}) == 1:
-            return (self.file_digests[at],)
-        pixels = trimmed(decode_grey(self.paths[at]))
-        return (pixels.shape, hashlib.sha256(pixels.tobytes()).hexdigest())
 
 
 def read_thumbnails(
@@ -72,12 +68,10 @@ def read_thumbnails(
     """
     bad: dict[int, str] = {}
     grey = np.zeros((len(paths), SIDE, SIDE), dtype=np.uint8)
-    digests = [""] * len(paths)
     whole: dict[int, Grey] = {}
 
     def one(at: int) -> None:
         try:
-            digests[at] = hashlib.sha256(paths[at].read_bytes()).hexdigest()
             picture = decode_grey(paths[at], reduced=True)
             inner = trimmed(picture)
             grey[at] = _thumbnail(inner)
@@ -88,10 +82,16 @@ def read_thumbnails(
         except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
             bad[at] = f"it is no picture that can be decoded ({type(error).__name__})"
 
+    def some(begin: int) -> int:
+        end = min(begin + TOGETHER, len(paths))
+        for at in range(begin, end):
+            one(at)
+        return end
+
     with ThreadPoolExecutor(threads or min(32, os.cpu_count() or 1)) as pool:
-        for done, _ in enumerate(pool.map(one, range(len(paths))), start=1):
-            if progress is not None and (done % 50 == 0 or done == len(paths)):
-                progress("pictures", done, len(paths))
+        for end in pool.map(some, range(0, len(paths), TOGETHER)):
+            if progress is not None:
+                progress("pictures", end, len(paths))
     if bad:
         first = min(bad)
         raise UserError(
@@ -104,15 +104,14 @@ def read_thumbnails(
         paths=tuple(paths),
         grey=np.concatenate([grey, np.stack([whole[at] for at in again])]) if again else grey,
         of=np.concatenate([np.arange(len(paths)), np.array(again, dtype=np.int64)]),
-        file_digests=tuple(digests),
     )
 
 
 def decode_grey(path: Path, *, reduced: bool = False) -> Grey:
-    """Height x width, 8 bit; `reduced` may be smaller than the file says, never below twice SIDE."""
+    """Height x width, 8 bit; `reduced` may be smaller than the file says, never below SIDE."""
     with Image.open(path) as image:
         if reduced and image.format == "JPEG":
-            image.draft("L", (2 * SIDE, 2 * SIDE))
+            image.draft("L", (SIDE, SIDE))
         if image.mode.startswith(("I", "F")):
             return _to_8_bit(np.asarray(image, dtype=np.float64))
         if image.mode in ("P", "PA"):
