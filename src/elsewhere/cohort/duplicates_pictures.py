@@ -126,6 +126,8 @@ def _to_8_bit(values: npt.NDArray[np.float64]) -> Grey:
 
 def trimmed(grey: Grey) -> Grey:
     """Without uniform border rows and columns; a picture that is all border stays as it is."""
+    if all(np.ptp(edge) > UNIFORM for edge in (grey[0], grey[-1], grey[:, 0], grey[:, -1])):
+        return grey
     rows = np.flatnonzero(np.ptp(grey, axis=1) > UNIFORM)
     columns = np.flatnonzero(np.ptp(grey, axis=0) > UNIFORM)
     if not len(rows) or not len(columns):
