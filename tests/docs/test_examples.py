@@ -7,6 +7,7 @@
   Lines under a command are lines of its output, in order; `...` stands for anything, and a number with a
   decimal point may differ in its third digit.
 - `<!-- demo -->` in a page means that its reader has run `make demo`: the folder `demo-out` is there.
+- `<!-- slow -->` in a page means that its examples train: they run with the slow tests.
 """
 
 from __future__ import annotations
@@ -201,7 +202,12 @@ def _with_examples() -> list[Path]:
     return [page for page in PAGES if page.exists() and steps_of(page.read_text(encoding="utf-8"))]
 
 
-@pytest.mark.parametrize("page", _with_examples(), ids=lambda p: str(p.relative_to(ROOT)))
+def _marked(page: Path):
+    slow = "<!-- slow -->" in page.read_text(encoding="utf-8")
+    return pytest.param(page, id=str(page.relative_to(ROOT)), marks=[pytest.mark.slow] if slow else [])
+
+
+@pytest.mark.parametrize("page", [_marked(page) for page in _with_examples()])
 def test_page_runs(page, tmp_path, monkeypatch, request, registries_kept):
     text = page.read_text(encoding="utf-8")
     if "<!-- demo -->" in text:
@@ -274,15 +280,18 @@ def _generator(name: str):
     return module
 
 
-@pytest.mark.parametrize("name", ["commands.md", "metrics.md", "protocol-rules.md", "python-api.md"])
+@pytest.mark.parametrize(
+    "name", ["commands.md", "metrics.md", "protocol-rules.md", "python-api.md", "study-file.md"]
+)
 def test_generated_reference_is_current(name):
     """`python docs/make_reference.py` writes these pages anew."""
     made = _generator("make_reference").pages()[name]
     assert (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8") == made
 
 
-def test_the_picture_is_small():
-    picture = ROOT / "docs" / "images" / "verdict.svg"
+@pytest.mark.parametrize("name", ["verdict.svg", "first-page.png", "study-page.png"])
+def test_the_picture_is_small(name):
+    picture = ROOT / "docs" / "images" / name
     assert picture.exists()
     assert picture.stat().st_size < 200_000
 

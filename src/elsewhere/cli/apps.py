@@ -10,7 +10,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Does this breast-imaging model still work at another hospital? From a table of predictions to a verdict.",
+    help="Does this breast-imaging model still work at another hospital? From predictions, or from image files, "
+    "to a verdict.",
     epilog="Start with `elsewhere demo`, or `elsewhere score classification cohort.csv predictions.csv --out result`.",
 )
 cohort_app = typer.Typer(
