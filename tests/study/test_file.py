@@ -102,6 +102,7 @@ def test_an_unknown_key_is_refused_with_its_neighbour(change, key, near):
         ("models.cnn.inputs=['box']", "there is no input 'box'"),
         ("inputs.whole.margin=0.2", "kind = 'roi' alone"),
         ("inputs.roi.kind=crop", "'whole' or 'roi'"),
+        ("inputs.roi={kind='roi', outline=true, boxes='found'}", "takes the annotated mask"),
         ("scenarios.kinds=['inner']", "'internal'"),
         ("scenarios.seeds=[1, 1]", "stands twice"),
         ("scenarios.seeds=[]", "at least 1"),
@@ -129,7 +130,7 @@ def test_a_missing_section_is_named(key):
 def test_changes_go_through_the_same_checks_and_change_what_they_say():
     study = load_study(
         "ultrasound",
-        changes=["models.cnn.epochs=2", "study.description=a word", "cohort.1.options={sheet='x'}"],
+        changes=["models.cnn.epochs=2", "study.description=a word", "cohort.1.options.sheet=x"],
         seeds=[3, 4],
         ids="image",
         only_models=["cnn"],

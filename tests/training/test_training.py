@@ -49,6 +49,36 @@ def test_a_unit_gives_the_same_numbers_whatever_trains_beside_it():
     assert not np.array_equal(alone[units[0].key].logits, alone[units[2].key].logits)
 
 
+@pytest.mark.parametrize("method", ["group-dro", "coral", "mixstyle"])
+def test_a_unit_of_few_sources_does_not_feel_one_of_more_beside_it(method):
+    work = make_work(datasets=("A", "B", "C"))
+    wide = make_unit(work, method=method, strength=0.5)
+    names = [name for name in wide.train if not name.startswith("C/")]
+    names += [name for name in wide.predict if not name.startswith("C/")][: len(wide.train) - len(names)]
+    few = replace(wide, train=tuple(names), predict=wide.validation, name="two of three").with_key(work.cases)
+    alone, beside = train([few], work)[0], train([wide, few], work)[0]
+    assert np.array_equal(alone[few.key].logits, beside[few.key].logits)
+
+
+def test_a_first_epoch_that_is_no_number_is_not_the_best_for_ever(monkeypatch):
+    from elsewhere.training.lanes import Lane
+
+    told, fetch = [], Lane._fetch
+
+    def broken(lane, values):
+        found = yield from fetch(lane, values)
+        if found.shape == (2,) and not told:
+            told.append(True)
+            return found * np.nan
+        return found
+
+    monkeypatch.setattr(Lane, "_fetch", broken)
+    unit = make_unit(WORK, epochs=4)
+    outcome = train([unit], WORK)[0][unit.key]
+    assert np.isnan(outcome.history[0]["validation_loss"])
+    assert outcome.best_epoch > 1
+
+
 def test_training_stops_after_five_checks_without_a_better_one_and_keeps_the_best():
     # A rate of zero cannot get better after the first check: 1 + patience epochs.
     unit = make_unit(WORK, learning_rate=0.0, epochs=30, patience=5, keep_weights=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elsewhere.engine.files import explained
-from elsewhere.engine.outcomes import StoredWeights
+from elsewhere.engine.outcomes import StoredWeights, check_outcome
 from elsewhere.errors import UserError
 
 if TYPE_CHECKING:
@@ -77,13 +77,19 @@ def add(store: Store, path: Path) -> list[str]:
                 unit, outcome = held.unit(key), held.load(key)
                 if unit.key != key:
                     raise DamagedUnitError(f"unit.json is of unit {unit.key}")
+                wrong = check_outcome(unit, outcome)
+                if wrong:
+                    raise DamagedUnitError(wrong)
                 if isinstance(outcome.weights, StoredWeights):
                     outcome.weights.check()
-            except UserError as damage:
+            except (UserError, TypeError, ValueError, KeyError, AttributeError) as damage:
+                what = (
+                    damage.what if isinstance(damage, UserError) else f"unit.json cannot be read ({damage})"
+                )
                 raise UserError(
-                    f"unit {key} of the zip is damaged ({damage.what}); nothing was taken",
+                    f"unit {key} of the zip is damaged ({held.damaged.get(key, what)}); nothing was taken",
                     where=str(path),
-                    fix="Copy or export it again.",
+                    fix="Copy or export it again, with the same version of Elsewhere on both machines.",
                 ) from damage
             taken.append((unit, outcome))
         return [unit.key for unit, outcome in taken if store.save(unit, outcome)]

@@ -108,6 +108,10 @@ class InputSection(_Section):
     def _only_of_a_crop(self) -> InputSection:
         if self.kind == "whole" and ({"margin", "boxes"} & self.model_fields_set):
             raise ValueError("margin and boxes have a meaning for kind = 'roi' alone")
+        if self.outline and self.boxes == "found":
+            raise ValueError(
+                "outline = true takes the annotated mask, and boxes = 'found' is to do without it"
+            )
         return self
 
     def spec(self, size_px: int) -> InputSpec:
@@ -384,7 +388,7 @@ def _apply(content: dict[str, Any], change: str, *, where: str) -> None:
             if at == len(steps) - 1:
                 held[step] = _value(text)
             else:
-                if step not in held and at > 0:
+                if step not in held and at > 0 and step not in _keys_at(steps[:at]):
                     near = near_matches(step, held) or list(held)
                     raise UserError(
                         f"there is no '{'.'.join(steps[: at + 1])}' in {where}",

@@ -28,6 +28,8 @@ ENSEMBLE_SEED = -1
 FIXED_TEST = ("external", "leave-one-dataset-out", "nested")
 """Kinds whose test set no seed trains on: only there may models of several seeds answer together."""
 
+TOO_FEW = "it was trained for fewer or other pictures, and has not been done again yet"
+
 Outputs = Callable[[str], dict[str, pd.DataFrame]]
 
 
@@ -124,17 +126,35 @@ def results_of(plan: Plan, store: Store, failures: Mapping[str, str] | None = No
     held = set(store.keys()) & set(plan.units)
     runs = plan.runs.copy()
     runs["ensemble"] = False
+
+    @lru_cache(maxsize=32)
+    def outcome(key: str) -> tuple[Outcome, dict[str, int]]:
+        found = store.load(key)
+        return found, {name: at for at, name in enumerate(found.case)}
+
+    def answers(key: str, made: Partition) -> bool:
+        """Whether a stored unit predicts all of a run, with the pictures and boxes as they are today."""
+        try:
+            found, place = outcome(key)
+        except DamagedUnitError:
+            return False
+        names = (*made.test, *made.validation, *made.normal)
+        prints = store.prints_of(plan.units[key], plan.table.cases)[plan.table.cases.rows(names)]
+        at = [place.get(name, -1) for name in names]
+        return -1 not in at and np.array_equal(found.fingerprint[at], prints)
+
     status, reasons = [], []
-    for unit, state, reason in zip(runs["unit"], runs["status"], runs["reason"], strict=True):
-        if state == "skipped":
+    for row in runs.to_dict(orient="records"):
+        unit = str(row["unit"])
+        if row["status"] == "skipped":
             status.append("skipped")
-            reasons.append(reason)
-        elif unit in held:
+            reasons.append(row["reason"])
+        elif unit in held and answers(unit, plan.partitions[row["scenario"], row["seed"]]):
             status.append("done")
             reasons.append("")
         else:
             status.append("failed")
-            reasons.append(failed.get(unit, "it has not been trained yet"))
+            reasons.append(failed.get(unit, TOO_FEW if unit in held else "it has not been trained yet"))
     runs["status"] = pd.Series(status, dtype="str", index=runs.index)
     runs["reason"] = pd.Series(reasons, dtype="str", index=runs.index)
     where = {
@@ -145,11 +165,6 @@ def results_of(plan: Plan, store: Store, failures: Mapping[str, str] | None = No
     reason_of = dict(zip(runs["run"], runs["reason"], strict=True))
     patient = dict(zip(plan.table.frame["case"], plan.table.frame["patient"], strict=True))
 
-    @lru_cache(maxsize=32)
-    def outcome(key: str) -> tuple[Outcome, dict[str, int]]:
-        found = store.load(key)
-        return found, {name: at for at, name in enumerate(found.case)}
-
     @lru_cache(maxsize=64)
     def outputs(run: str) -> dict[str, pd.DataFrame]:
         if run not in unit_of:
@@ -159,7 +174,7 @@ def results_of(plan: Plan, store: Store, failures: Mapping[str, str] | None = No
         found, place = outcome(unit_of[run])
         return _parts(plan.partitions[where[run]], found, place, plan.table.cases, patient)
 
-    quality, missed = _found_boxes(plan, runs, outcome)
+    quality, missed = _found_boxes(plan, runs, outcome, held)
     runs["roi_fallbacks"] = [
         missed.get(run, count) for run, count in zip(runs["run"], runs["roi_fallbacks"], strict=True)
     ]
@@ -176,7 +191,10 @@ def results_of(plan: Plan, store: Store, failures: Mapping[str, str] | None = No
 
 
 def _found_boxes(
-    plan: Plan, runs: pd.DataFrame, outcome: Callable[[str], tuple[Outcome, dict[str, int]]]
+    plan: Plan,
+    runs: pd.DataFrame,
+    outcome: Callable[[str], tuple[Outcome, dict[str, int]]],
+    held: set[str],
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """How good the boxes were that a model found in each test part (US-33), and in how many lesions of each
     run it found none.
@@ -188,9 +206,11 @@ def _found_boxes(
         some["run"], some["scenario"], some["seed"], some["boxes_unit"], strict=True
     ):
         if (name, seed) not in rows:
-            found, place = outcome(key)
             test = plan.partitions[name, seed].test
-            if found.box is None:
+            if key not in held:
+                continue
+            found, place = outcome(key)
+            if found.box is None or not set(test) <= set(place):
                 continue
             boxes = found.box[[place[case] for case in test]]
             told = box_quality(boxes, plan.table.cases.box[plan.table.cases.rows(test)])["all"]

@@ -318,7 +318,7 @@ class Lane:
                 }
             )
             if loss < best or (epoch == 1 and not math.isfinite(loss)):
-                best, best_epoch = loss, epoch
+                best, best_epoch = loss if math.isfinite(loss) else math.inf, epoch
                 if unit.recipe.keep == "best":
                     program.keep_best()
             elif epoch - best_epoch >= unit.recipe.patience:

@@ -207,7 +207,10 @@ class Program:
             self.outlines[:n].copy_(outlines)
         self.label[:n].copy_(torch.from_numpy(label))
         self.group[:n].copy_(torch.from_numpy(group))
-        self.group_weight.fill_(1.0 / self.n_groups)
+        # The program may be wider than this unit: a group that it does not have must weigh nothing.
+        here = int(group.max()) + 1
+        self.group_weight.zero_()
+        self.group_weight[:here].fill_(1.0 / here)
         self.images_seen = 0
 
     def epoch(
