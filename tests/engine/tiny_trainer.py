@@ -53,8 +53,7 @@ def note(unit):
 
 def outcome_of(unit, work, device):
     rows = work.cases.rows(unit.predict)
-    with_box = unit.input.kind == "roi" or unit.kind == "find-boxes" or unit.input.outline
-    prints = work.cases.fingerprints(with_box=with_box)
+    prints = unit.fingerprints(work.cases)
     learnt = np.mean([work.pictures.grey(name).mean() for name in unit.train])
     logits = np.zeros((len(rows), 2), dtype=np.float32)
     for place, name in enumerate(unit.predict):

@@ -94,3 +94,26 @@ def test_a_file_with_pickles_is_not_read(tmp_path):
     np.savez(path, case=np.array([{"a": 1}], dtype=object))
     with pytest.raises(ValueError, match="allow_pickle"):
         Cases.load(path)
+
+
+def test_a_mask_counts_where_it_is_seen_or_learnt_and_nowhere_else():
+    from dataclasses import replace
+
+    from elsewhere.engine.unit import InputSpec, Unit
+
+    cases = Cases(
+        case=("a/1", "a/2"),
+        dataset=("a", "a"),
+        label=np.array([0, 1], np.int8),
+        box=np.array([[0, 0, 2, 2]] * 2, np.int32),
+        digest=("x", "y"),
+        mask_digest=("p", "q"),
+    )
+    other = replace(cases, mask_digest=("p", "r"))
+    crop = Unit(train=("a/1", "a/2"), input=InputSpec(kind="roi"))
+    outline = Unit(train=("a/1", "a/2"), input=InputSpec(kind="roi", outline=True))
+    finder = Unit(kind="find-boxes", train=("a/1", "a/2"))
+    assert crop.with_key(cases).key == crop.with_key(other).key
+    assert outline.with_key(cases).key != outline.with_key(other).key
+    assert finder.with_key(cases).key != finder.with_key(other).key
+    assert (outline.fingerprints(cases) != outline.fingerprints(other)).tolist() == [False, True]

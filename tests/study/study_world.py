@@ -96,6 +96,14 @@ def write_world(folder: Path, *, datasets: tuple[str, ...] = DATASETS, seeds=(1,
     return path
 
 
+def edit(study: Path, name: str, change) -> None:
+    """Rewrite a hospital's cohort.csv through `change(frame)`."""
+    path = study.parent / name / "cohort.csv"
+    frame = pd.read_csv(path, dtype={"patient_id": "str", "case_id": "str"})
+    change(frame)
+    frame.to_csv(path, index=False)
+
+
 def _number(*parts: str) -> float:
     digest = hashlib.sha256("|".join(parts).encode()).digest()
     return int.from_bytes(digest[:6], "little") / 2**48
@@ -104,13 +112,12 @@ def _number(*parts: str) -> float:
 def outcome_of(unit, work) -> Outcome:
     """Logits that follow from the unit's key and the case alone, with some of the label in them."""
     cases = work.cases
-    with_box = unit.input.kind == "roi" or unit.kind == "find-boxes" or unit.input.outline
     rows = cases.rows(unit.predict)
     noise = np.array([_number(unit.key, name) for name in unit.predict])
     score = 2.0 * (cases.label[rows] == 1) + 3.0 * noise - 2.5
     return Outcome(
         case=unit.predict,
-        fingerprint=cases.fingerprints(with_box=with_box)[rows],
+        fingerprint=unit.fingerprints(cases)[rows],
         logits=np.column_stack([-score / 2, score / 2]).astype(np.float32),
         distance=noise.astype(np.float32),
         box=cases.box[rows] if unit.kind == "find-boxes" else None,

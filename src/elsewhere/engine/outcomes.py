@@ -17,11 +17,6 @@ from elsewhere.engine.unit import Outcome, Unit
 from elsewhere.errors import UserError
 
 
-def needs_box(unit: Unit) -> bool:
-    """Whether the box is a part of what the unit sees: the rule of `Unit.with_key`."""
-    return unit.input.kind == "roi" or unit.kind == "find-boxes" or unit.input.outline
-
-
 def check_outcome(unit: Unit, outcome: Outcome) -> str:
     """What is wrong with the shape of an outcome; empty where nothing is."""
     n = len(outcome.case)

@@ -69,7 +69,7 @@ def widened(unit: Unit, store: Store, cases: Cases) -> Unit:
         held = store.load(unit.key)
     except UserError:
         return unit
-    prints = store.prints_of(unit, cases)
+    prints = unit.fingerprints(cases)
     known = [
         name
         for name, print_ in zip(held.case, held.fingerprint.tolist(), strict=True)

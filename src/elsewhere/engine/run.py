@@ -122,7 +122,7 @@ class _Tally:
 
     def finished(self, unit: Unit, outcome: Outcome) -> None:
         wrong = check_outcome(unit, outcome)
-        prints = self.store.prints_of(unit, self.work.cases)[self.work.cases.rows(unit.predict)]
+        prints = unit.fingerprints(self.work.cases)[self.work.cases.rows(unit.predict)]
         if not wrong and not outcome.covers(unit.predict, prints):
             wrong = "the trainer did not predict every case that the unit names, as the unit sees it"
         if wrong:

@@ -22,9 +22,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from elsewhere.engine.files import (
     FileLock,
     describe_this_process,
@@ -35,7 +32,7 @@ from elsewhere.engine.files import (
     write_atomically,
     write_synced,
 )
-from elsewhere.engine.outcomes import from_files, merged, needs_box, to_files
+from elsewhere.engine.outcomes import from_files, merged, to_files
 from elsewhere.engine.unit import Outcome, Unit
 from elsewhere.errors import ElsewhereWarning, UserError
 from elsewhere.inputs import Cases
@@ -62,7 +59,6 @@ class Store:
         self._locked: FileLock | None = None
         self._depth = 0
         self._committing: FileLock | None = None
-        self._prints: tuple[Cases, dict[bool, npt.NDArray[np.uint64]]] | None = None
         if self.path.exists() and not self.path.is_dir():
             raise UserError("the store must be a folder, and this is a file", where=str(self.path))
 
@@ -91,17 +87,7 @@ class Store:
             return False
         if unit.keep_weights and outcome.weights is None:
             return False
-        return outcome.covers(unit.predict, self.prints_of(unit, cases)[cases.rows(unit.predict)])
-
-    def prints_of(self, unit: Unit, cases: Cases) -> npt.NDArray[np.uint64]:
-        """The fingerprints of all cases, as this unit sees them: by the rule of `Unit.with_key`."""
-        if self._prints is None or self._prints[0] is not cases:
-            self._prints = (cases, {})
-        held = self._prints[1]
-        with_box = needs_box(unit)
-        if with_box not in held:
-            held[with_box] = cases.fingerprints(with_box=with_box)
-        return held[with_box]
+        return outcome.covers(unit.predict, unit.fingerprints(cases)[cases.rows(unit.predict)])
 
     def load(self, key: str) -> Outcome:
         """What the unit gave. Every digest is checked; the weights' when they are first used."""

@@ -112,12 +112,18 @@ class Unit:
             values[name] = tuple(values.get(name, ()))
         return cls(**values)
 
+    def fingerprints(self, cases: Cases) -> npt.NDArray[np.uint64]:
+        """What this unit sees of every case: its pixels; its box too for a crop; its mask too where that is
+        a channel or what is learnt.
+        """
+        with_mask = self.input.outline or self.kind == "find-boxes"
+        return cases.fingerprints(with_box=self.input.kind == "roi" or with_mask, with_mask=with_mask)
+
     def with_key(self, cases: Cases) -> Unit:
         """The unit with its key. Names of cases do not count; their pixels, boxes, labels, order and
         (for methods that use it) dataset do. What is predicted does not: see `Outcome.covers`.
         """
-        needs_box = self.input.kind == "roi" or self.kind == "find-boxes" or self.input.outline
-        prints = cases.fingerprints(with_box=needs_box)
+        prints = self.fingerprints(cases)
 
         def part(names: tuple[str, ...]) -> list[list[Any]]:
             rows = cases.rows(names)

@@ -60,6 +60,7 @@ def _write(units: list[Unit], work: Work, folder: Path) -> None:
         label=work.cases.label[rows],
         box=work.cases.box[rows],
         digest=tuple(work.cases.digest[at] for at in rows),
+        mask_digest=tuple(work.cases.mask_digest[at] for at in rows) if work.cases.mask_digest else (),
     )
     missing = [name for name in cases.case if name not in work.pictures]
     if missing:

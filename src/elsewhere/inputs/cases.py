@@ -30,10 +30,14 @@ class Cases:
     """(n, 4): x0, y0, x1, y1 in pixels of the picture, half-open; all zero where there is no box."""
     digest: tuple[str, ...]
     """Hexadecimal sha256 of each picture file: what makes two trainings the same training."""
+    mask_digest: tuple[str, ...] = ()
+    """The same of each case's mask files together, '' for none; left out where no mask is known."""
 
     def __post_init__(self) -> None:
         n = len(self.case)
         if not (len(self.dataset) == len(self.label) == len(self.box) == len(self.digest) == n):
+            raise ValueError("the columns of Cases differ in length")
+        if self.mask_digest and len(self.mask_digest) != n:
             raise ValueError("the columns of Cases differ in length")
         if len(set(self.case)) != n:
             raise ValueError("a case stands twice in Cases")
@@ -50,9 +54,18 @@ class Cases:
         """The places of the named cases, in the order of the names."""
         return np.array([self.row[name] for name in names], dtype=np.int64)
 
-    def fingerprints(self, *, with_box: bool) -> npt.NDArray[np.uint64]:
-        """What a network can see of each case: its pixels and, for a crop, its box."""
+    def fingerprints(self, *, with_box: bool, with_mask: bool = False) -> npt.NDArray[np.uint64]:
+        """What a network can see of each case: its pixels and, for a crop, its box; where the lesion's
+        outline is an input or a target, its mask too.
+        """
+        if with_mask and self.mask_digest:
+            return self._with_mask
         return self._with_box if with_box else self._without_box
+
+    @cached_property
+    def _with_mask(self) -> npt.NDArray[np.uint64]:
+        boxes = self._with_box.tolist()
+        return _prints(f"{box:016x}:{mask}" for box, mask in zip(boxes, self.mask_digest, strict=True))
 
     @cached_property
     def _with_box(self) -> npt.NDArray[np.uint64]:
@@ -72,6 +85,7 @@ class Cases:
             label=self.label,
             box=self.box,
             digest=np.array(self.digest, dtype=np.str_),
+            mask_digest=np.array(self.mask_digest, dtype=np.str_),
         )
 
     @classmethod
@@ -83,6 +97,7 @@ class Cases:
                 label=held["label"].astype(np.int8),
                 box=held["box"].astype(np.int32),
                 digest=tuple(map(str, held["digest"])),
+                mask_digest=tuple(map(str, held["mask_digest"])) if "mask_digest" in held else (),
             )
 
 

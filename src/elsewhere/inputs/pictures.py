@@ -59,6 +59,16 @@ class Pictures:
         """sha256 of the picture file: what names a picture in the key of a training."""
         return hashlib.sha256(self.encoded(case)).hexdigest()
 
+    def mask_digest(self, case: str) -> str:
+        """sha256 of the case's mask files in their order; '' where it has none."""
+        parts = self._masks.get(case, ())
+        if not parts:
+            return ""
+        whole = hashlib.sha256()
+        for part in parts:
+            whole.update(hashlib.sha256(_bytes_of(part)).digest())
+        return whole.hexdigest()
+
     def grey(self, case: str) -> GreyPicture:
         """Height x width, 8 bit. Colour (a Doppler overlay) becomes its luminance (US-12)."""
         return _decode_grey(case, self._images[case])

@@ -139,7 +139,7 @@ def results_of(plan: Plan, store: Store, failures: Mapping[str, str] | None = No
         except DamagedUnitError:
             return False
         names = (*made.test, *made.validation, *made.normal)
-        prints = store.prints_of(plan.units[key], plan.table.cases)[plan.table.cases.rows(names)]
+        prints = plan.units[key].fingerprints(plan.table.cases)[plan.table.cases.rows(names)]
         at = [place.get(name, -1) for name in names]
         return -1 not in at and np.array_equal(found.fingerprint[at], prints)
 

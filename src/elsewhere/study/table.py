@@ -93,6 +93,7 @@ def join_cohorts(
         label=np.array([LABEL_CODES[label] for label in frame["label"]], dtype=np.int8),
         box=boxes,
         digest=tuple(facts[case].digest for case in frame["case"]),
+        mask_digest=tuple(pictures.mask_digest(case) for case in frame["case"]),
     )
     has_box = boxes.any(axis=1)
     for at, name in enumerate(BOX):

@@ -18,7 +18,6 @@ import torch
 from torch.nn import functional
 
 from elsewhere.engine.finders import finder_input, finder_recipe, finder_unit
-from elsewhere.engine.outcomes import needs_box
 from elsewhere.engine.unit import InputSpec, Outcome, Recipe, Unit, Work
 from elsewhere.errors import UserError
 from elsewhere.inputs import NORMAL
@@ -120,7 +119,7 @@ def find_boxes(
         weights = {name: value.cpu().clone() for name, value in loop.model.state_dict().items()}
     return Outcome(
         case=unit.predict,
-        fingerprint=work.cases.fingerprints(with_box=needs_box(unit))[asked],
+        fingerprint=unit.fingerprints(work.cases)[asked],
         logits=np.zeros((len(asked), 0), dtype=np.float32),
         distance=np.full(len(asked), np.nan, dtype=np.float32),
         box=box,

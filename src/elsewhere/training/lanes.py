@@ -360,7 +360,7 @@ class Lane:
             weights = {name: value.cpu().clone() for name, value in program.model.state_dict().items()}
         yield Outcome(
             case=unit.predict,
-            fingerprint=prints_of(unit, self.work)[asked],
+            fingerprint=unit.fingerprints(self.work.cases)[asked],
             logits=both[:, :2].astype(np.float32),
             distance=both[:, 2].astype(np.float32),
             history=tuple(history),
@@ -443,8 +443,3 @@ def rate_at(unit: Unit, epoch: int) -> float:
     if recipe.schedule == "cosine":
         return recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * (epoch - 1) / recipe.epochs))
     return recipe.learning_rate
-
-
-def prints_of(unit: Unit, work: Work) -> npt.NDArray[np.uint64]:
-    needs_box = unit.input.kind == "roi" or unit.input.outline
-    return work.cases.fingerprints(with_box=needs_box)
