@@ -6,8 +6,7 @@ import json
 
 import pandas as pd
 import pytest
-from study_world import outcome_of, write_world
-from test_table import edit
+from study_world import edit, outcome_of, write_world
 
 from elsewhere.commands.plan import plan_study
 from elsewhere.engine.store import Store

@@ -16,8 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import study_world
-from study_world import train
-from test_table import edit
+from study_world import edit, train
 
 from elsewhere.commands.plan import plan_study
 from elsewhere.commands.run import run_study

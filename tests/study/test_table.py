@@ -6,18 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from study_world import edit
 
 from elsewhere.errors import UserError
 from elsewhere.study.file import load_study
 from elsewhere.study.table import build_table
-
-
-def edit(study, name: str, change) -> None:
-    """Rewrite a hospital's cohort.csv through `change(frame)`."""
-    path = study.parent / name / "cohort.csv"
-    frame = pd.read_csv(path, dtype={"patient_id": "str", "case_id": "str"})
-    change(frame)
-    frame.to_csv(path, index=False)
 
 
 def table_of(study, *changes: str, cache=None):
