@@ -1,0 +1,433 @@
+"""Write docs/results/ultrasound.md from the csv files under benchmarks/results/ultrasound/.
+
+`python docs/make_ultrasound.py` after a study was run and its tables were copied there with
+`python docs/make_ultrasound.py --take NAME STUDY_FOLDER` (NAME: patient, image, sources, ...).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+
+import pandas as pd
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "ultrasound"
+PAGE = ROOT / "docs" / "results" / "ultrasound.md"
+TABLES = (
+    "abstention",
+    "calibration_eligibility",
+    "datasets",
+    "drop",
+    "ensembles",
+    "lesion_against_normal",
+    "margins",
+    "multi_source",
+    "overall",
+    "paired",
+    "selection",
+    "selection_attempts",
+    "transfers",
+    "without_dataset",
+)
+SCENARIO_COLUMNS = [
+    "kind",
+    "source",
+    "target",
+    "model",
+    "input",
+    "seeds",
+    "auroc",
+    "auroc_lo",
+    "auroc_hi",
+    "auroc_seed_sd",
+    "auprc",
+    "sensitivity",
+    "specificity",
+    "balanced_accuracy",
+    "f1",
+    "ece_confidence",
+    "ece_malignant",
+    "nll",
+    "ece_confidence_calibrated",
+    "nll_calibrated",
+    "temperature",
+]
+RUN_COLUMNS = [
+    "scenario",
+    "kind",
+    "source",
+    "target",
+    "model",
+    "input",
+    "seed",
+    "auroc",
+    "balanced_accuracy",
+    "ece_confidence",
+    "nll",
+    "ece_confidence_calibrated",
+    "nll_calibrated",
+    "temperature",
+]
+
+
+def take(name: str, study: Path) -> None:
+    """Copy a finished study's tables; numbers to six places, no case and no picture."""
+    folder = RESULTS / name
+    folder.mkdir(parents=True, exist_ok=True)
+    held = study / "report" / "tables"
+    for table in TABLES:
+        source = held / f"{table}.csv"
+        if source.exists():
+            _write(pd.read_csv(source), folder / source.name)
+    for table, columns in (("scenarios", SCENARIO_COLUMNS), ("runs", RUN_COLUMNS)):
+        frame = pd.read_csv(held / f"{table}.csv")
+        _write(frame[[c for c in columns if c in frame.columns]], folder / f"{table}.csv")
+    _write(pd.read_csv(study / "trainings.csv").drop(columns=["unit"]), folder / "trainings.csv")
+    provenance = json.loads((study / "report" / "summary.json").read_text())["provenance"]
+    (folder / "provenance.json").write_text(json.dumps(provenance, indent=1, sort_keys=True) + "\n")
+
+
+def take_leak(image: Path, patient: Path) -> None:
+    """In the internal runs of the image reading: test pictures whose patient (or duplicate) also trained,
+    against those without; groups are the patient reading's.
+    """
+    from elsewhere.statistics.auroc import auroc
+
+    manifest = pd.read_csv(patient / "manifest.csv")
+    group = dict(zip(manifest["case"], manifest["group"], strict=True))
+    held = pd.read_parquet(image / "predictions.parquet")
+    held = held[held["part"] == "test"]
+    rows = []
+    for run, part in held.groupby("run", sort=False):
+        scenario, model, input_, seed = str(run).split("|")
+        if ">" in scenario:
+            continue
+        split = pd.read_csv(image / "splits" / f"{scenario}_seed-{seed}.csv")
+        seen = set(split.loc[split["part"].isin(["train", "validation"]), "case"].map(group))
+        leaked = part["case"].map(group).isin(seen).to_numpy()
+        score, label = (part["logit_malignant"] - part["logit_benign"]).to_numpy(), part["label"].to_numpy()
+        rows.append(
+            {
+                "dataset": scenario,
+                "model": model,
+                "input": input_,
+                "seed": int(seed),
+                "pictures": len(part),
+                "leaked": int(leaked.sum()),
+                "auroc_leaked": auroc(label[leaked], score[leaked]),
+                "auroc_clean": auroc(label[~leaked], score[~leaked]),
+            }
+        )
+    _write(pd.DataFrame(rows), RESULTS / "image" / "leak.csv")
+
+
+def leak() -> str:
+    held = read("image", "leak")
+    if held.empty:
+        return ""
+    rows = []
+    for (dataset, input_), part in held.groupby(["dataset", "input"], sort=False):
+        known = part.dropna(subset=["auroc_leaked", "auroc_clean"])
+        share = part["leaked"].sum() / part["pictures"].sum()
+        gap = known["auroc_leaked"] - known["auroc_clean"]
+        rows.append(
+            [
+                f"{dataset}, {word(str(input_))}",
+                f"{100 * share:.0f} %",
+                number(float(known["auroc_leaked"].mean())) if len(known) else "",
+                number(float(known["auroc_clean"].mean())) if len(known) else "",
+                f"{number(float(gap.mean()), sign=True)} ({number(float(gap.min()), sign=True)} to {number(float(gap.max()), sign=True)})"
+                if len(known)
+                else "",
+            ]
+        )
+    head = [
+        "test pictures, image ids",
+        "patient or copy also trained",
+        "AUROC of these",
+        "of the others",
+        "difference (over seeds)",
+    ]
+    return table(head, rows)
+
+
+def _write(frame: pd.DataFrame, path: Path) -> None:
+    frame.round(6).to_csv(path, index=False, lineterminator="\n")
+
+
+def read(name: str, table: str) -> pd.DataFrame:
+    path = RESULTS / name / f"{table}.csv"
+    return pd.read_csv(path) if path.exists() else pd.DataFrame()
+
+
+def number(value: float, digits: int = 3, *, sign: bool = False) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
+
+
+def interval(value: float, lo: float, hi: float, *, sign: bool = False) -> str:
+    text = number(value, sign=sign)
+    return f"{text} [{number(lo, sign=sign)}, {number(hi, sign=sign)}]" if number(lo) else text
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
+
+
+WORDS = {"cnn": "CNN", "vit": "ViT", "roi": "crop", "whole": "whole image"}
+
+
+def word(name: str) -> str:
+    return WORDS.get(name, name)
+
+
+def table_3(name: str) -> str:
+    """Internal and external AUROC and balanced accuracy, ECE and NLL, beside the paper's table 3."""
+    overall = read(name, "overall")
+    parts = []
+    for metric, title in (("auroc", "AUROC"), ("bacc", "Balanced accuracy")):
+        rows = []
+        for r in overall.to_dict(orient="records"):
+            if not isinstance(r["input"], str):
+                continue
+            row = [f"{word(r['model'])}, {word(r['input'])}"]
+            for kind in ("internal", "external"):
+                row.append(
+                    interval(r[f"{kind}_{metric}"], r[f"{kind}_{metric}_lo"], r[f"{kind}_{metric}_hi"])
+                )
+                paper = r.get(f"paper_{kind}_{metric}", math.nan)
+                lo, hi = (
+                    r.get(f"paper_{kind}_{metric}_lo", math.nan),
+                    r.get(f"paper_{kind}_{metric}_hi", math.nan),
+                )
+                row.append(interval(paper, lo, hi))
+            rows.append(row)
+        head = [title, "internal, ours", "internal, paper", "external, ours", "external, paper"]
+        parts.append(table(head, rows))
+    rows = []
+    for r in overall.to_dict(orient="records"):
+        if not isinstance(r["input"], str):
+            continue
+        for kind in ("internal", "external"):
+            cells = [f"{word(r['model'])}, {word(r['input'])}, {kind}"]
+            for metric in ("ece", "nll"):
+                for state in ("raw", "cal"):
+                    ours = r.get(f"{kind}_{metric}_{state}", math.nan)
+                    paper = r.get(f"paper_{kind}_{metric}_{state}", math.nan)
+                    cells.append(number(ours) + (f" ({number(paper)})" if number(paper) else ""))
+            rows.append(cells)
+    head = ["ours (paper)", "ECE raw", "ECE calibrated", "NLL raw", "NLL calibrated"]
+    parts.append(table(head, rows))
+    return "\n".join(parts)
+
+
+def matrix(name: str, input_: str) -> str:
+    """Train x test AUROC, seeds averaged."""
+    held = read(name, "scenarios")
+    held = held[(held["input"] == input_) & held["kind"].isin(["internal", "external"])]
+    order = [d for d in ("BUSI", "BUS-BRA", "BrEaST", "BUS-UCLM") if d in set(held["target"])]
+    rows = []
+    for source in order:
+        cells = [source]
+        for target in order:
+            one = held[(held["source"] == source) & (held["target"] == target)]
+            text = number(float(one["auroc"].iloc[0])) if len(one) else ""
+            cells.append(f"**{text}**" if source == target else text)
+        rows.append(cells)
+    return table([f"trained on (AUROC, {word(input_)})", *order], rows)
+
+
+def paired(name: str) -> str:
+    held = read(name, "paired")
+    held = held[(held["what"] == "input")]
+    rows = []
+    for r in held.to_dict(orient="records"):
+        rows.append(
+            [
+                f"{word(r['a_model'])}, {r['kind']}, {r['metric'].replace('_', ' ')}",
+                interval(r["difference"], r["lo"], r["hi"], sign=True),
+                f"{r['p']:.2g}",
+                interval(r["paper_difference"], r["paper_lo"], r["paper_hi"], sign=True),
+                "" if pd.isna(r["paper_p"]) else str(r["paper_p"]),
+            ]
+        )
+    return table(["crop less whole image", "ours", "p", "paper", "p"], rows)
+
+
+def without(name: str) -> str:
+    held = read(name, "without_dataset")
+    held = held[(held["without"] == "BUS-UCLM") & (held["kind"] == "external") & held["input"].notna()]
+    rows = [
+        [
+            f"{word(r['model'])}, {word(r['input'])}, {r['metric'].replace('_', ' ')}",
+            number(r["all"]),
+            interval(r["value"], r["lo"], r["hi"]),
+            number(r["paper_value"]),
+        ]
+        for r in held.to_dict(orient="records")
+        if r["metric"] in ("auroc", "balanced_accuracy")
+    ]
+    return table(["external", "all 12 transfers", "without BUS-UCLM", "paper, without"], rows)
+
+
+def eligibility(name: str) -> str:
+    held = read(name, "calibration_eligibility")
+    rows = [
+        [f"{r['kind']}, {r['source']}", f"{r['eligible']} of {r['runs']}", number(r["median_temperature"], 2)]
+        for r in held.to_dict(orient="records")
+    ]
+    return table(["runs, by source", "eligible", "median temperature"], rows)
+
+
+def ids() -> str:
+    a, b = read("patient", "scenarios"), read("image", "scenarios")
+    if a.empty or b.empty:
+        return ""
+    keys = ["kind", "source", "target", "model", "input"]
+    both = a.merge(b, on=keys, suffixes=("_patient", "_image"))
+    rows = []
+    for r in both[both["kind"] == "internal"].to_dict(orient="records"):
+        gain = r["auroc_image"] - r["auroc_patient"]
+        rows.append(
+            [
+                f"{r['target']}, {word(r['input'])}",
+                number(r["auroc_patient"]),
+                number(r["auroc_image"]),
+                number(gain, sign=True),
+            ]
+        )
+    for kind in ("internal", "external"):
+        part = both[both["kind"] == kind]
+        rows.append(
+            [
+                f"mean, {kind}",
+                number(part["auroc_patient"].mean()),
+                number(part["auroc_image"].mean()),
+                number((part["auroc_image"] - part["auroc_patient"]).mean(), sign=True),
+            ]
+        )
+    return table(
+        ["AUROC", "ids of patients, duplicates together", "every picture a patient", "difference"], rows
+    )
+
+
+def nested() -> str:
+    """Every configuration on every scenario among sources, seeds averaged."""
+    held = read("nested", "scenarios")
+    held = held[held["kind"] == "nested"] if not held.empty else held
+    if held.empty:
+        return ""
+    held = held.assign(config=held["model"] + ", " + held["input"].map(word))
+    wide = held.pivot_table(index="config", columns="target", values="auroc", aggfunc="mean")
+    wide = wide.assign(mean=held.groupby("config")["auroc"].mean()).sort_values("mean", ascending=False)
+    rows = [
+        [str(name), *(number(float(v)) for v in row)]
+        for name, row in zip(wide.index, wide.to_numpy(), strict=True)
+    ]
+    return table(
+        [
+            "configuration (AUROC, mean of three scenarios)",
+            *(f"tested on {c}" if c != "mean" else "mean of 12" for c in wide.columns),
+        ],
+        rows,
+    )
+
+
+def selection() -> str:
+    chosen, attempts = read("sources", "selection"), read("sources", "selection_attempts")
+    if chosen.empty:
+        return ""
+    rows = [
+        [
+            str(r["target"]),
+            "" if pd.isna(r["members"]) else str(r["members"]),
+            number(r["nested_auroc"]),
+            number(r["auroc"]),
+            interval(r["ensemble_auroc"], r["lo"], r["hi"]),
+        ]
+        for r in chosen.to_dict(orient="records")
+    ]
+    head = ["left out", "chosen on the other three", "AUROC on sources (nested)", "mean of seeds", "ensemble"]
+    first = table(head, rows)
+    held = attempts.copy()
+    held["config"] = held["model"] + ", " + held["input"].map(word)
+    rows = []
+    for config, part in held.groupby("config", sort=False):
+        by = part.set_index("target")
+        cells = [str(config), number(part["nested_auroc"].mean())]
+        for target in dict.fromkeys(held["target"]):
+            row = by.loc[target] if target in by.index else None
+            text = "" if row is None else number(row["ensemble_auroc"])
+            if text:
+                text += f" ({int(row['seeds'])})" + (" *" if bool(row["chosen"]) else "")
+            cells.append(text)
+        whole = part["ensemble_auroc"]
+        cells.append(number(whole.mean()) if whole.notna().all() else "")
+        rows.append(cells)
+    rows.sort(key=lambda cells: cells[1], reverse=True)
+    head = ["configuration", "nested, mean", *dict.fromkeys(held["target"]), "mean"]
+    note = (
+        "AUROC of the mean over seeds on the set left out; in brackets how many seeds; * chosen for that target. "
+        "What was not chosen may not be claimed, and stands here so that nothing was tried in silence (ST-12).\n"
+    )
+    return first + "\n" + table(head, rows) + "\n" + note
+
+
+def times() -> str:
+    path = RESULTS / "times.csv"
+    if not path.exists():
+        return ""
+    held = pd.read_csv(path)
+    rows = [
+        [
+            str(r["stage"]),
+            f"{r['seconds']:.0f}",
+            str(r["machine"]),
+            "" if pd.isna(r["what"]) else str(r["what"]),
+        ]
+        for r in held.to_dict(orient="records")
+    ]
+    return table(["stage", "seconds", "machine", ""], rows)
+
+
+def page() -> str:
+    text = (RESULTS / "page.md").read_text()
+    parts = {
+        "{{table_3}}": lambda: table_3("patient"),
+        "{{matrix_roi}}": lambda: matrix("patient", "roi"),
+        "{{matrix_whole}}": lambda: matrix("patient", "whole"),
+        "{{paired}}": lambda: paired("patient"),
+        "{{without}}": lambda: without("patient"),
+        "{{eligibility}}": lambda: eligibility("patient"),
+        "{{ids}}": ids,
+        "{{leak}}": leak,
+        "{{nested}}": nested,
+        "{{selection}}": selection,
+        "{{times}}": times,
+    }
+    for mark, make in parts.items():
+        if mark in text:
+            text = text.replace(mark, make().strip())
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--take", nargs=2, metavar=("NAME", "STUDY"))
+    parser.add_argument("--take-leak", nargs=2, metavar=("IMAGE_STUDY", "PATIENT_STUDY"))
+    given = parser.parse_args()
+    if given.take_leak:
+        take_leak(*map(Path, given.take_leak))
+    if given.take:
+        take(given.take[0], Path(given.take[1]))
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page())
+
+
+if __name__ == "__main__":
+    main()
