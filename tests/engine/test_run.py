@@ -19,6 +19,7 @@ import pytest
 import tiny_trainer
 from engine_helpers import HERE, make_units, make_work
 
+from elsewhere.engine.job import training_threads
 from elsewhere.engine.plan import batches, in_order, stages, unique_units
 from elsewhere.engine.run import run_units
 from elsewhere.engine.store import Store
@@ -57,7 +58,7 @@ def test_trains_what_is_lacking_and_nothing_twice(store, work, units_of, log):
     assert set(second.reused) == set(first.done)
     assert second.done == tuple(u.key for u in units[3:])
     assert Counter(trained(log)) == Counter(u.key for u in units)
-    assert store.load(units[0].key).versions["threads"] == str(len(os.sched_getaffinity(0)))
+    assert store.load(units[0].key).versions["threads"] == str(training_threads())
 
 
 def test_the_same_training_for_two_targets_is_one(store, work, units_of, log):

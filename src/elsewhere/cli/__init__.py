@@ -13,6 +13,7 @@ import typer
 
 from elsewhere.cli import cohorts, explain, judging, phantoms, scoring, studies
 from elsewhere.cli.apps import app
+from elsewhere.engine.threads import let_threads_sleep
 from elsewhere.errors import EXIT_BAD_INPUT, EXIT_OK, EXIT_OUR_FAULT, UserError
 
 __all__ = ["app", "cohorts", "explain", "judging", "main", "phantoms", "scoring", "studies"]
@@ -20,6 +21,7 @@ __all__ = ["app", "cohorts", "explain", "judging", "main", "phantoms", "scoring"
 
 def main(argv: list[str] | None = None) -> None:
     """Run the program; every way out has its exit code."""
+    let_threads_sleep()
     arguments = sys.argv[1:] if argv is None else argv
     as_json = "--json" in arguments
     if arguments in (["--version"], ["-V"]):

@@ -16,6 +16,7 @@ from types import FrameType
 
 from elsewhere.engine.run import EngineReport, run_units
 from elsewhere.engine.store import Store
+from elsewhere.engine.threads import let_threads_sleep
 from elsewhere.engine.unit import Outcome, Unit
 from elsewhere.engine.work import load_work
 from elsewhere.errors import EXIT_BAD_INPUT, UserError
@@ -28,6 +29,7 @@ class _TermError(BaseException):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    let_threads_sleep()
     options = _parser().parse_args(arguments)
     try:
         return _run(options)
@@ -46,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, or several with commas")
     parser.add_argument("--lanes", type=int, default=0, help="trainings side by side; 0: the trainer chooses")
     parser.add_argument(
-        "--threads", type=int, default=0, help="of a process that trains on a CPU; 0: all cores"
+        "--threads", type=int, default=0, help="of a process that trains on a CPU; 0: one a core"
     )
     parser.add_argument("--only", default="", metavar="PREFIX", help="units whose name or key starts so")
     parser.add_argument("--zip", metavar="FILE", help="write the work's finished units there at the end")

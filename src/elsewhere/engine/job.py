@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 import time
 import traceback
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, TypeAlias
 
+from elsewhere.engine.threads import let_threads_sleep, physical_cores, usable_cpus
 from elsewhere.engine.unit import Outcome, Unit, Work
 from elsewhere.errors import UserError
 
@@ -60,11 +60,13 @@ class Job:
 
 
 def all_cores() -> int:
-    """Cores that this process may use."""
-    try:
-        return max(1, len(os.sched_getaffinity(0)))
-    except AttributeError:  # pragma: no cover - not on every system
-        return os.cpu_count() or 1
+    """Logical cores that this process may use."""
+    return len(usable_cpus())
+
+
+def training_threads() -> int:
+    """Of one process that trains on this CPU, where nobody says: one a physical core it may use."""
+    return physical_cores(usable_cpus())
 
 
 def find_trainer(trainer: Trainer | str) -> Trainer:
@@ -77,6 +79,7 @@ def find_trainer(trainer: Trainer | str) -> Trainer:
     try:
         if module.partition(".")[0] == "elsewhere":
             # Ours load torch late; it must be there when its threads are set.
+            let_threads_sleep()
             import_module("torch")
         found = getattr(import_module(module), name)
     except ModuleNotFoundError as error:

@@ -32,6 +32,7 @@ from elsewhere.engine.job import Deadline, Job, all_cores, train
 from elsewhere.engine.plan import batches
 from elsewhere.engine.pool import portable
 from elsewhere.engine.registry import engines
+from elsewhere.engine.threads import let_threads_sleep
 from elsewhere.engine.unit import Unit, Work
 from elsewhere.errors import ElsewhereWarning, UserError
 from elsewhere.inputs import Cases, Pictures
@@ -392,6 +393,7 @@ def _run_batch(held: dict[str, Any], order: dict[str, Any]) -> list[tuple[Any, .
     """Train a batch in a worker of the cluster; what `finished` and `failed` would have said comes back."""
     messages: list[tuple[Any, ...]] = []
     seconds = order["seconds"]
+    let_threads_sleep()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(order["threads"])
     job = Job(

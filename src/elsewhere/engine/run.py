@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from elsewhere.engine.job import DEFAULT_TRAINER, Deadline, Job, Progress, Trainer, all_cores
+from elsewhere.engine.job import DEFAULT_TRAINER, Deadline, Job, Progress, Trainer, training_threads
 from elsewhere.engine.outcomes import check_outcome
 from elsewhere.engine.plan import stages, unique_units, widened
 from elsewhere.engine.registry import engines
 from elsewhere.engine.store import Store
+from elsewhere.engine.threads import let_threads_sleep
 from elsewhere.engine.unit import Outcome, Unit, Work
 from elsewhere.errors import UserError
 
@@ -57,11 +58,12 @@ def run_units(
     - `address`: of a Ray cluster, for engine 'ray'; None starts one on this machine.
     - `trainer`: a callable or 'package.module:function'; see `elsewhere.engine.job.Trainer`.
     - `progress(what, done, total)`: 'units' is this run's count; other words are the trainer's.
-    - `threads`: of a process that trains on a CPU; 0: all cores. The same number gives the same bits.
+    - `threads`: of a process that trains on a CPU; 0: one a core. The same number gives the same bits.
     - `deadline`: seconds since the epoch; no unit is begun that would probably end later.
     - `each(unit, outcome or reason)`: called after a unit was saved, or recorded as failed.
     """
     begin = time.monotonic()
+    let_threads_sleep()
     run_engine = engines.get(engine)
     todo_all = unique_units(units, work.cases)
     with store.lock():
@@ -85,7 +87,7 @@ def run_units(
                     stop=stop,
                     device=device,
                     lanes=lanes,
-                    threads=threads or all_cores(),
+                    threads=threads or training_threads(),
                     address=address,
                     batch=batch,
                 )
