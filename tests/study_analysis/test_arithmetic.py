@@ -33,16 +33,26 @@ EXTERNAL = {
 }
 
 
-def run_rows(*, models=("cnn",), inputs=("whole", "roi"), seeds=(1, 2), gain=0.05, margin=None):
+FOURTH = (
+    {"D": 0.86},
+    {("A", "D"): 0.72, ("B", "D"): 0.70, ("C", "D"): 0.69} | {("D", t): 0.73 for t in "ABC"},
+)
+"""One more dataset, since a word takes four."""
+
+
+def run_rows(
+    *, models=("cnn",), inputs=("whole", "roi"), seeds=(1, 2), gain=0.05, margin=None, more=({}, {})
+):
     """Seeds lie symmetrically around the value: their mean is the value itself."""
+    inside, outside = INTERNAL | more[0], EXTERNAL | more[1]
     rows = []
     for model in models:
         for input_ in inputs:
             for seed in seeds:
                 wobble = 0.01 * (seed - np.mean(seeds))
                 plus = (gain if input_ != "whole" else 0.0) + (0.02 if model == "vit" else 0.0)
-                cells = [("internal", n, n, n, v) for n, v in INTERNAL.items()]
-                cells += [("external", f"{s}>{t}", s, t, v) for (s, t), v in EXTERNAL.items()]
+                cells = [("internal", n, n, n, v) for n, v in inside.items()]
+                cells += [("external", f"{s}>{t}", s, t, v) for (s, t), v in outside.items()]
                 for kind, scenario, source, target, value in cells:
                     row = {
                         "run": f"{scenario}|{model}|{input_}|{seed}",
@@ -142,15 +152,61 @@ def test_the_drop_is_taken_by_source(runs, scenarios):
     assert row["without_one_hi"] == pytest.approx(max(without_a, without_b, without_c))
 
 
-@pytest.mark.parametrize(("margin", "word"), [(0.03, "BELOW"), (0.12, "INCONCLUSIVE"), (0.5, "EQUIVALENT")])
-def test_the_word_follows_from_the_margin(runs, scenarios, margin, word):
+@pytest.fixture(scope="module")
+def four():
+    return run_rows(models=("cnn", "vit"), more=FOURTH)
+
+
+@pytest.mark.parametrize(("margin", "word"), [(0.03, "BELOW"), (0.14, "INCONCLUSIVE"), (0.5, "EQUIVALENT")])
+def test_the_word_follows_from_the_margin(four, margin, word):
+    runs, scenarios = four, scenario_table(four)
     design = designed(runs, verdict_margin=margin)
     made = verdict(drop_table(scenarios, design), design)
     assert made["word"] == word and made["margin"] == margin
     assert made["difference"] == pytest.approx(made["external"] - made["internal"])
 
 
-def test_without_a_margin_there_is_no_word_but_where_it_would_turn(runs, scenarios):
+@pytest.mark.parametrize("margin", [0.001, 0.14, 0.5])
+@pytest.mark.parametrize("names", ["A", "AB", "ABC"])
+def test_few_sources_give_no_word_whatever_the_margin(four, names, margin):
+    """Two sources that agree by luck have a tiny t interval, which knows nothing of their patients."""
+    part = four[four["source"].isin(list(names))]
+    part = pd.concat([part, four[(four["kind"] == "internal") & ~four["target"].isin(list(names))]])
+    design = designed(part, verdict_margin=margin)
+    made = verdict(drop_table(scenario_table(part), design), design)
+    assert made["word"] == "NOT ASSESSED" and made["sources"] == len(names)
+    assert made["reason"].startswith("1 source:" if names == "A" else f"{len(names)} sources:")
+    assert math.isfinite(made["lo"]) == (names != "A"), "the spread is still there"
+
+
+def test_no_margin_and_few_sources_name_no_margin_that_would_decide(runs, scenarios):
+    made = verdict(drop_table(scenarios, designed(runs)), designed(runs))
+    assert made["sources"] == 3 and "equivalent_from" not in made and "word_below_margin" not in made
+
+
+def test_intervals_end_where_the_metric_does():
+    """NLL and ECE are never below 0, a difference of two AUROCs never beyond 1."""
+    runs = run_rows(inputs=("whole",))
+    low = dict(zip(sorted(set(runs["scenario"])), np.geomspace(0.01, 0.9, 9), strict=True))
+    for metric in ("nll", "nll_calibrated", "ece_confidence", "ece_malignant"):
+        runs[metric] = runs["scenario"].map(low)
+    got = summaries(scenario_table(runs), designed(runs)).set_index(["kind", "metric"])
+    lower = got["value"] - stats.t.ppf(0.975, got["scenarios"] - 1) * got["sd_over_scenarios"] / np.sqrt(
+        got["scenarios"]
+    )
+    assert lower["internal", "nll"] < 0 and got.loc[("internal", "nll"), "lo"] == 0.0
+    assert (got["lo"].dropna() >= 0).all()
+    runs[["nll", "nll_calibrated"]] += 3.0
+    above = summaries(scenario_table(runs), designed(runs)).set_index(["kind", "metric"])
+    assert above.loc[("internal", "nll"), "hi"] > 1, "NLL has no upper bound"
+    two = runs[runs["source"].isin(["A", "B"]) & runs["target"].isin(["A", "B"])].copy()
+    two.loc[two["scenario"] == "A>B", "auroc"] = 0.2
+    drop = drop_table(scenario_table(two), designed(two)).set_index("metric")
+    assert drop["by_source_lo"]["auroc"].max() == -1.0 and drop["by_source_hi"]["auroc"].max() == 1.0
+
+
+def test_without_a_margin_there_is_no_word_but_where_it_would_turn(four):
+    runs, scenarios = four, scenario_table(four)
     design = designed(runs)
     made = verdict(drop_table(scenarios, design), design)
     assert made["word"] == "NOT ASSESSED" and "no margin" in made["reason"]

@@ -81,7 +81,10 @@ def test_ids_in_warnings_are_taken_out(half):
 def test_the_answer_is_on_the_first_page(page, summary):
     first = page.split('id="contents"')[0]
     difference = f"{abs(summary.headline['difference']):.3f}"
-    assert difference in first and "declares no margin" in first
+    assert (
+        difference in first and "No margin is declared, so there is no verdict. Declared in advance," in first
+    )
+    assert "the study cannot tell" in first and "the word would be" not in first
     assert "grade C" in first and "BUS-UCLM: 7 patients carry both labels" in first
 
 
@@ -120,6 +123,21 @@ def test_a_margin_gives_a_word(half):
     made = render_study_report(analyse(replace(half, settings=settings), resamples=0))
     assert '<p class="word">EQUIVALENT</p>' in made and "declared in the study file" in made
     assert "tone-equivalent" in made
+
+
+@pytest.mark.parametrize("analyses", [{}, {"verdict_margin": 0.3}])
+def test_two_hospitals_have_no_word(analyses):
+    """The transfers keep theirs, which rest on patients."""
+    sizes = {"Harbour": (60, 50, 0, 100), "Hill": (60, 50, 0, 100)}
+    world = World(sizes=sizes, seeds=(1, 2), models=("cnn",), inputs=("whole",), analyses=analyses)
+    made = analyse(make_results(world), resamples=0)
+    first = render_study_report(made).split('id="contents"')[0]
+    assert (
+        made.headline["word"] == "NOT ASSESSED" and "2 sources: a word over sources takes at least 4" in first
+    )
+    assert "spread" in first and "95 %" not in first and "Declared in advance" not in first
+    words = set(made.tables["transfers"]["word"])
+    assert words & {"EQUIVALENT", "INCONCLUSIVE", "BELOW"} if analyses else words == {""}
 
 
 def test_a_leak_is_an_alarm(half):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from elsewhere.commands.output import Report
 from elsewhere.engine.store import Store
 from elsewhere.errors import EXIT_NOT_ASSESSED, EXIT_OK
+from elsewhere.study.analysis_drop import SOURCES_NEEDED
 from elsewhere.study.estimate import in_words
 from elsewhere.study.file import load_study
 from elsewhere.study.run import Places, StudyRun, execute, places
@@ -91,12 +93,7 @@ class RanStudy:
             yield f"{len(engine.left)} trainings are left: the same command goes on with them."
         headline = getattr(self.run.summary, "headline", None) or {}
         if headline.get("internal") is not None and headline.get("external") is not None:
-            yield (
-                f"AUROC {headline['internal']:.3f} at home, {headline['external']:.3f} elsewhere: "
-                f"{headline['difference']:+.3f} [{headline['lo']:+.3f}, {headline['hi']:+.3f}]"
-                if headline.get("lo") is not None
-                else f"AUROC {headline['internal']:.3f} at home, {headline['external']:.3f} elsewhere"
-            )
+            yield _home_and_away(headline)
         yield f"results: {self.run.places.out}"
         if self.run.bundle is not None:
             yield f"release bundle: {self.run.bundle}"
@@ -127,6 +124,18 @@ class StoppedStudy:
     def lines(self) -> Iterator[str]:
         yield f"stopped: {self.done} trainings are finished and kept in {self.places.store}"
         yield self.again
+
+
+def _home_and_away(headline: Mapping[str, Any]) -> str:
+    told = (
+        f"AUROC {headline['internal']:.3f} at home, {headline['external']:.3f} elsewhere: "
+        f"{headline['difference']:+.3f}"
+    )
+    if not math.isfinite(headline["lo"]):
+        return told
+    sources = headline["sources"]
+    spread = f", a spread over {sources} sources" if sources < SOURCES_NEEDED else ""
+    return f"{told} [{headline['lo']:+.3f}, {headline['hi']:+.3f}]{spread}"
 
 
 def run_study(

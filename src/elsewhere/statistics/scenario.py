@@ -200,9 +200,11 @@ def paired_scenarios(
     *,
     level: float = 0.95,
     alpha: float = 0.05,
+    bounds: tuple[float, float] | None = None,
 ) -> PairedScenarios:
     """Series are matched by their index (the scenario's name), arrays by place. The interval is that of
-    the mean difference (t); the p-value that of the signed-rank test. Says so where p cannot reach alpha."""
+    the mean difference (t), cut to `bounds`; the p-value that of the signed-rank test. Says so where p cannot
+    reach alpha."""
     if isinstance(a, pd.Series) and isinstance(b, pd.Series):
         if a.index.has_duplicates or b.index.has_duplicates:
             raise UserError("a scenario stands twice", fix="Average over seeds first.")
@@ -214,7 +216,7 @@ def paired_scenarios(
             raise UserError(f"{x.size} scenarios against {y.size}", fix="Give series indexed by scenario.")
     d = x - y
     kept = d[np.isfinite(d)]
-    summary = scenario_summary(kept, bounds=None, level=level)
+    summary = scenario_summary(kept, bounds=bounds, level=level)
     test = signed_rank_test(kept)
     note = None
     if test.smallest_p is not None and test.smallest_p > alpha:

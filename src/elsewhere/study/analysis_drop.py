@@ -3,6 +3,9 @@
 The transfers of one source share one home value, and twelve transfers share four datasets. So the interval of
 the drop is over sources: each source's mean transfer less its value at home is one observation. Over targets
 (a foreign model against the one made there) the mean is the same and the pairing another; both are shown.
+
+A word takes four sources. With two, the t interval has one degree of freedom and knows nothing of the patients
+within a source: by luck it is tiny or endless. It is then a spread, and only the transfers keep their words.
 """
 
 from __future__ import annotations
@@ -21,6 +24,10 @@ from elsewhere.study.analysis_scenarios import PAIRED_METRICS
 
 ALPHA = 0.05
 OVERALL = "overall"
+SOURCES_NEEDED = 4
+"""Fewer sources than this give no word for the study."""
+CHANGE = (-1.0, 1.0)
+"""A difference of two values in [0, 1] lies here."""
 
 
 def main_mean(scenarios: pd.DataFrame, design: Design) -> pd.DataFrame:
@@ -62,8 +69,8 @@ def _drop(part: pd.DataFrame, metric: str) -> dict[str, Any] | None:
     for side in ("source", "target"):
         difference = away.groupby(side)[metric].mean() - home
         kept = difference.dropna().to_numpy()
-        wide = scenario_summary(kept, bounds=None)
-        narrow = scenario_summary(kept, bounds=None, level=1 - 2 * ALPHA)
+        wide = scenario_summary(kept, bounds=CHANGE)
+        narrow = scenario_summary(kept, bounds=CHANGE, level=1 - 2 * ALPHA)
         test = signed_rank_test(kept) if kept.size else None
         out |= {
             f"by_{side}": wide.value,
@@ -109,8 +116,8 @@ def verdict(drop: pd.DataFrame, design: Design) -> dict[str, Any]:
         "margin": design.verdict_margin,
         "alpha": ALPHA,
     }
-    if not np.isfinite([out["lo90"], out["hi90"]]).all():
-        return out | _not_assessed(f"{out['sources']} source: an interval needs at least two")
+    if out["sources"] < SOURCES_NEEDED or not np.isfinite([out["lo90"], out["hi90"]]).all():
+        return out | _not_assessed(few_sources(out["sources"]))
     if design.verdict_margin is None:
         would = judge(out["lo90"], out["hi90"], 1e-9)
         return out | {
@@ -155,12 +162,20 @@ def transfer_verdicts(transfers: pd.DataFrame, scenarios: pd.DataFrame, design: 
         at_home, se_home = home.get((r["source"], r["model"], r["input"]), (math.nan, math.nan))
         se = math.hypot(se_home, away[r["source"], r["target"], r["model"], r["input"]])
         change = r["auroc"] - at_home
-        lo, hi = change - z * se, change + z * se
+        lo, hi = np.clip([change - z * se, change + z * se], *CHANGE)
         word = ""
         if design.verdict_margin is not None:
             word = str(judge(lo, hi, design.verdict_margin).word)
         rows.append({"home": at_home, "change": change, "change_lo90": lo, "change_hi90": hi, "word": word})
     return pd.concat([transfers, pd.DataFrame(rows)], axis=1)
+
+
+def few_sources(sources: int) -> str:
+    """Why so few give no word."""
+    return (
+        f"{sources} source{'' if sources == 1 else 's'}: a word over sources takes at least {SOURCES_NEEDED}, "
+        "since with fewer their agreement is luck"
+    )
 
 
 def _not_assessed(reason: str) -> dict[str, Any]:

@@ -37,7 +37,7 @@ METRICS = (
     "nll",
 )
 ALL_METRICS = (*METRICS, *(f"{m}_calibrated" for m in METRICS))
-BOUNDED = {m: (0.0, 1.0) if not m.startswith("nll") else None for m in ALL_METRICS}
+BOUNDED = {m: (0.0, math.inf if m.startswith("nll") else 1.0) for m in ALL_METRICS}
 THRESHOLD = 0.5
 FEWEST_NORMAL = 20
 SCORES = ("max_softmax", "energy", "mahalanobis")

@@ -273,7 +273,7 @@ def paired_table(scenarios: pd.DataFrame, design: Design) -> pd.DataFrame:
                 b = by_scenario(scenarios, kind, metric, model=pair["b_model"], input=pair["b_input"])
                 if not len(a) or not len(b):
                     continue
-                made = paired_scenarios(a, b)
+                made = paired_scenarios(a, b, bounds=(-1.0, 1.0))
                 if made.pairs:
                     rows.append(
                         {**pair, "kind": kind, "metric": metric, **made.to_dict(), "note": made.note or ""}

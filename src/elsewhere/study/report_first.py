@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from elsewhere.report.blocks import Cell, cnt, num
 from elsewhere.report.first_page import MOST_WARNINGS, WORDS, FirstPage, Grade
 from elsewhere.report.numbers import MINUS, as_float, count, full_interval, interval, number, signed
+from elsewhere.study.analysis_drop import SOURCES_NEEDED
 
 if TYPE_CHECKING:
     from elsewhere.study.analysis import StudySummary
@@ -25,7 +26,9 @@ def first_page(summary: StudySummary, *, title: str | None, warnings: list[str])
     word = str(head.get("word") or "")
     told = "margin" in head and head["margin"] is not None
     tone, plain = WORDS.get(word, ("none", "")) if told else ("none", "")
-    if word == "BELOW":
+    if told and word == "NOT ASSESSED" and head.get("difference") is not None:
+        plain = "Too few hospitals for a word."
+    elif word == "BELOW":
         plain = "It works less well elsewhere than at home."
     elif word == "ABOVE":
         plain = "It works better elsewhere than at home."
@@ -93,11 +96,38 @@ def _sentence(head: Mapping[str, Any]) -> str:
         "INCONCLUSIVE": "is neither wholly inside nor wholly beyond the margin",
     }.get(str(head.get("word")), "")
     if not because:
-        return f"{head.get('reason') or ''}."
+        more = f" {_falls(head)}. Each transfer below has its own word." if head.get("transfers") else ""
+        return f"{_capital(head.get('reason'))}.{more}"
     ends = {"lo": head.get("lo90"), "hi": head.get("hi90")}
     return (
         f"{_falls(head)}. The 90 % interval of the difference over sources, {interval(ends, sign=True)}, "
         f"{because}, ±{number(head.get('margin'))}."
+    )
+
+
+def _capital(reason: Any) -> str:
+    said = str(reason or "")
+    return said[:1].upper() + said[1:]
+
+
+def _is_spread(head: Mapping[str, Any]) -> bool:
+    """Over so few sources an interval is told as what it is: how far they lie apart."""
+    return (head.get("sources") or 0) < SOURCES_NEEDED
+
+
+def _would(head: Mapping[str, Any]) -> str:
+    """What a margin would have given, in words for a clinician; nothing where there could be no word."""
+    low, high = as_float(head.get("word_below_margin")), as_float(head.get("equivalent_from"))
+    if high is None:
+        return ""
+    if low is None:
+        return (
+            f" Declared in advance, a margin above {number(high)} would give EQUIVALENT. At a smaller one the "
+            "study cannot tell."
+        )
+    return (
+        f" Declared in advance, a margin below {number(low)} would give {head.get('word_below')}, one above "
+        f"{number(high)} EQUIVALENT. Between them the study cannot tell."
     )
 
 
@@ -111,24 +141,20 @@ def _hero(head: Mapping[str, Any]) -> Mapping[str, str]:
             "value": "not assessed",
             "interval": "",
             "title": "",
-            "method": str(head.get("reason") or "").capitalize(),
+            "method": _capital(head.get("reason")),
             "sentence": "",
             "spoken": "Not assessed",
         }
     entry = {"value": difference, "lo": head.get("lo"), "hi": head.get("hi"), "method": "t over sources"}
-    low, high = as_float(head.get("word_below_margin")), as_float(head.get("equivalent_from"))
-    would = ""
-    if low is not None:
-        would = f" At a margin under {number(low)} the word would be {head.get('word_below')};"
-    if high is not None:
-        would += f" {'at' if would else 'At'} one above {number(high)}, EQUIVALENT."
+    shown = "A spread, no interval to judge by" if _is_spread(head) else "95 % interval over sources"
+    few = f" {_capital(head.get('reason'))}." if _is_spread(head) else ""
     return {
         "label": f"AUROC elsewhere {MINUS} at home",
         "value": signed(difference),
         "interval": interval(entry, sign=True),
         "title": full_interval(entry),
-        "method": f"{_falls(head)}. 95 % interval over sources: {_over(head)}",
-        "sentence": f"The study declares no margin, so there is no verdict.{would}",
+        "method": f"{_falls(head)}. {shown}: {_over(head)}",
+        "sentence": f"No margin is declared, so there is no verdict.{few}{_would(head)}",
         "spoken": f"AUROC elsewhere less at home {signed(difference)}",
     }
 
@@ -168,7 +194,7 @@ def _facts(head: Mapping[str, Any]) -> list[tuple[str, Cell]]:
             f"Difference (elsewhere {MINUS} home)",
             Cell(
                 text=signed(head["difference"]),
-                sub=interval(ends, sign=True) + ", 95 %",
+                sub=interval(ends, sign=True) + (", spread over sources" if _is_spread(head) else ", 95 %"),
                 title=full_interval(ends),
                 kind="number",
             ),

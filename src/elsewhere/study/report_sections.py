@@ -26,7 +26,7 @@ from elsewhere.report.blocks import (
 from elsewhere.report.figures import FigureSpec
 from elsewhere.report.numbers import ABSENT, MINUS, as_float, count, interval, number, signed
 from elsewhere.study.analysis_design import KIND_WORDS, configuration
-from elsewhere.study.analysis_drop import OVERALL
+from elsewhere.study.analysis_drop import OVERALL, SOURCES_NEEDED
 from elsewhere.study.analysis_tables import EXTREMES
 from elsewhere.study.figures import METRIC_WORDS
 
@@ -192,6 +192,10 @@ def _drop(rows: Rows) -> Table:
                 text(f"{signed(r['without_one_lo'])} to {signed(r['without_one_hi'])}"),
             ]
         )
+    fewest = min(int(rows[0]["by_source_n"]), int(rows[0]["by_target_n"]))
+    means = "Brackets: 95 % t interval."
+    if fewest < SOURCES_NEEDED:
+        means = f"Brackets: a spread (t over {fewest}), not an interval to judge by: with so few, agreement is luck."
     least = as_float(rows[0].get("by_source_smallest_p"))
     small = (
         f" With {rows[0]['by_source_n']} sources the smallest p this test can give is {number(least)}."
@@ -212,7 +216,7 @@ def _drop(rows: Rows) -> Table:
         ],
         rows=cells,
         note="Over sources: each source's mean transfer less its value at home; over targets: the mean foreign model at a "
-        "target less the one made there. Brackets: 95 % t interval. p: exact Wilcoxon signed-rank." + small,
+        f"target less the one made there. {means} p: exact Wilcoxon signed-rank.{small}",
     )
 
 
