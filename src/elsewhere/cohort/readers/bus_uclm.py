@@ -10,7 +10,8 @@ patients: the four letters before the underscore, 38 codes, as many as published
 boxes: of the coloured pixels.
 known defects: the 13 pictures of HESN are smaller than their masks and than the table says, so that four
   lesions have no box (scaled to their pictures the masks seem to fit; nothing is guessed here). `doppler`, `marks` (calipers, arrows) and `combined` (two frames in one picture) are
-  attributes; marks are frequent in lesion pictures and rare in normal ones, a shortcut between them.
+  attributes; marks stand in half of the lesion pictures, benign or malignant, and in few
+  normal ones: a shortcut between these.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from elsewhere.cohort.readers import readers
 from elsewhere.cohort.readers.pictures import Progress, layout_root, pictures_in, stem_of, subfolder
 from elsewhere.cohort.readers.scans import Notes, Scan, listed_pictures, words
+from elsewhere.cohort.readers.shortcuts import shortcut_notes
 from elsewhere.cohort.readers.ultrasound import ultrasound_cohort
 from elsewhere.cohort.table import Cohort
 from elsewhere.tables import TableOptions, read_table
@@ -32,8 +34,6 @@ TABLE = "INFO.csv"
 COLOURS = {"green": "benign", "red": "malignant"}
 FLAGS = ("Doppler", "Marks", "Combined")
 _YES_NO = {"yes": "yes", "y": "yes", "no": "no", "n": "no"}
-_SHORTCUT = 0.2
-"""A mark that is this much more frequent in one class than in another can stand in for the class."""
 
 
 @readers.register("bus-uclm")
@@ -116,13 +116,4 @@ def _flags(scans: list[Scan], notes: Notes) -> None:
             notes.warnings.append(f"{name} is neither Yes nor No: '{text}' in {n} rows, {read}")
         marked = [scan.case_id for scan in scans if scan.attributes.get(name) == "yes"]
         notes.count(f"pictures_with_{name}", marked)
-        _shortcut(name, scans, notes)
-
-
-def _shortcut(name: str, scans: list[Scan], notes: Notes) -> None:
-    total = Counter(scan.label.casefold() for scan in scans)
-    marked = Counter(scan.label.casefold() for scan in scans if scan.attributes.get(name) == "yes")
-    share = {label: marked[label] / n for label, n in total.items() if n >= 10}
-    if share and max(share.values()) - min(share.values()) > _SHORTCUT:
-        told = ", ".join(f"{value:.0%} of {label}" for label, value in sorted(share.items()))
-        notes.warnings.append(f"'{name}' goes with the label ({told}): a network can read it as the label")
+        shortcut_notes(name, scans, notes)
