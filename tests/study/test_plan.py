@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -13,6 +15,7 @@ from elsewhere.engine.store import Store
 from elsewhere.engine.unit import Unit
 from elsewhere.errors import UserError
 from elsewhere.scenarios import read_partitions
+from elsewhere.study.estimate import note_speed
 from elsewhere.study.file import load_study
 from elsewhere.study.plan import make_plan
 from elsewhere.study.table import build_table
@@ -199,6 +202,59 @@ def test_the_command_says_what_is_done_and_what_is_not(world, tmp_path):
     assert "partly from trainings in the store" in told["estimate"]["basis"]
     assert told["estimate"]["seconds"] > 0
     json.dumps(told)
+
+
+def saved(plan, store, device, seconds):
+    for unit in plan.units.values():
+        made = outcome_of(unit, plan.work)
+        store.save(unit, replace(made, device=device, seconds=seconds, images=10_000))
+
+
+def test_another_devices_trainings_are_told_and_not_taken(world, tmp_path):
+    """A GPU's rate says nothing of a CPU; it stands beside the rough guess, and the guess is what it was."""
+    planned = plan_study(world, out=tmp_path / "out", seeds=[1], device="cpu")
+    rough = planned.estimate
+    saved(planned.plan, Store(tmp_path / "out" / "store"), "NVIDIA H200", 6.0)
+    again = plan_study(world, out=tmp_path / "out", seeds=[2], device="cpu").estimate
+    assert again.device == "cpu" and again.seconds == pytest.approx(rough.seconds, rel=0.2)
+    assert list(again.measured_on) == ["NVIDIA H200"]
+    assert again.measured_on["NVIDIA H200"] < again.seconds / 10
+    assert re.search(
+        r"on NVIDIA H200 \(from trainings in the store\); on this cpu, a rough guess: about", again.text()
+    )
+    assert again.to_dict()["measured_on"] == {
+        "NVIDIA H200": pytest.approx(again.measured_on["NVIDIA H200"], abs=0.1)
+    }
+
+
+def test_the_same_devices_trainings_are_taken(world, tmp_path, monkeypatch):
+    monkeypatch.setattr("elsewhere.study.estimate._gpu_names", lambda: ["NVIDIA H200", "NVIDIA T4"])
+    planned = plan_study(world, out=tmp_path / "out", seeds=[1], device="cuda", only_models=["cnn"])
+    assert planned.estimate.device == "NVIDIA H200"
+    saved(planned.plan, Store(tmp_path / "out" / "store"), "NVIDIA H200", 6.0)
+
+    def told(device):
+        return plan_study(world, out=tmp_path / "out", seeds=[2], device=device, only_models=["cnn"]).estimate
+
+    known, other = told("cuda"), told("cuda:1")
+    assert known.basis == "from trainings in the store" and not known.measured_on
+    assert other.device == "NVIDIA T4" and "rough guess" in other.basis
+    assert other.measured_on["NVIDIA H200"] == pytest.approx(known.seconds)
+
+
+def test_trainings_side_by_side_are_noted_a_device(world, tmp_path):
+    store = Store(tmp_path / "out" / "store")
+    planned = plan_study(world, out=tmp_path / "out", seeds=[1], device="cpu", only_models=["cnn"])
+    saved(planned.plan, store, "NVIDIA H200", 6.0)
+    keys = list(planned.plan.units)
+
+    def there():
+        made = plan_study(world, out=tmp_path / "out", seeds=[2], device="cpu", only_models=["cnn"])
+        return made.estimate.measured_on["NVIDIA H200"]
+
+    before = there()
+    note_speed(store, keys, wall_seconds=6.0 * len(keys) / 3)
+    assert there() == pytest.approx(2 * before), "three side by side, where six were supposed"
 
 
 def test_plan_lines_are_for_a_person(world, tmp_path):
