@@ -56,7 +56,7 @@ def audit(cohort: Cohort) -> tuple[Finding, ...]:
     found: list[Finding] = []
     for dataset, rows in cases.groupby("dataset", sort=True):
         found += _ids_against_images(str(dataset), rows, cohort)
-        found += _classes(str(dataset), rows)
+        found += _classes(str(dataset), rows, synthetic=cohort.synthetic)
     found += _collections(cohort)
     found += _pictures(cohort)
     found += _contradictions(cases)
@@ -80,9 +80,9 @@ def _ids_against_images(dataset: str, rows: pd.DataFrame, cohort: Cohort) -> lis
     found: list[Finding] = []
     patients, cases = int(rows["patient_id"].nunique()), len(rows)
     grade = cohort.id_grades.get(dataset)
-    known = published(dataset)
+    known = None if cohort.synthetic else published(dataset)
     made = grade is not None and grade.grade == "C"
-    told = f"{patients} patient ids for {cases} cases"
+    told = f"{patients} patient ids for {cases} cases" + ("; synthetic" if cohort.synthetic else "")
     if known is not None and known.patients is not None:
         told += f"; published: {known.patients} patients"
         if known.cases is not None:
@@ -150,8 +150,8 @@ def _lesion_words(cases: pd.DataFrame) -> bool:
     return bool(words) and words <= {"benign", "malignant", "normal"}
 
 
-def _classes(dataset: str, rows: pd.DataFrame) -> list[Finding]:
-    """Rows and patients per class (US-03), against the published numbers (US-04)."""
+def _classes(dataset: str, rows: pd.DataFrame, *, synthetic: bool) -> list[Finding]:
+    """Rows and patients per class (US-03), against the published numbers (US-04) where they are of this set."""
     if not _lesion_words(rows):
         return []
     told = ", ".join(
@@ -160,7 +160,7 @@ def _classes(dataset: str, rows: pd.DataFrame) -> list[Finding]:
     )
     normals = int((rows["label"] == "normal").sum())
     lesions = int(rows["label"].notna().sum()) - normals
-    known = published(dataset)
+    known = None if synthetic else published(dataset)
     kind: str = "classes"
     severity: Severity = "info"
     message = f"{dataset}: {told}; {lesions} lesion and {normals} normal images"

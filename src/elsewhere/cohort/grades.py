@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from elsewhere.cohort.published import published
+from elsewhere.cohort.published import PublishedSet, published
 from elsewhere.cohort.table import IdGrade
 
 _ORDER = "ABC"
@@ -20,11 +20,36 @@ def file_name_ids(ids: pd.Series) -> pd.Series:
     )
 
 
-def grade_dataset(rows: pd.DataFrame, dataset: str, *, ids_made: bool = False) -> IdGrade:
-    """The grade of one dataset's rows, from what the table itself shows and what is published of the set."""
+def grade_dataset(
+    rows: pd.DataFrame, dataset: str, *, ids_made: bool = False, synthetic: bool = False
+) -> IdGrade:
+    """The grade of one dataset's rows, from what the table itself shows and what is published of the set.
+
+    A synthetic set has a published one's layout and not its patients: its own ids alone speak for it.
+    """
+    if synthetic:
+        own = _grade(rows, None, ids_made=ids_made)
+        return IdGrade(grade=own.grade, why=f"synthetic: {own.why}")
+    return _grade(rows, published(dataset), ids_made=ids_made)
+
+
+def grade_renamed(rows: pd.DataFrame, dataset: str, grade: IdGrade) -> IdGrade:
+    """The grade of a dataset that is from now on called something else.
+
+    Where it rested on what is published of `dataset`, it now rests on the ids; what a reader added to it, or
+    found by itself, stays.
+    """
+    before = _grade(rows, published(dataset), ids_made=False)
+    if grade.grade == "C" or not grade.why.startswith(before.why):
+        return grade
+    own, more = _grade(rows, None, ids_made=False), grade.why.removeprefix(before.why)
+    worst = max(own.grade, grade.grade, key=_ORDER.find) if more else own.grade
+    return IdGrade(grade=worst, why=own.why + more)
+
+
+def _grade(rows: pd.DataFrame, known: PublishedSet | None, *, ids_made: bool) -> IdGrade:
     patients = int(rows["patient_id"].nunique())
     cases = len(rows)
-    known = published(dataset)
     if ids_made:
         return IdGrade(
             grade="C", why=f"no patient ids: each of the {cases} cases counts as a patient of its own"
@@ -59,10 +84,10 @@ def grade_dataset(rows: pd.DataFrame, dataset: str, *, ids_made: bool = False) -
     return IdGrade(grade="A", why=f"{patients} ids for {cases} cases: patients return over their cases")
 
 
-def grade_all(cases: pd.DataFrame, *, ids_made: bool = False) -> dict[str, IdGrade]:
+def grade_all(cases: pd.DataFrame, *, ids_made: bool = False, synthetic: bool = False) -> dict[str, IdGrade]:
     """A grade a dataset, by name."""
     return {
-        str(name): grade_dataset(rows, str(name), ids_made=ids_made)
+        str(name): grade_dataset(rows, str(name), ids_made=ids_made, synthetic=synthetic)
         for name, rows in cases.groupby("dataset", sort=True, dropna=False)
     }
 

@@ -84,6 +84,7 @@ def _load_folder(folder: Path) -> Cohort:
         counts=_mapping(meta, "counts", folder),
         where=str(folder),
         truth_files={str(k): str(v) for k, v in _mapping(meta, "truth_files", folder).items()},
+        synthetic=meta.get("synthetic") is True,
     )
     if cohort.hash != meta.get("hash"):
         changed = [

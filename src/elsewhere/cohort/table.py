@@ -56,6 +56,8 @@ class Cohort:
     hash: str = ""
     root: Path | None = None
     truth_files: dict[str, str] = field(default_factory=dict)
+    synthetic: bool = False
+    """Made up, in the layout of a published set: never held against what is published of that set."""
 
     @classmethod
     def from_frame(
@@ -70,6 +72,7 @@ class Cohort:
         counts: Mapping[str, Any] | None = None,
         where: str | None = None,
         truth_files: Mapping[str, str] | None = None,
+        synthetic: bool = False,
     ) -> Cohort:
         """A checked cohort: levels nest, ids are whole, columns in their plain types, content hashed.
 
@@ -85,7 +88,7 @@ class Cohort:
         digests, absent = _truth_digests(table, root_path, truth_files or {})
         if absent and truth_files:
             notes.append(f"{absent} truth files are not under {root_path}: their stored digests stand")
-        grades = grade_all(table, ids_made=ids_made) | dict(id_grades or {})
+        grades = grade_all(table, ids_made=ids_made, synthetic=synthetic) | dict(id_grades or {})
         return cls(
             cases=table,
             lesions=parts,
@@ -96,6 +99,7 @@ class Cohort:
             hash=_cohort_hash(table, parts, digests),
             root=root_path,
             truth_files=digests,
+            synthetic=synthetic,
         )
 
     def save(self, directory: str | Path) -> Path:
@@ -121,6 +125,7 @@ class Cohort:
                     "warnings": self.warnings,
                     "root": str(self.root.resolve()) if self.root is not None else None,
                     "truth_files": self.truth_files,
+                    "synthetic": self.synthetic,
                 },
                 staged / "cohort.json",
             )

@@ -16,6 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from elsewhere.cohort import Cohort, IdGrade, load_cohort, read_cohort, readers
+from elsewhere.cohort.grades import grade_renamed
 from elsewhere.cohort.table import LEVELS
 from elsewhere.errors import UserError
 from elsewhere.study.file import CohortSection, StudyFile
@@ -128,4 +129,6 @@ def _named(cohort: Cohort, name: str, *, where: str) -> Cohort:
         )
     cases = cohort.cases.assign(dataset=pd.Series(name, index=cohort.cases.index, dtype="str"))
     grade = cohort.id_grades.get(str(names[0]))
+    if grade is not None and name != str(names[0]):
+        grade = grade_renamed(cohort.cases, str(names[0]), grade)
     return replace(cohort, cases=cases, id_grades={name: grade} if grade else {})

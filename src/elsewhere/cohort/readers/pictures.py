@@ -8,6 +8,7 @@ and not in the middle of a training, and a box comes from the mask's pixels (US-
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import struct
@@ -30,6 +31,7 @@ Seen = TypeVar("Seen")
 SPECK = 1e-3
 """A part of a mask under this share of its biggest part is a stray speck, no lesion."""
 QUIET_SECONDS = 2.0
+PHANTOM = "phantom.json"
 LOSSY = {"JPEG", "MPO", "WEBP", "JPEG2000", "AVIF"}
 """Formats whose black is not quite black: there a mask is what is brighter than half."""
 COLOUR_SPREAD = 41
@@ -156,6 +158,18 @@ def layout_root(source: Path, holds: Callable[[Path], bool], *, what: str, depth
             if child.is_dir() and not child.name.startswith((".", "__"))
         ]
     raise UserError(f"no {what} in this folder", where=str(source), fix="Give the folder as it is published.")
+
+
+def is_phantom(root: Path) -> bool:
+    """Whether a phantom of ours was written here: `phantom.json` in the folder of the layout, or above it."""
+    for folder in (root, root.parent):
+        try:
+            held = json.loads((folder / PHANTOM).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            continue
+        if isinstance(held, dict) and "hospital" in held:
+            return True
+    return False
 
 
 def look_at_pictures(paths: Sequence[Path], *, progress: Progress | None = None) -> list[PictureSeen]:

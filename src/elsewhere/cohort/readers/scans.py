@@ -88,7 +88,7 @@ def require_patients(scans: Sequence[Scan], *, column: str, where: str) -> None:
             f"{column} is empty in {plural} {name_rows(rows)} ({len(rows)} of {len(scans)})",
             where=where,
             fix="Fill the ids in. Where they are not known at all, read with --ids image: each picture then "
-            "counts as a patient (grade C). In a study, write options = { ids = \"image\" } under its [[cohort]].",
+            'counts as a patient (grade C). In a study, write options = { ids = "image" } under its [[cohort]].',
         )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from elsewhere.cohort.readers.scans import Notes, Scan
 
 CLEARLY = 0.15
@@ -41,5 +43,5 @@ def _clear(one: tuple[int, int], two: tuple[int, int]) -> float | None:
         return None
     from scipy.stats import fisher_exact
 
-    p = float(fisher_exact([one, two]).pvalue)
+    p = float(fisher_exact(np.array([one, two])).pvalue)
     return p if p < SURELY else None

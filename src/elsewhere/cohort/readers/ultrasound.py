@@ -20,6 +20,7 @@ from elsewhere.cohort.readers.pictures import (
     MaskSeen,
     PictureSeen,
     Progress,
+    is_phantom,
     look_at_masks,
     look_at_pictures,
     union,
@@ -75,7 +76,8 @@ def ultrasound_cohort(
         frame["patient_id"] = frame["case_id"]
         if publishes_ids:
             frame["published_patient_id"] = [scan.patient for scan in kept]
-    grade = _grade(frame, dataset, kept, wanted, publishes_ids=publishes_ids)
+    synthetic = is_phantom(root)
+    grade = _grade(frame, dataset, kept, wanted, publishes_ids=publishes_ids, synthetic=synthetic)
     shared = _same_pixels(frame, pictures, notes)
     if grade.grade == "A" and shared:
         pairs = sorted({" and ".join(sorted(names)) for names in shared})
@@ -97,6 +99,7 @@ def ultrasound_cohort(
         warnings=tuple(notes.warnings),
         counts=notes.counts,
         where=where,
+        synthetic=synthetic,
     )
 
 
@@ -332,21 +335,27 @@ def _frame(
 
 
 def _grade(
-    frame: pd.DataFrame, dataset: str, scans: Sequence[Scan], ids: Ids, *, publishes_ids: bool
+    frame: pd.DataFrame,
+    dataset: str,
+    scans: Sequence[Scan],
+    ids: Ids,
+    *,
+    publishes_ids: bool,
+    synthetic: bool,
 ) -> IdGrade:
     if not publishes_ids:
+        who = "synthetic, in a layout that has" if synthetic else f"{dataset} publishes"
         return IdGrade(
-            grade="C",
-            why=f"{dataset} publishes no patient ids: each of the {len(frame)} pictures counts as a patient",
+            grade="C", why=f"{who} no patient ids: each of the {len(frame)} pictures counts as a patient"
         )
     if ids == "image":
         real = len({scan.patient for scan in scans if scan.patient})
         return IdGrade(
             grade="C",
-            why=f"read with ids = image: each of the {len(frame)} pictures counts as a patient, where the "
+            why=f"{'synthetic, ' if synthetic else ''}read with ids = image: each of the {len(frame)} pictures counts as a patient, where the "
             f"set has {real} ids",
         )
-    return grade_dataset(frame, dataset)
+    return grade_dataset(frame, dataset, synthetic=synthetic)
 
 
 def _same_pixels(frame: pd.DataFrame, pictures: Sequence[PictureSeen], notes: Notes) -> list[frozenset[str]]:
