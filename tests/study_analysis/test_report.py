@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -211,8 +212,65 @@ def test_a_method_chosen_on_the_sources_leads(tmp_path):
     assert len(made.tables["selection"]) == 5 and len(made.tables["selection_attempts"]) == 16
     page = render_study_report(made)
     first = page.split('id="contents"')[0]
+    assert "4 scenarios and 12 to choose by" in first
     assert "AUROC at hospitals left out" in first and f"{made.headline['chosen_auroc']:.3f}" in first
     assert "Every attempt" in page and "may not be claimed" in page
+
+
+def table_of(page, caption):
+    """One table of the page, from its caption to its end."""
+    return page.split(caption, 1)[1].split("</table>", 1)[0]
+
+
+def test_a_configuration_with_fewer_seeds_says_so():
+    """Nested runs too: a mean over fewer seeds is a weaker ensemble."""
+    world = World(kinds=("leave-one-dataset-out", "nested"), seeds=(1, 2, 3), inputs=("roi",), analyses={})
+    whole = make_results(world)
+    page = render_study_report(analyse(whole, resamples=0))
+    assert " of 3</" not in page and "Fewer seeds than the others" not in page
+    gone = (whole.runs["model"] == "vit") & (whole.runs["kind"] == "nested") & (whole.runs["seed"] == 3)
+    fewer = analyse(replace(whole, runs=whole.runs[~gone].reset_index(drop=True)), resamples=0)
+    attempts = fewer.tables["selection_attempts"].set_index("model")
+    assert set(attempts.loc["vit", "nested_seeds"]) == {2} and set(attempts.loc["vit", "seeds"]) == {3}
+    assert set(attempts.loc["cnn", "nested_seeds"]) == {3}
+    page = render_study_report(fewer)
+    assert table_of(page, "Every attempt").count("2 of 3") == 4
+    assert "judged less surely: ViT, ROI." in page
+    assert "2 to 3 seeds: their means differ in weight (fewer: ViT, ROI)" in page.split('id="contents"')[0]
+
+
+def test_an_attempt_that_could_not_be_weighed_is_shown():
+    world = World(kinds=("leave-one-dataset-out", "nested"), seeds=(1,), inputs=("roi",), analyses={})
+    whole = make_results(world)
+    gone = (whole.runs["model"] == "vit") & (whole.runs["scenario"] == "nested BrEaST+BUS-UCLM>BUSI")
+    assert gone.sum() == 1
+    made = analyse(replace(whole, runs=whole.runs[~gone].reset_index(drop=True)), resamples=0)
+    attempts = made.tables["selection_attempts"].set_index(["target", "model"])
+    assert len(attempts) == 8 and attempts.loc[("BUS-BRA", "vit"), "left_out"] == "2 of 3 choices done"
+    assert not attempts.loc[("BUS-BRA", "vit"), "chosen"]
+    assert table_of(render_study_report(made), "Every attempt").count("2 of 3 choices done") == 1
+
+
+def test_nested_runs_alone_have_a_name():
+    made = analyse(
+        make_results(World(kinds=("nested",), seeds=(1,), models=("cnn",), inputs=("roi",), analyses={})),
+        resamples=0,
+    )
+    assert made.design.kinds == ("nested",)
+    assert "a source left out, to choose" in render_study_report(made)
+
+
+def test_another_network_than_the_papers_is_said_beside_its_numbers(page, half):
+    assert "another network" not in page
+    settings = half.settings | {"models": {"cnn": {"network": "efficientnet-lite0"}}}
+    made = unescape(render_study_report(analyse(replace(half, settings=settings), resamples=0)))
+    said = "Our CNN is another network than the paper's: EfficientNet-Lite0 instead of EfficientNet-B0."
+    for caption in ("AUROC, mean over scenarios", "The transfers that the paper lists"):
+        after = made.split(caption, 1)[1]
+        assert said in after[: after.index("<table", after.index("</table>"))], caption
+    assert said in made.split('id="paper"')[1]
+    bare = replace(half, settings=settings | {"analyses": {}})
+    assert "another network" not in render_study_report(analyse(bare, resamples=0))
 
 
 def test_small_cells_of_a_hospital_are_suppressed_and_public_counts_are_not(summary):

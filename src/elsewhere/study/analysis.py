@@ -21,7 +21,7 @@ from elsewhere.errors import UserError
 from elsewhere.statistics.calibration import reliability_curve
 from elsewhere.study.analysis_abstention import abstention_tables
 from elsewhere.study.analysis_beside import beside_paper
-from elsewhere.study.analysis_design import Design, read_design, tidy_runs
+from elsewhere.study.analysis_design import Design, configuration, read_design, tidy_runs
 from elsewhere.study.analysis_drop import drop_table, transfer_verdicts, verdict
 from elsewhere.study.analysis_runs import IntArray, Judged, Part, judge_run
 from elsewhere.study.analysis_scenarios import (
@@ -45,7 +45,7 @@ from elsewhere.study.analysis_tables import (
     transfers_table,
     without_beside,
 )
-from elsewhere.study.reference import paper_model, reference
+from elsewhere.study.reference import other_networks, reference
 from elsewhere.study.selection import choose_on_sources
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ _RUN_KEYS = (
     "margin",
     "unit",
 )
-_PAPER_NETWORK = {"cnn": "efficientnet-b0", "vit": "vit-b-16"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,6 +237,7 @@ def _headline(
         "failed": int(status.get("failed", 0)),
         "skipped": int(status.get("skipped", 0)),
         "scenarios": int(runs["scenario"].nunique()),
+        "choosing_scenarios": int(planned.loc[planned["kind"] == NESTED, "scenario"].nunique()),
         "datasets": len(design.datasets),
         "images": len(table),
         "patients": int(table["patient"].nunique()),
@@ -324,10 +324,15 @@ def _warnings(results: StudyResults, planned: pd.DataFrame, runs: pd.DataFrame) 
     lost = int((planned["status"] != "done").sum())
     if lost:
         out.insert(0, f"{lost} of {len(planned)} runs are not done: the averages lack them")
-    uneven = runs.groupby(["scenario", "model", "input"])["seed"].nunique()
+    done = planned[planned["status"] == "done"]
+    uneven = done.groupby(["scenario", "model", "input"])["seed"].nunique()
     if uneven.min() != uneven.max():
+        fewest = uneven.groupby(["model", "input"]).min()
+        fewer = [configuration(str(m), str(i)) for m, i in fewest[fewest < uneven.max()].index]
         out.insert(
-            0, f"scenarios rest on {uneven.min()} to {uneven.max()} seeds: their means differ in weight"
+            0,
+            f"scenarios rest on {uneven.min()} to {uneven.max()} seeds: their means differ in weight "
+            f"(fewer: {'; '.join(fewer)})",
         )
     broken = int((runs["no_answer"] > 0).sum())
     if broken:
@@ -351,11 +356,7 @@ def _notes(design: Design, source: str, complete: frozenset[str]) -> list[str]:
                 out.append(
                     f"The {kind} scenarios are not the paper's, so its averages over them are not shown beside ours."
                 )
-        for model in design.models:
-            theirs = _PAPER_NETWORK.get(paper_model(model) or "")
-            network = design.network.get(model, "")
-            if theirs and network and network != theirs and network != model:
-                out.append(f"The paper's {model} is {theirs}; ours is {network}.")
+        out += other_networks(design.network)
     if design.ids == "image":
         out.append(
             "Every picture counts as a patient (ids = image): a reading that leaks patients, for comparison."

@@ -25,6 +25,7 @@ KIND_WORDS = {
     "external": "external",
     "leave-one-dataset-out": "all others train",
     "folds": "cross-validated",
+    "nested": "a source left out, to choose",
 }
 
 

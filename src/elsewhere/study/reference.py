@@ -7,6 +7,7 @@ not ours.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -39,6 +40,7 @@ _MODELS = {
     "vit-b-16": "vit",
     "vit-b16": "vit",
 }
+_NETWORKS = {"cnn": "efficientnet-b0", "vit": "vit-b-16"}
 _INPUTS = {"roi": "roi", "whole": "whole", "whole-image": "whole", "lesion": "roi", "crop": "roi"}
 
 
@@ -82,6 +84,27 @@ def reference(name: str) -> Reference:
 def paper_model(model: str) -> str | None:
     """The paper's word for one of our models, where it has it."""
     return _MODELS.get(model.casefold().replace("_", "-"))
+
+
+def other_networks(network: Mapping[str, str]) -> list[str]:
+    """A sentence for each of our models that stands beside the paper's and is another network."""
+    out = []
+    for model, ours in network.items():
+        theirs = _NETWORKS.get(paper_model(model) or "")
+        if theirs and ours and ours not in (theirs, model):
+            shown = {"cnn": "CNN", "vit": "ViT"}[str(paper_model(model))]
+            out.append(
+                f"Our {shown} is another network than the paper's: {_name(ours)} instead of {_name(theirs)}. "
+                "Its differences from the paper are the network's too."
+            )
+    return list(dict.fromkeys(out))
+
+
+def _name(network: str) -> str:
+    """As papers write it."""
+    if network.startswith("efficientnet-"):
+        return f"EfficientNet-{network.removeprefix('efficientnet-').capitalize()}"
+    return {"vit-b-16": "ViT-B/16"}.get(network, network)
 
 
 def paper_input(name: str) -> str | None:

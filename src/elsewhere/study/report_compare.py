@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from elsewhere.report.blocks import BLANK, Note, Section, Table, num, p_cell, text
-from elsewhere.report.numbers import as_float, number, signed
+from elsewhere.report.numbers import as_float, count, number, signed
 from elsewhere.study.analysis_design import KIND_WORDS, configuration, word
 from elsewhere.study.analysis_drop import OVERALL
 from elsewhere.study.figures import METRIC_WORDS, pair_words
@@ -231,12 +231,14 @@ def _chosen(summary: StudySummary) -> list[Any]:
     attempts = rows_of(summary.tables.get("selection_attempts"))
     if not rows:
         return []
+    most = max(int(r[k]) for r in attempts for k in ("seeds", "nested_seeds"))
     cells = [
         [
             text(r["target"], sub=r["members"]),
             num(r["nested_auroc"]),
             with_interval(r["ensemble_auroc"], r["lo"], r["hi"]),
             num(r["auroc"]),
+            text(_seeds(r, most), kind="number"),
         ]
         for r in rows
     ]
@@ -247,24 +249,55 @@ def _chosen(summary: StudySummary) -> list[Any]:
             text(configuration(r["model"], r["input"])),
             num(r["nested_auroc"]),
             with_interval(r["ensemble_auroc"], r["lo"], r["hi"]),
-            text("chosen" if r["chosen"] else " "),
+            text(_seeds(r, most), kind="number"),
+            text("chosen" if r["chosen"] else r["left_out"] or " "),
         ]
         for r in attempts[:MOST_ATTEMPTS]
     ]
+    cut = (
+        f" {MOST_ATTEMPTS} of {count(len(attempts))} rows; all are in tables/selection_attempts.csv."
+        if len(attempts) > MOST_ATTEMPTS
+        else ""
+    )
     return [
         Table(
             name="chosen",
             caption="What was chosen on the sources alone, and what it gave at the hospital left out",
-            columns=["Target", "AUROC on the sources", "AUROC at the target", "Mean of the seeds"],
+            columns=["Target", "AUROC on the sources", "AUROC at the target", "Mean of the seeds", "Seeds"],
             rows=cells,
             note=f"{tried} configurations were tried; the target's labels chose none of them (ST-12). Brackets: 95 % interval over "
-            "the target's patients, and over targets in the last row.",
+            f"the target's patients, and over targets in the last row.{_fewer(attempts, most)}",
         ),
         Table(
             name="attempts",
             caption="Every attempt",
-            columns=["Target", "Configuration", "AUROC on the sources", "AUROC at the target", "Chosen"],
+            columns=[
+                "Target",
+                "Configuration",
+                "AUROC on the sources",
+                "AUROC at the target",
+                "Seeds",
+                "Chosen",
+            ],
             rows=lines,
-            note="The best of the fourth column was not known beforehand, and may not be claimed.",
+            note=f"The best of the fourth column was not known beforehand, and may not be claimed.{cut}",
         ),
     ]
+
+
+def _seeds(row: dict[str, Any], most: int) -> str:
+    """Of the trainings that chose and of the one that was looked at, the fewer; said where others have more."""
+    fewest = min(int(row["seeds"]), int(row["nested_seeds"]))
+    return count(fewest) if fewest == most else f"{fewest} of {most}"
+
+
+def _fewer(attempts: Rows, most: int) -> str:
+    names = [
+        configuration(str(r["model"]), str(r["input"]))
+        for r in attempts
+        if min(int(r["seeds"]), int(r["nested_seeds"])) < most
+    ]
+    if not names:
+        return ""
+    shown = "; ".join(dict.fromkeys(names))
+    return f" Fewer seeds than the others, so weaker as an ensemble and judged less surely: {shown}."

@@ -65,12 +65,19 @@ def _masthead(summary: StudySummary) -> list[str]:
     head = summary.headline
     parts = [
         f"Study {summary.name}",
-        f"{count(head['datasets'])} datasets, {count(head['scenarios'])} scenarios",
+        f"{count(head['datasets'])} datasets, {count(head['scenarios'])} scenarios{_choosing(head)}",
         f"{count(head['runs'])} of {count(head['planned'])} runs",
     ]
     if summary.design.ids == "image":
         parts.append("every picture a patient")
     return parts
+
+
+def _choosing(head: Mapping[str, Any]) -> str:
+    more = head.get("choosing_scenarios")
+    return (
+        f" and {count(more)} to choose by" if more and as_float(head.get("chosen_auroc")) is not None else ""
+    )
 
 
 def _falls(head: Mapping[str, Any]) -> str:

@@ -29,6 +29,7 @@ from elsewhere.study.analysis_design import KIND_WORDS, configuration
 from elsewhere.study.analysis_drop import OVERALL, SOURCES_NEEDED
 from elsewhere.study.analysis_tables import EXTREMES
 from elsewhere.study.figures import METRIC_WORDS
+from elsewhere.study.reference import other_networks
 
 if TYPE_CHECKING:
     from elsewhere.study.analysis import StudySummary
@@ -139,7 +140,7 @@ def home_and_away(summary: StudySummary, specs: Specs) -> Section | None:
         )
     )
     for short, name in (("auroc", "AUROC"), ("bacc", "Balanced accuracy")):
-        blocks.append(_overall(rows, short, name))
+        blocks.append(_overall(rows, short, name, other_networks(summary.design.network)))
     drop = rows_of(summary.tables.get("drop"))
     if drop:
         blocks.append(_drop([r for r in drop if r["metric"] == "auroc" or r["model"] == OVERALL]))
@@ -153,7 +154,7 @@ def home_and_away(summary: StudySummary, specs: Specs) -> Section | None:
     )
 
 
-def _overall(rows: Rows, short: str, name: str) -> Table:
+def _overall(rows: Rows, short: str, name: str, others: list[str]) -> Table:
     kinds = [k for k in ("internal", "external") if any(f"{k}_{short}" in r for r in rows)]
     paper = [k for k in kinds if any(as_float(r.get(f"paper_{k}_{short}")) is not None for r in rows)]
     columns = ["Configuration"]
@@ -174,7 +175,8 @@ def _overall(rows: Rows, short: str, name: str) -> Table:
         columns=columns,
         rows=cells,
         note="Brackets: 95 % t interval over scenarios, cut to [0, 1] (US-19). Twelve transfers among four datasets "
-        "are not twelve independent ones, so read it as a spread between transfers.",
+        "are not twelve independent ones, so read it as a spread between transfers."
+        + "".join(f" {told}" for told in others if paper),
     )
 
 
@@ -275,7 +277,7 @@ def transfers(summary: StudySummary, specs: Specs) -> Section | None:
         printed = [r for r in rows if r.get("paper_rank")]
         if printed:
             order = sorted(printed, key=lambda r: (r["paper_rank"].startswith("lowest"), r["paper_rank"]))
-            blocks.append(_printed(order, len(rows)))
+            blocks.append(_printed(order, len(rows), other_networks(summary.design.network)))
     if like(specs, "transfer-bacc"):
         blocks += [Heading(text="Balanced accuracy"), *pair(specs, *like(specs, "transfer-bacc"))]
         blocks.append(Note(text="Mean balanced accuracy at the fixed threshold of 0.5 (US-15)."))
@@ -333,7 +335,7 @@ def _extremes(rows: Rows, caption: str) -> Table:
     )
 
 
-def _printed(rows: Rows, transfers_: int) -> Table:
+def _printed(rows: Rows, transfers_: int, others: list[str]) -> Table:
     cells = [
         [
             _transfer_name(r),
@@ -359,4 +361,5 @@ def _printed(rows: Rows, transfers_: int) -> Table:
             PAPER_HEAD,
         ],
         rows=cells,
+        note=" ".join(others),
     )

@@ -32,7 +32,9 @@ SMALLEST_GAIN = 0.001
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """`attempts`: a row a target and configuration, chosen or not. `chosen`: a row a target, and their mean."""
+    """`attempts`: a row a target and configuration, chosen or not; `left_out` says why one was no candidate.
+    `chosen`: a row a target, and their mean. `seeds` and `nested_seeds` are the fewest of any part: a mean over
+    fewer seeds is a weaker ensemble, and is not chosen as lightly."""
 
     attempts: pd.DataFrame
     chosen: pd.DataFrame
@@ -77,10 +79,12 @@ def choose_on_sources(results: StudyResults, *, committee: bool = True) -> Selec
         configs = [c for c in _configs(inner) if all(c in part.probability for part in parts)]
         nested = {c: _mean([part.auroc_of([c]) for part in parts]) for c in configs}
         order = sorted(configs, key=lambda c: (-nested[c], c))
+        final = tested(str(outer[outer["target"] == target]["scenario"].iloc[0]))
+        lacking = [_lacking(target, c, parts, final) for c in _configs(done) if c not in configs]
         if not order:
+            attempts += lacking
             continue
         members = _committee(order, parts, nested) if committee else order[:1]
-        final = tested(str(outer[outer["target"] == target]["scenario"].iloc[0]))
         for rank, config in enumerate(order, start=1):
             attempts.append(
                 {
@@ -89,21 +93,46 @@ def choose_on_sources(results: StudyResults, *, committee: bool = True) -> Selec
                     "input": config[1],
                     "nested_auroc": nested[config],
                     "nested_scenarios": len(parts),
+                    "nested_seeds": _fewest(parts, [config]),
                     "rank": rank,
                     "chosen": config in members,
                     **_external(final, [config]),
+                    "left_out": "",
                 }
             )
+        attempts += lacking
         if all(member in final.probability for member in members):
             chosen.append(
                 {
                     "target": target,
                     "members": " + ".join(f"{m} {i}" for m, i in members),
                     "nested_auroc": _mean([part.auroc_of(members) for part in parts]),
+                    "nested_seeds": _fewest(parts, members),
                     **_external(final, members),
                 }
             )
     return Selection(attempts=pd.DataFrame(attempts), chosen=_with_mean(chosen))
+
+
+def _lacking(target: str, config: Config, parts: Sequence[_Tested], final: _Tested) -> dict[str, Any]:
+    """An attempt that could not be weighed against the others: it still is one (ST-12)."""
+    held = [part for part in parts if config in part.probability]
+    return {
+        "target": target,
+        "model": config[0],
+        "input": config[1],
+        "nested_auroc": math.nan,
+        "nested_scenarios": len(held),
+        "nested_seeds": _fewest(held, [config]),
+        "rank": math.nan,
+        "chosen": False,
+        **_external(final, [config]),
+        "left_out": f"{len(held)} of {len(parts)} choices done",
+    }
+
+
+def _fewest(parts: Sequence[_Tested], members: Sequence[Config]) -> int:
+    return min((len(part.by_seed[m]) for part in parts for m in members if m in part.by_seed), default=0)
 
 
 def _tested(results: StudyResults, runs: pd.DataFrame) -> _Tested:
@@ -176,7 +205,7 @@ def _external(final: _Tested, members: Sequence[Config]) -> dict[str, Any]:
         "ensemble_auroc": interval.value if interval else math.nan,
         "lo": interval.lo if interval else math.nan,
         "hi": interval.hi if interval else math.nan,
-        "seeds": len(final.by_seed[members[0]]),
+        "seeds": _fewest([final], members),
     }
 
 
@@ -190,6 +219,7 @@ def _with_mean(chosen: list[dict[str, Any]]) -> pd.DataFrame:
         "target": "mean over targets",
         "members": "",
         "nested_auroc": _mean(list(table["nested_auroc"])),
+        "nested_seeds": int(table["nested_seeds"].min()),
         "auroc": _mean(list(table["auroc"])),
         "ensemble_auroc": over.value,
         "lo": math.nan if over.lo is None else over.lo,
