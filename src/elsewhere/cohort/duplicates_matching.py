@@ -37,14 +37,13 @@ def normalise_contrast(picture: Floats, radius: int, noise: float, dark: float, 
     """
     height, width = picture.shape
     floor = picture.min() + dark
-    seen = np.zeros((height, width))
+    seen = np.ones((height, width))
     for y in range(height):
         for x in range(width):
-            least = np.inf
-            for j in range(max(0, y - 1), min(height, y + 2)):
-                for i in range(max(0, x - 1), min(width, x + 2)):
-                    least = min(least, picture[j, i])
-            seen[y, x] = 1.0 if least > floor else 0.0
+            if picture[y, x] <= floor:
+                for j in range(max(0, y - 1), min(height, y + 2)):
+                    for i in range(max(0, x - 1), min(width, x + 2)):
+                        seen[j, i] = 0.0
     sums, counts = np.zeros((height + 1, width + 1)), np.zeros((height + 1, width + 1))
     high = np.zeros((height, width))
     for again in range(2):
@@ -146,6 +145,12 @@ _MOVES = np.array(
 
 
 @numba.njit(cache=True, nogil=True)
+def _place(move: npt.NDArray[np.float64], width: int) -> int:
+    """Of a move in a table of all places that `width // 2` moves reach, from its middle."""
+    return int(((move[0] * width + move[1]) * width + move[2]) * width + move[3])
+
+
+@numba.njit(cache=True, nogil=True)
 def _climb(
     one: Floats,
     two: Floats,
@@ -155,14 +160,25 @@ def _climb(
     rounds: int,
     reach: float,
 ) -> float:
-    """Move the edges by `step` for as long as one of the moves helps; at most `rounds` times."""
+    """Move the edges by `step` for as long as one of the moves helps; at most `rounds` times.
+
+    A place that was tried before is no better than the best since: it is not tried again.
+    """
     seen = min(np.count_nonzero(one), np.count_nonzero(two))
     need = max(int(0.4 * seen), one.size // 20)
     best = _agreement(one, two, edges, need)
     home = np.array([0.0, 1.0, 0.0, 1.0])
+    width = 2 * rounds + 1
+    tried_before = np.zeros(width**4, np.bool_)
+    place = width**4 // 2
+    tried_before[place] = True
     for _ in range(rounds):
         chosen = -1
         for m in range(len(moves)):
+            there = place + _place(moves[m], width)
+            if tried_before[there]:
+                continue
+            tried_before[there] = True
             tried = edges + step * moves[m]
             if np.abs(tried - home).max() > reach:
                 continue
@@ -172,6 +188,7 @@ def _climb(
         if chosen < 0:
             break
         edges += step * moves[chosen]
+        place += _place(moves[chosen], width)
     return best
 
 

@@ -116,7 +116,7 @@ def decode_grey(path: Path, *, reduced: bool = False) -> Grey:
             return _to_8_bit(np.asarray(image, dtype=np.float64))
         if image.mode in ("P", "PA"):
             return np.asarray(image.convert("RGB").convert("L"))
-        return np.asarray(image.convert("L"))
+        return np.asarray(image if image.mode == "L" else image.convert("L"))
 
 
 def _to_8_bit(values: npt.NDArray[np.float64]) -> Grey:
@@ -126,7 +126,9 @@ def _to_8_bit(values: npt.NDArray[np.float64]) -> Grey:
 
 def trimmed(grey: Grey) -> Grey:
     """Without uniform border rows and columns; a picture that is all border stays as it is."""
-    if all(np.ptp(edge) > UNIFORM for edge in (grey[0], grey[-1], grey[:, 0], grey[:, -1])):
+    if all(
+        int(edge.max()) - int(edge.min()) > UNIFORM for edge in (grey[0], grey[-1], grey[:, 0], grey[:, -1])
+    ):
         return grey
     rows = np.flatnonzero(np.ptp(grey, axis=1) > UNIFORM)
     columns = np.flatnonzero(np.ptp(grey, axis=0) > UNIFORM)
