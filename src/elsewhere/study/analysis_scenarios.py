@@ -285,7 +285,7 @@ def without_table(scenarios: pd.DataFrame, design: Design) -> pd.DataFrame:
     """US-21: every aggregate again without the scenarios that touch one dataset; the overall row too."""
     rows = []
     for kind in design.kinds:
-        for metric in PAIRED_METRICS:
+        for metric in ALL_METRICS:
             parts = {}
             for model, input_ in design.main:
                 part = scenarios[
@@ -294,7 +294,7 @@ def without_table(scenarios: pd.DataFrame, design: Design) -> pd.DataFrame:
                     & (scenarios["input"] == input_)
                 ]
                 if len(part):
-                    parts[model, input_] = leave_one_dataset_out(part, metric)
+                    parts[model, input_] = leave_one_dataset_out(part, metric, bounds=BOUNDED[metric])
             for (model, input_), made in parts.items():
                 for dataset, summary in made.without.items():
                     rows.append(

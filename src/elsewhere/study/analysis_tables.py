@@ -165,8 +165,8 @@ def without_beside(without: pd.DataFrame, paper: Reference | None, complete: fro
     short = {"auroc": "auroc", "balanced_accuracy": "bacc"}
     values = []
     for row in without.to_dict(orient="records"):
-        found, name = math.nan, short[str(row["metric"])]
-        if row["without"] == "BUS-UCLM" and row["kind"] == "external":
+        found, name = math.nan, short.get(str(row["metric"]))
+        if name and row["without"] == "BUS-UCLM" and row["kind"] == "external":
             theirs = (paper_model(str(row["model"])), paper_input(str(row["input"])))
             if row["model"] == OVERALL:
                 found = paper.stated(f"external_{name}_without") or math.nan
