@@ -387,7 +387,7 @@ def times() -> str:
         [
             str(r["stage"]),
             f"{r['seconds']:.0f}",
-            str(r["machine"]),
+            "" if pd.isna(r["machine"]) else str(r["machine"]),
             "" if pd.isna(r["what"]) else str(r["what"]),
         ]
         for r in held.to_dict(orient="records")
