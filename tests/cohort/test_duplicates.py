@@ -27,7 +27,17 @@ from scipy.fft import dctn
 from elsewhere.cohort import Cohort
 from elsewhere.cohort.contact_sheet import COLUMNS, ROWS, in_order, write_contact_sheets
 from elsewhere.cohort.duplicates import duplicate_groups, find_duplicates, merge_groups
-from elsewhere.cohort.duplicates_matching import scores, textures
+from elsewhere.cohort.duplicates_matching import (
+    _MOVES,
+    DARK,
+    NOISE,
+    REACH,
+    _agreement,
+    _climb,
+    normalise_contrast,
+    scores,
+    textures,
+)
 from elsewhere.cohort.duplicates_pictures import SIDE, trimmed
 from elsewhere.errors import UserError
 
@@ -319,3 +329,54 @@ def test_contact_sheets_are_paged(tmp_path):
     assert sizes[0][1] > sizes[1][1]
     page = np.asarray(Image.open(files[0]).convert("L"))
     assert page.std() > 20
+
+
+def test_textures_are_of_the_mean_of_each_block():
+    """Block means of 8-bit pictures are exact, whatever the order of their sums."""
+    rng = np.random.default_rng(5)
+    grey = rng.integers(0, 256, (130, 64, 64), dtype=np.uint8)
+    for side, factor in ((16, 4), (32, 2)):
+        small = grey.reshape(130, side, factor, side, factor).mean(axis=(2, 4), dtype=np.float32)
+        wanted = np.empty_like(small)
+        for picture, out in zip(small, wanted, strict=True):
+            normalise_contrast(picture, 3, NOISE, DARK, out)
+        assert np.array_equal(textures(grey, side, radius=3), wanted)
+    assert textures(grey[:0], 16, radius=2).shape == (0, 16, 16)
+
+
+def test_the_dark_and_what_touches_it_is_left_out():
+    picture = np.full((12, 12), 90.0, dtype=np.float32) + np.arange(12, dtype=np.float32)
+    picture[5, 7] = 0.0
+    out = np.ones_like(picture)
+    normalise_contrast(picture, 2, NOISE, DARK, out)
+    zero = np.zeros((12, 12), dtype=bool)
+    zero[4:7, 6:9] = True
+    assert (out[zero] == 0.0).all()
+    assert (out[~zero][:12] != 0.0).any()
+
+
+def test_a_place_tried_twice_would_change_nothing():
+    """The climb with a memory ends where the plain climb does, bit by bit."""
+    rng = np.random.default_rng(11)
+    grey = rng.integers(0, 256, (12, 64, 64), dtype=np.uint8)
+    grey[6:] = np.roll(grey[:6], 3, axis=2)
+    fine = textures(grey, 32, radius=4)
+    home = np.array([0.0, 1.0, 0.0, 1.0])
+    for one, two in zip(fine[:6], fine[6:], strict=True):
+        edges, plain = home.copy(), home.copy()
+        _climb(one, two, edges, _MOVES, 1 / 32, 4, REACH)
+        need = max(int(0.4 * min(np.count_nonzero(one), np.count_nonzero(two))), one.size // 20)
+        best = _agreement(one, two, plain, need)
+        for _ in range(4):
+            chosen = -1
+            for m, move in enumerate(_MOVES):
+                tried = plain + move / 32
+                if np.abs(tried - home).max() <= REACH:
+                    value = _agreement(one, two, tried, need)
+                    if value > best + 1e-4:
+                        best, chosen = value, m
+            if chosen < 0:
+                break
+            plain += _MOVES[chosen] / 32
+        assert np.array_equal(edges, plain)
+        assert not np.array_equal(edges, home)

@@ -51,9 +51,10 @@ def normalise_contrast(picture: Floats, radius: int, noise: float, dark: float, 
             row, n = 0.0, 0.0
             for x in range(width):
                 row += picture[y, x] * seen[y, x] if again == 0 else high[y, x] * high[y, x]
-                n += seen[y, x]
                 sums[y + 1, x + 1] = sums[y, x + 1] + row
-                counts[y + 1, x + 1] = counts[y, x + 1] + n
+                if again == 0:
+                    n += seen[y, x]
+                    counts[y + 1, x + 1] = counts[y, x + 1] + n
         for y in range(height):
             y0, y1 = max(0, y - radius), min(height, y + radius + 1)
             for x in range(width):
@@ -279,7 +280,12 @@ def textures(grey: npt.NDArray[np.uint8], side: int, *, radius: int) -> Floats:
     out = np.empty((n, side, side), dtype=np.float32)
 
     def some(part: Ints) -> None:
-        small = grey[part].reshape(len(part), side, factor, side, factor).mean(axis=(2, 4), dtype=np.float32)
+        if not len(part):
+            return
+        small = np.zeros((len(part), side, side), dtype=np.float32)
+        for y, x in np.ndindex(factor, factor):
+            small += grey[part[0] : part[-1] + 1, y::factor, x::factor]
+        small /= factor * factor
         for at, picture in zip(part, small, strict=True):
             normalise_contrast(picture, radius, NOISE, DARK, out[at])
 
