@@ -23,7 +23,6 @@ def _load(name):
 
 
 helpers = _load("test_browser")
-browser = _load("conftest").browser
 pytestmark = pytest.mark.browser
 
 
