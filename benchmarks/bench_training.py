@@ -166,8 +166,8 @@ def ours(files, boxes, labels, *, network, size, batch, epochs, device, units, l
 
 
 def measure(device: str, *, quick: bool = False) -> list[dict]:
-    n = 96 if device == "cpu" else 1024
-    jobs = [("efficientnet-lite0", 224, 16, 1 if device == "cpu" else 3, 1 if device == "cpu" else 24, 0)]
+    n = 160 if device == "cpu" else 1024
+    jobs = [("efficientnet-lite0", 224, 16, 3, 1 if device == "cpu" else 24, 0)]
     if device == "cuda":
         jobs.append(("vit-b-16", 384, 12, 1, 2 if quick else 4, 2))
     rows = []

@@ -70,7 +70,7 @@ class Program:
         with torch.device(device):
             self.model = build_network(recipe.network, size_px=size, dropout=recipe.dropout, seed=0)
         self.is_conv = NETWORKS[recipe.network].last_conv is not None
-        if self.on_gpu and self.is_conv:
+        if self.is_conv:
             self.model.to(memory_format=torch.channels_last)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.rate = torch.zeros((), device=device)
@@ -126,7 +126,7 @@ class Program:
             self.noise,
             None if self.outlines is None else self.outlines.index_select(0, rows),
         )
-        if self.on_gpu and self.is_conv:
+        if self.is_conv:
             x = x.contiguous(memory_format=torch.channels_last)
         label = self.label.index_select(0, rows)
         keep = self.keep.index_select(0, at)[0] if self.recipe.dropout else None
@@ -255,7 +255,7 @@ class Program:
         x = plain(images, outlines)
         if mirrored:
             x = x.flip(3)
-        if self.on_gpu and self.is_conv:
+        if self.is_conv:
             x = x.contiguous(memory_format=torch.channels_last)
         with self.autocast():
             features = self.model.features_of(x)
@@ -278,7 +278,7 @@ class Program:
                 self.images.index_select(0, part),
                 None if self.outlines is None else self.outlines.index_select(0, part),
             )
-            if self.on_gpu and self.is_conv:
+            if self.is_conv:
                 x = x.contiguous(memory_format=torch.channels_last)
             with self.autocast():
                 self.model.features_of(x)
