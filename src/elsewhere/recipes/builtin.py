@@ -1,0 +1,3 @@
+"""Imports every recipe that ships, so that it registers. One line a file, in alphabetical order."""
+
+from __future__ import annotations
