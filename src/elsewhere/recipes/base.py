@@ -73,14 +73,15 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """One case: a mask on its own grid, or a probability of pCR. `seconds` and `peak_bytes` are the cost of
-    this prediction where it was measured (MRI-12), NaN and 0 where not."""
+    """One case: a mask on its own grid, or a probability of pCR. `seconds`, `peak_bytes` and `energy_joule`
+    are the cost of this prediction where it was measured (MRI-12; `recipes.cost`), NaN, 0 and NaN where not."""
 
     case: str
     mask: npt.NDArray[np.bool_] | None = None
     probability: float | None = None
     seconds: float = float("nan")
     peak_bytes: int = 0
+    energy_joule: float = float("nan")
 
 
 @dataclass(frozen=True, kw_only=True)
