@@ -1,0 +1,308 @@
+"""What a case costs: latency, peak memory, energy (MRI-12, which the study asks for and has not measured).
+
+Two ways. `CostMeter` goes around each prediction as it happens: cheap, but the first cases pay for warming up
+and whatever else runs is in it. `measure_cost` repeats one prediction under control (warm-up, the device waited
+for on both sides, quartiles, who else is on the device, temperature and clocks); a recipe calls it after its last
+case, while its network is still in memory, and puts `Cost.to_dict()` into `Trained.details["cost"]`.
+
+**Seconds** are wall time from a device that has nothing left to do to one that again has nothing left to do.
+**Peak memory** on CUDA is torch's largest allocation, the network's weights included; on a CPU the largest
+resident memory above what was resident at the start, so the weights are not in it. **Energy** is the device's own
+counter over all repeats, divided by them; idle power is in it, and so is whatever shares the device.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from elsewhere.errors import UserError
+from elsewhere.recipes.power import (
+    LEAST_SECONDS,
+    EnergyCounter,
+    Gpu,
+    busy_with_others,
+    energy_counter,
+    open_gpu,
+)
+
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+_RESET_PEAK = "5"
+_WARM_GPU_DEGREES = 5
+ON_CUDA = "largest allocation of torch on the device, weights included"
+ON_CPU = "largest resident memory of the process above the start of the prediction"
+ON_CPU_EVER = "largest resident memory of the process ever: this system cannot reset it"
+NOT_KNOWN = "this system does not tell the resident memory"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """One prediction, repeated. `seconds` is the median; `energy_joule` None says why in `notes`."""
+
+    seconds: float
+    seconds_q1: float
+    seconds_q3: float
+    repeats: int
+    peak_bytes: int
+    peak_kind: str
+    energy_joule: float | None
+    energy_source: str
+    device: str
+    exclusive: bool
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"notes": list(self.notes)}
+
+
+class PeakMemory:
+    """The peak since `reset`, of a CUDA device or of this process."""
+
+    def __init__(self, device: str) -> None:
+        self.kind = NOT_KNOWN
+        self._device = device
+        self._start = 0
+        if device.startswith("cuda"):
+            self.kind = ON_CUDA
+        elif _STATUS.exists():
+            try:
+                _CLEAR.write_text(_RESET_PEAK)
+                self.kind = ON_CPU
+            except OSError:
+                self.kind = ON_CPU_EVER
+
+    def reset(self) -> None:
+        if self.kind == ON_CUDA:
+            import torch
+
+            torch.cuda.reset_peak_memory_stats(self._device)
+        elif self.kind == ON_CPU:
+            _CLEAR.write_text(_RESET_PEAK)
+            self._start = _resident("VmRSS")
+
+    def peak(self) -> int:
+        if self.kind == ON_CUDA:
+            import torch
+
+            return int(torch.cuda.max_memory_allocated(self._device))
+        return max(0, _resident("VmHWM") - self._start) if self.kind != NOT_KNOWN else 0
+
+
+def _resident(what: str) -> int:
+    found = re.search(rf"^{what}:\s+(\d+) kB", _STATUS.read_text(), flags=re.MULTILINE)
+    return 1024 * int(found.group(1)) if found else 0
+
+
+def wait_for(device: str) -> None:
+    """Until the device has done all it was given; a CPU always has."""
+    if device.startswith("cuda"):
+        import torch
+
+        torch.cuda.synchronize(device)
+
+
+def device_name(device: str) -> str:
+    """As a reader knows it: 'NVIDIA H200', or the processor's name and how many of its cores torch uses."""
+    if device.startswith("cuda"):
+        import torch
+
+        return str(torch.cuda.get_device_name(device))
+    model, info = "CPU", Path("/proc/cpuinfo")
+    if info.exists():
+        lines = info.read_text(errors="replace").splitlines()
+        model = next(
+            (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model
+        )
+    try:
+        import torch
+    except ImportError:
+        return model
+    return f"{model}, {torch.get_num_threads()} threads"
+
+
+class CostMeter:
+    """Around each case's prediction; reused from case to case.
+
+        meter = CostMeter(job.device)
+        with meter:
+            mask = predict(case)
+        job.emit(Prediction(case=case, mask=mask, **meter.fields()))
+
+    Two waits for the device and two readings of its counters a case: under a millisecond. A case that took
+    less than half a second has no energy of its own: the counters are coarser than that.
+    """
+
+    def __init__(
+        self,
+        device: str = "cpu",
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        counter: EnergyCounter | None = None,
+        energy: bool = True,
+    ) -> None:
+        self.device = device
+        self.seconds, self.peak_bytes, self.energy_joule = math.nan, 0, math.nan
+        self._clock = clock
+        self._memory = PeakMemory(device)
+        self._counter = counter if counter is not None or not energy else energy_counter(device)[0]
+        self._began, self._joule = 0.0, 0.0
+
+    def __enter__(self) -> CostMeter:
+        self.seconds, self.peak_bytes, self.energy_joule = math.nan, 0, math.nan
+        wait_for(self.device)
+        self._memory.reset()
+        self._joule = self._counter.joule() if self._counter else 0.0
+        self._began = self._clock()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            return
+        wait_for(self.device)
+        self.seconds = self._clock() - self._began
+        self.peak_bytes = self._memory.peak()
+        if self._counter and self.seconds >= LEAST_SECONDS:
+            self.energy_joule = self._counter.joule() - self._joule
+
+    def fields(self) -> dict[str, Any]:
+        """`seconds`, `peak_bytes` and `energy_joule` of a `Prediction`."""
+        return {
+            "seconds": self.seconds,
+            "peak_bytes": self.peak_bytes,
+            "energy_joule": self.energy_joule,
+        }
+
+
+def measure_cost(
+    predict_one: Callable[[], Any],
+    *,
+    device: str = "cpu",
+    repeats: int = 5,
+    warmup: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
+    counter: EnergyCounter | None = None,
+) -> Cost:
+    """One prediction again and again under control; `clock` and `counter` can be given for tests.
+
+    The energy is that of all repeats together, divided by them: a counter that moves every 100 ms still tells
+    the energy of a prediction of 50 ms when there are enough of them. Quartiles are the inclusive ones.
+    """
+    return controlled_cost(
+        lambda _: predict_one(),
+        ("",),
+        device=device,
+        repeats=repeats,
+        warmup=warmup,
+        clock=clock,
+        counter=counter,
+    )
+
+
+def controlled_cost(
+    predict: Callable[[Any], Any],
+    cases: Sequence[Any],
+    *,
+    device: str = "cpu",
+    repeats: int = 5,
+    warmup: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
+    counter: EnergyCounter | None = None,
+) -> Cost:
+    """The same over several cases: every case `repeats` times, one distribution over all of them.
+
+    What a recipe calls at the end of its unit, with a few of the cases it predicted.
+    """
+    if repeats < 1 or warmup < 0 or not cases:
+        raise UserError(
+            f"{repeats} repeats, {warmup} to warm up and {len(cases)} cases are nothing to measure",
+            fix="Ask for at least one case and one repeat.",
+        )
+    why_none = "a counter given by the caller"
+    if counter is None:
+        counter, why_none = energy_counter(device)
+    gpu = _gpu(device)
+    before = busy_with_others(device, gpu)
+    for _ in range(warmup):
+        for case in cases:
+            predict(case)
+    wait_for(device)
+    degrees = gpu.temperature() if gpu else None
+    memory = PeakMemory(device)
+    memory.reset()
+    joule = counter.joule() if counter else 0.0
+    began = clock()
+    seconds, last = [], began
+    for _ in range(repeats):
+        for case in cases:
+            predict(case)
+            wait_for(device)
+            now = clock()
+            seconds.append(now - last)
+            last = now
+    energy = (counter.joule() - joule) / len(seconds) if counter else None
+    others = before or (busy_with_others(device, gpu) if gpu else "")
+    low, middle, high = _quartiles(seconds)
+    return Cost(
+        seconds=middle,
+        seconds_q1=low,
+        seconds_q3=high,
+        repeats=len(seconds),
+        peak_bytes=memory.peak(),
+        peak_kind=memory.kind,
+        energy_joule=energy,
+        energy_source=counter.source if counter else "",
+        device=device_name(device),
+        exclusive=not others,
+        notes=tuple(
+            [f"not alone on the device: {others}"] * bool(others)
+            + ([] if counter else [f"no energy: {why_none}"])
+            + _coarse(counter, last - began)
+            + _conditions(gpu, degrees)
+        ),
+    )
+
+
+def _gpu(device: str) -> Gpu | None:
+    if not device.startswith("cuda"):
+        return None
+    try:
+        return open_gpu(device)
+    except OSError:
+        return None
+
+
+def _quartiles(seconds: Sequence[float]) -> tuple[float, float, float]:
+    if len(seconds) == 1:
+        return seconds[0], seconds[0], seconds[0]
+    low, middle, high = statistics.quantiles(seconds, n=4, method="inclusive")
+    return low, middle, high
+
+
+def _coarse(counter: EnergyCounter | None, total: float) -> list[str]:
+    if counter is None or total >= LEAST_SECONDS:
+        return []
+    return [f"energy over {total:.2g} s in all, which its counter hardly resolves: ask for more repeats"]
+
+
+def _conditions(gpu: Gpu | None, degrees_before: int | None) -> list[str]:
+    """Temperature and clocks at the end, and what slowed the device: a hot card is another card."""
+    if gpu is None:
+        return []
+    notes = []
+    degrees, clock = gpu.temperature(), gpu.clock_mhz()
+    if degrees is not None and degrees_before is not None:
+        notes.append(f"GPU at {degrees_before} to {degrees} degrees C, SM clock {clock} MHz at the end")
+        if degrees - degrees_before > _WARM_GPU_DEGREES:
+            notes.append("the GPU was still warming up: later repeats may be slower")
+    slowed = gpu.slowed_by()
+    return [*notes, *([f"clocks held back by {', '.join(slowed)}"] if slowed else [])]
