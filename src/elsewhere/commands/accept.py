@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from elsewhere.commands.analyse import Prepared, analyse, prepare
-from elsewhere.commands.analyses import BINARY, binary_part
+from elsewhere.commands.analyse import analyse
 from elsewhere.commands.claim import Claim, ClaimedMetric, lock_claim, read_claim
 from elsewhere.commands.score import as_cohort, as_predictions, check_choices, choose_protocol, facts_of
 from elsewhere.commands.where import choose_part
@@ -17,6 +16,7 @@ from elsewhere.errors import UserError, near_matches
 from elsewhere.predictions import ReadOptions
 from elsewhere.results import Result
 from elsewhere.scoring.groups import group_codes
+from elsewhere.scoring.prepared import BINARY, Prepared, binary_part, prepare
 from elsewhere.scoring.task import ScoreOptions, tasks
 from elsewhere.statistics.differences import ClaimedValue, difference_from_claim
 from elsewhere.statistics.evaluator import Evaluator

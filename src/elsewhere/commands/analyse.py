@@ -13,15 +13,10 @@ import numpy.typing as npt
 
 from elsewhere import __version__
 from elsewhere.commands.analyses import AnalysisContext, analyses
-from elsewhere.errors import UserError
-from elsewhere.protocols import Protocol
 from elsewhere.results import Result, ids_of
-from elsewhere.scoring.composite import with_extra_metrics
-from elsewhere.scoring.detection import DetectionTask
-from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
+from elsewhere.scoring.prepared import Prepared, prepare, primary_metric
+from elsewhere.scoring.task import ScoreOptions, Scores
 from elsewhere.statistics.estimates import estimate_all
-from elsewhere.statistics.evaluator import Evaluator
-from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.resampling import WeightStream
 
 Report = Callable[[str, int, int], None]
@@ -42,44 +37,6 @@ class Facts:
     where: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """A task's scores made ready for statistics; one partition serves everything (ST-01)."""
-
-    task: Task
-    scores: Scores
-    partition: Partition
-    evaluator: Evaluator
-    options: ScoreOptions
-
-
-def prepare(scores: Scores, options: ScoreOptions) -> Prepared:
-    """Partition and evaluator of a table of scores, with the metrics that other packages bring."""
-    task = tasks.get(scores.task)
-    partition = resampled_units(task, scores, options)
-    made = task.evaluator(scores, partition, options)
-    if getattr(made, "invalid", False):
-        raise UserError(
-            f"a constant prediction: every patient gets the same decision, which {scores.protocol.name} "
-            "calls invalid",
-            fix="Check the predictions and --scale; --protocol plain scores them as they are.",
-        )
-    evaluator = with_extra_metrics(made, scores, task.name)
-    return Prepared(task=task, scores=scores, partition=partition, evaluator=evaluator, options=options)
-
-
-def resampled_units(task: Task, scores: Scores, options: ScoreOptions) -> Partition:
-    """Patients, always (ST-01); volumes on request for detection, whose study does not name its unit."""
-    if options.resample == "patients":
-        return task.partition(scores)
-    if options.resample != "volumes" or not isinstance(task, DetectionTask):
-        raise UserError(
-            f"--resample {options.resample} is not for {task.name}",
-            fix="Intervals resample patients; volumes may be resampled for detection only (DBT-06).",
-        )
-    return task.partition(scores, cluster="case_id")
-
-
 def default_protocol(task: str, reader: str) -> str:
     """A challenge's cohort is scored by the challenge's rules; every other one by `plain`."""
     meant = {
@@ -89,19 +46,6 @@ def default_protocol(task: str, reader: str) -> str:
         ("slides", "camelyon17"): "camelyon17",
     }
     return meant.get((task, reader), "plain")
-
-
-def primary_metric(evaluator: Evaluator, protocol: Protocol) -> str:
-    """What the report leads with: `combined` under MAMA-MIA's rules, else the task's primary metric."""
-    names = [spec.name for spec in evaluator.specs]
-    if protocol.name.startswith("mamamia") and "combined" in names:
-        return "combined"
-    chosen = {"camelyon16": "froc_score", "camelyon16-code": "froc_score", "camelyon17": "pn_kappa"}.get(
-        protocol.name
-    )
-    if chosen in names:
-        return str(chosen)
-    return next((spec.name for spec in evaluator.specs if spec.primary), names[0])
 
 
 def analyse(

@@ -16,13 +16,13 @@ import pandas as pd
 
 from elsewhere.registry import Registry
 from elsewhere.scoring.groups import GroupCodes, group_codes
+from elsewhere.scoring.prepared import BINARY, binary_part, fairness_disparity, truth_of
 from elsewhere.scoring.task import ScoreOptions, Scores, Task
 from elsewhere.statistics.evaluator import Evaluator
-from elsewhere.statistics.fairness import Disparity, comparable_metrics, fairness_report, group_table
+from elsewhere.statistics.fairness import fairness_report, group_table
 from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.resampling import WeightStream
 
-BINARY = {"classification": "label", "response": "pcr"}
 _WORST_CASES = 20
 _BIG = 100_000
 
@@ -56,8 +56,7 @@ class AnalysisContext:
         )
 
     def truth(self) -> npt.NDArray[np.float64] | None:
-        column = BINARY.get(self.scores.task)
-        return self.cases[column].to_numpy(dtype=float) if column in self.cases.columns else None
+        return truth_of(self.scores)
 
 
 Analysis = Callable[[AnalysisContext], dict[str, Any]]
@@ -79,30 +78,6 @@ def _codes(context: AnalysisContext) -> list[GroupCodes]:
     return [group_codes(context.cases, variable, rules) for variable in group_variables(context)]
 
 
-def fairness_disparity(context: AnalysisContext) -> Disparity | None:
-    """What may differ between groups: equalised odds, Dice with NormHD, or the task's headline."""
-    task, evaluator = context.scores.task, context.evaluator
-    names = {spec.name for spec in evaluator.specs}
-    if task == "response":
-        truth, decision = context.truth(), getattr(getattr(evaluator, "base", evaluator), "decision", None)
-        if truth is not None and decision is not None:
-            return Disparity.equalised_odds(
-                evaluator.cluster_of_case,
-                truth,
-                decision,
-                n_clusters=evaluator.n_clusters,
-                rules=context.scores.protocol.fairness,
-            )
-    if task == "segmentation" and {"dice", "norm_hd"} <= names:
-        return Disparity.of_metrics(evaluator, ["dice", "norm_hd"])
-    metric = (
-        context.headline
-        if context.headline in comparable_metrics(evaluator)
-        else comparable_metrics(evaluator)[0]
-    )
-    return Disparity.of_metrics(evaluator, [metric])
-
-
 @analyses.register("groups")
 def groups(context: AnalysisContext) -> dict[str, Any]:
     """Estimates a group, and what a gap between groups is worth (ST-08)."""
@@ -122,18 +97,15 @@ def groups(context: AnalysisContext) -> dict[str, Any]:
         positive=context.truth(),
         threads=context.options.threads,
     )
-    disparity = fairness_disparity(context)
-    report = {}
-    if disparity is not None:
-        report = fairness_report(
-            disparity,
-            context.partition,
-            codes,
-            key=context.key,
-            seed=context.seed,
-            resamples=min(context.resamples, 1000),
-            by_site=rules.by_site,
-        )
+    report = fairness_report(
+        fairness_disparity(context.scores, context.evaluator, headline=context.headline),
+        context.partition,
+        codes,
+        key=context.key,
+        seed=context.seed,
+        resamples=min(context.resamples, 1000),
+        by_site=rules.by_site,
+    )
     found: dict[str, Any] = {"groups": table, "fairness": report}
     if many:
         found["warnings"] = [f"Groups of {len(context.cases):,} cases are given without resampled intervals."]
@@ -222,12 +194,6 @@ def operating_point(context: AnalysisContext) -> dict[str, Any]:
             },
         }
     }
-
-
-def binary_part(evaluator: Evaluator) -> Any:
-    """The evaluator of probabilities inside one that adds to it (foreign metrics, fairness)."""
-    base: Any = getattr(evaluator, "base", evaluator)
-    return getattr(base, "binary", base)
 
 
 def worst_scores(context: AnalysisContext) -> npt.NDArray[np.float64] | None:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from elsewhere import __version__
-from elsewhere.commands.analyse import prepare
 from elsewhere.commands.output import format_number
 from elsewhere.errors import UserError, name_rows
 from elsewhere.results import Result, ids_of, load_result
+from elsewhere.scoring.prepared import prepare
 from elsewhere.scoring.task import ScoreOptions
 from elsewhere.statistics.paired import compare_pair
 from elsewhere.tables import check_out, staged_directory, write_json

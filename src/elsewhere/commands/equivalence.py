@@ -10,10 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from elsewhere.commands.analyse import prepare, primary_metric
 from elsewhere.commands.compare import options_of
 from elsewhere.errors import EXIT_OK, UserError, unknown_name
 from elsewhere.results import Result, load_result
+from elsewhere.scoring.prepared import prepare, primary_metric
 from elsewhere.statistics.differences import Difference, difference_independent, difference_subsets
 from elsewhere.statistics.equivalence import equivalence_table, study_margin
 from elsewhere.statistics.verdict import assess_claim, overall

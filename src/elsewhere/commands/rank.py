@@ -7,21 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from elsewhere import __version__
-from elsewhere.commands.analyse import Prepared, Report, prepare, primary_metric
+from elsewhere.commands.analyse import Report
 from elsewhere.commands.compare import aligned, options_of, same_cases
 from elsewhere.commands.output import format_interval
 from elsewhere.commands.score import as_cohort, as_predictions, check_choices, choose_protocol
 from elsewhere.errors import UserError, unknown_name
 from elsewhere.predictions import ReadOptions
 from elsewhere.results import Result, ids_of, load_result
+from elsewhere.scoring.prepared import Prepared, prepare, primary_metric
 from elsewhere.scoring.task import ScoreOptions, tasks
+from elsewhere.statistics.boards import fairness_weighting, top_against_bottom_by_size
 from elsewhere.statistics.estimates import estimate_all
-from elsewhere.statistics.fairness_variants import weighting_table
-from elsewhere.statistics.ranking import rank_models, weight_stability
-from elsewhere.statistics.strata import size_strata, top_against_bottom
+from elsewhere.statistics.ranking import rank_models
 from elsewhere.tables import TableOptions, check_out, staged_directory, write_json
 from elsewhere.tables.options import DEFAULT
 
@@ -169,7 +167,12 @@ def rank(
         "failed": failed,
         "baseline": baseline,
     }
-    ranking_part |= _fairness_weights(entries, names, baseline, rules.fairness.fairness_weight)
+    ranking_part |= fairness_weighting(
+        [entry.ready.evaluator for entry in entries],
+        names=names,
+        baseline=baseline,
+        weight=rules.fairness.fairness_weight,
+    )
     ranking_part |= _by_size(entries, names, chosen, key=key, seed=seed, resamples=count)
     summary = {
         "elsewhere": __version__,
@@ -290,56 +293,26 @@ def _names_of(paths: Sequence[Path]) -> list[str]:
     ]
 
 
-def _fairness_weights(
-    entries: Sequence[_Entry], names: Sequence[str], baseline: str | None, weight: float
-) -> dict[str, Any]:
-    """The ranking at every fairness weight (MRI-10); with a baseline, gated and adaptive too (MRI-12)."""
-    values = [entry.ready.evaluator.values() for entry in entries]
-    performance, chance = ("performance", 0.0) if "performance" in values[0] else ("balanced_accuracy", 0.5)
-    if "fairness" not in values[0] or performance not in values[0]:
-        return {}
-    parts = np.array([[v[performance], v["fairness"]] for v in values])
-    if not np.isfinite(parts).all():
-        return {}
-    found: dict[str, Any] = {
-        "fairness_weight": weight_stability(parts[:, 0], parts[:, 1], names=list(names), reference=weight)
-    }
-    if baseline is not None:
-        found["gated_and_adaptive"] = weighting_table(
-            parts[:, 0],
-            parts[:, 1],
-            names=list(names),
-            baseline=baseline,
-            fairness_weight=weight,
-            chance=chance,
-        )
-    return found
-
-
 def _by_size(
     entries: Sequence[_Entry], names: Sequence[str], metric: str, *, key: str, seed: int, resamples: int
 ) -> dict[str, Any]:
     """MRI-11: the best models against the worst, overall and by tumour size."""
     first = entries[0].ready
     cases = first.scores.cases
-    metric = "dice" if "dice" in cases.columns else metric
-    if len(entries) < 2 or "volume_truth_ml" not in cases.columns:
+    if "volume_truth_ml" not in cases.columns:
         return {}
-    volume = cases["volume_truth_ml"].to_numpy(dtype=float)
-    if (np.isfinite(volume) & (volume > 0)).sum() < 5:
-        return {}
-    found = top_against_bottom(
+    found = top_against_bottom_by_size(
         [entry.ready.evaluator for entry in entries],
         first.partition,
-        metric,
-        size_strata(volume),
-        names=list(names),
+        "dice" if "dice" in cases.columns else metric,
+        cases["volume_truth_ml"].to_numpy(dtype=float),
+        names=names,
         key=key,
         seed=seed,
         resamples=resamples,
         by_site=first.scores.protocol.interval.by_site,
     )
-    return {"top_against_bottom": found}
+    return {"top_against_bottom": found} if found else {}
 
 
 def _difficulty(entries: Sequence[_Entry]) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from elsewhere.commands.analyse import prepare, primary_metric
 from elsewhere.errors import UserError, unknown_name
+from elsewhere.scoring.prepared import prepare, primary_metric
 from elsewhere.scoring.task import ScoreOptions, Scores
 from elsewhere.statistics.differences import difference_subsets
 from elsewhere.statistics.verdict import assess_claim, overall
