@@ -1,0 +1,158 @@
+"""The volumes of a study's cohorts, lazily, and their digests: what names a volume in a training's key.
+
+A digest is of the files' bytes. A file of the same path, size and time of change is the same file, as for
+pictures: the second time nothing is read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from elsewhere.cohort import Cohort
+from elsewhere.errors import UserError
+from elsewhere.inputs.volume_files import FileVolumes, VolumeFiles, file_digest
+from elsewhere.inputs.volumes import Box
+from elsewhere.study.pictures import Report
+from elsewhere.tables import write_json
+
+BREAST_BOX = tuple(f"breast_box_{end}" for end in ("x0", "y0", "z0", "x1", "y1", "z1"))
+SLICE_BOX = ("box_x0", "box_y0", "box_x1", "box_y1")
+_PHASE = re.compile(r"(?P<name>.+)_(?P<at>\d{4})\.nii(\.gz)?", re.IGNORECASE)
+
+
+def volumes_of(
+    cohorts: Cohort | Iterable[Cohort] | Mapping[str, Cohort],
+    *,
+    named: Callable[[str, str], str] = lambda dataset, case_id: f"{dataset}/{case_id}",
+) -> FileVolumes:
+    """The volumes of every case that has an image, by 'DATASET/case_id'. No file is opened yet.
+
+    A row with `mm_per_px` is a slice picture of three phases; any other `image` is a patient's folder of
+    NIfTI phases. A case without an image is not in it (`case in volumes` says so).
+    """
+    if isinstance(cohorts, Cohort):
+        held: Iterable[Cohort] = [cohorts]
+    else:
+        held = cohorts.values() if isinstance(cohorts, Mapping) else cohorts
+    files: dict[str, VolumeFiles] = {}
+    for cohort in held:
+        if "image" not in cohort.cases.columns:
+            continue
+        for row in cohort.cases.to_dict("records"):
+            if not isinstance(row["image"], str):
+                continue
+            case = named(str(row["dataset"]), str(row["case_id"]))
+            files[case] = _slice_files(cohort, row) if _has(row, "mm_per_px") else _folder_files(cohort, row)
+    return FileVolumes(files)
+
+
+def digests(
+    volumes: FileVolumes,
+    cases: Iterable[str] | None = None,
+    *,
+    cache: Path | None = None,
+    progress: Report | None = None,
+) -> dict[str, str]:
+    """`volumes.digest` of every case; files are read in threads, and only those that have changed."""
+    names = list(volumes.cases if cases is None else cases)
+    paths = list(dict.fromkeys(path for name in names for path in volumes.files(name).paths))
+    known = _read_cache(cache)
+    told: dict[Path, str] = {}
+    fresh: dict[str, list[int | str]] = {}
+    todo: list[tuple[Path, os.stat_result]] = []
+    for path in paths:
+        try:
+            state = path.stat()
+        except OSError:
+            raise UserError("there is no such file", where=str(path), fix="Fetch it again.") from None
+        row = known.get(str(path))
+        if row is not None and row[:2] == [state.st_size, state.st_mtime_ns]:
+            told[path] = str(row[2])
+        else:
+            todo.append((path, state))
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        digested = pool.map(lambda item: file_digest(item[0]), todo)
+        for done, ((path, state), digest) in enumerate(zip(todo, digested, strict=True), start=1):
+            told[path] = digest
+            fresh[str(path)] = [state.st_size, state.st_mtime_ns, digest]
+            if progress and (done % 50 == 0 or done == len(todo)):
+                progress("looking at volumes", done, len(todo))
+    if fresh and cache is not None:
+        write_json({"version": 1, "files": known | fresh}, cache)
+    return {name: volumes.digest(name, of_file=told.__getitem__) for name in names}
+
+
+def phase_files(folder: Path) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """The NIfTI phases of a patient's folder in their order, and the names of those that are missing between."""
+    found: dict[int, Path] = {}
+    name = folder.name
+    if folder.is_dir():
+        for path in sorted(folder.iterdir()):
+            match = _PHASE.fullmatch(path.name)
+            if match and match["name"].casefold() == folder.name.casefold():
+                at = int(match["at"])
+                if at in found:
+                    raise UserError(
+                        f"two files are phase {at:04d}: {found[at].name} and {path.name}",
+                        where=str(folder),
+                        fix="Keep one of them.",
+                    )
+                found[at], name = path, match["name"]
+    last = max(found, default=0)
+    gone = tuple(f"phase {at:04d} ({name}_{at:04d}.nii.gz)" for at in range(last + 1) if at not in found)
+    return tuple(found[at] for at in sorted(found)), gone
+
+
+def _folder_files(cohort: Cohort, row: Mapping[Any, Any]) -> VolumeFiles:
+    phases, missing = phase_files(cohort.file(row["image"]))
+    mask = row.get("mask")
+    view = str(row.get("view") or "").strip().casefold()
+    return VolumeFiles(
+        phases=phases,
+        missing=missing,
+        mask=cohort.file(mask) if isinstance(mask, str) else None,
+        breast_box=_box(row, BREAST_BOX),
+        plane=view if view in ("axial", "sagittal") else "",
+    )
+
+
+def _slice_files(cohort: Cohort, row: Mapping[Any, Any]) -> VolumeFiles:
+    step = float(row["mm_per_px"])
+    thick = float(row["spacing_slice_mm"]) if _has(row, "spacing_slice_mm") else step
+    flat = tuple(int(row[name]) for name in SLICE_BOX) if all(_has(row, name) for name in SLICE_BOX) else None
+    return VolumeFiles(
+        phases=(cohort.file(row["image"]),),
+        slice_spacing=(step, step, thick),
+        lesion_box=(flat[0], flat[1], 0, flat[2], flat[3], 1) if flat else None,
+    )
+
+
+def _box(row: Mapping[Any, Any], names: tuple[str, ...]) -> Box | None:
+    if not all(_has(row, name) for name in names):
+        return None
+    ends = [int(row[name]) for name in names]
+    return ends[0], ends[1], ends[2], ends[3], ends[4], ends[5]
+
+
+def _has(row: Mapping[Any, Any], name: str) -> bool:
+    return name in row and not pd.isna(row[name])
+
+
+def _read_cache(cache: Path | None) -> dict[str, list[int | str]]:
+    """A cache that cannot be read is no cache."""
+    if cache is None:
+        return {}
+    try:
+        held = json.loads(cache.read_text(encoding="utf-8"))
+        rows = held["files"] if held["version"] == 1 else {}
+        return {str(path): row for path, row in rows.items() if isinstance(row, list) and len(row) == 3}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
