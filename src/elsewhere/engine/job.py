@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, TypeAlias
@@ -17,11 +17,12 @@ from elsewhere.engine.unit import Outcome, Unit, Work
 from elsewhere.errors import UserError
 
 DEFAULT_TRAINER = "elsewhere.training:train_units"
+RECIPE_TRAINER = "elsewhere.recipes.running:train_recipe_units"
 Progress: TypeAlias = Callable[[str, int, int], None]
 Finished: TypeAlias = Callable[[Unit, Outcome], None]
 Failed: TypeAlias = Callable[[Unit, str], None]
 Trainer: TypeAlias = Callable[..., None]
-"""(units, work, *, device, lanes, finished, failed, progress[, stop]) -> None."""
+"""(units, work, *, device, lanes, finished, failed, progress[, stop][, threads]) -> None."""
 
 
 @dataclass
@@ -80,7 +81,9 @@ def find_trainer(trainer: Trainer | str) -> Trainer:
         if module.partition(".")[0] == "elsewhere":
             # Ours load torch late; it must be there when its threads are set.
             let_threads_sleep()
-            import_module("torch")
+            # A recipe may do without it, and says so itself where it cannot.
+            with suppress(ModuleNotFoundError) if trainer == RECIPE_TRAINER else nullcontext():
+                import_module("torch")
         found = getattr(import_module(module), name)
     except ModuleNotFoundError as error:
         missing = error.name or module
@@ -153,6 +156,8 @@ def train(job: Job, units: Sequence[Unit]) -> None:
     takes_stop = _accepts(trainer, "stop")
     if takes_stop:
         options["stop"] = job.stop
+    if _accepts(trainer, "threads"):
+        options["threads"] = job.threads
     # A trainer that cannot be stopped is given little at a time where time is short.
     step = max(1, job.lanes) if job.stop.at is not None and not takes_stop else len(units)
     todo = list(units)

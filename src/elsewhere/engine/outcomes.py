@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from elsewhere.engine.files import digest_of, to_json
-from elsewhere.engine.unit import Outcome, Unit
+from elsewhere.engine.packed_masks import from_arrays, to_arrays
+from elsewhere.engine.unit import COSTS, Outcome, Unit
 from elsewhere.errors import UserError
 
 
@@ -23,7 +24,11 @@ def check_outcome(unit: Unit, outcome: Outcome) -> str:
     if len(set(outcome.case)) != n:
         return "the trainer predicted a case twice"
     logits, box = np.asarray(outcome.logits), outcome.box
-    if unit.kind == "find-boxes":
+    if unit.job is not None:
+        wrong = _check_recipe(unit.job.tasks, outcome)
+        if wrong:
+            return wrong
+    elif unit.kind == "find-boxes":
         if box is None or np.asarray(box).shape != (n, 4):
             return "the trainer gave no box for each predicted case"
     elif logits.shape != (n, 2):
@@ -37,9 +42,31 @@ def check_outcome(unit: Unit, outcome: Outcome) -> str:
     return ""
 
 
+def _check_recipe(tasks: tuple[str, ...], outcome: Outcome) -> str:
+    """A recipe answers every task for every case, finitely."""
+    n = len(outcome.case)
+    if ("response" in tasks) != (outcome.probability is not None):
+        return "the recipe gave other tasks' answers than it was asked for"
+    if ("segmentation" in tasks) != (outcome.masks is not None):
+        return "the recipe gave other tasks' answers than it was asked for"
+    if outcome.probability is not None:
+        p = np.asarray(outcome.probability)
+        if p.shape != (n,) or not np.isfinite(p).all() or (p < 0).any() or (p > 1).any():
+            return "the recipe gave no probability from 0 to 1 for each predicted case"
+    if outcome.masks is not None:
+        if len(outcome.masks) != n:
+            return "the recipe gave no mask for each predicted case"
+        wrong = next((mask.wrong() for mask in outcome.masks if mask.wrong()), "")
+        if wrong:
+            return wrong
+    if outcome.cost is not None and np.asarray(outcome.cost).shape != (n, len(tasks), len(COSTS)):
+        return "the recipe's costs are not a number a case, task and kind"
+    return ""
+
+
 def to_files(unit: Unit, outcome: Outcome) -> dict[str, bytes | dict[str, Any]]:
     """File name -> bytes; 'done.json' is what the store completes with the digests, and writes last."""
-    arrays = {
+    arrays: dict[str, np.ndarray] = {
         "case": np.array(outcome.case, dtype=np.str_),
         "fingerprint": np.asarray(outcome.fingerprint, dtype=np.uint64),
         "logits": np.asarray(outcome.logits, dtype=np.float32).reshape(-1, 2),
@@ -47,6 +74,12 @@ def to_files(unit: Unit, outcome: Outcome) -> dict[str, bytes | dict[str, Any]]:
     }
     if outcome.box is not None:
         arrays["box"] = np.asarray(outcome.box, dtype=np.int32)
+    if outcome.probability is not None:
+        arrays["probability"] = np.asarray(outcome.probability, dtype=np.float64)
+    if outcome.masks is not None:
+        arrays |= to_arrays(outcome.masks)
+    if outcome.cost is not None:
+        arrays["cost"] = np.asarray(outcome.cost, dtype=np.float64)
     packed = io.BytesIO()
     np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
     history = [{name: _plain(value) for name, value in entry.items()} for entry in outcome.history]
@@ -64,6 +97,9 @@ def to_files(unit: Unit, outcome: Outcome) -> dict[str, bytes | dict[str, Any]]:
             "best_epoch": int(outcome.best_epoch),
         },
     }
+    if unit.job is not None:
+        told = {"notes": list(map(str, outcome.notes)), "details": plain_json(outcome.details)}
+        files["done.json"] = {**files["done.json"], **told}  # type: ignore[dict-item]
     if outcome.weights is not None:
         files["weights.pt"] = _weights_bytes(outcome.weights)
     return files
@@ -89,6 +125,11 @@ def from_files(folder: Path, done: Mapping[str, Any]) -> Outcome:
         device=str(done["device"]),
         versions=dict(done["versions"]),
         weights=weights,
+        probability=arrays.get("probability"),
+        masks=from_arrays(arrays),
+        cost=arrays.get("cost"),
+        notes=tuple(map(str, done.get("notes", ()))),
+        details=dict(done.get("details", {})),
     )
 
 
@@ -99,7 +140,11 @@ def merged(old: Outcome, new: Outcome) -> Outcome:
     have = set(new.case)
     extra = np.array([at for at, name in enumerate(old.case) if name not in have], dtype=np.int64)
     weights = new.weights if new.weights is not None else old.weights
-    if not len(extra) or (old.box is None) != (new.box is None):
+    unlike = any(
+        (getattr(old, name) is None) != (getattr(new, name) is None)
+        for name in ("box", "probability", "masks", "cost")
+    )
+    if not len(extra) or unlike:
         return replace(new, weights=weights)
 
     def joined(one: np.ndarray, two: np.ndarray) -> np.ndarray:
@@ -115,6 +160,13 @@ def merged(old: Outcome, new: Outcome) -> Outcome:
         logits=joined(np.asarray(new.logits), old.logits),
         distance=joined(np.asarray(new.distance), old.distance),
         box=None if new.box is None or old.box is None else joined(np.asarray(new.box), old.box),
+        probability=None
+        if new.probability is None or old.probability is None
+        else joined(np.asarray(new.probability), old.probability),
+        masks=None
+        if new.masks is None or old.masks is None
+        else (*new.masks, *(old.masks[at] for at in extra)),
+        cost=None if new.cost is None or old.cost is None else joined(np.asarray(new.cost), old.cost),
         weights=weights,
     )
 
@@ -176,6 +228,21 @@ def _plain(value: float) -> float | int | str | None:
     if math.isfinite(value):
         return value
     return None if math.isnan(value) else str(value)
+
+
+def plain_json(value: Any) -> Any:
+    """Whatever a recipe tells, as JSON: numpy's numbers as Python's, what is not finite by `_plain`."""
+    if isinstance(value, Mapping):
+        return {str(name): plain_json(part) for name, part in value.items()}
+    if isinstance(value, np.ndarray | list | tuple | set | frozenset):
+        return [plain_json(part) for part in value]
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return _plain(float(value))
+    return value if value is None or isinstance(value, str) else str(value)
 
 
 def _number(value: float | int | str | None) -> float:

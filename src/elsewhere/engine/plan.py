@@ -44,19 +44,23 @@ def in_order(units: Sequence[Unit]) -> list[Unit]:
     seen: dict[tuple[Any, ...], int] = {}
 
     def place(unit: Unit) -> tuple[bool, bool, int]:
-        shared = (unit.kind, unit.input, unit.recipe.network)
+        shared = (unit.kind, unit.input, unit.method)
         return (unit.kind != "find-boxes", bool(unit.boxes_from), seen.setdefault(shared, len(seen)))
 
     return sorted(units, key=place)
 
 
 def stages(units: Sequence[Unit]) -> list[list[Unit]]:
-    """What may run side by side; units that use boxes which another unit of this run finds come after it."""
+    """What may run side by side; units that use boxes which another unit of this run finds come after it.
+    Recipes are a stage of their own: another trainer trains them.
+    """
     here = {unit.key for unit in units}
     later = [unit for unit in units if unit.boxes_from in here and unit.boxes_from != unit.key]
     after = {unit.key for unit in later}
     first = [unit for unit in units if unit.key not in after]
-    return [in_order(part) for part in (first, later) if part]
+    recipes = [unit for unit in first if unit.job is not None]
+    first = [unit for unit in first if unit.job is None]
+    return [in_order(part) for part in (first, later, recipes) if part]
 
 
 def widened(unit: Unit, store: Store, cases: Cases) -> Unit:
@@ -83,11 +87,7 @@ def batches(units: Sequence[Unit], size: int) -> list[list[Unit]]:
     found: list[list[Unit]] = []
     for unit in units:
         last = found[-1] if found else []
-        alike = last and (last[0].kind, last[0].input, last[0].recipe.network) == (
-            unit.kind,
-            unit.input,
-            unit.recipe.network,
-        )
+        alike = last and (last[0].kind, last[0].input, last[0].method) == (unit.kind, unit.input, unit.method)
         if alike and len(last) < size:
             last.append(unit)
         else:

@@ -6,7 +6,15 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from elsewhere.engine.job import DEFAULT_TRAINER, Deadline, Job, Progress, Trainer, training_threads
+from elsewhere.engine.job import (
+    DEFAULT_TRAINER,
+    RECIPE_TRAINER,
+    Deadline,
+    Job,
+    Progress,
+    Trainer,
+    training_threads,
+)
 from elsewhere.engine.outcomes import check_outcome
 from elsewhere.engine.plan import stages, unique_units, widened
 from elsewhere.engine.registry import engines
@@ -79,8 +87,8 @@ def run_units(
             run_engine(
                 Job(
                     units=ready,
-                    work=replace(work, found_boxes=tally.boxes),
-                    trainer=trainer or DEFAULT_TRAINER,
+                    work=replace(work, found_boxes=tally.boxes, scratch=store.scratch.resolve()),
+                    trainer=trainer or (DEFAULT_TRAINER if ready[0].job is None else RECIPE_TRAINER),
                     finished=tally.finished,
                     failed=tally.failed,
                     progress=tally.heard,

@@ -3,6 +3,7 @@
     units/<key>/    unit.json, outputs.npz, history.json, weights.pt (where kept), done.json (written last)
     failed/<key>.json   why a unit could not be done; gone when it is
     damaged/        units whose files no longer fit their digests, set aside; they are done again
+    scratch/<key>/  checkpoints of a recipe that was begun; gone when its unit is saved
     .writers/       a locked file a living writer: what a dead one left behind is swept
 
 A unit is made beside its place and renamed into it, so that it is there whole or not at all.
@@ -129,6 +130,7 @@ class Store:
                 if joined is not None:
                     self._put(self._stage(unit.key, to_files(unit, joined)), folder)
                 self._failure_file(unit.key).unlink(missing_ok=True)
+            shutil.rmtree(self.scratch / unit.key, ignore_errors=True)
         return joined is not None
 
     def _joined(self, unit: Unit, outcome: Outcome) -> Outcome | None:
@@ -276,6 +278,9 @@ class Store:
             self._rescue(entry, match["key"])
             shutil.rmtree(entry, ignore_errors=True)
             writer.release(remove=True)
+        for folder in self.scratch.iterdir() if self.scratch.is_dir() else ():
+            if folder.name in self:
+                shutil.rmtree(folder, ignore_errors=True)
         for file in self._writers.iterdir() if self._writers.is_dir() else ():
             writer = FileLock(file)
             if file.name != self._token and writer.acquire():
@@ -294,6 +299,11 @@ class Store:
             leftover.rename(folder)
 
     # Places
+
+    @property
+    def scratch(self) -> Path:
+        """A folder a unit that is being trained, kept between a killed run and the next."""
+        return self.path / "scratch"
 
     @property
     def _units(self) -> Path:

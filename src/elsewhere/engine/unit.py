@@ -16,10 +16,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from elsewhere.engine.packed_masks import PackedMask
 from elsewhere.inputs import Cases, Pictures
+from elsewhere.inputs.volumes import Volumes
 
 UNIT_VERSION = 1
 """Goes up when the same unit would give other numbers; older results are then not taken for the same."""
+RECIPE, FIND_BOXES = "recipe", "find-boxes"
+COSTS = ("seconds", "peak_bytes", "energy_joule")
+"""What `Outcome.cost` holds of a case and task (MRI-12), NaN where it was not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +85,37 @@ class Recipe:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RecipeSpec:
+    """Which published method trains, and how (MRI-14, MRI-15): all of it counts in a unit's key."""
+
+    name: str
+    version: int = 1
+    """Of the recipe's own code."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Plain values, every default written out."""
+    tasks: tuple[str, ...] = ()
+    """'segmentation', 'response', in this order."""
+    clinical: bool = False
+    """It reads clinical columns of what it predicts."""
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> RecipeSpec:
+        values = {f.name: content[f.name] for f in fields(cls) if f.name in content}
+        return cls(**values | {"tasks": tuple(values.get("tasks", ()))})
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON gives it back: lists, no tuples."""
+        return dict(json.loads(json.dumps(asdict(self))))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Unit:
     """One training. `train`, `validation` and `predict` name cases of the study ('DATASET/case_id')."""
 
     key: str = ""
     name: str = ""
     kind: str = "classify"
-    """'classify', or 'find-boxes' (US-33)."""
+    """'classify', 'find-boxes' (US-33), or 'recipe': a published method, whose `job` says which."""
     train: tuple[str, ...] = ()
     validation: tuple[str, ...] = ()
     predict: tuple[str, ...] = ()
@@ -96,9 +125,21 @@ class Unit:
     keep_weights: bool = False
     boxes_from: str = ""
     """Key of the 'find-boxes' unit whose boxes replace the annotated ones at prediction (US-33)."""
+    job: RecipeSpec | None = None
+    """Of kind 'recipe'; `input` and `recipe` then say nothing."""
+
+    @property
+    def method(self) -> str:
+        """What trains: the network, or the recipe's name."""
+        return self.recipe.network if self.job is None else self.job.name
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        content = asdict(self)
+        if self.job is None:
+            del content["job"]
+            return content
+        del content["input"], content["recipe"]
+        return content | {"job": self.job.to_dict()}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Unit:
@@ -108,14 +149,20 @@ class Unit:
         if "scale" in recipe:
             recipe["scale"] = tuple(recipe["scale"])
         values["recipe"] = Recipe(**recipe)
+        if values.get("job") is not None:
+            values["job"] = RecipeSpec.from_dict(values["job"])
         for name in ("train", "validation", "predict"):
             values[name] = tuple(values.get(name, ()))
         return cls(**values)
 
     def fingerprints(self, cases: Cases) -> npt.NDArray[np.uint64]:
         """What this unit sees of every case: its pixels; its box too for a crop; its mask too where that is
-        a channel or what is learnt.
+        a channel or what is learnt. A recipe is given no mask of what it predicts, and clinical values only
+        where it says that it reads them.
         """
+        if self.job is not None:
+            prints = cases.fingerprints(with_box=False)
+            return _mixed(prints, cases.clinical_prints) if self.job.clinical else prints
         with_mask = self.input.outline or self.kind == "find-boxes"
         return cases.fingerprints(with_box=self.input.kind == "roi" or with_mask, with_mask=with_mask)
 
@@ -123,6 +170,8 @@ class Unit:
         """The unit with its key. Names of cases do not count; their pixels, boxes, labels, order and
         (for methods that use it) dataset do. What is predicted does not: see `Outcome.covers`.
         """
+        if self.job is not None:
+            return replace(self, key=_hash(self._recipe_content(cases, self.job)))
         prints = self.fingerprints(cases)
 
         def part(names: tuple[str, ...]) -> list[list[Any]]:
@@ -142,8 +191,52 @@ class Unit:
             "train": part(self.train),
             "validation": part(self.validation),
         }
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        return replace(self, key=hashlib.sha256(text.encode()).hexdigest()[:32])
+        return replace(self, key=_hash(content))
+
+    def _recipe_content(self, cases: Cases, job: RecipeSpec) -> dict[str, Any]:
+        """What a recipe is given of its training and validation parts: volume, mask, label, clinical values,
+        and which of them share a dataset or a group.
+        """
+        rows = cases.rows((*self.train, *self.validation))
+        prints, clinical = cases.fingerprints(with_box=False), cases.clinical_prints
+        datasets = _codes([cases.dataset[r] for r in rows])
+        groups = _codes([cases.group[r] if cases.group else cases.case[r] for r in rows])
+        seen = [
+            [
+                format(int(prints[r]), "016x"),
+                cases.mask_digest[r] if cases.mask_digest else "",
+                int(cases.label[r]),
+                format(int(clinical[r]), "016x"),
+                dataset,
+                group,
+            ]
+            for r, dataset, group in zip(rows, datasets, groups, strict=True)
+        ]
+        return {
+            "version": UNIT_VERSION,
+            "kind": self.kind,
+            "job": job.to_dict(),
+            "seed": self.seed,
+            "train": seen[: len(self.train)],
+            "validation": seen[len(self.train) :],
+        }
+
+
+def _hash(content: Mapping[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _codes(values: list[str]) -> list[int]:
+    """Each value's place in the order of first appearance: names do not count, who shares one does."""
+    seen: dict[str, int] = {}
+    return [seen.setdefault(value, len(seen)) for value in values]
+
+
+def _mixed(one: npt.NDArray[np.uint64], two: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    pairs = np.column_stack([one, two]).astype("<u8")
+    heads = b"".join(hashlib.sha256(pair.tobytes()).digest()[:8] for pair in pairs)
+    return np.frombuffer(heads, dtype="<u8").astype(np.uint64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,11 +246,21 @@ class Outcome:
     case: tuple[str, ...]
     fingerprint: npt.NDArray[np.uint64]
     logits: npt.NDArray[np.float32]
-    """(n, 2): benign, malignant. Empty for 'find-boxes'."""
+    """(n, 2): benign, malignant. Empty for 'find-boxes' and 'recipe'."""
     distance: npt.NDArray[np.float32]
     """Mahalanobis distance of the features to the nearer class of the training part (US-32); NaN: none."""
     box: npt.NDArray[np.int32] | None = None
     """'find-boxes': (n, 4) the boxes found, zeros where none."""
+    probability: npt.NDArray[np.float64] | None = None
+    """Of a recipe's response task: (n,)."""
+    masks: tuple[PackedMask, ...] | None = None
+    """Of a recipe's segmentation task, one a case."""
+    cost: npt.NDArray[np.float64] | None = None
+    """Of a recipe: (n, tasks, 3), `COSTS` of each case in the order of the unit's tasks."""
+    notes: tuple[str, ...] = ()
+    """What a recipe wants the report's reader to know."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What a recipe found out about its training set, as plain JSON."""
     history: tuple[Mapping[str, float], ...] = ()
     """An entry an epoch: epoch, train_loss, validation_loss, seconds."""
     best_epoch: int = 0
@@ -177,11 +280,14 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What units refer to: the cases, their pictures, and files of weights by name."""
+    """What units refer to: the cases, their pictures or volumes, and files of weights by name."""
 
     cases: Cases
-    pictures: Pictures
+    pictures: Pictures = field(default_factory=lambda: Pictures({}))
+    volumes: Volumes | None = None
     weights: Mapping[str, Path] = field(default_factory=dict)
     """(network, 'imagenet') as 'network/imagenet' -> file, for machines that cannot fetch."""
     found_boxes: Callable[[str], Outcome] | None = None
     """The outcome of a 'find-boxes' unit by key."""
+    scratch: Path | None = None
+    """Where a recipe keeps its checkpoints, a folder a unit; None: a temporary one, lost with its process."""

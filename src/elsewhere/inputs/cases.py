@@ -7,15 +7,19 @@ of them that travels there.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 BENIGN, MALIGNANT, NORMAL = 0, 1, -1
+Value = float | str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,19 +29,25 @@ class Cases:
     case: tuple[str, ...]
     dataset: tuple[str, ...]
     label: npt.NDArray[np.int8]
-    """0 benign, 1 malignant, -1 normal."""
+    """0 benign, 1 malignant, -1 normal; of a response: 0 no pCR, 1 pCR, -1 not known."""
     box: npt.NDArray[np.int32]
     """(n, 4): x0, y0, x1, y1 in pixels of the picture, half-open; all zero where there is no box."""
     digest: tuple[str, ...]
-    """Hexadecimal sha256 of each picture file: what makes two trainings the same training."""
+    """Hexadecimal sha256 of each picture or volume: what makes two trainings the same training."""
     mask_digest: tuple[str, ...] = ()
     """The same of each case's mask files together, '' for none; left out where no mask is known."""
+    group: tuple[str, ...] = ()
+    """What no split may part: a patient, or patients whom duplicates join; left out where each case is its
+    own."""
+    clinical: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    """Columns that a recipe may know of a case (age, subtype, ...); None where a value is missing."""
 
     def __post_init__(self) -> None:
         n = len(self.case)
-        if not (len(self.dataset) == len(self.label) == len(self.box) == len(self.digest) == n):
+        columns = (self.mask_digest, self.group, *self.clinical.values())
+        if any(len(column) != n for column in columns if column):
             raise ValueError("the columns of Cases differ in length")
-        if self.mask_digest and len(self.mask_digest) != n:
+        if not (len(self.dataset) == len(self.label) == len(self.box) == len(self.digest) == n):
             raise ValueError("the columns of Cases differ in length")
         if len(set(self.case)) != n:
             raise ValueError("a case stands twice in Cases")
@@ -53,6 +63,38 @@ class Cases:
     def rows(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
         """The places of the named cases, in the order of the names."""
         return np.array([self.row[name] for name in names], dtype=np.int64)
+
+    def subset(self, names: Sequence[str]) -> Cases:
+        """These cases alone, in this order."""
+        rows = self.rows(names)
+
+        def taken(column: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(column[at] for at in rows) if column else ()
+
+        return Cases(
+            case=taken(self.case),
+            dataset=taken(self.dataset),
+            label=self.label[rows],
+            box=self.box[rows],
+            digest=taken(self.digest),
+            mask_digest=taken(self.mask_digest),
+            group=taken(self.group),
+            clinical={name: taken(column) for name, column in self.clinical.items()},
+        )
+
+    def clinical_of(self, case: str) -> dict[str, Value]:
+        """The case's clinical columns, by name."""
+        at = self.row[case]
+        return {name: column[at] for name, column in self.clinical.items()}
+
+    @cached_property
+    def clinical_prints(self) -> npt.NDArray[np.uint64]:
+        """Of each case's clinical values, names and values by name."""
+        columns = sorted(self.clinical.items())
+        return _prints(
+            json.dumps([[name, plain_value(column[at])] for name, column in columns])
+            for at in range(len(self))
+        )
 
     def fingerprints(self, *, with_box: bool, with_mask: bool = False) -> npt.NDArray[np.uint64]:
         """What a network can see of each case: its pixels and, for a crop, its box; where the lesion's
@@ -86,7 +128,12 @@ class Cases:
             box=self.box,
             digest=np.array(self.digest, dtype=np.str_),
             mask_digest=np.array(self.mask_digest, dtype=np.str_),
+            group=np.array(self.group, dtype=np.str_),
+            clinical=np.array(json.dumps(self._plain_clinical(), ensure_ascii=False)),
         )
+
+    def _plain_clinical(self) -> dict[str, list[Value]]:
+        return {name: [plain_value(value) for value in column] for name, column in self.clinical.items()}
 
     @classmethod
     def load(cls, path: str | Path) -> Cases:
@@ -98,7 +145,21 @@ class Cases:
                 box=held["box"].astype(np.int32),
                 digest=tuple(map(str, held["digest"])),
                 mask_digest=tuple(map(str, held["mask_digest"])) if "mask_digest" in held else (),
+                group=tuple(map(str, held["group"])) if "group" in held else (),
+                clinical={
+                    name: tuple(column) for name, column in json.loads(str(held["clinical"][()])).items()
+                }
+                if "clinical" in held
+                else {},
             )
+
+
+def plain_value(value: Value) -> Value:
+    """A clinical value as JSON knows it: what is not a number is missing."""
+    if isinstance(value, str) or value is None:
+        return value
+    number = float(value)
+    return number if math.isfinite(number) else None
 
 
 def _prints(texts: Iterable[str]) -> npt.NDArray[np.uint64]:

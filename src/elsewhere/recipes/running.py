@@ -1,0 +1,336 @@
+"""A recipe as a unit of the engine: what it is given, and what it must have handed over (MRI-02, MRI-17).
+
+A recipe is a stranger's code as likely as ours. It sees no mask and no label of what it only predicts, no
+clinical value there unless it says so, and no case that is not its own; a patient on both sides stops it
+before it begins. What it emits is checked as it comes.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from elsewhere.engine.job import reason_of
+from elsewhere.engine.packed_masks import PackedMask, pack_mask
+from elsewhere.engine.unit import COSTS, Outcome, RecipeSpec, Unit, Work
+from elsewhere.errors import UserError
+from elsewhere.inputs.cases import Cases
+from elsewhere.inputs.volumes import Box, Grid, MemoryVolumes, Volumes
+from elsewhere.recipes.base import (
+    RESPONSE,
+    SEGMENTATION,
+    Job,
+    Prediction,
+    Recipe,
+    RecipeCase,
+    Trained,
+    recipes,
+)
+
+NOBODY = MemoryVolumes(images={})
+
+
+def train_recipe_units(
+    units: Sequence[Unit],
+    work: Work,
+    *,
+    device: str = "cpu",
+    lanes: int = 0,
+    finished: Callable[[Unit, Outcome], None],
+    failed: Callable[[Unit, str], None],
+    progress: Callable[[str, int, int], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+    threads: int = 1,
+) -> None:
+    """Train `units` one after another. A recipe that raises has failed with its message, and the others go
+    on; a UserError is for the person who runs it, and ends the run.
+    """
+    for unit in units:
+        if stop is not None and stop():
+            return
+        try:
+            outcome = run_unit(unit, work, device=device, threads=threads, progress=progress)
+        except UserError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a stranger's code; one recipe's fault is not the run's
+            failed(unit, reason_of(error))
+            continue
+        finished(unit, outcome)
+
+
+def run_unit(
+    unit: Unit,
+    work: Work,
+    *,
+    device: str = "cpu",
+    threads: int = 1,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Outcome:
+    """One recipe's training and predictions, checked."""
+    if unit.job is None:
+        raise ValueError(f"unit {unit.name or unit.key} is of kind '{unit.kind}' and no recipe's")
+    recipe = find_recipe(unit.job)
+    volumes = work.volumes if work.volumes is not None else NOBODY
+    collected = _Collected(unit=unit, tasks=unit.job.tasks, volumes=volumes)
+    scratch = _scratch(unit, work)
+    try:
+        job = make_job(
+            unit, work, recipe, device=device, threads=threads, scratch=scratch, emit=collected.take
+        )
+        if progress is not None:
+            job = _telling(job, progress)
+        began = time.monotonic()
+        trained = recipe().run(job)
+        seconds = time.monotonic() - began
+    finally:
+        if work.scratch is None:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return collected.outcome(trained or Trained(), work.cases, seconds=seconds, device=device)
+
+
+def find_recipe(spec: RecipeSpec) -> type[Recipe]:
+    """The recipe of this name, at the version that the unit's key names."""
+    recipe = recipes.get(spec.name)
+    if recipe.version != spec.version:
+        raise UserError(
+            f"recipe '{spec.name}' is of version {recipe.version} here, and the training asks for {spec.version}",
+            where=recipes.owner(spec.name),
+            fix="Plan or export the study again with this version.",
+        )
+    lacking = [task for task in spec.tasks if task not in recipe.tasks]
+    if lacking or not spec.tasks:
+        raise UserError(
+            f"recipe '{spec.name}' does not do the task '{lacking[0] if lacking else ''}'",
+            where=recipes.owner(spec.name),
+            fix=f"It does: {', '.join(sorted(recipe.tasks))}.",
+        )
+    return recipe
+
+
+def make_job(
+    unit: Unit,
+    work: Work,
+    recipe: type[Recipe],
+    *,
+    device: str,
+    threads: int,
+    scratch: Path,
+    emit: Callable[[Prediction], None],
+) -> Job:
+    """What the recipe is given. Patients on both sides are refused here once more (US-11)."""
+    if unit.job is None:
+        raise ValueError("not a recipe's unit")
+    cases = work.cases
+    check_sides(unit, cases)
+    learnt = {*unit.train, *unit.validation}
+
+    def known(name: str) -> RecipeCase:
+        return _case(cases, name, label=int(cases.label[cases.row[name]]), clinical=True)
+
+    def asked(name: str) -> RecipeCase:
+        return _case(cases, name, label=-1, clinical=recipe.uses_clinical)
+
+    named = frozenset({*learnt, *unit.predict})
+    return Job(
+        tasks=unit.job.tasks,
+        train=tuple(map(known, unit.train)),
+        validation=tuple(map(known, unit.validation)),
+        predict=tuple(map(asked, unit.predict)),
+        volumes=JobVolumes(
+            held=work.volumes if work.volumes is not None else NOBODY,
+            named=named,
+            hidden=frozenset(named - learnt),
+        ),
+        settings=recipe.settings(unit.job.settings, where=f"recipe '{unit.job.name}'"),
+        seed=unit.seed,
+        device=device,
+        scratch=scratch,
+        threads=threads,
+        weights=work.weights,
+        emit=emit,
+    )
+
+
+def check_sides(unit: Unit, cases: Cases) -> None:
+    """No group trains and validates, and none that trains or validates is tested."""
+    group = cases.group or cases.case
+
+    def groups(names: Sequence[str]) -> set[str]:
+        return {group[at] for at in cases.rows(names)}
+
+    learnt = {*unit.train, *unit.validation}
+    tested = [name for name in unit.predict if name not in learnt]
+    for one, other, words in (
+        (unit.train, unit.validation, "trains and validates"),
+        (unit.train, tested, "trains and is tested"),
+        (unit.validation, tested, "validates and is tested"),
+    ):
+        both = sorted(groups(one) & groups(other))
+        if both:
+            raise UserError(
+                f"'{both[0]}' {words} ({len(both)} such groups in all)",
+                where=f"unit {unit.name or unit.key}",
+                fix="Plan the study again: a patient stays on one side (US-11).",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobVolumes:
+    """The volumes of one job's cases; masks of what is only predicted are not there."""
+
+    held: Volumes
+    named: frozenset[str]
+    hidden: frozenset[str]
+
+    def __contains__(self, case: str) -> bool:
+        return case in self.named and case in self.held
+
+    def grid(self, case: str) -> Grid:
+        return self.held.grid(self._own(case))
+
+    def phases(self, case: str) -> int:
+        return self.held.phases(self._own(case))
+
+    def phase(self, case: str, at: int) -> npt.NDArray[np.float32]:
+        return self.held.phase(self._own(case), at)
+
+    def mask(self, case: str) -> npt.NDArray[np.bool_] | None:
+        return None if self._own(case) in self.hidden else self.held.mask(case)
+
+    def breast_box(self, case: str) -> Box | None:
+        return self.held.breast_box(self._own(case))
+
+    def _own(self, case: str) -> str:
+        if case not in self.named:
+            raise KeyError(f"'{case}' is not a case of this job")
+        return case
+
+
+def _case(cases: Cases, name: str, *, label: int, clinical: bool) -> RecipeCase:
+    at = cases.row[name]
+    return RecipeCase(
+        case=name,
+        dataset=cases.dataset[at],
+        group=cases.group[at] if cases.group else name,
+        label=label,
+        clinical=cases.clinical_of(name) if clinical else {},
+    )
+
+
+def _scratch(unit: Unit, work: Work) -> Path:
+    if work.scratch is None:
+        return Path(tempfile.mkdtemp(prefix="elsewhere-recipe-"))
+    folder = work.scratch / (unit.key or "unit")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _telling(job: Job, progress: Callable[[str, int, int], None]) -> Job:
+    from dataclasses import replace
+
+    return replace(job, progress=progress)
+
+
+@dataclass(kw_only=True)
+class _Collected:
+    """What a recipe has emitted: once a case and task, on the case's grid, finite."""
+
+    unit: Unit
+    tasks: tuple[str, ...]
+    volumes: Volumes
+    masks: dict[str, PackedMask] = field(default_factory=dict)
+    probability: dict[str, float] = field(default_factory=dict)
+    cost: dict[tuple[str, str], tuple[float, float, float]] = field(default_factory=dict)
+
+    def take(self, prediction: Prediction) -> None:
+        case = prediction.case
+        if case not in self._asked:
+            raise ValueError(f"it predicted '{case}', which it was not asked for")
+        if prediction.mask is None and prediction.probability is None:
+            raise ValueError(f"its prediction of '{case}' holds neither a mask nor a probability")
+        if prediction.mask is not None:
+            self._note(SEGMENTATION, prediction)
+            self.masks[case] = self._packed(case, prediction.mask)
+        if prediction.probability is not None:
+            self._note(RESPONSE, prediction)
+            p = float(prediction.probability)
+            if not math.isfinite(p) or not 0.0 <= p <= 1.0:
+                raise ValueError(f"its probability of '{case}' is {p}, and not from 0 to 1")
+            self.probability[case] = p
+
+    @property
+    def _asked(self) -> frozenset[str]:
+        return frozenset(self.unit.predict)
+
+    def _note(self, task: str, prediction: Prediction) -> None:
+        if task not in self.tasks:
+            raise ValueError(f"it gave a {task} of '{prediction.case}', which it was not asked for")
+        if (prediction.case, task) in self.cost:
+            raise ValueError(f"it predicted '{prediction.case}' twice ({task})")
+        told = prediction.seconds, float(prediction.peak_bytes or math.nan), prediction.energy_joule
+        self.cost[prediction.case, task] = told
+
+    def _packed(self, case: str, mask: npt.NDArray[np.bool_]) -> PackedMask:
+        found = np.asarray(mask)
+        if case in self.volumes and found.shape != self.volumes.grid(case).shape:
+            grid = self.volumes.grid(case).shape
+            raise ValueError(f"its mask of '{case}' has the shape {found.shape}, and the case {grid}")
+        if found.ndim != 3:
+            raise ValueError(f"its mask of '{case}' has {found.ndim} dimensions, not 3")
+        if found.dtype != np.bool_:
+            raise ValueError(f"its mask of '{case}' is of {found.dtype}, not of bool")
+        return pack_mask(found)
+
+    def outcome(self, trained: Trained, cases: Cases, *, seconds: float, device: str) -> Outcome:
+        for task in self.tasks:
+            lacking = [name for name in self.unit.predict if (name, task) not in self.cost]
+            if lacking:
+                raise ValueError(
+                    f"it left out {len(lacking)} of {len(self.unit.predict)} cases of {task}, first '{lacking[0]}'"
+                )
+        names = self.unit.predict
+        cost = [[self.cost[name, task] for task in self.tasks] for name in names]
+        return Outcome(
+            case=names,
+            fingerprint=self.unit.fingerprints(cases)[cases.rows(names)],
+            logits=np.zeros((0, 2), dtype=np.float32),
+            distance=np.zeros(0, dtype=np.float32),
+            probability=np.array([self.probability[name] for name in names], dtype=np.float64)
+            if RESPONSE in self.tasks
+            else None,
+            masks=tuple(self.masks[name] for name in names) if SEGMENTATION in self.tasks else None,
+            cost=np.array(cost, dtype=np.float64).reshape(len(names), len(self.tasks), len(COSTS)),
+            history=tuple(dict(entry) for entry in trained.history),
+            best_epoch=int(trained.best_epoch),
+            images=int(trained.images),
+            seconds=seconds,
+            device=_device_name(device),
+            versions=_versions(),
+            notes=tuple(trained.notes),
+            details=dict(trained.details),
+        )
+
+
+def _device_name(device: str) -> str:
+    torch = sys.modules.get("torch")
+    if device.startswith("cuda") and torch is not None:
+        return str(torch.cuda.get_device_name(device))
+    return "cpu" if device == "auto" else device
+
+
+def _versions() -> dict[str, str]:
+    """Of what was loaded to make these numbers."""
+    found = {"numpy": np.__version__}
+    for name in ("torch", "monai", "sklearn", "scipy", "xgboost"):
+        if name in sys.modules:
+            found[name] = str(getattr(sys.modules[name], "__version__", ""))
+    return found

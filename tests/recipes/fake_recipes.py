@@ -1,0 +1,63 @@
+"""Recipes of numpy alone, importable by name in any process, as another package would bring them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from elsewhere.errors import UserError
+from elsewhere.recipes import Prediction, Recipe, RecipeSettings, Trained, recipes
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThresholdSettings(RecipeSettings):
+    wash_in: float = 40.0
+    fault: str = ""
+    seconds: float = 0.0
+    many: tuple[int, ...] = (1, 2)
+
+
+@recipes.register("threshold")
+class Threshold(Recipe):
+    """What takes up contrast is tumour; a large one has no complete response."""
+
+    title = "Threshold on the first subtraction"
+    tasks = frozenset({"segmentation", "response"})
+    Settings = ThresholdSettings
+
+    def run(self, job):
+        note(job)
+        if job.settings.fault == "raise":
+            raise ZeroDivisionError("a fault of the recipe")
+        if job.settings.fault == "user-error":
+            raise UserError("no memory", fix="Buy some.")
+        if job.settings.fault == "die" and not (job.scratch / "once").exists():
+            (job.scratch / "once").write_text("begun")
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(job.settings.seconds)
+        sizes = [job.volumes.mask(case.case).sum() for case in job.train]
+        rng = np.random.default_rng([job.seed, 7])
+        for at, case in enumerate(job.predict):
+            change = job.volumes.phase(case.case, 1) - job.volumes.phase(case.case, 0)
+            mask = change > job.settings.wash_in
+            noise = rng.random()
+            if "segmentation" in job.tasks:
+                job.emit(Prediction(case=case.case, mask=mask, seconds=0.5, peak_bytes=100))
+            if "response" in job.tasks:
+                p = np.clip(0.5 + 0.1 * (noise - 0.5) + 0.01 * (np.mean(sizes) - mask.sum()), 0, 1)
+                job.emit(Prediction(case=case.case, probability=float(p), seconds=0.25))
+            job.progress("cases", at + 1, len(job.predict))
+        history = ({"epoch": 1, "train_loss": float(np.mean(sizes)), "validation_loss": float("nan")},)
+        return Trained(history=history, images=len(job.train), notes=("as simple as can be",), details={"n": np.int64(3)})
+
+
+def note(job):
+    log = os.environ.get("ELSEWHERE_RECIPE_LOG")
+    if log:
+        with Path(log).open("a") as file:
+            file.write(f"{job.seed} {os.getpid()} {job.threads} {job.device} {sorted(p.name for p in job.scratch.iterdir())}\n")
