@@ -53,13 +53,12 @@ class PackedMask:
 def pack_mask(mask: npt.NDArray[np.bool_]) -> PackedMask:
     """A three-dimensional mask, packed."""
     x, y, z = mask.shape
-    planes = mask.any(axis=2)
-    sides = [planes.any(axis=1), planes.any(axis=0)]
-    if not sides[0].any():
+    planes = np.asarray(mask.any(axis=2))
+    if not planes.any():
         return PackedMask(shape=(x, y, z))
     # The third axis is looked at inside the other two alone: most of a volume holds no tumour.
-    (x0, x1), (y0, y1) = (_ends(side) for side in sides)
-    z0, z1 = _ends(mask[x0:x1, y0:y1].any(axis=(0, 1)))
+    (x0, x1), (y0, y1) = (_ends(np.asarray(planes.any(axis=axis))) for axis in (1, 0))
+    z0, z1 = _ends(np.asarray(mask[x0:x1, y0:y1].any(axis=(0, 1))))
     bits = np.packbits(mask[x0:x1, y0:y1, z0:z1]).tobytes()
     return PackedMask(shape=(x, y, z), box=(x0, y0, z0, x1, y1, z1), bits=bits)
 

@@ -36,6 +36,7 @@ from elsewhere.engine.threads import let_threads_sleep
 from elsewhere.engine.unit import Unit, Work
 from elsewhere.errors import ElsewhereWarning, UserError
 from elsewhere.inputs import Cases, Pictures
+from elsewhere.inputs.volumes import MemoryVolumes, Volumes
 
 CRASHES = 4
 """A unit whose worker died this often is recorded as failed..."""
@@ -181,10 +182,15 @@ class _Pack:
     pictures: tuple[bytes, ...]
     weights: dict[str, tuple[str, bytes]]
     """Name -> file name, content."""
+    volumes: Volumes | None = None
+    """Those of files travel as their paths, which every node must be able to read."""
 
     @property
     def size(self) -> int:
-        return sum(map(len, self.pictures)) + sum(len(content) for _, content in self.weights.values())
+        held = self.volumes.images.values() if isinstance(self.volumes, MemoryVolumes) else ()
+        in_memory = sum(phase.nbytes for phases in held for phase in phases)
+        files = sum(len(content) for _, content in self.weights.values())
+        return sum(map(len, self.pictures)) + files + in_memory
 
 
 def _packed(job: Job) -> _Pack:
@@ -197,10 +203,12 @@ def _packed(job: Job) -> _Pack:
     with tempfile.TemporaryDirectory(prefix="elsewhere-packs-") as folder:
         for at, part in enumerate(by_dataset.values()):
             present = [name for name in part if name in work.pictures]
+            if not present:
+                continue
             file = work.pictures.subset(present).pack(Path(folder) / f"{at}.npz", with_masks=True)
             pictures.append(file.read_bytes())
     weights = {name: (file.name, Path(file).read_bytes()) for name, file in work.weights.items()}
-    return _Pack(cases=work.cases, pictures=tuple(pictures), weights=weights)
+    return _Pack(cases=work.cases, pictures=tuple(pictures), weights=weights, volumes=work.volumes)
 
 
 class _Driver:
@@ -280,6 +288,7 @@ class _Driver:
             "token": os.urandom(8).hex(),
             "cases": put(self.pack.cases),
             "pictures": [put(part) for part in self.pack.pictures],
+            "volumes": put(self.pack.volumes),
             "weights": {name: (file, put(content)) for name, (file, content) in self.pack.weights.items()},
         }
         task = self.ray.remote(_run_batch).options(**self._options())
@@ -312,6 +321,7 @@ class _Driver:
             "device": "cuda" if self.on_gpu else "cpu",
             "lanes": self.job.lanes,
             "threads": self.threads,
+            "scratch": self.job.work.scratch,
             "boxes": {key: portable(finder(key)) for key in boxes} if finder else {},
             "seconds": None if self.job.stop.at is None else self.job.stop.at - time.time(),
             "longest": self.job.stop.longest,
@@ -398,7 +408,9 @@ def _run_batch(held: dict[str, Any], order: dict[str, Any]) -> list[tuple[Any, .
         os.environ[name] = str(order["threads"])
     job = Job(
         units=order["units"],
-        work=replace(_work_of(held), found_boxes=order["boxes"].__getitem__),
+        work=replace(
+            _work_of(held), found_boxes=order["boxes"].__getitem__, scratch=_scratch(order["scratch"])
+        ),
         trainer=order["trainer"],
         finished=lambda unit, outcome: messages.append(("finished", unit.key, portable(outcome))),
         failed=lambda unit, reason: messages.append(("failed", unit.key, reason)),
@@ -424,8 +436,20 @@ def _work_of(held: dict[str, Any]) -> Work:
         packs = [io.BytesIO(ray.get(part)) for part in held["pictures"]]
         weights = {name: _kept_file(file, ray.get(part)) for name, (file, part) in held["weights"].items()}
         pictures = Pictures.from_packs(packs)  # type: ignore[arg-type]
-        _HELD[held["token"]] = Work(cases=ray.get(held["cases"]), pictures=pictures, weights=weights)
+        _HELD[held["token"]] = Work(
+            cases=ray.get(held["cases"]),
+            pictures=pictures,
+            weights=weights,
+            volumes=ray.get(held["volumes"]),
+        )
     return _HELD[held["token"]]
+
+
+def _scratch(wanted: Path | None) -> Path | None:
+    """The store's own where this node can write to the store's disk; else a temporary one."""
+    if wanted is None or not wanted.parent.is_dir() or not os.access(wanted.parent, os.W_OK):
+        return None
+    return wanted
 
 
 def _kept_file(name: str, content: bytes) -> Path:

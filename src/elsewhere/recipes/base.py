@@ -112,6 +112,9 @@ class Recipe:
     """Whose method, and how this differs."""
     uses_clinical: ClassVar[bool] = False
     """It reads clinical columns of the cases that it predicts."""
+    uses_lesion_box: ClassVar[bool] = False
+    """It is told where the lesion is in the cases that it predicts, by the publisher's box, where there is
+    one: truth that a clinic would have to find first. The report says so."""
     uses_volumes: ClassVar[bool] = True
     Settings: ClassVar[type[RecipeSettings]] = RecipeSettings
 
