@@ -37,7 +37,7 @@ MAY_NOT_USE = {
 }
 TRAVELS = ("inputs", "engine", "models", "training")
 """Rooms that also run on a machine with torch and little else."""
-MAY_TRAVEL = {"torch", "torchvision", "numpy", "pandas", "sklearn", "PIL", "elsewhere"}
+MAY_TRAVEL = {"torch", "torchvision", "numpy", "pandas", "sklearn", "PIL", "elsewhere", "isal"}
 STAYS = [
     "pyarrow",
     "numba",
@@ -49,6 +49,7 @@ STAYS = [
     "openpyxl",
     "monai",
     "xgboost",
+    "isal",
     "ray",
     "openslide",
     "cv2",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,13 +18,13 @@ import pandas as pd
 from elsewhere.cohort import Cohort
 from elsewhere.errors import UserError
 from elsewhere.inputs.volume_files import FileVolumes, VolumeFiles, file_digest
+from elsewhere.inputs.volume_layout import phase_files
 from elsewhere.inputs.volumes import Box
 from elsewhere.study.pictures import Report
 from elsewhere.tables import write_json
 
 BREAST_BOX = tuple(f"breast_box_{end}" for end in ("x0", "y0", "z0", "x1", "y1", "z1"))
 SLICE_BOX = ("box_x0", "box_y0", "box_x1", "box_y1")
-_PHASE = re.compile(r"(?P<name>.+)_(?P<at>\d{4})\.nii(\.gz)?", re.IGNORECASE)
 
 
 def volumes_of(
@@ -88,27 +87,6 @@ def digests(
     if fresh and cache is not None:
         write_json({"version": 1, "files": known | fresh}, cache)
     return {name: volumes.digest(name, of_file=told.__getitem__) for name in names}
-
-
-def phase_files(folder: Path) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """The NIfTI phases of a patient's folder in their order, and the names of those that are missing between."""
-    found: dict[int, Path] = {}
-    name = folder.name
-    if folder.is_dir():
-        for path in sorted(folder.iterdir()):
-            match = _PHASE.fullmatch(path.name)
-            if match and match["name"].casefold() == folder.name.casefold():
-                at = int(match["at"])
-                if at in found:
-                    raise UserError(
-                        f"two files are phase {at:04d}: {found[at].name} and {path.name}",
-                        where=str(folder),
-                        fix="Keep one of them.",
-                    )
-                found[at], name = path, match["name"]
-    last = max(found, default=0)
-    gone = tuple(f"phase {at:04d} ({name}_{at:04d}.nii.gz)" for at in range(last + 1) if at not in found)
-    return tuple(found[at] for at in sorted(found)), gone
 
 
 def _folder_files(cohort: Cohort, row: Mapping[Any, Any]) -> VolumeFiles:

@@ -1,0 +1,49 @@
+"""Where the published layouts of breast MRI keep a patient's phases, and in which order a breast's box is told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from elsewhere.errors import UserError
+from elsewhere.inputs.volumes import Box
+
+_PHASE = re.compile(r"(?P<name>.+)_(?P<at>\d{4})\.nii(\.gz)?", re.IGNORECASE)
+BOX_ENDS = ("x_min", "x_max", "y_min", "y_max", "z_min", "z_max")
+
+
+def phase_files(folder: Path) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """The NIfTI phases of a patient's folder in their order, and the names of those that are missing between."""
+    found: dict[int, Path] = {}
+    name = folder.name
+    if folder.is_dir():
+        for path in sorted(folder.iterdir()):
+            match = _PHASE.fullmatch(path.name)
+            if match and match["name"].casefold() == folder.name.casefold():
+                at = int(match["at"])
+                if at in found:
+                    raise UserError(
+                        f"two files are phase {at:04d}: {found[at].name} and {path.name}",
+                        where=str(folder),
+                        fix="Keep one of them.",
+                    )
+                found[at], name = path, match["name"]
+    last = max(found, default=0)
+    gone = tuple(f"phase {at:04d} ({name}_{at:04d}.nii.gz)" for at in range(last + 1) if at not in found)
+    return tuple(found[at] for at in sorted(found)), gone
+
+
+def published_box(ends: Mapping[str, int]) -> Box:
+    """A box as MAMA-MIA publishes it (x_min to z_max), in the file's axes, half-open.
+
+    The publisher counts in an array whose first axis is the slice: x is the file's third axis, z its first. The
+    challenge's own sample cuts `array[x_min:x_max, y_min:y_max, z_min:z_max]` out of such an array.
+    """
+    return (ends["z_min"], ends["y_min"], ends["x_min"], ends["z_max"], ends["y_max"], ends["x_max"])
+
+
+def told_box(box: Box) -> dict[str, int]:
+    """The inverse: what a file in the published layout says of a box."""
+    x0, y0, z0, x1, y1, z1 = box
+    return {"x_min": z0, "x_max": z1, "y_min": y0, "y_max": y1, "z_min": x0, "z_max": x1}
