@@ -24,7 +24,8 @@ class Disparity:
     `better` has +1 where higher is better, -1 where lower is, 0 where neither. A group's *score* is the mean
     over metrics of the value (or of 1 - value where lower is better): with Dice and NormHD the group's
     performance, with TPR and FPR its balanced accuracy. `within_class` keeps each permutation inside the
-    outcome class, as equalised odds asks.
+    outcome class, as equalised odds asks. `widest` is the largest difference each metric can have (empty: not
+    known), `trials` the denominators of a group's rates, None where the metrics are no rates.
     """
 
     name: str
@@ -34,6 +35,8 @@ class Disparity:
     subset: Callable[[npt.NDArray[np.bool_]], Callable[[Weights], FloatArray]]
     how: str = "mean"
     within_class: bool = False
+    widest: tuple[float, ...] = ()
+    trials: Callable[[npt.NDArray[np.bool_]], FloatArray] | None = None
 
     @classmethod
     def of_metrics(
@@ -61,6 +64,7 @@ class Disparity:
             subset=lambda mask: pick(evaluator.subset(mask)),
             how=how,
             within_class=inside,
+            widest=tuple(s.upper_bound - s.lower_bound for s in specs),
         )
 
     @classmethod
@@ -86,6 +90,12 @@ class Disparity:
             )
             return lambda weights: np.concatenate(odds.rates(weights)[0], axis=1)
 
+        usable = np.isfinite(truth_value) & np.isfinite(decided)
+
+        def of_class(mask: npt.NDArray[np.bool_]) -> FloatArray:
+            judged = truth_value[mask & usable] > 0
+            return np.array([judged.sum(), (~judged).sum()], dtype=np.float64)
+
         return cls(
             name="equalised_odds",
             metrics=("tpr", "fpr"),
@@ -94,6 +104,8 @@ class Disparity:
             subset=rates,
             how="sum",
             within_class=True,
+            widest=(1.0, 1.0),
+            trials=of_class,
         )
 
     def gap(self, values: FloatArray) -> FloatArray:
