@@ -1,0 +1,215 @@
+"""What the response recipes with networks share: crops of a job, members trained one after another, their mean.
+
+torch is imported at first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from elsewhere.errors import UserError
+from elsewhere.recipes.base import Job, Prediction, RecipeCase, Trained
+from elsewhere.recipes.cost import CostMeter, controlled_cost
+
+if TYPE_CHECKING:
+    from elsewhere.training.response.augment import Augmentation
+    from elsewhere.training.response.contrast import Contrast
+    from elsewhere.training.response.crops import Crops, CropSpec
+    from elsewhere.training.response.lesions import LesionSource
+    from elsewhere.training.response.loop import FitOptions, Fitted
+    from elsewhere.training.response.networks import ResponseNetwork, Time
+
+Rows = npt.NDArray[np.int64]
+MEASURED_CASES = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemberPlan:
+    """One network to train. `seed`: the job's and the member's own numbers."""
+
+    name: str
+    network: str
+    train: Rows
+    watch: Rows
+    seed: tuple[int, ...]
+    epochs: int
+    batch: int
+    learning_rate: float
+    weight_decay: float
+    augmentation: Augmentation
+    contrast: Contrast | None = None
+    one_phase: bool = False
+    weights: str = "none"
+    time: Time = "depth"
+    keep: Literal["best", "last"] = "best"
+    checkpoint_seconds: float = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    plan: MemberPlan
+    network: ResponseNetwork
+    fitted: Fitted
+    options: FitOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResponseWork:
+    """The crops of a job's training and validation parts, and how to cut those of its predictions."""
+
+    job: Job
+    spec: CropSpec
+    lesion: LesionSource
+    crops: Crops
+    label: Rows
+    notes: tuple[str, ...] = field(default=())
+
+    @staticmethod
+    def of(
+        job: Job,
+        *,
+        size: tuple[int, int, int],
+        spacing_mm: tuple[float, float, float],
+        phases: tuple[str, ...],
+        each: bool,
+        lesion: str,
+        masks: str,
+    ) -> ResponseWork:
+        """Cuts every crop of `train` and `validation`. Where all cases are slices the window is one too."""
+        from elsewhere.training.response.crops import CropSpec, flat, load_crops
+        from elsewhere.training.response.lesions import LesionSource, masks_in
+
+        known = [*job.train, *job.validation]
+        if not known:
+            raise UserError("there is no case to train on")
+        everyone = [case.case for case in (*known, *job.predict)]
+        if flat(job.volumes, everyone):
+            size, spacing_mm = (size[0], size[1], 1), (spacing_mm[0], spacing_mm[1], 1.0)
+        spec = CropSpec(size=size, spacing_mm=spacing_mm, phases=phases, each=each)
+        if masks:
+            source = LesionSource(kind="masks", mask_of=masks_in(Path(masks)))
+        else:
+            source = LesionSource(kind=lesion)  # type: ignore[arg-type]
+        crops = load_crops(
+            job.volumes,
+            [case.case for case in known],
+            spec,
+            source,
+            device=job.device,
+            threads=job.threads,
+            progress=job.progress,
+            cache=job.scratch / "crops.npz",
+        )
+        label = np.array([case.label for case in known], dtype=np.int64)
+        unknown = int((label < 0).sum())
+        notes = (f"{unknown} cases have no known outcome.",) if unknown else ()
+        return ResponseWork(
+            job=job, spec=spec, lesion=source, crops=crops, label=label, notes=(*crops.notes, *notes)
+        )
+
+    def rows(self, cases: Sequence[RecipeCase]) -> Rows:
+        return self.crops.rows([case.case for case in cases])
+
+    def fit_member(self, plan: MemberPlan) -> Member:
+        """Train one network, or take it up where a killed run left it."""
+        from elsewhere.training.response.loop import FitOptions, fit
+        from elsewhere.training.response.networks import build_response_network
+
+        seed = int(np.random.SeedSequence([*plan.seed, 11]).generate_state(1)[0])
+        network = build_response_network(
+            plan.network,
+            phases=1 if plan.one_phase else self.crops.images.shape[1],
+            weights=plan.weights,
+            known=self.job.weights,
+            seed=seed,
+            time=plan.time,
+            projection=plan.contrast is not None,
+        )
+        options = FitOptions(
+            name=plan.name,
+            epochs=plan.epochs,
+            batch=plan.batch,
+            learning_rate=plan.learning_rate,
+            weight_decay=plan.weight_decay,
+            seed=seed,
+            device=self.job.device,
+            spacing_mm=self.spec.spacing_mm,
+            augmentation=plan.augmentation,
+            contrast=plan.contrast,
+            one_phase=plan.one_phase,
+            keep=plan.keep,
+            checkpoint=self.job.scratch / f"member-{plan.name}.pt",
+            checkpoint_seconds=plan.checkpoint_seconds,
+            progress=self.job.progress,
+        )
+        fitted = fit(
+            network,
+            self.crops,
+            train=plan.train,
+            validation=plan.watch,
+            label=self.label,
+            options=options,
+        )
+        return Member(plan=plan, network=network, fitted=fitted, options=options)
+
+    def member_probabilities(
+        self, members: Sequence[Member], rows: Rows, *, flip: bool
+    ) -> npt.NDArray[np.float64]:
+        """The members' mean for crops that lie here."""
+        from elsewhere.training.response.loop import probabilities
+
+        each = [probabilities(m.network, self.crops, rows, options=m.options, flip=flip) for m in members]
+        return np.asarray(np.mean(each, axis=0), dtype=np.float64)
+
+    def predict(self, members: Sequence[Member], *, flip: bool) -> dict[str, Any]:
+        """Emit every case: its volume is read, the lesion found, and the members' mean taken. The cost is of
+        all that, and again under control on the first cases."""
+        from elsewhere.training.response.crops import case_crop
+        from elsewhere.training.response.loop import crop_probability
+
+        job = self.job
+        networks = [member.network for member in members]
+        one_phase = members[0].plan.one_phase
+
+        def probability(case: str) -> float:
+            cut, _ = case_crop(job.volumes, case, self.spec, self.lesion, device=job.device)
+            images = cut.half().unsqueeze(0)
+            return float(crop_probability(networks, images, one_phase=one_phase, flip=flip)[0])
+
+        meter = CostMeter(job.device)
+        for done, case in enumerate(job.predict, start=1):
+            with meter:
+                value = probability(case.case)
+            job.emit(Prediction(case=case.case, probability=value, **meter.fields()))
+            job.progress("predictions", done, len(job.predict))
+        if not job.predict:
+            return {}
+        some = [case.case for case in job.predict[:MEASURED_CASES]]
+        return controlled_cost(probability, some, device=job.device, repeats=3).to_dict()
+
+    def trained(self, members: Sequence[Member], *, details: Mapping[str, Any]) -> Trained:
+        """The history is the first member's; `details` holds every member's best epoch."""
+        first = members[0]
+        return Trained(
+            history=first.fitted.history,
+            best_epoch=first.fitted.best_epoch,
+            images=sum(member.fitted.images for member in members),
+            notes=self.notes,
+            details={
+                "members": [
+                    {"name": m.plan.name, "best_epoch": m.fitted.best_epoch, "cases": len(m.plan.train)}
+                    for m in members
+                ],
+                "window_voxels": list(self.spec.size),
+                "window_spacing_mm": list(self.spec.spacing_mm),
+                "phases": list(self.spec.phases),
+                "lesion_found_by": self.lesion.kind,
+                **details,
+            },
+        )

@@ -1,0 +1,96 @@
+"""SimCLR that gives way to supervised training on lesion crops, for pCR (MRI-15, pimed-lab).
+
+**Follows** pimed-lab of the MAMA-MIA challenge: lesion-centred crops at 1 mm, z-scored; a 3D SimCLR objective
+early that goes over to supervised training; post-contrast phases p1..px in training and p1 in use; a 3D
+ResNet-18 and an mc3_18 from scratch, AdamW, batch 48, 200 epochs; their two probabilities averaged.
+
+**Differs**: how fast one loss gives way to the other is not printed: ours is NT-Xent alone for the first fifth,
+then a line down to nothing at three fifths. Two views of a case may be two phases of it. The 3D ResNet-18 is
+torchvision's r3d_18. The crop is found (the expert's mask of a predicted case is hidden): the largest enhancing
+component in the breast's box, in training too; their box's origin at test time is not printed. Weights are those
+of the least validation loss once the contrastive loss is gone. Both classes weigh the same in the loss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from elsewhere.recipes.base import RESPONSE, Job, Recipe, RecipeSettings, Trained, recipes
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimclrSettings(RecipeSettings):
+    networks: tuple[str, ...] = ("r3d_18", "mc3_18")
+    epochs: int = 200
+    batch: int = 48
+    learning_rate: float = 3e-4
+    weight_decay: float = 0.01
+    size: tuple[int, int, int] = (64, 64, 64)
+    spacing_mm: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    temperature: float = 0.1
+    hold: float = 0.2
+    gone: float = 0.6
+    phases: str = "one"
+    """'one': a post-contrast phase at a time, as the team; 'three': p0, p1 and p2 as channels."""
+    lesion: str = "enhancing"
+    """'enhancing', 'expert', 'breast-box', 'centre', or 'masks' with `masks`."""
+    masks: str = ""
+    """A folder of predicted masks (CASE.nii.gz) that the crops are found by."""
+    flips: bool = False
+    """Mirrored test-time augmentation; the team names none."""
+    checkpoint_seconds: float = 120.0
+
+
+@recipes.register("simclr")
+class Simclr(Recipe):
+    title = "SimCLR giving way to supervision (pimed-lab)"
+    tasks = frozenset({RESPONSE})
+    version = 1
+    follows = (
+        "pimed-lab (MAMA-MIA): SimCLR on lesion crops that gives way to supervised training, r3d_18 and mc3_18 "
+        "averaged, one post-contrast phase at a time. Ours: the weight of the contrastive loss falls in a line "
+        "between a fifth and three fifths of the epochs; crops are found by enhancement, not drawn."
+    )
+    Settings: ClassVar[type[RecipeSettings]] = SimclrSettings
+
+    def run(self, job: Job) -> Trained:
+        from elsewhere.recipes.response_members import MemberPlan, ResponseWork
+        from elsewhere.training.response.augment import STRONG
+        from elsewhere.training.response.contrast import Contrast
+
+        s: SimclrSettings = job.settings
+        one = s.phases == "one"
+        work = ResponseWork.of(
+            job,
+            size=s.size,
+            spacing_mm=s.spacing_mm,
+            phases=("p1..px",) if one else ("p0", "p1", "p2"),
+            each=one,
+            lesion=s.lesion,
+            masks=s.masks,
+        )
+        train, validation = work.rows(job.train), work.rows(job.validation)
+        members = [
+            work.fit_member(
+                MemberPlan(
+                    name=network,
+                    network=network,
+                    train=train,
+                    watch=validation,
+                    seed=(job.seed, at),
+                    epochs=s.epochs,
+                    batch=s.batch,
+                    learning_rate=s.learning_rate,
+                    weight_decay=s.weight_decay,
+                    augmentation=STRONG,
+                    contrast=Contrast(temperature=s.temperature, hold=s.hold, gone=s.gone),
+                    one_phase=one,
+                    keep="best" if len(validation) else "last",
+                    checkpoint_seconds=s.checkpoint_seconds,
+                )
+            )
+            for at, network in enumerate(s.networks)
+        ]
+        cost = work.predict(members, flip=s.flips)
+        return work.trained(members, details={"cost": cost})

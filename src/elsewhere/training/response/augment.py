@@ -1,0 +1,107 @@
+"""Views of lesion crops: drawn on the host once an epoch, made on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn import functional
+
+
+@dataclass(frozen=True, kw_only=True)
+class Augmentation:
+    """Mirroring, turning, scaling, shifting; gain, offset and noise in units of the crop's deviation."""
+
+    mirror: bool = True
+    rotate_degrees: float = 20.0
+    """In the slice's plane; half of it out of the plane where the window is deep."""
+    scale: tuple[float, float] = (0.85, 1.15)
+    shift: float = 0.06
+    """Of the window's edge."""
+    gain: float = 0.1
+    offset: float = 0.1
+    noise: float = 0.05
+
+
+GENTLE = Augmentation()
+STRONG = Augmentation(rotate_degrees=30.0, scale=(0.7, 1.3), shift=0.12, gain=0.3, offset=0.3, noise=0.15)
+"""For contrastive views."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Views:
+    """One epoch's draws: [n, 3, 4] and [n, 3], on the device; `pick`: a number in [0, 1) that chooses a phase."""
+
+    affine: torch.Tensor
+    jitter: torch.Tensor
+    pick: torch.Tensor
+
+
+def draw_views(
+    rng: np.random.Generator,
+    count: int,
+    how: Augmentation,
+    *,
+    size: tuple[int, int, int],
+    spacing_mm: tuple[float, float, float],
+    device: str,
+) -> Views:
+    half = np.array([n * mm / 2 for n, mm in zip(size, spacing_mm, strict=True)])
+    flat = size[2] == 1
+    angle = np.deg2rad(how.rotate_degrees) * rng.uniform(-1, 1, (3, count))
+    angle[1:] *= 0.0 if flat else 0.5
+    turn = _turn(angle[0], 0, 1) @ _turn(angle[1], 0, 2) @ _turn(angle[2], 1, 2)
+    scale = rng.uniform(how.scale[0], how.scale[1], (count, 3))
+    scale[:] = scale[:, :1]
+    flip = np.where(rng.random((count, 3)) < 0.5, -1.0, 1.0) if how.mirror else np.ones((count, 3))
+    shift = rng.uniform(-how.shift, how.shift, (count, 3)) * 2.0
+    if flat:
+        scale[:, 2], flip[:, 2], shift[:, 2] = 1.0, 1.0, 0.0
+    matrix = turn * (flip / scale)[:, None, :]
+    matrix = matrix * half[None, None, :] / half[None, :, None]
+    theta = np.concatenate([matrix, shift[:, :, None]], axis=2)
+    theta = np.concatenate([theta[:, ::-1, 2::-1], theta[:, ::-1, 3:]], axis=2).astype(np.float32)
+    jitter = np.stack(
+        [
+            np.exp(rng.uniform(-how.gain, how.gain, count)),
+            rng.uniform(-how.offset, how.offset, count),
+            rng.uniform(0, how.noise, count),
+        ],
+        axis=1,
+    ).astype(np.float32)
+    pick = rng.random(count).astype(np.float32)
+    return Views(
+        affine=torch.from_numpy(np.ascontiguousarray(theta)).to(device),
+        jitter=torch.from_numpy(jitter).to(device),
+        pick=torch.from_numpy(pick).to(device),
+    )
+
+
+def make_views(
+    images: torch.Tensor, views: Views, rows: torch.Tensor, generator: torch.Generator
+) -> torch.Tensor:
+    """`rows` of the epoch's draws put on these crops [n, phases, x, y, z]; float32. What leaves the window is
+    0, the crop's mean."""
+    x = images.float()
+    grid = functional.affine_grid(views.affine.index_select(0, rows), list(x.shape), align_corners=False)
+    x = functional.grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    jitter = views.jitter.index_select(0, rows).view(-1, 3, 1, 1, 1, 1)
+    noise = torch.randn(x.shape, generator=generator, device=x.device)
+    return x * jitter[:, 0] + jitter[:, 1] + jitter[:, 2] * noise
+
+
+def flips(deep: bool) -> tuple[tuple[int, ...], ...]:
+    """The axes of [n, phases, x, y, z] to flip for test-time augmentation; the first is none."""
+    axes = (2, 3, 4) if deep else (2, 3)
+    subsets = [tuple(a for bit, a in enumerate(axes) if code >> bit & 1) for code in range(2 ** len(axes))]
+    return tuple(subsets)
+
+
+def _turn(angle: npt.NDArray[np.float64], a: int, b: int) -> npt.NDArray[np.float64]:
+    matrix = np.tile(np.eye(3), (len(angle), 1, 1))
+    cos, sin = np.cos(angle), np.sin(angle)
+    matrix[:, a, a], matrix[:, a, b] = cos, -sin
+    matrix[:, b, a], matrix[:, b, b] = sin, cos
+    return matrix

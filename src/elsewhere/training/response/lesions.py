@@ -1,0 +1,142 @@
+"""Where the lesion lies in a volume whose mask may not be seen (MRI-02).
+
+The expert's mask of a case that is predicted is hidden, so that its crop has to be found: the largest
+enhancing component inside the breast's box, or the mask of a segmentation that was made before. Whatever
+finds the crops of the predicted cases finds those of the training too unless a setting says otherwise: a
+network that learns on the expert's crops and is tested on found ones meets another distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from elsewhere.errors import UserError
+from elsewhere.inputs.volumes import Box, Volumes
+
+Floats = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
+Kind = Literal["enhancing", "expert", "breast-box", "centre", "masks"]
+KINDS: tuple[Kind, ...] = ("enhancing", "expert", "breast-box", "centre", "masks")
+COARSE_MM = 2.0
+"""Enhancement is looked at on voxels of about this size: vessels thinner than that fade."""
+BRIGHT = 0.5
+"""Of the box's 99.9th percentile of enhancement: what is above is enhancing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LesionSource:
+    """How the lesion's box is found.
+
+    'enhancing': largest enhancing component in the breast's box, for every case. 'expert': the expert's mask
+    where it may be seen, 'enhancing' elsewhere. 'breast-box': the middle of the breast's box. 'centre': the
+    middle of the volume (slices that were cut around the lesion). 'masks': a segmentation's masks by
+    `mask_of`, 'enhancing' where it is empty or missing.
+    """
+
+    kind: Kind = "enhancing"
+    mask_of: Callable[[str], Bools | None] = field(default=lambda case: None)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise UserError(
+                f"unknown way to find the lesion '{self.kind}'", fix=f"Known: {', '.join(KINDS)}."
+            )
+
+    def box(self, volumes: Volumes, case: str, *, before: Floats, after: Floats) -> Box:
+        """The lesion's box, never empty. `before` and `after`: the phases around the contrast agent."""
+        whole: Box = (0, 0, 0, *before.shape)
+        breast = _clip(volumes.breast_box(case), whole)
+        if self.kind == "centre":
+            return whole
+        if self.kind == "breast-box":
+            return breast
+        mask = {"expert": volumes.mask, "masks": self.mask_of}.get(self.kind, lambda name: None)(case)
+        if mask is not None and mask.any():
+            return box_of(mask)
+        return find_lesion(before, after, spacing_mm=volumes.grid(case).spacing_mm, breast=breast)
+
+
+def find_lesion(
+    before: Floats, after: Floats, *, spacing_mm: tuple[float, float, float], breast: Box | None = None
+) -> Box:
+    """The box of the component with most enhancement inside the breast's box; the box itself where nothing
+    enhances."""
+    from scipy import ndimage
+
+    whole: Box = (0, 0, 0, *after.shape)
+    box = _clip(breast, whole)
+    inside = tuple(slice(a, b) for a, b in zip(box[:3], box[3:], strict=True))
+    rise = np.nan_to_num(after[inside].astype(np.float32) - before[inside].astype(np.float32))
+    steps = tuple(
+        max(1, min(round(COARSE_MM / mm), size // 4)) if size > 1 else 1
+        for mm, size in zip(spacing_mm, rise.shape, strict=True)
+    )
+    coarse = ndimage.gaussian_filter(_blocks(rise, steps), sigma=[0.7 if n > 1 else 0.0 for n in rise.shape])
+    top = float(np.percentile(coarse, 99.9))
+    if not top > 0:
+        return box
+    labels, count = ndimage.label(coarse > BRIGHT * top)
+    mass = ndimage.sum_labels(np.maximum(coarse, 0.0), labels, np.arange(1, count + 1))
+    found = ndimage.find_objects(labels)[int(np.argmax(mass))]
+    low = [box[axis] + found[axis].start * steps[axis] for axis in range(3)]
+    high = [min(box[3 + axis], box[axis] + found[axis].stop * steps[axis]) for axis in range(3)]
+    return (low[0], low[1], low[2], high[0], high[1], high[2])
+
+
+def box_of(mask: Bools) -> Box:
+    """The smallest box around what is set."""
+    low, high = [], []
+    for axis in range(3):
+        line = np.flatnonzero(mask.any(axis=tuple(a for a in range(3) if a != axis)))
+        low.append(int(line[0]))
+        high.append(int(line[-1]) + 1)
+    return (low[0], low[1], low[2], high[0], high[1], high[2])
+
+
+def masks_in(folder: Path) -> Callable[[str], Bools | None]:
+    """The masks of a folder by case: CASE.nii.gz, CASE.nii or CASE.npy, with the dataset as a folder or
+    without; None where there is none."""
+    if not folder.is_dir():
+        raise UserError("there is no such folder of masks", where=str(folder), fix="Set `masks` to a folder.")
+
+    def mask_of(case: str) -> Bools | None:
+        for stem in (case, case.replace("/", "_"), case.rsplit("/", 1)[-1]):
+            for ending in (".nii.gz", ".nii", ".npy"):
+                path = folder / f"{stem}{ending}"
+                if path.is_file():
+                    return _read_mask(path)
+        return None
+
+    return mask_of
+
+
+def _read_mask(path: Path) -> Bools:
+    if path.suffix == ".npy":
+        return np.asarray(np.load(path, allow_pickle=False) > 0)
+    from nibabel.nifti1 import Nifti1Image
+
+    return np.asarray(np.asanyarray(Nifti1Image.from_filename(path).dataobj) > 0)
+
+
+def _clip(box: Box | None, whole: Box) -> Box:
+    if box is None:
+        return whole
+    low = [min(max(box[a], 0), whole[3 + a]) for a in range(3)]
+    high = [min(max(box[3 + a], 0), whole[3 + a]) for a in range(3)]
+    if any(b <= a for a, b in zip(low, high, strict=True)):
+        return whole
+    return (low[0], low[1], low[2], high[0], high[1], high[2])
+
+
+def _blocks(volume: Floats, steps: tuple[int, ...]) -> Floats:
+    """Means of whole blocks; what is left over at the far side joins no block."""
+    x, y, z = (n // s for n, s in zip(volume.shape, steps, strict=True))
+    a, b, c = steps
+    cut = volume[: x * a, : y * b, : z * c].reshape(x, a, y, b, z, c)
+    return np.asarray(cut.mean(axis=(1, 3, 5)), dtype=np.float32)

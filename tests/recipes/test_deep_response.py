@@ -1,0 +1,207 @@
+"""The response recipes with networks: what is planted is learnt, what is hidden stays hidden."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.recipes.deep_worlds import auc, world
+
+from elsewhere.errors import UserError
+from elsewhere.recipes import recipes
+from elsewhere.recipes.base import RESPONSE
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+TRAIN, WATCH, TEST = slice(0, 48), slice(48, 64), slice(64, 96)
+VIDEO = {
+    "networks": ["tiny-3d"],
+    "weights": "none",
+    "learning_rates": [3e-3],
+    "folds": 2,
+    "epochs": 10,
+    "batch": 12,
+    "size": [16, 16, 8],
+    "spacing_mm": [1.0, 1.0, 1.0],
+}
+SIMCLR = {
+    "networks": ["tiny-3d"],
+    "epochs": 20,
+    "batch": 24,
+    "size": [16, 16, 8],
+    "learning_rate": 3e-3,
+    "hold": 0.1,
+    "gone": 0.3,
+}
+
+
+def run(name, settings, w, tmp_path, **more):
+    recipe = recipes.get(name)()
+    job, out = w.job(
+        recipe.settings(settings),
+        tmp_path,
+        **({"train": TRAIN, "validation": WATCH, "predict": TEST, "tasks": (RESPONSE,)} | more),
+    )
+    return recipe.run(job), out
+
+
+def test_video_learns_a_planted_washout_on_held_out_cases(tmp_path):
+    w = world(96, sign="washout")
+    trained, out = run("video", VIDEO, w, tmp_path)
+    assert [p.case for p in out] == [c.case for c in w.cases[TEST]]
+    assert auc([c.label for c in w.cases[TEST]], [p.probability for p in out]) > 0.8
+    assert all(p.seconds > 0 for p in out)
+    assert trained.details["candidates"][0]["judged_on"] == "validation part"
+    assert len(trained.details["members"]) == 2
+    assert trained.details["lesion_found_by"] == "enhancing"
+
+
+def test_simclr_learns_a_planted_rim_from_one_phase(tmp_path):
+    w = world(96, sign="rim")
+    trained, out = run("simclr", SIMCLR, w, tmp_path)
+    assert auc([c.label for c in w.cases[TEST]], [p.probability for p in out]) > 0.8
+    weights = [entry["contrast_weight"] for entry in trained.history]
+    assert weights[0] == 1.0 and weights[-1] == 0.0 and weights == sorted(weights, reverse=True)
+    assert trained.history[trained.best_epoch - 1]["contrast_weight"] == 0.0
+
+
+def test_one_phase_is_blind_to_what_a_later_phase_tells(tmp_path):
+    """'one' is used on p1 alone, where washout does not show: the same network with three phases sees it."""
+    w = world(96, sign="washout")
+    truth = [c.label for c in w.cases[TEST]]
+    _, one = run("simclr", SIMCLR, w, tmp_path / "one")
+    _, three = run("simclr", SIMCLR | {"phases": "three"}, w, tmp_path / "three")
+    assert auc(truth, [p.probability for p in three]) > 0.8
+    assert abs(auc(truth, [p.probability for p in one]) - 0.5) < 0.25
+
+
+@pytest.mark.parametrize("network", ["r3d_18", "mc3_18", "r2plus1d_18", "swin3d_t"])
+@pytest.mark.parametrize("time", ["depth", "phases"])
+def test_every_video_network_takes_slices_and_both_readings_of_time(network, time):
+    from elsewhere.training.response import build_response_network
+
+    built = build_response_network(network, phases=3, time=time, seed=1).eval()
+    with torch.no_grad():
+        assert built(torch.zeros(1, 3, 32, 32, 1)).shape == (1,)
+        assert built(torch.zeros(1, 3, 32, 32, 4)).shape == (1,)
+
+
+@pytest.mark.parametrize("name", ["video", "simclr"])
+def test_slices_of_depth_one_work(tmp_path, name):
+    w = world(96, shape=(24, 24, 1), sign="rim")
+    settings = VIDEO if name == "video" else SIMCLR
+    trained, out = run(name, settings, w, tmp_path)
+    assert trained.details["window_voxels"] == [16, 16, 1]
+    assert auc([c.label for c in w.cases[TEST]], [p.probability for p in out]) > 0.8
+
+
+@pytest.mark.parametrize("name", ["video", "simclr"])
+def test_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path, name):
+    w = world(40, sign="washout")
+    settings = (VIDEO if name == "video" else SIMCLR) | {"epochs": 4, "checkpoint_seconds": 0.0}
+    parts = {"train": slice(0, 24), "validation": slice(24, 32), "predict": slice(32, 40)}
+    _, whole = run(name, settings, w, tmp_path / "whole", **parts)
+
+    class Killed(Exception):
+        pass
+
+    seen = []
+
+    def progress(what, done, total):
+        if what not in ("lesion crops", "predictions"):
+            seen.append(what)
+            if len(seen) == 7 if name == "video" else len(seen) == 3:
+                raise Killed
+
+    with pytest.raises(Killed):
+        run(name, settings, w, tmp_path / "killed", progress=progress, **parts)
+    again = []
+    _, out = run(
+        name,
+        settings,
+        w,
+        tmp_path / "killed",
+        progress=lambda what, done, total: again.append(what),
+        **parts,
+    )
+    assert [p.probability for p in out] == [p.probability for p in whole]
+    assert "lesion crops" not in again
+    assert sum(what not in ("predictions",) for what in again) == (2 if name == "video" else 2)
+
+
+def test_another_seed_gives_other_numbers_and_the_same_seed_the_same(tmp_path):
+    w = world(40, sign="none")
+    parts = {"train": slice(0, 24), "validation": slice(24, 32), "predict": slice(32, 40)}
+    few = VIDEO | {"epochs": 1, "folds": 2}
+    values = [
+        [p.probability for p in run("video", few, w, tmp_path / str(at), seed=seed, **parts)[1]]
+        for at, seed in enumerate((5, 5, 6))
+    ]
+    assert values[0] == values[1] != values[2]
+
+
+def test_unknown_outcomes_are_seen_by_the_contrastive_loss_alone(tmp_path):
+    w = world(40, sign="rim")
+    w.cases = [replace(c, label=-1) if i % 3 == 0 else c for i, c in enumerate(w.cases)]
+    few = SIMCLR | {"epochs": 2}
+    parts = {"train": slice(0, 24), "validation": slice(24, 32), "predict": slice(32, 40)}
+    trained, _ = run("simclr", few, w, tmp_path, **parts)
+    assert any("no known outcome" in note for note in trained.notes)
+    assert trained.images == 2 * 24
+
+
+def test_the_better_candidate_by_the_combined_score_is_kept(tmp_path):
+    w = world(96, sign="washout")
+    two = VIDEO | {"learning_rates": [1e-9, 3e-3], "models": 1}
+    trained, out = run("video", two, w, tmp_path)
+    lame, good = trained.details["candidates"]
+    assert good["kept"] and not lame["kept"]
+    assert good["combined"] > (lame["combined"] or 0.0)
+    assert {m["name"] for m in trained.details["members"]} == {"tiny-3d-0.003-fold0", "tiny-3d-0.003-fold1"}
+
+
+def test_a_part_of_one_class_and_missing_weights_are_said(tmp_path, monkeypatch):
+    w = world(20)
+    w.cases = [replace(c, label=0) for c in w.cases]
+    parts = {"train": slice(0, 8), "validation": slice(8, 12), "predict": slice(12, 14)}
+    with pytest.raises(UserError, match="one class"):
+        run("video", VIDEO, w, tmp_path, **parts)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+
+    def no_network(*args, **kwargs):
+        raise OSError("no network")
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", no_network)
+    with pytest.raises(UserError, match="Kinetics weights of r3d_18") as told:
+        run("video", {}, w, tmp_path / "b", **parts)
+    assert "weights = 'none'" in told.value.fix
+    with pytest.raises(UserError, match="no weights of mc3_18"):
+        run("video", {"networks": ["mc3_18"], "weights": str(tmp_path)}, w, tmp_path / "c", **parts)
+
+
+def test_masks_of_a_folder_find_the_crop(tmp_path):
+    import numpy as np
+
+    from elsewhere.training.response.lesions import LesionSource, masks_in
+
+    (tmp_path / "A").mkdir()
+    mask = np.zeros((24, 24, 12), dtype=bool)
+    mask[2:5, 3:9, 1:2] = True
+    np.save(tmp_path / "A" / "0.npy", mask)
+    source = LesionSource(kind="masks", mask_of=masks_in(tmp_path))
+    w = world(4)
+    phases = w.volumes.images["A/0"]
+    assert source.box(w.volumes, "A/0", before=phases[0], after=phases[1]) == (2, 3, 1, 5, 9, 2)
+    found = source.box(w.volumes, "A/1", before=phases[0], after=phases[1])
+    assert all(math.isfinite(v) for v in found)
+    with pytest.raises(UserError, match="no such folder"):
+        masks_in(tmp_path / "none")
