@@ -2,22 +2,29 @@
 
 licence: CC BY-NC 4.0.
 citation: Garrucho et al., Scientific Data 12, 453 (2025).
-layout: `clinical_and_imaging_info.xlsx` (sheet dataset_info); `images/<ID>/<ID>_0000.nii.gz` is the
-  pre-contrast phase, `_0001`... the post-contrast ones; `segmentations/expert/<ID>.nii.gz`. Files are found
-  without regard to case, and are optional.
-labels: `pcr` 1 = pathologic complete response after neoadjuvant chemotherapy, 0 = none, empty = unknown.
-patients: one exam a patient: NACT 64, ISPY1 171, ISPY2 980, DUKE 291. `dataset` is the collection.
+layout: `clinical_and_imaging_info.xlsx` (sheet dataset_info); `images/<ID>/<id>_0000.nii.gz` is the
+  pre-contrast phase, `_0001`... the post-contrast ones; `segmentations/expert/<id>.nii.gz`, drawn on the first
+  post-contrast phase; `patient_info_files/<id>.json` holds the affected breast's box. A csv `*box*.csv` (patient_id
+  and x_min to z_max, or breast_box_x0 to z1) does as well. Files are found without regard to case, and are optional.
+  Axial volumes are LAS, sagittal ones PSR.
+labels: `pcr` 1 = pathologic complete response after neoadjuvant chemotherapy, 0 = none, empty = unknown: 15
+  patients (DUKE 11, ISPY1 4) are kept and counted, for they can be segmented.
+patients: one exam a patient: NACT 64, ISPY1 171, ISPY2 980, DUKE 291. `dataset` is the collection. Grade A.
+boxes: `breast_box_x0` to `z1`, half-open, in voxels of the NIfTI file's axes. The publisher counts in an array
+  whose first axis is the slice: its x is the file's third axis, its z the first.
 harmonised: `menopausal_status` pre or post from `menopause`; peri counts as pre, as in the challenge paper's
   table 1 (678 pre, 420 post, 408 unknown). `breast_density` A-D. `subtype`, `vendor`, `spacing_*_mm`.
 known defects: the first version has no site for DUKE, 'AAI ' with a blank in ISPY2 and 'Site AAI' in
-  ISPY1; the
-  later version has breast density for 60 patients of DUKE only, phases cut to 6, and two rows under the data
-  that are no patient (a blank one and the mean of pcr).
+  ISPY1; the later version has 26 site codes (the paper counts 25 institutions), breast density for 60 patients of
+  DUKE only (3 A, 14 B, 31 C, 12 D), phases cut to 6, bilateral_mri changed for 4 patients, and two rows under the
+  data that are no patient (a blank one and the mean of pcr). num_phases of DUKE_406, 470 and 775 is one more than
+  their acquisition times. Menopausal status is unknown for all of ISPY1 and NACT, so that it cannot be told
+  from the collection there. her2_enriched means HER2+ with HR- in ISPY2 and with HR+ elsewhere, where
+  HER2+ with HR- is her2_pure. acquisition_date is shifted (1984 to 2004), no calendar year.
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +32,28 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.cohort.readers import one_file, readers
+from elsewhere.cohort.readers.mama_mia_files import add_files
+from elsewhere.cohort.readers.pictures import is_phantom
 from elsewhere.cohort.rows import rows_that_are_no_case
 from elsewhere.cohort.table import Cohort
 from elsewhere.errors import UserError
 from elsewhere.tables import infer_types, read_table, to_number
 
+REQUIRED = ("patient_id", "dataset", "pcr", "age", "menopause")
+NOT_KNOWN = (
+    "",
+    "unknown",
+    "not known",
+    "not available",
+    "n/a",
+    "na",
+    "n.a.",
+    "nan",
+    "none",
+    "missing",
+    "?",
+    "-",
+)
 _RENAMED = {"tumor_subtype": "subtype", "manufacturer": "vendor"}
 _NUMBERS = ("age", "pcr", "num_phases", "field_strength", "slice_thickness")
 
@@ -48,20 +72,25 @@ def read_mama_mia(source: Path, *, sheet: str | None = None) -> Cohort:
     else:
         root, path = source.parent, source
     where = str(path)
-    frame = read_table(path, sheet=sheet, required=["patient_id", "dataset", "pcr", "age", "menopause"])
+    frame = read_table(path, sheet=sheet, required=REQUIRED)
     no_case = rows_that_are_no_case(infer_types(frame), "patient_id")
     warnings = [f"row {at + 1} is no case and is left out: {why}" for at, why in no_case.items()]
     kept = np.ones(len(frame), dtype=bool)
     kept[list(no_case)] = False
-    row_numbers = np.flatnonzero(kept) + 1
-    frame = frame[kept].reset_index(drop=True)
-    if frame.empty:
+    if not kept.any():
         raise UserError("the table has no patients", where=where)
     warnings += _strip(frame)
-    _numbers(frame, where=where)
+    _numbers(frame, kept, where=where)
+    row_numbers = np.flatnonzero(kept) + 1
+    frame = frame[kept].reset_index(drop=True)
+    counts: dict[str, Any] = {
+        "rows_in_table": len(kept),
+        "left_out": [{"row": at + 1, "why": why} for at, why in no_case.items()],
+    }
     frame["menopausal_status"] = _menopausal(frame["menopause"], row_numbers, where=where)
     if "breast_density" in frame.columns:
         frame["breast_density"] = _density(frame["breast_density"], row_numbers, where=where)
+    warnings += _unknown(frame, counts)
     if "site" in frame.columns:
         gone = frame["site"].isna()
         if gone.any():
@@ -79,17 +108,15 @@ def read_mama_mia(source: Path, *, sheet: str | None = None) -> Cohort:
     frame.insert(0, "case_id", frame["patient_id"])
     frame["exam_id"] = frame["patient_id"]
     frame["modality"] = pd.Series("MRI", index=frame.index, dtype="str")
-    warnings += _files(frame, root)
+    files = add_files(frame, root)
     return Cohort.from_frame(
         frame,
         reader="mama-mia",
         root=root,
-        warnings=tuple(warnings),
-        counts={
-            "rows_in_table": len(kept),
-            "left_out": [{"row": at + 1, "why": why} for at, why in no_case.items()],
-        },
+        warnings=(*warnings, *files.warnings),
+        counts=counts | files.counts,
         where=where,
+        synthetic=is_phantom(root),
     )
 
 
@@ -104,29 +131,54 @@ def _strip(frame: pd.DataFrame) -> list[str]:
     return [f"blanks around values were taken away in: {', '.join(padded)}"] if padded else []
 
 
-def _numbers(frame: pd.DataFrame, *, where: str) -> None:
+def _numbers(frame: pd.DataFrame, kept: np.ndarray, *, where: str) -> None:
+    """In place, over the whole table: a mistake is named by the row that it stands in."""
     for name in _NUMBERS:
         if name in frame.columns:
-            frame[name] = to_number(frame[name], column=name, where=where)
-    bad = frame["pcr"].notna() & ~frame["pcr"].isin([0, 1])
+            frame[name] = to_number(frame[name].where(kept), column=name, where=where)
+    bad = (frame["pcr"].notna() & ~frame["pcr"].isin([0, 1])).to_numpy()
     if bad.any():
-        row = int(np.flatnonzero(bad.to_numpy())[0])
+        row = int(np.flatnonzero(bad)[0])
         raise UserError(
-            f"pcr of '{frame['patient_id'].iloc[row]}' is {frame['pcr'].iloc[row]:g}",
+            f"pcr of '{frame['patient_id'].iloc[row]}' (row {row + 1}) is {frame['pcr'].iloc[row]:g}",
             where=where,
             fix="0, 1 or empty.",
         )
 
 
 def _menopausal(raw: pd.Series, rows: np.ndarray, *, where: str) -> pd.Series:
+    """pre, post, or missing: a word for 'not known' is no mistake, any other word is."""
     word = raw.str.casefold().str.extract(r"^(pre|peri|post)\b", expand=False)
-    unknown = raw.notna() & word.isna()
-    if unknown.any():
-        at = int(np.flatnonzero(unknown.to_numpy())[0])
+    wrong = raw.notna() & word.isna() & ~raw.str.casefold().isin(NOT_KNOWN)
+    if wrong.any():
+        at = int(np.flatnonzero(wrong.to_numpy())[0])
         raise UserError(
-            f"menopause in row {rows[at]} is '{raw.iloc[at]}'", where=where, fix="pre, peri, post or empty."
+            f"menopause in row {rows[at]} is '{raw.iloc[at]}'"
+            + (f" ({int(wrong.sum())} rows have such a word)" if wrong.sum() > 1 else ""),
+            where=where,
+            fix="pre, peri, post, 'unknown' or empty.",
         )
     return word.replace({"peri": "pre"})
+
+
+def _unknown(frame: pd.DataFrame, counts: dict[str, Any]) -> list[str]:
+    """Patients whose outcome or group is not known are kept, counted and said: a score can leave them out."""
+    notes: list[str] = []
+    for name, key, what, so in (
+        ("pcr", "without_outcome", "outcome (pcr)", "kept, not scored for response"),
+        ("menopausal_status", "without_menopausal_status", "menopausal status", "kept, in no group of it"),
+        ("age", "without_age", "age", "kept, in no age group"),
+        ("breast_density", "without_breast_density", "breast density", "kept, in no group of it"),
+    ):
+        if name not in frame.columns:
+            continue
+        gone = frame[name].isna()
+        counts[key] = int(gone.sum())
+        if gone.any():
+            held = frame.loc[gone, "dataset"].value_counts(sort=False).sort_index()
+            parts = ", ".join(f"{dataset} {n}" for dataset, n in held.items())
+            notes.append(f"{int(gone.sum())} of {len(frame)} patients have no {what} ({parts}): {so}")
+    return notes
 
 
 def _density(raw: pd.Series, rows: np.ndarray, *, where: str) -> pd.Series:
@@ -147,49 +199,3 @@ def _spacing(frame: pd.DataFrame) -> None:
             frame[name] = pd.to_numeric(parts[axis], errors="coerce")
     if "slice_thickness" in frame.columns:
         frame["spacing_slice_mm"] = frame["slice_thickness"]
-
-
-def _files(frame: pd.DataFrame, root: Path) -> list[str]:
-    """`image` (the patient's folder), `phases_found` and `mask`, by the published folders, if
-    they are there.
-    """
-    notes: list[str] = []
-    images = root / "images"
-    if images.is_dir():
-        folders = {folder.name.casefold(): folder for folder in images.iterdir() if folder.is_dir()}
-        image: list[str | None] = []
-        found: list[int] = []
-        for patient in frame["patient_id"]:
-            folder = folders.get(str(patient).casefold())
-            image.append(folder.relative_to(root).as_posix() if folder else None)
-            found.append(_phases(folder, str(patient)) if folder else 0)
-        frame["image"] = pd.Series(image, dtype="str")
-        frame["phases_found"] = found
-        notes += _missing(frame, "image", "an image folder")
-        if "num_phases" in frame.columns:
-            differ = (frame["phases_found"] > 0) & (frame["phases_found"] != frame["num_phases"])
-            if differ.any():
-                notes.append(
-                    f"{int(differ.sum())} patients have another number of phase files than the table says"
-                )
-    masks = root / "segmentations" / "expert"
-    if masks.is_dir():
-        files = {file.name.casefold(): file for file in masks.iterdir() if file.is_file()}
-        names = [_mask_of(str(patient), files) for patient in frame["patient_id"]]
-        frame["mask"] = pd.Series([f.relative_to(root).as_posix() if f else None for f in names], dtype="str")
-        notes += _missing(frame, "mask", "an expert mask")
-    return notes
-
-
-def _mask_of(patient: str, files: dict[str, Path]) -> Path | None:
-    return files.get(f"{patient.casefold()}.nii.gz") or files.get(f"{patient.casefold()}.nii")
-
-
-def _phases(folder: Path, patient: str) -> int:
-    pattern = re.compile(re.escape(patient) + r"_\d{4}\.nii(\.gz)?", re.IGNORECASE)
-    return sum(1 for file in folder.iterdir() if pattern.fullmatch(file.name))
-
-
-def _missing(frame: pd.DataFrame, column: str, what: str) -> list[str]:
-    lacking: Any = frame[column].isna().sum()
-    return [f"{int(lacking)} of {len(frame)} patients have no {what.removeprefix('an ')}"] if lacking else []
