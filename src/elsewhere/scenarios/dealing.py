@@ -71,9 +71,12 @@ def deal(
     a few out moves as few of the others as can be.
     """
     malignant, benign = _strata(units, seed=seed, dataset=dataset, purpose=purpose)
+    unknown = _unknown(units, seed=seed, dataset=dataset, purpose=purpose)
     if keep is not None:
-        malignant, benign = malignant[keep[malignant]], benign[keep[benign]]
-    return _dealt(units, malignant, benign, apportion(malignant.size, shares), apportion(benign.size, shares))
+        malignant, benign, unknown = (part[keep[part]] for part in (malignant, benign, unknown))
+    out = _dealt(units, malignant, benign, apportion(malignant.size, shares), apportion(benign.size, shares))
+    out[unknown] = np.repeat(np.arange(len(shares)), apportion(unknown.size, shares))
+    return out
 
 
 def deal_folds(units: SourceUnits, folds: int, *, seed: int, dataset: str) -> IntArray:
@@ -81,21 +84,34 @@ def deal_folds(units: SourceUnits, folds: int, *, seed: int, dataset: str) -> In
     to the first folds, the benign one's to the last, so that the folds stay even together."""
     malignant, benign = _strata(units, seed=seed, dataset=dataset, purpose="folds")
     at = np.arange(folds)
-    return _dealt(
+    out = _dealt(
         units,
         malignant,
         benign,
         malignant.size // folds + (at < malignant.size % folds),
         benign.size // folds + (at >= folds - benign.size % folds),
     )
+    unknown = _unknown(units, seed=seed, dataset=dataset, purpose="folds")
+    out[unknown] = np.arange(unknown.size) % folds
+    return out
 
 
 def _strata(units: SourceUnits, *, seed: int, dataset: str, purpose: str) -> tuple[IntArray, IntArray]:
     """The malignant and the benign stratum (US-05), each in its drawn order."""
     return (
         shuffled(np.flatnonzero(units.malignant), seed=seed, dataset=dataset, purpose=f"{purpose} malignant"),
-        shuffled(np.flatnonzero(~units.malignant), seed=seed, dataset=dataset, purpose=f"{purpose} benign"),
+        shuffled(
+            np.flatnonzero(units.benign & ~units.malignant),
+            seed=seed,
+            dataset=dataset,
+            purpose=f"{purpose} benign",
+        ),
     )
+
+
+def _unknown(units: SourceUnits, *, seed: int, dataset: str, purpose: str) -> IntArray:
+    """Units of no known class, in their drawn order; none where every label is known."""
+    return shuffled(np.flatnonzero(units.unknown), seed=seed, dataset=dataset, purpose=f"{purpose} unknown")
 
 
 def _dealt(

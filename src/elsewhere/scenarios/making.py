@@ -90,17 +90,18 @@ def _across(study: StudyUnits, scenario: Scenario, seed: int) -> Partition | Ski
     target = study.of(scenario.target)
     test = target & ~study.normal
     classes = np.unique(study.label[test])
-    if classes.size < 2:
-        held = f"only {('benign', 'malignant')[int(classes[0])]}" if classes.size else "no"
-        reason = f"{scenario.target}: a target needs both classes, and it has {held} lesion images"
+    if not test.any() or (classes.size < 2 and study.words.both_needed):
+        held = f"only {study.words.labels[int(classes[0])]}" if classes.size else "no"
+        reason = f"{scenario.target}: a target needs both classes, and it has {held} {study.words.image}s"
         return Skipped(scenario=scenario, seed=seed, reason=reason)
     train, validation, left_out = (np.zeros(len(study), dtype=bool) for _ in range(3))
     warnings: list[str] = []
     for name in scenario.sources:
         units = study.lesion_units(name)
         keep = ~units.elsewhere
-        if not units.only(keep).feasible(2):
-            return _too_few(scenario, seed, name, units, 2, "train and validation", without_spanning=True)
+        least = 2 if study.words.both_needed or len(scenario.sources) == 1 else 1
+        if not units.only(keep).feasible(least):
+            return _too_few(scenario, seed, name, units, least, "train and validation", without_spanning=True)
         part = deal(units, SOURCE_SHARES, seed=seed, dataset=name, purpose="source", keep=keep)
         by_unit = _by_unit(study, units, part)
         lesions = study.of(name) & ~study.normal
@@ -172,6 +173,9 @@ def _too_few(
     without_spanning: bool = False,
 ) -> Skipped:
     kept = units.only(~units.elsewhere) if without_spanning else units
+    if not units.both_needed:
+        reason = f"{dataset}: {counted(len(kept), 'patient')}; {where} take {parts}"
+        return Skipped(scenario=scenario, seed=seed, reason=reason)
     reason = (
         f"{dataset}: {counted(int(kept.malignant.sum()), 'patient')} with a malignant and {int(kept.benign.sum())} with a "
         f"benign lesion; both classes in {where} take {parts} of each"

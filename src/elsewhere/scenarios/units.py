@@ -6,6 +6,7 @@ directly or through others (US-05, US-30).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,10 +21,33 @@ from elsewhere.tables.reading import require_columns
 
 COLUMNS = ("case", "dataset", "patient", "group", "label")
 LABELS = ("benign", "malignant", "normal")
-_MALIGNANT, _NORMAL = 1, 2
+_BENIGN, _MALIGNANT, _NORMAL = 0, 1, 2
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    """What a table's labels are called. Wherever this package says malignant, read the second word."""
+
+    labels: tuple[str, ...]
+    """Of class 0, of class 1, of what is tested apart; and, where it may be, of a class not known."""
+    image: str = "lesion image"
+    both_needed: bool = True
+    """Every part must hold both classes, or there is no partition."""
+
+
+LESIONS = Words(labels=LABELS)
+RESPONSES = Words(labels=("no pCR", "pCR", "", "unknown"), image="exam", both_needed=False)
+"""Outcomes of a therapy (MRI-05). A patient without one is still segmented, so that a part may lack a class:
+the task that needs both says so where it does."""
+
+
+def words_of(labels: Iterable[str]) -> Words:
+    """By the labels themselves: a table speaks of lesions or of responses."""
+    held = set(labels)
+    return RESPONSES if held and held <= set(RESPONSES.labels) - {""} else LESIONS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +65,12 @@ class SourceUnits:
     """At least one benign lesion image; with `malignant` too, the unit is mixed."""
     elsewhere: BoolArray
     """Joined to a case of another dataset, by a duplicate (US-30)."""
+    both_needed: bool = True
+
+    @property
+    def unknown(self) -> BoolArray:
+        """No image of a known class: a stratum of its own, where there are such units."""
+        return ~(self.malignant | self.benign)
 
     def __len__(self) -> int:
         return int(self.unit.size)
@@ -51,6 +81,7 @@ class SourceUnits:
             malignant=self.malignant[keep],
             benign=self.benign[keep],
             elsewhere=self.elsewhere[keep],
+            both_needed=self.both_needed,
         )
 
     def feasible(self, parts: int) -> bool:
@@ -58,8 +89,11 @@ class SourceUnits:
 
         A part needs a mixed unit, or a malignant and a benign one. With x mixed units, m others with
         malignant and b others with benign images, that is x + min(m, b) >= parts: as many units of
-        each class as there are parts, a mixed one counting for both.
+        each class as there are parts, a mixed one counting for both. Where the classes are not needed,
+        as many units as there are parts.
         """
+        if not self.both_needed:
+            return len(self) >= parts
         return min(int(self.malignant.sum()), int(self.benign.sum())) >= parts
 
 
@@ -74,7 +108,8 @@ class StudyUnits:
         if len(self.row) != len(self.case):
             twice = np.flatnonzero(pd.Series(self.case).duplicated())
             raise UserError(f"cases stand twice in the study table: {name_rows(self.case[twice].tolist())}")
-        label, wrong = _codes_in(self.text["label"], LABELS)
+        self.words = words_of(self.text["label"].tolist())
+        label, wrong = _codes_in(self.text["label"], self.words.labels)
         if wrong:
             raise UserError(
                 f"labels {name_rows(wrong)} in the study table",
@@ -125,9 +160,13 @@ class StudyUnits:
         malignant = np.zeros(self.n_units, dtype=bool)
         benign = np.zeros(self.n_units, dtype=bool)
         malignant[self.unit[lesions & (self.label == _MALIGNANT)]] = True
-        benign[self.unit[lesions & (self.label != _MALIGNANT)]] = True
+        benign[self.unit[lesions & (self.label == _BENIGN)]] = True
         return SourceUnits(
-            unit=unit, malignant=malignant[unit], benign=benign[unit], elsewhere=self.spanning[unit]
+            unit=unit,
+            malignant=malignant[unit],
+            benign=benign[unit],
+            elsewhere=self.spanning[unit],
+            both_needed=self.words.both_needed,
         )
 
     def _named(self, rows: BoolArray) -> IntArray:
