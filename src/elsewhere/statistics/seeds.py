@@ -1,0 +1,63 @@
+"""Several trainings of one method on the same cases: each metric is their mean, under every weight (US-20)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from elsewhere.statistics.evaluator import AurocInputs, Evaluator, FloatArray, RatioInputs
+
+
+class SeedMean(Evaluator):
+    """The mean over seeds of what each seed's evaluator says; undefined where one of them is.
+
+    A seed is a training, not a patient: the mean is over trainings within every resample of patients, so an
+    interval is of the method's mean value on other patients, not of one more seed.
+    """
+
+    def __init__(self, members: Sequence[Evaluator]) -> None:
+        first = members[0]
+        for other in members[1:]:
+            if [s.name for s in other.specs] != [s.name for s in first.specs] or not np.array_equal(
+                other.cluster_of_case, first.cluster_of_case
+            ):
+                raise ValueError("seeds are averaged only over the same cases and metrics")
+        self.members = tuple(members)
+        self.specs = first.specs
+        self.cluster_of_case, self.n_clusters = first.cluster_of_case, first.n_clusters
+
+    def evaluate(self, weights: npt.NDArray[np.uint16]) -> FloatArray:
+        return np.mean([member.evaluate(weights) for member in self.members], axis=0)
+
+    def subset(self, case_mask: npt.NDArray[np.bool_]) -> SeedMean:
+        return SeedMean([member.subset(case_mask) for member in self.members])
+
+    def stack(self, other: Evaluator) -> SeedMean:
+        if not isinstance(other, SeedMean) or len(other.members) != len(self.members):
+            raise TypeError("two methods are stacked only when both have as many seeds")
+        return SeedMean([a.stack(b) for a, b in zip(self.members, other.members, strict=True)])
+
+    def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
+        forms = [member.closed_form(metric) for member in self.members]
+        ratios = [form for form in forms if isinstance(form, RatioInputs)]
+        if len(ratios) != len(forms) or any(
+            not np.array_equal(ratio.denominator, ratios[0].denominator) for ratio in ratios
+        ):
+            return None
+        return RatioInputs(np.mean([ratio.numerator for ratio in ratios], axis=0), ratios[0].denominator)
+
+    def undefined_reasons(self) -> dict[str, str]:
+        reasons: dict[str, str] = {}
+        for member in self.members:
+            reasons |= member.undefined_reasons()
+        return reasons
+
+    def case_counts(self) -> dict[str, tuple[int, int]]:
+        return self.members[0].case_counts()
+
+
+def over_seeds(members: Sequence[Evaluator]) -> Evaluator:
+    """The one evaluator, or the mean of several."""
+    return members[0] if len(members) == 1 else SeedMean(members)

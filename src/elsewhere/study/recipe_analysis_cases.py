@@ -1,0 +1,152 @@
+"""Patients of a board: recall a class, reliability, the hardest cases and those of a kind (MRI-11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from elsewhere.report.privacy import SMALLEST_CELL, hash_ids
+from elsewhere.statistics.calibration import recalibration, reliability_curve
+from elsewhere.statistics.subgroups import recall_by_class
+from elsewhere.study.recipe_analysis_boards import SEED, Board
+from elsewhere.study.recipe_analysis_groups import sizes_of
+
+RELIABILITY_BINS = 5
+HARDEST = 10
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "clip": ("clip", "has_clip", "clip_artefact", "clip_artifact"),
+    "implant": ("implant", "has_implant", "breast_implant"),
+    "low contrast": ("low_contrast", "has_low_contrast"),
+    "non-mass": ("non_mass", "nonmass", "lesion_type", "tumour_type", "tumor_type", "morphology"),
+}
+"""Kinds of cases that a cohort may mark, by the columns that mark them; 'small' comes from the sizes."""
+_YES = {"1", "1.0", "true", "yes", "y", "non-mass", "nonmass", "non_mass", "nme", "non-mass enhancement"}
+_NAN = float("nan")
+
+
+def recalls(board: Board) -> pd.DataFrame:
+    """Recall of pCR and of non-pCR, and their gap: a model that says 'no' to everybody has a wide one."""
+    rows = []
+    for entry in board.entries if board.task == "response" and board.truth is not None else ():
+        made = recall_by_class(
+            board.partition,
+            board.truth,
+            entry.scores.cases["decision"].to_numpy(),
+            key=board.key,
+            seed=SEED,
+            resamples=board.resamples,
+        )
+        row: dict[str, Any] = {"task": board.task, "board": board.name, "recipe": entry.recipe}
+        for name, told in (("pcr", "positive"), ("no_pcr", "negative"), ("gap", "gap")):
+            row |= {
+                f"{name}{end}": _number(made[told][k])
+                for end, k in (("", "value"), ("_lo", "lo"), ("_hi", "hi"))
+            }
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _number(value: float | None) -> float:
+    return _NAN if value is None else float(value)
+
+
+def reliability(board: Board) -> pd.DataFrame:
+    """Observed share of pCR in quantile bins of the probability, with the prevalence and the slope beside.
+
+    Bins of fewer than five patients are left out: they would tell those people's outcomes.
+    """
+    rows: list[dict[str, Any]] = []
+    for entry in board.entries if board.task == "response" and board.truth is not None else ():
+        p = entry.scores.cases["probability"].to_numpy(dtype=float)
+        usable = np.isfinite(p) & (entry.scores.cases["status"] == "scored").to_numpy(dtype=bool)
+        if usable.sum() < 2 * SMALLEST_CELL:
+            continue
+        truth, cluster = board.truth[usable], board.partition.cluster_of_case[usable]
+        curve = reliability_curve(truth, p[usable], cluster, bins=RELIABILITY_BINS, binning="quantile")
+        fit = recalibration(truth, p[usable], cluster).to_dict()
+        slope = fit.get("slope") or {}
+        for at in range(len(curve.x)):
+            if curve.patients[at] < SMALLEST_CELL:
+                continue
+            rows.append(
+                {
+                    "task": board.task,
+                    "board": board.name,
+                    "recipe": entry.recipe,
+                    "predicted": curve.x[at],
+                    "observed": curve.y[at],
+                    "lo": curve.lo[at],
+                    "hi": curve.hi[at],
+                    "cases": curve.cases[at],
+                    "prevalence": float(truth.mean()),
+                    "slope": _number(slope.get("value") if isinstance(slope, Mapping) else None),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def case_values(board: Board) -> tuple[str, pd.DataFrame]:
+    """(metric, a column a recipe): Dice, or how near the probability is to the truth; higher is better."""
+    held: dict[str, npt.NDArray[np.float64]] = {}
+    for entry in board.entries:
+        cases = entry.scores.cases
+        if board.task == "segmentation":
+            held[entry.recipe] = cases["dice"].to_numpy(dtype=float)
+        elif board.truth is not None:
+            held[entry.recipe] = 1.0 - np.abs(board.truth - cases["probability"].to_numpy(dtype=float))
+    return ("dice" if board.task == "segmentation" else "nearness"), pd.DataFrame(held)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A case worth a picture: its row in the board, its hash, and why it was chosen."""
+
+    at: int
+    case: str
+    hashed: str
+    why: str
+    mean: float
+
+
+def hardest(board: Board, *, salt: str) -> tuple[pd.DataFrame, list[Chosen]]:
+    """The cases that the recipes together do worst on, and the hardest of each kind that the cohort marks."""
+    metric, values = case_values(board)
+    if values.empty:
+        return pd.DataFrame(), []
+    mean = values.mean(axis=1).to_numpy(dtype=float)
+    order = [int(i) for i in np.argsort(np.nan_to_num(mean, nan=np.inf), kind="stable")[:HARDEST]]
+    chosen = [(i, "hardest") for i in order if np.isfinite(mean[i])]
+    sizes = sizes_of(board)
+    for kind, mask in kinds(board):
+        of_kind = np.flatnonzero(mask & np.isfinite(mean))
+        if of_kind.size:
+            chosen.append((int(of_kind[np.argmin(mean[of_kind])]), kind))
+    ids = board.cases["case_id"].astype(str).tolist()
+    shown = [Chosen(at, ids[at], hash_ids([ids[at]], salt)[0], why, float(mean[at])) for at, why in chosen]
+    rows = []
+    for pick in shown:
+        row: dict[str, Any] = {"task": board.task, "board": board.name, "case": pick.hashed, "why": pick.why}
+        if board.task == "segmentation" and sizes is not None and sizes.codes[pick.at] >= 0:
+            row["size"] = sizes.names[sizes.codes[pick.at]]
+        row |= {"metric": metric, "mean": pick.mean}
+        rows.append(row | {str(name): float(values[name].iloc[pick.at]) for name in values.columns})
+    return pd.DataFrame(rows), shown
+
+
+def kinds(board: Board) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
+    """Which cases are of each kind; a kind that the cohort does not mark does not come."""
+    for kind, columns in KINDS.items():
+        name = next((c for c in columns if c in board.cases.columns), None)
+        if name is not None:
+            words = board.cases[name].astype("string").str.strip().str.casefold().fillna("")
+            mask = words.isin(_YES).to_numpy(dtype=bool)
+            if mask.any():
+                yield kind, mask
+    sizes = sizes_of(board)
+    if sizes is not None and (sizes.codes == 0).any():
+        yield "small", sizes.codes == 0

@@ -1,0 +1,333 @@
+"""At home and elsewhere: the house's question, put to recipes (MRI-11, ST-05, ST-07).
+
+A transfer from one dataset is held against the same recipe at home in its source: other patients, so two
+independent samples. A recipe trained on all other datasets is held against the one trained at the target: the
+same patients, so a paired difference. A word over datasets takes four of them, as in every study here; with
+fewer, each comparison keeps its own word, which rests on patients.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from elsewhere.errors import UserError
+from elsewhere.scoring.prepared import prepare
+from elsewhere.scoring.task import ScoreOptions, Scores
+from elsewhere.statistics.differences import Difference, difference_independent, difference_subsets
+from elsewhere.statistics.estimates import estimate_all
+from elsewhere.statistics.evaluator import Evaluator
+from elsewhere.statistics.paired import compare_pair
+from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.power import auroc_variance, power_numbers, smallest_detectable_drop
+from elsewhere.statistics.scenario import scenario_summary
+from elsewhere.statistics.seeds import over_seeds
+from elsewhere.statistics.verdict import Verdict, judge
+from elsewhere.study.analysis_drop import ALPHA, CHANGE, SOURCES_NEEDED, few_sources
+from elsewhere.study.recipe_analysis_boards import MAIN, SEED, Board, kinds_of, pooled
+from elsewhere.study.recipe_analysis_groups import CENTRES, codes_of
+
+if TYPE_CHECKING:
+    from elsewhere.study.recipe_results import RecipeResults
+
+HOME = ("internal", "folds")
+AWAY = ("external", "leave-one-dataset-out")
+FEWEST = 10
+"""Patients below this at a centre give no difference: the interval would be a guess."""
+_NAN = float("nan")
+
+
+def _evaluated(scores: Mapping[int, Scores]) -> tuple[Evaluator, Partition, Scores] | None:
+    """The seeds that share their cases, as one evaluator; nothing for a constant prediction, which the board
+    tells."""
+    first = scores[min(scores)]
+    ids = first.cases["case_id"].astype(str).tolist()
+    same = [s for s in scores.values() if s.cases["case_id"].astype(str).tolist() == ids]
+    try:
+        ready = [prepare(s, ScoreOptions()) for s in same]
+    except UserError:
+        return None
+    return over_seeds([r.evaluator for r in ready]), ready[0].partition, first
+
+
+def home_and_elsewhere(
+    results: RecipeResults, task: str, *, margin: float | None, resamples: int
+) -> pd.DataFrame:
+    """A row a recipe and transfer: the value elsewhere, the value at home, their difference with its 90 %
+    interval, the word where a margin was declared, and what this many patients could have seen."""
+    metric = MAIN[task]
+    where = kinds_of(results)
+    held: dict[tuple[str, str], dict[int, Scores]] = {}
+    for (of, recipe, scenario, seed), scores in results.scores.items():
+        if of == task:
+            held.setdefault((recipe, scenario), {})[seed] = scores
+    rows: list[dict[str, Any]] = []
+    for recipe in dict.fromkeys(r for r, _ in held):
+        home = _homes({s: v for (r, s), v in held.items() if r == recipe}, where)
+        for (of, scenario), scores in held.items():
+            kind = where.get(scenario, {}).get("kind", "")
+            if of != recipe or kind not in AWAY:
+                continue
+            source, target = where[scenario]["source"], where[scenario]["target"]
+            row = {"task": task, "recipe": recipe, "scenario": scenario, "kind": kind, "source": source}
+            row |= {"target": target, "metric": metric}
+            rows.append(
+                row
+                | _transfer(scores, home, row, margin=margin, key=results.cohort.hash, resamples=resamples)
+            )
+    return pd.DataFrame(rows)
+
+
+def _homes(
+    by_scenario: Mapping[str, dict[int, Scores]], where: Mapping[str, Mapping[str, str]]
+) -> dict[str, dict[int, Scores]]:
+    """The scores at home of each dataset: its internal test part, or its folds together."""
+    out: dict[str, dict[int, Scores]] = {}
+    for kind in HOME:
+        parts: dict[str, list[dict[int, Scores]]] = {}
+        for scenario, scores in by_scenario.items():
+            if where.get(scenario, {}).get("kind") == kind:
+                parts.setdefault(where[scenario]["target"], []).append(scores)
+        for target, found in parts.items():
+            seeds = set.intersection(*(set(f) for f in found))
+            if seeds and target not in out:
+                out[target] = {seed: pooled([f[seed] for f in found]) for seed in sorted(seeds)}
+    return out
+
+
+def _transfer(
+    scores: Mapping[int, Scores],
+    home: Mapping[str, dict[int, Scores]],
+    row: Mapping[str, Any],
+    *,
+    margin: float | None,
+    key: str,
+    resamples: int,
+) -> dict[str, Any]:
+    metric = str(row["metric"])
+    here = _evaluated(scores)
+    if here is None:
+        return {
+            "elsewhere": _NAN,
+            "home": _NAN,
+            "reason": "a constant prediction",
+            "word": _word(None, margin),
+        }
+    evaluator, partition, first = here
+    rules = first.protocol.interval
+    made = estimate_all(
+        evaluator, partition, rules=rules, key=key, seed=SEED, resamples=resamples, metrics=[metric]
+    )[metric]
+    out: dict[str, Any] = {
+        "patients": partition.n_clusters,
+        "elsewhere": _number(made.value),
+        "elsewhere_lo": _number(made.lo),
+        "elsewhere_hi": _number(made.hi),
+    }
+    paired = row["kind"] == "leave-one-dataset-out"
+    at = str(row["target"] if paired else row["source"])
+    if at not in home:
+        return out | {"home": _NAN, "reason": f"no scenario at home in {at}", "word": _word(None, margin)}
+    difference = (
+        _same_patients(scores, home[at], metric, key=key, resamples=resamples)
+        if paired
+        else _other_patients(here, home[at], metric, key=key, resamples=resamples)
+    )
+    if difference is None:
+        return out | {"home": _NAN, "reason": "no interval", "word": _word(None, margin)}
+    return out | {"compared": "same patients" if paired else "other patients"} | _judged(difference, margin)
+
+
+def _judged(d: Difference, margin: float | None) -> dict[str, Any]:
+    power = power_numbers(d.se, lo=d.lo, hi=d.hi, margin=margin, alpha=ALPHA)
+    return {
+        "home": d.reference,
+        "elsewhere_compared": d.here,
+        "difference": d.difference,
+        "lo90": d.lo,
+        "hi90": d.hi,
+        "method": d.method,
+        "smallest_drop": _number(power.smallest_detectable_drop),
+        "smallest_margin": _number(power.smallest_provable_margin),
+        "word": _word(d, margin),
+        "reason": d.undefined_reason or "",
+    }
+
+
+def _word(d: Difference | None, margin: float | None) -> str:
+    if margin is None:
+        return ""
+    if d is None:
+        return str(Verdict.NOT_ASSESSED)
+    return str(judge(d.lo, d.hi, margin, higher_is_better=d.higher_is_better, reason=d.undefined_reason).word)
+
+
+def _other_patients(
+    here: tuple[Evaluator, Partition, Scores],
+    home: Mapping[int, Scores],
+    metric: str,
+    *,
+    key: str,
+    resamples: int,
+) -> Difference | None:
+    there = _evaluated(home)
+    if there is None:
+        return None
+    return difference_independent(
+        here[0], here[1], there[0], there[1], metric, alpha=ALPHA, key=key, seed=SEED, resamples=resamples
+    )
+
+
+def _same_patients(
+    away: Mapping[int, Scores], home: Mapping[int, Scores], metric: str, *, key: str, resamples: int
+) -> Difference | None:
+    """Both models on the cases that both were tested on."""
+    both = set(away[min(away)].cases["case_id"].astype(str)) & set(
+        home[min(home)].cases["case_id"].astype(str)
+    )
+    cut = [{seed: _only(s, both) for seed, s in side.items()} for side in (away, home)]
+    here, there = (_evaluated(side) if both else None for side in cut)
+    if here is None or there is None:
+        return None
+    made = compare_pair(
+        here[0], there[0], here[1], rules=here[2].protocol.interval, key=key, seed=SEED, resamples=resamples,
+        level=1 - 2 * ALPHA, metrics=[metric], permutations=0,
+    )[metric]  # fmt: skip
+    return Difference(
+        metric=metric,
+        here=_number(made.value_a),
+        reference=_number(made.value_b),
+        difference=_number(made.difference),
+        lo=_number(made.lo),
+        hi=_number(made.hi),
+        se=_number(made.se),
+        alpha=ALPHA,
+        method=f"{made.method}, paired",
+        reference_source="the recipe trained there, same patients",
+        higher_is_better=made.spec.higher_is_better,
+        undefined_reason=made.undefined_reason,
+    )
+
+
+def _only(scores: Scores, ids: set[str]) -> Scores:
+    kept = scores.cases[scores.cases["case_id"].astype(str).isin(ids)]
+    return replace(scores, cases=kept.sort_values("case_id").reset_index(drop=True))
+
+
+def _number(value: float | None) -> float:
+    return _NAN if value is None else float(value)
+
+
+def drop_over_datasets(home: pd.DataFrame, *, margin: float | None) -> pd.DataFrame:
+    """A row a recipe and kind: the mean change over datasets with its t interval, and the word they allow.
+
+    Transfers are averaged by their source first; a dataset left out is one observation.
+    """
+    rows: list[dict[str, Any]] = []
+    if home.empty or "difference" not in home.columns:
+        return pd.DataFrame()
+    for (task, recipe, kind, metric), part in home.groupby(["task", "recipe", "kind", "metric"], sort=False):
+        side = "source" if kind == "external" else "target"
+        held = (
+            part.dropna(subset=["difference"])
+            .groupby(side)[["difference", "elsewhere_compared", "home"]]
+            .mean()
+        )
+        if held.empty:
+            continue
+        wide = scenario_summary(held["difference"].to_numpy(), bounds=CHANGE)
+        narrow = scenario_summary(held["difference"].to_numpy(), bounds=CHANGE, level=1 - 2 * ALPHA)
+        row: dict[str, Any] = {"task": task, "recipe": recipe, "kind": kind, "metric": metric}
+        row |= {"datasets": len(held), "comparisons": int(part["difference"].notna().sum())}
+        row |= {"home": float(held["home"].mean()), "elsewhere": float(held["elsewhere_compared"].mean())}
+        row |= {"difference": wide.value, "lo": _number(wide.lo), "hi": _number(wide.hi)}
+        row |= {"lo90": _number(narrow.lo), "hi90": _number(narrow.hi), "margin": _number(margin)}
+        row |= {"word": "", "reason": ""}
+        if len(held) < SOURCES_NEEDED:
+            row["reason"] = few_sources(len(held))
+        if margin is not None:
+            word = Verdict.NOT_ASSESSED if row["reason"] else judge(row["lo90"], row["hi90"], margin).word
+            row["word"] = str(word)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def centres(board: Board, *, margin: float | None) -> pd.DataFrame:
+    """Where does it drop? Each dataset and site against all the others of the board, with its 90 % interval."""
+    metric = MAIN[board.task]
+    rows: list[dict[str, Any]] = []
+    for variable, coded in codes_of(board, CENTRES).items():
+        if sum(n > 0 for n in coded.sizes().values()) < 2:
+            continue
+        for entry in board.entries:
+            for g, name in enumerate(coded.names):
+                here = coded.codes == g
+                patients = int(np.unique(board.partition.cluster_of_case[here]).size)
+                row: dict[str, Any] = {"task": board.task, "board": board.name, "recipe": entry.recipe}
+                row |= {"by": variable, "centre": name, "metric": metric, "patients": patients}
+                if patients < FEWEST:
+                    row |= {"patients": f"<{FEWEST}", "word": _word(None, margin)}
+                    rows.append(row | {"reason": f"fewer than {FEWEST} patients: not compared"})
+                    continue
+                made = difference_subsets(
+                    entry.evaluator, board.partition, here, (coded.codes >= 0) & ~here, metric, alpha=ALPHA,
+                    key=board.key, seed=SEED, resamples=board.resamples,
+                )  # fmt: skip
+                told = _judged(made, margin)
+                told["value"], told["others"] = told.pop("elsewhere_compared"), told.pop("home")
+                rows.append(row | told)
+    return pd.DataFrame(rows)
+
+
+def could_see(results: RecipeResults, boards: list[Board]) -> pd.DataFrame:
+    """Before any result: the smallest effect that these patients can show (ST-07), dataset by dataset.
+
+    For pCR the AUC above 0.5 and the balanced accuracy above 0.5 that would be found with 80 % power, from
+    the numbers of patients with and without it alone. For Dice the drop against all the others, which needs
+    the spread between cases: taken from the best recipe.
+    """
+    rows: list[dict[str, Any]] = []
+    for board in boards:
+        names = {"all": np.ones(len(board.cases), dtype=bool)}
+        for coded in codes_of(board, ("dataset",)).values():
+            if len(coded.names) > 1:
+                names |= {n: coded.codes == g for g, n in enumerate(coded.names)}
+        for name, mask in names.items():
+            row: dict[str, Any] = {"task": board.task, "board": board.name, "dataset": name}
+            row["patients"] = int(np.unique(board.partition.cluster_of_case[mask]).size)
+            rows.append(
+                row | (_for_response(board, mask) if board.task == "response" else _for_dice(board, mask))
+            )
+    return pd.DataFrame(rows)
+
+
+def _for_response(board: Board, mask: Any) -> dict[str, Any]:
+    truth = board.truth[mask] > 0 if board.truth is not None else np.zeros(0, dtype=bool)
+    p, n = int(truth.sum()), int((~truth).sum())
+    if not p or not n:
+        return {"positives": p, "smallest_auroc": _NAN, "smallest_balanced_accuracy": _NAN}
+    se_auc = math.sqrt(auroc_variance(0.5, p, n))
+    se_ba = 0.5 * math.sqrt(0.25 / p + 0.25 / n)
+    return {
+        "positives": p,
+        "smallest_auroc": min(1.0, 0.5 + smallest_detectable_drop(se_auc, alpha=ALPHA)),
+        "smallest_balanced_accuracy": min(1.0, 0.5 + smallest_detectable_drop(se_ba, alpha=ALPHA)),
+    }
+
+
+def _for_dice(board: Board, mask: Any) -> dict[str, Any]:
+    best = board.entries[int(np.nanargmax(board.values("dice")))]
+    dice = best.scores.cases["dice"].to_numpy(dtype=float)
+    here, rest = dice[mask & np.isfinite(dice)], dice[~mask & np.isfinite(dice)]
+    if here.size < 2 or (rest.size < 2 and not mask.all()):
+        return {"sd_dice": _NAN, "smallest_dice_drop": _NAN}
+    variance = here.var(ddof=1) / here.size + (rest.var(ddof=1) / rest.size if rest.size > 1 else 0.0)
+    return {
+        "sd_dice": float(here.std(ddof=1)),
+        "smallest_dice_drop": smallest_detectable_drop(math.sqrt(variance), alpha=ALPHA),
+    }

@@ -1,0 +1,329 @@
+"""The leaderboards of a recipe study and what its ranks rest on (MRI-08 to MRI-10, MRI-12).
+
+All numbers of a board come from the same resamples of its patients: performance, fairness, combined, the
+differences that part two ranks, and the places at every fairness weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from elsewhere.scoring.prepared import truth_of
+from elsewhere.scoring.response import chance_test
+from elsewhere.statistics.boards import centred_interval, performance_metric, weight_steps
+from elsewhere.statistics.estimates import estimate_all
+from elsewhere.statistics.fairness_variants import weighting_table
+from elsewhere.statistics.paired import PAIRED_T, WILCOXON, compare_pair, holm
+from elsewhere.statistics.ranking import Ranking, left_out_sites, rank_from_draws, weight_stability
+from elsewhere.study.recipe_analysis_boards import SEED, SHOWN, Board
+
+STEPS = 101
+SLOWEST_SECONDS = 300.0
+"""The challenge allows five minutes a case (MRI-17)."""
+PAIRED = {"segmentation": ("dice", "norm_hd"), "response": ("balanced_accuracy", "auroc")}
+_CENTRED = ("fairness", "combined")
+_NAN = float("nan")
+
+
+def ranking_of(board: Board) -> Ranking:
+    metric = board.ranked_by
+    spec = board.evaluators[0].spec(metric)
+    return rank_from_draws(
+        board.values(metric),
+        board.drawn(metric),
+        names=board.names,
+        metric=metric,
+        higher_is_better=spec.higher_is_better,
+        df=board.df,
+        baseline=board.baseline,
+        left_out_sites=left_out_sites(board.evaluators, board.partition, metric, names=board.names),
+    )
+
+
+def leaderboard(board: Board, costs: pd.DataFrame) -> pd.DataFrame:
+    """A row a recipe, best first; those that could not be ranked stand last, with why."""
+    ranking = ranking_of(board)
+    chance = {r["recipe"]: r for r in chance_rows(board)}
+    rows: list[dict[str, Any]] = []
+    for at in ranking.order:
+        entry = board.entries[at]
+        row: dict[str, Any] = _identity(board) | {
+            "recipe": entry.recipe,
+            "baseline": entry.recipe == board.baseline,
+            "seeds": len(entry.seeds),
+            "rank": int(ranking.ranks[at]),
+            "rank_lo": int(ranking.rank_lo[at]),
+            "rank_hi": int(ranking.rank_hi[at]),
+            "tier": int(ranking.tiers[at]),
+            "ranked_by": ranking.metric,
+        }
+        row |= _estimates(board, at) | _cost(costs, entry.recipe, board.task)
+        if entry.recipe in chance:
+            row |= {"p_chance": chance[entry.recipe]["p"], "p_chance_holm": chance[entry.recipe]["p_holm"]}
+        rows.append(row | {"status": "ranked", "reason": ""})
+    for lost in board.failed:
+        rows.append(
+            _identity(board) | {"recipe": lost["recipe"], "status": "not ranked", "reason": lost["reason"]}
+        )
+    return pd.DataFrame(rows)
+
+
+def _identity(board: Board) -> dict[str, Any]:
+    return {
+        "task": board.task,
+        "board": board.name,
+        "kind": board.kind,
+        "protocol": board.protocol.name,
+        "protocol_version": board.protocol.version,
+        "cases": len(board.cases),
+        "patients": board.partition.n_clusters,
+    }
+
+
+def _estimates(board: Board, at: int) -> dict[str, Any]:
+    entry, rules = board.entries[at], board.protocol.interval
+    have = {spec.name for spec in entry.evaluator.specs}
+    shown = [name for name in SHOWN[board.task] if name in have]
+    found = estimate_all(
+        entry.evaluator,
+        board.partition,
+        rules=rules,
+        key=board.key,
+        seed=SEED,
+        resamples=board.resamples,
+        level=rules.level,
+        metrics=shown,
+    )
+    out: dict[str, Any] = {}
+    for name, made in found.items():
+        out |= {name: _number(made.value), f"{name}_lo": _number(made.lo), f"{name}_hi": _number(made.hi)}
+        out[f"{name}_method"] = made.method
+        if made.undefined_reason:
+            out[f"{name}_reason"] = made.undefined_reason
+        if name in _CENTRED and made.value is not None:
+            spec = entry.evaluator.spec(name)
+            ends = centred_interval(
+                made.value, board.draws[at][:, entry.evaluator.index(name)], df=board.df, level=rules.level
+            )
+            bounds = (spec.lower_bound, spec.upper_bound)
+            low, high = np.clip(ends, *bounds) if ends else (_NAN, _NAN)
+            out |= {f"{name}_t_lo": float(low), f"{name}_t_hi": float(high)}
+            out[f"{name}_excludes_itself"] = bool(
+                made.lo is not None and made.hi is not None and not made.lo <= made.value <= made.hi
+            )
+    return out
+
+
+def _number(value: float | None) -> float:
+    return _NAN if value is None else float(value)
+
+
+def _cost(costs: pd.DataFrame, recipe: str, task: str) -> dict[str, Any]:
+    """Median over cases, the slowest case, and the largest memory, where they were measured (MRI-12)."""
+    if costs is None or costs.empty:
+        return {}
+    part = costs[(costs["recipe"] == recipe) & (costs["task"] == task)]
+    seconds = pd.to_numeric(part.get("seconds", pd.Series(dtype=float)), errors="coerce").dropna()
+    memory = pd.to_numeric(part.get("peak_bytes", pd.Series(dtype=float)), errors="coerce").dropna()
+    energy = pd.to_numeric(part.get("energy_joule", pd.Series(dtype=float)), errors="coerce").dropna()
+    memory = memory[memory > 0]
+    return {
+        "cost_cases": len(seconds),
+        "seconds": float(seconds.median()) if len(seconds) else _NAN,
+        "slowest_seconds": float(seconds.max()) if len(seconds) else _NAN,
+        "over_limit": int((seconds > SLOWEST_SECONDS).sum()),
+        "peak_mb": float(memory.max()) / 2**20 if len(memory) else _NAN,
+        "energy_joule": float(energy.median()) if len(energy) else _NAN,
+    }
+
+
+def pairwise(board: Board) -> pd.DataFrame:
+    """Every two recipes of the board: the difference and its simultaneous interval (ST-09)."""
+    rows = ranking_of(board).to_dict()["pairwise"]
+    return pd.DataFrame(
+        [{"task": board.task, "board": board.name, "metric": board.ranked_by, **r} for r in rows]
+    )
+
+
+def paired(board: Board) -> pd.DataFrame:
+    """Each recipe against the baseline on the same patients (MRI-09): the paired t-test of Dice and NormHD,
+    of balanced accuracy and AUC what those have; Holm over the recipes, metric by metric."""
+    if board.baseline is None:
+        return pd.DataFrame()
+    base = board.entries[board.names.index(board.baseline)]
+    rules, rows = board.protocol.interval, []
+    metrics = [m for m in PAIRED[board.task] if np.isfinite(base.evaluator.values().get(m, _NAN))]
+    for entry in board.entries:
+        if entry is base or not metrics:
+            continue
+        found = compare_pair(
+            entry.evaluator, base.evaluator, board.partition, rules=rules, key=board.key, seed=SEED,
+            resamples=board.resamples, level=rules.level, metrics=metrics, permutations=0,
+        )  # fmt: skip
+        for metric, made in found.items():
+            test = made.tests.get(PAIRED_T)
+            wilcoxon = made.tests.get(WILCOXON)
+            rows.append(
+                {
+                    "task": board.task,
+                    "board": board.name,
+                    "recipe": entry.recipe,
+                    "baseline": base.recipe,
+                    "metric": metric,
+                    "value": _number(made.value_a),
+                    "baseline_value": _number(made.value_b),
+                    "difference": _number(made.difference),
+                    "lo": _number(made.lo),
+                    "hi": _number(made.hi),
+                    "interval": made.method,
+                    "test": PAIRED_T if test else (made.p_method or "bootstrap-t-of-the-difference"),
+                    "t": _number(test.statistic if test else None),
+                    "df": _number(test.df if test else None),
+                    "p": _number(test.p if test else made.p),
+                    "p_wilcoxon": _number(wilcoxon.p if wilcoxon else None),
+                }
+            )
+    table = pd.DataFrame(rows)
+    if table.empty:
+        return table
+    ranked = {r["model"]: r for r in ranking_against(board)}
+    for at, row in table.iterrows():
+        if np.isnan(row["p"]) and row["metric"] == "balanced_accuracy" and row["recipe"] in ranked:
+            table.loc[at, "p"] = _number(ranked[row["recipe"]]["p"])
+    table["p_holm"] = _NAN
+    for _, part in table.groupby("metric"):
+        adjusted = holm([None if np.isnan(p) else float(p) for p in part["p"]])
+        table.loc[part.index, "p_holm"] = [_number(p) for p in adjusted]
+    return table
+
+
+def ranking_against(board: Board) -> Sequence[dict[str, Any]]:
+    """Balanced accuracy has no mean a patient, so its test is the t of the paired bootstrap."""
+    metric = "balanced_accuracy"
+    if metric not in [s.name for s in board.evaluators[0].specs]:
+        return ()
+    made = rank_from_draws(
+        board.values(metric), board.drawn(metric), names=board.names, metric=metric, df=board.df,
+        baseline=board.baseline,
+    )  # fmt: skip
+    return made.against_baseline
+
+
+def chance_rows(board: Board) -> list[dict[str, Any]]:
+    """Balanced accuracy against a thousand random classifiers (MRI-09); Holm over the recipes of a seed."""
+    if board.task != "response":
+        return []
+    rows: list[dict[str, Any]] = []
+    for entry in board.entries:
+        for seed, ready in zip(entry.seeds, entry.ready, strict=True):
+            truth = truth_of(ready.scores)
+            decision = ready.scores.cases["decision"].to_numpy()
+            if truth is None or len(np.unique(truth)) < 2:
+                continue
+            made = chance_test(truth, decision, key=board.key, seed=SEED).to_dict()
+            rows.append(
+                {"task": board.task, "board": board.name, "recipe": entry.recipe, "seed": seed, **made}
+            )
+    first = [r for r in rows if r["seed"] == min(x["seed"] for x in rows if x["recipe"] == r["recipe"])]
+    for row in rows:
+        row["p_holm"] = _NAN
+    for row, p in zip(first, holm([r["p"] for r in first]), strict=True):
+        row["p_holm"] = _number(p)
+    return rows
+
+
+def weights(board: Board) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    """(the ranking at 101 fairness weights, the gate and the adaptive weight, the crossings): MRI-10, MRI-12.
+
+    Recipes whose performance or fairness is not estimable take no part, and are named.
+    """
+    found = performance_metric([s.name for s in board.evaluators[0].specs])
+    if found is None or "fairness" not in [s.name for s in board.evaluators[0].specs]:
+        return pd.DataFrame(), pd.DataFrame(), {"reason": "this task has no fairness"}
+    metric, chance = found
+    perf, fair = board.values(metric), board.values("fairness")
+    usable = np.flatnonzero(np.isfinite(perf) & np.isfinite(fair))
+    lost = [board.names[i] for i in range(len(board.names)) if i not in usable]
+    if usable.size < 2:
+        reasons = {r for e in board.evaluators for n, r in e.undefined_reasons().items() if n == "fairness"}
+        why = "; ".join(sorted(reasons)) or "fewer than two recipes have a performance and a fairness"
+        return pd.DataFrame(), pd.DataFrame(), {"reason": why, "left_out": lost}
+    names = [board.names[i] for i in usable]
+    reference = board.protocol.fairness.fairness_weight
+    steps = weight_steps(
+        perf[usable], fair[usable], performance_draws=board.drawn(metric)[:, usable],
+        fairness_draws=board.drawn("fairness")[:, usable], steps=STEPS,
+    )  # fmt: skip
+    at = round(reference * (STEPS - 1))
+    table = pd.DataFrame(
+        {
+            "task": board.task,
+            "board": board.name,
+            "weight": np.repeat(np.round(steps.weights, 4), len(names)),
+            "recipe": names * STEPS,
+            "performance": np.tile(perf[usable], STEPS),
+            "fairness": np.tile(fair[usable], STEPS),
+            "score": steps.scores.ravel(),
+            "rank": steps.ranks.ravel(),
+            "rank_lo": steps.rank_lo.ravel(),
+            "rank_hi": steps.rank_hi.ravel(),
+            "change": (steps.ranks - steps.ranks[at]).ravel(),
+        }
+    )
+    stability = weight_stability(perf[usable], fair[usable], names=names, reference=reference)
+    about = {
+        "reference": reference,
+        "crossings": len(stability["crossings"]),
+        "stable_between": stability["stable_between"],
+        "left_out": lost,
+    }
+    gate = pd.DataFrame()
+    if board.baseline in names:
+        gate = _gate(board, names, perf[usable], fair[usable], metric=metric, chance=chance, weight=reference)
+    return table, gate, about
+
+
+def _gate(
+    board: Board, names: list[str], perf: Any, fair: Any, *, metric: str, chance: float, weight: float
+) -> pd.DataFrame:
+    """The gate by the point, and surely: the lower end of the interval above the baseline's performance."""
+    baseline = str(board.baseline)
+    by_point = weighting_table(
+        perf, fair, names=names, baseline=baseline, fairness_weight=weight, chance=chance
+    )
+    lower = np.nanquantile(board.drawn(metric), 0.025, axis=0)[[board.names.index(n) for n in names]]
+    surely = weighting_table(
+        perf,
+        fair,
+        names=names,
+        baseline=baseline,
+        fairness_weight=weight,
+        chance=chance,
+        performance_lo=lower,
+    )
+    rows = []
+    for plain, sure, p, f in zip(by_point, surely, perf, fair, strict=True):
+        row = {"task": board.task, "board": board.name, "recipe": plain.pop("model"), "baseline": baseline}
+        row |= {"performance": float(p), "fairness": float(f), **plain}
+        row |= {"surely_passed_gate": sure["passed_gate"], "surely_gated_rank": sure["gated_rank"]}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def seeds(board: Board) -> pd.DataFrame:
+    """What each seed gave, where there are several: a board's value is their mean."""
+    rows = []
+    for entry in board.entries:
+        if len(entry.seeds) < 2:
+            continue
+        for seed, ready in zip(entry.seeds, entry.ready, strict=True):
+            values = ready.evaluator.values()
+            shown = {m: values[m] for m in SHOWN[board.task] if m in values}
+            rows.append(
+                {"task": board.task, "board": board.name, "recipe": entry.recipe, "seed": seed, **shown}
+            )
+    return pd.DataFrame(rows)
