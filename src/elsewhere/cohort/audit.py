@@ -20,6 +20,7 @@ from elsewhere.cohort.describe import TARGET_COLUMNS
 from elsewhere.cohort.grades import file_name_ids
 from elsewhere.cohort.groups import rows_that_vary
 from elsewhere.cohort.published import published
+from elsewhere.cohort.published_figures import compare_figures
 from elsewhere.cohort.rows import rows_that_are_no_case
 from elsewhere.cohort.table import FILE_COLUMNS, LEVELS, Cohort
 from elsewhere.errors import name_rows
@@ -58,6 +59,7 @@ def audit(cohort: Cohort) -> tuple[Finding, ...]:
         found += _ids_against_images(str(dataset), rows, cohort)
         found += _classes(str(dataset), rows, synthetic=cohort.synthetic)
     found += _collections(cohort)
+    found += _figures(cohort)
     found += _pictures(cohort)
     found += _contradictions(cases)
     found += _shared_ids(cases)
@@ -80,7 +82,7 @@ def _ids_against_images(dataset: str, rows: pd.DataFrame, cohort: Cohort) -> lis
     found: list[Finding] = []
     patients, cases = int(rows["patient_id"].nunique()), len(rows)
     grade = cohort.id_grades.get(dataset)
-    known = None if cohort.synthetic else published(dataset)
+    known = None if cohort.synthetic else published(dataset, cohort.reader)
     made = grade is not None and grade.grade == "C"
     told = f"{patients} patient ids for {cases} cases" + ("; synthetic" if cohort.synthetic else "")
     if known is not None and known.patients is not None:
@@ -230,6 +232,18 @@ def _collections(cohort: Cohort) -> list[Finding]:
             severity="info",
             message=f"{patients} patients in all; published: {whole.patients} ({whole.source})",
         )
+    ]
+
+
+def _figures(cohort: Cohort) -> list[Finding]:
+    """What a paper prints of the set, line by line, against what the table holds."""
+    return [
+        Finding(
+            kind="published-figures" if row.agrees else "not-the-published-figures",
+            severity="info",
+            message=row.told(),
+        )
+        for row in compare_figures(cohort)
     ]
 
 

@@ -84,8 +84,18 @@ def _key(name: str) -> str:
 
 
 _BY_KEY = {_key(entry.name): entry for entry in _SETS}
+_DCEDL = "the publisher's table BreastDCEDL_metadata.csv"
+_BY_READER = {
+    "breast-dcedl": {
+        _key(name): PublishedSet(
+            name=name, patients=patients, cases=patients, one_case_each=True, source=_DCEDL
+        )
+        for name, patients in (("DUKE", 916), ("ISPY1", 172), ("ISPY2", 982))
+    }
+}
+"""Sets that share a collection's name with another and hold other patients of it."""
 
 
-def published(dataset: str) -> PublishedSet | None:
+def published(dataset: str, reader: str = "") -> PublishedSet | None:
     """The known set of this name (case and punctuation do not count), if it is one."""
-    return _BY_KEY.get(_key(dataset))
+    return _BY_READER.get(reader, _BY_KEY).get(_key(dataset))

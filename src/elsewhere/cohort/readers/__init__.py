@@ -24,6 +24,7 @@ readers: Registry[Reader] = Registry(
     builtin_modules=(
         "elsewhere.cohort.readers.csv_table",
         "elsewhere.cohort.readers.mama_mia",
+        "elsewhere.cohort.readers.breast_dcedl",
         "elsewhere.cohort.readers.camelyon17",
         "elsewhere.cohort.readers.bcs_dbt",
         "elsewhere.cohort.readers.busi",
