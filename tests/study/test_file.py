@@ -22,7 +22,7 @@ def test_every_field_of_a_recipe_is_a_key_of_a_model_with_the_same_default():
     fields = {f.name: f.default for f in dataclasses.fields(Recipe) if f.name != "weights_digest"}
     keys = {name: field.default for name, field in ModelSection.model_fields.items()}
     assert {name: keys.get(name, "no such key") for name in fields} == fields
-    assert set(keys) - set(fields) == {"size_px", "inputs", "kinds"}
+    assert set(keys) - set(fields) == {"size_px", "inputs", "kinds", "like"}
 
 
 def test_the_published_study_is_the_published_table():
@@ -111,7 +111,7 @@ def test_an_unknown_key_is_refused_with_its_neighbour(change, key, near):
         ("study.name=a/b", "match pattern"),
         ("cohort.0.phantom={name='x'}", "either source or phantom"),
         ("cohort=[]", "at least 1"),
-        ("models={}", "at least 1"),
+        ("models={}", "'models' is missing or empty"),
     ],
 )
 def test_a_bad_value_is_refused_with_its_key(change, said):
