@@ -1,0 +1,232 @@
+"""Volumes that travel to a machine without their files: one .npz a case, and the same protocol.
+
+Phases that are whole numbers of 16 bits are kept as such, others as float32: a pack is the same volume. With
+`exact=False` they are float16, scaled to its range, and the digest says so. Masks are packed bits. A case's arrays
+are read one by one, when asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import numpy.typing as npt
+
+from elsewhere.errors import UserError, near_matches
+from elsewhere.inputs.volumes import Box, Grid, Volumes
+
+INDEX = "volumes.json"
+_HALF = 30000.0
+"""Where float16 still has steps of 16: the largest value of a phase is brought here."""
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def volume_digest(volumes: Volumes, case: str) -> str:
+    """What names a volume in a training's key: of its files where it has files, else of its voxels."""
+    told = getattr(volumes, "digest", None)
+    if told is not None:
+        return str(told(case))
+    whole = hashlib.sha256(b"elsewhere-voxels-1\n")
+    grid = volumes.grid(case)
+    whole.update(repr((grid.shape, grid.spacing_mm, volumes.breast_box(case))).encode())
+    for at in range(volumes.phases(case)):
+        whole.update(np.ascontiguousarray(volumes.phase(case, at), dtype="<f4").tobytes())
+    mask = volumes.mask(case)
+    whole.update(b"no mask" if mask is None else np.packbits(np.ascontiguousarray(mask)).tobytes())
+    return whole.hexdigest()
+
+
+def pack_volumes(
+    volumes: Volumes,
+    cases: Iterable[str],
+    folder: str | Path,
+    *,
+    exact: bool = True,
+    with_masks: bool = True,
+    digest: Callable[[str], str] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Path:
+    """The cases as a folder for `PackedVolumes`. A case that is there already, by its digest, is not packed again."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    held = _index(folder)
+    names = list(dict.fromkeys(cases))
+    for done, case in enumerate(names, start=1):
+        name = digest(case) if digest else volume_digest(volumes, case)
+        name += "" if exact else ":float16"
+        entry = held.get(case)
+        file = f"{quote(case, safe='')}.npz"
+        if (
+            entry is None
+            or entry["digest"] != name
+            or entry["masked"] < with_masks
+            or not (folder / file).is_file()
+        ):
+            content, facts = _packed(volumes, case, exact=exact, with_mask=with_masks)
+            _write(folder / file, content)
+            held[case] = {**facts, "digest": name, "masked": int(with_masks), "file": file}
+        if progress:
+            progress("packing volumes", done, len(names))
+    text = json.dumps({"version": 1, "cases": held}, indent=1, sort_keys=True)
+    _write(folder / INDEX, text.encode())
+    return folder
+
+
+class PackedVolumes:
+    """`Volumes` over a folder that `pack_volumes` wrote."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder)
+        self._cases = _index(self._folder)
+        if not self._cases:
+            raise UserError("there are no packed volumes here", where=str(folder))
+
+    def __len__(self) -> int:
+        return len(self._cases)
+
+    def __contains__(self, case: object) -> bool:
+        return case in self._cases
+
+    @property
+    def cases(self) -> tuple[str, ...]:
+        return tuple(self._cases)
+
+    def grid(self, case: str) -> Grid:
+        facts = self._facts(case)
+        x, y, z = facts["shape"]
+        a, b, c = facts["spacing_mm"]
+        affine = facts["affine"]
+        return Grid(
+            shape=(x, y, z),
+            spacing_mm=(a, b, c),
+            affine=np.array(affine, dtype=np.float64) if affine is not None else None,
+        )
+
+    def phases(self, case: str) -> int:
+        return int(self._facts(case)["phases"])
+
+    def phase(self, case: str, at: int) -> npt.NDArray[np.float32]:
+        count = self.phases(case)
+        if not -count <= at < count:
+            raise UserError(f"case '{case}' has {count} phases, phase {at} is asked for")
+        stored = self._array(case, f"phase_{at % count}")
+        values = np.array(stored, dtype=np.float32, order="K")
+        scale = self._facts(case)["scale"][at % count]
+        return values if scale == 1 else values * np.float32(scale)
+
+    def mask(self, case: str) -> npt.NDArray[np.bool_] | None:
+        facts = self._facts(case)
+        if not facts["has_mask"]:
+            return None
+        shape = tuple(facts["shape"])
+        bits = np.unpackbits(self._array(case, "mask"), count=int(np.prod(shape)))
+        return bits.reshape(shape).view(np.bool_)
+
+    def breast_box(self, case: str) -> Box | None:
+        return _box(self._facts(case)["breast_box"])
+
+    def lesion_box(self, case: str) -> Box | None:
+        """As `FileVolumes.lesion_box`."""
+        return _box(self._facts(case)["lesion_box"])
+
+    def digest(self, case: str) -> str:
+        """Of the volume it was packed from: a training has one key on both machines."""
+        return str(self._facts(case)["digest"])
+
+    def _facts(self, case: str) -> dict[str, Any]:
+        try:
+            return self._cases[case]
+        except KeyError:
+            near = near_matches(case, self._cases)
+            hint = f"Did you mean {' or '.join(near)}?" if near else None
+            raise UserError(
+                f"case '{case}' is not among the packed volumes", where=str(self._folder), fix=hint
+            ) from None
+
+    def _array(self, case: str, name: str) -> npt.NDArray[Any]:
+        path = self._folder / self._facts(case)["file"]
+        try:
+            with np.load(path, allow_pickle=False) as held:
+                array: npt.NDArray[Any] = held[name]
+                return array
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise UserError(
+                f"the pack of case '{case}' cannot be read ({error})", where=str(path), fix="Pack it again."
+            ) from error
+
+
+def _packed(volumes: Volumes, case: str, *, exact: bool, with_mask: bool) -> tuple[bytes, dict[str, Any]]:
+    grid = volumes.grid(case)
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    scales: list[float] = []
+    for at in range(volumes.phases(case)):
+        arrays[f"phase_{at}"], scale = _narrow(volumes.phase(case, at), exact=exact)
+        scales.append(scale)
+    mask = volumes.mask(case) if with_mask else None
+    if mask is not None:
+        arrays["mask"] = np.packbits(np.ascontiguousarray(mask))
+    lesion = getattr(volumes, "lesion_box", lambda _: None)(case)
+    facts = {
+        "shape": list(grid.shape),
+        "spacing_mm": list(grid.spacing_mm),
+        "affine": grid.affine.tolist() if grid.affine is not None else None,
+        "phases": len(scales),
+        "scale": scales,
+        "has_mask": mask is not None,
+        "breast_box": volumes.breast_box(case),
+        "lesion_box": lesion if with_mask else None,
+    }
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, array in arrays.items():
+            member = io.BytesIO()
+            np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+            archive.writestr(
+                zipfile.ZipInfo(f"{name}.npy", _EPOCH), member.getvalue(), zipfile.ZIP_DEFLATED, 1
+            )
+    return content.getvalue(), facts
+
+
+def _narrow(values: npt.NDArray[np.float32], *, exact: bool) -> tuple[npt.NDArray[Any], float]:
+    low, high = float(values.min()), float(values.max())
+    for kind in (np.uint8, np.int16, np.uint16):
+        limits = np.iinfo(kind)
+        if limits.min <= low and high <= limits.max:
+            whole = values.astype(kind)
+            if np.array_equal(whole, values):
+                return whole, 1.0
+    if exact:
+        return values, 1.0
+    largest = max(abs(low), abs(high))
+    scale = largest / _HALF if largest > 0 else 1.0
+    return (values / np.float32(scale)).astype(np.float16), scale
+
+
+def _box(ends: list[int] | None) -> Box | None:
+    return (ends[0], ends[1], ends[2], ends[3], ends[4], ends[5]) if ends is not None else None
+
+
+def _index(folder: Path) -> dict[str, dict[str, Any]]:
+    try:
+        held = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"it cannot be read ({error})", where=str(folder / INDEX), fix="Pack again."
+        ) from error
+    return dict(held["cases"])
+
+
+def _write(path: Path, content: bytes) -> None:
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial.write_bytes(content)
+    partial.replace(path)
