@@ -2,5 +2,11 @@
 
 from __future__ import annotations
 
+import elsewhere.recipes.clinical
+import elsewhere.recipes.nnunet
+import elsewhere.recipes.radiomics
+import elsewhere.recipes.random_classifier
+import elsewhere.recipes.segmentation_xgboost
 import elsewhere.recipes.simclr
+import elsewhere.recipes.slice_cnn
 import elsewhere.recipes.video  # noqa: F401

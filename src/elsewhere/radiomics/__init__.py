@@ -1,0 +1,12 @@
+"""Numbers that describe a region of a contrast-enhanced volume: shape, first order, texture, kinetics.
+
+Our own, in numpy and scipy, after the definitions of the Image Biomarker Standardisation Initiative (IBSI 1);
+its digital phantom with the published values is the test.
+"""
+
+from __future__ import annotations
+
+from elsewhere.radiomics.features import FeatureSettings, case_features, region_features
+from elsewhere.radiomics.region import automatic_region, bounding_box
+
+__all__ = ["FeatureSettings", "automatic_region", "bounding_box", "case_features", "region_features"]

@@ -1,0 +1,136 @@
+"""All features of a case by name, from its phases and a region."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from elsewhere.inputs.volumes import Volumes
+from elsewhere.radiomics.first_order import first_order_features, histogram_features
+from elsewhere.radiomics.kinetics import kinetic_features
+from elsewhere.radiomics.region import automatic_region, bounding_box
+from elsewhere.radiomics.shape import shape_features
+from elsewhere.radiomics.texture import (
+    cooccurrence_features,
+    discretise,
+    run_length_features,
+    size_zone_features,
+)
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureSettings:
+    """What is measured, and where."""
+
+    bins: int = 32
+    """Grey levels of textures: a fixed bin number, as MR signals have no unit."""
+    region: str = "automatic"
+    """'automatic' for every case, or 'expert': the expert's mask where it may be seen, else automatic. The
+    second gives training cases better regions than a test has, and is for comparison only."""
+    families: tuple[str, ...] = ("shape", "first", "texture", "kinetic")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseFeatures:
+    """Of one case. `seconds`: what it took the first time, reading aside."""
+
+    values: dict[str, float]
+    region_voxels: int
+    region_from: str
+    seconds: float
+
+
+def region_features(
+    phases: Sequence[npt.NDArray[np.floating]],
+    mask: Mask,
+    spacing_mm: tuple[float, float, float],
+    *,
+    settings: FeatureSettings | None = None,
+) -> dict[str, float]:
+    """Features of the region `mask`: `shape_`, `first_` (enhancement over the brightest early signal),
+    `glcm_`, `glrlm_`, `glszm_` (early phase) and `kinetic_`. Only the region's box is looked at."""
+    how = settings or FeatureSettings()
+    part = bounding_box(mask)
+    inside = mask[part]
+    cut = [np.asarray(p)[part] for p in phases]
+    out: dict[str, float] = {}
+    if "shape" in how.families:
+        out |= _named("shape", shape_features(inside, spacing_mm))
+    if "first" in how.families:
+        bright = max(float(np.percentile(np.asarray(phases[1]), 99.5)), 1e-6)
+        gain = (cut[1][inside].astype(np.float64) - cut[0][inside].astype(np.float64)) / bright
+        out |= _named("first", first_order_features(gain))
+    if "texture" in how.families:
+        levels = discretise(cut[1], inside, bins=how.bins)
+        out |= _named("first", histogram_features(levels[inside], bins=how.bins))
+        out |= _named("glcm", cooccurrence_features(levels, bins=how.bins))
+        out |= _named("glrlm", run_length_features(levels, bins=how.bins))
+        out |= _named("glszm", size_zone_features(levels, bins=how.bins))
+    if "kinetic" in how.families:
+        out |= _named("kinetic", kinetic_features(cut, inside, voxel_mm3=math.prod(spacing_mm)))
+    return out
+
+
+def _named(family: str, values: dict[str, float]) -> dict[str, float]:
+    return {f"{family}_{name}": value for name, value in values.items()}
+
+
+_KEPT: OrderedDict[bytes, CaseFeatures] = OrderedDict()
+_KEEP = 4096
+"""Cases whose features are kept in memory, by their content: a study's trainings share their cases."""
+
+
+def case_features(volumes: Volumes, case: str, settings: FeatureSettings | None = None) -> CaseFeatures:
+    """The features of a case's volumes; its region by the rule of the settings. A single slice without a
+    breast's box is taken as cut round the tumour."""
+    how = settings or FeatureSettings()
+    grid = volumes.grid(case)
+    phases = [volumes.phase(case, at) for at in range(volumes.phases(case))]
+    box = volumes.breast_box(case)
+    expert = volumes.mask(case) if how.region == "expert" else None
+    key = _key(phases, grid.spacing_mm, box, expert, how)
+    kept = _KEPT.get(key)
+    if kept is not None:
+        return kept
+    start = time.perf_counter()
+    if expert is not None and expert.any():
+        mask, source = expert, "expert"
+    else:
+        centred = grid.shape[2] == 1 and box is None
+        mask = automatic_region(phases[0], phases[1], grid.spacing_mm, box=box, centred=centred)
+        source = "automatic"
+    values = region_features(phases, mask, grid.spacing_mm, settings=how)
+    made = CaseFeatures(
+        values=values,
+        region_voxels=int(mask.sum()),
+        region_from=source,
+        seconds=time.perf_counter() - start,
+    )
+    _KEPT[key] = made
+    if len(_KEPT) > _KEEP:
+        _KEPT.popitem(last=False)
+    return made
+
+
+def _key(
+    phases: Sequence[npt.NDArray[np.floating]],
+    spacing_mm: tuple[float, float, float],
+    box: object,
+    expert: Mask | None,
+    how: FeatureSettings,
+) -> bytes:
+    digest = hashlib.blake2b(repr((spacing_mm, box, how)).encode(), digest_size=16)
+    for phase in phases:
+        digest.update(np.ascontiguousarray(phase).data)
+    if expert is not None:
+        digest.update(np.packbits(expert).data)
+    return digest.digest()

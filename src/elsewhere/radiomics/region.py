@@ -1,0 +1,137 @@
+"""Where the tumour is, without an expert: what enhances most, in one piece (for recipes that need a region).
+
+Masks of predicted cases are hidden, so a recipe that measured experts' masks in training would see other
+regions in a test. This rule is applied to both. It is no segmentation method: it knows nothing of vessels,
+skin or the nipple, and takes the brightest uptake of the box it is given.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from elsewhere.inputs.volumes import Box
+
+FloatArray = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+SMOOTH_MM = 1.0
+SEED_MM = 12.0
+"""How far from the middle of a picture that was cut round the tumour the tumour is looked for."""
+SMALLEST_VOXELS = 16
+
+
+def automatic_region(
+    before: npt.NDArray[np.floating],
+    early: npt.NDArray[np.floating],
+    spacing_mm: tuple[float, float, float],
+    *,
+    box: Box | None = None,
+    centred: bool = False,
+) -> Mask:
+    """The piece that enhances: early less before, smoothed, above Otsu's threshold of the box; holes filled.
+
+    `centred`: the picture was cut round the tumour, and the piece nearest its middle (by enhancement that
+    weighs less the further out) is taken; else the piece with the most enhancement. Never empty: where
+    nothing enhances, the brightest voxels round the middle stand for it.
+    """
+    from scipy import ndimage
+
+    shape = before.shape
+    part = _slices(box, shape)
+    gain = early[part].astype(np.float64) - before[part].astype(np.float64)
+    sigma = [SMOOTH_MM / s if n > 1 else 0.0 for s, n in zip(spacing_mm, gain.shape, strict=True)]
+    gain = ndimage.gaussian_filter(gain, sigma)
+    weight = np.maximum(gain, 0.0)
+    if centred:
+        weight = weight * _towards_middle(gain.shape, spacing_mm)
+    bright = gain > otsu(gain)
+    bright = ndimage.binary_opening(bright, structure=_cross(gain.shape))
+    labels, found = ndimage.label(bright, structure=np.ones((3, 3, 3), dtype=bool))
+    region = np.zeros(gain.shape, dtype=bool)
+    if found:
+        score = np.bincount(labels.ravel(), weights=weight.ravel())
+        size = np.bincount(labels.ravel())
+        score = np.where(size < SMALLEST_VOXELS, 1e-6 * score, score)
+        region = labels == 1 + int(np.argmax(score[1:]))
+        region = _filled(region)
+    if int(region.sum()) < SMALLEST_VOXELS:
+        region = _brightest(weight)
+    whole = np.zeros(shape, dtype=bool)
+    whole[part] = region
+    return whole
+
+
+def otsu(values: npt.NDArray[np.floating], *, bins: int = 128) -> float:
+    """The threshold that parts the values into two classes of least variance."""
+    low, high = float(values.min()), float(values.max())
+    if not high > low:
+        return low
+    count, edges = np.histogram(values, bins=bins, range=(low, high))
+    middle = (edges[:-1] + edges[1:]) / 2
+    below = np.cumsum(count)
+    above = below[-1] - below
+    sums = np.cumsum(count * middle)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        between = below * above * (sums / below - (sums[-1] - sums) / above) ** 2
+    return float(edges[1 + int(np.nanargmax(np.where(above > 0, between, np.nan)))])
+
+
+def bounding_box(mask: Mask, *, margin: int = 0) -> tuple[slice, slice, slice]:
+    found = []
+    for axis in range(3):
+        held = np.flatnonzero(mask.any(axis=tuple(a for a in range(3) if a != axis)))
+        found.append(slice(max(0, int(held[0]) - margin), min(mask.shape[axis], int(held[-1]) + 1 + margin)))
+    return found[0], found[1], found[2]
+
+
+def _slices(box: Box | None, shape: tuple[int, ...]) -> tuple[slice, slice, slice]:
+    if box is None:
+        return slice(0, shape[0]), slice(0, shape[1]), slice(0, shape[2])
+    low = [min(max(0, v), n - 1) for v, n in zip(box[:3], shape, strict=True)]
+    high = [max(a + 1, min(v, n)) for a, v, n in zip(low, box[3:], shape, strict=True)]
+    return slice(low[0], high[0]), slice(low[1], high[1]), slice(low[2], high[2])
+
+
+def _towards_middle(shape: tuple[int, ...], spacing_mm: tuple[float, float, float]) -> FloatArray:
+    square = np.zeros(shape)
+    for axis, (n, s) in enumerate(zip(shape, spacing_mm, strict=True)):
+        away = ((np.arange(n) - (n - 1) / 2) * s) ** 2
+        square = square + away.reshape([-1 if a == axis else 1 for a in range(3)])
+    return np.exp(-square / (2 * SEED_MM**2))
+
+
+def _cross(shape: tuple[int, ...]) -> Mask:
+    """Voxels that share a face; along an axis of one voxel nothing is asked of neighbours."""
+    cross = np.zeros((3, 3, 3), dtype=bool)
+    cross[:, 1, 1] = cross[1, :, 1] = cross[1, 1, :] = True
+    for axis, n in enumerate(shape):
+        if n == 1:
+            outer = [slice(None)] * 3
+            outer[axis] = slice(0, None, 2)
+            cross[tuple(outer)] = False
+    return cross
+
+
+def _filled(region: Mask) -> Mask:
+    """Holes of each slice: a necrotic core belongs to the tumour."""
+    from scipy import ndimage
+
+    part = bounding_box(region)
+    inside = region[part].copy()
+    for z in range(inside.shape[2]):
+        inside[:, :, z] = ndimage.binary_fill_holes(inside[:, :, z])
+    out = region.copy()
+    out[part] = inside
+    return out
+
+
+def _brightest(weight: FloatArray) -> Mask:
+    """The best `SMALLEST_VOXELS` voxels of a box round the best one."""
+    at = np.unravel_index(int(np.argmax(weight)), weight.shape)
+    reach = math.ceil(SMALLEST_VOXELS ** (1 / 2) / 2)
+    region = np.zeros(weight.shape, dtype=bool)
+    region[tuple(slice(max(0, int(a) - reach), int(a) + reach) for a in at)] = True
+    return region

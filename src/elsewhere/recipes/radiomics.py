@@ -1,0 +1,187 @@
+"""Radiomics of the enhancing region: shape, first order, texture and kinetics into a regression or a forest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from elsewhere.errors import unknown_name
+from elsewhere.radiomics.features import CaseFeatures, FeatureSettings, case_features
+from elsewhere.recipes.base import (
+    RESPONSE,
+    Job,
+    Prediction,
+    Recipe,
+    RecipeCase,
+    RecipeSettings,
+    Trained,
+    recipes,
+)
+from elsewhere.recipes.clinical import ClinicalDesign
+from elsewhere.recipes.response_models import (
+    Candidate,
+    ElasticNet,
+    FloatArray,
+    Forest,
+    choose,
+    training_cases,
+)
+
+REGION_NOTE = (
+    "Regions are automatic in training and in the test alike (largest enhancing piece of the breast's box; in a "
+    "slice that was cut round the tumour, the piece at its middle): experts' masks of tested cases are hidden."
+)
+FAMILIES = ("shape", "first", "texture", "kinetic")
+MODELS = ("both", "elastic-net", "random-forest")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RadiomicsSettings(RecipeSettings):
+    bins: int = 32
+    region: str = "automatic"
+    """'expert' measures experts' masks in training: then a test sees other regions than training did."""
+    families: tuple[str, ...] = FAMILIES
+    model: str = "both"
+    """'elastic-net', 'random-forest', or both: the better one by folds inside the training part."""
+    clinical: tuple[str, ...] = ()
+    """Clinical columns beside the features (recipe 'radiomics-clinical' alone)."""
+
+
+@recipes.register("radiomics")
+class Radiomics(Recipe):
+    """Features of the automatic region into an elastic net or a random forest."""
+
+    title = "Radiomics"
+    tasks = frozenset({RESPONSE})
+    version = 1
+    follows = (
+        "The common radiomics baseline, no team of the challenge. Features after IBSI 1 definitions, our own; the "
+        "model (elastic net on normal scores of ranks, or a random forest) is chosen by folds inside training."
+    )
+    Settings = RadiomicsSettings
+
+    def run(self, job: Job) -> Trained:
+        settings: RadiomicsSettings = job.settings
+        how = feature_settings(settings)
+        if settings.model not in MODELS:
+            raise unknown_name("model", settings.model, list(MODELS))
+        cases = training_cases(job)
+        columns = settings.clinical if self.uses_clinical else ()
+        design = ClinicalDesign.of(cases, columns) if columns else None
+        table = FeatureTable(how, design)
+        x = table.rows(job, cases)
+        y = np.array([case.label for case in cases], dtype=np.int64)
+        fitted = choose(
+            _candidates(settings.model, job.threads), x, y, [case.group for case in cases], seed=job.seed
+        )
+        predict_all(job, table, fitted.probability)
+        return Trained(
+            images=len(cases),
+            notes=(REGION_NOTE, *(design.notes if design else ())),
+            details={
+                "cases": len(cases),
+                "responders": int(y.sum()),
+                "features": len(table.names),
+                "chosen": fitted.name,
+                "inner_auc": fitted.inner_auc,
+                "attempts": fitted.attempts,
+                "shift": fitted.shift,
+                "weights": _weights(fitted.model, table.names),
+            },
+        )
+
+
+@recipes.register("radiomics-clinical")
+class RadiomicsClinical(Radiomics):
+    """The same beside clinical columns."""
+
+    title = "Radiomics and clinical columns"
+    follows = (
+        Radiomics.follows + " Clinical columns stand beside the features, which MRI-02's test withholds."
+    )
+    uses_clinical: ClassVar[bool] = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Settings(RadiomicsSettings):
+        clinical: tuple[str, ...] = ("age", "menopausal_status", "subtype")
+
+
+def feature_settings(settings: RadiomicsSettings) -> FeatureSettings:
+    for family in settings.families:
+        if family not in FAMILIES:
+            raise unknown_name("family of features", family, list(FAMILIES))
+    if settings.region not in ("automatic", "expert"):
+        raise unknown_name("region", settings.region, ["automatic", "expert"])
+    return FeatureSettings(bins=settings.bins, region=settings.region, families=settings.families)
+
+
+class FeatureTable:
+    """Cases as rows: features by name, then clinical columns."""
+
+    def __init__(self, how: FeatureSettings, design: ClinicalDesign | None) -> None:
+        self.how, self.design = how, design
+        self.names: tuple[str, ...] = ()
+
+    def row(self, job: Job, case: RecipeCase) -> tuple[FloatArray, CaseFeatures]:
+        made = case_features(job.volumes, case.case, self.how)
+        if not self.names:
+            self.names = (*made.values, *(self.design.names if self.design else ()))
+        values = list(made.values.values())
+        if self.design:
+            values += self.design.table([case])[0].tolist()
+        return np.array(values, dtype=np.float64), made
+
+    def rows(self, job: Job, cases: Sequence[RecipeCase]) -> FloatArray:
+        found = []
+        for at, case in enumerate(cases):
+            found.append(self.row(job, case)[0])
+            job.progress("features", at + 1, len(cases))
+        return np.stack(found)
+
+
+def predict_all(job: Job, table: FeatureTable, probability: Callable[[FloatArray], FloatArray]) -> None:
+    """Every predicted case, one by one; the time is of its features and the model, not of reading."""
+    for at, case in enumerate(job.predict):
+        values, made = table.row(job, case)
+        start = time.perf_counter()
+        p = float(probability(values[None, :])[0])
+        seconds = made.seconds + time.perf_counter() - start
+        job.emit(Prediction(case=case.case, probability=p, seconds=seconds))
+        job.progress("predict", at + 1, len(job.predict))
+
+
+def _candidates(model: str, threads: int) -> list[Candidate]:
+    found = []
+    if model in ("both", "elastic-net"):
+        found += [_net(strength, l1) for strength in (0.3, 0.1, 0.03, 0.01) for l1 in (0.0, 0.5)]
+    if model in ("both", "random-forest"):
+        found += [_forest(leaf, threads) for leaf in (8, 3)]
+    return found
+
+
+def _net(strength: float, l1: float) -> Candidate:
+    return Candidate(
+        name=f"elastic net {strength:g}, l1 {l1:g}", make=lambda seed: ElasticNet(strength=strength, l1=l1)
+    )
+
+
+def _forest(leaf: int, threads: int) -> Candidate:
+    return Candidate(
+        name=f"forest, leaf {leaf}", make=lambda seed: Forest(seed=seed, leaf=leaf, threads=threads)
+    )
+
+
+def _weights(model: object, names: Sequence[str]) -> dict[str, float]:
+    """The ten largest, for a reader."""
+    if isinstance(model, ElasticNet):
+        values = model.weight
+    elif isinstance(model, Forest):
+        values = np.asarray(model.forest.feature_importances_)
+    else:
+        return {}
+    order = np.argsort(-np.abs(values), kind="stable")[:10]
+    return {names[k]: round(float(values[k]), 4) for k in order if values[k]}

@@ -1,0 +1,30 @@
+"""The challenge's baseline for pCR: a coin (MRI-13)."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import ClassVar
+
+from elsewhere.recipes.base import RESPONSE, Job, Prediction, Recipe, Trained, recipes
+
+
+@recipes.register("random")
+class RandomClassifier(Recipe):
+    """A probability from a seeded draw, whatever the case looks like."""
+
+    title = "Random classifier"
+    tasks = frozenset({RESPONSE})
+    version = 1
+    follows = "The MAMA-MIA challenge's baseline for pCR. Ours is seeded: a case's draw rests on the seed and its name."
+    uses_volumes: ClassVar[bool] = False
+
+    def run(self, job: Job) -> Trained:
+        for case in job.predict:
+            job.emit(Prediction(case=case.case, probability=draw(job.seed, case.case), seconds=0.0))
+        return Trained(notes=("Trained on nothing: every probability is a draw.",))
+
+
+def draw(seed: int, case: str) -> float:
+    """Uniform in [0, 1): the same for the same seed and case, in any order and beside any others."""
+    digest = hashlib.blake2b(f"{seed}|{case}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64

@@ -1,0 +1,277 @@
+"""Tables of numbers to a probability of response: what the classical recipes share.
+
+Classes weigh the same in every fit, and the chosen model's logits are shifted so that, out of fold, the mean
+probability of responders and of the others are as far above one half as below it: a decision at 0.5 is then the
+balanced operating point of the training cases, as the challenge scores balanced accuracy at 0.5 (MRI-05). The
+shift changes no AUC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from elsewhere.errors import UserError
+from elsewhere.recipes.base import Job, RecipeCase, of_label
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+FOLDS = 5
+
+
+class Model(Protocol):
+    def fit(self, x: FloatArray, y: IntArray) -> Any: ...
+
+    def logit(self, x: FloatArray) -> FloatArray: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A model to try; `make` gives a fresh one from a seed. Simpler ones stand first: they win ties."""
+
+    name: str
+    make: Callable[[int], Model]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """The candidate with the best out-of-fold AUC, fitted on all."""
+
+    model: Model
+    name: str
+    inner_auc: float
+    shift: float
+    attempts: dict[str, float]
+
+    def probability(self, x: FloatArray) -> FloatArray:
+        return sigmoid(self.model.logit(x) + self.shift)
+
+
+def training_cases(job: Job) -> tuple[RecipeCase, ...]:
+    """Train and validation together, where the outcome is known: these recipes choose by folds inside."""
+    cases = of_label((*job.train, *job.validation))
+    positives = sum(case.label for case in cases)
+    if not 0 < positives < len(cases):
+        raise UserError(
+            f"{positives} of {len(cases)} training cases with a known outcome responded",
+            fix="A response recipe needs both outcomes among its training cases.",
+        )
+    return cases
+
+
+def choose(
+    candidates: Sequence[Candidate], x: FloatArray, y: IntArray, groups: Sequence[str], *, seed: int
+) -> Fitted:
+    """The best by out-of-fold AUC over folds that split no group; with too few of a class for two folds, the
+    first. One that says the same of everybody (a penalty that leaves nothing) is passed over: a constant
+    prediction is invalid (MRI-05)."""
+    fold_of = inner_folds(y, groups, seed=seed)
+    attempts: dict[str, float] = {}
+    held: dict[str, FloatArray] = {}
+    if fold_of is not None:
+        for candidate in candidates:
+            held[candidate.name] = _out_of_fold(candidate, x, y, fold_of, seed=seed)
+            attempts[candidate.name] = fold_auc(y, held[candidate.name], fold_of)
+    order = sorted(candidates, key=lambda c: -attempts.get(c.name, 0.0))
+    for candidate in order:
+        model = candidate.make(seed)
+        model.fit(x, y)
+        own = model.logit(x)
+        if np.ptp(own) > 1e-9:
+            break
+    return Fitted(
+        model=model,
+        name=candidate.name,
+        inner_auc=attempts.get(candidate.name, float("nan")),
+        shift=balanced_shift(held.get(candidate.name, own), y),
+        attempts=attempts,
+    )
+
+
+def _out_of_fold(
+    candidate: Candidate, x: FloatArray, y: IntArray, fold_of: IntArray, *, seed: int
+) -> FloatArray:
+    logit = np.empty(len(y))
+    for fold in np.unique(fold_of):
+        out = fold_of == fold
+        model = candidate.make(seed)
+        model.fit(x[~out], y[~out])
+        logit[out] = model.logit(x[out])
+    return logit
+
+
+def fold_auc(y: IntArray, score: FloatArray, fold_of: IntArray) -> float:
+    """The mean of the folds' AUCs by their pairs: scores of different folds are not compared, as each fold's
+    model has its own offset."""
+    total = pairs = 0.0
+    for fold in np.unique(fold_of):
+        out = fold_of == fold
+        n = float((y[out] == 1).sum() * (y[out] == 0).sum())
+        if n:
+            total, pairs = total + n * auc(y[out], score[out]), pairs + n
+    return total / pairs if pairs else 0.5
+
+
+def inner_folds(y: IntArray, groups: Sequence[str], *, seed: int) -> IntArray | None:
+    """Folds 0.. that keep groups together and classes even; None where a class has fewer than two groups."""
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    held = np.asarray(groups)
+    fewest = min(len(np.unique(held[y == c])) for c in (0, 1))
+    folds = min(FOLDS, fewest)
+    if folds < 2:
+        return None
+    split = StratifiedGroupKFold(n_splits=folds, shuffle=True, random_state=seed % 2**32)
+    fold_of = np.zeros(len(y), dtype=np.int64)
+    for fold, (train, test) in enumerate(split.split(np.zeros((len(y), 1)), y, held)):
+        if len(np.unique(y[train])) < 2:
+            return None
+        fold_of[test] = fold
+    return fold_of
+
+
+def balanced_shift(logit: FloatArray, y: IntArray) -> float:
+    """b so that the mean probability over responders and over the others add to 1."""
+    low, high = -30.0, 30.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        p = sigmoid(logit + middle)
+        low, high = (middle, high) if p[y == 1].mean() + p[y == 0].mean() < 1 else (low, middle)
+    return (low + high) / 2
+
+
+def auc(y: IntArray, score: FloatArray) -> float:
+    """Ties count half."""
+    _, inverse, count = np.unique(score, return_inverse=True, return_counts=True)
+    rank = np.cumsum(count) - (count - 1) / 2
+    positives = int((y == 1).sum())
+    negatives = len(y) - positives
+    return float((rank[inverse][y == 1].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+def sigmoid(x: FloatArray) -> FloatArray:
+    out: FloatArray = 0.5 * (1.0 + np.tanh(0.5 * np.asarray(x, dtype=np.float64)))
+    return out
+
+
+def balanced_weights(y: IntArray) -> FloatArray:
+    """Each class half of the weight; sums to 1."""
+    return np.where(y == 1, 0.5 / max(1, int((y == 1).sum())), 0.5 / max(1, int((y == 0).sum())))
+
+
+class ElasticNet:
+    """Logistic regression on ranks turned normal (or standardised values), with the elastic net's penalty:
+    mean loss + strength (l1 |b| + (1 - l1) |b|^2 / 2), classes weighing the same, by accelerated proximal
+    steps. Missing values take the training median; columns that do not vary are left out by the penalty.
+    """
+
+    def __init__(self, *, strength: float, l1: float, ranks: bool = True, steps: int = 2000) -> None:
+        self.strength, self.l1, self.ranks, self.steps = strength, l1, ranks, steps
+        self.scale: ColumnScale | None = None
+        self.weight: FloatArray = np.zeros(0)
+        self.intercept = 0.0
+
+    def fit(self, x: FloatArray, y: IntArray) -> ElasticNet:
+        self.scale = ColumnScale.of(x, ranks=self.ranks)
+        z = self.scale.apply(x)
+        w = balanced_weights(y)
+        n, columns = z.shape
+        wide = np.concatenate([z, np.ones((n, 1))], axis=1)
+        largest = float(np.linalg.norm(wide * np.sqrt(w)[:, None], 2) ** 2) / 4
+        step = 1.0 / (largest + self.strength * (1 - self.l1) + 1e-12)
+        beta, look, t = np.zeros(columns + 1), np.zeros(columns + 1), 1.0
+        penalised = np.append(np.ones(columns), 0.0)
+        for _ in range(self.steps):
+            residual = w * (sigmoid(wide @ look) - y)
+            gradient = wide.T @ residual + self.strength * (1 - self.l1) * penalised * look
+            new = look - step * gradient
+            shrink = step * self.strength * self.l1 * penalised
+            new = np.sign(new) * np.maximum(np.abs(new) - shrink, 0.0)
+            following = (1 + np.sqrt(1 + 4 * t * t)) / 2
+            look = new + (t - 1) / following * (new - beta)
+            moved = float(np.abs(new - beta).max())
+            beta, t = new, following
+            if moved < 1e-8:
+                break
+        self.weight, self.intercept = beta[:-1], float(beta[-1])
+        return self
+
+    def logit(self, x: FloatArray) -> FloatArray:
+        if self.scale is None:
+            raise RuntimeError("fit first")
+        out: FloatArray = self.scale.apply(x) @ self.weight + self.intercept
+        return out
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnScale:
+    """Columns to one scale by what the training rows hold: standard units, or normal scores of ranks (a value
+    beyond all training values takes the outermost score)."""
+
+    median: FloatArray
+    mean: FloatArray
+    deviation: FloatArray
+    knots: FloatArray | None
+    scores: FloatArray | None
+
+    @classmethod
+    def of(cls, x: FloatArray, *, ranks: bool) -> ColumnScale:
+        known = np.isfinite(x)
+        median = np.array([np.median(c[k]) if k.any() else 0.0 for c, k in zip(x.T, known.T, strict=True)])
+        filled = np.where(known, x, median)
+        deviation = filled.std(axis=0)
+        deviation = np.where(deviation > 1e-9 * (1 + np.abs(filled.mean(axis=0))), deviation, np.inf)
+        knots = scores = None
+        if ranks:
+            from scipy.stats import norm
+
+            at = np.linspace(0, 1, min(101, len(x)))
+            knots = np.quantile(filled, at, axis=0)
+            edge = 0.5 / len(x)
+            scores = norm.ppf(np.clip(at, edge, 1 - edge))
+        return cls(median=median, mean=filled.mean(axis=0), deviation=deviation, knots=knots, scores=scores)
+
+    def apply(self, x: FloatArray) -> FloatArray:
+        filled = np.where(np.isfinite(x), x, self.median)
+        if self.knots is None or self.scores is None:
+            return (filled - self.mean) / self.deviation
+        out = np.zeros_like(filled)
+        for column in np.flatnonzero(np.isfinite(self.deviation)):
+            knots = self.knots[:, column]
+            # Ties: the middle of the scores that one value spans.
+            up = np.interp(filled[:, column], knots, self.scores)
+            down = -np.interp(-filled[:, column], -knots[::-1], -self.scores[::-1])
+            out[:, column] = (up + down) / 2
+        return out
+
+
+class Forest:
+    """A random forest whose trees see both classes alike; the logit of its mean vote."""
+
+    def __init__(self, *, seed: int, leaf: int, trees: int = 200, threads: int = 1) -> None:
+        from sklearn.ensemble import RandomForestClassifier
+
+        self.forest = RandomForestClassifier(
+            n_estimators=trees,
+            min_samples_leaf=leaf,
+            max_features="sqrt",
+            class_weight="balanced_subsample",
+            random_state=seed % 2**32,
+            n_jobs=threads,
+        )
+        self.median: FloatArray = np.zeros(0)
+
+    def fit(self, x: FloatArray, y: IntArray) -> Forest:
+        self.median = ColumnScale.of(x, ranks=False).median
+        self.forest.fit(np.where(np.isfinite(x), x, self.median), y)
+        return self
+
+    def logit(self, x: FloatArray) -> FloatArray:
+        p = self.forest.predict_proba(np.where(np.isfinite(x), x, self.median))[:, 1]
+        p = np.clip(p, 1e-3, 1 - 1e-3)
+        out: FloatArray = np.log(p / (1 - p))
+        return out
