@@ -14,9 +14,10 @@ from __future__ import annotations
 import io
 import struct
 import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import nibabel
 import numpy as np
@@ -40,6 +41,8 @@ CORNER_TOLERANCE_VOXELS = 0.1
 WHOLE_NUMBER_TOLERANCE = 1e-4
 MOST_LABELS_IN_A_PICTURE = 8
 _CHUNK = 2**20
+T = TypeVar("T")
+Taker = Callable[[tuple[int, ...], Iterator[npt.NDArray[np.uint8]]], T]
 _UNIT_MM = {"meter": 1000.0, "micron": 0.001}
 _READ_ERRORS = (
     OSError,
@@ -153,7 +156,56 @@ def _cut_off(where: str) -> UserError:
     return UserError("the file is cut off or damaged", where=where, fix="Write or copy the mask again.")
 
 
-def _read_nifti(path: Path, where: str, most_bytes: int) -> Mask:
+@dataclass(frozen=True)
+class Grid:
+    """Where a mask lies: all of a NIfTI `Mask` but its voxels."""
+
+    shape: tuple[int, ...]
+    spacing_mm: tuple[float, ...] | None
+    affine: npt.NDArray[np.float64] | None
+    placed: bool
+    source: str
+
+
+def _grid(header: Any, shape: tuple[int, ...], where: str) -> Grid:
+    affine = np.asarray(header.get_best_affine(), dtype=np.float64) * _unit_mm(header)
+    affine[3] = (0.0, 0.0, 0.0, 1.0)
+    spacing = np.sqrt((affine[:3, :3] ** 2).sum(axis=0))[: len(shape)]
+    if not np.isfinite(affine).all() or (spacing <= 0).any():
+        raise UserError(
+            "the header gives no usable spacing", where=where, fix="Write the truth's affine with the mask."
+        )
+    return Grid(
+        shape=shape,
+        spacing_mm=tuple(float(s) for s in spacing),
+        affine=affine,
+        placed=int(header["sform_code"]) > 0 or int(header["qform_code"]) > 0,
+        source=where,
+    )
+
+
+def _unpacked(source: _Inflater, start: bytes, n_bytes: int, piece_bytes: int, where: str) -> Iterator[bytes]:
+    """`n_bytes` in pieces of `piece_bytes`, the last one shorter; `start` was read with the header."""
+    left = n_bytes
+    while left:
+        wanted = min(piece_bytes, left)
+        piece = start[:wanted]
+        start = start[wanted:]
+        while len(piece) < wanted:
+            more = source.read(wanted - len(piece))
+            if not more:
+                raise _cut_off(where)
+            piece = piece + more if piece else more
+        left -= wanted
+        yield piece
+    if not source.read(1) and not source.complete:
+        raise _cut_off(where)
+
+
+def _nifti_pieces(
+    path: Path, where: str, most_bytes: int
+) -> tuple[Any, tuple[int, ...], Iterator[npt.NDArray[Any]]]:
+    """The header, the shape, and the raw values in file order: whole rows of the first axis, about 1 MiB a piece."""
     if path.name.lower().endswith(".gz"):
         source = _Inflater(path.read_bytes())
         block = source.read(348)
@@ -162,57 +214,49 @@ def _read_nifti(path: Path, where: str, most_bytes: int) -> Mask:
         header = _header(block, where)
         shape = _volume_shape(header, where, most_bytes)
         dtype, offset = header.get_data_dtype(), int(header.get_data_offset())
-        n_bytes = int(np.prod(shape)) * dtype.itemsize
         skip = offset - len(block)
         while skip > 0:
             more = source.read(min(skip, _CHUNK))
             if not more:
                 raise _cut_off(where)
             skip -= len(more)
-        buffer = np.empty(n_bytes, dtype=np.uint8)
-        start = (
-            np.frombuffer(block[offset:], dtype=np.uint8)[:n_bytes]
-            if skip < 0
-            else np.empty(0, dtype=np.uint8)
+        start = block[offset:] if skip < 0 else b""
+        row = shape[0] * dtype.itemsize
+        pieces = _unpacked(
+            source, start, int(np.prod(shape)) * dtype.itemsize, max(1, _CHUNK // row) * row, where
         )
-        filled = start.size
-        buffer[:filled] = start
-        while filled < n_bytes:
-            chunk = np.frombuffer(source.read(min(_CHUNK, n_bytes - filled)), dtype=np.uint8)
-            if not chunk.size:
-                raise _cut_off(where)
-            buffer[filled : filled + chunk.size] = chunk
-            filled += chunk.size
-        if not source.read(1) and not source.complete:
-            raise _cut_off(where)
-        raw = buffer.view(dtype)
-    else:
-        with path.open("rb") as file:
-            header = _header(file.read(544), where)
-        shape = _volume_shape(header, where, most_bytes)
-        dtype, offset = header.get_data_dtype(), int(header.get_data_offset())
-        n_bytes = int(np.prod(shape)) * dtype.itemsize
-        if path.stat().st_size < offset + n_bytes:
-            raise _cut_off(where)
-        raw = np.memmap(path, dtype=dtype, mode="c", offset=offset, shape=(int(np.prod(shape)),))
+        return header, shape, (np.frombuffer(piece, dtype=dtype) for piece in pieces)
+    with path.open("rb") as file:
+        header = _header(file.read(544), where)
+    shape = _volume_shape(header, where, most_bytes)
+    dtype, offset = header.get_data_dtype(), int(header.get_data_offset())
+    n = int(np.prod(shape))
+    if path.stat().st_size < offset + n * dtype.itemsize:
+        raise _cut_off(where)
+    raw = np.memmap(path, dtype=dtype, mode="c", offset=offset, shape=(n,))
+    step = max(1, _CHUNK // (shape[0] * dtype.itemsize)) * shape[0]
+    return header, shape, (raw[first : first + step] for first in range(0, n, step))
+
+
+def _stream_nifti(path: Path, where: str, most_bytes: int, take: Taker[T]) -> tuple[Grid, T]:
+    header, shape, raw = _nifti_pieces(path, where, most_bytes)
     slope, inter = header.get_slope_inter()
-    flat = _binarise(
-        raw, 1.0 if slope is None else float(slope), 0.0 if inter is None else float(inter), where
-    )
-    affine = np.asarray(header.get_best_affine(), dtype=np.float64) * _unit_mm(header)
-    affine[3] = (0.0, 0.0, 0.0, 1.0)
-    spacing = np.sqrt((affine[:3, :3] ** 2).sum(axis=0))[: len(shape)]
-    if not np.isfinite(affine).all() or (spacing <= 0).any():
-        raise UserError(
-            "the header gives no usable spacing", where=where, fix="Write the truth's affine with the mask."
-        )
-    return Mask(
-        array=flat.reshape(shape, order="F"),
-        spacing_mm=tuple(float(s) for s in spacing),
-        affine=affine,
-        placed=int(header["sform_code"]) > 0 or int(header["qform_code"]) > 0,
-        source=where,
-    )
+    slope, inter = 1.0 if slope is None else float(slope), 0.0 if inter is None else float(inter)
+    taken = take(shape, (_binarise(piece, slope, inter, where) for piece in raw))
+    return _grid(header, shape, where), taken
+
+
+def _whole(shape: tuple[int, ...], pieces: Iterator[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
+    flat, filled = np.empty(int(np.prod(shape)), dtype=np.uint8), 0
+    for piece in pieces:
+        flat[filled : filled + piece.size] = piece
+        filled += piece.size
+    return flat.reshape(shape, order="F")
+
+
+def _read_nifti(path: Path, where: str, most_bytes: int) -> Mask:
+    grid, array = _stream_nifti(path, where, most_bytes, _whole)
+    return Mask(array, grid.spacing_mm, grid.affine, grid.placed, grid.source)
 
 
 def _unit_mm(header: Any) -> float:
@@ -289,9 +333,8 @@ def _read_picture(path: Path, where: str, most_bytes: int) -> Mask:
     return Mask(array=array, spacing_mm=None, affine=None, placed=False, source=where)
 
 
-def read_mask(path: str | Path, *, most_bytes: int = MOST_BYTES) -> Mask:
-    """One mask. Whatever is wrong with the file is a `UserError` that names it."""
-    path = Path(path)
+def _guarded(path: Path, most_bytes: int, read: Callable[[Path, str, int, str], T]) -> T:
+    """Whatever is wrong with the file is a `UserError` that names it."""
     where = str(path)
     ending = mask_ending(path)
     if ending is None:
@@ -304,9 +347,7 @@ def read_mask(path: str | Path, *, most_bytes: int = MOST_BYTES) -> Mask:
         if path.stat().st_size == 0:
             raise UserError("the file is empty", where=where, fix="Write the mask again.")
         _check_size(float(path.stat().st_size), where, most_bytes)
-        if ending in NIFTI_ENDINGS:
-            return _read_nifti(path, where, most_bytes)
-        return _read_picture(path, where, most_bytes)
+        return read(path, where, most_bytes, ending)
     except _READ_ERRORS as error:
         words = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise UserError(
@@ -314,7 +355,34 @@ def read_mask(path: str | Path, *, most_bytes: int = MOST_BYTES) -> Mask:
         ) from error
 
 
-def check_same_grid(prediction: Mask, truth: Mask) -> None:
+def _read_any(path: Path, where: str, most_bytes: int, ending: str) -> Mask:
+    if ending in NIFTI_ENDINGS:
+        return _read_nifti(path, where, most_bytes)
+    return _read_picture(path, where, most_bytes)
+
+
+def read_mask(path: str | Path, *, most_bytes: int = MOST_BYTES) -> Mask:
+    """One mask. Whatever is wrong with the file is a `UserError` that names it."""
+    return _guarded(Path(path), most_bytes, _read_any)
+
+
+def stream_mask(path: str | Path, take: Taker[T], *, most_bytes: int = MOST_BYTES) -> tuple[Grid, T]:
+    """A NIfTI mask without ever holding its volume: `take` is given the shape and the voxels in file order
+    (the first axis fastest), uint8, in pieces of whole rows, and what it makes of them is handed back.
+
+    A real mask is nearly all background; a piece fits the processor's cache, and pages are never asked of the
+    system for the whole volume, which takes longer than unpacking it.
+    """
+    return _guarded(
+        Path(path), most_bytes, lambda file, where, most, _: _stream_nifti(file, where, most, take)
+    )
+
+
+def is_nifti(path: str | Path) -> bool:
+    return mask_ending(Path(path)) in NIFTI_ENDINGS
+
+
+def check_same_grid(prediction: Mask | Grid, truth: Mask | Grid) -> None:
     """Raises where the prediction is not on the truth's voxels: nothing is resampled or flipped here."""
     if prediction.shape != truth.shape:
         turned = sorted(prediction.shape) == sorted(truth.shape)

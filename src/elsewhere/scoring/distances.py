@@ -393,9 +393,23 @@ def measure_pair(
 
     A picture has an area and no volume: its `volume_*_ml` are NaN.
     """
+    a, b, spacing = prepare(truth, prediction, spacing_mm if spacing_mm is not None else 1.0)
+    known = spacing_mm is not None
+    return measure_packed(a, b, spacing if known else None, volume=np.ndim(truth) == 3, contour=contour)
+
+
+def measure_packed(
+    a: PackedMask,
+    b: PackedMask,
+    spacing_mm: tuple[float, float, float] | None,
+    *,
+    volume: bool = True,
+    contour: bool = False,
+) -> PairMeasures:
+    """The same of masks that are packed already, the truth first; `spacing_mm` in the order of their axes."""
     undefined = float("nan")
     known = spacing_mm is not None
-    a, b, spacing = prepare(truth, prediction, spacing_mm if spacing_mm is not None else 1.0)
+    spacing = spacing_mm or (1.0, 1.0, 1.0)
     n_both = a.overlap(b) if a.n_voxels and b.n_voxels else 0
     hd = hd95 = mean = surface_dice = undefined
     if a.n_voxels and b.n_voxels and known:
@@ -409,7 +423,7 @@ def measure_pair(
             back <= SURFACE_TOLERANCE_MM
         )
         surface_dice = float(near / n_surface)
-    voxel_ml = float(np.prod(spacing)) / 1000.0 if known and np.ndim(truth) == 3 else undefined
+    voxel_ml = float(np.prod(spacing)) / 1000.0 if known and volume else undefined
     return PairMeasures(
         n_truth=a.n_voxels,
         n_prediction=b.n_voxels,

@@ -1,8 +1,8 @@
 """One case at a time: read the truth and the prediction, measure them, and apply the protocol's rules.
 
 Measuring and judging are kept apart. The case table holds what was measured (voxel counts, distances),
-so that a saved table can be judged again under another protocol without opening a mask. At no time are
-there more than two masks a thread in memory.
+so that a saved table can be judged again under another protocol without opening a mask. A NIfTI mask is
+packed to bits while it is unpacked, so at no time is there more than two masks of bits a thread in memory.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import pandas as pd
 
 from elsewhere.errors import UserError, name_rows
 from elsewhere.protocols import SegmentationRules
-from elsewhere.scoring.distances import PairMeasures, measure_pair
+from elsewhere.scoring.distances import PairMeasures, measure_packed, measure_pair
+from elsewhere.scoring.surface import PackedMask, pack_pieces
 from elsewhere.statistics.resampling import thread_count
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
-    from elsewhere.predictions.mask_file import Mask
+    from elsewhere.predictions.mask_file import Grid, Mask
     from elsewhere.scoring.task import Progress
 
 MM_COLUMNS = ("hausdorff_mm", "hausdorff95_mm", "average_surface_distance_mm")
@@ -81,10 +82,10 @@ def cohort_spacing(cohort: Cohort) -> npt.NDArray[np.float64]:
     return out
 
 
-def _spacing(truth: Mask, given: npt.NDArray[np.float64]) -> tuple[float, ...] | None:
+def _spacing(truth: Mask | Grid, given: npt.NDArray[np.float64]) -> tuple[float, ...] | None:
     if truth.spacing_mm is not None:
         return truth.spacing_mm
-    wanted = given[-truth.array.ndim :]
+    wanted = given[-len(truth.shape) :]
     return tuple(float(v) for v in wanted) if np.isfinite(wanted).all() else None
 
 
@@ -115,30 +116,58 @@ def _measure_case(
     truth_path: Path, prediction_path: Path | None, given_spacing: npt.NDArray[np.float64], *, on_invalid: str
 ) -> tuple[dict[str, float], str, str]:
     """(measured columns, status, reason). A bad truth is always an error; a bad prediction as asked."""
-    from elsewhere.predictions.mask_file import check_same_grid, read_mask
+    from elsewhere.predictions.mask_file import check_same_grid, is_nifti, read_mask, stream_mask
+
+    packed = is_nifti(truth_path) and (prediction_path is None or is_nifti(prediction_path))
+
+    def read(path: Path) -> tuple[Mask | Grid, Any]:
+        if packed:
+            return stream_mask(path, pack_pieces)
+        mask = read_mask(path)
+        return mask, mask.array
 
     try:
-        truth = read_mask(truth_path)
+        truth, voxels = read(truth_path)
     except UserError as error:
         raise UserError(f"truth mask: {error.what}", where=error.where, fix=error.fix) from error
-    spacing = _spacing(truth, given_spacing)
-    status, reason, prediction = "missing", "", None
+    status, reason, answer = "missing", "", None
     if prediction_path is not None:
         try:
-            prediction = read_mask(prediction_path)
+            prediction, answer = read(prediction_path)
             check_same_grid(prediction, truth)
             status = "scored"
         except UserError as error:
             if on_invalid != "worst":
                 raise
-            status, reason, prediction = "invalid", error.what, None
-    if prediction is None:
-        empty = np.zeros_like(truth.array)
-        return _row(measure_pair(truth.array, empty, spacing), answered=False), status, reason
-    array = prediction.array
-    if truth.array.flags.f_contiguous != array.flags.f_contiguous:
-        array = np.asarray(array, order="F" if truth.array.flags.f_contiguous else "C")
-    return _row(measure_pair(truth.array, array, spacing, contour=True), answered=True), status, reason
+            status, reason, answer = "invalid", error.what, None
+    answered = answer is not None
+    spacing = _spacing(truth, given_spacing)
+    if packed:
+        measured = _measure_packed(voxels, answer, spacing, volume=len(truth.shape) == 3)
+    else:
+        measured = _measure_arrays(voxels, answer, spacing)
+    return _row(measured, answered=answered), status, reason
+
+
+def _measure_packed(
+    truth: PackedMask, answer: PackedMask | None, spacing: tuple[float, ...] | None, *, volume: bool
+) -> PairMeasures:
+    other = answer if answer is not None else truth.emptied()
+    turned: tuple[float, float, float] | None = None
+    if spacing is not None:
+        x, y, z = (*spacing, *(1.0,) * (3 - len(spacing)))
+        turned = (z, y, x)
+    return measure_packed(truth, other, turned, volume=volume, contour=answer is not None)
+
+
+def _measure_arrays(
+    truth: npt.NDArray[np.uint8], answer: npt.NDArray[np.uint8] | None, spacing: tuple[float, ...] | None
+) -> PairMeasures:
+    if answer is None:
+        return measure_pair(truth, np.zeros_like(truth), spacing)
+    if truth.flags.f_contiguous != answer.flags.f_contiguous:
+        answer = np.asarray(answer, order="F" if truth.flags.f_contiguous else "C")
+    return measure_pair(truth, answer, spacing, contour=True)
 
 
 def measure_cases(

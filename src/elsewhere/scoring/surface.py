@@ -15,6 +15,7 @@ the image border is no contour by itself, and a mask that fills the volume has n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numba
@@ -185,6 +186,12 @@ class PackedMask:
             _edges(self.packed, self.occupied, ny, nx, outside, z, y, x)
         return z, y, x
 
+    def emptied(self) -> PackedMask:
+        """Nothing, on the same grid."""
+        return PackedMask(
+            shape=self.shape, occupied=self.occupied[:0], packed=np.zeros_like(self.packed), n_voxels=0
+        )
+
     def overlap(self, other: PackedMask) -> int:
         """The number of voxels in both masks."""
         fewer = self if self.occupied.size < other.occupied.size else other
@@ -205,6 +212,30 @@ def pack(mask: Bytes) -> PackedMask:
     return PackedMask(
         shape=(nz, ny, nx), occupied=rows[:n_kept].copy(), packed=packed, n_voxels=int(n_voxels)
     )
+
+
+def pack_pieces(shape: tuple[int, ...], pieces: Iterable[Bytes]) -> PackedMask:
+    """The same from a stream: `shape` has its fastest axis first, as NIfTI has; a piece is whole rows of it.
+
+    The volume is never held: each piece is scanned while it is still in the cache.
+    """
+    nx, ny, nz = (*shape, *(1,) * (3 - len(shape)))
+    packed = np.zeros((nz * ny, -(-nx // 64)), dtype=np.uint64)
+    occupied: list[Rows] = []
+    first, n_voxels = 0, 0
+    for piece in pieces:
+        flat = piece if piece.ctypes.data % 8 == 0 else piece.copy()
+        words = flat[: flat.size // 8 * 8].view(np.uint64)
+        n_rows = flat.size // nx
+        rows = np.empty(n_rows, dtype=np.int64)
+        rows = rows[: _rows_with_voxels(words, flat.size, nx, rows)]
+        n_kept, n_on = _pack_rows(words, flat, nx, rows, packed[first : first + n_rows])
+        if n_kept:
+            occupied.append(rows[:n_kept] + first)
+            n_voxels += int(n_on)
+        first += n_rows
+    found = np.concatenate(occupied) if occupied else np.empty(0, dtype=np.int64)
+    return PackedMask(shape=(nz, ny, nx), occupied=found, packed=packed, n_voxels=n_voxels)
 
 
 def as_bytes(mask: npt.ArrayLike, *, name: str) -> Bytes:
