@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import elsewhere.recipes.breast_crop
 import elsewhere.recipes.clinical
 import elsewhere.recipes.nnunet
 import elsewhere.recipes.radiomics
 import elsewhere.recipes.random_classifier
+import elsewhere.recipes.residual_unet
 import elsewhere.recipes.segmentation_xgboost
 import elsewhere.recipes.simclr
 import elsewhere.recipes.slice_cnn
+import elsewhere.recipes.subtraction
 import elsewhere.recipes.video  # noqa: F401
