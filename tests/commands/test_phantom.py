@@ -35,3 +35,37 @@ def test_mistakes_exit_64(run, tmp_path):
         done = run("phantom", "ultrasound", "--out", tmp_path / "o", "--patients", 4, *wrong)
         assert done.code == 64, wrong
         assert not (tmp_path / "o").exists()
+
+
+def test_an_mri_world_is_written_and_told(run, tmp_path):
+    out = tmp_path / "mri"
+    arguments = ["phantom", "mri", out, "--patients", 4, "--size", 32, "--seed", 1]
+    done = run(*arguments, "--sites", 2, "--gap", "menopausal_status=post:0.8", "--json")
+    assert done.code == 0, done.said
+    told = json.loads(done.out)
+    assert [site["name"] for site in told["sites"]] == ["NORTH", "SOUTH"]
+    assert sum(site["patients"] for site in told["sites"]) == 4
+    assert sorted(p.name for p in (out / "images").iterdir())[0] == "NORTH_001"
+    again = run(*arguments, "--sites", "WEST,EAST")
+    assert again.code == 0, again.said
+    lines = again.out.strip().splitlines()
+    assert "sagittal" in lines[0] and "fat not suppressed" in lines[1]
+    command = lines[-1].removeprefix("next: elsewhere ").split()
+    command[-1] = str(tmp_path / "cohort")
+    assert run(*command).code == 0
+
+
+def test_mistakes_of_an_mri_world_exit_64(run, tmp_path):
+    for wrong in (
+        ["--size", "9"],
+        ["--sites", "0"],
+        ["--sites", "A,a"],
+        ["--patients", "2"],
+        ["--gap", "density=D"],
+        ["--gap", "breast_density"],
+        ["--blind", "age=old"],
+        ["--missing", "2"],
+    ):
+        done = run("phantom", "mri", tmp_path / "o", *wrong)
+        assert done.code == 64, wrong
+        assert not (tmp_path / "o").exists()

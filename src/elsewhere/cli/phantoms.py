@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -75,6 +76,59 @@ def phantom_ultrasound(
             shortcut=shortcut,
             plant=faults,
             scale=scale,
+            seed=seed,
+            progress=progress,
+        )
+    return show(made, as_json=as_json)
+
+
+@phantom_app.command(
+    "mri",
+    epilog="Example: elsewhere phantom mri phantoms/mri --patients 24 --size 64 --sites 3 --seed 1; with a "
+    "planted gap: elsewhere phantom mri phantoms/gap --patients 60 --gap breast_density=D:1.0",
+)
+def phantom_mri(
+    out: Annotated[
+        Path, typer.Argument(help="Folder to write; made at once when all is done, or not at all.")
+    ],
+    patients: Annotated[int, typer.Option(min=1, help="Patients in all, dealt out among the sites.")] = 24,
+    size: Annotated[
+        int, typer.Option(help="In-plane voxels, 32 to 640: 64 is quick, 512 real (512 x 512 x 110).")
+    ] = 64,
+    sites: Annotated[str, typer.Option(help="How many sites, or their names, comma-separated.")] = "3",
+    shift: Annotated[
+        float, typer.Option(help="How far the sites differ: 0 not at all, 1 as public collections do.")
+    ] = 1.0,
+    signal: Annotated[
+        float, typer.Option(help="How much pCR depends on subtype and kinetics: 0 not at all.")
+    ] = 1.0,
+    gap: Annotated[
+        str | None, typer.Option(help="The group whose tumours are hard to see: VARIABLE=GROUP:STRENGTH.")
+    ] = None,
+    blind: Annotated[
+        str | None, typer.Option(help="The group in which kinetics say nothing of pCR: VARIABLE=GROUP.")
+    ] = None,
+    missing: Annotated[float, typer.Option(help="Part of the clinical values that is not known.")] = 0.05,
+    workers: Annotated[int, typer.Option(min=1, help="Processes; the files are the same.")] = 1,
+    seed: SeedOpt = 7,
+    as_json: JsonOpt = False,
+) -> int:
+    """DCE breast MRI of several sites as volumes, masks, boxes and a table in the layout of MAMA-MIA."""
+    from elsewhere.commands.output import progress_bar
+    from elsewhere.commands.phantom import mri
+
+    with progress_bar(enabled=not as_json) as progress:
+        made = mri(
+            out,
+            patients=patients,
+            size=size,
+            sites=int(sites) if sites.strip().isdecimal() else split_list(sites),
+            shift=shift,
+            signal=signal,
+            gap=gap,
+            blind=blind,
+            missing=missing,
+            workers=workers,
             seed=seed,
             progress=progress,
         )

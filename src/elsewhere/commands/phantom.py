@@ -1,4 +1,4 @@
-"""`phantom ultrasound`: synthetic hospitals on disk, in the layouts of the public sets."""
+"""`phantom ultrasound` and `phantom mri`: synthetic hospitals on disk, in the layouts of the public sets."""
 
 from __future__ import annotations
 
@@ -124,3 +124,78 @@ def specifications(
         )
         for at, (name, layout) in enumerate(zip(hospitals, layouts, strict=True))
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MriPhantoms:
+    """What was made, and how it is read."""
+
+    sites: tuple[dict[str, Any], ...]
+    path: Path
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"sites": list(self.sites), "path": str(self.path), "seconds": self.seconds}
+
+    def lines(self) -> Iterator[str]:
+        for made in self.sites:
+            grid = " x ".join(str(n) for n in made["shape"])
+            fat = "" if made["fat_suppressed"] else ", fat not suppressed"
+            yield (
+                f"{made['name']}: {made['patients']} patients, {made['pcr']} with pCR, {made['view']}, {grid}, "
+                f"{made['vendor']} {made['field_strength']:g} T{fat}"
+            )
+            if made["in_gap"]:
+                yield f"  {made['in_gap']} in the planted gap"
+        yield f"written: {self.path}, in {self.seconds:.0f} s"
+        yield f"next: elsewhere cohort read mama-mia {self.path} --out {self.path.name}-cohort"
+
+
+def mri(
+    out: str | Path,
+    *,
+    patients: int = 24,
+    size: int = 64,
+    sites: int | Sequence[str] = 3,
+    gap: str | None = None,
+    blind: str | None = None,
+    workers: int = 1,
+    progress: Report | None = None,
+    **shared: Any,
+) -> MriPhantoms:
+    """A world of MRI sites in the layout of MAMA-MIA; `gap` and `blind` plant a group that is worse off."""
+    from elsewhere.phantom.mri_layout import MARK as MRI_MARK
+    from elsewhere.phantom.mri_layout import write_world
+    from elsewhere.phantom.mri_sites import Gap, hospitals
+    from elsewhere.tables import read_table
+
+    start = time.perf_counter()
+    planted = {
+        "gap": Gap.parse(gap, where="--gap") if gap else None,
+        "blind": Gap.parse(blind, where="--blind") if blind else None,
+    }
+    world = hospitals(sites, patients=patients, size=size, **planted, **shared)
+    out = Path(out)
+    check_out(out, marks=(MRI_MARK,))
+    write_world(world, out, workers=workers, progress=progress)
+    rows = read_table(out / "clinical_and_imaging_info.xlsx", sheet="dataset_info")
+    truth = read_table(out / "truth.csv")
+    made = []
+    for spec in world:
+        mine, true = rows[rows["dataset"] == spec.name], truth[truth["dataset"] == spec.name]
+        first = mine.iloc[0]
+        made.append(
+            {
+                "name": spec.name,
+                "patients": len(mine),
+                "pcr": int((mine["pcr"] == "1").sum()),
+                "view": str(first["view"]),
+                "shape": [int(first[key]) for key in ("image_columns", "image_rows", "num_slices")],
+                "vendor": str(first["manufacturer"]),
+                "field_strength": float(first["field_strength"]),
+                "fat_suppressed": first["fat_suppressed"] == "1",
+                "in_gap": int((true["gap"].astype(float) > 0).sum()),
+                "subtypes": dict(sorted(Counter(mine["tumor_subtype"].dropna()).items())),
+            }
+        )
+    return MriPhantoms(sites=tuple(made), path=out, seconds=time.perf_counter() - start)

@@ -38,8 +38,9 @@ class Frame:
         """The body coordinate of every voxel along a voxel axis."""
         body, sign = _AXES[self.plane][axis]
         n = self.shape[axis]
-        steps = (np.arange(n) - (n - 1) / 2) * self.spacing_mm[axis]
-        return self.centre_mm[body] + sign * steps
+        steps = (np.arange(n, dtype=np.float64) - (n - 1) / 2) * self.spacing_mm[axis]
+        made: npt.NDArray[np.float64] = np.asarray(self.centre_mm[body] + sign * steps, dtype=np.float64)
+        return made
 
     def body_axes(self) -> tuple[int, int, int]:
         """The voxel axis along which u, a and s run."""
@@ -207,8 +208,8 @@ def ellipsoid(
     parts = [
         ((x - np.float32(c)) / np.float32(r), r) for x, c, r in zip((u, a, s), centre, radii, strict=True)
     ]
-    rho = sum(x * x for x, _ in parts)
+    square = sum(x * x for x, _ in parts)
     slope = sum((x / np.float32(r)) ** 2 for x, r in parts)
-    rho = np.sqrt(np.maximum(rho, np.float32(1e-6)))
-    made: Field = (1 - rho) * rho / np.sqrt(np.maximum(slope, np.float32(1e-9)))
-    return np.minimum(made, np.float32(min(radii)), out=made)
+    rho = np.sqrt(np.maximum(square, np.float32(1e-6)))
+    made = (1 - rho) * rho / np.sqrt(np.maximum(slope, np.float32(1e-9)))
+    return np.minimum(made, np.float32(min(radii))).astype(np.float32, copy=False)

@@ -188,6 +188,8 @@ def clinical_row(
         "multifocal_cancer": int(patient.foci > 1),
         "pcr": patient.pcr,
         "hr": hr,
+        "er": hr,
+        "pr": hr,
         "her2": her2,
         "tumor_subtype": patient.subtype,
         "age": patient.age,
@@ -216,7 +218,7 @@ def clinical_row(
         "age": ("age",),
         "menopausal_status": ("menopause",),
         "breast_density": ("breast_density",),
-        "subtype": ("tumor_subtype", "hr", "her2"),
+        "subtype": ("tumor_subtype", "hr", "er", "pr", "her2"),
         "pcr": ("pcr",),
     }
     for name, columns in published.items():

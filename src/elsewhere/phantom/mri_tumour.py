@@ -276,7 +276,8 @@ def _clumps(
     along = sum(np.float32(d) * part for d, part in zip(segment.direction, x, strict=True))
     away = np.sqrt(np.maximum(sum(part * part for part in x) - along * along, 0))
     cone = (np.float32(segment.slope) * along - away) / np.float32(np.hypot(1, segment.slope))
-    distance = np.minimum(cone, np.minimum(along - segment.start_mm, segment.end_mm - along))
+    ends = np.minimum(along - np.float32(segment.start_mm), np.float32(segment.end_mm) - along)
+    distance = np.minimum(cone, ends).astype(np.float32, copy=False)
     lattice = Lattice(frame, box, _TUMOUR_MM)
     coarse = lattice.up(lattice.noise(5.0, rng)).full()
     fine = lattice.up(lattice.noise(2.3, rng)).full()
@@ -284,7 +285,7 @@ def _clumps(
     fill = 0.75 * fine + 0.5 * coarse + 0.35
     clumps = np.clip(fill / np.float32(0.7) + 0.5, 0, 1) * soft(outline, _width(frame) * 1.5)
     radius = segment.slope * segment.end_mm
-    return clumps, outline.astype(np.float32), np.zeros_like(clumps), radius
+    return clumps.astype(np.float32, copy=False), outline, np.zeros_like(outline), radius
 
 
 def _clip(

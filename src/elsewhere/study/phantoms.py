@@ -13,13 +13,30 @@ from elsewhere.cohort import Cohort, read_cohort
 
 
 def phantom_cohort(spec: Mapping[str, Any], cache: Path | None, *, where: str) -> tuple[Cohort, str]:
-    """The synthetic hospital of this specification, and its name. The same specification is drawn once."""
+    """The synthetic hospital of this specification, and its name. The same specification is drawn once.
+
+    With the layout 'mama-mia' it is an MRI hospital, or with `sites` a world of several, which has no one name.
+    """
+    if spec.get("layout") == "mama-mia":
+        return _mri_cohort(spec, cache, where=where)
     from elsewhere.phantom.ultrasound import hospital_from
     from elsewhere.phantom.ultrasound_layouts import make_phantom_cohort
 
     hospital = hospital_from(spec, where=where)
+    made = make_phantom_cohort(spec, _folder(spec, cache, hospital.name), where=where)
+    return read_cohort(hospital.layout, made), hospital.name
+
+
+def _mri_cohort(spec: Mapping[str, Any], cache: Path | None, *, where: str) -> tuple[Cohort, str]:
+    from elsewhere.phantom.mri_layout import make_phantom_world, world_from
+
+    world = world_from(spec, where=where)
+    name = world[0].name if len(world) == 1 else ""
+    made = make_phantom_world(world, _folder(spec, cache, name or "mri"), where=where)
+    return read_cohort("mama-mia", made), name
+
+
+def _folder(spec: Mapping[str, Any], cache: Path | None, name: str) -> Path:
     text = json.dumps(dict(spec), sort_keys=True, default=list)
     base = cache if cache is not None else Path(tempfile.mkdtemp(prefix="elsewhere-phantom-"))
-    folder = base / "phantoms" / f"{hospital.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    made = make_phantom_cohort(spec, folder, where=where)
-    return read_cohort(hospital.layout, made), hospital.name
+    return base / "phantoms" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
