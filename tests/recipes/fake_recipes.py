@@ -40,7 +40,8 @@ class Threshold(Recipe):
             (job.scratch / "once").write_text("begun")
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(job.settings.seconds)
-        sizes = [job.volumes.mask(case.case).sum() for case in job.train]
+        masks = [job.volumes.mask(case.case) for case in job.train]
+        sizes = [mask.sum() for mask in masks if mask is not None]
         rng = np.random.default_rng([job.seed, 7])
         for at, case in enumerate(job.predict):
             change = job.volumes.phase(case.case, 1) - job.volumes.phase(case.case, 0)
@@ -53,11 +54,15 @@ class Threshold(Recipe):
                 job.emit(Prediction(case=case.case, probability=float(p), seconds=0.25))
             job.progress("cases", at + 1, len(job.predict))
         history = ({"epoch": 1, "train_loss": float(np.mean(sizes)), "validation_loss": float("nan")},)
-        return Trained(history=history, images=len(job.train), notes=("as simple as can be",), details={"n": np.int64(3)})
+        return Trained(
+            history=history, images=len(job.train), notes=("as simple as can be",), details={"n": np.int64(3)}
+        )
 
 
 def note(job):
     log = os.environ.get("ELSEWHERE_RECIPE_LOG")
     if log:
         with Path(log).open("a") as file:
-            file.write(f"{job.seed} {os.getpid()} {job.threads} {job.device} {sorted(p.name for p in job.scratch.iterdir())}\n")
+            file.write(
+                f"{job.seed} {os.getpid()} {job.threads} {job.device} {sorted(p.name for p in job.scratch.iterdir())}\n"
+            )

@@ -33,7 +33,12 @@ StudyIdsOpt = Annotated[
 OnlyOpt = Annotated[
     list[str] | None, typer.Option("--only", help="Only these scenarios: 'BUSI>BUS-BRA' (may be repeated).")
 ]
-ModelsOpt = Annotated[str, typer.Option("--only-model", help="Only these models of the study: cnn.")]
+ModelsOpt = Annotated[
+    str, typer.Option("--only-model", "--only-recipe", help="Only these models or recipes of the study: cnn.")
+]
+ProfileOpt = Annotated[
+    str | None, typer.Option("--profile", help="A [profiles.NAME] of the study file, laid over it: small.")
+]
 InputsOpt = Annotated[str, typer.Option("--only-input", help="Only these inputs of the study: whole,roi.")]
 DeviceOpt = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, or several with commas.")]
 
@@ -57,6 +62,7 @@ def plan(
     only: OnlyOpt = None,
     only_model: ModelsOpt = "",
     only_input: InputsOpt = "",
+    profile: ProfileOpt = None,
     device: DeviceOpt = "auto",
     as_json: JsonOpt = False,
 ) -> int:
@@ -78,6 +84,7 @@ def plan(
             only=only or (),
             only_models=split_list(only_model),
             only_inputs=split_list(only_input),
+            profile=profile,
             device=device,
             progress=progress,
         )
@@ -119,6 +126,7 @@ def run(
     only: OnlyOpt = None,
     only_model: ModelsOpt = "",
     only_input: InputsOpt = "",
+    profile: ProfileOpt = None,
     as_json: JsonOpt = False,
 ) -> int:
     """Run a study to its report. Stopped or killed, the same command goes on where it was."""
@@ -143,6 +151,7 @@ def run(
             only=only or (),
             only_models=split_list(only_model),
             only_inputs=split_list(only_input),
+            profile=profile,
             minutes=minutes,
             report=not no_report,
             bundle=bundle,

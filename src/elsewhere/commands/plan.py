@@ -52,7 +52,7 @@ class PlannedStudy:
             "skipped": self.plan.skipped_table().to_dict(orient="records"),
             "estimate": self.estimate.to_dict(),
             "configurations": self.configurations.to_dict(orient="records"),
-            "roi_fallbacks": audit["roi_fallbacks"],
+            "roi_fallbacks": audit.get("roi_fallbacks", {}),
             "splits": None if self.splits is None else str(self.splits),
             "exported": None if self.exported is None else str(self.exported),
             "notes": list(self.notes),
@@ -62,7 +62,7 @@ class PlannedStudy:
         audit = self.plan.audit()
         yield f"study {self.plan.file.name} ({self.plan.file.path})"
         for name, about in audit["cohorts"].items():
-            counts = ", ".join(f"{n} {label}" for label, n in about["images"].items())
+            counts = ", ".join(f"{n} {label}" for label, n in _counted(about).items())
             yield f"  {name}: {counts}; {about['patients']} patients, ids of grade {about['id_grade']}"
         for gone in audit["left_out"]:
             yield f"  left out: {gone['rows']} rows of {gone['dataset']} ({gone['reason']})"
@@ -83,6 +83,7 @@ class PlannedStudy:
         reasons = Counter((s.scenario.name, s.reason) for s in self.plan.skipped)
         for (name, reason), seeds in reasons.items():
             yield f"skipped: {name} ({seeds} seeds): {reason}"
+        yield from _tasks_skipped(self.plan)
         if self.status.todo:
             yield f"estimate: {self.estimate.text()}"
         yield from (f"note: {note}" for note in self.notes)
@@ -92,6 +93,23 @@ class PlannedStudy:
             yield f"work folder: {self.exported}"
             yield f"  there: python -m elsewhere.engine {self.exported.name} --store store --zip done.zip"
             yield f"  here:  elsewhere run {self.plan.file.path} --out {self.places.out} --import done.zip"
+
+
+def _tasks_skipped(plan: Plan) -> Iterator[str]:
+    """Of recipes: a task that cannot be asked in a scenario that is otherwise done."""
+    if "task" not in plan.runs.columns:
+        return
+    whole = {s.reason for s in plan.skipped}
+    gone = plan.runs[(plan.runs["status"] == "skipped") & ~plan.runs["reason"].isin(whole)]
+    for (name, task, reason), part in gone.groupby(["scenario", "task", "reason"], sort=False):
+        yield f"skipped: {name}, {task} ({part['recipe'].nunique()} recipes): {reason}"
+
+
+def _counted(about: dict[str, Any]) -> dict[str, int]:
+    """Pictures by label; or exams by outcome, with how many have a volume and a mask."""
+    if "images" in about:
+        return dict(about["images"])
+    return {**about["outcomes"], "with a volume": about["volumes"], "with a mask": about["masks"]}
 
 
 def plan_study(
@@ -108,6 +126,7 @@ def plan_study(
     only: Sequence[str] = (),
     only_models: Sequence[str] = (),
     only_inputs: Sequence[str] = (),
+    profile: str | None = None,
     device: str = "auto",
     progress: Report | None = None,
 ) -> PlannedStudy:
@@ -125,6 +144,7 @@ def plan_study(
         only=only,
         only_models=only_models,
         only_inputs=only_inputs,
+        profile=profile,
     )
     at = places(file, out=out, store=store)
     plan = plan_of(file, at, progress=progress)

@@ -15,6 +15,7 @@ from elsewhere.errors import EXIT_NOT_ASSESSED, EXIT_OK
 from elsewhere.study.analysis_drop import SOURCES_NEEDED
 from elsewhere.study.estimate import in_words
 from elsewhere.study.file import load_study
+from elsewhere.study.recipe_results import RecipeResults
 from elsewhere.study.run import Places, StudyRun, execute, places
 
 EXIT_STOPPED = 130
@@ -46,6 +47,7 @@ class RanStudy:
             "runs": {
                 "planned": len(self.run.plan.planned()),
                 "done": int((runs["status"] == "done").sum()),
+                "invalid": int((runs["status"] == "invalid").sum()),
                 "failed": int((runs["status"] == "failed").sum()),
                 "skipped": int((runs["status"] == "skipped").sum()),
             },
@@ -87,11 +89,17 @@ class RanStudy:
             yield f"failed: {names.get(key, key)}: {why}"
         if len(engine.failed) > 10:
             yield f"failed: and {len(engine.failed) - 10} more ({self.run.places.store / 'failed'})"
+        wrong = runs[runs["status"] == "invalid"]
+        for row in wrong.head(10).to_dict(orient="records"):
+            yield f"invalid: {row['recipe']} in {row['scenario']}, seed {row['seed']}: {row['reason']}"
         if engine.failed:
             yield "The same command tries the failed trainings again; what is done stays done."
         if engine.left:
             yield f"{len(engine.left)} trainings are left: the same command goes on with them."
-        headline = getattr(self.run.summary, "headline", None) or {}
+        if isinstance(self.run.results, RecipeResults):
+            yield from _boards(self.run.results)
+        headline = getattr(self.run.summary, "headline", None)
+        headline = headline if isinstance(headline, Mapping) else {}
         if headline.get("internal") is not None and headline.get("external") is not None:
             yield _home_and_away(headline)
         yield f"results: {self.run.places.out}"
@@ -126,6 +134,26 @@ class StoppedStudy:
         yield self.again
 
 
+SHOWN = {
+    "segmentation": ("combined", "performance", "fairness", "dice", "norm_hd"),
+    "response": ("combined", "balanced_accuracy", "fairness", "auroc"),
+}
+
+
+def _boards(results: RecipeResults) -> Iterator[str]:
+    """A line a task and recipe: the mean over scenarios and seeds, plainly; intervals are in the report."""
+    table = results.table()
+    for task, part in table.groupby("task", sort=False):
+        names = [name for name in SHOWN.get(str(task), ()) if name in part.columns]
+        if not names:
+            continue
+        means = part.groupby("recipe", sort=False)[names].mean()
+        ranked = means.dropna(subset=names[:1]).sort_values(names[0], ascending=False)
+        yield f"{task} (means over {part['scenario'].nunique()} scenarios, {part['seed'].nunique()} seeds):"
+        for recipe, row in ranked.iterrows():
+            yield f"  {recipe}: " + ", ".join(f"{name} {row[name]:.3f}" for name in names)
+
+
 def _home_and_away(headline: Mapping[str, Any]) -> str:
     told = (
         f"AUROC {headline['internal']:.3f} at home, {headline['external']:.3f} elsewhere: "
@@ -156,6 +184,7 @@ def run_study(
     only: Sequence[str] = (),
     only_models: Sequence[str] = (),
     only_inputs: Sequence[str] = (),
+    profile: str | None = None,
     minutes: float | None = None,
     report: bool = True,
     bundle: str | Path | None = None,
@@ -175,6 +204,7 @@ def run_study(
         only=only,
         only_models=only_models,
         only_inputs=only_inputs,
+        profile=profile,
     )
     at = places(file, out=out, store=store)
     try:

@@ -1,4 +1,4 @@
-"""A run's work as a folder that travels: units, cases, packed pictures, files of weights."""
+"""A run's work as a folder that travels: units, cases, packed pictures or volumes, files of weights."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from elsewhere.engine.store import Store
 from elsewhere.engine.unit import Unit, Work
 from elsewhere.errors import UserError
 from elsewhere.inputs import Cases, Pictures
+from elsewhere.inputs.volume_packs import PackedVolumes, pack_volumes
 
 WORK_VERSION = 1
 
 
 def save_work(units: Iterable[Unit], work: Work, folder: str | Path) -> Path:
-    """WORKDIR/{units.json, cases.npz, packs/*.npz, weights/*}: all that `python -m elsewhere.engine` needs.
+    """WORKDIR/{units.json, cases.npz, packs/*.npz, volumes/*, weights/*}: all that `python -m elsewhere.engine`
+    needs.
 
-    Only the cases that a unit names travel, in one pack a dataset. Boxes that units take from box finders
+    Only the cases that a unit names travel, pictures in one pack a dataset, volumes in one a case. Boxes that units take from box finders
     which are not among them travel as a small store, `found/`.
     """
     folder = Path(folder)
@@ -54,22 +56,23 @@ def save_work(units: Iterable[Unit], work: Work, folder: str | Path) -> Path:
 def _write(units: list[Unit], work: Work, folder: Path) -> None:
     named = {name for unit in units for name in (*unit.train, *unit.validation, *unit.predict)}
     rows = np.array([at for at, name in enumerate(work.cases.case) if name in named], dtype=np.int64)
-    cases = Cases(
-        case=tuple(work.cases.case[at] for at in rows),
-        dataset=tuple(work.cases.dataset[at] for at in rows),
-        label=work.cases.label[rows],
-        box=work.cases.box[rows],
-        digest=tuple(work.cases.digest[at] for at in rows),
-        mask_digest=tuple(work.cases.mask_digest[at] for at in rows) if work.cases.mask_digest else (),
-    )
-    missing = [name for name in cases.case if name not in work.pictures]
+    cases = work.cases.subset([work.cases.case[at] for at in rows])
+    seen = {n for u in units if u.job is None for n in (*u.train, *u.validation, *u.predict)}
+    missing = [name for name in cases.case if name in seen and name not in work.pictures]
     if missing:
         raise UserError(f"there is no picture of '{missing[0]}' and {len(missing) - 1} more cases")
     cases.save(folder / "cases.npz")
+    _write_volumes(units, work, cases, folder)
     (folder / "packs").mkdir()
     with_masks = any(unit.kind == "find-boxes" or unit.input.outline for unit in units)
     for at, dataset in enumerate(dict.fromkeys(cases.dataset)):
-        part = [name for name, owner in zip(cases.case, cases.dataset, strict=True) if owner == dataset]
+        part = [
+            name
+            for name, owner in zip(cases.case, cases.dataset, strict=True)
+            if owner == dataset and name in seen
+        ]
+        if not part:
+            continue
         file = folder / "packs" / f"{at:02d}-{_plain_name(dataset)}.npz"
         work.pictures.subset(part).pack(file, with_masks=with_masks)
     (folder / "weights").mkdir()
@@ -86,6 +89,21 @@ def _write(units: list[Unit], work: Work, folder: Path) -> None:
     (folder / "units.json").write_bytes(to_json(content))
 
 
+def _write_volumes(units: list[Unit], work: Work, cases: Cases, folder: Path) -> None:
+    """A case that some recipe learns from travels with its mask; one that is only predicted without."""
+    recipes = [unit for unit in units if unit.job is not None]
+    if not recipes or work.volumes is None:
+        return
+    digest = dict(zip(cases.case, cases.digest, strict=True))
+    learnt = {name for unit in recipes for name in (*unit.train, *unit.validation)}
+    held = [n for n in dict.fromkeys(n for u in recipes for n in (*u.train, *u.validation, *u.predict))]
+    held = [name for name in held if name in work.volumes]
+    for masked in (True, False):
+        part = [name for name in held if (name in learnt) == masked]
+        if part:
+            pack_volumes(work.volumes, part, folder / "volumes", with_masks=masked, digest=digest.__getitem__)
+
+
 def load_work(folder: str | Path) -> tuple[list[Unit], Work]:
     """What `save_work` wrote. Keys are computed anew: a unit whose cases have changed is another unit."""
     folder = Path(folder)
@@ -99,6 +117,7 @@ def load_work(folder: str | Path) -> tuple[list[Unit], Work]:
             )
         cases = Cases.load(folder / "cases.npz")
         pictures = Pictures.from_packs(sorted((folder / "packs").glob("*.npz")))
+        volumes = PackedVolumes(folder / "volumes") if (folder / "volumes").is_dir() else None
         weights = {str(name): _inside(folder, str(file)) for name, file in content["weights"].items()}
         units = [Unit.from_dict(entry) for entry in content["units"]]
         rekeyed = unique_units([_without_key(unit) for unit in units], cases)
@@ -116,7 +135,9 @@ def load_work(folder: str | Path) -> tuple[list[Unit], Work]:
             fix="Export the work again with this version.",
         )
     found = Store(folder / "found")
-    return units, Work(cases=cases, pictures=pictures, weights=weights, found_boxes=found.load)
+    return units, Work(
+        cases=cases, pictures=pictures, volumes=volumes, weights=weights, found_boxes=found.load
+    )
 
 
 def _without_key(unit: Unit) -> Unit:

@@ -69,7 +69,7 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "seconds": round(self.seconds, 1),
+            "seconds": round(self.seconds, 1) if math.isfinite(self.seconds) else None,
             "training_images": self.images,
             "device": self.device,
             "basis": self.basis,
@@ -77,6 +77,9 @@ class Estimate:
         }
 
     def text(self) -> str:
+        if math.isnan(self.seconds):
+            elsewhere = "".join(f"; {in_words(s)} on {name}" for name, s in self.measured_on.items())
+            return f"not known on {self.device} ({self.basis}{elsewhere})"
         if self.measured_on:
             elsewhere = ", ".join(f"{in_words(s)} on {name}" for name, s in self.measured_on.items())
             return (
@@ -142,6 +145,9 @@ def _gpu_names() -> list[str]:
 
 def estimate(units: Iterable[Unit], cases: Cases, store: Store, *, device: str = "auto") -> Estimate:
     """For these units on this device. Trainings of another device are counted apart."""
+    units = list(units)
+    if any(unit.job is not None for unit in units):
+        return _estimate_recipes(units, store, device=device)
     kind, here = guess_device(device), device_here(device)
     known, overlap = _known_rates(store), _read(store)
     work = [(unit, training_images(unit, cases)) for unit in units]
@@ -170,6 +176,61 @@ def estimate(units: Iterable[Unit], cases: Cases, store: Store, *, device: str =
     return Estimate(
         seconds=seconds, images=sum(n for _, n in work), device=here, basis=basis, measured_on=told
     )
+
+
+def _estimate_recipes(units: list[Unit], store: Store, *, device: str) -> Estimate:
+    """From trainings of the same recipe and settings, by the cases that they train on and predict. A recipe
+    of which nothing is in the store is not guessed at: it may be a coin or a week on a GPU.
+    """
+    here = device_here(device)
+    rates = _recipe_rates(store)
+    seconds, unknown = 0.0, set()
+    others = {name: 0.0 for name in rates if name != here}
+    for unit in units:
+        effort = len(unit.train) + PREDICTING * len(unit.predict)
+        rate = rates.get(here, {}).get(_recipe_kind(unit))
+        if rate is None:
+            unknown.add(unit.method)
+        else:
+            seconds += effort * rate
+        for other in others:
+            others[other] += effort * rates[other].get(_recipe_kind(unit), math.nan)
+    told = {name: s for name, s in others.items() if math.isfinite(s)} if unknown else {}
+    basis = "nothing to do" if not units else "from trainings in the store"
+    if unknown:
+        seconds, basis = math.nan, f"no training yet of {', '.join(sorted(unknown))}"
+    return Estimate(
+        seconds=seconds,
+        images=sum(len(unit.train) for unit in units),
+        device=here,
+        basis=basis,
+        measured_on=told,
+    )
+
+
+def _recipe_kind(unit: Unit) -> str:
+    return json.dumps(unit.job.to_dict(), sort_keys=True) if unit.job is not None else ""
+
+
+def _recipe_rates(store: Store) -> dict[str, dict[str, float]]:
+    """Seconds a case by recipe and settings, a device apart from another."""
+    spent: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    keys = store.keys()
+    for key in keys:
+        try:
+            unit = Unit.from_dict(json.loads((store.path / "units" / key / "unit.json").read_text("utf-8")))
+            if unit.job is None:
+                continue
+            info = store.info(key)
+        except (UserError, OSError, ValueError, TypeError):
+            continue
+        effort = len(unit.train) + PREDICTING * len(unit.predict)
+        device = str(info.get("device") or "cpu")
+        spent[device][_recipe_kind(unit)].append(float(info["seconds"]) / max(effort, 1.0))
+    return {
+        device: {kind: float(np.mean(rates)) for kind, rates in held.items()}
+        for device, held in spent.items()
+    }
 
 
 def _rough(unit: Unit, kind: str) -> float:
@@ -216,7 +277,7 @@ def _known_rates(store: Store) -> dict[str, Rates]:
             unit = Unit.from_dict(json.loads((store.path / "units" / key / "unit.json").read_text("utf-8")))
         except (UserError, OSError, ValueError, TypeError):
             continue
-        if not info.get("images"):
+        if unit.job is not None or not info.get("images"):
             continue
         device = str(info.get("device") or "cpu")
         name = (unit.recipe.network, unit.input.kind, unit.input.size_px)

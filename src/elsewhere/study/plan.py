@@ -119,8 +119,8 @@ def make_plan(file: StudyFile, table: StudyTable, *, progress: Report | None = N
     """Work out every run and every training of a study; nothing is trained, nothing is written."""
     study = file.study
     check_names(study, table.datasets, where=str(file.path))
-    scenarios = _scenarios(study, table.datasets)
-    partitions, skipped = _partitions(table, scenarios, study.scenarios.seeds, progress)
+    scenarios = scenarios_in(study, table.datasets)
+    partitions, skipped = partitions_of(table, scenarios, study.scenarios.seeds, progress)
     weights, recipes = _recipes(file)
     keep = _scenarios_with_weights(study, scenarios)
     rows: list[dict[str, Any]] = []
@@ -193,7 +193,7 @@ class _Units:
         return key
 
 
-def _scenarios(study: Study, datasets: tuple[str, ...]) -> list[Scenario]:
+def scenarios_in(study: Study, datasets: tuple[str, ...]) -> list[Scenario]:
     """In the order of kinds and datasets; `only` picks by name among all of them."""
     rules = study.scenarios
     plain = [kind for kind in rules.kinds if kind != "nested"]
@@ -217,7 +217,7 @@ def pick_scenarios(found: Sequence[Scenario], only: Sequence[str]) -> list[Scena
     return [s for s in found if s.name in only or any(fnmatchcase(s.name, wanted) for wanted in only)]
 
 
-def _partitions(
+def partitions_of(
     table: StudyTable, scenarios: Sequence[Scenario], seeds: Sequence[int], progress: Report | None
 ) -> tuple[dict[tuple[str, int], Partition], list[Skipped]]:
     """Checked when made, and checked here again before anything rests on it (US-11)."""
@@ -322,7 +322,10 @@ def _counts(made: Partition, seen: InputSection, table: StudyTable) -> dict[str,
 
 
 def _unit_name(scenario: Scenario, seed: int, model: str, name: str) -> str:
+    return f"{unit_base_name(scenario)} | {model} | {name} | seed {seed}"
+
+
+def unit_base_name(scenario: Scenario) -> str:
     """Units that serve several targets are called by their sources alone."""
     several = scenario.kind in ("external", "nested")
-    base = "+".join(scenario.sources) + ">*" if several else scenario.name
-    return f"{base} | {model} | {name} | seed {seed}"
+    return "+".join(scenario.sources) + ">*" if several else scenario.name

@@ -23,6 +23,9 @@ from elsewhere.study.estimate import note_speed
 from elsewhere.study.file import StudyFile
 from elsewhere.study.pictures import Report
 from elsewhere.study.plan import Plan, make_plan
+from elsewhere.study.recipe_plan import RecipePlan, make_recipe_plan
+from elsewhere.study.recipe_results import RecipeResults, recipe_results_of, write_recipe_results
+from elsewhere.study.recipe_table import build_recipe_table
 from elsewhere.study.results import StudyResults, results_of
 from elsewhere.study.table import build_table
 from elsewhere.tables import write_json, write_table
@@ -66,6 +69,9 @@ def places(file: StudyFile, *, out: str | Path | None = None, store: str | Path 
 def plan_of(file: StudyFile, at: Places, *, progress: Report | None = None) -> Plan:
     """Read the cohorts, look at the pictures, split, and name the trainings."""
     with explained(at.store, "planning the study"):
+        if file.study.of_recipes:
+            volumes = build_recipe_table(file, cache=at.cache, progress=progress)
+            return make_recipe_plan(file, volumes, progress=progress)
         table = build_table(file, cache=at.cache, progress=progress)
         return make_plan(file, table, progress=progress)
 
@@ -97,10 +103,10 @@ class StudyRun:
 
     plan: Plan
     engine: EngineReport
-    results: StudyResults
+    results: StudyResults | RecipeResults
     places: Places
     summary: Any = None
-    """Of `elsewhere.study.analysis.analyse`; None where there was nothing to analyse, or no report wanted."""
+    """Of `elsewhere.study.analysis.analyse` or `recipe_analysis.analyse_recipes`; None where there was nothing to analyse, or no report wanted."""
     report: Path | None = None
     bundle: Path | None = None
     added: tuple[str, ...] = ()
@@ -126,9 +132,16 @@ def execute(
 
     `bundle`: a folder for the release bundle, what another team needs to check the numbers (US-24).
     """
+    if bundle is not None and file.study.of_recipes:
+        raise UserError(
+            "a release bundle is made of studies of pictures only, as yet",
+            where="--bundle",
+            fix="The output folder itself holds splits, predictions, scores and settings.",
+        )
     plan = plan_of(file, at, progress=progress)
     if not plan.units:
-        reasons = list(dict.fromkeys(f"{s.scenario.name}: {s.reason}" for s in plan.skipped))
+        gone = plan.runs[plan.runs["status"] == "skipped"]
+        reasons = list(dict.fromkeys(gone["scenario"].astype("str") + ": " + gone["reason"].astype("str")))
         raise UserError(
             f"no scenario of the study can be split: {'; '.join(reasons[:3])}",
             where=str(file.path),
@@ -153,15 +166,22 @@ def execute(
         )
         if done.done:
             note_speed(store, done.done, done.seconds)
-        results = results_of(plan, store, done.failed)
-        write_results(results, at)
+        results: StudyResults | RecipeResults
         summary, page, packed = None, None, None
-        if report and len(results.done()):
-            summary, page = _analysed(results, at, progress)
-            if bundle is not None:
-                from elsewhere.study.bundle import write_bundle
+        if isinstance(plan, RecipePlan):
+            results = recipe_results_of(plan, store, at.out / "predictions", done.failed, progress=progress)
+            write_recipe_results(results, at.out)
+            if report and len(results.done()):
+                summary, page = _recipes_analysed(results, at)
+        else:
+            results = results_of(plan, store, done.failed)
+            write_results(results, at)
+            if report and len(results.done()):
+                summary, page = _analysed(results, at, progress)
+                if bundle is not None:
+                    from elsewhere.study.bundle import write_bundle
 
-                packed = write_bundle(results, summary, bundle, splits=at.out / "splits")
+                    packed = write_bundle(results, summary, bundle, splits=at.out / "splits")
     return StudyRun(
         plan=plan,
         engine=done,
@@ -179,9 +199,9 @@ def write_plan(plan: Plan, at: Places) -> None:
     from elsewhere.study.bundle import environment
 
     write_partitions([*plan.partitions.values(), *plan.skipped], plan.table.frame, at.out / "splits")
-    manifest = plan.table.frame.assign(
-        masks=plan.table.frame["masks"].map(len), digest=list(plan.table.cases.digest)
-    ).drop(columns="image")
+    manifest = plan.table.frame.assign(digest=list(plan.table.cases.digest))
+    if "masks" in manifest.columns:
+        manifest = manifest.assign(masks=manifest["masks"].map(len)).drop(columns="image")
     write_table(manifest, at.out / "manifest.csv")
     write_json(
         {
@@ -212,6 +232,14 @@ def _analysed(results: StudyResults, at: Places, progress: Report | None) -> tup
     return summary, Path(write_study_report(summary, at.report))
 
 
+def _recipes_analysed(results: RecipeResults, at: Places) -> tuple[Any, Path | None]:
+    from elsewhere.study.recipe_analysis import analyse_recipes
+    from elsewhere.study.recipe_report import write_recipe_report
+
+    summary = analyse_recipes(results)
+    return summary, Path(write_recipe_report(summary, results, at.report))
+
+
 def _named(progress: Report | None) -> Report | None:
     """'units' is the engine's word; a person reads 'trainings'."""
     if progress is None:
@@ -224,8 +252,10 @@ def _named(progress: Report | None) -> Report | None:
 
 
 def by_configuration(plan: Plan, done: Sequence[str]) -> pd.DataFrame:
-    """A row a model and input: scenarios, runs, trainings, done, to do."""
+    """A row a model and input, or a recipe: scenarios, runs, trainings, done, to do."""
     have = set(done)
+    if isinstance(plan, RecipePlan):
+        return _by_recipe(plan, have)
     rows = []
     planned = plan.planned()
     for (model, name), part in planned.groupby(["model", "input"], sort=False):
@@ -244,4 +274,26 @@ def by_configuration(plan: Plan, done: Sequence[str]) -> pd.DataFrame:
             }
         )
     columns = ["model", "input", "network", "scenarios", "seeds", "runs", "trainings", "done", "to_do"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _by_recipe(plan: RecipePlan, have: set[str]) -> pd.DataFrame:
+    rows = []
+    for name, part in plan.planned().groupby("recipe", sort=False):
+        units = set(part["unit"])
+        method = plan.chosen[str(name)]
+        rows.append(
+            {
+                "name": name,
+                "recipe": method.section.recipe or method.name,
+                "tasks": "+".join(method.tasks) + (" (baseline)" if method.section.baseline else ""),
+                "scenarios": part["scenario"].nunique(),
+                "seeds": part["seed"].nunique(),
+                "runs": len(part),
+                "trainings": len(units),
+                "done": len(units & have),
+                "to_do": len(units - have),
+            }
+        )
+    columns = ["name", "recipe", "tasks", "scenarios", "seeds", "runs", "trainings", "done", "to_do"]
     return pd.DataFrame(rows, columns=columns)

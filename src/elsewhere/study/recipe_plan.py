@@ -1,0 +1,299 @@
+"""The plan of a study of recipes: recipes x scenarios x seeds, and the trainings they need.
+
+One training serves every task that its recipe does, and every target that its sources are held against
+(US-10). A task that cannot be asked in a scenario (one outcome among those it trains on, no mask in the test)
+is skipped there with the reason; the recipe's other task goes on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from elsewhere.engine.unit import RECIPE, RecipeSpec, Unit, Work
+from elsewhere.errors import UserError
+from elsewhere.protocols import protocols
+from elsewhere.recipes.base import RESPONSE, SEGMENTATION, TASKS, Recipe, recipes
+from elsewhere.scenarios import Partition, Scenario
+from elsewhere.study.file import RecipeSection, Study, StudyFile
+from elsewhere.study.pictures import Report
+from elsewhere.study.plan import Plan, partitions_of, scenarios_in, unit_base_name
+from elsewhere.study.recipe_table import UNKNOWN, RecipeTable
+
+RUN_COLUMNS = (
+    "run",
+    "scenario",
+    "kind",
+    "source",
+    "target",
+    "recipe",
+    "task",
+    "seed",
+    "unit",
+    "split",
+    "train",
+    "validation",
+    "test",
+    "left_out",
+    "status",
+    "reason",
+)
+Usable = Mapping[str, frozenset[str]]
+"""Task -> the cases that it can learn from and be judged on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipePlan(Plan):
+    """As `Plan`; a row of `runs` is a recipe's task in a scenario, of a seed."""
+
+    table: RecipeTable
+    chosen: dict[str, Method]
+
+    @cached_property
+    def work(self) -> Work:
+        return Work(cases=self.table.cases, volumes=self.table.volumes, weights=self.weights)
+
+    def tested(self, run: Mapping[str, Any]) -> tuple[str, ...]:
+        """The cases of a run's test part that its task can be judged on."""
+        made = self.partitions[str(run["scenario"]), int(run["seed"])]
+        usable = self.chosen[str(run["recipe"])].usable[str(run["task"])]
+        return tuple(case for case in made.test if case in usable)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A recipe of the study, looked up and its settings written out."""
+
+    name: str
+    section: RecipeSection
+    recipe: type[Recipe]
+    tasks: tuple[str, ...]
+    settings: dict[str, Any]
+    usable: Usable
+
+    @property
+    def any_use(self) -> frozenset[str]:
+        return frozenset().union(*(self.usable[task] for task in self.tasks))
+
+    def spec(self, tasks: tuple[str, ...]) -> RecipeSpec:
+        return RecipeSpec(
+            name=self.section.recipe or self.name,
+            version=self.recipe.version,
+            settings=self.settings,
+            tasks=tasks,
+            clinical=self.recipe.uses_clinical,
+        )
+
+
+def make_recipe_plan(file: StudyFile, table: RecipeTable, *, progress: Report | None = None) -> RecipePlan:
+    """Work out every run and every training; nothing is trained, nothing is written."""
+    study = file.study
+    chosen = methods_of(file, table)
+    scenarios = scenarios_in(study, table.datasets)
+    partitions, skipped = partitions_of(table, scenarios, study.scenarios.seeds, progress)
+    gone = {(s.scenario.name, s.seed): s.reason for s in skipped}
+    rows: list[dict[str, Any]] = []
+    units: dict[str, Unit] = {}
+    for scenario in scenarios:
+        for seed in study.scenarios.seeds:
+            made = partitions.get((scenario.name, seed))
+            for method in chosen.values():
+                if method.section.kinds and scenario.kind not in method.section.kinds:
+                    continue
+                if made is None:
+                    reasons = dict.fromkeys(method.tasks, gone[scenario.name, seed])
+                    key = ""
+                else:
+                    key, reasons = _unit(method, made, table, units)
+                for task in method.tasks:
+                    row = _row(scenario, seed, method, task)
+                    if made is not None:
+                        row |= _counts(method, task, made)
+                    if reasons[task]:
+                        rows.append(row | {"status": "skipped", "reason": reasons[task]})
+                    else:
+                        rows.append(row | {"unit": key})
+    runs = pd.DataFrame(rows, columns=list(RUN_COLUMNS))
+    runs["seed"] = runs["seed"].astype("int64")
+    if runs.empty:
+        raise UserError("the study has no runs", where=str(file.path), fix="Look at recipes.*.kinds.")
+    return RecipePlan(
+        file=file,
+        table=table,
+        scenarios=tuple(scenarios),
+        partitions=partitions,
+        skipped=tuple(skipped),
+        runs=runs,
+        units=units,
+        weights={},
+        chosen=chosen,
+    )
+
+
+def methods_of(file: StudyFile, table: RecipeTable) -> dict[str, Method]:
+    """The study's recipes by its names for them. What a recipe does not know or do is refused here."""
+    study = file.study
+    _check_protocols(study, where=str(file.path))
+    found: dict[str, Method] = {}
+    for name, section in study.recipes.items():
+        if section.skip:
+            continue
+        where = f"{file.path}, recipes.{name}"
+        try:
+            recipe = recipes.get(section.recipe or name)
+        except UserError as error:
+            raise UserError(error.what, where=error.where or where, fix=error.fix) from None
+        does = tuple(task for task in TASKS if task in study.tasks and task in recipe.tasks)
+        lacking = [task for task in section.tasks if task not in recipe.tasks]
+        if lacking or not does:
+            raise UserError(
+                f"recipe '{section.recipe or name}' does not do {' or '.join(lacking or study.tasks)}",
+                where=where,
+                fix=f"It does: {', '.join(sorted(recipe.tasks))}.",
+            )
+        asked = tuple(task for task in does if not section.tasks or task in section.tasks)
+        settings = recipe.settings(section.settings, where=f"{where}.settings")
+        found[name] = Method(
+            name=name,
+            section=section,
+            recipe=recipe,
+            tasks=asked,
+            settings=RecipeSpec(name=name, settings=dataclasses.asdict(settings)).to_dict()["settings"],
+            usable=_usable(recipe, table),
+        )
+    if not found:
+        raise UserError("every recipe of the study is left out (skip = true)", where=str(file.path))
+    for task in study.tasks:
+        first = [name for name, m in found.items() if m.section.baseline and task in m.tasks]
+        if len(first) > 1:
+            raise UserError(
+                f"two recipes are the baseline of {task}: {' and '.join(first)}",
+                where=str(file.path),
+                fix="One recipe a task has baseline = true.",
+            )
+    return found
+
+
+def _check_protocols(study: Study, *, where: str) -> None:
+    for task, section in study.tasks.items():
+        try:
+            protocol = protocols.get(section.protocol)
+        except UserError as error:
+            raise UserError(error.what, where=f"{where}, tasks.{task}.protocol", fix=error.fix) from None
+        if task not in protocol.tasks:
+            fitting = [name for name, p in protocols if task in p.tasks]
+            raise UserError(
+                f"protocol {protocol.name} is not for {task}",
+                where=f"{where}, tasks.{task}.protocol",
+                fix=f"For {task}: {', '.join(fitting)}.",
+            )
+
+
+def _usable(recipe: type[Recipe], table: RecipeTable) -> Usable:
+    frame = table.frame
+    seen = frame["has_volume"] | (not recipe.uses_volumes)
+    return {
+        SEGMENTATION: frozenset(frame.loc[seen & frame["has_mask"], "case"]),
+        RESPONSE: frozenset(frame.loc[seen & (frame["label"] != UNKNOWN), "case"]),
+    }
+
+
+def _unit(
+    method: Method, made: Partition, table: RecipeTable, units: dict[str, Unit]
+) -> tuple[str, dict[str, str]]:
+    """The training's key, and why each task cannot be asked ('' where it can)."""
+    learnable = {task: _cannot_learn(method, task, made, table) for task in method.tasks}
+    tasks = tuple(task for task in method.tasks if not learnable[task])
+    reasons = {task: learnable[task] or _cannot_judge(method, task, made, table) for task in method.tasks}
+    if all(reasons.values()):
+        return "", reasons
+    use = frozenset().union(*(method.usable[task] for task in tasks))
+    scenario = made.scenario
+    unit = Unit(
+        name=f"{unit_base_name(scenario)} | {method.name} | {'+'.join(tasks)} | seed {made.seed}",
+        kind=RECIPE,
+        train=tuple(case for case in made.train if case in use),
+        validation=tuple(case for case in made.validation if case in use),
+        predict=_predicted(made, use, table),
+        seed=made.seed,
+        job=method.spec(tasks),
+    ).with_key(table.cases)
+    held = units.get(unit.key)
+    if held is not None:
+        order = table.cases.row
+        both = tuple(sorted({*held.predict, *unit.predict}, key=order.__getitem__))
+        unit = replace(held, predict=both)
+    units[unit.key] = unit
+    return unit.key, reasons
+
+
+def _predicted(made: Partition, use: frozenset[str], table: RecipeTable) -> tuple[str, ...]:
+    """The test part; a training on one dataset predicts all the others, so that a target added later costs
+    nothing.
+    """
+    wanted = set(made.test)
+    if made.scenario.kind == "external":
+        sources = set(made.scenario.sources)
+        held = zip(table.cases.case, table.cases.dataset, strict=True)
+        wanted |= {case for case, dataset in held if dataset not in sources}
+    return tuple(case for case in table.cases.case if case in wanted and case in use)
+
+
+def _cannot_learn(method: Method, task: str, made: Partition, table: RecipeTable) -> str:
+    use = method.usable[task]
+    for part in ("train", "validation"):
+        if not any(case in use for case in getattr(made, part)):
+            return f"no case of the {part} part has {_needs(method, task)}"
+    if task == RESPONSE:
+        return _one_class([case for case in made.train if case in use], table, "trains on")
+    return ""
+
+
+def _cannot_judge(method: Method, task: str, made: Partition, table: RecipeTable) -> str:
+    tested = [case for case in made.test if case in method.usable[task]]
+    if not tested:
+        return f"no case of the test part has {_needs(method, task)}"
+    return _one_class(tested, table, "is tested on") if task == RESPONSE else ""
+
+
+def _needs(method: Method, task: str) -> str:
+    truth = "a mask" if task == SEGMENTATION else "a known outcome"
+    return f"a volume and {truth}" if method.recipe.uses_volumes and task == RESPONSE else truth
+
+
+def _one_class(names: list[str], table: RecipeTable, what: str) -> str:
+    labels = np.unique(table.cases.label[table.cases.rows(names)])
+    if labels.size > 1:
+        return ""
+    held = "pCR" if labels[0] == 1 else "no pCR"
+    return f"one outcome ({held}) in all {len(names)} patients that it {what}"
+
+
+def _row(scenario: Scenario, seed: int, method: Method, task: str) -> dict[str, Any]:
+    return {
+        "run": f"{scenario.name}|{method.name}|{task}|{seed}",
+        "scenario": scenario.name,
+        "kind": scenario.kind,
+        "source": "+".join(scenario.sources),
+        "target": scenario.target,
+        "recipe": method.name,
+        "task": task,
+        "seed": seed,
+        **dict.fromkeys(("unit", "split"), ""),
+        **dict.fromkeys(("train", "validation", "test", "left_out"), 0),
+        "status": "planned",
+        "reason": "",
+    }
+
+
+def _counts(method: Method, task: str, made: Partition) -> dict[str, Any]:
+    use = method.usable[task]
+    counts = {part: sum(c in use for c in getattr(made, part)) for part in ("train", "validation", "test")}
+    whole = len(made.train) + len(made.validation) + len(made.test)
+    return counts | {"left_out": whole - sum(counts.values()), "split": made.hash}

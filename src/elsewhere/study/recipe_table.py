@@ -1,0 +1,247 @@
+"""The study table of volumes: the cohorts of an MRI study joined, a row an exam, with what each task may use.
+
+Headers of all volumes are held together here, before anything is trained: phases of other sizes than each
+other, a mask on another grid, a missing phase stop the study with the case's name (MRI-01). A patient without
+an outcome leaves the response task, one without a mask the segmentation; both are counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from elsewhere.cohort import Cohort
+from elsewhere.errors import UserError
+from elsewhere.inputs import Cases, Pictures
+from elsewhere.inputs.cases import Value
+from elsewhere.inputs.volume_files import FileVolumes
+from elsewhere.scenarios.units import RESPONSES
+from elsewhere.study.cohorts import read_cohorts
+from elsewhere.study.file import StudyFile
+from elsewhere.study.pictures import Report
+from elsewhere.study.table import StudyTable
+from elsewhere.study.volumes import digests, volumes_of
+
+NO_PCR, PCR, _, UNKNOWN = RESPONSES.labels
+FRAME_COLUMNS = ("case", "dataset", "case_id", "patient", "group", "label", "site", "collection")
+FILES = ("image", "mask")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeTable(StudyTable):
+    """`cohort` is what is scored against; `has_volume` and `has_mask` are columns of `frame`."""
+
+    volumes: FileVolumes
+    cohort: Cohort
+
+    def fallbacks(self, names: tuple[str, ...]) -> int:
+        """Nothing is cropped by the house: recipes crop, and say so themselves."""
+        return 0
+
+
+def build_recipe_table(
+    file: StudyFile, *, cache: Path | None = None, progress: Report | None = None
+) -> RecipeTable:
+    """Read the cohorts of a study of volumes and join them."""
+    cohorts = read_cohorts(file, cache=cache, progress=progress)
+    return join_volumes(file, cohorts, cache=cache, progress=progress)
+
+
+def join_volumes(
+    file: StudyFile,
+    cohorts: Mapping[str, Cohort],
+    *,
+    cache: Path | None = None,
+    progress: Report | None = None,
+) -> RecipeTable:
+    """The table of these cohorts under the rules of the study."""
+    cohort, case = joined_cohort(cohorts)
+    told = cohort.cases
+    if "response" in file.study.tasks and "pcr" not in told.columns:
+        raise UserError(
+            "no cohort has the column 'pcr', which the task 'response' needs",
+            where=str(file.path),
+            fix="0, 1, or empty where the outcome is not known; or leave out [tasks.response].",
+        )
+    volumes = volumes_of(cohorts)
+    with_volume = [name for name in case if name in volumes]
+    _check_volumes(volumes, with_volume)
+    digest = digests(volumes, with_volume, cache=cache / "volumes.json" if cache else None, progress=progress)
+    pcr = pd.to_numeric(told["pcr"], errors="coerce") if "pcr" in told.columns else None
+    label = (
+        np.full(len(told), -1, dtype=np.int8)
+        if pcr is None
+        else pcr.fillna(-1).to_numpy(dtype=np.int8)  # the reader has refused what is not 0, 1 or empty
+    )
+    collection = told["dataset"].astype("str")
+    site = told["site"].astype("str") if "site" in told.columns else collection
+    frame = pd.DataFrame(
+        {
+            "case": pd.Series(case, dtype="str"),
+            "dataset": _places(collection, site) if file.study.scenarios.by == "site" else collection,
+            "case_id": told["case_id"].astype("str"),
+            "patient": collection + "/" + told["patient_id"].astype("str"),
+            "label": pd.Series([(NO_PCR, PCR, UNKNOWN)[code] for code in label], dtype="str"),
+            "site": site,
+            "collection": collection,
+            "has_volume": [name in digest for name in case],
+            "has_mask": [name in digest and _has_mask(volumes, name) for name in case],
+        }
+    )
+    frame["group"] = frame["patient"]
+    frame = frame[[*FRAME_COLUMNS, "has_volume", "has_mask"]]
+    cases = Cases(
+        case=tuple(case),
+        dataset=tuple(frame["dataset"]),
+        label=label,
+        box=np.zeros((len(frame), 4), dtype=np.int32),
+        digest=tuple(digest.get(name, "") for name in case),
+        group=tuple(frame["group"]),
+        clinical={
+            name: tuple(map(_plain, told[name].tolist()))
+            for name in file.study.study.clinical
+            if name in told.columns
+        },
+    )
+    audit = {
+        "ids": "patient",
+        "publication": file.study.study.publication,
+        "cohorts": {
+            name: _about(frame[frame["collection"] == name], cohort, name)
+            for name in dict.fromkeys(frame["collection"])
+        },
+        "left_out": _left_out(file, frame),
+        "duplicates": {},
+        "warnings": list(dict.fromkeys(cohort.warnings)),
+    }
+    return RecipeTable(
+        frame=frame,
+        datasets=tuple(dict.fromkeys(frame["dataset"])),
+        cases=cases,
+        pictures=Pictures({}),
+        audit=audit,
+        volumes=volumes,
+        cohort=cohort,
+    )
+
+
+def joined_cohort(cohorts: Mapping[str, Cohort]) -> tuple[Cohort, list[str]]:
+    """One cohort of all of them, and the study's name of each of its cases ('DATASET/case_id'). Ids that two
+    cohorts share get their dataset's name in front, since predictions are joined by id alone.
+    """
+    held = list(cohorts.values())
+    names = [
+        f"{d}/{c}" for one in held for d, c in one.cases[["dataset", "case_id"]].astype("str").to_numpy()
+    ]
+    if len(held) == 1:
+        return held[0], names
+    parts = []
+    for one in held:
+        part = one.cases.copy()
+        for column in FILES:
+            if column in part.columns:
+                part[column] = [
+                    str(one.file(path).resolve()) if isinstance(path, str) else path for path in part[column]
+                ]
+        parts.append(part)
+    frame = pd.concat(parts, ignore_index=True)
+    for column in ("case_id", "patient_id", "exam_id"):
+        if column not in frame.columns:
+            continue
+        shared = frame.groupby(column)["dataset"].transform("nunique") > 1
+        spelt = frame["dataset"].astype("str") + "_" + frame[column].astype("str")
+        frame[column] = frame[column].astype("str").mask(shared, spelt)
+    grades = {name: grade for one in held for name, grade in one.id_grades.items()}
+    joined = Cohort.from_frame(
+        frame,
+        reader="+".join(dict.fromkeys(one.reader for one in held)),
+        id_grades=grades,
+        warnings=tuple(word for one in held for word in one.warnings),
+        synthetic=all(one.synthetic for one in held),
+    )
+    return joined, names
+
+
+def _check_volumes(volumes: FileVolumes, names: list[str]) -> None:
+    wrong = volumes.problems(names)
+    if not wrong:
+        return
+    first = next(iter(wrong))
+    others = list(wrong)[1:6]
+    more = f"; likewise {', '.join(others)}" if others else ""
+    more += f" and {len(wrong) - 6} more" if len(wrong) > 6 else ""
+    try:
+        volumes.check(first)
+    except UserError as error:
+        raise UserError(f"{error.what}{more}", where=error.where, fix=error.fix) from None
+
+
+def _has_mask(volumes: FileVolumes, case: str) -> bool:
+    mask = volumes.files(case).mask
+    return mask is not None and mask.is_file()
+
+
+def _places(collection: pd.Series, site: pd.Series) -> pd.Series:
+    """A name a site that no other dataset's site has, without the marks that scenarios use."""
+    clean = site.map(lambda name: re.sub(r"[>+|/]", "-", name).strip() or "unnamed")
+    shared = clean.map(collection.groupby(clean).nunique()) > 1
+    return clean.mask(shared | (clean == "unnamed"), collection + " " + clean)
+
+
+def _plain(value: Any) -> Value:
+    if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
+        return None
+    if isinstance(value, bool | np.bool_ | int | float | np.integer | np.floating):
+        return float(value)
+    return str(value)
+
+
+def _about(rows: pd.DataFrame, cohort: Cohort, name: str) -> dict[str, Any]:
+    grade = cohort.id_grades.get(name)
+    outcome = rows["label"].value_counts()
+    return {
+        "hash": cohort.hash,
+        "reader": cohort.reader,
+        "id_grade": grade.grade if grade else "C",
+        "id_grade_why": grade.why if grade else "unknown",
+        "rows": len(rows),
+        "patients": int(rows["patient"].nunique()),
+        "sites": int(rows["site"].nunique()),
+        "outcomes": {label: int(outcome.get(label, 0)) for label in (NO_PCR, PCR, UNKNOWN)},
+        "volumes": int(rows["has_volume"].sum()),
+        "masks": int(rows["has_mask"].sum()),
+    }
+
+
+def _left_out(file: StudyFile, frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Who leaves which task, a row a dataset and reason."""
+    reasons = []
+    if "response" in file.study.tasks:
+        reasons.append((frame["label"] == UNKNOWN, "without an outcome: not in the task response"))
+    if "segmentation" in file.study.tasks:
+        reasons.append((~frame["has_mask"], "without a mask: not in the task segmentation"))
+    reasons.append((~frame["has_volume"], "without a volume: only for recipes that need none"))
+    return [
+        {"dataset": str(name), "reason": reason, "rows": int(count)}
+        for gone, reason in reasons
+        for name, count in frame.loc[gone, "collection"].value_counts(sort=False).items()
+    ]
+
+
+def with_study_ids(table: RecipeTable, names: tuple[str, ...]) -> pd.Series:
+    """The cohort's case ids of these cases, by the study's names."""
+    by_case = table.frame.set_index("case")["case_id"]
+    return by_case.loc[list(names)]
+
+
+def cohort_of(table: RecipeTable, names: tuple[str, ...]) -> Cohort:
+    """The cohort of these cases alone."""
+    wanted = set(with_study_ids(table, names))
+    found = table.cohort.subset(table.cohort.cases["case_id"].astype("str").isin(wanted))
+    return replace(found, root=table.cohort.root)
