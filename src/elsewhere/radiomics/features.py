@@ -91,13 +91,16 @@ _KEEP = 4096
 
 def case_features(volumes: Volumes, case: str, settings: FeatureSettings | None = None) -> CaseFeatures:
     """The features of a case's volumes; its region by the rule of the settings. A single slice without a
-    breast's box is taken as cut round the tumour."""
+    breast's box is taken as cut round the tumour, and as 1 mm thick: its volumes are areas, and no scanner's
+    slice thickness is in them."""
     how = settings or FeatureSettings()
     grid = volumes.grid(case)
+    x, y, z = grid.spacing_mm
+    spacing = (x, y, z if grid.shape[2] > 1 else 1.0)
     phases = [volumes.phase(case, at) for at in range(volumes.phases(case))]
     box = volumes.breast_box(case)
     expert = volumes.mask(case) if how.region == "expert" else None
-    key = _key(phases, grid.spacing_mm, box, expert, how)
+    key = _key(phases, spacing, box, expert, how)
     kept = _KEPT.get(key)
     if kept is not None:
         return kept
@@ -106,9 +109,9 @@ def case_features(volumes: Volumes, case: str, settings: FeatureSettings | None 
         mask, source = expert, "expert"
     else:
         centred = grid.shape[2] == 1 and box is None
-        mask = automatic_region(phases[0], phases[1], grid.spacing_mm, box=box, centred=centred)
+        mask = automatic_region(phases[0], phases[1], spacing, box=box, centred=centred)
         source = "automatic"
-    values = region_features(phases, mask, grid.spacing_mm, settings=how)
+    values = region_features(phases, mask, spacing, settings=how)
     made = CaseFeatures(
         values=values,
         region_voxels=int(mask.sum()),

@@ -159,7 +159,7 @@ def _candidates(model: str, threads: int) -> list[Candidate]:
     if model in ("both", "elastic-net"):
         found += [_net(strength, l1) for strength in (0.3, 0.1, 0.03, 0.01) for l1 in (0.0, 0.5)]
     if model in ("both", "random-forest"):
-        found += [_forest(leaf, threads) for leaf in (8, 3)]
+        found += [_forest(leaf, threads) for leaf in (5,)]
     return found
 
 

@@ -169,7 +169,7 @@ class ElasticNet:
     steps. Missing values take the training median; columns that do not vary are left out by the penalty.
     """
 
-    def __init__(self, *, strength: float, l1: float, ranks: bool = True, steps: int = 2000) -> None:
+    def __init__(self, *, strength: float, l1: float, ranks: bool = True, steps: int = 500) -> None:
         self.strength, self.l1, self.ranks, self.steps = strength, l1, ranks, steps
         self.scale: ColumnScale | None = None
         self.weight: FloatArray = np.zeros(0)
@@ -195,7 +195,7 @@ class ElasticNet:
             look = new + (t - 1) / following * (new - beta)
             moved = float(np.abs(new - beta).max())
             beta, t = new, following
-            if moved < 1e-8:
+            if moved < 1e-6:
                 break
         self.weight, self.intercept = beta[:-1], float(beta[-1])
         return self
