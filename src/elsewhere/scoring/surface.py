@@ -29,7 +29,7 @@ Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int32]
 Rows = npt.NDArray[np.int64]
 
-_CHUNK = 64
+_CHUNK = 256
 _U0 = np.uint64(0)
 _U1 = np.uint64(1)
 _U63 = np.uint64(63)
@@ -48,7 +48,7 @@ def _popcount(word: np.uint64) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def _rows_with_voxels(words: Words, n_bytes: int, row_bytes: int, found: Rows) -> int:
-    """The rows that may hold a voxel: chunks of 512 bytes or-ed together. Returns how many."""
+    """The rows that may hold a voxel: chunks of 2 KiB or-ed together. Returns how many."""
     n_chunks = words.size // _CHUNK
     chunks = words[: n_chunks * _CHUNK].reshape(n_chunks, _CHUNK)
     n, next_row = 0, 0
