@@ -220,7 +220,7 @@ def _pictures(cohort: Cohort) -> list[Finding]:
 
 def _collections(cohort: Cohort) -> list[Finding]:
     """MAMA-MIA as a whole, beside its four collections."""
-    if cohort.reader != "mama-mia":
+    if cohort.reader != "mama-mia" or cohort.synthetic:
         return []
     whole = published("MAMA-MIA")
     patients = cohort.counts.get("patients", 0)
