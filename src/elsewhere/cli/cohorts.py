@@ -150,6 +150,14 @@ def list_readers(as_json: JsonOpt = False) -> int:
     return show(run(), as_json=as_json)
 
 
+@app.command("recipes", epilog="Example: elsewhere recipes --json")
+def list_recipes(as_json: JsonOpt = False) -> int:
+    """The published methods a study can name, built in and from other packages."""
+    from elsewhere.commands.listing import list_recipes as run
+
+    return show(run(), as_json=as_json)
+
+
 @app.command("metrics", epilog="Example: elsewhere metrics --json")
 def list_metrics(as_json: JsonOpt = False) -> int:
     """The metrics of every task, with what they declare."""

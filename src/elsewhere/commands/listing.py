@@ -1,12 +1,15 @@
-"""`protocols`, `readers`, `metrics`: what can be named, and who brings it."""
+"""`protocols`, `readers`, `metrics`, `recipes`: what can be named, and who brings it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elsewhere.protocols import protocols
+
+if TYPE_CHECKING:
+    from elsewhere.recipes import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,3 +72,43 @@ def list_metrics() -> Listing:
     ]
     rows += [{"name": name, "from": metrics.owner(name)} for name, _ in metrics]
     return Listing(kind="metrics", rows=tuple(rows))
+
+
+def list_recipes() -> Listing:
+    from elsewhere.recipes import recipes
+
+    rows = tuple(
+        {
+            "name": name,
+            "title": recipe.title or recipe.__name__,
+            "tasks": ", ".join(sorted(recipe.tasks)),
+            "version": recipe.version,
+            "sees": _seen(recipe),
+            "settings": _defaults(recipe),
+            "from": recipes.owner(name),
+            "follows": " ".join(recipe.follows.split()),
+        }
+        for name, recipe in recipes
+    )
+    return Listing(kind="recipes", rows=rows)
+
+
+def _seen(recipe: type[Recipe]) -> str:
+    """What it is told of a case that it predicts (MRI-02 withholds clinical columns)."""
+    told = [
+        word
+        for word, on in (
+            ("volumes", recipe.uses_volumes),
+            ("clinical columns", recipe.uses_clinical),
+            ("the lesion's published box", recipe.uses_lesion_box),
+        )
+        if on
+    ]
+    return " and ".join(told) or "nothing"
+
+
+def _defaults(recipe: type[Recipe]) -> str:
+    import dataclasses
+
+    values = dataclasses.asdict(recipe.Settings())
+    return ", ".join(f"{name} = {value!r}" for name, value in values.items())

@@ -90,18 +90,15 @@ def _write(units: list[Unit], work: Work, folder: Path) -> None:
 
 
 def _write_volumes(units: list[Unit], work: Work, cases: Cases, folder: Path) -> None:
-    """A case that some recipe learns from travels with its mask; one that is only predicted without."""
+    """With their masks and lesion boxes: a recipe over there is shown as little of them as here."""
     recipes = [unit for unit in units if unit.job is not None]
     if not recipes or work.volumes is None:
         return
     digest = dict(zip(cases.case, cases.digest, strict=True))
-    learnt = {name for unit in recipes for name in (*unit.train, *unit.validation)}
-    held = [n for n in dict.fromkeys(n for u in recipes for n in (*u.train, *u.validation, *u.predict))]
-    held = [name for name in held if name in work.volumes]
-    for masked in (True, False):
-        part = [name for name in held if (name in learnt) == masked]
-        if part:
-            pack_volumes(work.volumes, part, folder / "volumes", with_masks=masked, digest=digest.__getitem__)
+    named = dict.fromkeys(n for u in recipes for n in (*u.train, *u.validation, *u.predict))
+    held = [name for name in named if name in work.volumes]
+    if held:
+        pack_volumes(work.volumes, held, folder / "volumes", digest=digest.__getitem__)
 
 
 def load_work(folder: str | Path) -> tuple[list[Unit], Work]:

@@ -135,7 +135,28 @@ class Recipe:
                     fix=_neighbours(name, list(known)),
                 )
         clean = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        made = cls.Settings()
+        for name, value in clean.items():
+            wanted = getattr(made, name)
+            if not _fits(value, wanted):
+                raise UserError(
+                    f"the setting '{name}' is {value!r}",
+                    where=where,
+                    fix=f"It is of the kind of its default, {wanted!r}.",
+                )
+            clean[name] = float(value) if isinstance(wanted, float) else value
         return cls.Settings(**clean)
+
+
+def _fits(value: Any, default: Any) -> bool:
+    """Whether a value of a study file can stand for a default: a whole number passes for a decimal one."""
+    if isinstance(default, bool) or isinstance(value, bool):
+        return isinstance(value, bool) and isinstance(default, bool)
+    if isinstance(default, float):
+        return isinstance(value, int | float)
+    if isinstance(default, tuple):
+        return isinstance(value, tuple)
+    return default is None or isinstance(value, type(default))
 
 
 def _neighbours(name: str, known: list[str]) -> str:

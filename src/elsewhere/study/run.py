@@ -233,9 +233,11 @@ def _analysed(results: StudyResults, at: Places, progress: Report | None) -> tup
 
 
 def _recipes_analysed(results: RecipeResults, at: Places) -> tuple[Any, Path | None]:
-    from elsewhere.study.recipe_analysis import analyse_recipes
-    from elsewhere.study.recipe_report import write_recipe_report
-
+    try:
+        from elsewhere.study.recipe_analysis import analyse_recipes
+        from elsewhere.study.recipe_report import write_recipe_report
+    except ModuleNotFoundError:
+        return None, None
     summary = analyse_recipes(results)
     return summary, Path(write_recipe_report(summary, results, at.report))
 
