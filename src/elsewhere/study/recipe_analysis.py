@@ -292,9 +292,11 @@ def _warnings(
     for row in known.to_dict(orient="records"):
         if row["scored"] and row["reason"]:
             out.append(f"Fairness by {_words(row['variable'])} ({row['task']}): {row['reason']}.")
-    lost = results.runs[results.runs["status"] != "done"]
+    lost = results.runs[~results.runs["status"].isin(["done", "invalid"])]
     if len(lost):
         out.append(f"{len(lost)} of {len(results.runs)} runs are not done.")
+    for row in results.runs[results.runs["status"] == "invalid"].to_dict(orient="records"):
+        out.append(f"{row['recipe']}, {row['scenario']} ({row['task']}): invalid, {row['reason']}.")
     for board in boards:
         for failed in board.failed:
             out.append(f"{failed['recipe']} is not ranked ({board.task}, {board.words}): {failed['reason']}.")

@@ -130,6 +130,11 @@ class Board:
         return np.array([e.values()[metric] for e in self.evaluators])
 
     @property
+    def fairness_weight(self) -> float:
+        given = self.entries[0].ready[0].options.fairness_weight
+        return self.protocol.fairness.fairness_weight if given is None else given
+
+    @property
     def df(self) -> float:
         part = self.partition
         return float(max(1, part.n_clusters - (part.n_sites if self.protocol.interval.by_site else 1)))
@@ -225,7 +230,7 @@ def _board(
     entries = []
     for recipe, by_seed in held.items():
         try:
-            entries.append(_entry(recipe, by_seed, order))
+            entries.append(_entry(recipe, by_seed, order, options_of(results.settings, task)))
         except UserError as problem:
             failed.append({"recipe": recipe, "reason": problem.what})
     if not entries:
@@ -246,12 +251,12 @@ def _board(
     )
 
 
-def _entry(recipe: str, by_seed: Mapping[int, Scores], order: Sequence[str]) -> Entry:
+def _entry(recipe: str, by_seed: Mapping[int, Scores], order: Sequence[str], options: ScoreOptions) -> Entry:
     whole = {seed: s for seed, s in by_seed.items() if set(_ids(s)) == set(order)}
     if not whole:
         got = len(set(_ids(by_seed[min(by_seed)])))
         raise UserError(f"it answers {got} of the board's {len(order)} cases")
-    ready = [prepare(_in_order(whole[seed], order), ScoreOptions()) for seed in sorted(whole)]
+    ready = [prepare(_in_order(whole[seed], order), options) for seed in sorted(whole)]
     return Entry(
         recipe=recipe,
         seeds=tuple(sorted(whole)),
@@ -292,6 +297,14 @@ def baseline_of(settings: Mapping[str, Any], task: str, names: Sequence[str]) ->
         if recipe == USUAL_BASELINE.get(task):
             return name
     return None
+
+
+def options_of(settings: Mapping[str, Any], task: str) -> ScoreOptions:
+    """The study may weigh fairness otherwise than the protocol."""
+    part = settings.get("tasks")
+    part = part.get(task) if isinstance(part, Mapping) else None
+    weight = part.get("fairness_weight") if isinstance(part, Mapping) else None
+    return ScoreOptions(fairness_weight=None if weight is None else float(weight))
 
 
 def margin_of(settings: Mapping[str, Any], task: str) -> float | None:

@@ -32,10 +32,13 @@ _NAN = float("nan")
 def recalls(board: Board) -> pd.DataFrame:
     """Recall of pCR and of non-pCR, and their gap: a model that says 'no' to everybody has a wide one."""
     rows = []
-    for entry in board.entries if board.task == "response" and board.truth is not None else ():
+    truth = board.truth
+    if board.task != "response" or truth is None:
+        return pd.DataFrame()
+    for entry in board.entries:
         made = recall_by_class(
             board.partition,
-            board.truth,
+            truth,
             entry.scores.cases["decision"].to_numpy(),
             key=board.key,
             seed=SEED,
@@ -61,12 +64,15 @@ def reliability(board: Board) -> pd.DataFrame:
     Bins of fewer than five patients are left out: they would tell those people's outcomes.
     """
     rows: list[dict[str, Any]] = []
-    for entry in board.entries if board.task == "response" and board.truth is not None else ():
+    outcome = board.truth
+    if board.task != "response" or outcome is None:
+        return pd.DataFrame()
+    for entry in board.entries:
         p = entry.scores.cases["probability"].to_numpy(dtype=float)
         usable = np.isfinite(p) & (entry.scores.cases["status"] == "scored").to_numpy(dtype=bool)
         if usable.sum() < 2 * SMALLEST_CELL:
             continue
-        truth, cluster = board.truth[usable], board.partition.cluster_of_case[usable]
+        truth, cluster = outcome[usable], board.partition.cluster_of_case[usable]
         curve = reliability_curve(truth, p[usable], cluster, bins=RELIABILITY_BINS, binning="quantile")
         fit = recalibration(truth, p[usable], cluster).to_dict()
         slope = fit.get("slope") or {}

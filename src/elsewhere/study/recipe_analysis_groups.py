@@ -20,7 +20,7 @@ from elsewhere.report.prepare import _suppress_rows
 from elsewhere.report.privacy import SMALLEST_CELL, SUPPRESSED, suppress
 from elsewhere.scoring.groups import GroupCodes, group_codes
 from elsewhere.scoring.prepared import fairness_disparity
-from elsewhere.statistics.fairness import overall_null, variable_report
+from elsewhere.statistics.fairness import fairness_report, overall_null, variable_report
 from elsewhere.statistics.fairness_variants import fairness_variants
 from elsewhere.statistics.strata import SizeStrata, size_strata, top_against_bottom
 from elsewhere.statistics.subgroups import group_table
@@ -142,7 +142,8 @@ def _number(value: Any) -> float:
 
 def fairness_tables(board: Board, *, resamples: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(a row a recipe and variable, a row a pair of groups): the gap with its null band, and beside the range
-    the worst group, the best group and the spread (MRI-12)."""
+    the worst group, the best group and the spread (MRI-12). The scored variables of a recipe are one family
+    of tests; subtype is reported and stands outside it."""
     rows: list[dict[str, Any]] = []
     pairs: list[dict[str, Any]] = []
     scored = codes_of(board, board.protocol.fairness.variables)
@@ -150,11 +151,15 @@ def fairness_tables(board: Board, *, resamples: int) -> tuple[pd.DataFrame, pd.D
     for entry in board.entries:
         disparity = fairness_disparity(entry.scores, _single(entry), headline=MAIN[board.task])
         about = {"task": board.task, "board": board.name, "recipe": entry.recipe}
+        by: dict[str, Any] = {
+            "key": board.key,
+            "seed": SEED,
+            "resamples": resamples,
+            "by_site": board.protocol.interval.by_site,
+        }
+        report = fairness_report(disparity, board.partition, list(scored.values()), **by)
         for variable, coded in codes.items():
-            made = variable_report(
-                disparity, board.partition, coded, key=board.key, seed=SEED, resamples=resamples,
-                by_site=board.protocol.interval.by_site,
-            )  # fmt: skip
+            made = report.get(variable) or variable_report(disparity, board.partition, coded, **by)
             rows.append(about | _row(made, coded, scored=variable in scored))
             few = {g for g, n in made["patients"].items() if 0 < n < SMALLEST_CELL}
             pairs += [
@@ -194,10 +199,14 @@ def _row(made: Mapping[str, Any], coded: GroupCodes, *, scored: bool) -> dict[st
         "scored": scored,
         "metric": made["metric"],
         "gap": _number(made["gap"]),
+        "gap_lo": _number(made["gap_lo"]),
+        "gap_hi": _number(made["gap_hi"]),
         "null_mean": _number(made["null_mean"]),
         "null_upper": _number(made["null_band_upper"]),
         "above_null": _number(made["gap_above_null"]),
         "p": _number(made["p"]),
+        "p_holm": _number(made.get("p_holm")),
+        "flagged": bool(made.get("flagged")),
         "range_based": variants.range_based,
         "worst_group_score": variants.worst_group,
         "best_group_score": variants.best_group,

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.errors import UserError
+from elsewhere.report.privacy import suppress
 from elsewhere.scoring.prepared import prepare
 from elsewhere.scoring.task import ScoreOptions, Scores
 from elsewhere.statistics.differences import Difference, difference_independent, difference_subsets
@@ -69,7 +70,7 @@ def home_and_elsewhere(
     rows: list[dict[str, Any]] = []
     for recipe in dict.fromkeys(r for r, _ in held):
         home = _homes({s: v for (r, s), v in held.items() if r == recipe}, where)
-        for (of, scenario), scores in held.items():
+        for (of, scenario), by_seed in held.items():
             kind = where.get(scenario, {}).get("kind", "")
             if of != recipe or kind not in AWAY:
                 continue
@@ -78,7 +79,7 @@ def home_and_elsewhere(
             row |= {"target": target, "metric": metric}
             rows.append(
                 row
-                | _transfer(scores, home, row, margin=margin, key=results.cohort.hash, resamples=resamples)
+                | _transfer(by_seed, home, row, margin=margin, key=results.cohort.hash, resamples=resamples)
             )
     return pd.DataFrame(rows)
 
@@ -310,11 +311,11 @@ def _for_response(board: Board, mask: Any) -> dict[str, Any]:
     truth = board.truth[mask] > 0 if board.truth is not None else np.zeros(0, dtype=bool)
     p, n = int(truth.sum()), int((~truth).sum())
     if not p or not n:
-        return {"positives": p, "smallest_auroc": _NAN, "smallest_balanced_accuracy": _NAN}
+        return {"positives": suppress(p), "smallest_auroc": _NAN, "smallest_balanced_accuracy": _NAN}
     se_auc = math.sqrt(auroc_variance(0.5, p, n))
     se_ba = 0.5 * math.sqrt(0.25 / p + 0.25 / n)
     return {
-        "positives": p,
+        "positives": suppress(p),
         "smallest_auroc": min(1.0, 0.5 + smallest_detectable_drop(se_auc, alpha=ALPHA)),
         "smallest_balanced_accuracy": min(1.0, 0.5 + smallest_detectable_drop(se_ba, alpha=ALPHA)),
     }

@@ -253,7 +253,7 @@ def weights(board: Board) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
         why = "; ".join(sorted(reasons)) or "fewer than two recipes have a performance and a fairness"
         return pd.DataFrame(), pd.DataFrame(), {"reason": why, "left_out": lost}
     names = [board.names[i] for i in usable]
-    reference = board.protocol.fairness.fairness_weight
+    reference = board.fairness_weight
     steps = weight_steps(
         perf[usable], fair[usable], performance_draws=board.drawn(metric)[:, usable],
         fairness_draws=board.drawn("fairness")[:, usable], steps=STEPS,

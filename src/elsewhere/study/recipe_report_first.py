@@ -1,0 +1,164 @@
+"""The first page of a recipe study's report: for each task, the best recipe at home and elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from elsewhere.report.blocks import Cell, cnt, num
+from elsewhere.report.first_page import MOST_WARNINGS, WORDS, FirstPage, Grade
+from elsewhere.report.numbers import MINUS, as_float, count, full_interval, interval, number, signed
+from elsewhere.study.recipe_figures import METRIC_WORDS
+from elsewhere.study.recipe_report_board import TASK_WORDS
+from elsewhere.study.report_first import _GRADES, QUESTION
+from elsewhere.study.report_sections import rows_of
+
+if TYPE_CHECKING:
+    from elsewhere.study.recipe_analysis import RecipeSummary
+
+
+def first_page(summary: RecipeSummary, *, title: str | None, warnings: list[str]) -> FirstPage:
+    head = summary.headline
+    cards = [_card(task, told) for task, told in head["tasks"].items()]
+    tones = {c["tone"] for c in cards}
+    return FirstPage(
+        title=title or f"Elsewhere: {summary.name}",
+        question=title or QUESTION,
+        masthead=[
+            f"Study {summary.name}",
+            f"{count(head['datasets'])} datasets, {count(head['recipes'])} recipes",
+            f"{count(head['runs'])} of {count(head['planned'])} runs",
+        ],
+        word="",
+        tone=tones.pop() if len(tones) == 1 else "none",
+        plain="",
+        sentence="",
+        badges=[],
+        facts=[],
+        claims=None,
+        figures=[
+            ("Patients", cnt(head["patients"])),
+            ("Datasets", cnt(head["datasets"])),
+            ("Recipes", cnt(head["recipes"])),
+            ("Trainings", cnt(summary.provenance.get("trainings"))),
+            ("Runs", cnt(head["runs"])),
+        ],
+        hero=None,
+        grades=_grades(summary),
+        alarms=[],
+        warnings=warnings[:MOST_WARNINGS],
+        more_warnings=max(0, len(warnings) - MOST_WARNINGS),
+        extra={"cards": cards},
+    )
+
+
+def _card(task: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    word = str(told.get("word") or "")
+    tone, plain = WORDS.get(word, ("none", ""))
+    if word == "BELOW":
+        plain = "It works less well elsewhere than at home."
+    elif word == "ABOVE":
+        plain = "It works better elsewhere than at home."
+    elif word in ("", "NOT ASSESSED"):
+        plain = f"Best of the board: {told['best']}."
+    return {
+        "title": TASK_WORDS[task],
+        "word": word,
+        "tone": tone,
+        "plain": plain,
+        "numbers": _numbers(told),
+        "lines": [line for line in _lines(task, told) if line],
+    }
+
+
+def _numbers(told: Mapping[str, Any]) -> list[tuple[str, Cell]]:
+    metric = METRIC_WORDS[told["metric"]]
+    score = METRIC_WORDS.get(told["ranked_by"], told["ranked_by"])
+    ends = {"value": told["score"], "lo": as_float(told["score_lo"]), "hi": as_float(told["score_hi"])}
+    out = [
+        (
+            score,
+            Cell(text=number(told["score"]), sub=interval(ends), title=full_interval(ends), kind="number"),
+        )
+    ]
+    if as_float(told.get("difference")) is not None:
+        ends = {"value": told["difference"], "lo": as_float(told["lo"]), "hi": as_float(told["hi"])}
+        change = Cell(
+            text=signed(told["difference"]),
+            sub=interval(ends, sign=True),
+            title=full_interval(ends),
+            kind="number",
+        )
+        return [
+            (f"{metric} at home", num(told["home"])),
+            (f"{metric} elsewhere", num(told["elsewhere"])),
+            (f"Elsewhere {MINUS} home", change),
+            *out,
+        ]
+    ends = {"value": told["value"], "lo": as_float(told["value_lo"]), "hi": as_float(told["value_hi"])}
+    here = Cell(text=number(told["value"]), sub=interval(ends), title=full_interval(ends), kind="number")
+    return [(f"{metric}, {told['words']}", here), *out]
+
+
+def _lines(task: str, told: Mapping[str, Any]) -> list[str]:
+    best = told["best"]
+    tied = int(told.get("tied") or 1)
+    lines = [
+        f"{best} leads ({told['words']})."
+        if tied == 1
+        else f"{best} leads ({told['words']}), and {tied - 1} other{'s are' if tied > 2 else ' is'} not surely worse."
+    ]
+    if "beats_chance" in told:
+        found = told["beats_chance"]
+        lines.append(
+            f"Surely better than a coin, after Holm: {', '.join(found)}."
+            if found
+            else "No recipe is surely better than a coin, after Holm."
+        )
+    reason = str(told.get("reason") or "")
+    if told.get("word") == "NOT ASSESSED" and reason:
+        lines.append(f"No word: {reason}.")
+    elif as_float(told.get("margin")) is not None and told.get("word"):
+        lines.append(
+            f"Margin ±{number(told['margin'])}, declared in the study file; the 90 % interval over datasets is held against it."
+        )
+    elif reason:
+        lines.append("No margin is declared, so there is no verdict.")
+    each = told.get("words_of_each") or {}
+    if each:
+        lines.append(
+            f"{told['comparisons']} comparisons by themselves, over patients: "
+            + ", ".join(f"{n} {w}" for w, n in each.items())
+            + "."
+        )
+    if told.get("worst"):
+        worst = told["worst"]
+        lines.append(f"The largest drop: {worst['where']}, {signed(worst['difference'])}.")
+    if told.get("lowest"):
+        low, high = told["lowest"], told["highest"]
+        lines.append(
+            f"Lowest at {low['where']} ({number(low['value'])}), highest at {high['where']} ({number(high['value'])})."
+        )
+    lines.append(_seen(told))
+    return lines
+
+
+def _seen(told: Mapping[str, Any]) -> str:
+    """What this evidence could have seen."""
+    low, high = told.get("smallest_drop") or (None, None)
+    if as_float(low) is None or as_float(high) is None:
+        return ""
+    span = number(low) if low == high else f"{number(low)} to {number(high)}"
+    return f"What it could have seen: a drop from {span}, place by place, with 80 % power at 5 %."
+
+
+def _grades(summary: RecipeSummary) -> list[Grade]:
+    return [
+        Grade(
+            dataset=str(r["dataset"]),
+            grade=str(r["id_grade"] or "?"),
+            meaning=_GRADES.get(str(r["id_grade"]), ""),
+            why=str(r["id_grade_why"] or ""),
+        )
+        for r in rows_of(summary.of("datasets"))
+    ]
