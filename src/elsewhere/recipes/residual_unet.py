@@ -1,0 +1,302 @@
+"""The segmentation baseline: a residual-encoder U-Net in nnU-Net's manner on MONAI's blocks (MRI-13).
+
+The challenge's own baseline is a plain 3D nnU-Net; the residual encoder is the top teams'. Spacing, patch,
+pooling and batch follow from the training set (`training.volumes.planning`), and so does everything else that
+nnU-Net fixes: z-score, Dice + cross-entropy with deep supervision, a third of the patches on foreground, SGD on
+a poly schedule, Gaussian sliding window, mirrored copies, five folds. How it differs: cubic resampling is done on
+the device, the low-resolution augmentation is left out, one logit in place of two, air is skipped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from elsewhere.errors import UserError
+from elsewhere.inputs.volumes import Box
+from elsewhere.recipes.base import (
+    SEGMENTATION,
+    Job,
+    Prediction,
+    Recipe,
+    RecipeCase,
+    RecipeSettings,
+    Trained,
+    recipes,
+)
+from elsewhere.recipes.cost import CostMeter, measure_cost
+from elsewhere.recipes.splits import grouped_folds
+
+if TYPE_CHECKING:
+    import torch
+
+    from elsewhere.training.volumes import FitSettings, Plan, Prepared
+
+FOUND, GIVEN = "found", "given"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentationSettings(RecipeSettings):
+    """Defaults are for the real set on one large GPU; `patch`, `widths`, `blocks`, `epochs` and
+    `steps_per_epoch` make it small enough for a CPU."""
+
+    channels: str = "three"
+    """'three' (p0, p1, p2), 'subtraction' (p1 - p0), 'pre-first-last'."""
+    spacing_mm: tuple[float, ...] = ()
+    """Empty: from the training set."""
+    patch: tuple[int, ...] = ()
+    widths: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
+    batch: int = 0
+    memory_gb: float = 24.0
+    """What patch and batch are planned for."""
+    clip: tuple[float, ...] = ()
+    """Two percentiles, or empty."""
+    crop: str = "none"
+    """'breast': to the breast's box before anything else."""
+    margin: int = 0
+    """Voxels around the box."""
+    test_box: str = FOUND
+    """For `crop`, of a predicted case: 'found' by a simple localiser (both breasts), or 'given' by the dataset
+    (which tells the affected side)."""
+    epochs: int = 1000
+    steps_per_epoch: int = 250
+    learning_rate: float = 0.01
+    momentum: float = 0.99
+    weight_decay: float = 3e-5
+    foreground: float = 1 / 3
+    augment: bool = True
+    keep_weights: str = "last"
+    """'last', or 'best' by the Dice of validation patches."""
+    validation_steps: int = 50
+    checkpoint_every: int = 25
+    folds: int = 5
+    """Of training and validation cases together, by group; 1: the job's own two parts."""
+    fold: int = -1
+    """Train this fold alone (0 to folds - 1); -1: all, as an ensemble."""
+    mirror: bool = True
+    overlap: float = 0.5
+    window_batch: int = 4
+    threshold: float = 0.5
+    keep: str = "all"
+    """Of a predicted mask: 'all', 'largest', 'box' (inside the breast's box where the dataset tells it),
+    'largest-in-box'."""
+    skip_air: bool = True
+    compiled: bool = True
+    cost_repeats: int = 3
+    """Predictions of one case under control at the end (MRI-12); 0: none."""
+
+    def __post_init__(self) -> None:
+        if self.folds < 1:
+            raise UserError(f"folds must be at least 1, not {self.folds}")
+        if not -1 <= self.fold < max(1, self.folds):
+            raise UserError(f"fold must be -1 or 0 to {self.folds - 1}, not {self.fold}")
+        if self.clip and (len(self.clip) != 2 or not 0 <= self.clip[0] < self.clip[1] <= 100):
+            raise UserError(f"clip must be two rising percentiles, not {self.clip}")
+        if not 0 <= self.overlap < 1:
+            raise UserError(f"overlap must lie in 0 to 1, 1 left out, not {self.overlap}")
+        if not 0 < self.threshold < 1:
+            raise UserError(f"threshold must lie between 0 and 1, not {self.threshold}")
+        if self.test_box not in (FOUND, GIVEN):
+            raise UserError(f"test_box must be '{FOUND}' or '{GIVEN}', not '{self.test_box}'")
+        if self.window_batch < 1:
+            raise UserError(f"window_batch must be at least 1, not {self.window_batch}")
+
+
+class Segmenter(Recipe):
+    """What the segmentation recipes share; each is this with other defaults."""
+
+    tasks = frozenset({SEGMENTATION})
+    Settings = SegmentationSettings
+
+    def run(self, job: Job) -> Trained:
+        from elsewhere.training.volumes import build_network, fit
+
+        settings: SegmentationSettings = job.settings
+        plan, found, data = planned(job, settings)
+        networks, history, notes, patches = [], [], list(data.notes), 0
+        parts = folds_of(job, settings)
+        for place, (fold, learn, held) in enumerate(parts):
+            training = data.subset([case.case for case in learn])
+            if not training.cases:
+                raise UserError(f"fold {fold + 1} has no training case with a mask")
+            watched = data.subset([case.case for case in held])
+            seed = fold_seed(job.seed, fold)
+            network = build_network(plan, seed=seed, device=job.device)
+
+            def tell(what: str, done: int, total: int, place: int = place) -> None:
+                job.progress(what, place * total + done, len(parts) * total)
+
+            done = fit(
+                network,
+                training,
+                plan,
+                fit_settings(settings),
+                seed=seed,
+                validation=watched if watched.cases else None,
+                checkpoint=job.scratch / f"fold-{fold}.pt",
+                progress=tell,
+            )
+            if not watched.cases:
+                notes.append(f"fold {fold + 1}: no validation case with a mask, the last weights are kept")
+            networks.append(network)
+            history += [entry | {"fold": fold} for entry in done.history]
+            patches += done.patches
+            best = done.best_epoch
+        del data
+        cost, told = emit_masks(job, settings, networks, plan)
+        return Trained(
+            history=tuple(history),
+            best_epoch=best,
+            images=patches,
+            notes=tuple(notes + told),
+            details={
+                "fingerprint": found,
+                "plan": plan.as_json(),
+                "folds": [fold for fold, _, _ in parts],
+                "parameters": sum(p.numel() for p in networks[0].parameters()),
+                "cost": cost,
+            },
+        )
+
+
+def planned(job: Job, settings: SegmentationSettings) -> tuple[Plan, dict[str, Any], Prepared]:
+    """The plan from the training part alone, and training and validation cases in its form."""
+    from elsewhere.training.volumes import fingerprint, make_plan, prepare
+
+    learn = [case.case for case in job.train]
+    known = fingerprint(job.volumes, learn, settings.channels, crop=settings.crop)
+    plan = make_plan(
+        known,
+        settings.channels,
+        memory_gb=settings.memory_gb,
+        spacing_mm=settings.spacing_mm,
+        patch=settings.patch,
+        batch=settings.batch,
+        widths=settings.widths,
+        blocks=settings.blocks,
+        clip=(settings.clip[0], settings.clip[1]) if settings.clip else None,
+        crop=settings.crop,
+    )
+    every = list(dict.fromkeys([*learn, *(case.case for case in job.validation)]))
+    data = prepare(
+        job.volumes,
+        every,
+        plan,
+        settings.channels,
+        device=job.device,
+        margin=settings.margin,
+        progress=job.progress,
+    )
+    if settings.crop == "breast":
+        data.notes += [
+            f"{case}: no breast box, the whole volume is used"
+            for case in data.cases
+            if job.volumes.breast_box(case) is None
+        ]
+    return plan, known.as_json(), data
+
+
+def folds_of(
+    job: Job, settings: SegmentationSettings
+) -> list[tuple[int, tuple[RecipeCase, ...], tuple[RecipeCase, ...]]]:
+    """(fold, learn, hold out). Groups stay together."""
+    if settings.folds == 1:
+        return [(0, job.train, job.validation)]
+    parts = grouped_folds([*job.train, *job.validation], settings.folds, seed=job.seed)
+    if not parts:
+        return [(0, job.train, job.validation)]
+    if settings.fold >= len(parts):
+        raise UserError(
+            f"fold {settings.fold} is empty: the training part has too few groups for {settings.folds} folds"
+        )
+    chosen = range(len(parts)) if settings.fold < 0 else [settings.fold]
+    return [(fold, *parts[fold]) for fold in chosen]
+
+
+def fold_seed(seed: int, fold: int) -> int:
+    return int(np.random.SeedSequence([abs(seed), fold]).generate_state(1)[0])
+
+
+def fit_settings(settings: SegmentationSettings) -> FitSettings:
+    from elsewhere.training.volumes import FitSettings
+
+    same = {field.name for field in fields(FitSettings)} - {"batch", "keep", "optimiser", "gradient_norm"}
+    return FitSettings(
+        **{field.name: getattr(settings, field.name) for field in fields(settings) if field.name in same},
+        keep=settings.keep_weights,
+    )
+
+
+def emit_masks(
+    job: Job, settings: SegmentationSettings, networks: Sequence[torch.nn.Module], plan: Plan
+) -> tuple[dict[str, Any] | None, list[str]]:
+    """Every case of the job, each with what it cost; the controlled cost of one, and notes."""
+    from elsewhere.training.volumes import keep_parts, predict
+
+    notes: list[str] = []
+
+    def one(case: str) -> tuple[np.ndarray, str]:
+        found = predict(
+            networks,
+            job.volumes,
+            case,
+            plan,
+            settings.channels,
+            device=job.device,
+            mirror=settings.mirror,
+            overlap=settings.overlap,
+            batch=settings.window_batch,
+            margin=settings.margin,
+            box=box_at_test(job, settings, case),
+            skip_air=settings.skip_air,
+            compiled=settings.compiled,
+        )
+        mask = found.mask(settings.threshold)
+        return keep_parts(mask, keep=settings.keep, box=job.volumes.breast_box(case)), found.note
+
+    meter = CostMeter(job.device)
+    for at, case in enumerate(job.predict):
+        if at == 0 and job.device.startswith("cuda"):
+            one(case.case)
+        with meter:
+            mask, note = one(case.case)
+        if note:
+            notes.append(f"{case.case}: {note}")
+        job.emit(Prediction(case=case.case, mask=mask, **meter.fields()))
+        job.progress("predict", at + 1, len(job.predict))
+    if not settings.cost_repeats or not job.predict:
+        return None, notes
+    first = job.predict[0].case
+    began = time.perf_counter()
+    cost = measure_cost(
+        lambda: one(first), device=job.device, repeats=settings.cost_repeats, warmup=0
+    ).to_dict()
+    return cost | {"measured_for_seconds": time.perf_counter() - began}, notes
+
+
+def box_at_test(job: Job, settings: SegmentationSettings, case: str) -> Box | None:
+    """The part of a predicted case that the network is shown; None for what the crop says by itself."""
+    if settings.crop == "none" or settings.test_box == GIVEN:
+        return None
+    from elsewhere.training.volumes.locating import find_breasts
+
+    return find_breasts(job.volumes.phase(case, 0), job.volumes.grid(case))
+
+
+@recipes.register("residual-unet")
+class ResidualUnet(Segmenter):
+    """The baseline."""
+
+    title = "Residual-encoder U-Net"
+    version = 1
+    follows = (
+        "nnU-Net (Isensee et al. 2021) with the residual encoder of its ResEnc-L preset, as MIC, FME and ViCOROB "
+        "used it; phases 0, 1 and 2 as channels. Its rules for spacing, patch, pooling and batch, its losses, "
+        "schedule, folds and sliding window are followed on MONAI's blocks; it differs in one logit in place of "
+        "two, no low-resolution augmentation, and windows of air that are skipped."
+    )
