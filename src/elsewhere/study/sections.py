@@ -18,6 +18,7 @@ CLINICAL = (
     "menopausal_status",
     "breast_density",
     "subtype",
+    "site",
     "vendor",
     "field_strength",
 )
