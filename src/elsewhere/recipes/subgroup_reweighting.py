@@ -1,0 +1,218 @@
+"""Training weights that follow the subgroups a network fails on (MRI-15, AIH-MAMA).
+
+**Follows** AIH-MAMA's FairMedSeg: subgroups of clinical values and centre are searched by DivExplorer's divergence
+(the mean Dice of a subgroup less that of all), and training cases of subgroups that do worse get more weight. No
+subgroup is known or asked for at test time. p0, p1 and p2 at 1 mm, AdamW, 200 epochs, the breast's box at the end.
+
+**Differs**: subgroups are found on the validation part while training goes on, on whole volumes, every few epochs.
+How their objective turns divergence into weights is not printed; ours is 1 + strength x divergence of the worst
+subgroup a case is in, where Welch's t says that it is worse. Network and loss are the baseline's (theirs: a 3D
+U-Net of 4.8 million weights, focal loss), so that what the weights do can be read against the baseline.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from elsewhere.errors import UserError
+from elsewhere.recipes.base import Job, RecipeCase, Trained, recipes
+from elsewhere.recipes.folded_training import train_folds
+from elsewhere.recipes.residual_unet import (
+    SegmentationSettings,
+    Segmenter,
+    emit_masks,
+    fit_settings,
+    planned,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    from elsewhere.training.volumes import Plan, Prepared
+
+SHOWN = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubgroupReweightingSettings(SegmentationSettings):
+    spacing_mm: tuple[float, ...] = (1.0, 1.0, 1.0)
+    epochs: int = 200
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    folds: int = 1
+    keep: str = "box"
+    columns: tuple[str, ...] = (
+        "age",
+        "menopausal_status",
+        "breast_density",
+        "subtype",
+        "site",
+        "vendor",
+        "dataset",
+    )
+    """Clinical columns whose values make subgroups; 'dataset' is the centre's collection."""
+    support: float = 0.1
+    """A subgroup holds at least this share of the validation part, and three cases."""
+    longest: int = 2
+    """Values in a subgroup at the most."""
+    warm: float = 0.2
+    """Of the epochs, before anything is looked for."""
+    every: int = 10
+    """Epochs between two searches."""
+    strength: float = 5.0
+    """A divergence of -0.1 in Dice makes a case weigh 1 + 0.1 x this."""
+    least_t: float = 1.0
+    most: float = 4.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.every < 1 or self.longest < 1 or self.strength < 0:
+            raise UserError("every and longest must be at least 1, and strength at least 0")
+
+
+@recipes.register("subgroup-reweighting")
+class SubgroupReweighting(Segmenter):
+    title = "Subgroup-divergence reweighting (AIH-MAMA)"
+    version = 1
+    follows = (
+        "AIH-MAMA (MAMA-MIA), FairMedSeg: subgroups that diverge (DivExplorer) get more weight in training. Ours "
+        "finds them on the validation part as training goes on; the network and the loss are the baseline's."
+    )
+    Settings = SubgroupReweightingSettings
+
+    def run(self, job: Job) -> Trained:
+        from elsewhere.training.volumes import build_network
+
+        settings: SubgroupReweightingSettings = job.settings
+        plan, found, data = planned(job, settings)
+        cases = {case.case: case for case in (*job.train, *job.validation)}
+        searches: dict[int, Search] = {}
+
+        def more(fold: int, training: Prepared, watched: Prepared) -> dict[str, Any]:
+            search = Search(job, settings, plan, training=training, watched=watched, cases=cases, fold=fold)
+            searches[fold] = search
+            return {"on_epoch": search.after}
+
+        done = train_folds(
+            job,
+            settings,
+            plan,
+            data,
+            how=replace(fit_settings(settings), optimiser="adamw"),
+            build=lambda seed: build_network(plan, seed=seed, device=job.device),
+            more=more,
+        )
+        cost, notes = emit_masks(job, settings, done.networks, plan)
+        told = [
+            f"fold {fold + 1}: no subgroup was searched for: {search.why_not}"
+            for fold, search in searches.items()
+            if search.why_not
+        ]
+        return Trained(
+            history=tuple(done.history),
+            best_epoch=done.best_epoch,
+            images=done.patches,
+            notes=(*data.notes, *done.notes, *told, *notes),
+            details={
+                "fingerprint": found,
+                "plan": plan.as_json(),
+                "folds": done.folds,
+                "reweighting": {str(fold): search.told for fold, search in searches.items()},
+                "cost": cost,
+            },
+        )
+
+
+class Search:
+    """Looks for subgroups after some epochs and hands over new weights of the training cases."""
+
+    def __init__(
+        self,
+        job: Job,
+        settings: SubgroupReweightingSettings,
+        plan: Plan,
+        *,
+        training: Prepared,
+        watched: Prepared,
+        cases: Mapping[str, RecipeCase],
+        fold: int,
+    ) -> None:
+        from elsewhere.training.joint.subgroups import attributes_of
+
+        self.settings, self.plan, self.watched = settings, plan, watched
+        self.attributes = {
+            name: attributes_of(cases[name].clinical, cases[name].dataset, settings.columns)
+            for name in (*training.cases, *watched.cases)
+        }
+        self.training = training.cases
+        self.file = job.scratch / f"subgroups-{fold}.json"
+        self.told: list[dict[str, Any]] = json.loads(self.file.read_text()) if self.file.is_file() else []
+        self.why_not = "no validation case has a mask" if not watched.cases else ""
+        if not self.why_not and not any(self.attributes[name] for name in watched.cases):
+            self.why_not = f"no validation case tells any of {', '.join(settings.columns)}"
+
+    def after(self, entry: Mapping[str, float], network: torch.nn.Module) -> dict[str, float] | None:
+        """After an epoch: new weights, or None to leave them."""
+        from elsewhere.training.joint.subgroups import divergent_subgroups, weights_of
+
+        settings, epoch = self.settings, int(entry["epoch"])
+        if self.why_not or epoch <= settings.warm * settings.epochs or epoch % settings.every:
+            return None
+        dice = volume_dice(network, self.watched, self.plan)
+        found = divergent_subgroups(
+            dice,
+            [self.attributes[name] for name in self.watched.cases],
+            support=settings.support,
+            longest=settings.longest,
+        )
+        weights = weights_of(
+            found,
+            {name: self.attributes[name] for name in self.training},
+            strength=settings.strength,
+            least_t=settings.least_t,
+            most=settings.most,
+        )
+        self.told = [entry for entry in self.told if entry["epoch"] < epoch]
+        self.told.append(
+            {
+                "epoch": epoch,
+                "mean_dice": float(np.mean(dice)),
+                "subgroups": [group.to_dict() for group in found[:SHOWN]],
+                "weights": {
+                    "least": min(weights.values()),
+                    "most": max(weights.values()),
+                    "by_case": weights,
+                },
+            }
+        )
+        part = self.file.with_suffix(".part")
+        part.write_text(json.dumps(self.told))
+        part.replace(self.file)
+        return weights
+
+
+def volume_dice(network: torch.nn.Module, data: Prepared, plan: Plan) -> list[float]:
+    """Dice of every case on the plan's grid, by a sliding window without mirrors."""
+    from elsewhere.training.volumes.windows import sliding_logits
+
+    was = network.training
+    scores = []
+    for case in data.cases:
+        image, mask = data.volume(case)
+        image = image.to(data.device).float()
+        logits, _, _ = sliding_logits([network], image, plan.patch, mirror=False, overlap=0.25)
+        found, truth = logits > 0, mask.to(data.device) > 0
+        both, sizes = float((found & truth).sum()), float(found.sum() + truth.sum())
+        scores.append(2 * both / sizes if sizes else 1.0)
+    network.train(was)
+    return scores
+
+
+def weight_of(told: Sequence[Mapping[str, Any]], case: str) -> float:
+    """The last weight of a case out of `Trained.details['reweighting'][fold]`; 1 where none was set."""
+    return float(told[-1]["weights"]["by_case"].get(case, 1.0)) if told else 1.0

@@ -1,0 +1,135 @@
+"""One encoder for the tumour's mask and for the response, with attention over the phases (MRI-15, Martel Lab).
+
+Every phase goes through the same encoder; at every stage an attention joins the phases voxel by voxel. The decoder
+draws the mask from what was joined, and the response is read from the same features, averaged where the mask is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from elsewhere.training.volumes.losses import supervised
+from elsewhere.training.volumes.networks import Decoder, Encoder
+from elsewhere.training.volumes.planning import Plan
+
+UNKNOWN, NEGATIVE, POSITIVE = 1.0, 2.0, 3.0
+"""What a case's weight says of its outcome: the loop hands weights of cases to the objective, and this objective
+has no other use for them."""
+
+
+class PhaseAttention(nn.Module):
+    """[n, phases, c, x, y, z] to [n, c, x, y, z]: how much each phase says at each voxel. Every phase has values
+    of its own, so that a difference of phases can be formed."""
+
+    def __init__(self, width: int, phases: int) -> None:
+        super().__init__()
+        self.width, self.phases = width, phases
+        inner = max(4, width // 4)
+        self.query = nn.Conv3d(width, inner, 1)
+        self.key = nn.Conv3d(width, inner, 1)
+        self.place = nn.Parameter(torch.zeros(phases, inner))
+        self.value = nn.ModuleList(nn.Conv3d(width, width, 1) for _ in range(phases))
+        self.scale = inner**-0.5
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        parts = features.unbind(1)
+        query = self.query(features.mean(dim=1))
+        keys = torch.stack(
+            [self.key(part) + self.place[at].view(1, -1, 1, 1, 1) for at, part in enumerate(parts)]
+        )
+        share = torch.softmax((query * keys).sum(dim=2).float() * self.scale, dim=0)
+        values = torch.stack([value(part) for value, part in zip(self.value, parts, strict=True)])
+        return (share.unsqueeze(2).to(values.dtype) * values).sum(dim=0)
+
+
+class SharedEncoder(nn.Module):
+    """In training: (logits a scale, the response's logit). Else the finest logits; `respond` for the response."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.encoder = Encoder(replace(plan, channels=1))
+        self.attention = nn.ModuleList(PhaseAttention(width, plan.channels) for width in plan.widths)
+        self.decoder = Decoder(plan)
+        self.response = nn.Sequential(
+            nn.LayerNorm(sum(plan.widths)),
+            nn.Linear(sum(plan.widths), 64),
+            nn.LeakyReLU(0.01),
+            nn.Linear(64, 1),
+        )
+
+    def joined(self, image: torch.Tensor) -> list[torch.Tensor]:
+        n, phases = image.shape[:2]
+        features = self.encoder(image.reshape(n * phases, 1, *image.shape[2:]))
+        return [
+            attend(part.reshape(n, phases, *part.shape[1:]))
+            for attend, part in zip(self.attention, features, strict=True)
+        ]
+
+    def _respond(self, joined: Sequence[torch.Tensor], logits: torch.Tensor) -> torch.Tensor:
+        """Features of every stage, averaged over the tumour that the network itself sees."""
+        tumour = torch.sigmoid(logits.detach().float())
+        pooled = []
+        for part in joined:
+            where = functional.interpolate(tumour, size=part.shape[2:], mode="area") + 1e-6
+            pooled.append((part.float() * where).sum(dim=(2, 3, 4)) / where.sum(dim=(2, 3, 4)))
+        return self.response(torch.cat(pooled, dim=1)).squeeze(1)
+
+    def forward(self, image: torch.Tensor) -> Any:
+        joined = self.joined(image)
+        logits = self.decoder(joined)
+        if not self.training:
+            return logits
+        return logits, self._respond(joined, logits[0] if isinstance(logits, list) else logits)
+
+    def respond(self, image: torch.Tensor) -> torch.Tensor:
+        """The response's logit of patches [n, phases, x, y, z], in use."""
+        joined = self.joined(image)
+        logits = self.decoder(joined)
+        return self._respond(joined, logits[0] if isinstance(logits, list) else logits)
+
+
+def build_shared(plan: Plan, *, seed: int, device: str) -> SharedEncoder:
+    """Weights drawn from `seed` alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = SharedEncoder(plan)
+        for module in network.modules():
+            if isinstance(module, nn.Conv3d | nn.ConvTranspose3d):
+                nn.init.kaiming_normal_(module.weight, a=0.01)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+    return network.to(device=device, memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
+
+
+def outcome_codes(labels: Mapping[str, int]) -> dict[str, float]:
+    """Case -> what its weight says of its outcome."""
+    return {case: UNKNOWN if label < 0 else POSITIVE if label else NEGATIVE for case, label in labels.items()}
+
+
+def shared_objective(
+    response_weight: float, heavier: float
+) -> Callable[[Any, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Dice + cross-entropy of the mask, and cross-entropy of the response over those patches that hold tumour and
+    whose outcome is known; `heavier`: the weight of a pCR against that of a non-pCR."""
+
+    def objective(
+        network: Any, image: torch.Tensor, target: torch.Tensor, weight: torch.Tensor
+    ) -> torch.Tensor:
+        out = network(image)
+        if isinstance(out, torch.Tensor):
+            return supervised(out, target).mean()
+        maps, response = out
+        tells = (weight > 1.5) & (target.flatten(1).sum(dim=1) > 0)
+        positive = (weight > 2.5).float()
+        share = tells.float() * (1.0 + (heavier - 1.0) * positive)
+        each = functional.binary_cross_entropy_with_logits(response.float(), positive, reduction="none")
+        told = (each * share).sum() / share.sum().clamp_min(1e-6)
+        return supervised(maps, target).mean() + response_weight * told
+
+    return objective
