@@ -16,7 +16,7 @@ import pandas as pd
 
 from elsewhere.cohort import Cohort
 from elsewhere.phantom.score_worlds import GROUPS, PlantedGap, response_world, segmentation_world, true_gaps
-from elsewhere.promises.fairness import ALPHA, Promise, judge_rate
+from elsewhere.promises.fairness import ALPHA, RESAMPLES, Promise, judge_rate
 from elsewhere.protocols import protocols
 from elsewhere.scoring.groups import fairness_codes
 from elsewhere.scoring.prepared import fairness_disparity
@@ -147,7 +147,7 @@ def settings() -> Sequence[Setting]:
 def planted_promises(
     *,
     replicates: int = 200,
-    resamples: int = 1000,
+    resamples: int = RESAMPLES,
     only: Callable[[Setting], bool] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> list[Promise]:
