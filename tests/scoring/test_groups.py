@@ -172,3 +172,16 @@ def test_every_number_has_exactly_one_group(cells):
     assert ((coded.codes < 0) == values.isna().to_numpy()).all()
     assert coded.codes.max(initial=-1) < coded.n_groups
     assert sum(coded.sizes().values()) + coded.missing == len(cells)
+
+
+def test_a_variable_known_for_few_says_on_whom_fairness_rests():
+    density = [*"aab", *[None] * 5]
+    table = pd.DataFrame({"age": [30, 45, 55, 65, 75, 35, 52, 61], "breast_density": density})
+    rules = FairnessRules(variables=("age", "breast_density"))
+    codes, warnings = fairness_codes(table, rules)
+    assert [group.variable for group in codes] == ["age", "breast_density"]
+    assert len(warnings) == 1
+    assert "'breast_density' is known for 3 of 8 cases (A 2, B 1, C 0, D 0)" in warnings[0]
+    assert "cannot be estimated" in warnings[0]
+    half = table.assign(breast_density=[*"aabb", *[None] * 4])
+    assert fairness_codes(half, rules)[1] == ()

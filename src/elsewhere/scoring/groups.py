@@ -282,7 +282,8 @@ def fairness_codes(
 ) -> tuple[tuple[GroupCodes, ...], tuple[str, ...]]:
     """The codes of the protocol's variables that the table has, and a warning for each it has not.
 
-    A variable whose cells are all missing is kept: its disparity is undefined, and the warning says so.
+    A variable whose cells are all missing is kept: its disparity is undefined, and the warning says so. One that
+    is known for fewer than half of the cases is scored as the rules say, and the warning says on whom it rests.
     """
     found, warnings = [], []
     for variable in rules.variables:
@@ -293,6 +294,13 @@ def fairness_codes(
         if coded.missing == coded.codes.size:
             warnings.append(
                 f"'{variable}' is empty or not understood in every case: its disparity is undefined."
+            )
+        elif coded.missing * 2 > coded.codes.size:
+            sizes = ", ".join(f"{name} {count}" for name, count in coded.sizes().items())
+            warnings.append(
+                f"'{variable}' is known for {coded.codes.size - coded.missing} of {coded.codes.size} cases "
+                f"({sizes}): fairness over it cannot be estimated for this cohort, and the fairness score rests on "
+                "those few."
             )
         found.append(coded)
     return tuple(found), tuple(warnings)
