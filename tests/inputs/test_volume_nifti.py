@@ -24,6 +24,7 @@ from elsewhere.inputs.volume_nifti import (
 )
 from elsewhere.inputs.volume_orientation import AXIAL, SAGITTAL, TARGETS, axis_letters, plane_of, turn_to
 
+RPI = np.array([[0.7, 0, 0, -5], [0, -0.8, 0, 9], [0, 0, -2.0, 3], [0, 0, 0, 1.0]])
 KINDS = ("u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8")
 
 
@@ -250,6 +251,17 @@ def test_what_is_no_volume_is_refused(tmp_path):
         read_header(tmp_path / "absent.nii")
 
 
+def test_axes_that_lie_on_one_another_are_refused(tmp_path):
+    block = bytearray(
+        plain_placement((1, 1, 1), np.array([[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]]))
+    )
+    struct.pack_into("<8h", block, 40, 3, 2, 2, 2, 1, 1, 1, 1)
+    struct.pack_into("<2h", block, 70, 2, 8)
+    (tmp_path / "v.nii").write_bytes(bytes(block) + b"\0" * 12)
+    with pytest.raises(UserError, match="lie on one another"):
+        read_header(tmp_path / "v.nii")
+
+
 def test_a_header_that_claims_too_much_is_refused_before_it_is_unpacked(tmp_path):
     block = bytearray(plain_placement((1, 1, 1), np.eye(4)))
     struct.pack_into("<8h", block, 40, 3, 30000, 30000, 30000, 1, 1, 1, 1)
@@ -286,3 +298,30 @@ def test_a_written_mask_lies_where_the_image_lies(tmp_path, affine, order, versi
     np.testing.assert_allclose(found.header.get_zooms(), like.header.get_zooms())
     assert content == gzip_bytes(mask_bytes(mask.copy(order="F"), read_header(tmp_path / "v.nii").placement))
     assert content[4:8] == b"\0\0\0\0"
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    version=st.sampled_from([1, 2]),
+    packed=st.booleans(),
+    edits=st.lists(st.tuples(st.integers(0, 560), st.integers(0, 255)), min_size=1, max_size=6),
+    cut=st.integers(0, 200),
+)
+def test_a_damaged_file_is_a_user_error_or_a_volume(tmp_path, version, packed, edits, cut):
+    write(tmp_path / "seed.nii", np.arange(60, dtype=np.int16).reshape(3, 4, 5), RPI, version=version)
+    data = bytearray((tmp_path / "seed.nii").read_bytes())
+    for at, value in edits:
+        data[at % len(data)] = value
+    path = tmp_path / "v.nii"
+    content = gzip.compress(bytes(data)) if packed else bytes(data)
+    path.write_bytes(content[: len(content) - cut])
+    try:
+        header = read_header(path)
+        values = scaled(stored_voxels(path, header), header, where="", what="")
+        if header.affine is not None:
+            turn_to(axis_letters(header.affine), "LAS")
+    except UserError as error:
+        assert str(error)
+    else:
+        assert values.shape == header.shape
+        assert np.isfinite(values).all()

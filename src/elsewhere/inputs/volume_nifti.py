@@ -27,6 +27,8 @@ except ImportError:
 Affine = npt.NDArray[np.float64]
 MOST_BYTES = 2**33
 """A volume of more is refused before it is unpacked."""
+FLAT = 1e-3
+"""Axes that span less than this share of a right-angled voxel have no direction of their own."""
 _TYPES = {
     2: "u1", 4: "i2", 8: "i4", 16: "f4", 64: "f8", 256: "i1", 512: "u2", 768: "u4", 1024: "i8", 1280: "u8",
 }  # fmt: skip
@@ -110,17 +112,21 @@ def parse_header(block: bytes, *, packed: bool = False, where: str = "") -> Nift
         raise UserError(
             f"voxels of NIfTI type {code} are no plain numbers", where=where, fix="Write int16 or float32."
         )
+    if not math.isfinite(offset):
+        raise UserError(f"the voxels begin at byte {offset}", where=where, fix=_FETCH)
     to_mm = _UNIT_MM.get(units & 7, 1.0)
     affine = _affine(qform, sform, quaternion, rows, pixdim)
     if affine is not None and not np.isfinite(affine).all():
         raise UserError("the header's place in space is not finite", where=where, fix=_FETCH)
     if affine is not None:
         affine[:3] *= to_mm
-        steps = tuple(float(s) for s in np.sqrt((affine[:3, :3] ** 2).sum(axis=0)))
+        steps = tuple(math.hypot(*column) for column in affine[:3, :3].T.tolist())
     else:
         steps = tuple(abs(float(step)) * to_mm for step in pixdim[1:4])
     if not all(math.isfinite(step) and step > 0 for step in steps):
         raise UserError(f"the spacing is {steps}", where=where, fix="Each axis needs a spacing above 0.")
+    if affine is not None and abs(np.linalg.det(affine[:3, :3] / np.array(steps))) < FLAT:
+        raise UserError("the header's axes lie on one another", where=where, fix=_FETCH)
     scaled = math.isfinite(slope) and slope != 0
     if scaled and not math.isfinite(intercept):
         raise UserError(f"the intercept of the values is {intercept}", where=where, fix=_FETCH)
