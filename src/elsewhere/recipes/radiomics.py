@@ -75,9 +75,7 @@ class Radiomics(Recipe):
         table = FeatureTable(how, design)
         x = table.rows(job, cases)
         y = np.array([case.label for case in cases], dtype=np.int64)
-        fitted = choose(
-            _candidates(settings.model, job.threads), x, y, [case.group for case in cases], seed=job.seed
-        )
+        fitted = choose(_candidates(settings.model), x, y, [case.group for case in cases], seed=job.seed)
         predict_all(job, table, fitted.probability)
         return Trained(
             images=len(cases),
@@ -154,12 +152,12 @@ def predict_all(job: Job, table: FeatureTable, probability: Callable[[FloatArray
         job.progress("predict", at + 1, len(job.predict))
 
 
-def _candidates(model: str, threads: int) -> list[Candidate]:
+def _candidates(model: str) -> list[Candidate]:
     found = []
     if model in ("both", "elastic-net"):
         found += [_net(strength, l1) for strength in (0.3, 0.1, 0.03, 0.01) for l1 in (0.0, 0.5)]
     if model in ("both", "random-forest"):
-        found += [_forest(leaf, threads) for leaf in (5,)]
+        found.append(_forest(5))
     return found
 
 
@@ -169,10 +167,8 @@ def _net(strength: float, l1: float) -> Candidate:
     )
 
 
-def _forest(leaf: int, threads: int) -> Candidate:
-    return Candidate(
-        name=f"forest, leaf {leaf}", make=lambda seed: Forest(seed=seed, leaf=leaf, threads=threads)
-    )
+def _forest(leaf: int) -> Candidate:
+    return Candidate(name=f"forest, leaf {leaf}", make=lambda seed: Forest(seed=seed, leaf=leaf))
 
 
 def _weights(model: object, names: Sequence[str]) -> dict[str, float]:

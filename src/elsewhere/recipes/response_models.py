@@ -252,7 +252,7 @@ class ColumnScale:
 class Forest:
     """A random forest whose trees see both classes alike; the logit of its mean vote."""
 
-    def __init__(self, *, seed: int, leaf: int, trees: int = 200, threads: int = 1) -> None:
+    def __init__(self, *, seed: int, leaf: int, trees: int = 200) -> None:
         from sklearn.ensemble import RandomForestClassifier
 
         self.forest = RandomForestClassifier(
@@ -261,7 +261,6 @@ class Forest:
             max_features="sqrt",
             class_weight="balanced_subsample",
             random_state=seed % 2**32,
-            n_jobs=threads,
         )
         self.median: FloatArray = np.zeros(0)
 
