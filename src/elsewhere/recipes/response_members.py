@@ -184,6 +184,8 @@ class ResponseWork:
 
         meter = CostMeter(job.device)
         for done, case in enumerate(job.predict, start=1):
+            if done == 1 and job.device.startswith("cuda"):
+                probability(case.case)
             with meter:
                 value = probability(case.case)
             job.emit(Prediction(case=case.case, probability=value, **meter.fields()))

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from elsewhere.training.joint.shared import SharedEncoder
     from elsewhere.training.volumes import Plan, Prepared
+    from elsewhere.training.volumes.preparing import Standard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,31 +136,38 @@ def emit_both(
     from elsewhere.training.volumes.windows import back, probabilities
 
     notes: list[str] = []
+
+    def look(name: str) -> tuple[Standard, torch.Tensor, np.ndarray]:
+        one = standardise(
+            job.volumes,
+            name,
+            plan,
+            settings.channels,
+            device=job.device,
+            margin=settings.margin,
+            box=box_at_test(job, settings, name),
+            with_mask=False,
+        )
+        found, _, _ = probabilities(
+            networks,
+            one,
+            plan,
+            mirror=settings.mirror,
+            overlap=settings.overlap,
+            batch=settings.window_batch,
+            skip_air=settings.skip_air,
+            compiled=settings.compiled,
+        )
+        own = (back(found, one, job.volumes.grid(name).shape) > settings.threshold).cpu().numpy()
+        return one, found, keep_parts(own, keep=settings.keep, box=job.volumes.breast_box(name))
+
     meter = CostMeter(job.device)
     for at, case in enumerate(job.predict):
         name = case.case
+        if at == 0 and job.device.startswith("cuda"):
+            look(name)
         with meter:
-            one = standardise(
-                job.volumes,
-                name,
-                plan,
-                settings.channels,
-                device=job.device,
-                margin=settings.margin,
-                box=box_at_test(job, settings, name),
-                with_mask=False,
-            )
-            found, _, _ = probabilities(
-                networks,
-                one,
-                plan,
-                mirror=settings.mirror,
-                overlap=settings.overlap,
-                batch=settings.window_batch,
-                skip_air=settings.skip_air,
-            )
-            own = (back(found, one, job.volumes.grid(name).shape) > settings.threshold).cpu().numpy()
-            mask = keep_parts(own, keep=settings.keep, box=job.volumes.breast_box(name))
+            one, found, mask = look(name)
         if SEGMENTATION in job.tasks:
             job.emit(Prediction(case=name, mask=mask, **meter.fields()))
         if RESPONSE in job.tasks:

@@ -222,3 +222,28 @@ def test_published_weights_fit_and_a_stem_of_one_channel_answers_a_grey_picture_
         build_response_network("r2plus1d_18", phases=3, weights=str(tmp_path / "mc3_18.pth"))
     with pytest.raises(UserError, match="unknown network 'r3d_17'"):
         build_response_network("r3d_17", phases=3)
+
+
+@pytest.mark.real_data
+def test_the_enhancing_component_of_real_slices_lies_in_the_publishers_box(data_dir):
+    """Slices of three cohorts, pre and early phase; the box is BreastDCEDL's."""
+    import csv
+
+    from PIL import Image
+
+    root = data_dir / "mri" / "BreastDCEDL"
+    if not root.is_dir():
+        pytest.skip("no shared/data/mri/BreastDCEDL beside the checkout")
+    with (root / "index.csv").open() as file:
+        rows = {row["pid"]: row for row in csv.DictReader(file)}
+    hits = []
+    for row in list(rows.values())[::6]:
+        image = np.asarray(Image.open(root / row["filename"]).convert("RGB"), dtype=np.float32)
+        image = image.transpose(1, 0, 2)
+        mm = float(row["mm_per_px"])
+        box = find_lesion(image[:, :, 0:1], image[:, :, 1:2], spacing_mm=(mm, mm, 2.0))
+        x, y, w, h = (float(row[f"bbox_{name}"]) for name in "xywh")
+        across, down = (box[0] + box[3]) / 2, (box[1] + box[4]) / 2
+        hits.append(x <= across <= x + w and y <= down <= y + h)
+    assert len(hits) > 60
+    assert np.mean(hits) > 0.85

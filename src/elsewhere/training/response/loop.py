@@ -92,15 +92,8 @@ def fit(
         loss = run.epoch(epoch, weight)
         held = balanced_loss(probabilities(network, crops, watched, options=options), label[watched])
         seconds = time.perf_counter() - began
-        history.append(
-            {
-                "epoch": float(epoch),
-                "train_loss": loss,
-                "validation_loss": held,
-                "contrast_weight": weight,
-                "seconds": seconds,
-            }
-        )
+        entry = {"epoch": float(epoch), "train_loss": loss, "contrast_weight": weight, "seconds": seconds}
+        history.append(entry | ({"validation_loss": held} if math.isfinite(held) else {}))
         if options.keep == "best" and weight == 0.0 and held < best:
             best, best_epoch = held, epoch
             kept = {name: value.detach().clone() for name, value in network.state_dict().items()}
@@ -128,12 +121,14 @@ class _Run:
         positive, negative = (known == 1).sum(), (known == 0).sum()
         self.heavier = torch.tensor(negative / positive, dtype=torch.float32, device=options.device)
         self.label = torch.from_numpy(label).to(options.device)
-        self.network.to(options.device)
+        on_gpu = options.device.startswith("cuda")
+        if on_gpu:
+            network.to(device=options.device, memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
         self.optimiser = torch.optim.AdamW(
             network.parameters(),
-            lr=torch.tensor(options.learning_rate) if options.device != "cpu" else options.learning_rate,
+            lr=options.learning_rate,
             weight_decay=options.weight_decay,
-            capturable=options.device != "cpu",
+            fused=on_gpu,
         )
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -193,10 +188,7 @@ class _Run:
             else 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
         )
         for group in self.optimiser.param_groups:
-            if isinstance(group["lr"], torch.Tensor):
-                group["lr"].fill_(self.options.learning_rate * share)
-            else:
-                group["lr"] = self.options.learning_rate * share
+            group["lr"] = self.options.learning_rate * share
 
     def _view(
         self, rows: torch.Tensor, views: Views, at: torch.Tensor, generator: torch.Generator

@@ -53,7 +53,10 @@ class ResponseNetwork(nn.Module):
         )
 
     def features(self, crops: torch.Tensor) -> torch.Tensor:
-        return self.body(arrange(crops, self.time)).flatten(1)
+        x = arrange(crops, self.time)
+        if x.is_cuda:
+            x = x.contiguous(memory_format=torch.channels_last_3d)
+        return self.body(x).flatten(1)
 
     def forward(self, crops: torch.Tensor) -> torch.Tensor:
         return self.head(self.features(crops)).squeeze(1)
