@@ -187,7 +187,7 @@ def test_a_patient_without_outcome_is_kept_and_counted(twin):
 def test_a_synthetic_set_is_not_held_against_the_paper(twin):
     cohort = read_cohort("mama-mia", twin)
     assert compare_figures(cohort) == ()
-    (twin / "phantom.json").write_text(json.dumps({"hospital": "north"}))
+    (twin / "phantom.json").write_text(json.dumps({"hospitals": ["north"]}))
     made = read_cohort("mama-mia", twin)
     assert made.synthetic
     assert not any("published" in finding.kind for finding in audit(made))
