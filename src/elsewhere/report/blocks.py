@@ -76,6 +76,8 @@ class Table:
     note: str = ""
     type: str = "table"
     heat: Sequence[Sequence[float]] | None = None
+    stacked: bool = False
+    """An interval stands under its value: for tables of many columns."""
 
     @property
     def few(self) -> bool:
@@ -148,11 +150,12 @@ class Text:
 
 @dataclass(frozen=True, kw_only=True)
 class Fold:
-    """Long tables closed on the screen and open on paper."""
+    """Long tables that a reader may close; `closed` from the start where they only go into detail."""
 
     summary: str
     blocks: Sequence[Any]
     type: str = "fold"
+    closed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

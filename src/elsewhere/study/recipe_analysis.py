@@ -236,7 +236,7 @@ def _task(
         "margin": margin,
         "weights": dict(about),
     }
-    if "p_chance_holm" in lead.columns:
+    if board.task == "response":
         out["beats_chance"] = [str(r) for r in lead.loc[lead["p_chance_holm"] < 0.05, "recipe"]]
     home = tables.get("home_and_elsewhere", pd.DataFrame())
     if not home.empty:
@@ -247,7 +247,8 @@ def _task(
             if len(home)
             else "nothing was tested elsewhere"
         )
-        return out | _centres(tables, board, best) | {"word": "NOT ASSESSED", "reason": why}
+        word = "" if margin is None else "NOT ASSESSED"
+        return out | _centres(tables, board, best) | {"word": word, "reason": why}
     drop = tables["drop"]
     drop = drop[(drop["task"] == board.task) & (drop["recipe"] == best)]
     row = drop.sort_values("kind", key=lambda k: k != board.kind, kind="stable").iloc[0]
@@ -289,9 +290,12 @@ def _warnings(
 ) -> tuple[str, ...]:
     out: list[str] = []
     known = tables.get("known", pd.DataFrame())
+    said: dict[tuple[str, str], list[str]] = {}
     for row in known.to_dict(orient="records"):
         if row["scored"] and row["reason"]:
-            out.append(f"Fairness by {_words(row['variable'])} ({row['task']}): {row['reason']}.")
+            said.setdefault((str(row["variable"]), str(row["reason"])), []).append(str(row["task"]))
+    for (variable, reason), of in said.items():
+        out.append(f"Fairness by {variable.replace('_', ' ')} ({' and '.join(of)}): {reason}.")
     lost = results.runs[~results.runs["status"].isin(["done", "invalid"])]
     if len(lost):
         out.append(f"{len(lost)} of {len(results.runs)} runs are not done.")
@@ -301,13 +305,10 @@ def _warnings(
         for failed in board.failed:
             out.append(f"{failed['recipe']} is not ranked ({board.task}, {board.words}): {failed['reason']}.")
     for board in boards:
-        out += [w for e in board.entries for w in e.scores.warnings]
+        told = board.protocol.fairness.variables
+        out += [w for e in board.entries for w in e.scores.warnings if not any(v in w for v in told)]
     out += [str(w) for w in (results.audit or {}).get("warnings", ())]
     return tuple(dict.fromkeys(out))
-
-
-def _words(variable: str) -> str:
-    return variable.replace("_", " ")
 
 
 def _provenance(results: RecipeResults, boards: list[Board], resamples: int) -> dict[str, Any]:

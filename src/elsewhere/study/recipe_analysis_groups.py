@@ -77,7 +77,10 @@ def known_table(board: Board) -> pd.DataFrame:
         elif groups < 2:
             why = "one group only: a range needs two"
         elif known < FEW_KNOWN * total:
-            why = f"known for {known} of {total} cases: it speaks for those alone"
+            why = (
+                f"known for {suppress(known)} of {total} cases: fairness over it cannot be estimated for this cohort, and the "
+                "score rests on those few"
+            )
         else:
             why = ""
         rows.append(
@@ -86,10 +89,10 @@ def known_table(board: Board) -> pd.DataFrame:
                 "board": board.name,
                 "variable": variable,
                 "scored": variable in scored,
-                "known": known,
+                "known": suppress(known),
                 "cases": total,
                 "groups": groups,
-                "estimable": groups >= 2,
+                "estimable": groups >= 2 and known >= FEW_KNOWN * total,
                 "reason": why,
             }
         )

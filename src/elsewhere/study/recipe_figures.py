@@ -52,6 +52,10 @@ MOST_SITES = 14
 MOST_RELIABLE = 3
 
 
+def group_words(group: object) -> str:
+    return str(group).replace("<=", "≤").replace("_", " ")
+
+
 def recipe_figures(summary: RecipeSummary) -> dict[str, FigureSpec]:
     """The figures that this study can have, by name."""
     specs: list[FigureSpec] = []
@@ -142,7 +146,7 @@ def _forest(
             continue
         rows = [
             (
-                str(r["group"]),
+                group_words(r["group"]),
                 {"value": r[metric], "lo": r[f"{metric}_lo"], "hi": r[f"{metric}_hi"]},
                 r["patients"],
             )
@@ -281,7 +285,7 @@ def _top_bottom(summary: RecipeSummary, task: str, told: dict[str, Any]) -> Iter
         (
             "All"
             if r["variable"] == "all"
-            else f"{VARIABLE_WORDS.get(str(r['variable']), str(r['variable']))}: {r['group']}",
+            else f"{VARIABLE_WORDS.get(str(r['variable']), str(r['variable']))}: {group_words(r['group'])}",
             float(r["top_value"]),
             float(r["bottom_value"]),
         )
@@ -341,14 +345,7 @@ def _reliable(rows: Sequence[dict[str, Any]], pal: Palette) -> Figure:
     axes = figure.axes[0]
     prevalence = float(rows[0]["prevalence"])
     axes.axhline(prevalence, color=pal.second, linewidth=1.1, linestyle=(0, (1, 2)))
-    axes.text(
-        0.99,
-        prevalence + 0.015,
-        f"prevalence {number(prevalence)}",
-        color=pal.second,
-        fontsize=10,
-        ha="right",
-    )
+    axes.text(0.02, 0.97, f"┄ prevalence {number(prevalence)}", color=pal.second, fontsize=10, va="top")
     for px, py, r in zip(x, y, rows, strict=True):
         axes.text(px, min(py + 0.05, 0.97), f"{int(r['cases'])}", fontsize=9.5, color=pal.muted, ha="center")
     return figure

@@ -57,6 +57,8 @@ tbody th{min-width:7.6em}
 .track i{position:absolute;top:3px;height:6px;min-width:6px;margin-left:-3px;border-radius:3px;background:var(--accent);opacity:.35}
 .track b{position:absolute;top:1px;width:10px;height:10px;margin-left:-5px;border-radius:50%;background:var(--accent)}
 .w-spread,.w-rank,.w-change,.w-score{font-variant-numeric:tabular-nums lining-nums}
+table.stacked td.n .sub{display:block;margin-left:0;white-space:pre}
+details{margin-top:1.2rem}
 .prose+.prose{margin-top:.8em}
 figure img{display:block;width:100%;height:auto;max-width:640px}
 @media print{.weights-control,.weights-ends{display:none}.cards{grid-template-columns:1fr 1fr;gap:12px}.steps dd .v{font-size:13pt}}

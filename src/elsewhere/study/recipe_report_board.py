@@ -11,7 +11,7 @@ from elsewhere.report.blocks import BLANK, Cell, Fold, Note, Section, Table, cnt
 from elsewhere.report.figures import FigureSpec
 from elsewhere.report.numbers import ABSENT, as_float, count, number
 from elsewhere.report.slider import WeightedModel, WeightSlider
-from elsewhere.study.recipe_analysis_boards import BOARD_WORDS, SHOWN
+from elsewhere.study.recipe_analysis_boards import BOARD_WORDS, MAIN, SHOWN
 from elsewhere.study.recipe_figures import METRIC_WORDS
 from elsewhere.study.report_sections import pair, rows_of, with_interval
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from elsewhere.study.recipe_analysis import RecipeSummary
 
 Specs = Mapping[str, FigureSpec]
+SHORT_WORDS = {"segmentation": "Segmentation", "response": "Response"}
 TASK_WORDS = {"segmentation": "Tumour segmentation", "response": "Response to treatment (pCR)"}
 MOST_BOARDS = 16
 PERCENTILE = "percentile bootstrap over patients"
@@ -55,7 +56,7 @@ def board(summary: RecipeSummary, specs: Specs, task: str) -> Section:
     return Section(
         id=f"{task}-board",
         title=f"{TASK_WORDS[task]}: leaderboard",
-        short=f"{TASK_WORDS[task]}: leaderboard",
+        short=f"{SHORT_WORDS[task]}: leaderboard",
         lead=f"{told['words'].capitalize()}. {count(told['cases'])} cases of {count(told['patients'])} patients, protocol "
         f"{told['protocol']} {told['protocol_version']}.",
         blocks=blocks,
@@ -92,6 +93,7 @@ def _table(task: str, rows: list[dict[str, Any]], told: Mapping[str, Any], summa
         columns=columns,
         rows=cells,
         note=note,
+        stacked=True,
     )
 
 
@@ -201,39 +203,40 @@ def _costs(task: str, rows: list[dict[str, Any]]) -> list[Any]:
 
 
 def _others(summary: RecipeSummary, task: str) -> list[Any]:
-    """Every other board in short."""
+    """Every other board in short: a row a board, a column a recipe."""
     boards = [b for b in summary.headline["boards"] if b["task"] == task and not b["leading"]]
     if not boards:
         return []
-    metrics = [m for m in SHOWN[task] if m not in ("hausdorff_mm", "specificity", "sensitivity")][:4]
-    cells = []
-    for told in boards[:MOST_BOARDS]:
-        for r in rows_of(summary.of("leaderboard", task=task, board=told["board"])):
+    held = {
+        (r["board"], r["recipe"]): r for r in rows_of(summary.of("leaderboard", task=task, status="ranked"))
+    }
+    recipes = list(dict.fromkeys(recipe for _, recipe in held))
+    tables = []
+    for metric in dict.fromkeys((about(summary, task)["ranked_by"], MAIN[task])):
+        cells = []
+        for told in boards[:MOST_BOARDS]:
             name = BOARD_WORDS.get(told["board"], told["board"].replace(">", " → "))
-            line = [text(name, sub=f"{count(told['patients'])} patients"), text(r["recipe"])]
-            if r["status"] != "ranked":
-                cells.append([*line, text(ABSENT), *[BLANK] * (len(metrics) - 1), text(r["reason"])])
-                continue
-            line.append(Cell(text=_rank(r), sub=_span(r), kind="number"))
-            cells.append(
-                [*line, *(with_interval(r.get(m), r.get(f"{m}_lo"), r.get(f"{m}_hi")) for m in metrics)]
+            line = [text(name, sub=f"{count(told['patients'])} patients")]
+            for recipe in recipes:
+                r = held.get((told["board"], recipe), {})
+                line.append(with_interval(r.get(metric), r.get(f"{metric}_lo"), r.get(f"{metric}_hi")))
+            cells.append(line)
+        tables.append(
+            Table(
+                name=f"{task}-others-{metric}",
+                caption=f"{METRIC_WORDS[metric]}, board by board",
+                columns=["Board", *recipes],
+                rows=cells,
+                stacked=True,
             )
-    left = len(boards) - MOST_BOARDS
-    note = f"{left} more boards are in tables/leaderboard.csv." if left > 0 else ""
-    return [
-        Fold(
-            summary=f"{len(boards)} other boards",
-            blocks=[
-                Table(
-                    name=f"{task}-others",
-                    caption="Every board",
-                    columns=["Board", "Recipe", "Rank", *(METRIC_WORDS[m] for m in metrics)],
-                    rows=cells,
-                    note=note,
-                )
-            ],
         )
+    left = len(boards) - MOST_BOARDS
+    more = f", the first {MOST_BOARDS}" if left > 0 else ""
+    blocks = [
+        *tables,
+        Note(text="Ranks, tiers and every metric of these boards are in tables/leaderboard.csv."),
     ]
+    return [Fold(summary=f"{len(boards)} other boards{more}", blocks=blocks, closed=True)]
 
 
 def _seeds(task: str, rows: list[dict[str, Any]]) -> Fold:
@@ -267,7 +270,7 @@ def tests(summary: RecipeSummary, specs: Specs, task: str) -> Section | None:
     return Section(
         id=f"{task}-tests",
         title=f"{TASK_WORDS[task]}: better than the baseline?",
-        short=f"{TASK_WORDS[task]}: tests",
+        short=f"{SHORT_WORDS[task]}: tests",
         lead="Paired on the same patients; p after Holm over the recipes (MRI-09).",
         blocks=blocks,
     )
@@ -356,7 +359,7 @@ def weighting(summary: RecipeSummary, specs: Specs, task: str) -> Section | None
     return Section(
         id=f"{task}-weights",
         title=f"{TASK_WORDS[task]}: how much fairness counts",
-        short=f"{TASK_WORDS[task]}: fairness weight",
+        short=f"{SHORT_WORDS[task]}: fairness weight",
         lead="Score = (1 − w) × performance + w × fairness (MRI-07). Move the weight and see who changes place (MRI-10).",
         blocks=blocks,
     )

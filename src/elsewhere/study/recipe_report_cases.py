@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from elsewhere.report.blocks import Heading, Note, Section, Table, cnt, num, text
 from elsewhere.report.numbers import as_float, count, number
 from elsewhere.study.recipe_analysis_groups import SIZE
-from elsewhere.study.recipe_report_board import TASK_WORDS, Specs, about
+from elsewhere.study.recipe_report_board import SHORT_WORDS, TASK_WORDS, Specs, about
 from elsewhere.study.report_sections import like, pair, rows_of, with_interval
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def sizes(summary: RecipeSummary, specs: Specs, task: str) -> Section | None:
         id=f"{task}-sizes",
         title=f"{TASK_WORDS[task]}: "
         + ("small tumours, and the best against the worst" if rows else "the best against the worst"),
-        short=f"{TASK_WORDS[task]}: " + ("sizes" if rows else "best and worst"),
+        short=f"{SHORT_WORDS[task]}: " + ("sizes" if rows else "best and worst"),
         blocks=blocks,
     )
 
@@ -212,7 +212,7 @@ def hardest(summary: RecipeSummary, task: str, pictures: list[Any]) -> Section |
     return Section(
         id=f"{task}-hardest",
         title=f"{TASK_WORDS[task]}: the hardest cases",
-        short=f"{TASK_WORDS[task]}: hardest cases",
+        short=f"{SHORT_WORDS[task]}: hardest cases",
         lead=f"Worst for all recipes together, of {count(told['cases'])} cases; and the worst of each kind that the cohort marks.",
         blocks=blocks,
     )

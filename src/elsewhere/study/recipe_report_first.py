@@ -60,7 +60,7 @@ def _card(task: str, told: Mapping[str, Any]) -> dict[str, Any]:
     elif word == "ABOVE":
         plain = "It works better elsewhere than at home."
     elif word in ("", "NOT ASSESSED"):
-        plain = f"Best of the board: {told['best']}."
+        plain = f"{told['best']} leads{_tied(told)}."
     return {
         "title": TASK_WORDS[task],
         "word": word,
@@ -69,6 +69,11 @@ def _card(task: str, told: Mapping[str, Any]) -> dict[str, Any]:
         "numbers": _numbers(told),
         "lines": [line for line in _lines(task, told) if line],
     }
+
+
+def _tied(told: Mapping[str, Any]) -> str:
+    more = int(told.get("tied") or 1) - 1
+    return f", {more} other{'s' if more > 1 else ''} not surely worse" if more > 0 else ""
 
 
 def _numbers(told: Mapping[str, Any]) -> list[tuple[str, Cell]]:
@@ -101,13 +106,9 @@ def _numbers(told: Mapping[str, Any]) -> list[tuple[str, Cell]]:
 
 
 def _lines(task: str, told: Mapping[str, Any]) -> list[str]:
-    best = told["best"]
-    tied = int(told.get("tied") or 1)
-    lines = [
-        f"{best} leads ({told['words']})."
-        if tied == 1
-        else f"{best} leads ({told['words']}), and {tied - 1} other{'s are' if tied > 2 else ' is'} not surely worse."
-    ]
+    lines = [f"Board: {told['words']}."]
+    if told.get("word") not in ("", "NOT ASSESSED", None):
+        lines = [f"{told['best']} leads{_tied(told)} ({told['words']})."]
     if "beats_chance" in told:
         found = told["beats_chance"]
         lines.append(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from elsewhere.report.blocks import Cell, Fold, Note, Section, Table, cnt, num, p_cell, pct, text
-from elsewhere.report.numbers import ABSENT, MINUS, as_float, number
+from elsewhere.report.blocks import Cell, Fold, Note, Section, Table, cnt, num, pct, text
+from elsewhere.report.numbers import ABSENT, MINUS, as_float, count, interval, number, p_value
 from elsewhere.study.analysis_design import KIND_WORDS
 from elsewhere.study.recipe_analysis_boards import MAIN
 from elsewhere.study.recipe_analysis_groups import CENTRES, OVERALL, SIZE
-from elsewhere.study.recipe_figures import METRIC_WORDS, VARIABLE_WORDS
-from elsewhere.study.recipe_report_board import TASK_WORDS, Specs, about
+from elsewhere.study.recipe_figures import METRIC_WORDS, VARIABLE_WORDS, group_words
+from elsewhere.study.recipe_report_board import SHORT_WORDS, TASK_WORDS, Specs, about
 from elsewhere.study.report_sections import pair, rows_of, with_interval
 
 if TYPE_CHECKING:
@@ -26,11 +26,12 @@ def elsewhere(summary: RecipeSummary, specs: Specs, task: str) -> Section | None
     drop = rows_of(summary.of("drop", task=task))
     blocks: list[Any] = []
     word = any(r.get("word") for r in home)
+    shown = {summary.headline["tasks"][task]["best"], told["baseline"]}
     if drop:
         blocks.append(_drops(task, drop, word=word))
     blocks += pair(specs, f"{task}-drop", f"{task}-centres")
     if home:
-        blocks.append(_home(task, home, word=word))
+        blocks.append(_home(task, [r for r in home if r["recipe"] in shown], word=word))
     if home and not drop:
         blocks.append(
             Note(
@@ -43,7 +44,7 @@ def elsewhere(summary: RecipeSummary, specs: Specs, task: str) -> Section | None
     return Section(
         id=f"{task}-elsewhere",
         title=f"{TASK_WORDS[task]}: at home and elsewhere",
-        short=f"{TASK_WORDS[task]}: elsewhere",
+        short=f"{SHORT_WORDS[task]}: elsewhere",
         lead=f"{METRIC_WORDS[MAIN[task]]} where the recipe was not trained, against where it was; and each centre against the others.",
         blocks=blocks,
     )
@@ -83,7 +84,10 @@ def _home(task: str, rows: list[dict[str, Any]], *, word: bool) -> Any:
     cells = [
         [
             text(r["recipe"]),
-            text(f"{r['source']} → {r['target']}", sub=str(r.get("compared") or "")),
+            text(
+                f"{r['source'] if r['kind'] == 'external' else 'all others'} → {r['target']}",
+                sub=str(r.get("compared") or ""),
+            ),
             num(r.get("home")),
             with_interval(r["elsewhere"], r["elsewhere_lo"], r["elsewhere_hi"]),
             with_interval(r.get("difference"), r.get("lo90"), r.get("hi90"), sign=True)
@@ -102,9 +106,9 @@ def _home(task: str, rows: list[dict[str, Any]], *, word: bool) -> Any:
         rows=cells,
         note="Elsewhere: 95 % interval. Difference: 90 % interval, which a margin is held against (ST-05). Other patients: against the same "
         "recipe at home in its source. Same patients: against the recipe trained at the target, on the patients that both were tested on. "
-        "Could have seen: the smallest drop found with 80 % power at 5 %.",
+        "Could have seen: the smallest drop found with 80 % power at 5 %. Every recipe is in tables/home_and_elsewhere.csv.",
     )
-    return Fold(summary=f"{len(cells)} transfers", blocks=[table]) if len(cells) > 12 else table
+    return Fold(summary=f"{len(cells)} transfers", blocks=[table], closed=True) if len(cells) > 12 else table
 
 
 def _centres(summary: RecipeSummary, task: str, told: Mapping[str, Any]) -> list[Any]:
@@ -169,7 +173,7 @@ def groups(summary: RecipeSummary, specs: Specs, task: str) -> Section | None:
     blocks: list[Any] = _known(summary, task, told)
     fairness = rows_of(summary.of("fairness", task=task, board=told["board"]))
     if fairness:
-        blocks.append(_gaps(task, fairness, summary))
+        blocks.append(_gaps(task, fairness))
         blocks.append(_variants(task, fairness))
     blocks += pair(specs, f"{task}-groups")
     rows = rows_of(summary.of("groups", task=task, board=told["board"], recipe=best))
@@ -181,7 +185,7 @@ def groups(summary: RecipeSummary, specs: Specs, task: str) -> Section | None:
     return Section(
         id=f"{task}-groups",
         title=f"{TASK_WORDS[task]}: is it fair?",
-        short=f"{TASK_WORDS[task]}: groups",
+        short=f"{SHORT_WORDS[task]}: groups",
         lead="A gap between groups beside what chance alone gives, since a range is never 0 (ST-08). Subtype is reported, never scored (MRI-06).",
         blocks=blocks,
     )
@@ -201,54 +205,44 @@ def _counted(reason: str) -> str:
     return reason[0].lower() + reason[1:]
 
 
-def _gaps(task: str, rows: list[dict[str, Any]], summary: RecipeSummary) -> Table:
+def _gaps(task: str, rows: list[dict[str, Any]]) -> Table:
+    """A row a recipe, a column a variable: the gap, and under it what chance gives."""
     what = "TPR range + FPR range" if task == "response" else "mean range of Dice and NormHD"
+    variables = list(dict.fromkeys(str(r["variable"]) for r in rows))
+    held = {(r["recipe"], str(r["variable"])): r for r in rows}
     cells = []
-    for r in rows:
-        overall = r["variable"] == OVERALL
-        name = (
-            "All scored together" if overall else VARIABLE_WORDS.get(str(r["variable"]), str(r["variable"]))
-        )
-        sub = "" if r["scored"] else "reported only"
-        flagged = "" if overall or not r["scored"] else "unequal" if r.get("flagged") is True else "not shown"
-        gap = (
-            with_interval(r["gap"], r.get("gap_lo"), r.get("gap_hi"))
-            if as_float(r["gap"]) is not None
-            else text("not estimable", sub=str(r.get("reason") or ""), kind="undefined")
-        )
-        cells.append(
-            [
-                text(r["recipe"]),
-                text(name, sub=sub),
-                gap,
-                num(r["null_mean"]),
-                num(r["null_upper"]),
-                p_cell(r["p"]),
-                p_cell(r.get("p_holm")) if not overall else text(ABSENT),
-                text(ABSENT) if overall else cnt(r["smallest_group"]),
-                text(flagged),
-            ]
-        )
-    reasons = sorted({str(r["reason"]) for r in rows if r.get("reason") and isinstance(r["reason"], str)})
+    for recipe in dict.fromkeys(r["recipe"] for r in rows):
+        cells.append([text(recipe), *(_gap(held.get((recipe, v))) for v in variables)])
+    columns = ["Recipe"]
+    for v in variables:
+        some = next(r for r in rows if r["variable"] == v)
+        name = "All scored" if v == OVERALL else VARIABLE_WORDS.get(v, v)
+        few = "" if v == OVERALL else f" (smallest group {count(some['smallest_group'])})"
+        columns.append(name + few + ("" if some["scored"] else ", reported only"))
+    reasons = sorted({str(r["reason"]) for r in rows if isinstance(r.get("reason"), str) and r["reason"]})
     return Table(
         name=f"{task}-gaps",
-        caption=f"Gap between groups ({what}) and the band that permuted attributes give",
-        columns=[
-            "Recipe",
-            "Variable",
-            "Gap",
-            "Null, mean",
-            "Null, 95 % below",
-            "p",
-            "p, Holm",
-            "Smallest group",
-            "Inequality",
-        ],
+        caption=f"Gap between groups: {what}",
+        columns=columns,
         rows=cells,
-        note="Gap: with an interval from all pairwise differences together, which starts at 0 for a fair model. Null: the gap when whole "
-        "attribute vectors are permuted over patients. 'Not shown' is no proof of fairness: the smallest group says how little could be seen."
+        note="In brackets: an interval from all pairwise differences together, which starts at 0 for a fair model. Chance: 95 % of the gaps lie "
+        "below it when whole attribute vectors are permuted over patients; p after Holm over the scored variables. 'Unequal' where that p is "
+        "at most 0.05. Its absence is no proof of fairness: the smallest group says how little could be seen."
         + (f" {'; '.join(reasons)}." if reasons else ""),
+        stacked=True,
     )
+
+
+def _gap(r: dict[str, Any] | None) -> Cell:
+    if r is None:
+        return text(ABSENT)
+    if as_float(r["gap"]) is None:
+        return text("not estimable", sub=str(r.get("reason") or ""), kind="undefined")
+    ends = {"value": r["gap"], "lo": as_float(r.get("gap_lo")), "hi": as_float(r.get("gap_hi"))}
+    p = r["p"] if as_float(r.get("p_holm")) is None else r["p_holm"]
+    parts = [interval(ends), f"chance {number(r['null_upper'])}", f"p {p_value(p)}"]
+    mark = "unequal " if r.get("flagged") is True else ""
+    return Cell(text=f"{mark}{number(r['gap'])}", sub="\n".join(x for x in parts if x), kind="number")
 
 
 def _variants(task: str, rows: list[dict[str, Any]]) -> Fold:
@@ -257,8 +251,8 @@ def _variants(task: str, rows: list[dict[str, Any]]) -> Fold:
             text(r["recipe"]),
             text(VARIABLE_WORDS.get(str(r["variable"]), str(r["variable"]))),
             num(r["range_based"]),
-            num(r["worst_group_score"], sub=str(r["worst_group"] or "")),
-            num(r["best_group_score"], sub=str(r["best_group"] or "")),
+            num(r["worst_group_score"], sub=group_words(r["worst_group"] or "")),
+            num(r["best_group_score"], sub=group_words(r["best_group"] or "")),
             num(r["variance_based"]),
             num(r["weighted_variance_based"]),
         ]
@@ -267,6 +261,7 @@ def _variants(task: str, rows: list[dict[str, Any]]) -> Fold:
     ]
     return Fold(
         summary="Other ways to count fairness",
+        closed=True,
         blocks=[
             Table(
                 name=f"{task}-variants",
@@ -300,7 +295,7 @@ def _group_table(task: str, rows: list[dict[str, Any]], best: str) -> Fold:
     )
     cells = [
         [
-            text(VARIABLE_WORDS.get(str(r["variable"]), str(r["variable"])), sub=str(r["group"])),
+            text(f"{VARIABLE_WORDS.get(str(r['variable']), str(r['variable']))}: {group_words(r['group'])}"),
             cnt(r["patients"]),
             *([cnt(r["positives"])] if positives else []),
             *(
@@ -316,6 +311,7 @@ def _group_table(task: str, rows: list[dict[str, Any]], best: str) -> Fold:
     columns = ["Group", "Patients", *(["pCR"] if positives else []), *(METRIC_WORDS[m] for m in metrics)]
     return Fold(
         summary=f"Every group of {best}",
+        closed=True,
         blocks=[
             Table(
                 name=f"{task}-group-table",
