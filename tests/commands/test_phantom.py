@@ -69,3 +69,10 @@ def test_mistakes_of_an_mri_world_exit_64(run, tmp_path):
         done = run("phantom", "mri", tmp_path / "o", *wrong)
         assert done.code == 64, wrong
         assert not (tmp_path / "o").exists()
+
+
+def test_help_has_an_example(run):
+    done = run("phantom", "mri", "--help")
+    assert done.code == 0
+    text = " ".join(done.out.split())
+    assert "elsewhere phantom mri" in text and "--json" in text

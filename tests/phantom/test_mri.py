@@ -67,6 +67,7 @@ def test_a_case_is_the_same_whatever_stands_beside_it():
     backward = make_world(specs[::-1], seed=5)[::-1]
     assert [c.name for c in forward] == [s.hospital.name + "/" + s.patient_id for s in specs]
     assert all(same(a, b) for a, b in zip(forward, backward, strict=True))
+    assert all(same(a, b) for a, b in zip(forward, make_world(world, seed=5, threads=3), strict=True))
     alone = make_world([specs[2]], seed=5)[0]
     assert same(alone, forward[2])
     assert not same(make_world([specs[2]], seed=6)[0], alone)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,12 +85,18 @@ def case_rng(spec: CaseSpec, seed: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
-def make_world(specs: Sequence[CaseSpec] | Sequence[HospitalSpec], seed: int) -> list[PhantomCase]:
-    """Every case; the same whatever stands beside it."""
+def make_world(
+    specs: Sequence[CaseSpec] | Sequence[HospitalSpec], seed: int, *, threads: int = 1
+) -> list[PhantomCase]:
+    """Every case; the same whatever stands beside it, and whatever the number of threads.
+
+    Drawing is numpy's work, which other threads need not wait for.
+    """
     many: list[CaseSpec] = []
     for spec in specs:
         many += case_specs(spec) if isinstance(spec, HospitalSpec) else [spec]
-    return [make_case(spec, case_rng(spec, seed)) for spec in many]
+    with ThreadPoolExecutor(max(1, threads)) as pool:
+        return list(pool.map(lambda spec: make_case(spec, case_rng(spec, seed)), many))
 
 
 def memory_volumes(cases: Sequence[PhantomCase]) -> MemoryVolumes:

@@ -148,9 +148,10 @@ def tissue(
     shape = lattice.shape
     lobes = _sampled(cube, (x * 26, np.log(back) * 7, z * 26), shape)
     strands = _sampled(cube, (x * 34 + 11, np.log(back) * 6 + 5, z * 34 + 19), shape)
+    voxel = float(np.mean(lattice.step_mm))
     rough = lattice.noise(11.0, rng)
-    fine = lattice.noise(3.4, rng)
-    dust = lattice.noise(1.5, rng)
+    fine = lattice.noise(3.4, rng) * np.float32(min(1.0, 6.0 / voxel))
+    dust = lattice.noise(1.5, rng) * np.float32(min(1.0, 2.6 / voxel))
     middle = ((u - breast.centre[0]) / breast.radii[0]) ** 2 + ((s - breast.centre[2]) / breast.radii[2]) ** 2
     prior = 1.2 - 1.7 * middle - 2.6 * (1 - step(skin, 3, 13)) - 1.4 * (1 - step(wall, 0, 11))
     prior = prior + 0.5 * step(a, breast.centre[1] + 5, nipple[1] - 12)

@@ -88,7 +88,10 @@ def draw_patient(spec: CaseSpec, rng: np.random.Generator) -> Patient:
     non_mass = hospital.non_mass * {"her2_pure": 1.4, "her2_enriched": 1.3, "triple_negative": 0.5}.get(
         subtype, 1.0
     )
+    implant = bool(fixed.get("implant", chances[7] < hospital.implants))
     lesion = str(fixed.get("lesion", "non-mass" if chances[2] < non_mass else "mass"))
+    if implant:  # It leaves no room for a segment.
+        lesion = "mass"
     foci = 1 + (int(chances[4] * 3) + 1 if chances[3] < hospital.multifocal and lesion == "mass" else 0)
     phases = int(np.clip(round(spec.scanner.phases + 0.7 * draws[4]), 3, 6))
     wash_in = WASH_IN[subtype] * float(np.exp(Z_WASH_IN * z + 0.08 * draws[5]))
@@ -99,7 +102,7 @@ def draw_patient(spec: CaseSpec, rng: np.random.Generator) -> Patient:
         rim=float(np.clip(RIM[subtype] + 0.25 * draws[7], 0, 1.3)), background=background, lesion=lesion,
         side=str(fixed.get("side", "left" if chances[5] < 0.5 else "right")), foci=int(fixed.get("foci", foci)),
         clip=bool(fixed.get("clip", chances[6] < hospital.clips)),
-        implant=bool(fixed.get("implant", chances[7] < hospital.implants)),
+        implant=implant,
         phases=int(fixed.get("phases", phases)),
         dense_part=float(np.clip(middle * np.exp(0.12 * draws[8]), 0.02, 0.75)), blur=0.0,
     )  # fmt: skip

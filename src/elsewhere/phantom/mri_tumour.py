@@ -1,7 +1,7 @@
 """Tumours: masses with an irregular edge, a rim and a dying core, or clumped enhancement along a segment.
 
-The truth is what an expert would draw on the first phase after contrast: a smooth outline of the whole, without
-single spicules, over the clip's void, and around all foci.
+The truth is what an expert would draw on the first phase after contrast: a smooth outline of the whole that
+cuts spicules short, goes over the clip's void, and around all foci.
 """
 
 from __future__ import annotations
@@ -144,7 +144,9 @@ def draw_tumour(
     part = part * soft(room, _width(frame))
     mask = (mask_at > 0) & (room > 0)
     if not mask.any():
-        mask = part >= max(0.5 * float(part.max()), 1e-6)
+        # Voxels too large for what room there is: the one where most of the tumour would be.
+        best = np.unravel_index(int(np.minimum(mask_at, room).argmax()), mask.shape)
+        mask[best], part[best] = True, 1.0
     lattice = Lattice(frame, box, _TUMOUR_MM)
     uneven = np.exp(
         lattice.up(0.2 * lattice.noise(max(2.0, 0.25 * radius), rng) + 0.16 * lattice.noise(1.6, rng)).full()
@@ -199,7 +201,7 @@ def _focus(centre: tuple[float, float, float], radius: float, rng: np.random.Gen
         radii=(radius * stretch[0], radius * stretch[1], radius * stretch[2]),
         turn=turn,
         irregular=float(rng.uniform(0.10, 0.32)),
-        spicules=float(max(0.0, rng.normal(0.45, 0.3))),
+        spicules=float(max(0.0, rng.normal(0.38, 0.28))),
     )
 
 
@@ -237,7 +239,7 @@ def _masses(
         )
         spikes = np.clip(spikes - 1.1, 0, 1.2) * np.float32(focus.spicules)
         smooth = 1 + np.float32(focus.irregular) * bumps
-        drawn = (1 - rho / np.maximum(smooth, 0.5)) * np.float32(mean)
+        drawn = (1 - rho / np.maximum(smooth + np.float32(0.45) * spikes, 0.5)) * np.float32(mean)
         real = (1 - rho / np.maximum(smooth + spikes + np.float32(0.11) * small, 0.5)) * np.float32(mean)
         depth = np.clip(drawn / np.float32(mean), 0, 1)
         edge = real if edge is None else np.maximum(edge, real)
