@@ -30,7 +30,12 @@ def _blob(mask: Mask, centre: npt.NDArray, radii_mm: npt.NDArray, spacing: tuple
     high = np.minimum(mask.shape, np.ceil(centre + 1.3 * radii) + 1).astype(int)
     box = tuple(slice(a, b) for a, b in zip(low, high, strict=True))
     x, y, z = ((a - c) / r for a, c, r in zip(np.ogrid[box], centre, radii, strict=True))
-    field = x**2 + y**2 + z**2 + 0.12 * (np.sin(4 * x + waves[0]) + np.sin(5 * y + waves[1]) * np.cos(3 * z + waves[2]))
+    field = (
+        x**2
+        + y**2
+        + z**2
+        + 0.12 * (np.sin(4 * x + waves[0]) + np.sin(5 * y + waves[1]) * np.cos(3 * z + waves[2]))
+    )
     mask[box] |= (field <= 1.0).astype(np.uint8)
 
 
@@ -46,7 +51,13 @@ def make_pair(number: int, centre: str) -> tuple[Mask, Mask]:
     _blob(truth, middle, radii, spacing, waves)
     if rng.random() >= 0.04:
         moved = middle + rng.normal(0.0, 1.5, 3) / np.asarray(spacing)
-        _blob(prediction, moved, radii * np.exp(rng.normal(0.0, 0.08, 3)), spacing, waves + rng.normal(0.0, 0.5, 3))
+        _blob(
+            prediction,
+            moved,
+            radii * np.exp(rng.normal(0.0, 0.08, 3)),
+            spacing,
+            waves + rng.normal(0.0, 0.5, 3),
+        )
         if rng.random() < 0.05:
             far = np.array(shape) * rng.uniform([0.2, 0.3, 0.3], [0.8, 0.6, 0.7])
             _blob(prediction, far, np.full(3, 4.0), spacing, waves)

@@ -329,11 +329,14 @@ def _fairness_table(fairness: Mapping[str, Mapping[str, Any]]) -> Table:
     for variable, e in fairness.items():
         gap, band = as_float(e.get("gap")), as_float(e.get("null_band_upper"))
         verdict = "" if gap is None or band is None else "beyond chance" if gap > band else "within chance"
+        if isinstance(e.get("flagged"), bool):
+            verdict = "beyond chance" if e["flagged"] else "within chance"
         sizes = e["sizes"] if isinstance(e.get("sizes"), dict) else {}
         rows.append(
             [
                 text(label(variable)),
                 num(e.get("gap"), sub=verdict),
+                _gap_interval(e),
                 num(
                     e.get("null_band_upper"),
                     sub=f"mean {number(e.get('null_mean'))}" if e.get("null_mean") else "",
@@ -348,15 +351,37 @@ def _fairness_table(fairness: Mapping[str, Mapping[str, Any]]) -> Table:
     metrics = {in_sentence(label(str(e["metric"]))) for e in fairness.values() if e.get("metric")}
     what = f" of {', '.join(sorted(metrics))}" if metrics else ""
     about = (
-        "Chance: the upper 95 % of gaps when the attribute is permuted over patients. "
-        "Missing values are shown, never in the gap."
+        "Chance: the upper 95 % of gaps when the attribute is permuted over patients; beyond it is said for all "
+        "variables together (Holm). The interval follows from all pairwise differences at once and reaches 0 where a "
+        "fair model is possible. Missing values are shown, never in the gap."
     )
     return Table(
         name="fairness",
         caption=f"Largest gap{what}",
-        columns=["Variable", "Gap", "Chance makes up to", "p", "Worst group", "Variance", "Sizes", "Missing"],
+        columns=[
+            "Variable",
+            "Gap",
+            "Its interval",
+            "Chance makes up to",
+            "p",
+            "Worst group",
+            "Variance",
+            "Sizes",
+            "Missing",
+        ],
         rows=rows,
         note=" ".join(dict.fromkeys([about, *(str(e["note"]) for e in fairness.values() if e.get("note"))])),
+    )
+
+
+def _gap_interval(entry: Mapping[str, Any]) -> Any:
+    """The ends of the gap's interval; a group too small to have one is named."""
+    lo, hi = as_float(entry.get("gap_lo")), as_float(entry.get("gap_hi"))
+    if lo is None or hi is None:
+        return BLANK
+    without = entry.get("gap_interval_without") or []
+    return text(
+        f"{number(lo)} to {number(hi)}", sub=f"without {', '.join(map(str, without))}" if without else ""
     )
 
 
