@@ -188,6 +188,15 @@ def test_a_part_of_one_class_and_missing_weights_are_said(tmp_path, monkeypatch)
         run("video", {"networks": ["mc3_18"], "weights": str(tmp_path)}, w, tmp_path / "c", **parts)
 
 
+def test_a_fold_that_leaves_one_class_is_left_out_and_said(tmp_path):
+    w = world(20)
+    w.cases = [replace(c, label=int(i == 3)) for i, c in enumerate(w.cases)]
+    parts = {"train": slice(0, 12), "validation": slice(12, 16), "predict": slice(16, 20)}
+    trained, out = run("video", VIDEO | {"epochs": 1, "folds": 3}, w, tmp_path, **parts)
+    assert "1 of 3 folds leave one class to learn from: left out." in trained.notes
+    assert len(trained.details["members"]) == 2 and len(out) == 4
+
+
 def test_masks_of_a_folder_find_the_crop(tmp_path):
     import numpy as np
 

@@ -195,14 +195,16 @@ class ResponseWork:
         some = [case.case for case in job.predict[:MEASURED_CASES]]
         return controlled_cost(probability, some, device=job.device, repeats=3).to_dict()
 
-    def trained(self, members: Sequence[Member], *, details: Mapping[str, Any]) -> Trained:
+    def trained(
+        self, members: Sequence[Member], *, details: Mapping[str, Any], notes: Sequence[str] = ()
+    ) -> Trained:
         """The history is the first member's; `details` holds every member's best epoch."""
         first = members[0]
         return Trained(
             history=first.fitted.history,
             best_epoch=first.fitted.best_epoch,
             images=sum(member.fitted.images for member in members),
-            notes=self.notes,
+            notes=(*self.notes, *notes),
             details={
                 "members": [
                     {"name": m.plan.name, "best_epoch": m.fitted.best_epoch, "cases": len(m.plan.train)}

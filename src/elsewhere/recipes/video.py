@@ -106,9 +106,15 @@ class Video(Recipe):
             lesion=s.lesion,
             masks=s.masks,
         )
-        folds = grouped_folds(of_label(job.train), s.folds, seed=job.seed)
+        dealt = grouped_folds(of_label(job.train), s.folds, seed=job.seed)
+        folds = [(learn, out) for learn, out in dealt if len({case.label for case in learn}) == 2]
+        notes = []
+        if len(folds) < len(dealt):
+            notes.append(
+                f"{len(dealt) - len(folds)} of {len(dealt)} folds leave one class to learn from: left out."
+            )
         if not folds:
-            folds = [(of_label(job.train), tuple(job.validation))]
+            folds = [(of_label(job.train), of_label(job.validation))]
         candidates = [
             self._candidate(job, work, folds, network=network, rate=rate, number=number)
             for number, (network, rate) in enumerate((n, r) for n in s.networks for r in s.learning_rates)
@@ -127,7 +133,7 @@ class Video(Recipe):
             }
             for c in candidates
         ]
-        return work.trained(members, details={"candidates": told, "cost": cost})
+        return work.trained(members, details={"candidates": told, "cost": cost}, notes=notes)
 
     def _candidate(
         self,
