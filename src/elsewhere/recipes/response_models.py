@@ -252,14 +252,14 @@ class ColumnScale:
 class Forest:
     """A random forest whose trees see both classes alike; the logit of its mean vote."""
 
-    def __init__(self, *, seed: int, leaf: int, trees: int = 200) -> None:
+    def __init__(self, *, seed: int, leaf: int, trees: int = 150) -> None:
         from sklearn.ensemble import RandomForestClassifier
 
         self.forest = RandomForestClassifier(
             n_estimators=trees,
             min_samples_leaf=leaf,
             max_features="sqrt",
-            class_weight="balanced_subsample",
+            class_weight="balanced",
             random_state=seed % 2**32,
         )
         self.median: FloatArray = np.zeros(0)

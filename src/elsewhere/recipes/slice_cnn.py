@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from elsewhere.inputs.volumes import Volumes
+from elsewhere.inputs.volumes import Box, Grid, Volumes
 from elsewhere.radiomics.region import automatic_region
 from elsewhere.recipes.base import (
     RESPONSE,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from elsewhere.models.networks import Classifier
 
 Picture = npt.NDArray[np.uint8]
+Phase = npt.NDArray[np.float32]
 ENOUGH_TO_SHIFT = 10
 """Validation cases of each class from which the operating point is moved; fewer say too little."""
 
@@ -108,12 +109,16 @@ class SliceCnn(Recipe):
 def slice_picture(volumes: Volumes, case: str, settings: SliceSettings) -> Picture:
     """[3, size, size] bytes: before, early (first after the agent), last phase, divided by the brightest early
     signal of the window, so that what one phase gains over another stays."""
-    from scipy import ndimage
-
     grid = volumes.grid(case)
     before, early = volumes.phase(case, 0), volumes.phase(case, 1)
     last = volumes.phase(case, -1) if volumes.phases(case) > 2 else early
-    box = volumes.breast_box(case)
+    return _cut((before, early, last), grid, volumes.breast_box(case), settings)
+
+
+def _cut(phases: tuple[Phase, Phase, Phase], grid: Grid, box: Box | None, settings: SliceSettings) -> Picture:
+    from scipy import ndimage
+
+    before, early, last = phases
     region = automatic_region(
         before, early, grid.spacing_mm, box=box, centred=grid.shape[2] == 1 and box is None
     )
@@ -189,7 +194,10 @@ def _train(
     images = torch.from_numpy(pictures).to(job.device)
     target = torch.from_numpy(labels).to(job.device)
     optimiser = torch.optim.AdamW(
-        model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
+        model.parameters(),
+        lr=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        fused=images.is_cuda,
     )
     length = _epoch_length(train, settings)
     batch = min(settings.batch, len(train))
@@ -276,7 +284,7 @@ def _logits(
             x = torch.from_numpy(pictures[start : start + 64]).to(job.device).float().mul_(1 / 255)
             x = x.contiguous(memory_format=torch.channels_last)
             views = [x, x.flip(2), x.flip(3), x.flip(2, 3)] if settings.test_mirror else [x]
-            logits = torch.stack([model(view).float() for view in views]).mean(0)
+            logits = model(torch.cat(views)).float().view(len(views), len(x), -1).mean(0)
             found.append((logits[:, 1] - logits[:, 0]).cpu().numpy().astype(np.float64))
     return np.concatenate(found) if found else np.zeros(0)
 
