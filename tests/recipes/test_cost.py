@@ -91,6 +91,21 @@ def test_a_meter_fills_a_prediction_and_forgets_the_case_before():
     assert math.isnan(meter.energy_joule), "a tenth of a second is below the counters' grain"
 
 
+def test_a_counter_that_fails_does_not_end_the_prediction():
+    class Failing:
+        source = "made"
+
+        def joule(self):
+            raise OSError("gone")
+
+    meter = CostMeter(clock=Times(1.0, 2.5), counter=Failing())
+    with meter:
+        pass
+    assert meter.seconds == 2.5 and math.isnan(meter.energy_joule)
+    cost = measure_cost(lambda: None, repeats=1, clock=Times(0.0, 1.0), counter=Failing())
+    assert cost.energy_joule is None and any("failed along the way" in note for note in cost.notes)
+
+
 def test_a_failed_prediction_has_no_cost():
     meter = CostMeter(clock=Times(1.0, 2.5), energy=False)
     with pytest.raises(ZeroDivisionError), meter:

@@ -40,6 +40,7 @@ _WARM_GPU_DEGREES = 5
 ON_CUDA = "largest allocation of torch on the device, weights included"
 ON_CPU = "largest resident memory of the process above the start of the prediction"
 ON_CPU_EVER = "largest resident memory of the process ever: this system cannot reset it"
+LOST = "the device's counter failed along the way"
 NOT_KNOWN = "this system does not tell the resident memory"
 
 
@@ -159,7 +160,7 @@ class CostMeter:
         self.seconds, self.peak_bytes, self.energy_joule = math.nan, 0, math.nan
         wait_for(self.device)
         self._memory.reset()
-        self._joule = self._counter.joule() if self._counter else 0.0
+        self._joule = _joule(self._counter)
         self._began = self._clock()
         return self
 
@@ -172,7 +173,7 @@ class CostMeter:
         self.seconds = self._clock() - self._began
         self.peak_bytes = self._memory.peak()
         if self._counter and self.seconds >= LEAST_SECONDS:
-            self.energy_joule = self._counter.joule() - self._joule
+            self.energy_joule = _joule(self._counter) - self._joule
 
     def fields(self) -> dict[str, Any]:
         """`seconds`, `peak_bytes` and `energy_joule` of a `Prediction`."""
@@ -239,7 +240,7 @@ def controlled_cost(
     degrees = gpu.temperature() if gpu else None
     memory = PeakMemory(device)
     memory.reset()
-    joule = counter.joule() if counter else 0.0
+    joule = _joule(counter)
     began = clock()
     seconds, last = [], began
     for _ in range(repeats):
@@ -249,7 +250,8 @@ def controlled_cost(
             now = clock()
             seconds.append(now - last)
             last = now
-    energy = (counter.joule() - joule) / len(seconds) if counter else None
+    spent = (_joule(counter) - joule) / len(seconds)
+    energy = None if math.isnan(spent) else spent
     others = before or (busy_with_others(device, gpu) if gpu else "")
     low, middle, high = _quartiles(seconds)
     return Cost(
@@ -265,11 +267,19 @@ def controlled_cost(
         exclusive=not others,
         notes=tuple(
             [f"not alone on the device: {others}"] * bool(others)
-            + ([] if counter else [f"no energy: {why_none}"])
+            + ([] if energy is not None else [f"no energy: {why_none if counter is None else LOST}"])
             + _coarse(counter, last - began)
             + _conditions(gpu, degrees)
         ),
     )
+
+
+def _joule(counter: EnergyCounter | None) -> float:
+    """NaN without a counter, or where it fails: a prediction is worth more than its cost."""
+    try:
+        return counter.joule() if counter else math.nan
+    except (OSError, ValueError):
+        return math.nan
 
 
 def _gpu(device: str) -> Gpu | None:

@@ -109,7 +109,8 @@ class Gpu:
             self._ask("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(self._handle))
 
     def _ask(self, name: str, *given: Any) -> None:
-        code = getattr(self._nvml, name)(*given)
+        call = getattr(self._nvml, name, None)
+        code = call(*given) if call is not None else "nothing: this driver does not know it"
         if code != _NVML_OK:
             raise OSError(f"NVML's {name} answered {code}")
 
@@ -121,14 +122,14 @@ class Gpu:
     def _maybe(self, name: str, kind: Any, *given: Any) -> int | None:
         try:
             return self._number(name, kind, *given)
-        except (OSError, AttributeError):
+        except OSError:
             return None
 
     def energy(self) -> EnergyCounter:
         """The board's own counter, or its power integrated where it has none (before Volta)."""
         try:
             self._number("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong)
-        except (OSError, AttributeError):
+        except OSError:
             return SampledPower(self._watts, "NVML, power integrated: the whole board").watch()
         return _BoardEnergy(self)
 
@@ -170,7 +171,8 @@ class _BoardEnergy:
 
 
 def open_gpu(device: str) -> Gpu:
-    """The GPU that torch calls `device`; found by its UUID, since the two may count differently."""
+    """The GPU that torch calls `device`; found by its UUID, since the two may count differently. OSError where
+    there is no NVML or it does not know the device."""
     import torch
 
     index = torch.device(device).index
