@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from elsewhere.errors import UserError
+from elsewhere.errors import UserError, near_matches
 from elsewhere.inputs.volumes import Box
 from elsewhere.recipes.base import (
     SEGMENTATION,
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from elsewhere.training.volumes import FitSettings, Plan, Prepared
 
 FOUND, GIVEN = "found", "given"
+CHANNELS = ("three", "subtraction", "pre-first-last")
+KEEP = ("all", "largest", "box", "largest-in-box")
+"""As `training.volumes` knows them; said here, so that a study file is checked without torch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +94,19 @@ class SegmentationSettings(RecipeSettings):
     """Predictions of one case under control at the end (MRI-12); 0: none."""
 
     def __post_init__(self) -> None:
+        for name, value, known in (
+            ("channels", self.channels, CHANNELS),
+            ("keep", self.keep, KEEP),
+            ("keep_weights", self.keep_weights, ("last", "best")),
+            ("crop", self.crop, ("none", "breast")),
+            ("test_box", self.test_box, (FOUND, GIVEN)),
+        ):
+            if value not in known:
+                near = near_matches(value, known)
+                raise UserError(
+                    f"unknown {name} '{value}'",
+                    fix=f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}.",
+                )
         if self.folds < 1:
             raise UserError(f"folds must be at least 1, not {self.folds}")
         if not -1 <= self.fold < max(1, self.folds):
@@ -101,8 +117,6 @@ class SegmentationSettings(RecipeSettings):
             raise UserError(f"overlap must lie in 0 to 1, 1 left out, not {self.overlap}")
         if not 0 < self.threshold < 1:
             raise UserError(f"threshold must lie between 0 and 1, not {self.threshold}")
-        if self.test_box not in (FOUND, GIVEN):
-            raise UserError(f"test_box must be '{FOUND}' or '{GIVEN}', not '{self.test_box}'")
         if self.window_batch < 1:
             raise UserError(f"window_batch must be at least 1, not {self.window_batch}")
 

@@ -78,7 +78,8 @@ def mirrors(patch: Triple, *, mirror: bool) -> list[tuple[int, ...]]:
 def occupied(image: torch.Tensor, zero: Sequence[float]) -> npt.NDArray[np.bool_]:
     """Blocks that hold more than air."""
     raw = torch.tensor(list(zero) or [0.0] * len(image), device=image.device)[:, None, None, None]
-    blocks = functional.avg_pool3d((image - raw).abs()[None], BLOCK, ceil_mode=True)[0]
+    edges = [min(BLOCK, size) for size in image.shape[1:]]
+    blocks = functional.avg_pool3d((image - raw).abs()[None], edges, edges, ceil_mode=True)[0]
     flat = blocks.reshape(len(image), -1)
     high = flat.sort(dim=1).values[:, int(0.99 * (flat.shape[1] - 1))]
     return (blocks > AIR * high[:, None, None, None]).any(dim=0).cpu().numpy()
