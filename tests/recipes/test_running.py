@@ -1,0 +1,426 @@
+"""A recipe as a unit of the engine: what it is given, what it must hand over, and what its key depends on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import fake_recipes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recipe_world import make_recipe_work, recipe_unit
+
+from elsewhere.engine.archive import add
+from elsewhere.engine.outcomes import check_outcome, merged
+from elsewhere.engine.packed_masks import from_arrays, pack_mask, to_arrays
+from elsewhere.engine.run import run_units
+from elsewhere.engine.store import Store
+from elsewhere.engine.unit import InputSpec, RecipeSpec, Unit, Work
+from elsewhere.engine.unit import Recipe as NetworkRecipe
+from elsewhere.errors import UserError
+from elsewhere.inputs import Cases
+from elsewhere.recipes import Job, Prediction, Recipe, Trained, recipes
+from elsewhere.recipes.base import RecipeCase
+from elsewhere.recipes.running import run_unit, train_recipe_units
+from elsewhere.recipes.splits import fold_of, grouped_folds
+
+PUBLISHED = Path(__file__).parents[2] / "benchmarks" / "results" / "ultrasound" / "units"
+
+
+@pytest.fixture
+def work() -> Work:
+    return make_recipe_work()
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def recipe(monkeypatch):
+    """Registers a recipe of one function for the length of a test."""
+
+    def make(run: Callable[[Job], Trained | None], **attributes) -> str:
+        made = type(
+            "Made",
+            (Recipe,),
+            {"run": lambda self, job: run(job), "tasks": frozenset({"segmentation", "response"})}
+            | attributes,
+        )
+        monkeypatch.setitem(recipes._things, "made", made)
+        monkeypatch.setitem(recipes._owners, "made", "a test")
+        recipes.names()
+        return "made"
+
+    return make
+
+
+def answer(job: Job) -> None:
+    for case in job.predict:
+        shape = job.volumes.grid(case.case).shape
+        job.emit(Prediction(case=case.case, mask=np.zeros(shape, bool), probability=0.5))
+
+
+# Keys
+
+
+def pictures_cases() -> Cases:
+    return Cases(
+        case=("A/1", "A/2", "B/1"),
+        dataset=("A", "A", "B"),
+        label=np.array([0, 1, 0], dtype=np.int8),
+        box=np.array([[1, 2, 9, 8], [0, 0, 0, 0], [3, 3, 5, 6]], dtype=np.int32),
+        digest=("a" * 64, "b" * 64, "c" * 64),
+        mask_digest=("", "d" * 64, ""),
+    )
+
+
+def test_keys_of_pictures_units_are_what_they_were():
+    """The published results are found by these keys; they were computed before recipes were units."""
+    unit = Unit(train=("A/1", "A/2"), validation=("B/1",), predict=("B/1",), seed=3)
+    crop = replace(unit, input=InputSpec(kind="roi", outline=True), recipe=NetworkRecipe(method="coral"))
+    finder = replace(unit, kind="find-boxes", boxes_from="x")
+    told = [u.with_key(pictures_cases()).key for u in (unit, crop, finder)]
+    assert told == [
+        "c800e9f06b6f27eb8900b84aa2d252c6",
+        "8c615f86c06602841f74fd6c7790be26",
+        "b5e1e6c41506ca627d280e269c770ce9",
+    ]
+
+
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published results are not in this checkout")
+def test_published_units_are_still_read(store):
+    with zipfile.ZipFile(PUBLISHED / "patient.zip") as archive:
+        names = [name for name in archive.namelist() if name.endswith("unit.json")][:3]
+        content = json.loads(archive.read(names[0]))
+    unit = Unit.from_dict(content)
+    assert unit.job is None and unit.key == names[0].split("/")[1]
+    assert unit.to_dict() == json.loads(json.dumps(content)) | {
+        name: tuple(content[name]) for name in ("train", "validation", "predict")
+    } | {"recipe": content["recipe"] | {"scale": tuple(content["recipe"]["scale"])}}
+    taken = add(store, PUBLISHED / "patient.zip")
+    assert store.load(taken[0]).masks is None and store.load(taken[0]).notes == ()
+
+
+def changed(work: Work, **columns) -> Cases:
+    return replace(work.cases, **columns)
+
+
+def test_a_recipe_unit_is_what_it_learns_from(work):
+    """Volume, mask, label, clinical values and groups of what trains; not its name, not what is predicted."""
+    cases = work.cases
+    key = recipe_unit(work, "threshold").key
+    flipped = cases.label.copy()
+    flipped[0] = 1 - flipped[0]
+    other = [
+        changed(work, digest=("0" * 64, *cases.digest[1:])),
+        changed(work, mask_digest=("0" * 64, *cases.mask_digest[1:])),
+        changed(work, label=flipped),
+        changed(work, clinical=cases.clinical | {"age": (99.0, *cases.clinical["age"][1:])}),
+        changed(work, group=(cases.group[1], *cases.group[1:])),
+    ]
+    keys = {recipe_unit(replace(work, cases=one), "threshold").key for one in other}
+    assert len(keys) == 5 and key not in keys
+    last = changed(
+        work, digest=(*cases.digest[:-1], "0" * 64), label=np.array([*cases.label[:-1], 0], np.int8)
+    )
+    assert recipe_unit(replace(work, cases=last), "threshold").key == key
+    renamed = {name: f"Z/{at}" for at, name in enumerate(cases.case)}
+    other_names = changed(work, case=tuple(renamed.values()), group=tuple(renamed.values()))
+    assert recipe_unit(replace(work, cases=other_names), "threshold").key == key
+
+
+def test_a_recipe_unit_is_what_it_is_asked(work):
+    key = recipe_unit(work, "threshold").key
+    others = [
+        recipe_unit(work, "threshold", seed=2),
+        recipe_unit(work, "threshold", tasks=("response",)),
+        recipe_unit(work, "threshold", settings={"wash_in": 3.0}),
+        recipe_unit(work, "other"),
+        recipe_unit(
+            work, "threshold", job=RecipeSpec(name="threshold", version=2, tasks=("segmentation", "response"))
+        ),
+    ]
+    assert len({key, *(unit.key for unit in others)}) == 6
+
+
+def test_predictions_hold_while_the_clinical_values_do_only_for_who_reads_them(work):
+    cases = work.cases
+    older = changed(work, clinical=cases.clinical | {"age": (*cases.clinical["age"][:-1], 99.0)})
+    for clinical, same in ((False, True), (True, False)):
+        unit = recipe_unit(work, "threshold", clinical=clinical)
+        assert np.array_equal(unit.fingerprints(cases), unit.fingerprints(older)) == same
+
+
+def test_a_unit_of_a_recipe_travels_as_json(work):
+    unit = recipe_unit(work, "threshold", settings={"many": [3, 4], "fault": ""})
+    assert Unit.from_dict(json.loads(json.dumps(unit.to_dict()))) == unit
+
+
+# What a recipe is given
+
+
+def test_masks_labels_and_clinical_values_of_what_is_predicted_are_withheld(work, recipe):
+    seen = {}
+
+    def look(job):
+        seen["job"] = job
+        seen["masks"] = {
+            c.case: job.volumes.mask(c.case) for c in (*job.train, *job.validation, *job.predict)
+        }
+        with pytest.raises(KeyError):
+            job.volumes.phase("A/nobody", 0)
+        answer(job)
+
+    unit = recipe_unit(work, recipe(look))
+    run_unit(unit, work, threads=2)
+    job = seen["job"]
+    assert all(seen["masks"][name] is not None for name in (*unit.train, *unit.validation))
+    assert all(seen["masks"][name] is None for name in unit.predict)
+    assert [c.label for c in job.train] == [0, -1, 0]
+    assert job.train[0].clinical == {"age": 40.0, "menopausal_status": "pre"}
+    assert {c.label for c in job.predict} == {-1}
+    assert all(c.clinical == {} for c in job.predict)
+    assert job.threads == 2 and job.tasks == ("segmentation", "response")
+    run_unit(recipe_unit(work, recipe(look, uses_clinical=True), clinical=True), work)
+    assert seen["job"].predict[0].clinical == {"age": 44.0, "menopausal_status": "pre"}
+
+
+@pytest.mark.parametrize("part", ["train", "validation"])
+def test_a_patient_on_both_sides_is_refused_before_anything_runs(work, recipe, part):
+    def never(job):
+        raise AssertionError("it began")
+
+    unit = recipe_unit(work, recipe(never))
+    at = work.cases.row[getattr(unit, part)[0]]
+    group = list(work.cases.group)
+    group[work.cases.row[unit.predict[0]]] = group[at]
+    with pytest.raises(UserError, match="is tested"):
+        run_unit(unit, replace(work, cases=changed(work, group=tuple(group))))
+
+
+# What a recipe must hand over
+
+
+def mistakes():
+    def twice(job):
+        answer(job)
+        job.emit(Prediction(case=job.predict[0].case, probability=0.1))
+
+    def half(job):
+        job.emit(Prediction(case=job.predict[0].case, probability=0.1))
+
+    def stranger(job):
+        job.emit(Prediction(case=job.train[0].case, probability=0.1))
+
+    def odd(job):
+        job.emit(Prediction(case=job.predict[0].case, probability=float("nan")))
+
+    def large(job):
+        job.emit(Prediction(case=job.predict[0].case, probability=1.1))
+
+    def small(job):
+        job.emit(Prediction(case=job.predict[0].case, mask=np.zeros((2, 2, 2), bool)))
+
+    def grey(job):
+        job.emit(Prediction(case=job.predict[0].case, mask=np.zeros((12, 10, 6), np.float32)))
+
+    def nothing(job):
+        job.emit(Prediction(case=job.predict[0].case))
+
+    return [
+        (twice, "twice"),
+        (half, "left out 4 of 4"),
+        (stranger, "not asked for"),
+        (odd, "nan"),
+        (large, "1.1"),
+        (small, "(2, 2, 2)"),
+        (grey, "float32"),
+        (nothing, "neither"),
+    ]
+
+
+@pytest.mark.parametrize(("run", "said"), mistakes(), ids=lambda value: getattr(value, "__name__", None))
+def test_what_a_recipe_gets_wrong_is_its_failure_and_not_the_run(work, store, recipe, run, said):
+    units = [recipe_unit(work, recipe(run)), recipe_unit(work, "threshold")]
+    report = run_units(units, work, store, device="cpu")
+    assert report.done == (units[1].key,)
+    assert said in report.failed[units[0].key]
+    assert said in store.failures()[units[0].key]
+
+
+def test_a_recipe_that_raises_fails_and_a_user_error_ends_the_run(work, store):
+    bad = recipe_unit(work, "threshold", settings={"fault": "raise"})
+    good = recipe_unit(work, "threshold")
+    report = run_units([bad, good], work, store, device="cpu")
+    assert "a fault of the recipe" in report.failed[bad.key] and report.done == (good.key,)
+    with pytest.raises(UserError, match="no memory"):
+        run_units(
+            [recipe_unit(work, "threshold", settings={"fault": "user-error"})], work, store, device="cpu"
+        )
+
+
+def test_an_unknown_recipe_or_setting_or_another_version_is_refused(work, store):
+    for unit, said in (
+        (recipe_unit(work, "thresold"), "thresold"),
+        (recipe_unit(work, "threshold", settings={"wash_im": 3.0}), "wash_im"),
+        (recipe_unit(work, "threshold", settings={"wash_in": "much"}), "much"),
+        (
+            recipe_unit(work, "threshold", job=RecipeSpec(name="threshold", version=9, tasks=("response",))),
+            "version 1",
+        ),
+    ):
+        with pytest.raises(UserError, match=said):
+            run_units([unit], work, store, device="cpu")
+
+
+def test_time_that_is_up_leaves_the_rest_undone(work):
+    ended = []
+    train_recipe_units(
+        [recipe_unit(work, "threshold", seed=seed) for seed in (1, 2, 3)],
+        work,
+        finished=lambda unit, outcome: ended.append(unit.seed),
+        failed=lambda unit, reason: pytest.fail(reason),
+        stop=lambda: len(ended) == 2,
+    )
+    assert ended == [1, 2]
+
+
+# The store
+
+
+def test_the_store_gives_back_what_was_handed_over(work, store, tmp_path):
+    unit = recipe_unit(work, "threshold")
+    assert run_units([unit], work, store, device="cpu").done == (unit.key,)
+    held = store.load(unit.key)
+    for name, mask in zip(held.case, held.masks, strict=True):
+        assert np.array_equal(mask.unpack(), work.volumes.masks[name])
+    assert held.probability.dtype == np.float64 and len(set(held.probability)) == 4
+    assert held.cost[0].tolist()[0][:2] == [0.5, 100.0] and np.isnan(held.cost[0, 0, 2])
+    assert (held.notes, held.details) == (("as simple as can be",), {"n": 3})
+    assert store.unit(unit.key) == unit
+    assert run_units([unit], work, store, device="cpu").reused == (unit.key,)
+    elsewhere = Store(tmp_path / "other")
+    assert elsewhere.add(store.export([unit.key], tmp_path / "done.zip")) == [unit.key]
+    assert elsewhere.load(unit.key).masks == held.masks
+    assert elsewhere.has(unit, work.cases)
+
+
+def test_one_recipe_of_one_task_has_no_answer_to_the_other(work, store):
+    for task in ("segmentation", "response"):
+        unit = recipe_unit(work, "threshold", tasks=(task,))
+        run_units([unit], work, store, device="cpu")
+        held = store.load(unit.key)
+        assert (held.masks is None, held.probability is None) == (task == "response", task == "segmentation")
+        assert held.cost.shape == (4, 1, 3)
+        assert check_outcome(recipe_unit(work, "threshold"), held)
+
+
+def test_more_predictions_join_those_that_are_there(work, store):
+    first = recipe_unit(work, "threshold")
+    some = replace(first, predict=first.predict[:2])
+    run_units([some], work, store, device="cpu")
+    old = store.load(first.key)
+    report = run_units([replace(first, predict=first.predict[2:])], work, store, device="cpu")
+    assert report.done == (first.key,)
+    new = store.load(first.key)
+    assert set(new.case) == set(first.predict)
+    both = merged(
+        old,
+        replace(
+            new,
+            case=("X/1",),
+            fingerprint=new.fingerprint[:1],
+            probability=new.probability[:1],
+            masks=new.masks[:1],
+            cost=new.cost[:1],
+        ),
+    )
+    assert both.case == ("X/1", *old.case) and len(both.masks) == len(both.probability) == len(both.cost) == 3
+
+
+def test_scratch_is_kept_while_a_unit_is_not_done_and_gone_when_it_is(work, store, recipe):
+    def begun(job):
+        found = (job.scratch / "checkpoint").exists()
+        (job.scratch / "checkpoint").write_text("half")
+        if not found:
+            raise RuntimeError("killed, as it were")
+        answer(job)
+
+    unit = recipe_unit(work, recipe(begun))
+    assert "as it were" in run_units([unit], work, store, device="cpu").failed[unit.key]
+    assert (store.scratch / unit.key / "checkpoint").exists()
+    assert run_units([unit], work, store, device="cpu").done == (unit.key,)
+    assert not (store.scratch / unit.key).exists()
+    (store.scratch / unit.key).mkdir()
+    with store.lock():
+        assert not (store.scratch / unit.key).exists()
+
+
+# Masks and splits
+
+
+@given(
+    st.tuples(*[st.integers(1, 9)] * 3).flatmap(
+        lambda shape: st.tuples(
+            st.just(shape), st.lists(st.tuples(*[st.integers(0, n - 1) for n in shape]), max_size=5)
+        )
+    )
+)
+def test_a_packed_mask_is_the_mask(drawn):
+    shape, marked = drawn
+    mask = np.zeros(shape, dtype=bool)
+    for place in marked:
+        mask[place] = True
+    packed = pack_mask(mask)
+    assert packed.wrong() == ""
+    assert np.array_equal(packed.unpack(), mask)
+    empty = pack_mask(np.zeros((3, 4, 5), dtype=bool))
+    assert from_arrays(to_arrays([packed, empty, packed])) == (packed, empty, packed)
+
+
+def test_damaged_masks_are_noticed():
+    arrays = to_arrays([pack_mask(np.ones((3, 3, 3), dtype=bool))])
+    for name, value in (
+        ("mask_box", np.array([[0, 0, 0, 3, 3, 4]])),
+        ("mask_bits", np.zeros(3, np.uint8)),
+        ("mask_bits", np.zeros(9, np.uint8)),
+        ("mask_shape", np.array([[3, 3, 2]])),
+    ):
+        with pytest.raises(ValueError, match="mask"):
+            from_arrays(arrays | {name: value})
+
+
+def cases_of(groups: list[int]) -> list[RecipeCase]:
+    return [
+        RecipeCase(case=f"{at}", dataset="AB"[at % 2], group=f"g{group}", label=group % 2, clinical={})
+        for at, group in enumerate(groups)
+    ]
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=40), st.integers(1, 6), st.integers(0, 5))
+def test_folds_part_no_group_and_forget_names(groups, folds, seed):
+    cases = cases_of(groups)
+    found = fold_of(cases, folds, seed=seed)
+    assert len({(c.group, at) for c, at in zip(cases, found, strict=True)}) == len(set(groups))
+    other = [
+        dataclasses.replace(c, case=f"z{c.case}", group=f"q{c.group}", dataset=f"p{c.dataset}") for c in cases
+    ]
+    assert fold_of(other, folds, seed=seed) == found
+    sizes = [
+        len({c.group for c, at in zip(cases, found, strict=True) if at == fold}) for fold in range(folds)
+    ]
+    assert max(sizes) - min(sizes) <= 1
+    for learn, out in grouped_folds(cases, folds, seed=seed):
+        assert not {c.group for c in learn} & {c.group for c in out}
+
+
+def test_fake_recipes_are_registered():
+    assert fake_recipes.Threshold is recipes.get("threshold")
