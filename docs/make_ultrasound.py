@@ -124,6 +124,26 @@ def take_leak(image: Path, patient: Path) -> None:
     _write(pd.DataFrame(rows), RESULTS / "image" / "leak.csv")
 
 
+def shape() -> str:
+    held, chosen = read("sources", "shape"), read("sources", "selection")
+    if held.empty:
+        return ""
+    best = dict(zip(chosen["target"], chosen["ensemble_auroc"], strict=True)) if len(chosen) else {}
+    rows = [
+        [
+            r["target"],
+            number(r["auroc"]),
+            number(r["roughness_auroc"]),
+            number(best.get(r["target"], math.nan)),
+        ]
+        for r in held.to_dict(orient="records")
+    ]
+    mean = [number(held[c].mean()) for c in ("auroc", "roughness_auroc")]
+    rows.append(["mean", *mean, number(best.get("mean over targets", math.nan))])
+    head = ["left out", "outline's shape alone", "its roughness alone, nothing trained", "the committee"]
+    return table(head, rows)
+
+
 def leak() -> str:
     held = read("image", "leak")
     if held.empty:
@@ -408,6 +428,7 @@ def page() -> str:
         "{{leak}}": leak,
         "{{nested}}": nested,
         "{{selection}}": selection,
+        "{{shape}}": shape,
         "{{times}}": times,
     }
     for mark, make in parts.items():
@@ -420,7 +441,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--take", nargs=2, metavar=("NAME", "STUDY"))
     parser.add_argument("--take-leak", nargs=2, metavar=("IMAGE_STUDY", "PATIENT_STUDY"))
+    parser.add_argument("--take-shape", metavar="DATA", help="the folder with the four sets")
     given = parser.parse_args()
+    if given.take_shape:
+        from ultrasound_shape import shape_alone
+
+        _write(shape_alone(Path(given.take_shape)), RESULTS / "sources" / "shape.csv")
     if given.take_leak:
         take_leak(*map(Path, given.take_leak))
     if given.take:
