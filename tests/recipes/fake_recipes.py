@@ -66,3 +66,10 @@ def note(job):
             file.write(
                 f"{job.seed} {os.getpid()} {job.threads} {job.device} {sorted(p.name for p in job.scratch.iterdir())}\n"
             )
+
+
+def train(*arguments, **options):
+    """The engine's own trainer; importing this module has registered what is above."""
+    from elsewhere.recipes.running import train_recipe_units
+
+    train_recipe_units(*arguments, **options)
