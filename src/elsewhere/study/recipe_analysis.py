@@ -227,8 +227,8 @@ def _task(
         "tied": int((lead["tier"] == 1).sum()),
         "ranked_by": board.ranked_by,
         "score": float(top[board.ranked_by]),
-        "score_lo": float(top.get(f"{board.ranked_by}_lo", np.nan)),
-        "score_hi": float(top.get(f"{board.ranked_by}_hi", np.nan)),
+        "score_lo": _end(top, board.ranked_by, "lo"),
+        "score_hi": _end(top, board.ranked_by, "hi"),
         "metric": metric,
         "value": float(top[metric]),
         "value_lo": float(top.get(f"{metric}_lo", np.nan)),
@@ -265,6 +265,12 @@ def _task(
     if margin is None:
         return out | {"word": "", "reason": "no margin was declared"}
     return out | {"word": str(row["word"]), "reason": str(row["reason"])}
+
+
+def _end(row: pd.Series, metric: str, end: str) -> float:
+    """Of the interval that keeps its own point, where the metric holds a range (MRI-12)."""
+    centred = row.get(f"{metric}_t_{end}", np.nan)
+    return float(centred if np.isfinite(centred) else row.get(f"{metric}_{end}", np.nan))
 
 
 def _centres(tables: Mapping[str, pd.DataFrame], board: Board, best: str) -> dict[str, Any]:
@@ -306,7 +312,12 @@ def _warnings(
             out.append(f"{failed['recipe']} is not ranked ({board.task}, {board.words}): {failed['reason']}.")
     for board in boards:
         told = board.protocol.fairness.variables
-        out += [w for e in board.entries for w in e.scores.warnings if not any(v in w for v in told)]
+        out += [
+            f"{e.recipe} ({board.words}): {w}" if w.startswith("The prediction") else w
+            for e in board.entries
+            for w in e.scores.warnings
+            if not any(v in w for v in told)
+        ]
     out += [str(w) for w in (results.audit or {}).get("warnings", ())]
     return tuple(dict.fromkeys(out))
 

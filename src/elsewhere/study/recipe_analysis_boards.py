@@ -46,6 +46,13 @@ BOARD_WORDS = {
     "external": "trained on one dataset, tested on another",
 }
 _ORDER = ("leave-one-dataset-out", "external", "folds", "internal")
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "clip": ("clip", "has_clip", "clip_artefact", "clip_artifact"),
+    "implant": ("implant", "has_implant", "breast_implant"),
+    "low contrast": ("low_contrast", "has_low_contrast"),
+    "non-mass": ("non_mass", "nonmass", "lesion_type", "tumour_type", "tumor_type", "morphology"),
+}
+"""Kinds of cases that a cohort may mark, by the columns that mark them; 'small' comes from the sizes."""
 _CLINICAL = ("subtype", "vendor", "field_strength")
 
 
@@ -321,7 +328,8 @@ def margin_of(settings: Mapping[str, Any], task: str) -> float | None:
 
 def _with_clinical(cases: pd.DataFrame, cohort: pd.DataFrame) -> pd.DataFrame:
     """Columns that are reported and never scored (MRI-06) come from the cohort by case."""
-    wanted = [c for c in _CLINICAL if c in cohort.columns and c not in cases.columns]
+    marks = [name for names in KINDS.values() for name in names]
+    wanted = [c for c in (*_CLINICAL, *marks) if c in cohort.columns and c not in cases.columns]
     wanted += [c for c in ("dataset", "site") if c in cohort.columns and c not in cases.columns]
     if not wanted:
         return cases

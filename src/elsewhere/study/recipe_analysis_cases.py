@@ -13,18 +13,11 @@ import pandas as pd
 from elsewhere.report.privacy import SMALLEST_CELL, hash_ids
 from elsewhere.statistics.calibration import recalibration, reliability_curve
 from elsewhere.statistics.subgroups import recall_by_class
-from elsewhere.study.recipe_analysis_boards import SEED, Board
+from elsewhere.study.recipe_analysis_boards import KINDS, SEED, Board
 from elsewhere.study.recipe_analysis_groups import sizes_of
 
 RELIABILITY_BINS = 5
 HARDEST = 10
-KINDS: Mapping[str, tuple[str, ...]] = {
-    "clip": ("clip", "has_clip", "clip_artefact", "clip_artifact"),
-    "implant": ("implant", "has_implant", "breast_implant"),
-    "low contrast": ("low_contrast", "has_low_contrast"),
-    "non-mass": ("non_mass", "nonmass", "lesion_type", "tumour_type", "tumor_type", "morphology"),
-}
-"""Kinds of cases that a cohort may mark, by the columns that mark them; 'small' comes from the sizes."""
 _YES = {"1", "1.0", "true", "yes", "y", "non-mass", "nonmass", "non_mass", "nme", "non-mass enhancement"}
 _NAN = float("nan")
 

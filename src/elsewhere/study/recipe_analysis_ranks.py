@@ -19,7 +19,7 @@ from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.fairness_variants import weighting_table
 from elsewhere.statistics.paired import PAIRED_T, WILCOXON, compare_pair, holm
 from elsewhere.statistics.ranking import Ranking, left_out_sites, rank_from_draws, weight_stability
-from elsewhere.study.recipe_analysis_boards import SEED, SHOWN, Board
+from elsewhere.study.recipe_analysis_boards import SEED, SHOWN, Board, FloatArray
 
 STEPS = 101
 SLOWEST_SECONDS = 300.0
@@ -254,26 +254,14 @@ def weights(board: Board) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
         return pd.DataFrame(), pd.DataFrame(), {"reason": why, "left_out": lost}
     names = [board.names[i] for i in usable]
     reference = board.fairness_weight
-    steps = weight_steps(
-        perf[usable], fair[usable], performance_draws=board.drawn(metric)[:, usable],
-        fairness_draws=board.drawn("fairness")[:, usable], steps=STEPS,
-    )  # fmt: skip
-    at = round(reference * (STEPS - 1))
-    table = pd.DataFrame(
-        {
-            "task": board.task,
-            "board": board.name,
-            "weight": np.repeat(np.round(steps.weights, 4), len(names)),
-            "recipe": names * STEPS,
-            "performance": np.tile(perf[usable], STEPS),
-            "fairness": np.tile(fair[usable], STEPS),
-            "score": steps.scores.ravel(),
-            "rank": steps.ranks.ravel(),
-            "rank_lo": steps.rank_lo.ravel(),
-            "rank_hi": steps.rank_hi.ravel(),
-            "change": (steps.ranks - steps.ranks[at]).ravel(),
-        }
-    )
+    table = weight_table(
+        perf[usable],
+        fair[usable],
+        names=names,
+        performance_draws=board.drawn(metric)[:, usable],
+        fairness_draws=board.drawn("fairness")[:, usable],
+        reference=reference,
+    ).assign(task=board.task, board=board.name)
     stability = weight_stability(perf[usable], fair[usable], names=names, reference=reference)
     about = {
         "reference": reference,
@@ -287,6 +275,40 @@ def weights(board: Board) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
     return table, gate, about
 
 
+def weight_table(
+    performance: FloatArray,
+    fairness: FloatArray,
+    *,
+    names: Sequence[str],
+    performance_draws: FloatArray,
+    fairness_draws: FloatArray,
+    reference: float,
+) -> pd.DataFrame:
+    """A row a weight and recipe: its score, its rank, where the resamples put it, and its change of rank
+    against `reference` (negative: it rises)."""
+    steps = weight_steps(
+        performance,
+        fairness,
+        performance_draws=performance_draws,
+        fairness_draws=fairness_draws,
+        steps=STEPS,
+    )
+    at = round(reference * (STEPS - 1))
+    return pd.DataFrame(
+        {
+            "weight": np.repeat(np.round(steps.weights, 4), len(names)),
+            "recipe": list(names) * STEPS,
+            "performance": np.tile(performance, STEPS),
+            "fairness": np.tile(fairness, STEPS),
+            "score": steps.scores.ravel(),
+            "rank": steps.ranks.ravel(),
+            "rank_lo": steps.rank_lo.ravel(),
+            "rank_hi": steps.rank_hi.ravel(),
+            "change": (steps.ranks - steps.ranks[at]).ravel(),
+        }
+    )
+
+
 def _gate(
     board: Board, names: list[str], perf: Any, fair: Any, *, metric: str, chance: float, weight: float
 ) -> pd.DataFrame:
@@ -295,7 +317,8 @@ def _gate(
     by_point = weighting_table(
         perf, fair, names=names, baseline=baseline, fairness_weight=weight, chance=chance
     )
-    lower = np.nanquantile(board.drawn(metric), 0.025, axis=0)[[board.names.index(n) for n in names]]
+    drawn = board.drawn(metric)[:, [board.names.index(n) for n in names]]
+    lower = np.nanquantile(drawn, 0.025, axis=0) if len(drawn) else np.full(len(names), -np.inf)
     surely = weighting_table(
         perf,
         fair,

@@ -59,6 +59,7 @@ tbody th{min-width:7.6em}
 .w-spread,.w-rank,.w-change,.w-score{font-variant-numeric:tabular-nums lining-nums}
 table.stacked td.n .sub{display:block;margin-left:0;white-space:pre}
 details{margin-top:1.2rem}
+td code,th code{white-space:nowrap}
 .prose+.prose{margin-top:.8em}
 figure img{display:block;width:100%;height:auto;max-width:640px}
 @media print{.weights-control,.weights-ends{display:none}.cards{grid-template-columns:1fr 1fr;gap:12px}.steps dd .v{font-size:13pt}}
