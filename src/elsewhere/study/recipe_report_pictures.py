@@ -39,7 +39,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def gallery(summary: RecipeSummary, results: RecipeResults, *, task: str = "segmentation") -> dict[str, str]:
-    """{caption: <img>}; a case whose volume cannot be read is left out, and its caption says so."""
+    """{caption: <img>}; where a volume cannot be read, that is said without its name."""
     out: dict[str, str] = {}
     picks = _picks(summary.chosen.get(task, ()))
     volumes = volumes_of(results.cohort)
@@ -51,8 +51,8 @@ def gallery(summary: RecipeSummary, results: RecipeResults, *, task: str = "segm
         caption = f"{pick.hashed}, {pick.why}: mean Dice {number(pick.mean)}"
         try:
             drawn = _draw(volumes, results, name, pick.case, recipes)
-        except UserError as problem:
-            out[caption] = f'<p class="note">No picture: {escape(problem.what)}.</p>'
+        except UserError:
+            out[caption] = '<p class="note">No picture: its volume or mask cannot be read.</p>'
             continue
         data = base64.b64encode(drawn).decode()
         out[caption] = f'<img alt="{escape(caption, quote=True)}" src="data:image/png;base64,{data}">'
