@@ -1,4 +1,4 @@
-"""`protocols`, `readers`, `metrics`: what can be named."""
+"""`protocols`, `readers`, `metrics`, `recipes`: what can be named."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def test_as_text(run):
         ("protocols", "plain"),
         ("readers", "bcs-dbt"),
         ("metrics", "classification.auroc"),
+        ("recipes", "residual-unet"),
     ):
         done = run(command)
         assert done.code == 0

@@ -50,7 +50,11 @@ class Threshold(Recipe):
             if "segmentation" in job.tasks:
                 job.emit(Prediction(case=case.case, mask=mask, seconds=0.5, peak_bytes=100))
             if "response" in job.tasks:
-                p = np.clip(0.5 + 0.1 * (noise - 0.5) + 0.01 * (np.mean(sizes) - mask.sum()), 0, 1)
+                p = (
+                    0.25
+                    if job.settings.fault == "constant"
+                    else np.clip(0.5 + 0.1 * (noise - 0.5) + 0.01 * (np.mean(sizes) - mask.sum()), 0, 1)
+                )
                 job.emit(Prediction(case=case.case, probability=float(p), seconds=0.25))
             job.progress("cases", at + 1, len(job.predict))
         history = ({"epoch": 1, "train_loss": float(np.mean(sizes)), "validation_loss": float("nan")},)
