@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from elsewhere.study.recipe_results import RecipeResults
 
 Progress = Callable[[str, int, int], None]
+USUAL_RESAMPLES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +70,12 @@ class RecipeSummary:
 
 
 def analyse_recipes(
-    results: RecipeResults, *, resamples: int = 1000, progress: Progress | None = None
+    results: RecipeResults, *, resamples: int | None = None, progress: Progress | None = None
 ) -> RecipeSummary:
-    """Every table and the headline. `resamples` of patients a board; with 0 there are no intervals."""
+    """Every table and the headline. `resamples` of patients a board, None: as the study file says (1,000);
+    with 0 there are no intervals."""
+    if resamples is None:
+        resamples = int((results.settings.get("analyses") or {}).get("resamples", USUAL_RESAMPLES))
     if resamples < 0:
         raise UserError(f"{resamples} resamples cannot be drawn", fix="Use 0 for none, or 1,000 and more.")
     if not results.scores:

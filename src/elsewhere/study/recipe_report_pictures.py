@@ -147,7 +147,8 @@ def picture(image: npt.NDArray[np.float32], truth: Mask, masks: dict[str, Mask])
                         label=recipe if mask.any() else f"{recipe}: nothing here",
                     )
                 )
-            _contour(zoom, truth, TRUTH, 1.5, dashed=True)
+            _contour(zoom, truth, "#000000", 2.8)
+            _contour(zoom, truth, TRUTH, 1.4, dashed=True)
             lines.append(Line2D([], [], color=TRUTH, linewidth=1.6, linestyle=(0, (3, 2)), label="truth"))
             figure.legend(
                 handles=lines,
