@@ -134,7 +134,9 @@ class Recipe:
                     where=where,
                     fix=_neighbours(name, list(known)),
                 )
-        clean = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        clean: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
         made = cls.Settings()
         for name, value in clean.items():
             wanted = getattr(made, name)
