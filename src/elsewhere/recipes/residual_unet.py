@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -128,54 +128,76 @@ class Segmenter(Recipe):
     Settings = SegmentationSettings
 
     def run(self, job: Job) -> Trained:
-        from elsewhere.training.volumes import build_network, fit
-
         settings: SegmentationSettings = job.settings
         plan, found, data = planned(job, settings)
-        networks, history, notes, patches = [], [], list(data.notes), 0
-        parts = folds_of(job, settings)
-        for place, (fold, learn, held) in enumerate(parts):
-            training = data.subset([case.case for case in learn])
-            if not training.cases:
-                raise UserError(f"fold {fold + 1} has no training case with a mask")
-            watched = data.subset([case.case for case in held])
-            seed = fold_seed(job.seed, fold)
-            network = build_network(plan, seed=seed, device=job.device)
-
-            def tell(what: str, done: int, total: int, place: int = place) -> None:
-                job.progress(what, place * total + done, len(parts) * total)
-
-            done = fit(
-                network,
-                training,
-                plan,
-                fit_settings(settings),
-                seed=seed,
-                validation=watched if watched.cases else None,
-                checkpoint=job.scratch / f"fold-{fold}.pt",
-                progress=tell,
-            )
-            if not watched.cases:
-                notes.append(f"fold {fold + 1}: no validation case with a mask, the last weights are kept")
-            networks.append(network)
-            history += [entry | {"fold": fold} for entry in done.history]
-            patches += done.patches
-            best = done.best_epoch
-        del data
-        cost, told = emit_masks(job, settings, networks, plan)
+        trained = train_folds(job, settings, plan, data)
+        notes = (*data.notes, *trained.notes)
+        del data  # the volumes leave the device before prediction needs it
+        cost, told = emit_masks(job, settings, trained.networks, plan)
         return Trained(
-            history=tuple(history),
-            best_epoch=best,
-            images=patches,
-            notes=tuple(notes + told),
+            history=tuple(trained.history),
+            best_epoch=trained.best_epoch,
+            images=trained.patches,
+            notes=(*notes, *told),
             details={
                 "fingerprint": found,
                 "plan": plan.as_json(),
-                "folds": [fold for fold, _, _ in parts],
-                "parameters": sum(p.numel() for p in networks[0].parameters()),
+                "folds": trained.folds,
+                "parameters": sum(p.numel() for p in trained.networks[0].parameters()),
                 "cost": cost,
             },
         )
+
+
+@dataclass(kw_only=True)
+class Members:
+    """The networks of an ensemble, and how they came about."""
+
+    networks: list[torch.nn.Module] = field(default_factory=list)
+    folds: list[int] = field(default_factory=list)
+    history: list[dict[str, float]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    patches: int = 0
+    best_epoch: int = 0
+
+
+def train_folds(job: Job, settings: SegmentationSettings, plan: Plan, data: Prepared) -> Members:
+    """A network a fold, each with a checkpoint of its own in the job's scratch."""
+    from elsewhere.training.volumes import build_network, fit
+    from elsewhere.training.volumes.fitting import forget_compiled
+
+    out = Members()
+    parts = folds_of(job, settings)
+    for place, (fold, learn, held) in enumerate(parts):
+        training = data.subset([case.case for case in learn])
+        if not training.cases:
+            raise UserError(f"fold {fold + 1} has no training case with a mask")
+        watched = data.subset([case.case for case in held])
+        seed = fold_seed(job.seed, fold)
+        network = build_network(plan, seed=seed, device=job.device)
+
+        def tell(what: str, done: int, total: int, place: int = place) -> None:
+            job.progress(what, place * total + done, len(parts) * total)
+
+        done = fit(
+            network,
+            training,
+            plan,
+            fit_settings(settings),
+            seed=seed,
+            validation=watched if watched.cases else None,
+            checkpoint=job.scratch / f"fold-{fold}.pt",
+            progress=tell,
+        )
+        forget_compiled(job.device)
+        if not watched.cases:
+            out.notes.append(f"fold {fold + 1}: no validation case with a mask, the last weights are kept")
+        out.networks.append(network)
+        out.folds.append(fold)
+        out.history += [entry | {"fold": fold} for entry in done.history]
+        out.patches += done.patches
+        out.best_epoch = done.best_epoch
+    return out
 
 
 def planned(job: Job, settings: SegmentationSettings) -> tuple[Plan, dict[str, Any], Prepared]:
@@ -239,9 +261,9 @@ def fold_seed(seed: int, fold: int) -> int:
 def fit_settings(settings: SegmentationSettings) -> FitSettings:
     from elsewhere.training.volumes import FitSettings
 
-    same = {field.name for field in fields(FitSettings)} - {"batch", "keep", "optimiser", "gradient_norm"}
+    same = {entry.name for entry in fields(FitSettings)} - {"batch", "keep", "optimiser", "gradient_norm"}
     return FitSettings(
-        **{field.name: getattr(settings, field.name) for field in fields(settings) if field.name in same},
+        **{entry.name: getattr(settings, entry.name) for entry in fields(settings) if entry.name in same},
         keep=settings.keep_weights,
     )
 

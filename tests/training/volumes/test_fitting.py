@@ -17,10 +17,13 @@ from elsewhere.training.volumes import (
     make_plan,
     predict,
     prepare,
+    segmentation_objective,
     supervised,
 )
-from elsewhere.training.volumes.fitting import rate_at
+from elsewhere.training.volumes.fitting import StepProgram, rate_at
 from elsewhere.training.volumes.losses import dice_and_cross_entropy, supervision_weights
+from elsewhere.training.volumes.networks import InstanceNorm
+from elsewhere.training.volumes.patches import draw_patches
 
 FAST = FitSettings(epochs=3, steps_per_epoch=3, validation_steps=2, checkpoint_every=1, momentum=0.9)
 
@@ -228,3 +231,32 @@ def test_deep_supervision_has_a_head_a_scale_but_the_two_coarsest():
 def test_settings_that_make_no_sense_are_refused(wrong):
     with pytest.raises(UserError):
         FitSettings(**wrong)
+
+
+def test_the_norm_of_any_layout_is_torchs_own():
+    norm = InstanceNorm(4)
+    with torch.no_grad():
+        norm.weight.copy_(torch.tensor([1.0, 2.0, 0.5, -1.0]))
+        norm.bias.copy_(torch.arange(4.0))
+    x = torch.from_numpy(np.random.default_rng(0).normal(3, 2, (2, 4, 5, 6, 7)).astype(np.float32))
+    last = x.contiguous(memory_format=torch.channels_last_3d)
+    assert torch.allclose(norm.in_any_layout(last), norm(x), atol=1e-5)
+    assert norm.in_any_layout(last).is_contiguous(memory_format=torch.channels_last_3d)
+
+
+def test_a_step_is_traced_whole():
+    """What a GPU captures and compiles has no break in its graph; traced here without a compiler."""
+    volumes, _, cases, plan = world()
+    data = prepare(volumes, cases[:2], plan, "three")
+    network = build_network(plan, seed=0).train()
+    program = StepProgram(network, data, plan, FAST, segmentation_objective)
+    draws = draw_patches(np.random.default_rng(0), data, plan, steps=1, batch=2)
+    tables = [
+        torch.from_numpy(v[0]) for v in (draws.offset, draws.shape, draws.matrix, draws.jitter, draws.shift)
+    ]
+    traced = torch.compile(program._make, backend="eager", fullgraph=True, dynamic=False)
+    assert torch.equal(traced(*tables)[0], program._make(*tables)[0])
+    x = torch.zeros(2, 3, 16, 16, 16)
+    whole = torch.compile(network, backend="eager", fullgraph=True, dynamic=False)
+    assert torch.equal(whole(x)[0], network(x)[0])
+    torch.compiler.reset()

@@ -21,6 +21,7 @@ import torch
 from elsewhere.errors import UserError
 from elsewhere.training.volumes.feeding import Feed
 from elsewhere.training.volumes.losses import segmentation_objective
+from elsewhere.training.volumes.networks import fastest, layout_of
 from elsewhere.training.volumes.patches import (
     JITTERS,
     PLAIN,
@@ -32,6 +33,7 @@ from elsewhere.training.volumes.patches import (
 )
 from elsewhere.training.volumes.planning import Plan
 from elsewhere.training.volumes.preparing import Prepared
+from elsewhere.training.volumes.windows import forward_of
 
 Objective = Callable[[Any, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """(network, image, target, weight of every patch's case) -> one number."""
@@ -174,6 +176,13 @@ class _State:
     history: list[dict[str, float]] = field(default_factory=list)
 
 
+def forget_compiled(device: str) -> None:
+    """Between networks: dynamo keeps eight graphs of one code and then falls back to the plain step."""
+    if device.startswith("cuda"):
+        torch.compiler.reset()
+        torch.cuda.empty_cache()
+
+
 def _weights(data: Prepared, weights: Mapping[str, float] | None) -> np.ndarray:
     given = weights or {}
     out = np.array([float(given.get(case, 1.0)) for case in data.cases], dtype=np.float32)
@@ -213,6 +222,7 @@ class StepProgram:
         self.loss_sum = torch.zeros((), device=device)
         self.noise = noise_values(device)
         compiled = self.on_gpu and settings.compiled
+        self.layout = layout_of(network)
         self._forward: Any = torch.compile(network, dynamic=False) if compiled else network
         self._patches: Any = torch.compile(self._make, dynamic=False) if compiled else self._make
         self._active: list[list[bool]] = []
@@ -252,13 +262,16 @@ class StepProgram:
         jitter: torch.Tensor,
         shift: torch.Tensor,
         active: list[bool] | None = None,
+        whole: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        x, target = cut(self.feed.images, self.feed.masks, offset, shape, matrix, self.plan.patch)
+        x, target = cut(
+            self.feed.images, self.feed.masks, offset, shape, matrix, self.plan.patch, whole=whole
+        )
         if self.settings.augment:
             x = change(x, jitter, shift, self.noise, active=active)
         return x, target
 
-    def _step(self, active: list[bool] | None = None) -> None:
+    def _step(self, active: list[bool] | None = None, whole: bool = False) -> None:
         at = self.place
         with torch.no_grad():
             x, target = self._patches(
@@ -267,8 +280,9 @@ class StepProgram:
                     for table in (self.offset, self.shape, self.matrix, self.jitter, self.shift)
                 ),
                 active,
+                whole,
             )
-            x = x.contiguous(memory_format=torch.channels_last_3d)
+            x = x.contiguous(memory_format=self.layout)
             weight = self.case_weight.index_select(0, self.rows.index_select(0, at)[0])
         with self.autocast():
             loss = self.objective(self._forward, x, target, weight)
@@ -289,7 +303,7 @@ class StepProgram:
         self.jitter.copy_(torch.from_numpy(np.broadcast_to(PLAIN, self.jitter.shape).copy()))
         stream = torch.cuda.Stream(self.device)
         stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream), fastest(True):
             for _ in range(WARM_STEPS):
                 self.optimiser.zero_grad(set_to_none=True)
                 self.place.zero_()
@@ -299,7 +313,7 @@ class StepProgram:
         stream.synchronize()
         torch.cuda.empty_cache()
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, stream=stream):
+        with fastest(True), torch.cuda.graph(self.graph, stream=stream):
             self._step()
         with torch.no_grad():
             for name, value in self.network.state_dict().items():
@@ -333,7 +347,10 @@ class StepProgram:
                 self.graph.replay()
             else:
                 self.optimiser.zero_grad(set_to_none=True)
-                self._step(active=(draws.jitter[step] != PLAIN).any(axis=(0, 1)).tolist())
+                self._step(
+                    active=(draws.jitter[step] != PLAIN).any(axis=(0, 1)).tolist(),
+                    whole=bool((np.abs(draws.matrix[step, :, :, :3]) == np.eye(3)).all()),
+                )
             self.feed.done(step)
         return float(self.loss_sum) / steps
 
@@ -427,19 +444,20 @@ def validate(
     counts = torch.zeros(3, device=device)
     total = torch.zeros((), device=device)
     weight = torch.ones(program.batch, device=device)
+    run = forward_of(network, program.on_gpu and settings.compiled)
     for step in range(len(draws)):
         feed.ready(step)
         offset, shape, matrix = (table[step] for table in tables)
-        x, target = cut(feed.images, feed.masks, offset, shape, matrix, plan.patch)
-        x = x.contiguous(memory_format=torch.channels_last_3d)
+        x, target = cut(feed.images, feed.masks, offset, shape, matrix, plan.patch, whole=True)
+        x = x.contiguous(memory_format=program.layout)
         seen: list[torch.Tensor] = []
 
         def forward(image: torch.Tensor, seen: list[torch.Tensor] = seen) -> Any:
-            out = network(image)
+            out = run(image)
             seen.append(out)
             return out
 
-        with program.autocast():
+        with program.autocast(), fastest(program.on_gpu):
             total += objective(forward, x, target, weight)
         if own is None:
             found = seen[0] > 0

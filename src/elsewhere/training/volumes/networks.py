@@ -6,8 +6,11 @@ presets have. `encoder` and `decoder` are modules of their own: pretraining and 
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import nn
+from torch.nn import functional
 
 from elsewhere.training.volumes.planning import Plan, Triple
 
@@ -37,7 +40,7 @@ class Encoder(nn.Module):
             # A stride needs a kernel at least as wide: an axis of kernel 1 is never pooled by a plan.
             chain = [UnetResBlock(3, before, width, kernel, stride, NORM, ACTIVATION)]
             chain += [UnetResBlock(3, width, width, kernel, 1, NORM, ACTIVATION) for _ in range(blocks - 1)]
-            stages.append(nn.Sequential(*chain))
+            stages.append(with_own_norms(nn.Sequential(*chain)))
             before = width
         self.stages = nn.ModuleList(stages)
 
@@ -50,12 +53,60 @@ class Encoder(nn.Module):
         return features
 
 
+class InstanceNorm(nn.Module):
+    """Instance norm that leaves channels last on a GPU, where torch's own would copy the map twice: compiled,
+    it is one reduction and one fused pass. On a CPU torch's own."""
+
+    def __init__(self, width: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+        self.eps = eps
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not x.is_cuda:
+            return functional.instance_norm(x, weight=self.weight, bias=self.bias, eps=self.eps)
+        return self.in_any_layout(x)
+
+    def in_any_layout(self, x: torch.Tensor) -> torch.Tensor:
+        values = x.float()
+        variance, mean = torch.var_mean(values, dim=(2, 3, 4), correction=0, keepdim=True)
+        scale = torch.rsqrt(variance + self.eps) * self.weight[None, :, None, None, None]
+        return ((values - mean) * scale + self.bias[None, :, None, None, None]).to(x.dtype)
+
+
+def with_own_norms(module: nn.Module) -> nn.Module:
+    """MONAI's blocks with this norm in place of torch's; the names of their weights stay."""
+    for name, child in module.named_children():
+        if isinstance(child, nn.InstanceNorm3d):
+            setattr(module, name, InstanceNorm(child.num_features, child.eps))
+        else:
+            with_own_norms(child)
+    return module
+
+
+def layout_of(network: nn.Module) -> torch.memory_format:
+    """In which a network's weights lie, and its input should."""
+    for p in network.parameters():
+        if p.ndim == 5 and p.shape[1] > 1 and p[0, 0].numel() > 1:
+            last = p.is_contiguous(memory_format=torch.channels_last_3d)
+            return torch.channels_last_3d if last else torch.contiguous_format
+    return torch.contiguous_format
+
+
+def fastest(on_gpu: bool) -> AbstractContextManager[None]:
+    """Shapes never change here: let cuDNN try its algorithms once."""
+    if not on_gpu:
+        return nullcontext()
+    flags: AbstractContextManager[None] = torch.backends.cudnn.flags(enabled=True, benchmark=True)
+    return flags
+
+
 class Norm(nn.Module):
     """Instance norm and leaky ReLU."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.norm = nn.InstanceNorm3d(width, affine=True)
+        self.norm = InstanceNorm(width)
         self.act = nn.LeakyReLU(0.01, inplace=True)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -117,9 +168,15 @@ class ResidualUNet(nn.Module):
 
 
 def build_network(
-    plan: Plan, *, seed: int, outputs: int = 1, deep_supervision: bool = True, device: str = "cpu"
+    plan: Plan,
+    *,
+    seed: int,
+    outputs: int = 1,
+    deep_supervision: bool = True,
+    device: str = "cpu",
+    channels_last: bool = True,
 ) -> ResidualUNet:
-    """The plan's network with He weights drawn from `seed` alone, on `device`, channels last."""
+    """The plan's network with He weights drawn from `seed` alone, on `device`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = ResidualUNet(plan, outputs=outputs, deep_supervision=deep_supervision)
@@ -128,4 +185,5 @@ def build_network(
                 nn.init.kaiming_normal_(module.weight, a=0.01)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-    return network.to(device=device, memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
+    layout = torch.channels_last_3d if channels_last else torch.contiguous_format
+    return network.to(device=device, memory_format=layout)  # type: ignore[call-overload]

@@ -9,7 +9,6 @@ mirror 0.5 an axis). Its simulated low resolution is left out: the blur stands f
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,6 +24,7 @@ NOISE_VALUES = 1 << 22
 JITTERS = 6
 """brightness, contrast, blur, gamma, gamma inverted, noise: a channel of a patch each."""
 BRIGHTNESS, CONTRAST, BLUR, GAMMA, INVERTED, NOISE = range(JITTERS)
+CORNERS = tuple(itertools.product((0, 1), repeat=3))
 PLAIN = np.array([1, 1, 0, 1, 1, 0], dtype=np.float32)
 
 
@@ -151,9 +151,12 @@ def cut(
     shape: torch.Tensor,
     matrix: torch.Tensor,
     patch: Sequence[int],
+    *,
+    whole: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Patches [batch, channel, x, y, z] (trilinear, 0 beyond the volume) and masks [batch, 1, x, y, z]
-    (the nearest voxel's), out of the flat memory of all cases."""
+    (the nearest voxel's), out of the flat memory of all cases. `whole`: no patch is turned or scaled, so that
+    every place is a voxel and one of the eight corners is enough."""
     batch = len(offset)
     coordinates = []
     for axis in range(3):
@@ -177,10 +180,10 @@ def cut(
 
     below = [torch.floor(place) for place in coordinates]
     part = [place - base for place, base in zip(coordinates, below, strict=True)]
-    whole = [base.long() for base in below]
+    first = [base.long() for base in below]
     out = torch.zeros((batch, *patch, images.shape[1]), device=images.device)
-    for corner in itertools.product((0, 1), repeat=3):
-        at, known = address([base + step for base, step in zip(whole, corner, strict=True)])
+    for corner in CORNERS[:1] if whole else CORNERS:
+        at, known = address([base + step for base, step in zip(first, corner, strict=True)])
         weight = known.float()
         for share, step in zip(part, corner, strict=True):
             weight = weight * (share if step else 1 - share)
@@ -203,7 +206,7 @@ def change(
     on = [True] * JITTERS if active is None else list(active)
     values = jitter[:, :, :, None, None, None]
     if on[NOISE]:
-        places = math.prod(x.shape[1:])
+        places = x[0].numel()
         at = (torch.arange(places, device=x.device)[None] + shift[:, None]) % NOISE_VALUES
         field = noise[at].reshape(len(x), *x.shape[2:], x.shape[1]).permute(0, 4, 1, 2, 3)
         x = x + values[:, :, NOISE] * field

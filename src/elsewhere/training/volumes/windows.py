@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +20,7 @@ from torch.nn import functional
 
 from elsewhere.inputs.volumes import Box, Volumes
 from elsewhere.training.volumes.channels import Channels
+from elsewhere.training.volumes.networks import fastest, layout_of
 from elsewhere.training.volumes.planning import Plan, Triple
 from elsewhere.training.volumes.preparing import Standard, standardise
 from elsewhere.training.volumes.resampling import LINEAR, resample
@@ -30,7 +30,6 @@ SIGMA = 1 / 8
 """Of the Gaussian, in edges of the patch."""
 BLOCK = 8
 AIR = 0.05
-_COMPILED: WeakKeyDictionary[torch.nn.Module, Any] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +84,7 @@ def occupied(image: torch.Tensor, zero: Sequence[float]) -> npt.NDArray[np.bool_
     return (blocks > AIR * high[:, None, None, None]).any(dim=0).cpu().numpy()
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def sliding_logits(
     networks: Sequence[torch.nn.Module],
     image: torch.Tensor,
@@ -115,11 +114,12 @@ def sliding_logits(
     total = torch.zeros(wide, device=device)
     share = torch.zeros(wide, device=device)
     turns = mirrors(patch, mirror=mirror)
-    forwards = [_forward(network, compiled and on_gpu) for network in networks]
+    forwards = [forward_of(network, compiled and on_gpu) for network in networks]
     batch = max(1, min(batch, len(used)))
     for network in networks:
         network.eval()
-    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=on_gpu):
+    layout = layout_of(networks[0])
+    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=on_gpu), fastest(on_gpu):
         for first in range(0, len(used), batch):
             chosen = used[first : first + batch]
             # A compiled network has one shape: the last batch is filled up.
@@ -128,7 +128,7 @@ def sliding_logits(
             out: torch.Tensor | None = None
             for turn in turns:
                 turned = x.flip(turn) if turn else x
-                turned = turned.contiguous(memory_format=torch.channels_last_3d)
+                turned = turned.contiguous(memory_format=layout)
                 for forward in forwards:
                     logits = forward(turned).float()
                     logits = logits.flip(turn) if turn else logits
@@ -157,12 +157,13 @@ def _holds(keep: npt.NDArray[np.bool_], start: Sequence[int], before: Sequence[i
     return bool(keep[part].any())
 
 
-def _forward(network: torch.nn.Module, compiled: bool) -> Any:
+def forward_of(network: torch.nn.Module, compiled: bool) -> Any:
     if not compiled:
         return network
-    if network not in _COMPILED:
-        _COMPILED[network] = torch.compile(network, dynamic=False)
-    return _COMPILED[network]
+    # Kept with the network and gone with it; in its dict, as a module would take it for a part of itself.
+    if "_compiled_forward" not in network.__dict__:
+        network.__dict__["_compiled_forward"] = torch.compile(network.forward, dynamic=False)
+    return network.__dict__["_compiled_forward"]
 
 
 def predict(
