@@ -217,6 +217,17 @@ def test_a_method_chosen_on_the_sources_leads(tmp_path):
     assert "Every attempt" in page and "may not be claimed" in page
 
 
+def test_a_choice_without_the_annotated_outline_stands_beside_it():
+    world = World(kinds=("leave-one-dataset-out", "nested"), seeds=(1,), inputs=("whole", "roi"), analyses={})
+    results = make_results(world)
+    page = render_study_report(analyse(results, resamples=0))
+    assert "do not see the annotated outline" not in page
+    drawn = replace(results, settings={**results.settings, "inputs": {"roi": {"outline": True}, "whole": {}}})
+    made = analyse(drawn, resamples=0)
+    assert not made.tables["selection_without_outline"]["members"].str.contains("roi").any()
+    assert "do not see the annotated outline" in render_study_report(made)
+
+
 def table_of(page, caption):
     """One table of the page, from its caption to its end."""
     return page.split(caption, 1)[1].split("</table>", 1)[0]

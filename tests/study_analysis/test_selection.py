@@ -9,7 +9,7 @@ import pytest
 from elsewhere.scenarios import nested_scenarios, scenarios_of
 from elsewhere.statistics.auroc import auroc
 from elsewhere.study.results import StudyResults
-from elsewhere.study.selection import choose_on_sources
+from elsewhere.study.selection import choose_on_sources, outline_inputs
 
 DATASETS = ("A", "B", "C", "D")
 N = 120
@@ -129,3 +129,14 @@ def test_a_study_without_nested_runs_chooses_nothing():
 
     bare = replace(results, runs=results.runs[results.runs["kind"] != "nested"])
     assert not choose_on_sources(bare)
+
+
+def test_what_sees_the_annotated_outline_can_be_left_out_of_the_choice():
+    configs = (("cnn", "roi"), ("cnn", "outline"))
+    made = study(lambda config, s: 2.0 if config[1] == "outline" else 0.5, configs=configs)
+    assert outline_inputs({"inputs": {"roi": {"kind": "roi"}, "outline": {"outline": True}}}) == {"outline"}
+    every = choose_on_sources(made, committee=False)
+    plain = choose_on_sources(made, committee=False, without_inputs={"outline"})
+    assert set(every.chosen["members"][:-1]) == {"cnn outline"}
+    assert set(plain.chosen["members"][:-1]) == {"cnn roi"}
+    assert plain.chosen["ensemble_auroc"].iloc[-1] < every.chosen["ensemble_auroc"].iloc[-1] - 0.1

@@ -46,7 +46,7 @@ from elsewhere.study.analysis_tables import (
     without_beside,
 )
 from elsewhere.study.reference import other_networks, reference
-from elsewhere.study.selection import choose_on_sources
+from elsewhere.study.selection import choose_on_sources, outline_inputs
 
 if TYPE_CHECKING:
     from elsewhere.study.results import StudyResults
@@ -131,6 +131,8 @@ def analyse(
     intervals = patient_intervals(judged, runs, key=key, resamples=resamples, progress=progress)
     scenarios = _joined(scenarios, intervals)
     more = {"selection": chosen.chosen, "selection_attempts": chosen.attempts}
+    if drawn := outline_inputs(settings):
+        more["selection_without_outline"] = choose_on_sources(results, without_inputs=drawn).chosen
     return _summary(
         results, design, planned, runs, scenarios, judged, key=key, resamples=resamples, more=more
     )

@@ -9,7 +9,7 @@ what may be claimed.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -56,9 +56,26 @@ class _Tested:
         return auroc(self.label, np.mean([self.probability[m] for m in members], axis=0))
 
 
-def choose_on_sources(results: StudyResults, *, committee: bool = True) -> Selection:
-    """Empty where the study has no leave-one-dataset-out or no nested runs."""
+def outline_inputs(settings: Mapping[str, Any]) -> frozenset[str]:
+    """Inputs of a study that show the network the annotated outline."""
+    inputs = settings.get("inputs")
+    return frozenset(
+        str(name)
+        for name, section in (inputs.items() if isinstance(inputs, Mapping) else ())
+        if isinstance(section, Mapping) and section.get("outline")
+    )
+
+
+def choose_on_sources(
+    results: StudyResults, *, committee: bool = True, without_inputs: Collection[str] = ()
+) -> Selection:
+    """Empty where the study has no leave-one-dataset-out or no nested runs.
+
+    `without_inputs`: inputs that are no candidates, such as the annotated outline, whose shape may give the
+    label away without the picture.
+    """
     done = results.done()
+    done = done[~done["input"].isin(list(without_inputs))]
     done = done[~done["ensemble"]] if "ensemble" in done.columns else done
     outer = done[done["kind"] == "leave-one-dataset-out"]
     inner = done[done["kind"] == "nested"]
