@@ -116,8 +116,22 @@ def test_clinical_columns_as_numbers(tmp_path):
     stranger = replace(cases[0], clinical={"age": None, "subtype": "luminal"})
     row = design.table([stranger])[0]
     assert np.isnan(row[0])
-    np.testing.assert_array_equal(row[1:], [0, 0, 0, 0, 0, 1])
+    told = [case.clinical["menopausal_status"] for case in cases if case.clinical["menopausal_status"]]
+    post = told.count("post") / len(told)
+    np.testing.assert_allclose(row[1:], [post, 1 - post, 0, 0, 0, 1])
     assert "menopausal_status is empty for" in design.notes[0]
+
+
+def test_one_empty_cell_in_training_does_not_decide_over_a_hospital_of_empty_cells(tmp_path):
+    cases = [replace(c, clinical=dict(c.clinical) | {"menopausal_status": "pre"}) for c in patients(60)]
+    cases[3] = replace(cases[3], clinical=dict(cases[3].clinical) | {"menopausal_status": None})
+    away = [
+        replace(c, label=-1, clinical=dict(c.clinical) | {"menopausal_status": None}) for c in patients(60, 1)
+    ]
+    out = []
+    recipes.get("clinical")().run(clinical_job(cases, away, tmp_path, out))
+    yes = [p.probability >= 0.5 for p in out]
+    assert 0.2 < sum(yes) / len(yes) < 0.8
 
 
 def test_a_misspelt_column_is_met_with_its_neighbour(tmp_path):

@@ -98,6 +98,7 @@ class RadiomicsClinical(Radiomics):
     """The same beside clinical columns."""
 
     title = "Radiomics and clinical columns"
+    version = 2
     follows = (
         Radiomics.follows + " Clinical columns stand beside the features, which MRI-02's test withholds."
     )
