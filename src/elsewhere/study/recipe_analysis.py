@@ -311,8 +311,14 @@ def _warnings(
         out.append(f"{len(lost)} of {len(results.runs)} runs are not done.")
     for row in results.runs[results.runs["status"] == "invalid"].to_dict(orient="records"):
         out.append(f"{row['recipe']}, {row['scenario']} ({row['task']}): invalid, {row['reason']}.")
+    told_already = {
+        (str(r["task"]), str(r["recipe"]), str(r["scenario"]))
+        for r in results.runs[results.runs["status"] == "invalid"].to_dict(orient="records")
+    }
     for board in boards:
         for failed in board.failed:
+            if all((board.task, failed["recipe"], s) in told_already for s in board.scenarios):
+                continue
             out.append(f"{failed['recipe']} is not ranked ({board.task}, {board.words}): {failed['reason']}.")
     for board in boards:
         told = board.protocol.fairness.variables

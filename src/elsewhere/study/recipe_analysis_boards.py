@@ -173,8 +173,15 @@ def boards_of(results: RecipeResults, *, resamples: int) -> list[Board]:
                 name = kind if len(part) > 1 else part[0]
                 made = _board(results, task, name, kind, part, of_task, resamples=resamples)
                 if made is not None:
-                    found.append(made)
+                    found.append(_best_first(made))
     return found
+
+
+def _best_first(board: Board) -> Board:
+    """So that every table and figure lists the recipes as the board ranks them."""
+    values = np.nan_to_num(board.values(board.ranked_by), nan=-np.inf)
+    order = sorted(range(len(board.entries)), key=lambda i: (-values[i], board.names[i]))
+    return replace(board, entries=tuple(board.entries[i] for i in order))
 
 
 def _disjoint(of_task: Mapping[tuple[str, str, int], Scores], scenarios: Sequence[str]) -> bool:

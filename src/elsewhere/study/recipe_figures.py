@@ -63,7 +63,7 @@ def recipe_figures(summary: RecipeSummary) -> dict[str, FigureSpec]:
         specs += _ranks(summary, task, told)
         specs += _drop(summary, task, told)
         specs += _forest(summary, task, told, "centres", CENTRES, "Where does it drop?")
-        specs += _forest(summary, task, told, "groups", _group_variables(summary, task), "Group by group")
+        specs += _forest(summary, task, told, "groups", _group_variables(summary, task), "Group by group:")
         specs += _tradeoff(summary, task, told)
         specs += _weights(summary, task, told)
         specs += _top_bottom(summary, task, told)

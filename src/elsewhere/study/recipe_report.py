@@ -41,7 +41,7 @@ tbody th{min-width:7.6em}
 .cards .card{margin-top:0;align-content:start}
 .card .verdict-word{font-size:clamp(24px,4vw,36px);margin-top:.5rem}
 .card .sentence{font-size:15px}
-.steps{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:0 22px;margin-top:.9rem}
+.steps{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,150px),1fr));gap:0 22px;margin-top:.9rem}
 .steps>div{border-top:1px solid var(--line);padding:.5rem 0 .6rem;min-width:0}
 .steps dt{font-size:13.5px;color:var(--muted);line-height:1.3}
 .steps dd .v{font:500 25px/1.25 var(--serif);font-variant-numeric:tabular-nums lining-nums}

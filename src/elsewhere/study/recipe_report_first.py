@@ -102,7 +102,7 @@ def _numbers(told: Mapping[str, Any]) -> list[tuple[str, Cell]]:
         ]
     ends = {"value": told["value"], "lo": as_float(told["value_lo"]), "hi": as_float(told["value_hi"])}
     here = Cell(text=number(told["value"]), sub=interval(ends), title=full_interval(ends), kind="number")
-    return [(f"{metric}, {told['words']}", here), *out]
+    return [(metric, here), *out]
 
 
 def _lines(task: str, told: Mapping[str, Any]) -> list[str]:
@@ -123,6 +123,8 @@ def _lines(task: str, told: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"Margin ±{number(told['margin'])}, declared in the study file; the 90 % interval over datasets is held against it."
         )
+    elif as_float(told.get("difference")) is None and reason:
+        lines.append(f"A drop cannot be told: {reason}.")
     elif reason:
         lines.append("No margin is declared, so there is no verdict.")
     each = told.get("words_of_each") or {}
@@ -134,7 +136,7 @@ def _lines(task: str, told: Mapping[str, Any]) -> list[str]:
         )
     if told.get("worst"):
         worst = told["worst"]
-        lines.append(f"The largest drop: {worst['where']}, {signed(worst['difference'])}.")
+        lines.append(f"Worst: {worst['where']}, {signed(worst['difference'])} against home.")
     if told.get("lowest"):
         low, high = told["lowest"], told["highest"]
         lines.append(

@@ -93,7 +93,7 @@ def _home(task: str, rows: list[dict[str, Any]], *, word: bool) -> Any:
             with_interval(r.get("difference"), r.get("lo90"), r.get("hi90"), sign=True)
             if as_float(r.get("difference")) is not None
             else text(ABSENT, sub=str(r.get("reason") or "")),
-            num(r.get("smallest_drop")),
+            _seen(r.get("smallest_drop")),
             *([Cell(text=str(r["word"]), kind="word")] if word else []),
         ]
         for r in rows
@@ -113,9 +113,13 @@ def _home(task: str, rows: list[dict[str, Any]], *, word: bool) -> Any:
 
 def _centres(summary: RecipeSummary, task: str, told: Mapping[str, Any]) -> list[Any]:
     best = summary.headline["tasks"][task]["best"]
-    rows = rows_of(summary.of("centres", task=task, board=told["board"], recipe=best))
+    every = rows_of(summary.of("centres", task=task, board=told["board"], recipe=best))
+    datasets = {r["centre"] for r in every if r["by"] == "dataset"}
+    rows = [r for r in every if as_float(r.get("difference")) is not None]
+    rows = [r for r in rows if r["by"] == "dataset" or r["centre"] not in datasets]
     if not rows:
         return []
+    lost = sum(as_float(r.get("difference")) is None for r in every)
     word = any(r.get("word") for r in rows)
     cells = [
         [
@@ -123,10 +127,8 @@ def _centres(summary: RecipeSummary, task: str, told: Mapping[str, Any]) -> list
             cnt(r["patients"]),
             num(r.get("value")),
             num(r.get("others")),
-            with_interval(r.get("difference"), r.get("lo90"), r.get("hi90"), sign=True)
-            if as_float(r.get("difference")) is not None
-            else text(ABSENT, sub=str(r.get("reason") or "")),
-            num(r.get("smallest_drop")),
+            with_interval(r["difference"], r["lo90"], r["hi90"], sign=True),
+            _seen(r.get("smallest_drop")),
             *([Cell(text=str(r["word"]), kind="word")] if word else []),
         ]
         for r in rows[:MOST_ROWS]
@@ -134,6 +136,7 @@ def _centres(summary: RecipeSummary, task: str, told: Mapping[str, Any]) -> list
     columns = ["Centre", "Patients", METRIC_WORDS[MAIN[task]], "All others", "Difference", "Could have seen"]
     left = len(rows) - MOST_ROWS
     more = f" {left} more centres are in tables/centres.csv." if left > 0 else ""
+    more += f" {count(lost)} sites are too small, or lack a class, and are not compared." if lost else ""
     out: list[Any] = [
         Table(
             name=f"{task}-centres",
@@ -165,6 +168,12 @@ def _centres(summary: RecipeSummary, task: str, told: Mapping[str, Any]) -> list
             )
         )
     return out
+
+
+def _seen(drop: Any) -> Cell:
+    """A drop that no metric could have is none that could be seen."""
+    found = as_float(drop)
+    return text("none", kind="number", title=str(drop)) if found is not None and found > 1 else num(drop)
 
 
 def groups(summary: RecipeSummary, specs: Specs, task: str) -> Section | None:
