@@ -298,6 +298,10 @@ def _loss(logit: npt.NDArray[np.float64], cases: Sequence[RecipeCase]) -> float:
 
 def _predict(model: Classifier, job: Job, settings: SliceSettings, shift: float) -> None:
     meter = CostMeter(job.device)
+    if job.device.startswith("cuda") and job.predict:
+        # The first pass of a shape chooses its kernels: no case should pay for it.
+        blank = np.zeros((1, 3, settings.size_px, settings.size_px), dtype=np.uint8)
+        _logits(model, blank, job, settings)
     for at, case in enumerate(job.predict):
         with meter:
             picture = slice_picture(job.volumes, case.case, settings)
