@@ -260,3 +260,24 @@ def test_a_step_is_traced_whole():
     whole = torch.compile(network, backend="eager", fullgraph=True, dynamic=False)
     assert torch.equal(whole(x)[0], network(x)[0])
     torch.compiler.reset()
+
+
+@pytest.mark.parametrize("spoilt", ["phase", "mask"])
+def test_volumes_that_do_not_lie_on_one_grid_are_refused_by_name(spoilt):
+    volumes, _, cases, plan = world()
+    images, masks = dict(volumes.images), dict(volumes.masks)
+    if spoilt == "phase":
+        images[cases[1]] = [images[cases[1]][0], images[cases[1]][1][:-1], images[cases[1]][2]]
+    else:
+        masks[cases[1]] = masks[cases[1]][:, :-1]
+    wrong = MemoryVolumes(images=images, masks=masks)
+    with pytest.raises(UserError, match=cases[1]):
+        prepare(wrong, cases[:3], plan, "three")
+
+
+def test_a_loss_that_is_not_finite_ends_the_training_with_advice():
+    volumes, _, cases, plan = world()
+    data = prepare(volumes, cases[:2], plan, "three")
+    settings = dataclasses.replace(FAST, learning_rate=1e30, gradient_norm=1e30)
+    with pytest.raises(UserError, match="learning_rate"):
+        fit(build_network(plan, seed=0), data, plan, settings, seed=0)
