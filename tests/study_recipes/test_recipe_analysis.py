@@ -244,6 +244,8 @@ def test_seeds_are_averaged_within_the_board():
         by_seed = summary.of("seeds", task=task).groupby("recipe")[metric].mean()
         assert np.allclose(board.loc[by_seed.index, metric], by_seed)
         assert set(board["seeds"]) == {3}
+    tests = summary.of("against_baseline", task="response")
+    assert tests["p"].notna().all() and set(tests["test"]) == {"t of the paired bootstrap"}
 
 
 def test_groups_sizes_and_costs(summary):

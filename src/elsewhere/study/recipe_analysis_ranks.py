@@ -25,6 +25,7 @@ STEPS = 101
 SLOWEST_SECONDS = 300.0
 """The challenge allows five minutes a case (MRI-17)."""
 PAIRED = {"segmentation": ("dice", "norm_hd"), "response": ("balanced_accuracy", "auroc")}
+BOOTSTRAP_T = "t of the paired bootstrap"
 _CENTRED = ("fairness", "combined")
 _NAN = float("nan")
 
@@ -180,7 +181,7 @@ def paired(board: Board) -> pd.DataFrame:
                     "lo": _number(made.lo),
                     "hi": _number(made.hi),
                     "interval": made.method,
-                    "test": PAIRED_T if test else (made.p_method or "bootstrap-t-of-the-difference"),
+                    "test": PAIRED_T if test else (made.p_method or ""),
                     "t": _number(test.statistic if test else None),
                     "df": _number(test.df if test else None),
                     "p": _number(test.p if test else made.p),
@@ -190,10 +191,11 @@ def paired(board: Board) -> pd.DataFrame:
     table = pd.DataFrame(rows)
     if table.empty:
         return table
-    ranked = {r["model"]: r for r in ranking_against(board)}
-    for at, row in table.iterrows():
-        if np.isnan(row["p"]) and row["metric"] == "balanced_accuracy" and row["recipe"] in ranked:
-            table.loc[at, "p"] = _number(ranked[row["recipe"]]["p"])
+    for metric in table.loc[table["p"].isna(), "metric"].unique():
+        told = {r["model"]: r["p"] for r in against_by_bootstrap(board, str(metric))}
+        for at in table.index[(table["metric"] == metric) & table["p"].isna()]:
+            table.loc[at, "p"] = _number(told.get(table.loc[at, "recipe"]))
+            table.loc[at, "test"] = BOOTSTRAP_T
     table["p_holm"] = _NAN
     for _, part in table.groupby("metric"):
         adjusted = holm([None if np.isnan(p) else float(p) for p in part["p"]])
@@ -201,11 +203,8 @@ def paired(board: Board) -> pd.DataFrame:
     return table
 
 
-def ranking_against(board: Board) -> Sequence[dict[str, Any]]:
-    """Balanced accuracy has no mean a patient, so its test is the t of the paired bootstrap."""
-    metric = "balanced_accuracy"
-    if metric not in [s.name for s in board.evaluators[0].specs]:
-        return ()
+def against_by_bootstrap(board: Board, metric: str) -> Sequence[dict[str, Any]]:
+    """For what has no mean a patient (balanced accuracy, a mean of AUCs over seeds): t of the paired bootstrap."""
     made = rank_from_draws(
         board.values(metric), board.drawn(metric), names=board.names, metric=metric, df=board.df,
         baseline=board.baseline,

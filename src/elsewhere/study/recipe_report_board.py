@@ -296,7 +296,7 @@ def _paired(task: str, rows: list[dict[str, Any]], baseline: str) -> Table:
     how = (
         "p: paired t-test over patients."
         if task == "segmentation"
-        else "p: of balanced accuracy, t of the paired bootstrap; of AUC, DeLong's paired test where each recipe has one training."
+        else "p: of balanced accuracy, t of the paired bootstrap; of AUC, DeLong's paired test, and with several seeds that t."
     )
     return Table(
         name=f"{task}-paired",
