@@ -112,7 +112,8 @@ def fit(
     state = _State()
     if checkpoint is not None and checkpoint.exists():
         state = program.load(checkpoint)
-    program.capture()
+    if state.epoch < settings.epochs:
+        program.capture()
     watched = validation if validation is not None and len(validation.cases) else None
     while state.epoch < settings.epochs:
         began = time.perf_counter()
