@@ -47,10 +47,10 @@ class RanStudy:
             "runs": {
                 "planned": len(self.run.plan.planned()),
                 "done": int((runs["status"] == "done").sum()),
-                "invalid": int((runs["status"] == "invalid").sum()),
                 "failed": int((runs["status"] == "failed").sum()),
                 "skipped": int((runs["status"] == "skipped").sum()),
-            },
+            }
+            | self._invalid(),
             "trainings": {
                 "planned": len(self.run.plan.units),
                 "trained": len(engine.done),
@@ -68,6 +68,12 @@ class RanStudy:
             "seconds": round(self.seconds, 2),
             "seconds_training": round(engine.seconds, 2),
         }
+
+    def _invalid(self) -> dict[str, int]:
+        """Of recipes: answered, but not by the protocol's rules."""
+        if not isinstance(self.run.results, RecipeResults):
+            return {}
+        return {"invalid": int((self.run.results.runs["status"] == "invalid").sum())}
 
     def lines(self) -> Iterator[str]:
         engine, runs = self.run.engine, self.run.results.runs
