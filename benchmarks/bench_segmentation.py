@@ -277,6 +277,7 @@ def run(
     )
     size = " x ".join(map(str, shape))
     where = torch.cuda.get_device_name() if gpu else "CPU"
+    clock = "" if gpu else "process time of one thread; "
     return [
         {
             "job": f"a training step of a 3D residual-encoder U-Net, patch {plan.patch}, batch {plan.batch}, on {where}",
@@ -284,7 +285,7 @@ def run(
             "ours_seconds": step,
             "peer_seconds": plain,
             "ratio": plain / step,
-            "notes": f"{n} volumes of {size}; ours with deep supervision and all augmentations in the step; the "
+            "notes": f"{clock}{n} volumes of {size}; ours with deep supervision and all augmentations in the step; the "
             f"plain loop has {workers} worker processes; preparing takes {prepared:.2g} s a case"
             + "".join(f"; {other}" for other in others),
         },
@@ -294,7 +295,7 @@ def run(
             "ours_seconds": found["whole"],
             "peer_seconds": found["floor"],
             "ratio": found["floor"] / found["whole"],
-            "notes": f"{found['windows']} windows ({found['skipped']} of air skipped) x {found['mirrors']} mirrors; "
+            "notes": f"{clock}{found['windows']} windows ({found['skipped']} of air skipped) x {found['mirrors']} mirrors; "
             f"{found['prepare']:.2g} s of it read, z-score and resample",
         },
     ]
