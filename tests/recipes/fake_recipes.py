@@ -72,8 +72,8 @@ def note(job):
             )
 
 
-def train(*arguments, **options):
+def train(*arguments, threads=1, **options):
     """The engine's own trainer; importing this module has registered what is above."""
     from elsewhere.recipes.running import train_recipe_units
 
-    train_recipe_units(*arguments, **options)
+    train_recipe_units(*arguments, threads=threads, **options)

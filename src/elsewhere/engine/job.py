@@ -156,7 +156,7 @@ def train(job: Job, units: Sequence[Unit]) -> None:
     takes_stop = _accepts(trainer, "stop")
     if takes_stop:
         options["stop"] = job.stop
-    if _accepts(trainer, "threads"):
+    if _accepts(trainer, "threads", by_name=True):
         options["threads"] = job.threads
     # A trainer that cannot be stopped is given little at a time where time is short.
     step = max(1, job.lanes) if job.stop.at is not None and not takes_stop else len(units)
@@ -192,9 +192,11 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}{': ' + text if text else ''}{where}"
 
 
-def _accepts(function: Trainer, name: str) -> bool:
+def _accepts(function: Trainer, name: str, *, by_name: bool = False) -> bool:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return False
-    return any(p.name == name or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+    return any(
+        p.name == name or (not by_name and p.kind is inspect.Parameter.VAR_KEYWORD) for p in parameters
+    )
