@@ -174,6 +174,9 @@ def test_where_the_data_are(tmp_path, monkeypatch):
     other.mkdir()
     file = load_study("ultrasound", data=other)
     assert file.source_of(file.study.cohort[0]) == other / "BUSI"
+    monkeypatch.chdir(tmp_path)
+    file = load_study("ultrasound", data="other")
+    assert file.source_of(file.study.cohort[0]) == other / "BUSI", "relative to where one stands"
     with pytest.raises(UserError, match="no such folder"):
         load_study("ultrasound", data=tmp_path / "none")
 

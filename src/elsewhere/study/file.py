@@ -181,10 +181,11 @@ def load_study(
         if names:
             _keep(content, kind, names, where=str(path))
     study = parse_study(content, where=str(path))
-    base = data or os.environ.get(DATA_VARIABLE) or study.study.data or None
-    folder = None if base is None else Path(base).expanduser()
-    if folder is not None and not folder.is_absolute() and base == study.study.data:
-        folder = path.parent / folder
+    given = data or os.environ.get(DATA_VARIABLE)
+    base = given or study.study.data or None
+    folder = None
+    if base is not None:
+        folder = (Path.cwd() if given else path.parent) / Path(base).expanduser()
     if folder is not None and not folder.is_dir():
         raise UserError("there is no such folder of data", where=str(folder), fix="Give --data DIR.")
     return StudyFile(study=study, path=path, data=folder)
