@@ -25,6 +25,7 @@ from elsewhere.engine.unit import InputSpec, RecipeSpec, Unit, Work
 from elsewhere.engine.unit import Recipe as NetworkRecipe
 from elsewhere.errors import UserError
 from elsewhere.inputs import Cases
+from elsewhere.inputs.volumes import MemoryVolumes
 from elsewhere.recipes import Job, Prediction, Recipe, Trained, recipes
 from elsewhere.recipes.base import RecipeCase
 from elsewhere.recipes.running import run_unit, train_recipe_units
@@ -191,6 +192,28 @@ def test_masks_labels_and_clinical_values_of_what_is_predicted_are_withheld(work
     assert job.threads == 2 and job.tasks == ("segmentation", "response")
     run_unit(recipe_unit(work, recipe(look, uses_clinical=True), clinical=True), work)
     assert seen["job"].predict[0].clinical == {"age": 44.0, "menopausal_status": "pre"}
+
+
+def test_where_the_lesion_is_is_told_only_to_a_recipe_that_says_it_needs_it(work, recipe):
+    """A publisher's box is truth as the mask is (MRI-14: lesion-box crop)."""
+
+    class Boxed(MemoryVolumes):
+        def lesion_box(self, case):
+            return (1, 1, 1, 2, 2, 2)
+
+    held = work.volumes
+    boxed = replace(work, volumes=Boxed(images=held.images, masks=held.masks))
+    seen = []
+
+    def look(job):
+        cases = (job.train[0], job.predict[0])
+        seen.append([job.volumes.lesion_box(case.case) is not None for case in cases])
+        assert job.volumes.part(job.predict[0].case, 0, (1, 1, 1, 3, 4, 5)).shape == (2, 3, 4)
+        answer(job)
+
+    run_unit(recipe_unit(work, recipe(look)), boxed)
+    run_unit(recipe_unit(work, recipe(look, uses_lesion_box=True)), boxed)
+    assert seen == [[True, False], [True, True]]
 
 
 @pytest.mark.parametrize("part", ["train", "validation"])

@@ -31,6 +31,7 @@ class PlannedStudy:
     splits: Path | None = None
     exported: Path | None = None
     notes: tuple[str, ...] = ()
+    profile: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         audit = self.plan.audit()
@@ -92,7 +93,8 @@ class PlannedStudy:
         if self.exported is not None:
             yield f"work folder: {self.exported}"
             yield f"  there: python -m elsewhere.engine {self.exported.name} --store store --zip done.zip"
-            yield f"  here:  elsewhere run {self.plan.file.path} --out {self.places.out} --import done.zip"
+            again = f" --profile {self.profile}" if self.profile else ""
+            yield f"  here:  elsewhere run {self.plan.file.path}{again} --out {self.places.out} --import done.zip"
 
 
 def _tasks_skipped(plan: Plan) -> Iterator[str]:
@@ -169,6 +171,7 @@ def plan_study(
         splits=folder,
         exported=exported,
         notes=notes,
+        profile=profile,
     )
 
 

@@ -1,4 +1,4 @@
-"""What is still to train as a folder for a bare machine: units, cases, packed pictures, files of weights."""
+"""What is still to train as a folder for a bare machine: units, cases, packed pictures or volumes, weights."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def export_work(
         return None, ("nothing is left to train, so no work folder was written",)
     weights, notes = _weights(plan, units)
     if progress:
-        progress("packing pictures", 0, 1)
+        progress("packing the work", 0, 1)
     work = replace(plan.work, weights=weights, found_boxes=store.load)
     made = save_work(units, work, folder)
     if progress:
-        progress("packing pictures", 1, 1)
+        progress("packing the work", 1, 1)
     return made, notes
 
 
@@ -60,3 +60,13 @@ def _weights(plan: Plan, units: Sequence[Unit]) -> tuple[dict[str, Path], tuple[
         else:
             found[f"{network}/imagenet"] = path
     return found, tuple(notes)
+
+
+def _networks(units: Sequence[Unit]) -> set[str]:
+    """Networks whose ImageNet weights a training reads; a recipe says so by its settings of these names."""
+    found = {u.recipe.network for u in units if u.job is None and u.recipe.weights == "imagenet"}
+    for unit in units:
+        settings = unit.job.settings if unit.job is not None else {}
+        if settings.get("weights") == "imagenet" and isinstance(settings.get("network"), str):
+            found.add(settings["network"])
+    return found
