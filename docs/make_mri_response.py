@@ -1,0 +1,330 @@
+"""Write docs/results/mri-response.md from the csv files under benchmarks/results/mri-response/.
+
+`python docs/make_mri_response.py` after the study was run (`elsewhere run mri-response ...`) and its tables were
+copied there with `python docs/make_mri_response.py --take STUDY_FOLDER --command COMMAND --machine WORDS`;
+`--regions DATA` measures the automatic regions against the publisher's areas.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pandas as pd
+from make_ultrasound import interval, number, table
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "mri-response"
+PAGE = ROOT / "docs" / "results" / "mri-response.md"
+TABLES = (
+    "against_baseline", "centres", "chance", "could_see", "datasets", "drop", "fairness", "groups",
+    "home_and_elsewhere", "seeds",
+)  # fmt: skip
+LEADERBOARD = [
+    "board", "kind", "recipe", "baseline", "seeds", "cases", "patients", "rank", "rank_lo", "rank_hi", "status",
+    "reason",
+    *(f"{m}{end}" for m in ("auroc", "balanced_accuracy", "sensitivity", "specificity", "fairness", "combined")
+      for end in ("", "_lo", "_hi")),
+    "p_chance", "p_chance_holm", "seconds",
+]  # fmt: skip
+WORDS = {
+    "random": "random classifier",
+    "clinical": "clinical columns alone",
+    "radiomics": "radiomics",
+    "radiomics-clinical": "radiomics and clinical",
+    "segmentation-xgboost": "segmented region, XGBoost",
+    "slice-cnn": "slice CNN",
+}
+DATASETS = ("DUKE", "ISPY1", "ISPY2")
+LEFT_OUT = "leave-one-dataset-out"
+
+
+def take(study: Path, *, command: str, machine: str) -> None:
+    """Copy a finished study's tables: no patient and no single site (28 of them, most of a dozen patients);
+    numbers to six places."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    held = study / "report" / "tables"
+    for name in TABLES:
+        if (held / f"{name}.csv").exists():
+            frame = pd.read_csv(held / f"{name}.csv")
+            for column in ("variable", "by"):
+                frame = frame[frame[column] != "site"] if column in frame.columns else frame
+            _write(frame, name)
+    board = pd.read_csv(held / "leaderboard.csv")
+    _write(board[[c for c in LEADERBOARD if c in board.columns]], "leaderboard")
+    summary = json.loads((study / "report" / "summary.json").read_text())
+    about = {"command": command, "machine": machine, "provenance": summary.get("provenance", {})}
+    (RESULTS / "about.json").write_text(json.dumps(about, indent=1, sort_keys=True) + "\n")
+
+
+def take_regions(data: Path) -> None:
+    """The automatic region against the area of the publisher's mask, where there is one."""
+    from scipy.stats import spearmanr
+
+    from elsewhere.cohort.readers.breast_dcedl import read_breast_dcedl
+    from elsewhere.radiomics.region import automatic_region
+    from elsewhere.study.volumes import volumes_of
+
+    cohort = read_breast_dcedl(data / "BreastDCEDL")
+    volumes = volumes_of(cohort)
+    rows = []
+    for case in cohort.cases.to_dict(orient="records"):
+        name = f"{case['dataset']}/{case['case_id']}"
+        x, y, _ = volumes.grid(name).spacing_mm
+        found = automatic_region(volumes.phase(name, 0), volumes.phase(name, 1), (x, y, 1.0), centred=True)
+        x0, y0, x1, y1 = (int(case[f"box_{end}"]) for end in ("x0", "y0", "x1", "y1"))
+        rows.append(
+            {
+                "dataset": case["dataset"],
+                "area": found.sum() * x * y,
+                "expert": case["tumor_area_mm2"] if case["tumor_area_mm2"] > 0 else float("nan"),
+                "inside": found[x0:x1, y0:y1].sum() / found.sum(),
+            }
+        )
+    held = pd.DataFrame(rows)
+    out = []
+    for dataset, part in held.groupby("dataset"):
+        known = part.dropna(subset=["expert"])
+        out.append(
+            {
+                "dataset": dataset,
+                "slices": len(part),
+                "with_area": len(known),
+                "spearman": spearmanr(known["area"], known["expert"]).statistic if len(known) > 2 else None,
+                "median_ratio": (known["area"] / known["expert"]).median() if len(known) else None,
+                "median_inside_box": part["inside"].median(),
+            }
+        )
+    _write(pd.DataFrame(out), "regions")
+
+
+def _write(frame: pd.DataFrame, name: str) -> None:
+    frame.round(6).to_csv(RESULTS / f"{name}.csv", index=False, lineterminator="\n")
+
+
+def read(name: str) -> pd.DataFrame:
+    path = RESULTS / f"{name}.csv"
+    return pd.read_csv(path) if path.exists() else pd.DataFrame()
+
+
+def word(recipe: str) -> str:
+    return WORDS.get(recipe, recipe)
+
+
+def could_see() -> str:
+    held = read("could_see")
+    held = held[held["task"] == "response"]
+    rows = [
+        [
+            "all three" if r["dataset"] == "all" else str(r["dataset"]),
+            str(r["patients"]),
+            str(r["positives"]),
+            number(r["smallest_auroc"]),
+            number(r["smallest_balanced_accuracy"]),
+        ]
+        for r in held.to_dict(orient="records")
+    ]
+    head = ["cohort", "known outcomes", "responders", "smallest AUC", "smallest balanced accuracy"]
+    return table(head, rows)
+
+
+def board(name: str) -> str:
+    """One leaderboard, by AUC."""
+    held = read("leaderboard")
+    held = held[held["board"] == name].sort_values("auroc", ascending=False)
+    rows = []
+    for r in held.to_dict(orient="records"):
+        if r["status"] != "ranked":
+            rows.append([word(r["recipe"]), "", "", "", "", str(r["reason"])])
+            continue
+        rows.append(
+            [
+                word(r["recipe"]),
+                str(int(r["seeds"])),
+                interval(r["auroc"], r["auroc_lo"], r["auroc_hi"]),
+                interval(r["balanced_accuracy"], r["balanced_accuracy_lo"], r["balanced_accuracy_hi"]),
+                "" if pd.isna(r["p_chance"]) else f"{r['p_chance']:.3f}",
+                interval(r["fairness"], r["fairness_lo"], r["fairness_hi"]),
+            ]
+        )
+    return table(["recipe", "seeds", "AUC", "balanced accuracy", "p, chance", "fairness"], rows)
+
+
+def matrix(recipe: str) -> str:
+    """From each to each: AUC with its interval; home on the diagonal by folds."""
+    held = read("leaderboard")
+    held = held[held["recipe"] == recipe]
+    home = read("home_and_elsewhere")
+    home = home[(home["recipe"] == recipe) & (home["kind"] == "external")]
+    rows = []
+    for source in DATASETS:
+        cells = [source]
+        for target in DATASETS:
+            if source == target:
+                own = home[home["source"] == source]["home"].dropna()
+                cells.append(f"**{number(float(own.iloc[0]))}**" if len(own) else "")
+                continue
+            one = held[held["board"] == f"{source}>{target}"]
+            r = one.iloc[0] if len(one) else None
+            cells.append("" if r is None else interval(r["auroc"], r["auroc_lo"], r["auroc_hi"]))
+        rows.append(cells)
+    rest = ["the other two"]
+    lodo = read("home_and_elsewhere")
+    lodo = lodo[(lodo["recipe"] == recipe) & (lodo["kind"] == LEFT_OUT)]
+    for target in DATASETS:
+        one = lodo[lodo["target"] == target]
+        rest.append(
+            interval(*(float(one[c].iloc[0]) for c in ("elsewhere", "elsewhere_lo", "elsewhere_hi")))
+            if len(one)
+            else ""
+        )
+    rows.append(rest)
+    return table([f"{word(recipe)}: trained on", *(f"tested on {d}" for d in DATASETS)], rows)
+
+
+def matrices() -> str:
+    held = read("leaderboard")
+    order = [r for r in WORDS if r in set(held["recipe"]) and r != "random"]
+    return "\n".join(matrix(recipe) for recipe in order)
+
+
+def chance() -> str:
+    """How many of a recipe's boards beat a thousand random classifiers."""
+    held = read("leaderboard")
+    held = held[held["status"] == "ranked"]
+    rows = []
+    for recipe in [r for r in WORDS if r in set(held["recipe"])]:
+        part = held[(held["recipe"] == recipe) & (held["kind"] == "external")]
+        low = int((part["p_chance"] < 0.05).sum())
+        rows.append([word(recipe), number(part["auroc"].mean()), number(part["balanced_accuracy"].mean()),
+                     f"{low} of {len(part)}"])  # fmt: skip
+    return table(
+        ["recipe", "mean AUC of transfers", "mean balanced accuracy", "transfers with p < 0.05"], rows
+    )
+
+
+def drop() -> str:
+    held = read("drop")
+    rows = [
+        [
+            f"{word(r['recipe'])}, {'one to another' if r['kind'] == 'external' else 'the other two'}",
+            number(r["home"]),
+            number(r["elsewhere"]),
+            interval(r["difference"], r["lo"], r["hi"], sign=True),
+        ]
+        for r in held.to_dict(orient="records")
+        if r["recipe"] != "random"
+    ]
+    return table(["recipe", "AUC at home", "elsewhere", "difference, 95 % t interval"], rows)
+
+
+def regions() -> str:
+    rows = [
+        [
+            str(r["dataset"]),
+            str(int(r["slices"])),
+            str(int(r["with_area"])),
+            number(r["spearman"], 2),
+            number(r["median_ratio"], 2),
+            f"{100 * r['median_inside_box']:.0f} %",
+        ]
+        for r in read("regions").to_dict(orient="records")
+    ]
+    head = [
+        "cohort",
+        "slices",
+        "with an expert's area",
+        "rank correlation",
+        "area / expert's",
+        "inside the box",
+    ]
+    return table(head, rows)
+
+
+def groups() -> str:
+    held = read("groups")
+    if held.empty:
+        return ""
+    shown = [
+        r for r in ("clinical", "radiomics", "segmentation-xgboost", "slice-cnn") if r in set(held["recipe"])
+    ]
+    held = held[held["recipe"].isin(shown) & held["variable"].isin(["age", "menopausal_status", "subtype"])]
+    rows = []
+    for (variable, group), part in held.groupby(["variable", "group"], sort=False):
+        by = {r["recipe"]: r for r in part.to_dict(orient="records")}
+        any_row = next(iter(by.values()))
+        cells = [f"{variable.replace('_', ' ')}: {group}", str(any_row["patients"])]
+        for recipe in shown:
+            r = by.get(recipe)
+            cells.append("" if r is None else interval(r.get("auroc"), r.get("auroc_lo"), r.get("auroc_hi")))
+        rows.append(cells)
+    return table(["group", "patients", *(f"AUC, {word(r)}" for r in shown)], rows)
+
+
+def flagged() -> str:
+    """Whether any scored gap between groups is more than the groups' sizes alone would give."""
+    held = read("fairness")
+    scored = held[
+        held["scored"].astype(str).eq("True") & held["variable"].ne("all") & held["recipe"].ne("random")
+    ]
+    found = scored[scored["flagged"].astype(str) == "True"]
+    names = [f"{word(r['recipe'])} by {r['variable'].replace('_', ' ')}" for r in found.to_dict("records")]
+    told = (
+        f"flagged after Holm's correction: {', '.join(names)}"
+        if names
+        else "none is flagged after Holm's correction"
+    )
+    return f"Of {len(scored)} gaps between age groups and between pre- and postmenopausal patients (equalised odds), {told}."
+
+
+def lacking() -> str:
+    """Recipes of the study without a run here."""
+    held = set(read("leaderboard")["recipe"])
+    lost = [word(recipe) for recipe in WORDS if recipe not in held]
+    return f"Not run yet: {', '.join(lost)} (it wants a GPU)." if lost else ""
+
+
+def about() -> str:
+    held = json.loads((RESULTS / "about.json").read_text())
+    return f"`{held['command']}`, {held['machine']}."
+
+
+def page() -> str:
+    text = (RESULTS / "page.md").read_text()
+    parts = {
+        "{{could_see}}": could_see,
+        "{{left_out}}": lambda: board(LEFT_OUT),
+        "{{folds}}": lambda: board("folds"),
+        "{{matrices}}": matrices,
+        "{{chance}}": chance,
+        "{{drop}}": drop,
+        "{{groups}}": groups,
+        "{{flagged}}": flagged,
+        "{{lacking}}": lacking,
+        "{{regions}}": regions,
+        "{{about}}": about,
+    }
+    for mark, make in parts.items():
+        if mark in text:
+            text = text.replace(mark, make().strip())
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--take", metavar="STUDY")
+    parser.add_argument("--command", default="elsewhere run mri-response")
+    parser.add_argument("--machine", default="")
+    parser.add_argument("--regions", metavar="DATA")
+    given = parser.parse_args()
+    if given.take:
+        take(Path(given.take), command=given.command, machine=given.machine)
+    if given.regions:
+        take_regions(Path(given.regions))
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page())
+
+
+if __name__ == "__main__":
+    main()
