@@ -94,7 +94,14 @@ def join_volumes(
             "has_mask": [name in digest and _has_mask(volumes, name) for name in case],
         }
     )
-    frame["group"] = frame["patient"]
+    frame["group"] = _women(cohorts, frame["patient"])
+    shared = frame.groupby("group")["collection"].nunique()
+    warnings = list(dict.fromkeys(cohort.warnings))
+    if (shared > 1).any():
+        warnings.append(
+            f"{int((shared > 1).sum())} patients stand in two datasets of the study (mamamia_id): no training "
+            "holds one of them where the other is tested"
+        )
     frame = frame[[*FRAME_COLUMNS, "has_volume", "has_mask"]]
     cases = Cases(
         case=tuple(case),
@@ -118,7 +125,7 @@ def join_volumes(
         },
         "left_out": _left_out(file, frame),
         "duplicates": {},
-        "warnings": list(dict.fromkeys(cohort.warnings)),
+        "warnings": warnings,
     }
     return RecipeTable(
         frame=frame,
@@ -192,6 +199,28 @@ def _places(collection: pd.Series, site: pd.Series) -> pd.Series:
     clean = site.map(lambda name: re.sub(r"[>+|/]", "-", name).strip() or "unnamed")
     shared = clean.map(collection.groupby(clean).nunique()) > 1
     return clean.mask(shared | (clean == "unnamed"), collection + " " + clean)
+
+
+def _women(cohorts: Mapping[str, Cohort], patient: pd.Series) -> pd.Series:
+    """What no split may part: a patient, and her rows in another set where one of them names the other's id
+    (BreastDCEDL's `mamamia_id`). Ids alone do not join sets: hospitals count from 1.
+    """
+    own = [str(name).casefold() for one in cohorts.values() for name in one.cases["patient_id"]]
+    told = [
+        str(name).strip().casefold() if isinstance(name, str) else ""
+        for one in cohorts.values()
+        for name in (one.cases["mamamia_id"] if "mamamia_id" in one.cases.columns else [""] * len(one.cases))
+    ]
+    known = set(told) - {""}
+    woman = {
+        name: also or here
+        for name, here, also in zip(patient, own, told, strict=True)
+        if also or here in known
+    }
+    first: dict[str, str] = {}
+    for name, key in woman.items():
+        first.setdefault(key, name)
+    return patient.map(lambda name: first[woman[name]] if name in woman else name).astype("str")
 
 
 def _plain(value: Any) -> Value:

@@ -22,6 +22,17 @@ CLINICAL = (
     "vendor",
     "field_strength",
 )
+OUTCOMES = (
+    "pcr",
+    "label",
+    "mask",
+    "mastectomy_post_nac",
+    "days_to_follow_up",
+    "days_to_recurrence",
+    "days_to_metastasis",
+    "days_to_death",
+)
+"""Known after the therapy alone, or the answer itself: no recipe is told them of anybody it predicts."""
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -55,6 +66,14 @@ class StudySection(Section):
     keep_weights: tuple[str, ...] = Field(
         (), description="Scenarios whose trained weights are kept, or ['all']; maps of relevance need them."
     )
+
+    @field_validator("clinical")
+    @classmethod
+    def _before_the_therapy(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        told = [name for name in value if name.strip().casefold() in OUTCOMES]
+        if told:
+            raise ValueError(f"'{told[0]}' tells the outcome, and recipes read these columns of the test too")
+        return value
 
 
 class CohortSection(Section):

@@ -1,0 +1,73 @@
+"""What a study must not let through: one woman on both sides, and the outcome among what a recipe is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from elsewhere.commands.plan import plan_study
+from elsewhere.errors import UserError
+
+STUDY = """
+[study]
+name = "two-sets"
+[[cohort]]
+source = "one.csv"
+[[cohort]]
+source = "other.csv"
+[scenarios]
+kinds = ["external"]
+seeds = [1]
+[tasks.response]
+[recipes.random]
+baseline = true
+[recipes.clinical]
+settings = { columns = ["age"] }
+"""
+WOMEN = 12
+
+
+@pytest.fixture
+def two_sets(tmp_path) -> Path:
+    """Two publications of overlapping women, by ids of their own; the second names the first's."""
+    one = pd.DataFrame(
+        {
+            "case_id": [f"MM_{at:02d}" for at in range(WOMEN)],
+            "dataset": "MM",
+            "modality": "MRI",
+            "age": range(40, 40 + WOMEN),
+            "pcr": [at % 2 for at in range(WOMEN)],
+        }
+    )
+    other = one.assign(
+        case_id=[f"B{at}" for at in range(WOMEN)],
+        dataset="BD",
+        mamamia_id=[f"mm_{at:02d}" if at < 4 else None for at in range(WOMEN)],
+    )
+    for name, frame in (("one", one), ("other", other)):
+        frame.assign(patient_id=frame["case_id"]).to_csv(tmp_path / f"{name}.csv", index=False)
+    (tmp_path / "study.toml").write_text(STUDY)
+    return tmp_path / "study.toml"
+
+
+def test_a_woman_of_two_sets_never_trains_where_she_is_tested(two_sets, tmp_path):
+    plan = plan_study(two_sets, out=tmp_path / "out").plan
+    shared = {f"MM/MM_{at:02d}": f"BD/B{at}" for at in range(4)}
+    assert set(plan.partitions) == {("MM>BD", 1), ("BD>MM", 1)}
+    for (name, _), made in plan.partitions.items():
+        learnt = {*made.train, *made.validation}
+        assert len(learnt) == WOMEN - 4 and len(made.test) == WOMEN, name
+        assert not learnt & {*shared, *shared.values()}
+    groups = plan.table.frame.set_index("case")["group"]
+    assert all(groups[one] == groups[other] for one, other in shared.items())
+    assert groups.nunique() == 2 * WOMEN - 4
+    assert any("4 patients stand in two datasets" in word for word in plan.table.audit["warnings"])
+
+
+@pytest.mark.parametrize("column", ["pcr", "mask", "days_to_recurrence"])
+def test_what_tells_the_outcome_is_no_clinical_column(two_sets, tmp_path, column):
+    two_sets.write_text(STUDY.replace('name = "two-sets"', f'name = "leak"\nclinical = ["age", "{column}"]'))
+    with pytest.raises(UserError, match=column):
+        plan_study(two_sets, out=tmp_path / "out")
