@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,6 @@ from elsewhere.engine.store import Store
 from elsewhere.engine.unit import Unit
 from elsewhere.engine.work import save_work
 from elsewhere.errors import UserError
-from elsewhere.recipes import recipes
 from elsewhere.study.pictures import Report
 from elsewhere.study.plan import Plan
 
@@ -29,15 +28,6 @@ def export_work(
     if progress:
         progress("packing the work", 1, 1)
     return made, notes
-
-
-def _networks(units: Sequence[Unit]) -> Iterator[str]:
-    """Those that start from ImageNet weights; a recipe's by its settings `network` and `weights`."""
-    for unit in units:
-        held = unit.recipe if unit.job is None else recipes.get(unit.job.name).settings(unit.job.settings)
-        network = getattr(held, "network", None)
-        if isinstance(network, str) and getattr(held, "weights", "") == "imagenet":
-            yield network
 
 
 def _weights(plan: Plan, units: Sequence[Unit]) -> tuple[dict[str, Path], tuple[str, ...]]:
