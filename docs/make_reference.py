@@ -21,6 +21,7 @@ def pages() -> dict[str, str]:
         "metrics.md": metrics(),
         "protocol-rules.md": protocol_rules(),
         "python-api.md": python_api(),
+        "recipes.md": recipes(),
         "study-file.md": study_file(),
     }
 
@@ -74,19 +75,30 @@ def study_file() -> str:
         ("[inputs.NAME]", study.InputSection),
         ("[models.NAME]", study.ModelSection),
         ("[finder]", study.FinderSection),
+        ("[tasks.NAME]", study.TaskSection),
+        ("[recipes.NAME]", study.RecipeSection),
         ("[analyses]", study.AnalysesSection),
     ]
     parts = [
         MADE,
         "# Study file\n",
         "A study is a TOML file ([how to run one](../how-to/run-a-study.md)). Every key is known: a mistyped one is "
-        "refused with its neighbours. `[study]`, one `[[cohort]]`, one `[inputs.NAME]` and one `[models.NAME]` "
-        "must be there; everything else has the default of the published ultrasound study. On the command line, "
-        "`--set models.cnn.epochs=2` changes a key, `--set cohort.0.source=DIR` one of a list.\n",
+        "refused with its neighbours. `[study]` and one `[[cohort]]` must be there, and then either one `[inputs.NAME]` "
+        "and one `[models.NAME]` (networks on pictures: breast ultrasound) or one `[tasks.NAME]` and one `[recipes.NAME]` "
+        "(published methods on volumes: MRI), never both. Everything else has a default; of networks it is the published "
+        "ultrasound study's. On the command line, `--set models.cnn.epochs=2` changes a key, `--set cohort.0.source=DIR` "
+        "one of a list.\n",
         f"Studies that ship, by name: {', '.join(f'`{name}`' for name in study.shipped())}.\n",
-        "Rule ids (US-...) are those of the study's specification. Phantoms take the keys of "
-        "`elsewhere phantom ultrasound`; options of a cohort are its reader's "
-        "([public datasets](../how-to/read-a-public-dataset.md)).",
+        "Rule ids (US-..., MRI-...) are those of the studies' specifications. Phantoms take the keys of "
+        '`elsewhere phantom ultrasound`, and with `layout = "mama-mia"` those of `elsewhere phantom mri`; options of a cohort are its reader\'s '
+        "([public datasets](../how-to/read-a-public-dataset.md)).\n",
+        "## like and profiles\n",
+        '`like = "OTHER"` in a model or a recipe takes that one\'s keys, and its settings one by one; what stands in the '
+        "section itself goes before. `baseline` and `skip` are not taken along.\n",
+        "`[profiles.NAME]` is laid over the study by `--profile NAME`: its tables are the study's own "
+        "(`[profiles.small.recipes.residual-unet.settings]`), joined key by key. A profile, then `--set`, then `like`: a "
+        "change to a recipe reaches what is like it. `skip = true` in a profile leaves a recipe out. Neither is part of a "
+        "training's key: what is trained is known by what it comes to.",
     ]
     for title, model in sections:
         about = _cell((model.__doc__ or "").partition(": ")[2])
@@ -100,6 +112,87 @@ def study_file() -> str:
             )
             parts.append(f"| `{name}` | {_cell(field.description or '')} | {kind} | {default} |")
     return "\n".join(parts) + "\n"
+
+
+def recipes() -> str:
+    """Every recipe that ships: tasks, whose method, how it differs, what it sees, settings with defaults."""
+    from elsewhere.commands.listing import list_recipes
+    from elsewhere.recipes import recipes as registry
+
+    rows = [row for row in list_recipes().rows if str(row["from"]).startswith("elsewhere.")]
+    parts = [
+        MADE,
+        "# Recipes\n",
+        "A recipe is a published method that trains on some cases and predicts others: a mask, or a probability of pCR, or "
+        "both. A study names it under [`[recipes.NAME]`](study-file.md#recipesname), with `settings`. `elsewhere recipes` "
+        "prints this list together with the recipes of other packages "
+        "([bring your own](../how-to/bring-your-own-recipe.md)). *Sees* is what it may look at in the cases that it "
+        "predicts: the challenge withholds clinical columns there (MRI-02), and no recipe sees a mask or an outcome of them. "
+        "*Version* is part of a training's key, and goes up when the same job would give other numbers. "
+        "Settings without a remark are what their name says; an empty `patch`, `widths` or `blocks` and a `batch` of 0 "
+        "are planned from the training set.\n",
+        "| recipe | tasks | sees | version | |",
+        "|---|---|---|---|---|",
+    ]
+    parts += [
+        f"| [`{row['name']}`](#{row['name']}) | {row['tasks']} | {row['sees']} | {row['version']} | {_cell(row['title'])} |"
+        for row in rows
+    ]
+    settings_of = {row["name"]: registry.get(row["name"]).Settings for row in rows}
+    owners = {held: name for name, held in settings_of.items() if dataclasses.fields(held)}
+    for row in sorted(rows, key=lambda row: row["name"] != "residual-unet"):
+        parts += ["", f"## {row['name']}", "", _cell(row["follows"]), ""]
+        settings = settings_of[row["name"]]
+        made = _settings(settings)
+        base = next((part for part in settings.__mro__[1:] if part in owners), None)
+        own = [entry for entry in made if base is None or entry not in _settings(base)]
+        if own:
+            parts += ["| setting | default | |", "|---|---|---|"]
+            parts += [f"| `{name}` | {value} | {_cell(remark)} |" for name, value, remark in own]
+        if base is not None:
+            other = owners[base]
+            parts += ["", f"{'All other' if own else 'All'} settings as of [`{other}`](#{other})."]
+        elif not made:
+            parts.append("No settings.")
+    return "\n".join(parts) + "\n"
+
+
+def _settings(settings: type) -> list[tuple[str, str, str]]:
+    said = _remarks(settings)
+    made = settings()
+    return [(f.name, _setting(getattr(made, f.name)), said.get(f.name, "")) for f in dataclasses.fields(made)]
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, float):
+        return f"`{value:.4g}`"
+    if isinstance(value, tuple):
+        return "`[" + ", ".join(f'"{v}"' if isinstance(v, str) else f"{v}" for v in value) + "]`"
+    if isinstance(value, str):
+        return f'`"{value}"`'
+    return f"`{str(value).lower()}`"
+
+
+def _remarks(settings: type) -> dict[str, str]:
+    """The text under each field in the source, of the class and those that it is made from."""
+    import ast
+    import inspect
+    import itertools
+    import textwrap
+
+    found: dict[str, str] = {}
+    for part in reversed(settings.__mro__[:-1]):
+        (made,) = ast.parse(textwrap.dedent(inspect.getsource(part))).body
+        body = getattr(made, "body", [])
+        for field, after in itertools.pairwise(body):
+            text = after.value if isinstance(after, ast.Expr) else None
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(text, ast.Constant)
+                and isinstance(text.value, str)
+            ):
+                found[field.target.id] = inspect.cleandoc(text.value)  # type: ignore[union-attr]
+    return found
 
 
 def _type_of(entry: Any) -> str:
@@ -160,7 +253,7 @@ def _example(epilog: str) -> str:
     """`Example: a; then: b` as a block; nothing here is executed, so the language is not named."""
     text = _cell(epilog)
     label, _, rest = text.partition(": ")
-    lines = [line.removeprefix("then: ").strip() for line in rest.split("; ")]
+    lines = [line[max(line.find("elsewhere "), 0) :].strip() for line in rest.split("; ")]
     return "\n".join([f"{label}:", "", "```", *lines, "```"])
 
 

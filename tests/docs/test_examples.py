@@ -127,7 +127,7 @@ class Runner:
         code = 0
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             if step.kind == "python":
-                exec(compile(step.source, f"{page}:{step.at}", "exec"), self.names)
+                exec(compile(step.source, f"{page}:{step.at}", "exec", dont_inherit=True), self.names)
             else:
                 from elsewhere.cli import main
 
@@ -281,7 +281,7 @@ def _generator(name: str):
 
 
 @pytest.mark.parametrize(
-    "name", ["commands.md", "metrics.md", "protocol-rules.md", "python-api.md", "study-file.md"]
+    "name", ["commands.md", "metrics.md", "protocol-rules.md", "python-api.md", "recipes.md", "study-file.md"]
 )
 def test_generated_reference_is_current(name):
     """`python docs/make_reference.py` writes these pages anew."""

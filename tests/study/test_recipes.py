@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import nibabel
@@ -225,43 +227,34 @@ def test_recipes_are_listed_with_what_they_see():
     assert all(row["follows"] for name, row in rows.items() if name != "threshold")
 
 
-STRANGER = """
-from dataclasses import dataclass
-import numpy as np
-from elsewhere.recipes import Prediction, Recipe, RecipeSettings, Trained
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "bring-your-own-recipe.md"
 
-@dataclass(frozen=True, kw_only=True)
-class Settings(RecipeSettings):
-    wash_in: float = 30.0
 
-class Stranger(Recipe):
-    title = "A stranger's threshold"
-    tasks = frozenset({"segmentation", "response"})
-    follows = "Nobody."
-    Settings = Settings
-
-    def run(self, job):
-        for case in job.predict:
-            mask = job.volumes.phase(case.case, 1) - job.volumes.phase(case.case, 0) > job.settings.wash_in
-            p = (int(mask.sum()) * 7 + job.seed) % 10 / 9
-            job.emit(Prediction(case=case.case, mask=np.asarray(mask), probability=p))
-        return Trained(images=len(job.train))
-"""
+def block_of_page(language: str, having: str) -> str:
+    """The package of the how-to page is what is tested here."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    (found,) = [block for block in blocks if having in block]
+    return found
 
 
 @pytest.mark.slow
 def test_a_strangers_package_is_trained_and_ranked_beside_ours(world, tmp_path):
     """Must-show 6: nothing of ours knows its name; it is installed, and the study file asks for it."""
     site = tmp_path / "site"
-    (site / "stranger").mkdir(parents=True)
-    (site / "stranger" / "__init__.py").write_text(STRANGER)
-    told = site / "stranger-1.0.dist-info"
+    site.mkdir()
+    project = tomllib.loads(block_of_page("toml", "[project]"))
+    (module,) = project["tool"]["setuptools"]["py-modules"]
+    (site / f"{module}.py").write_text(block_of_page("python", "class WashIn(Recipe)"))
+    told = site / f"{module}-1.0.dist-info"
     told.mkdir()
-    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
-    (told / "entry_points.txt").write_text("[elsewhere.recipes]\ntheirs = stranger:Stranger\n")
+    (told / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['project']['name']}\nVersion: 1.0\n"
+    )
+    ((theirs, place),) = project["project"]["entry-points"]["elsewhere.recipes"].items()
+    (told / "entry_points.txt").write_text(f"[elsewhere.recipes]\n{theirs} = {place}\n")
     text = (
         STUDY[: STUDY.index("[recipes.threshold]")]
-        + "[recipes.random]\nbaseline = true\n[recipes.clinical]\n[recipes.theirs]\n"
+        + f"[recipes.random]\nbaseline = true\n[recipes.clinical]\n[recipes.{theirs}]\n"
     )
     study = make_study(tmp_path, text)
     done = subprocess.run(
@@ -276,7 +269,7 @@ def test_a_strangers_package_is_trained_and_ranked_beside_ours(world, tmp_path):
     )
     assert done.returncode == EXIT_OK, done.stderr
     scores = pd.read_csv(tmp_path / "out" / "scores.csv")
-    assert set(scores["recipe"]) == {"random", "clinical", "theirs"}
+    assert set(scores["recipe"]) == {"random", "clinical", theirs}
     assert (scores.loc[scores["task"] == "segmentation", "dice"] == 1).all()
     page = Path(json.loads(done.stdout)["report"])
-    assert page.is_file() and "theirs" in page.read_text(encoding="utf-8")
+    assert page.is_file() and theirs in page.read_text(encoding="utf-8")
