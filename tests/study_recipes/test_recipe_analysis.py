@@ -329,3 +329,27 @@ def test_the_same_scores_give_the_same_numbers(results, summary):
     for name, table in summary.tables.items():
         if name != "hardest":
             pd.testing.assert_frame_equal(table, again.tables[name])
+
+
+def test_the_worst_group_of_one_patient_is_not_named_and_the_interval_says_whom_it_lacks(tmp_path):
+    rng = np.random.default_rng(5)
+    cohort = make_cohort({"A": 80}, rng)
+    cases = cohort.cases.copy()
+    cases["subtype"] = ["luminal", *(["her2_enriched", "triple_negative"] * 40)][: len(cases)]
+    cohort = replace(cohort, cases=cases)
+    lost = lambda row: 0.5 if row["subtype"] == "luminal" else 0.0  # noqa: E731
+    held = make_results(kinds=("internal",), sizes={"A": 4}, predictors={})
+    one = {"scenario": "here", "kind": "internal", "source": "A", "target": "A", "recipe": "r"}
+    runs = pd.DataFrame(
+        [
+            one | {"task": "segmentation", "seed": 1, "unit": "k", "status": "done", "reason": ""},
+            one | {"task": "response", "seed": 1, "unit": "", "status": "skipped", "reason": "one outcome"},
+        ]
+    )
+    scores = {("segmentation", "r", "here", 1): segmentation_scores(cohort, rng, dice=0.7, drop=lost)}
+    made = analyse_recipes(replace(held, cohort=cohort, scores=scores, runs=runs, settings={}), resamples=100)
+    row = made.of("fairness", variable="subtype").iloc[0]
+    assert row["interval_without"] == "luminal" and row["gap_hi"] < row["gap"]
+    assert row["worst_group"] == "a group under 5" and np.isnan(row["worst_group_score"])
+    assert row["best_group"] in ("her2_enriched", "triple_negative") and row["best_group_score"] > 0.6
+    assert made.provenance["trainings"] == 1

@@ -341,7 +341,7 @@ def _provenance(results: RecipeResults, boards: list[Board], resamples: int) -> 
         "protocols": {b.protocol.name: f"{b.protocol.version} ({b.protocol.digest()})" for b in boards},
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "trainings": int(results.runs["unit"].nunique()) if "unit" in results.runs.columns else 0,
+        "trainings": len(set(results.runs["unit"]) - {""}) if "unit" in results.runs.columns else 0,
     }
 
 

@@ -35,6 +35,7 @@ REPORTED = ("subtype", "vendor", "field_strength")
 CENTRES = ("dataset", "site")
 SIZE = "tumour_size"
 OVERALL = "all"
+SMALL_GROUP = "a group under 5"
 FEW_KNOWN = 0.5
 """A variable known for fewer than this share of the cases is said to rest on few."""
 _NAN = float("nan")
@@ -192,7 +193,8 @@ def _row(made: Mapping[str, Any], coded: GroupCodes, *, scored: bool) -> dict[st
     values = [_number(made["group_scores"][n]) for n in names]
     sizes = [made["sizes"][n] for n in names]
     variants = fairness_variants(values, names=names, sizes=sizes)
-    small = any(0 < n < SMALLEST_CELL for n in made["patients"].values())
+    few = {name for name, n in made["patients"].items() if 0 < n < SMALLEST_CELL}
+    worst_few, best_few = variants.worst_name in few, variants.best_name in few
     groups = int(np.isfinite(values).sum())
     reason = made.get("undefined_reason", "")
     if not reason and groups < 2:
@@ -204,6 +206,7 @@ def _row(made: Mapping[str, Any], coded: GroupCodes, *, scored: bool) -> dict[st
         "gap": _number(made["gap"]),
         "gap_lo": _number(made["gap_lo"]),
         "gap_hi": _number(made["gap_hi"]),
+        "interval_without": "; ".join(map(str, made.get("gap_interval_without", ()))),
         "null_mean": _number(made["null_mean"]),
         "null_upper": _number(made["null_band_upper"]),
         "above_null": _number(made["gap_above_null"]),
@@ -211,14 +214,14 @@ def _row(made: Mapping[str, Any], coded: GroupCodes, *, scored: bool) -> dict[st
         "p_holm": _number(made.get("p_holm")),
         "flagged": bool(made.get("flagged")),
         "range_based": variants.range_based,
-        "worst_group_score": variants.worst_group,
-        "best_group_score": variants.best_group,
+        "worst_group_score": _NAN if worst_few else variants.worst_group,
+        "best_group_score": _NAN if best_few else variants.best_group,
         "variance_based": variants.variance_based,
         "weighted_variance_based": variants.weighted_variance_based,
-        "worst_group": variants.worst_name,
-        "best_group": variants.best_name,
+        "worst_group": SMALL_GROUP if worst_few else variants.worst_name,
+        "best_group": SMALL_GROUP if best_few else variants.best_name,
         "groups": groups,
-        "smallest_group": SUPPRESSED if small else made["smallest_group"],
+        "smallest_group": SUPPRESSED if few else made["smallest_group"],
         "missing": suppress(made["missing"]),
         "unestimable": "; ".join(f"{g}: {why}" for g, why in made["unestimable"].items()),
         "reason": reason,
@@ -231,7 +234,7 @@ def _pair(pair: Mapping[str, Any], *, withheld: bool) -> dict[str, Any]:
     for name in ("difference", "lo", "hi"):
         out[name] = _NAN if withheld else _number(pair.get(name))
     out["surely_apart"] = bool(out["lo"] > 0 or out["hi"] < 0)
-    out["reason"] = "a group under 5" if withheld else pair.get("undefined_reason", "")
+    out["reason"] = SMALL_GROUP if withheld else pair.get("undefined_reason", "")
     return out
 
 

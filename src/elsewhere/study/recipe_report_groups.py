@@ -234,7 +234,7 @@ def _gaps(task: str, rows: list[dict[str, Any]]) -> Table:
         caption=f"Gap between groups: {what}",
         columns=columns,
         rows=cells,
-        note="In brackets: an interval from all pairwise differences together, which starts at 0 for a fair model. Chance: 95 % of the gaps lie "
+        note="In brackets: an interval from all pairwise differences together, which starts at 0 for a fair model; a group too small to have one is in the gap and not in the interval. Chance: 95 % of the gaps lie "
         "below it when whole attribute vectors are permuted over patients; p after Holm over the scored variables. 'Unequal' where that p is "
         "at most 0.05. Its absence is no proof of fairness: the smallest group says how little could be seen."
         + (f" {'; '.join(reasons)}." if reasons else ""),
@@ -249,7 +249,9 @@ def _gap(r: dict[str, Any] | None) -> Cell:
         return text("not estimable", sub=str(r.get("reason") or ""), kind="undefined")
     ends = {"value": r["gap"], "lo": as_float(r.get("gap_lo")), "hi": as_float(r.get("gap_hi"))}
     p = r["p"] if as_float(r.get("p_holm")) is None else r["p_holm"]
-    parts = [interval(ends), f"chance {number(r['null_upper'])}", f"p {p_value(p)}"]
+    without = r.get("interval_without")
+    left = f"interval without {group_words(without)}" if isinstance(without, str) and without else ""
+    parts = [interval(ends), left, f"chance {number(r['null_upper'])}", f"p {p_value(p)}"]
     mark = "unequal " if r.get("flagged") is True else ""
     return Cell(text=f"{mark}{number(r['gap'])}", sub="\n".join(x for x in parts if x), kind="number")
 
