@@ -353,3 +353,12 @@ def test_the_worst_group_of_one_patient_is_not_named_and_the_interval_says_whom_
     assert row["worst_group"] == "a group under 5" and np.isnan(row["worst_group_score"])
     assert row["best_group"] in ("her2_enriched", "triple_negative") and row["best_group_score"] > 0.6
     assert made.provenance["trainings"] == 1
+
+
+def test_the_recall_of_a_class_has_one_interval_on_the_page():
+    made = analyse_recipes(make_results(kinds=("leave-one-dataset-out",), segmenters={}), resamples=200)
+    board = made.of("leaderboard", task="response").set_index("recipe")
+    recall = made.of("recall").set_index("recipe")
+    for ours, theirs in (("pcr", "sensitivity"), ("no_pcr", "specificity")):
+        for end in ("", "_lo", "_hi"):
+            assert recall[f"{ours}{end}"].to_dict() == pytest.approx(board[f"{theirs}{end}"].to_dict())

@@ -106,6 +106,7 @@ def recall_by_class(
     seed: int,
     resamples: int = 1000,
     level: float = 0.95,
+    by_site: bool = True,
 ) -> dict[str, dict[str, float | None]]:
     """Recall of the positive and of the negative class, and their gap, positive - negative (MRI-11).
 
@@ -130,7 +131,8 @@ def recall_by_class(
         return np.stack([pos, neg, pos - neg], axis=1)
 
     point = recalls(np.ones((1, partition.n_clusters), dtype=np.uint16))[0]
-    draws = [recalls(w) for _, w in WeightStream(partition, key=key, seed=seed, resamples=resamples)]
+    stream = WeightStream(partition, key=key, seed=seed, resamples=resamples, by_site=by_site)
+    draws = [recalls(w) for _, w in stream]
     out: dict[str, dict[str, float | None]] = {}
     for i, name in enumerate(("positive", "negative", "gap")):
         column = np.concatenate([d[:, i] for d in draws]) if draws else np.zeros(0)

@@ -36,6 +36,8 @@ def recalls(board: Board) -> pd.DataFrame:
             key=board.key,
             seed=SEED,
             resamples=board.resamples,
+            level=board.protocol.interval.level,
+            by_site=board.protocol.interval.by_site,
         )
         row: dict[str, Any] = {"task": board.task, "board": board.name, "recipe": entry.recipe}
         for name, told in (("pcr", "positive"), ("no_pcr", "negative"), ("gap", "gap")):
