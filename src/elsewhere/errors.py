@@ -36,6 +36,12 @@ class UserError(Exception):
         return {"error": self.what, "where": self.where, "fix": self.fix}
 
 
+class TrainingError(UserError):
+    """Of one training and its cases alone: one outcome only, no mask, a loss that ran away. That training has
+    failed with this reason and the others go on, where any other UserError ends the run.
+    """
+
+
 class ElsewhereWarning(UserWarning):
     """Something a reader of the number must know; also collected into the result's `warnings`."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elsewhere.errors import UserError
+from elsewhere.errors import TrainingError, UserError
 from elsewhere.recipes import Prediction, Recipe, RecipeSettings, Trained, recipes
 
 
@@ -36,6 +36,12 @@ class Threshold(Recipe):
             raise ZeroDivisionError("a fault of the recipe")
         if job.settings.fault == "user-error":
             raise UserError("no memory", fix="Buy some.")
+        if job.settings.fault == "unfit":
+            raise TrainingError("one outcome alone", fix="Train on both.")
+        if job.settings.fault == "no-package":
+            raise ModuleNotFoundError("No module named 'monai'", name="monai.networks")
+        if job.settings.fault == "gpu-memory":
+            raise type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory")
         if job.settings.fault == "die" and not (job.scratch / "once").exists():
             (job.scratch / "once").write_text("begun")
             os.kill(os.getpid(), signal.SIGKILL)

@@ -290,6 +290,31 @@ def test_a_recipe_that_raises_fails_and_a_user_error_ends_the_run(work, store):
         )
 
 
+def test_what_one_training_lacks_fails_it_and_what_the_machine_lacks_ends_the_run(work, store):
+    bad = recipe_unit(work, "threshold", settings={"fault": "unfit"})
+    good = recipe_unit(work, "threshold")
+    report = run_units([bad, good], work, store, device="cpu")
+    assert report.failed[bad.key] == "one outcome alone" and report.done == (good.key,)
+    for fault, said in (("no-package", "'monai', which is not installed"), ("gpu-memory", "more memory")):
+        with pytest.raises(UserError, match=said) as found:
+            run_units([recipe_unit(work, "threshold", settings={"fault": fault})], work, store, device="cpu")
+        assert found.value.fix
+
+
+def test_a_training_part_of_one_outcome_fails_that_training_alone(work, store):
+    nobody = replace(work, cases=replace(work.cases, label=np.zeros(len(work.cases), np.int8)))
+    units = [
+        recipe_unit(
+            nobody,
+            name,
+            job=RecipeSpec(name=name, version=recipes.get(name).version, tasks=("response",)),
+        )
+        for name in ("clinical", "random")
+    ]
+    report = run_units(units, nobody, store, device="cpu")
+    assert "responded" in report.failed[units[0].key] and report.done == (units[1].key,)
+
+
 def test_an_unknown_recipe_or_setting_or_another_version_is_refused(work, store):
     for unit, said in (
         (recipe_unit(work, "thresold"), "thresold"),

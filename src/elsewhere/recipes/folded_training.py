@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from elsewhere.errors import UserError
+from elsewhere.errors import TrainingError
 from elsewhere.recipes.base import Job
 from elsewhere.recipes.residual_unet import SegmentationSettings, fold_seed, folds_of
 
@@ -48,7 +48,7 @@ def train_folds(
         training = data.subset([case.case for case in learn])
         watched = data.subset([case.case for case in held])
         if not training.cases:
-            raise UserError(f"fold {fold + 1} has no training case with a mask")
+            raise TrainingError(f"fold {fold + 1} has no training case with a mask")
 
         def tell(what: str, done: int, total: int, place: int = place) -> None:
             job.progress(what, place * total + done, len(parts) * total)

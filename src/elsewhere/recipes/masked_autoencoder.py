@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from elsewhere.errors import UserError
+from elsewhere.errors import TrainingError, UserError
 from elsewhere.recipes.base import Job, Trained, recipes
 from elsewhere.recipes.folded_training import known_values, train_folds
 from elsewhere.recipes.residual_unet import (
@@ -79,7 +79,7 @@ class MaskedAutoencoderRecipe(Segmenter):
             [c for c, has in zip(everything.cases, everything.has_mask, strict=True) if has]
         )
         if not data.cases:
-            raise UserError(
+            raise TrainingError(
                 f"none of the {len(job.train)} training cases has a mask",
                 fix="Fine-tuning learns from masks: see the reader's column 'mask'.",
             )

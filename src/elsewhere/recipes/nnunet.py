@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from elsewhere.errors import UserError
+from elsewhere.errors import TrainingError, UserError
 from elsewhere.recipes.base import (
     SEGMENTATION,
     Job,
@@ -77,7 +77,7 @@ class Nnunet(Recipe):
         known = [c for c in (*job.train, *job.validation) if job.volumes.mask(c.case) is not None]
         trained_on = [c for c in job.train if job.volumes.mask(c.case) is not None]
         if not trained_on:
-            raise UserError(
+            raise TrainingError(
                 f"none of the {len(job.train)} training cases has a mask",
                 fix="A segmentation recipe learns from masks: see the reader's column 'mask'.",
             )

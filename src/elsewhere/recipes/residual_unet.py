@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from elsewhere.errors import UserError, near_matches
+from elsewhere.errors import TrainingError, UserError, near_matches
 from elsewhere.inputs.volumes import Box
 from elsewhere.recipes.base import (
     SEGMENTATION,
@@ -171,7 +171,7 @@ def train_folds(job: Job, settings: SegmentationSettings, plan: Plan, data: Prep
     for place, (fold, learn, held) in enumerate(parts):
         training = data.subset([case.case for case in learn])
         if not training.cases:
-            raise UserError(f"fold {fold + 1} has no training case with a mask")
+            raise TrainingError(f"fold {fold + 1} has no training case with a mask")
         watched = data.subset([case.case for case in held])
         seed = fold_seed(job.seed, fold)
         network = build_network(plan, seed=seed, device=job.device)
@@ -247,7 +247,7 @@ def folds_of(
     if not parts:
         return [(0, job.train, job.validation)]
     if settings.fold >= len(parts):
-        raise UserError(
+        raise TrainingError(
             f"fold {settings.fold} is empty: the training part has too few groups for {settings.folds} folds"
         )
     chosen = range(len(parts)) if settings.fold < 0 else [settings.fold]

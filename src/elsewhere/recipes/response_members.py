@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from elsewhere.errors import UserError
+from elsewhere.errors import TrainingError
 from elsewhere.recipes.base import Job, Prediction, RecipeCase, Trained
 from elsewhere.recipes.cost import CostMeter, controlled_cost
 
@@ -87,7 +87,7 @@ class ResponseWork:
 
         known = [*job.train, *job.validation]
         if not known:
-            raise UserError("there is no case to train on")
+            raise TrainingError("there is no case to train on")
         everyone = [case.case for case in (*known, *job.predict)]
         if flat(job.volumes, everyone):
             size, spacing_mm = (size[0], size[1], 1), (spacing_mm[0], spacing_mm[1], 1.0)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from elsewhere.errors import UserError
+from elsewhere.errors import TrainingError
 from elsewhere.recipes.base import Job, RecipeCase, of_label
 
 FloatArray = npt.NDArray[np.float64]
@@ -56,7 +56,7 @@ def training_cases(job: Job) -> tuple[RecipeCase, ...]:
     cases = of_label((*job.train, *job.validation))
     positives = sum(case.label for case in cases)
     if not 0 < positives < len(cases):
-        raise UserError(
+        raise TrainingError(
             f"{positives} of {len(cases)} training cases with a known outcome responded",
             fix="A response recipe needs both outcomes among its training cases.",
         )

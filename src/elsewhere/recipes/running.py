@@ -22,7 +22,7 @@ import numpy.typing as npt
 from elsewhere.engine.job import reason_of
 from elsewhere.engine.packed_masks import PackedMask, pack_mask
 from elsewhere.engine.unit import COSTS, Outcome, RecipeSpec, Unit, Work
-from elsewhere.errors import UserError
+from elsewhere.errors import TrainingError, UserError
 from elsewhere.inputs.cases import Cases
 from elsewhere.inputs.volumes import Box, Grid, MemoryVolumes, Volumes
 from elsewhere.recipes.base import (
@@ -52,19 +52,46 @@ def train_recipe_units(
     threads: int = 1,
 ) -> None:
     """Train `units` one after another. A recipe that raises has failed with its message, and the others go
-    on; a UserError is for the person who runs it, and ends the run.
+    on. What no training here can do without ends the run: any UserError but a TrainingError, a package that is
+    not installed, memory of the GPU.
     """
     for unit in units:
         if stop is not None and stop():
             return
         try:
             outcome = run_unit(unit, work, device=device, threads=threads, progress=progress)
+        except TrainingError as error:
+            failed(unit, f"{error.where}: {error.what}" if error.where else error.what)
+            continue
         except UserError:
             raise
-        except Exception as error:  # noqa: BLE001 - a stranger's code; one recipe's fault is not the run's
+        except Exception as error:
+            lacking = _lacking(error, unit)
+            if lacking is not None:
+                raise lacking from error
             failed(unit, reason_of(error))
             continue
         finished(unit, outcome)
+
+
+def _lacking(error: Exception, unit: Unit) -> UserError | None:
+    """What the machine lacks and the person can mend; the next training would end in the same way."""
+    recipe = unit.job.name if unit.job else ""
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or "").partition(".")[0]
+        ours = package in ("torch", "torchvision", "monai", "xgboost")
+        return UserError(
+            f"recipe '{recipe}' needs the package '{package}', which is not installed",
+            where=unit.name or unit.key,
+            fix="pip install 'elsewhere[train]'" if ours else f"Install it, or leave '{recipe}' out.",
+        )
+    if type(error).__name__ == "OutOfMemoryError":
+        return UserError(
+            f"recipe '{recipe}' asks for more memory than the GPU has left",
+            where=unit.name or unit.key,
+            fix="Free the GPU, set a smaller batch or patch, or leave the recipe out; what is done stays done.",
+        )
+    return None
 
 
 def run_unit(

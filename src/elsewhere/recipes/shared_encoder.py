@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from elsewhere.errors import UserError
+from elsewhere.errors import TrainingError, UserError
 from elsewhere.recipes.base import RESPONSE, SEGMENTATION, Job, Prediction, Trained, recipes
 from elsewhere.recipes.cost import CostMeter
 from elsewhere.recipes.folded_training import train_folds
@@ -84,7 +84,7 @@ class SharedEncoderRecipe(Segmenter):
         positive = sum(learnt)
         both = 0 < positive < len(learnt)
         if RESPONSE in job.tasks and not both:
-            raise UserError(
+            raise TrainingError(
                 f"the training part holds one outcome alone ({len(learnt)} known outcomes)",
                 fix="Train on a part with both outcomes, or ask for the segmentation alone.",
             )

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
-from elsewhere.errors import UserError
+from elsewhere.errors import TrainingError
 from elsewhere.training.response.augment import GENTLE, Augmentation, Views, draw_views, flips, make_views
 from elsewhere.training.response.contrast import Contrast, nt_xent
 from elsewhere.training.response.crops import Crops
@@ -69,7 +69,7 @@ def fit(
     loss alone. The two classes weigh the same, so that one half is the place to decide (balanced accuracy)."""
     labelled = train[label[train] >= 0]
     if len(np.unique(label[labelled])) < 2:
-        raise UserError(
+        raise TrainingError(
             f"the training part of {options.name} holds one class alone ({len(labelled)} known outcomes)",
             fix="Train on a part with both outcomes.",
         )

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from elsewhere.errors import UserError
+from elsewhere.errors import TrainingError, UserError
 from elsewhere.training.volumes.feeding import Feed
 from elsewhere.training.volumes.losses import segmentation_objective
 from elsewhere.training.volumes.networks import fastest, layout_of
@@ -130,7 +130,7 @@ def fit(
         )
         loss = program.epoch(draws, rate_at(settings, epoch))
         if not np.isfinite(loss):
-            raise UserError(
+            raise TrainingError(
                 f"the training loss is {loss} in epoch {epoch + 1}", fix="Try a smaller learning_rate."
             )
         entry: dict[str, float] = {"epoch": epoch + 1, "train_loss": loss}

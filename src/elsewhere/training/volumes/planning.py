@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from elsewhere.errors import UserError
+from elsewhere.errors import TrainingError, UserError
 from elsewhere.inputs.volumes import Volumes
 from elsewhere.training.volumes.channels import Channels, box_of, channel_count, read_channels
 
@@ -102,7 +102,7 @@ def fingerprint(
 ) -> Fingerprint:
     """Spacings and shapes of all cases from their headers, intensities inside the mask of some."""
     if not cases:
-        raise UserError(
+        raise TrainingError(
             "there is no case to train on",
             fix="A segmentation recipe needs cases with a mask in the training part.",
         )

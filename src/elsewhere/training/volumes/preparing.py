@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from elsewhere.errors import UserError
+from elsewhere.errors import TrainingError, UserError
 from elsewhere.inputs.volumes import Box, Volumes
 from elsewhere.training.volumes.channels import Channels, box_of, read_channels
 from elsewhere.training.volumes.planning import Plan, Triple
@@ -234,7 +234,7 @@ def prepare(
     )
     left_out = tuple(case for case, has in zip(chosen, has_mask, strict=True) if need_mask and not has)
     if len(left_out) == len(chosen):
-        raise UserError(
+        raise TrainingError(
             f"none of the {len(cases)} training cases has a mask",
             fix="A segmentation recipe learns from masks: see the reader's column 'mask'.",
         )
