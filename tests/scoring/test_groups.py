@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from elsewhere.errors import UserError
 from elsewhere.protocols import FairnessRules, protocols
+from elsewhere.report.privacy import SMALLEST_CELL
 from elsewhere.scoring.groups import (
+    SMALLEST_TOLD,
     age_groups,
     attribute_groups,
     binned_groups,
@@ -40,7 +42,7 @@ def test_ages_beyond_the_outer_bins_are_dropped_by_the_code_protocol():
     assert coded.names[0] == "(0, 40]"
     assert coded.names[-1] == "(70, 100]"
     assert coded.codes.tolist() == [-1, 0, 0, 4, -1, -1, -1]
-    assert "2 values outside" in coded.note
+    assert "fewer than 5 values outside" in coded.note
 
 
 def test_an_age_that_is_no_number_is_missing_and_named():
@@ -67,7 +69,7 @@ def test_unknown_menopausal_status_is_left_out_and_counted_by_the_paper():
     assert coded.names == ("pre", "post")
     assert coded.codes.tolist() == [0, 1, 0, 0, 1, -1, -1, -1, -1]
     assert coded.missing == 4
-    assert "1 perimenopausal" in coded.note
+    assert "fewer than 5 perimenopausal" in coded.note
     assert "odd" in coded.note
 
 
@@ -181,7 +183,21 @@ def test_a_variable_known_for_few_says_on_whom_fairness_rests():
     codes, warnings = fairness_codes(table, rules)
     assert [group.variable for group in codes] == ["age", "breast_density"]
     assert len(warnings) == 1
-    assert "'breast_density' is known for 3 of 8 cases (A 2, B 1, C 0, D 0)" in warnings[0]
+    assert (
+        "'breast_density' is known for fewer than 5 of 8 cases (A fewer than 5, B fewer than 5, C 0"
+        in warnings[0]
+    )
     assert "cannot be estimated" in warnings[0]
     half = table.assign(breast_density=[*"aabb", *[None] * 4])
     assert fairness_codes(half, rules)[1] == ()
+
+
+def test_no_count_of_one_to_four_can_be_read_or_worked_out_of_a_warning():
+    """A size of one alone would be the number known less the others."""
+    density = [*"a" * 37, *"b" * 12, "d", *[None] * 90]
+    table = pd.DataFrame({"breast_density": density})
+    said = fairness_codes(table, FairnessRules(variables=("breast_density",)))[1][0]
+    assert "known for 50 of 140 cases (A 37, B about 10, C 0, D fewer than 5)" in said
+    assert SMALLEST_TOLD == SMALLEST_CELL
+    odd = binned_groups(pd.Series([30, 95, "old"]), [40, 50], variable="age", highest=70)
+    assert odd.note.startswith("fewer than 5 values outside") and "fewer than 5 cells of age" in odd.note

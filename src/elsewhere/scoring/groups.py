@@ -3,13 +3,13 @@ become codes (MRI-06, ST-08).
 
 What is missing, or left out by the protocol, has code -1: it is counted and may be shown as a row of its
 own, but never enters a range. Nothing is guessed: a spelling that is not known is missing, and the note
-names it.
+names it. Notes and warnings reach reports that are shared, so they tell no count of one to four.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,6 +27,8 @@ MISSING_WORDS = frozenset(
     | {"not reported", "not recorded", "?", "-", "--", ".", "<na>"}
 )
 MOST_CATEGORIES = 10
+SMALLEST_TOLD = 5
+"""As `report.privacy.SMALLEST_CELL`: fewer may be recognised."""
 MOST_GROUPS = 60
 _DENSITY_WORDS = {
     "fatty": "A",
@@ -80,6 +82,22 @@ def _make(variable: str, names: Sequence[str], codes: npt.ArrayLike, notes: Sequ
     return GroupCodes(variable, tuple(names), array, int((array < 0).sum()), " ".join(n for n in notes if n))
 
 
+def told(count: int) -> str:
+    """A count of cases as a report may say it."""
+    return f"fewer than {SMALLEST_TOLD}" if 0 < count < SMALLEST_TOLD else str(count)
+
+
+def _told_sizes(sizes: Mapping[str, int]) -> str:
+    """Every group with its size; where one alone is small the next is said roughly, or it would be the rest."""
+    words = {name: told(count) for name, count in sizes.items()}
+    small = [name for name, count in sizes.items() if 0 < count < SMALLEST_TOLD]
+    large = {name: count for name, count in sizes.items() if count >= SMALLEST_TOLD}
+    if len(small) == 1 and large:
+        nearest = min(large, key=lambda name: large[name])
+        words[nearest] = f"about {10 * max(1, round(large[nearest] / 10))}"
+    return ", ".join(f"{name} {word}" for name, word in words.items())
+
+
 def _words(values: pd.Series) -> list[str | None]:
     """Cells as stripped, lower-case words with single blanks; None where missing."""
     out: list[str | None] = []
@@ -93,7 +111,7 @@ def _strange_note(variable: str, strange: Sequence[str]) -> str:
     if not strange:
         return ""
     kinds = list(dict.fromkeys(strange))
-    return f"{len(strange)} cells of {variable} are not understood and count as missing: {name_rows(kinds)}."
+    return f"{told(len(strange))} cells of {variable} are not understood and count as missing: {name_rows(kinds)}."
 
 
 def _numbers(values: pd.Series) -> tuple[npt.NDArray[np.float64], list[str]]:
@@ -142,7 +160,11 @@ def binned_groups(
     if highest is not None:
         outside |= numbers > highest
     codes[outside] = -1
-    note = f"{int(outside.sum())} values outside the protocol's bins are left out." if outside.any() else ""
+    note = (
+        f"{told(int(outside.sum()))} values outside the protocol's bins are left out."
+        if outside.any()
+        else ""
+    )
     names = _bin_names(edges, lowest, highest)
     return _make(variable, names, codes, [note, _strange_note(variable, strange)])
 
@@ -182,10 +204,10 @@ def menopausal_groups(
         codes.append(unknown if found is None else found)
     notes = []
     if peris and peri == 0:
-        notes.append(f"{peris} perimenopausal cases count as pre.")
+        notes.append(f"{told(peris)} perimenopausal cases count as pre.")
     n_unknown = sum(code == -1 for code in codes)
     if n_unknown:
-        notes.append(f"{n_unknown} cases of unknown status are left out.")
+        notes.append(f"{told(n_unknown)} cases of unknown status are left out.")
     return _make(variable, names, codes, [*notes, _strange_note(variable, strange)])
 
 
@@ -206,7 +228,7 @@ def density_groups(values: pd.Series, *, variable: str = "breast_density") -> Gr
             if letter is None:
                 strange.append(word)
         codes.append(-1 if letter is None else "ABCD".index(letter))
-    notes = [f"{numbered} densities given as 1 to 4 are read as A to D." if numbered else ""]
+    notes = [f"{told(numbered)} densities given as 1 to 4 are read as A to D." if numbered else ""]
     return _make(variable, list("ABCD"), codes, [*notes, _strange_note(variable, strange)])
 
 
@@ -296,10 +318,9 @@ def fairness_codes(
                 f"'{variable}' is empty or not understood in every case: its disparity is undefined."
             )
         elif coded.missing * 2 > coded.codes.size:
-            sizes = ", ".join(f"{name} {count}" for name, count in coded.sizes().items())
             warnings.append(
-                f"'{variable}' is known for {coded.codes.size - coded.missing} of {coded.codes.size} cases "
-                f"({sizes}): fairness over it cannot be estimated for this cohort, and the fairness score rests on "
+                f"'{variable}' is known for {told(coded.codes.size - coded.missing)} of {coded.codes.size} cases "
+                f"({_told_sizes(coded.sizes())}): fairness over it cannot be estimated for this cohort, and the fairness score rests on "
                 "those few."
             )
         found.append(coded)
