@@ -8,7 +8,10 @@ import pandas as pd
 import pytest
 
 from elsewhere.commands.plan import plan_study
+from elsewhere.commands.run import run_study
 from elsewhere.errors import UserError
+from mri_world import STUDY as TINY
+from mri_world import make_study, make_world
 
 STUDY = """
 [study]
@@ -71,3 +74,25 @@ def test_what_tells_the_outcome_is_no_clinical_column(two_sets, tmp_path, column
     two_sets.write_text(STUDY.replace('name = "two-sets"', f'name = "leak"\nclinical = ["age", "{column}"]'))
     with pytest.raises(UserError, match=column):
         plan_study(two_sets, out=tmp_path / "out")
+
+
+def test_what_nobody_could_be_asked_is_said(two_sets, tmp_path):
+    one = pd.read_csv(tmp_path / "one.csv")
+    one.assign(pcr=0).to_csv(tmp_path / "one.csv", index=False)
+    one.assign(dataset="TH").to_csv(tmp_path / "third.csv", index=False)
+    two_sets.write_text(STUDY.replace("[scenarios]", '[[cohort]]\nsource = "third.csv"\n[scenarios]'))
+    ran = run_study(two_sets, out=tmp_path / "out", device="cpu", report=False)
+    told = [line for line in ran.lines() if line.startswith("skipped: response in ")]
+    assert len(told) == 4 and all("(random, clinical): one outcome (no pCR)" in line for line in told)
+    assert {line.split()[3] for line in told} == {"MM>BD", "MM>TH", "BD>MM", "TH>MM"}
+
+
+def test_a_case_of_one_phase_stops_the_study_by_name(tmp_path):
+    world = make_world(tmp_path / "world")
+    for phase in (1, 2):
+        (world / "images" / "DUKE_001" / f"duke_001_{phase:04d}.nii.gz").unlink()
+    file = make_study(
+        tmp_path, TINY.split("[tasks.segmentation]")[0] + "[tasks.response]\n[recipes.random]\n"
+    )
+    with pytest.raises(UserError, match="DUKE/DUKE_001' has one phase alone"):
+        plan_study(file, data=world, out=tmp_path / "out")

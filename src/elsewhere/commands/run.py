@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from elsewhere.commands.output import Report
 from elsewhere.engine.store import Store
 from elsewhere.errors import EXIT_NOT_ASSESSED, EXIT_OK
@@ -90,6 +92,8 @@ class RanStudy:
         skipped = self.run.plan.skipped_table()
         for (name, reason), part in skipped.groupby(["scenario", "reason"], sort=False):
             yield f"skipped: {name} ({len(part)} seeds): {reason}"
+        if isinstance(self.run.results, RecipeResults):
+            yield from _not_asked(runs[~runs["scenario"].isin(skipped["scenario"])])
         names = {unit.key: unit.name for unit in self.run.plan.units.values()}
         for key, why in list(engine.failed.items())[:10]:
             yield f"failed: {names.get(key, key)}: {why}"
@@ -144,6 +148,16 @@ SHOWN = {
     "segmentation": ("combined", "performance", "fairness", "dice", "norm_hd"),
     "response": ("combined", "balanced_accuracy", "fairness", "auroc"),
 }
+
+
+def _not_asked(runs: pd.DataFrame) -> Iterator[str]:
+    """A line a task, scenario and reason: what the study names and nobody trained."""
+    gone = runs[runs["status"] == "skipped"].groupby(["task", "scenario", "reason"], sort=False)
+    for at, ((task, scenario, reason), part) in enumerate(gone):
+        if at == 10:
+            yield f"skipped: and {gone.ngroups - at} more (runs.csv)"
+            return
+        yield f"skipped: {task} in {scenario} ({', '.join(part['recipe'].unique())}): {reason}"
 
 
 def _boards(results: RecipeResults) -> Iterator[str]:

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.cohort import Cohort
-from elsewhere.errors import UserError
+from elsewhere.errors import UserError, name_rows
 from elsewhere.inputs import Cases, Pictures
 from elsewhere.inputs.cases import Value
 from elsewhere.inputs.volume_files import FileVolumes
@@ -178,6 +178,7 @@ def joined_cohort(cohorts: Mapping[str, Cohort]) -> tuple[Cohort, list[str]]:
 def _check_volumes(volumes: FileVolumes, names: list[str]) -> None:
     wrong = volumes.problems(names)
     if not wrong:
+        _check_phases(volumes, names)
         return
     first = next(iter(wrong))
     others = list(wrong)[1:6]
@@ -187,6 +188,18 @@ def _check_volumes(volumes: FileVolumes, names: list[str]) -> None:
         volumes.check(first)
     except UserError as error:
         raise UserError(f"{error.what}{more}", where=error.where, fix=error.fix) from None
+
+
+def _check_phases(volumes: FileVolumes, names: list[str]) -> None:
+    """What takes up contrast is told by two phases at the least."""
+    alone = [name for name in names if volumes.phases(name) < 2]
+    if alone:
+        raise UserError(
+            f"case '{alone[0]}' has one phase alone"
+            + (f"; likewise {name_rows(alone[1:])}" if len(alone) > 1 else ""),
+            where=str(volumes.files(alone[0]).phases[0].parent),
+            fix="Fetch its phases after contrast, or take the case out of the cohort.",
+        )
 
 
 def _has_mask(volumes: FileVolumes, case: str) -> bool:
