@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -106,6 +106,23 @@ class Disparity:
             within_class=True,
             widest=(1.0, 1.0),
             trials=of_class,
+        )
+
+    @classmethod
+    def over_seeds(cls, members: Sequence[Disparity]) -> Disparity:
+        """Several trainings of one method: a group's value is their mean, under every weight (US-20). So the
+        gap is a range of means; the mean of the ranges would grow with what one training alone does."""
+        first = members[0]
+        if len(members) == 1:
+            return first
+
+        def mean(parts: Sequence[Callable[[Weights], FloatArray]]) -> Callable[[Weights], FloatArray]:
+            return lambda weights: np.mean([part(weights) for part in parts], axis=0)
+
+        return replace(
+            first,
+            evaluate=mean([member.evaluate for member in members]),
+            subset=lambda mask: mean([member.subset(mask) for member in members]),
         )
 
     def gap(self, values: FloatArray) -> FloatArray:

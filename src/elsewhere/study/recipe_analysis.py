@@ -17,7 +17,7 @@ import pandas as pd
 
 import elsewhere
 from elsewhere.errors import UserError
-from elsewhere.report.privacy import new_salt, suppress_counts
+from elsewhere.report.privacy import Redactor, new_salt, suppress_counts
 from elsewhere.report.sanitise import sanitise
 from elsewhere.study import recipe_analysis_cases as cases_part
 from elsewhere.study import recipe_analysis_groups as groups_part
@@ -25,6 +25,7 @@ from elsewhere.study import recipe_analysis_home as home_part
 from elsewhere.study import recipe_analysis_ranks as ranks_part
 from elsewhere.study.recipe_analysis_boards import MAIN, SEED, Board, boards_of, margin_of
 from elsewhere.study.recipe_analysis_cases import Chosen
+from elsewhere.study.recipe_privacy import ids_in, redacted_table
 
 if TYPE_CHECKING:
     from elsewhere.study.recipe_results import RecipeResults
@@ -122,15 +123,18 @@ def analyse_recipes(
     tables = {name: pd.concat(found, ignore_index=True) for name, found in parts.items()}
     if progress:
         progress("done", len(boards), len(boards))
+    ids = ids_in(results.cohort)
+    redact = Redactor(ids)
+    tables = {name: redacted_table(table, redact) for name, table in tables.items()}
     headline = _headline(results, boards, leading, tables, about)
     return RecipeSummary(
         tables=tables,
         headline=headline,
         name=results.name,
-        warnings=_warnings(results, boards, tables),
+        warnings=tuple(redact.text(w) for w in _warnings(results, boards, tables)),
         provenance=_provenance(results, boards, resamples),
         chosen=chosen,
-        ids=_ids(results),
+        ids=ids,
         salt=salt,
     )
 
@@ -343,9 +347,3 @@ def _provenance(results: RecipeResults, boards: list[Board], resamples: int) -> 
         "numpy": np.__version__,
         "trainings": len(set(results.runs["unit"]) - {""}) if "unit" in results.runs.columns else 0,
     }
-
-
-def _ids(results: RecipeResults) -> frozenset[str]:
-    cases = results.cohort.cases
-    names = [c for c in ("case_id", "patient_id", "exam_id") if c in cases.columns]
-    return frozenset(str(v) for c in names for v in cases[c].dropna().unique())

@@ -67,8 +67,16 @@ class Entry:
 
     @property
     def scores(self) -> Scores:
-        """Of the first seed: what needs one decision a patient rests on it."""
+        """Of the first seed: for what all seeds share, truth and attributes."""
         return self.ready[0].scores
+
+    def stacked(self, column: str) -> FloatArray:
+        """(seeds, cases) of a column of the scores; the cases of all seeds are in one order."""
+        return np.stack([r.scores.cases[column].to_numpy(dtype=float) for r in self.ready])
+
+    def mean(self, column: str) -> FloatArray:
+        """(cases,): over seeds."""
+        return self.stacked(column).mean(axis=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +197,7 @@ def _disjoint(of_task: Mapping[tuple[str, str, int], Scores], scenarios: Sequenc
     for name in scenarios:
         seeds = sorted(seed for _, scenario, seed in of_task if scenario == name)
         own = set().union(
-            *(_ids(s) for (_, scenario, seed), s in of_task.items() if (scenario, seed) == (name, seeds[0]))
+            *(ids_of(s) for (_, scenario, seed), s in of_task.items() if (scenario, seed) == (name, seeds[0]))
         )
         if own & seen:
             return False
@@ -197,7 +205,7 @@ def _disjoint(of_task: Mapping[tuple[str, str, int], Scores], scenarios: Sequenc
     return True
 
 
-def _ids(scores: Scores) -> list[str]:
+def ids_of(scores: Scores) -> list[str]:
     return [str(i) for i in scores.cases["case_id"]]
 
 
@@ -240,7 +248,7 @@ def _board(
     if not held:
         return None
     first = {recipe: of[min(of)] for recipe, of in held.items()}
-    order = max((_ids(s) for s in first.values()), key=len)
+    order = max((ids_of(s) for s in first.values()), key=len)
     entries = []
     for recipe, by_seed in held.items():
         try:
@@ -266,11 +274,11 @@ def _board(
 
 
 def _entry(recipe: str, by_seed: Mapping[int, Scores], order: Sequence[str], options: ScoreOptions) -> Entry:
-    whole = {seed: s for seed, s in by_seed.items() if set(_ids(s)) == set(order)}
+    whole = {seed: s for seed, s in by_seed.items() if set(ids_of(s)) == set(order)}
     if not whole:
-        got = len(set(_ids(by_seed[min(by_seed)])))
+        got = len(set(ids_of(by_seed[min(by_seed)])))
         raise UserError(f"it answers {got} of the board's {len(order)} cases")
-    ready = [prepare(_in_order(whole[seed], order), options) for seed in sorted(whole)]
+    ready = [prepare(in_order(whole[seed], order), options) for seed in sorted(whole)]
     return Entry(
         recipe=recipe,
         seeds=tuple(sorted(whole)),
@@ -279,8 +287,8 @@ def _entry(recipe: str, by_seed: Mapping[int, Scores], order: Sequence[str], opt
     )
 
 
-def _in_order(scores: Scores, order: Sequence[str]) -> Scores:
-    place = {case: at for at, case in enumerate(_ids(scores))}
+def in_order(scores: Scores, order: Sequence[str]) -> Scores:
+    place = {case: at for at, case in enumerate(ids_of(scores))}
     return replace(scores, cases=scores.cases.iloc[[place[c] for c in order]].reset_index(drop=True))
 
 

@@ -12,8 +12,7 @@ import pandas as pd
 
 from elsewhere.report.privacy import SMALLEST_CELL, hash_ids
 from elsewhere.statistics.calibration import recalibration, reliability_curve
-from elsewhere.statistics.subgroups import recall_by_class
-from elsewhere.study.recipe_analysis_boards import KINDS, SEED, Board
+from elsewhere.study.recipe_analysis_boards import KINDS, Board
 from elsewhere.study.recipe_analysis_groups import sizes_of
 
 RELIABILITY_BINS = 5
@@ -23,28 +22,26 @@ _NAN = float("nan")
 
 
 def recalls(board: Board) -> pd.DataFrame:
-    """Recall of pCR and of non-pCR, and their gap: a model that says 'no' to everybody has a wide one."""
-    rows = []
-    truth = board.truth
-    if board.task != "response" or truth is None:
+    """Recall of pCR and of non-pCR, and their gap: a model that says 'no' to everybody has a wide one.
+
+    From the board's own values and resamples, so that with several seeds each is their mean, as in the board.
+    """
+    if board.task != "response" or board.truth is None:
         return pd.DataFrame()
-    for entry in board.entries:
-        made = recall_by_class(
-            board.partition,
-            truth,
-            entry.scores.cases["decision"].to_numpy(),
-            key=board.key,
-            seed=SEED,
-            resamples=board.resamples,
-            level=board.protocol.interval.level,
-            by_site=board.protocol.interval.by_site,
-        )
+    point = np.stack([board.values(m) for m in ("sensitivity", "specificity")])
+    draws = np.stack([board.drawn(m) for m in ("sensitivity", "specificity")])
+    point, draws = (
+        np.concatenate([point, point[:1] - point[1:]]),
+        np.concatenate([draws, draws[:1] - draws[1:]]),
+    )
+    beyond = (1 - board.protocol.interval.level) / 2
+    rows = []
+    for i, entry in enumerate(board.entries):
         row: dict[str, Any] = {"task": board.task, "board": board.name, "recipe": entry.recipe}
-        for name, told in (("pcr", "positive"), ("no_pcr", "negative"), ("gap", "gap")):
-            row |= {
-                f"{name}{end}": _number(made[told][k])
-                for end, k in (("", "value"), ("_lo", "lo"), ("_hi", "hi"))
-            }
+        for k, name in enumerate(("pcr", "no_pcr", "gap")):
+            known = draws[k, :, i][np.isfinite(draws[k, :, i])]
+            low, high = np.quantile(known, [beyond, 1 - beyond]) if known.size else (_NAN, _NAN)
+            row |= {name: float(point[k, i]), f"{name}_lo": float(low), f"{name}_hi": float(high)}
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -56,18 +53,21 @@ def _number(value: float | None) -> float:
 def reliability(board: Board) -> pd.DataFrame:
     """Observed share of pCR in quantile bins of the probability, with the prevalence and the slope beside.
 
-    Bins of fewer than five patients are left out: they would tell those people's outcomes.
+    Several seeds lie in the bins together, a patient once a seed, with the patient as the unit of the
+    intervals: what one of the trainings says, not what their mean would say, which no board ranks. Bins of fewer than five patients are left out: they would tell those people's outcomes.
     """
     rows: list[dict[str, Any]] = []
     outcome = board.truth
     if board.task != "response" or outcome is None:
         return pd.DataFrame()
     for entry in board.entries:
-        p = entry.scores.cases["probability"].to_numpy(dtype=float)
-        usable = np.isfinite(p) & (entry.scores.cases["status"] == "scored").to_numpy(dtype=bool)
-        if usable.sum() < 2 * SMALLEST_CELL:
+        p = entry.stacked("probability").ravel()
+        usable = np.isfinite(p) & np.concatenate([r.scores.cases["status"] == "scored" for r in entry.ready])
+        seeds = len(entry.ready)
+        cluster = np.tile(board.partition.cluster_of_case, seeds)[usable]
+        if np.unique(cluster).size < 2 * SMALLEST_CELL:
             continue
-        truth, cluster = outcome[usable], board.partition.cluster_of_case[usable]
+        truth = np.tile(outcome, seeds)[usable]
         curve = reliability_curve(truth, p[usable], cluster, bins=RELIABILITY_BINS, binning="quantile")
         fit = recalibration(truth, p[usable], cluster).to_dict()
         slope = fit.get("slope") or {}
@@ -83,7 +83,8 @@ def reliability(board: Board) -> pd.DataFrame:
                     "observed": curve.y[at],
                     "lo": curve.lo[at],
                     "hi": curve.hi[at],
-                    "cases": curve.cases[at],
+                    "cases": curve.cases[at] if seeds == 1 else curve.patients[at],
+                    "seeds": seeds,
                     "prevalence": float(truth.mean()),
                     "slope": _number(slope.get("value") if isinstance(slope, Mapping) else None),
                 }
@@ -95,11 +96,10 @@ def case_values(board: Board) -> tuple[str, pd.DataFrame]:
     """(metric, a column a recipe): Dice, or how near the probability is to the truth; higher is better."""
     held: dict[str, npt.NDArray[np.float64]] = {}
     for entry in board.entries:
-        cases = entry.scores.cases
         if board.task == "segmentation":
-            held[entry.recipe] = cases["dice"].to_numpy(dtype=float)
+            held[entry.recipe] = entry.mean("dice")
         elif board.truth is not None:
-            held[entry.recipe] = 1.0 - np.abs(board.truth - cases["probability"].to_numpy(dtype=float))
+            held[entry.recipe] = 1.0 - np.abs(board.truth - entry.mean("probability"))
     return ("dice" if board.task == "segmentation" else "nearness"), pd.DataFrame(held)
 
 

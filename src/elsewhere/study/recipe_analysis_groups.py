@@ -20,11 +20,12 @@ from elsewhere.report.prepare import _suppress_rows
 from elsewhere.report.privacy import SMALLEST_CELL, SUPPRESSED, suppress
 from elsewhere.scoring.groups import GroupCodes, group_codes
 from elsewhere.scoring.prepared import fairness_disparity
+from elsewhere.statistics.disparity import Disparity
 from elsewhere.statistics.fairness import fairness_report, overall_null, variable_report
 from elsewhere.statistics.fairness_variants import fairness_variants
 from elsewhere.statistics.strata import SizeStrata, size_strata, top_against_bottom
 from elsewhere.statistics.subgroups import group_table
-from elsewhere.study.recipe_analysis_boards import MAIN, SEED, Board, Entry
+from elsewhere.study.recipe_analysis_boards import MAIN, SEED, Board
 
 GROUP_METRICS = {
     "segmentation": ("dice", "norm_hd", "performance"),
@@ -153,7 +154,9 @@ def fairness_tables(board: Board, *, resamples: int) -> tuple[pd.DataFrame, pd.D
     scored = codes_of(board, board.protocol.fairness.variables)
     codes = scored | codes_of(board, ("subtype",))
     for entry in board.entries:
-        disparity = fairness_disparity(entry.scores, _single(entry), headline=MAIN[board.task])
+        disparity = Disparity.over_seeds(
+            [fairness_disparity(r.scores, r.evaluator, headline=MAIN[board.task]) for r in entry.ready]
+        )
         about = {"task": board.task, "board": board.name, "recipe": entry.recipe}
         by: dict[str, Any] = {
             "key": board.key,
@@ -181,11 +184,6 @@ def fairness_tables(board: Board, *, resamples: int) -> tuple[pd.DataFrame, pd.D
                 | {"null_mean": band.mean, "null_upper": band.upper, "above_null": band.above, "p": band.p}
             )
     return pd.DataFrame(rows), pd.DataFrame(pairs)
-
-
-def _single(entry: Entry) -> Any:
-    """Equalised odds need one decision a patient: the first seed's. Dice and NormHD may be means over seeds."""
-    return entry.evaluator if entry.scores.task == "segmentation" else entry.ready[0].evaluator
 
 
 def _row(made: Mapping[str, Any], coded: GroupCodes, *, scored: bool) -> dict[str, Any]:

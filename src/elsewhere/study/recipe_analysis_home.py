@@ -30,7 +30,7 @@ from elsewhere.statistics.scenario import scenario_summary
 from elsewhere.statistics.seeds import over_seeds
 from elsewhere.statistics.verdict import Verdict, judge
 from elsewhere.study.analysis_drop import ALPHA, CHANGE, SOURCES_NEEDED, few_sources
-from elsewhere.study.recipe_analysis_boards import MAIN, SEED, Board, kinds_of, pooled
+from elsewhere.study.recipe_analysis_boards import MAIN, SEED, Board, ids_of, in_order, kinds_of, pooled
 from elsewhere.study.recipe_analysis_groups import CENTRES, codes_of
 
 if TYPE_CHECKING:
@@ -44,16 +44,25 @@ _NAN = float("nan")
 
 
 def _evaluated(scores: Mapping[int, Scores]) -> tuple[Evaluator, Partition, Scores] | None:
-    """The seeds that share their cases, as one evaluator; nothing for a constant prediction, which the board
-    tells."""
-    first = scores[min(scores)]
-    ids = first.cases["case_id"].astype(str).tolist()
-    same = [s for s in scores.values() if s.cases["case_id"].astype(str).tolist() == ids]
+    """The seeds that tested the same cases, in whatever order, as one evaluator; nothing for a constant
+    prediction, which the board tells."""
+    kept = _same_cases(scores)
     try:
-        ready = [prepare(s, ScoreOptions()) for s in same]
+        ready = [prepare(s, ScoreOptions()) for s in kept.values()]
     except UserError:
         return None
-    return over_seeds([r.evaluator for r in ready]), ready[0].partition, first
+    return over_seeds([r.evaluator for r in ready]), ready[0].partition, ready[0].scores
+
+
+def _same_cases(scores: Mapping[int, Scores]) -> dict[int, Scores]:
+    """In the order of the first seed's cases: folds put them in another order with every seed. A seed whose
+    test part holds other cases (a random split at home) cannot be averaged over patients, and is left out."""
+    order = ids_of(scores[min(scores)])
+    return {
+        seed: in_order(scores[seed], order)
+        for seed in sorted(scores)
+        if sorted(ids_of(scores[seed])) == sorted(order)
+    }
 
 
 def home_and_elsewhere(
@@ -126,6 +135,7 @@ def _transfer(
     )[metric]
     out: dict[str, Any] = {
         "patients": partition.n_clusters,
+        "seeds": len(_same_cases(scores)),
         "elsewhere": _number(made.value),
         "elsewhere_lo": _number(made.lo),
         "elsewhere_hi": _number(made.hi),
@@ -134,6 +144,7 @@ def _transfer(
     at = str(row["target"] if paired else row["source"])
     if at not in home:
         return out | {"home": _NAN, "reason": f"no scenario at home in {at}", "word": _word(None, margin)}
+    out["home_seeds"] = len(_same_cases(home[at]))
     difference = (
         _same_patients(scores, home[at], metric, key=key, resamples=resamples)
         if paired
@@ -323,7 +334,7 @@ def _for_response(board: Board, mask: Any) -> dict[str, Any]:
 
 def _for_dice(board: Board, mask: Any) -> dict[str, Any]:
     best = board.entries[int(np.nanargmax(board.values("dice")))]
-    dice = best.scores.cases["dice"].to_numpy(dtype=float)
+    dice = best.mean("dice")
     here, rest = dice[mask & np.isfinite(dice)], dice[~mask & np.isfinite(dice)]
     if here.size < 2 or (rest.size < 2 and not mask.all()):
         return {"sd_dice": _NAN, "smallest_dice_drop": _NAN}

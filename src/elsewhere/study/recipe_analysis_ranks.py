@@ -10,22 +10,25 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from elsewhere.scoring.prepared import truth_of
+from elsewhere.protocols import Protocol
+from elsewhere.scoring.binary import judge
 from elsewhere.scoring.response import chance_test
 from elsewhere.statistics.boards import centred_interval, performance_metric, weight_steps
 from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.fairness_variants import weighting_table
 from elsewhere.statistics.paired import PAIRED_T, WILCOXON, compare_pair, holm
 from elsewhere.statistics.ranking import Ranking, left_out_sites, rank_from_draws, weight_stability
-from elsewhere.study.recipe_analysis_boards import SEED, SHOWN, Board, FloatArray
+from elsewhere.study.recipe_analysis_boards import SEED, SHOWN, Board, Entry, FloatArray
 
 STEPS = 101
 SLOWEST_SECONDS = 300.0
 """The challenge allows five minutes a case (MRI-17)."""
 PAIRED = {"segmentation": ("dice", "norm_hd"), "response": ("balanced_accuracy", "auroc")}
 BOOTSTRAP_T = "t of the paired bootstrap"
+MEAN_MODEL = "mean probability of the seeds"
 _CENTRED = ("fairness", "combined")
 _NAN = float("nan")
 
@@ -48,7 +51,7 @@ def ranking_of(board: Board) -> Ranking:
 def leaderboard(board: Board, costs: pd.DataFrame) -> pd.DataFrame:
     """A row a recipe, best first; those that could not be ranked stand last, with why."""
     ranking = ranking_of(board)
-    chance = {r["recipe"]: r for r in chance_rows(board)}
+    chance = {r["recipe"]: r for r in chance_rows(board) if r["in_board"]}
     rows: list[dict[str, Any]] = []
     for at in ranking.order:
         entry = board.entries[at]
@@ -64,7 +67,8 @@ def leaderboard(board: Board, costs: pd.DataFrame) -> pd.DataFrame:
         }
         row |= _estimates(board, at) | _cost(costs, entry.recipe, board.task)
         if entry.recipe in chance:
-            row |= {"p_chance": chance[entry.recipe]["p"], "p_chance_holm": chance[entry.recipe]["p_holm"]}
+            tested = chance[entry.recipe]
+            row |= {"p_chance": tested["p"], "p_chance_holm": tested["p_holm"], "p_chance_of": tested["of"]}
         rows.append(row | {"status": "ranked", "reason": ""})
     for lost in board.failed:
         rows.append(
@@ -213,26 +217,45 @@ def against_by_bootstrap(board: Board, metric: str) -> Sequence[dict[str, Any]]:
 
 
 def chance_rows(board: Board) -> list[dict[str, Any]]:
-    """Balanced accuracy against a thousand random classifiers (MRI-09); Holm over the recipes of a seed."""
-    if board.task != "response":
+    """Balanced accuracy against a thousand random classifiers (MRI-09): of every seed, and with several seeds
+    of the one model that says the mean of their probabilities.
+
+    `in_board` marks the test that stands in the board: of the seed, or of that model. A mean of balanced
+    accuracies is nobody's decisions and has no random classifier beside it; and a seed picked out of several would
+    let chance choose. Holm over the recipes, of each seed and of the model apart.
+    """
+    truth = board.truth
+    if board.task != "response" or truth is None or len(np.unique(truth)) < 2:
         return []
     rows: list[dict[str, Any]] = []
     for entry in board.entries:
-        for seed, ready in zip(entry.seeds, entry.ready, strict=True):
-            truth = truth_of(ready.scores)
-            decision = ready.scores.cases["decision"].to_numpy()
-            if truth is None or len(np.unique(truth)) < 2:
-                continue
+        many = len(entry.seeds) > 1
+        tested: list[tuple[str, int | None, npt.NDArray[Any]]] = [
+            (f"seed {seed}", seed, ready.scores.cases["decision"].to_numpy())
+            for seed, ready in zip(entry.seeds, entry.ready, strict=True)
+        ]
+        if many:
+            tested.append((MEAN_MODEL, None, decisions_of_mean(entry, truth, board.protocol)))
+        for of, seed, decision in tested:
             made = chance_test(truth, decision, key=board.key, seed=SEED).to_dict()
-            rows.append(
-                {"task": board.task, "board": board.name, "recipe": entry.recipe, "seed": seed, **made}
-            )
-    first = [r for r in rows if r["seed"] == min(x["seed"] for x in rows if x["recipe"] == r["recipe"])]
-    for row in rows:
-        row["p_holm"] = _NAN
-    for row, p in zip(first, holm([r["p"] for r in first]), strict=True):
-        row["p_holm"] = _number(p)
+            row: dict[str, Any] = {"task": board.task, "board": board.name, "recipe": entry.recipe}
+            row |= {"of": of, "seed": seed}
+            rows.append(row | {"in_board": seed is None or not many, **made})
+    for family in {(r["of"] if not r["in_board"] else "") for r in rows}:
+        part = [r for r in rows if (r["of"] if not r["in_board"] else "") == family]
+        for row, p in zip(part, holm([r["p"] for r in part]), strict=True):
+            row["p_holm"] = _number(p)
     return rows
+
+
+def decisions_of_mean(entry: Entry, truth: FloatArray, protocol: Protocol) -> npt.NDArray[np.bool_]:
+    """What the mean of the seeds' probabilities decides, by the threshold that each seed was judged by."""
+    return judge(
+        truth,
+        entry.mean("probability"),
+        threshold=float(entry.scores.extras["threshold"]),
+        inclusive=protocol.response.threshold_inclusive,
+    ).decision
 
 
 def weights(board: Board) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:

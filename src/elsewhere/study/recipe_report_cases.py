@@ -154,17 +154,24 @@ def reliability(summary: RecipeSummary, specs: Specs) -> Section | None:
                 ]
                 for r in recall
             ],
-            note="A negative gap: the recipe prefers to say 'no pCR'. Brackets: percentile bootstrap over patients.",
+            note="A negative gap: the recipe prefers to say 'no pCR'. Brackets: percentile bootstrap over patients; with several seeds, "
+            "of their mean, as in the board.",
         )
     )
     names = like(specs, "response-reliability")
     if names:
         blocks += pair(specs, *names)
+        told_seeds = max((int(r["seeds"]) for r in rows_of(summary.of("reliability"))), default=1)
         slopes = {r["recipe"]: r["slope"] for r in rows_of(summary.of("reliability"))}
         told = ", ".join(f"{n} {number(v, 2)}" for n, v in slopes.items() if as_float(v) is not None)
         blocks.append(
             Note(
                 text="Quantile bins with their numbers of patients; dashed: perfect; dotted: the share of pCR."
+                + (
+                    f" Up to {told_seeds} seeds lie in the bins together, a patient once a seed."
+                    if told_seeds > 1
+                    else ""
+                )
                 + (f" Calibration slope (1 is ideal, below it too extreme): {told}." if told else "")
             )
         )
@@ -175,6 +182,10 @@ def reliability(summary: RecipeSummary, specs: Specs) -> Section | None:
         lead="Whom it finds, and whether its probabilities can be believed (MRI-11).",
         blocks=blocks,
     )
+
+
+def _several(summary: RecipeSummary, task: str) -> bool:
+    return bool((summary.of("leaderboard", task=task, status="ranked")["seeds"] > 1).any())
 
 
 def hardest(summary: RecipeSummary, task: str, pictures: list[Any]) -> Section | None:
@@ -204,7 +215,12 @@ def hardest(summary: RecipeSummary, task: str, pictures: list[Any]) -> Section |
         )
     ]
     if pictures:
-        blocks += [Heading(text="What the recipes drew"), *pictures]
+        drew = Note(text="With several seeds, the first seed's contour.")
+        blocks += [
+            Heading(text="What the recipes drew"),
+            *([drew] if _several(summary, task) else []),
+            *pictures,
+        ]
     elif task == "segmentation":
         blocks.append(
             Note(text="Pictures of these cases come on request (--pictures): they hold pixels of patients.")
@@ -213,6 +229,6 @@ def hardest(summary: RecipeSummary, task: str, pictures: list[Any]) -> Section |
         id=f"{task}-hardest",
         title=f"{TASK_WORDS[task]}: the hardest cases",
         short=f"{SHORT_WORDS[task]}: hardest cases",
-        lead=f"Worst for all recipes together, of {count(told['cases'])} cases; and the worst of each kind that the cohort marks.",
+        lead=f"Worst for all recipes together (with several seeds by their mean), of {count(told['cases'])} cases; and the worst of each kind that the cohort marks.",
         blocks=blocks,
     )

@@ -234,7 +234,8 @@ def _gaps(task: str, rows: list[dict[str, Any]]) -> Table:
         caption=f"Gap between groups: {what}",
         columns=columns,
         rows=cells,
-        note="In brackets: an interval from all pairwise differences together, which starts at 0 for a fair model; a group too small to have one is in the gap and not in the interval. Chance: 95 % of the gaps lie "
+        note="In brackets: an interval from all pairwise differences together, which starts at 0 for a fair model; a group too small to have one is in the gap and not in the interval. With several seeds a group's value is their mean, and the gap a "
+        "range of those; the board's fairness is the mean of each seed's. Chance: 95 % of the gaps lie "
         "below it when whole attribute vectors are permuted over patients; p after Holm over the scored variables. 'Unequal' where that p is "
         "at most 0.05. Its absence is no proof of fairness: the smallest group says how little could be seen."
         + (f" {'; '.join(reasons)}." if reasons else ""),

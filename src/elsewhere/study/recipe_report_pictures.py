@@ -101,7 +101,9 @@ def prediction_file(results: RecipeResults, recipe: str, case_id: str) -> Path |
     runs = results.runs
     part = runs[(runs["task"] == "segmentation") & (runs["recipe"] == recipe) & (runs["status"] == "done")]
     order = ("leave-one-dataset-out", "folds", "external", "internal")
-    part = part.sort_values("kind", key=lambda k: k.map({n: i for i, n in enumerate(order)}), kind="stable")
+    part = part.sort_values("seed", kind="stable").sort_values(
+        "kind", key=lambda k: k.map({n: i for i, n in enumerate(order)}), kind="stable"
+    )
     for where in part["predictions"] if "predictions" in part.columns else ():
         file = results.predictions_folder / str(where) / mask_file_name(case_id)
         if file.is_file():

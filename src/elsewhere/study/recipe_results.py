@@ -27,12 +27,14 @@ from elsewhere.predictions import ReadOptions, read_predictions
 from elsewhere.predictions.masks import mask_file_name
 from elsewhere.protocols import protocols
 from elsewhere.recipes.base import SEGMENTATION
+from elsewhere.report.privacy import Redactor
 from elsewhere.scenarios import Scenario
 from elsewhere.scenarios.files import file_name
 from elsewhere.scoring.prepared import prepare
 from elsewhere.scoring.task import ScoreOptions, Scores, tasks
 from elsewhere.study.pictures import Report
 from elsewhere.study.recipe_plan import RecipePlan
+from elsewhere.study.recipe_privacy import ids_in, nameless
 from elsewhere.study.recipe_table import cohort_of
 from elsewhere.study.results import TOO_FEW
 from elsewhere.tables import staged_directory, write_json, write_table
@@ -264,9 +266,10 @@ def _units(plan: RecipePlan, store: Store, held: set[str]) -> pd.DataFrame:
 def write_recipe_results(results: RecipeResults, out: Path) -> None:
     """Runs, trainings, costs, the plain table, and every case's scores (US-24)."""
     write_table(results.runs, out / "runs.csv")
+    redact = Redactor(ids_in(results.cohort))
     plain = results.units.assign(
-        notes=[_text(value) for value in results.units["notes"]],
-        details=[_text(value) for value in results.units["details"]],
+        notes=[_text(nameless(value, redact)) for value in results.units["notes"]],
+        details=[_text(nameless(value, redact)) for value in results.units["details"]],
     )
     write_table(plain, out / "trainings.csv")
     write_table(results.costs, out / "costs.csv")
