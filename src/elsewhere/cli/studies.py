@@ -91,7 +91,11 @@ def plan(
     return show(planned, as_json=as_json)
 
 
-@app.command("run", epilog="Example: elsewhere run ultrasound-lite --data FOLDER --out ultrasound-lite")
+@app.command(
+    "run",
+    epilog="Example: elsewhere run ultrasound-lite --data FOLDER --out ultrasound-lite; "
+    "elsewhere run mri --data FOLDER --profile small --pictures",
+)
 def run(
     study: StudyArg,
     out: StudyOutOpt = None,
@@ -118,6 +122,13 @@ def run(
     ] = None,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Train only; the report comes later.")
+    ] = False,
+    pictures: Annotated[
+        bool,
+        typer.Option(
+            "--pictures",
+            help="Of recipes: the hardest cases with every contour in the report; it then holds pixels of patients.",
+        ),
     ] = False,
     trainer: Annotated[str | None, typer.Option(help="Another trainer: package.module:function.")] = None,
     changes: SetOpt = None,
@@ -155,6 +166,7 @@ def run(
             minutes=minutes,
             report=not no_report,
             bundle=bundle,
+            pictures=pictures,
             progress=progress,
         )
     return show(done, as_json=as_json)

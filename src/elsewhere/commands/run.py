@@ -208,10 +208,12 @@ def run_study(
     minutes: float | None = None,
     report: bool = True,
     bundle: str | Path | None = None,
+    pictures: bool = False,
     progress: Report | None = None,
 ) -> RanStudy | StoppedStudy:
     """Run a study to its report. What the store holds is not trained again.
 
+    `pictures`: a report of recipes also shows the hardest cases, and so holds pixels of patients.
     `minutes`: no training is begun that would probably end later; the rest is left for the next time.
     """
     began = time.time()
@@ -240,6 +242,7 @@ def run_study(
             deadline=None if minutes is None else began + 60 * minutes,
             report=report,
             bundle=bundle,
+            pictures=pictures,
             progress=progress,
         )
     except KeyboardInterrupt:

@@ -126,12 +126,20 @@ def execute(
     deadline: float | None = None,
     report: bool = True,
     bundle: str | Path | None = None,
+    pictures: bool = False,
     progress: Report | None = None,
 ) -> StudyRun:
     """Do a study. What is in the store is not done again; what fails is recorded, and the rest goes on.
 
     `bundle`: a folder for the release bundle, what another team needs to check the numbers (US-24).
+    `pictures`: the hardest cases of a study of recipes, drawn into its report.
     """
+    if pictures and not file.study.of_recipes:
+        raise UserError(
+            "only a report of recipes shows its hardest cases",
+            where="--pictures",
+            fix="Leave it out; `elsewhere explain` draws what a model looks at.",
+        )
     if bundle is not None and file.study.of_recipes:
         raise UserError(
             "a release bundle is made of studies of pictures only, as yet",
@@ -172,7 +180,7 @@ def execute(
             results = recipe_results_of(plan, store, at.out / "predictions", done.failed, progress=progress)
             write_recipe_results(results, at.out)
             if report and len(results.done()):
-                summary, page = _recipes_analysed(results, at)
+                summary, page = _recipes_analysed(results, at, progress, pictures=pictures)
         else:
             results = results_of(plan, store, done.failed)
             write_results(results, at)
@@ -232,14 +240,19 @@ def _analysed(results: StudyResults, at: Places, progress: Report | None) -> tup
     return summary, Path(write_study_report(summary, at.report))
 
 
-def _recipes_analysed(results: RecipeResults, at: Places) -> tuple[Any, Path | None]:
-    try:
-        from elsewhere.study.recipe_analysis import analyse_recipes
-        from elsewhere.study.recipe_report import write_recipe_report
-    except ModuleNotFoundError:
-        return None, None
-    summary = analyse_recipes(results)
-    return summary, Path(write_recipe_report(summary, results, at.report))
+def _recipes_analysed(
+    results: RecipeResults, at: Places, progress: Report | None, *, pictures: bool
+) -> tuple[Any, Path]:
+    from elsewhere.study.recipe_analysis import analyse_recipes
+    from elsewhere.study.recipe_report import write_recipe_report
+
+    summary = analyse_recipes(results, progress=_told("analysing", progress))
+    return summary, Path(write_recipe_report(summary, results, at.report, pictures=pictures))
+
+
+def _told(what: str, progress: Report | None) -> Report | None:
+    """One bar over all boards, whatever each is called."""
+    return None if progress is None else lambda _, done, total: progress(what, done, total)
 
 
 def _named(progress: Report | None) -> Report | None:

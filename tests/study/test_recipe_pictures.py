@@ -1,0 +1,40 @@
+"""`elsewhere run --pictures`: pixels of patients only when they are asked for."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from mri_world import STUDY, make_study, make_world
+
+from elsewhere.cli import main
+from elsewhere.commands.run import run_study
+from elsewhere.errors import UserError
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
+import fake_recipes  # noqa: E402, F401 - registers 'threshold'
+
+
+def test_pictures_come_into_the_report_on_request_alone_and_the_analysis_is_heard(tmp_path, monkeypatch):
+    world, study = make_world(tmp_path / "world"), make_study(tmp_path, STUDY)
+    heard = []
+    plain = run_study(
+        study, data=world, out=tmp_path / "out", device="cpu", progress=lambda *told: heard.append(told)
+    )
+    page = plain.run.report.read_text()
+    assert "data:image/png" not in page and "come on request (--pictures)" in page
+    steps = [told[1:] for told in heard if told[0] == "analysing"]
+    assert steps[0][0] == 0 and steps[-1][0] == steps[-1][1] >= 2
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["run", str(study), "--data", str(world), "--out", "out", "--device", "cpu", "--pictures"])
+    page = plain.run.report.read_text()
+    assert ended.value.code == 0 and "data:image/png;base64" in page
+    assert "DUKE_00" not in page, "a picture has its hash for a name"
+
+
+def test_a_study_of_networks_has_no_pictures_to_show(tmp_path):
+    with pytest.raises(UserError, match="only a report of recipes") as told:
+        run_study("ultrasound-lite", data=tmp_path, out=tmp_path / "out", pictures=True)
+    assert told.value.where == "--pictures"
