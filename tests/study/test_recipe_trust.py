@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -96,3 +97,18 @@ def test_a_case_of_one_phase_stops_the_study_by_name(tmp_path):
     )
     with pytest.raises(UserError, match="DUKE/DUKE_001' has one phase alone"):
         plan_study(file, data=world, out=tmp_path / "out")
+
+
+def test_a_patient_without_a_volume_does_not_cost_image_recipes_their_place(tmp_path):
+    world = make_world(tmp_path / "world")
+    shutil.rmtree(world / "images" / "DUKE_001")
+    recipes = "[tasks.response]\n[recipes.random]\n[recipes.radiomics]\n"
+    file = make_study(tmp_path, TINY.split("[tasks.segmentation]")[0] + recipes)
+    plan = plan_study(file, data=world, out=tmp_path / "out").plan
+    runs = plan.runs[plan.runs["scenario"] == "rest>DUKE"].to_dict(orient="records")
+    tested = {run["recipe"]: plan.tested(run) for run in runs}
+    assert tested["random"] == tested["radiomics"] and len(tested["random"]) == 5
+    assert [run["test"] for run in runs] == [5, 5]
+    alone = make_study(tmp_path, file.read_text().replace("[recipes.radiomics]", ""))
+    plan = plan_study(alone, data=world, out=tmp_path / "out").plan
+    assert len(plan.tested(plan.runs.to_dict(orient="records")[0])) == 6

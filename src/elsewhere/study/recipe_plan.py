@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -62,8 +62,8 @@ class RecipePlan(Plan):
     def tested(self, run: Mapping[str, Any]) -> tuple[str, ...]:
         """The cases of a run's test part that its task can be judged on."""
         made = self.partitions[str(run["scenario"]), int(run["seed"])]
-        usable = self.chosen[str(run["recipe"])].usable[str(run["task"])]
-        return tuple(case for case in made.test if case in usable)
+        judged = self.chosen[str(run["recipe"])].judged[str(run["task"])]
+        return tuple(case for case in made.test if case in judged)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +76,8 @@ class Method:
     tasks: tuple[str, ...]
     settings: dict[str, Any]
     usable: Usable
+    judged: Usable = field(default_factory=dict)
+    """Those of `usable` that every recipe of the task can answer: a board holds the same patients for all."""
 
     @property
     def any_use(self) -> frozenset[str]:
@@ -169,6 +171,15 @@ def methods_of(file: StudyFile, table: RecipeTable) -> dict[str, Method]:
         )
     if not found:
         raise UserError("every recipe of the study is left out (skip = true)", where=str(file.path))
+    both = {
+        task: frozenset.intersection(*(m.usable[task] for m in found.values() if task in m.tasks))
+        for task in TASKS
+        if any(task in m.tasks for m in found.values())
+    }
+    found = {
+        name: replace(m, judged={task: both[task] or m.usable[task] for task in m.tasks})
+        for name, m in found.items()
+    }
     for task in study.tasks:
         first = [name for name, m in found.items() if m.section.baseline and task in m.tasks]
         if len(first) > 1:
@@ -256,7 +267,7 @@ def _cannot_learn(method: Method, task: str, made: Partition, table: RecipeTable
 
 
 def _cannot_judge(method: Method, task: str, made: Partition, table: RecipeTable) -> str:
-    tested = [case for case in made.test if case in method.usable[task]]
+    tested = [case for case in made.test if case in method.judged[task]]
     if not tested:
         return f"no case of the test part has {_needs(method, task)}"
     return _one_class(tested, table, "is tested on") if task == RESPONSE else ""
@@ -294,6 +305,7 @@ def _row(scenario: Scenario, seed: int, method: Method, task: str) -> dict[str, 
 
 def _counts(method: Method, task: str, made: Partition) -> dict[str, Any]:
     use = method.usable[task]
-    counts = {part: sum(c in use for c in getattr(made, part)) for part in ("train", "validation", "test")}
+    counts = {part: sum(c in use for c in getattr(made, part)) for part in ("train", "validation")}
+    counts["test"] = sum(c in method.judged[task] for c in made.test)
     whole = len(made.train) + len(made.validation) + len(made.test)
     return counts | {"left_out": whole - sum(counts.values()), "split": made.hash}

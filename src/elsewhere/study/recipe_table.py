@@ -268,7 +268,12 @@ def _left_out(file: StudyFile, frame: pd.DataFrame) -> list[dict[str, Any]]:
         reasons.append((frame["label"] == UNKNOWN, "without an outcome: not in the task response"))
     if "segmentation" in file.study.tasks:
         reasons.append((~frame["has_mask"], "without a mask: not in the task segmentation"))
-    reasons.append((~frame["has_volume"], "without a volume: only for recipes that need none"))
+    reasons.append(
+        (
+            ~frame["has_volume"],
+            "without a volume: only for recipes that need none, and not judged beside others",
+        )
+    )
     return [
         {"dataset": str(name), "reason": reason, "rows": int(count)}
         for gone, reason in reasons
