@@ -214,3 +214,48 @@ def test_masks_of_a_folder_find_the_crop(tmp_path):
     assert all(math.isfinite(v) for v in found)
     with pytest.raises(UserError, match="no such folder"):
         masks_in(tmp_path / "none")
+
+
+def test_a_mask_that_a_study_wrote_is_read_back_in_the_axes_of_the_volumes(tmp_path):
+    import nibabel
+    import numpy as np
+
+    from elsewhere.inputs.volume_files import FileVolumes, VolumeFiles
+    from elsewhere.training.response.lesions import LesionSource, masks_in
+
+    mask = np.zeros((20, 16, 12), dtype=np.uint8)
+    mask[2:5, 3:6, 4:7] = 1
+    for name, values in (("p0", 0.0 * mask), ("p1", 1.0 * mask), ("m", mask)):
+        nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), tmp_path / f"{name}.nii.gz")
+    phases = (tmp_path / "p0.nii.gz", tmp_path / "p1.nii.gz")
+    volumes = FileVolumes({"D/c": VolumeFiles(phases=phases, mask=tmp_path / "m.nii.gz")})
+    folder = tmp_path / "predictions"
+    folder.mkdir()
+    volumes.write_mask(folder / "c.nii.gz", volumes.mask("D/c"), like="D/c")
+    seen = {"before": volumes.phase("D/c", 0), "after": volumes.phase("D/c", 1)}
+    expert = LesionSource(kind="expert").box(volumes, "D/c", **seen)
+    assert expert == (15, 3, 4, 18, 6, 7)
+    assert LesionSource(kind="masks", mask_of=masks_in(folder)).box(volumes, "D/c", **seen) == expert
+    np.save(folder / "c.npy", mask[:-1])
+    (folder / "c.nii.gz").unlink()
+    with pytest.raises(UserError, match="size"):
+        LesionSource(kind="masks", mask_of=masks_in(folder)).box(volumes, "D/c", **seen)
+
+
+def test_what_is_predicted_decides_nothing_about_the_training_window(tmp_path):
+    from elsewhere.recipes.response_members import ResponseWork
+
+    flat, deep = world(6, shape=(24, 24, 1)), world(8, seed=1)
+    extra = deep.cases[-1].case
+    flat.volumes.images[extra] = deep.volumes.images[extra]
+    flat.cases.append(deep.cases[-1])
+    how = {"size": (16, 16, 8), "spacing_mm": (1.0, 1.0, 1.0), "phases": ("p0", "p1")}
+    made = []
+    for name, predict in (("slices", slice(5, 6)), ("volume", slice(6, 7))):
+        folder = tmp_path / name
+        folder.mkdir()
+        job, _ = flat.job(
+            None, folder, train=slice(0, 4), validation=slice(4, 5), predict=predict, tasks=(RESPONSE,)
+        )
+        made.append(ResponseWork.of(job, each=False, lesion="enhancing", masks="", **how).spec)
+    assert made[0] == made[1] and made[0].size == (16, 16, 1)

@@ -81,15 +81,15 @@ class ResponseWork:
         lesion: str,
         masks: str,
     ) -> ResponseWork:
-        """Cuts every crop of `train` and `validation`. Where all cases are slices the window is one too."""
+        """Cuts every crop of `train` and `validation`. Where these are all slices the window is one
+        too; what is predicted decides nothing, for it is in no key."""
         from elsewhere.training.response.crops import CropSpec, flat, load_crops
         from elsewhere.training.response.lesions import LesionSource, masks_in
 
         known = [*job.train, *job.validation]
         if not known:
             raise TrainingError("there is no case to train on")
-        everyone = [case.case for case in (*known, *job.predict)]
-        if flat(job.volumes, everyone):
+        if flat(job.volumes, [case.case for case in known]):
             size, spacing_mm = (size[0], size[1], 1), (spacing_mm[0], spacing_mm[1], 1.0)
         spec = CropSpec(size=size, spacing_mm=spacing_mm, phases=phases, each=each)
         if masks:

@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.errors import UserError
+from elsewhere.inputs.volume_nifti import read_header, stored_voxels
+from elsewhere.inputs.volume_orientation import TARGETS, axis_letters, plane_of, turn_to
 from elsewhere.inputs.volumes import Box, Volumes
 
 Floats = npt.NDArray[np.float32]
@@ -57,6 +59,10 @@ class LesionSource:
         if self.kind == "breast-box":
             return breast
         mask = {"expert": volumes.mask, "masks": self.mask_of}.get(self.kind, lambda name: None)(case)
+        if mask is not None and mask.shape != before.shape:
+            raise UserError(
+                f"the mask of {case} has the size {mask.shape}, its phases {before.shape}", where=case
+            )
         if mask is not None and mask.any():
             return box_of(mask)
         return find_lesion(before, after, spacing_mm=volumes.grid(case).spacing_mm, breast=breast)
@@ -101,7 +107,7 @@ def box_of(mask: Bools) -> Box:
 
 def masks_in(folder: Path) -> Callable[[str], Bools | None]:
     """The masks of a folder by case: CASE.nii.gz, CASE.nii or CASE.npy, with the dataset as a folder or
-    without; None where there is none."""
+    without; None where there is none. NIfTI is brought to LAS or PSR as the volumes are (MRI-01)."""
     if not folder.is_dir():
         raise UserError("there is no such folder of masks", where=str(folder), fix="Set `masks` to a folder.")
 
@@ -119,9 +125,12 @@ def masks_in(folder: Path) -> Callable[[str], Bools | None]:
 def _read_mask(path: Path) -> Bools:
     if path.suffix == ".npy":
         return np.asarray(np.load(path, allow_pickle=False) > 0)
-    from nibabel.nifti1 import Nifti1Image
-
-    return np.asarray(np.asanyarray(Nifti1Image.from_filename(path).dataobj) > 0)
+    header = read_header(path)
+    found = stored_voxels(path, header) > 0
+    if header.affine is not None:
+        letters = axis_letters(header.affine)
+        found = turn_to(letters, TARGETS[plane_of(letters)]).volume(found)
+    return np.ascontiguousarray(found)
 
 
 def _clip(box: Box | None, whole: Box) -> Box:
