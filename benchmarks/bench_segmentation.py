@@ -184,7 +184,7 @@ def monai_loop(data, plan, *, device, epochs, steps, workers) -> tuple[float, fl
     return (ends[-1] - ends[0]) / ((epochs - 1) * steps), total / steps
 
 
-def inference(volumes, plan, *, device, repeats, mirror, batch) -> dict[str, float]:
+def inference(volumes, plan, *, case, device, repeats, mirror, batch, compiled) -> dict[str, float]:
     """Seconds of one whole prediction, of its parts, and of the network alone on as many windows."""
     import torch
 
@@ -193,20 +193,27 @@ def inference(volumes, plan, *, device, repeats, mirror, batch) -> dict[str, flo
     from elsewhere.training.volumes.preparing import standardise
     from elsewhere.training.volumes.windows import forward_of, mirrors
 
-    case = next(iter(volumes.images))
     network = build_network(plan, seed=0, device=device).eval()
     gpu = device == "cuda"
 
     def whole():
         found = predict(
-            network, volumes, case, plan, "three", device=device, mirror=mirror, batch=batch, compiled=gpu
+            network,
+            volumes,
+            case,
+            plan,
+            "three",
+            device=device,
+            mirror=mirror,
+            batch=batch,
+            compiled=compiled,
         )
         found.mask()
         return found
 
     found = whole()
     times: dict[str, list[float]] = {"whole": [], "prepare": [], "floor": []}
-    forward = forward_of(network, gpu)
+    forward = forward_of(network, compiled)
     x = torch.randn((batch, plan.channels, *plan.patch), device=device)
     x = x.contiguous(memory_format=torch.channels_last_3d)
     turns = len(mirrors(plan.patch, mirror=mirror))
@@ -255,9 +262,47 @@ def run(
     data = prepare(volumes, cases, plan, "three", device=device)
     wait(device)
     prepared = (now(device) - began) / n
-    epochs, steps = (3, 20) if gpu else (3, 4 if quick else 12)
-    workers = min(12, (os.cpu_count() or 1) - 1) if gpu else 0
-    step, loss = ours(data, plan, device=device, epochs=epochs, steps=steps)
+    return rows_of(
+        volumes,
+        data,
+        plan,
+        case=cases[0],
+        device=device,
+        compiled=gpu,
+        prepared=prepared,
+        epochs=3,
+        steps=20 if gpu else 4 if quick else 12,
+        workers=min(12, (os.cpu_count() or 1) - 1) if gpu else 0,
+        repeats=3 if gpu else 1,
+        mirror=gpu,
+        batch=4 if gpu else 2,
+        variants=variants,
+    )
+
+
+def rows_of(
+    volumes,
+    data,
+    plan,
+    *,
+    case: str,
+    device: str,
+    compiled: bool,
+    prepared: float,
+    epochs: int,
+    steps: int,
+    workers: int,
+    repeats: int,
+    mirror: bool,
+    batch: int,
+    variants: bool = False,
+    what: str = "",
+) -> list[dict]:
+    """The two rows: a training step on `data`, and a whole prediction of `case`."""
+    import torch
+
+    gpu = device == "cuda"
+    step, loss = ours(data, plan, device=device, epochs=epochs, steps=steps, compiled=compiled)
     print(f"ours {step:.4f} s a step, loss {loss:.3f}", flush=True)
     others = []
     for last, built in ((False, True), (True, False), (False, False)) if variants else ():
@@ -273,11 +318,19 @@ def run(
     if gpu:
         torch.cuda.empty_cache()
     found = inference(
-        volumes, plan, device=device, repeats=3 if gpu else 1, mirror=gpu, batch=4 if gpu else 2
+        volumes,
+        plan,
+        case=case,
+        device=device,
+        repeats=repeats,
+        mirror=mirror,
+        batch=batch,
+        compiled=compiled,
     )
-    size = " x ".join(map(str, shape))
+    size = " x ".join(map(str, volumes.grid(case).shape))
+    kind = f"{what} " if what else ""
     where = torch.cuda.get_device_name() if gpu else "CPU"
-    clock = "" if gpu else "process time of one thread; "
+    clock = ("" if compiled else "without torch.compile; ") if gpu else "process time of one thread; "
     return [
         {
             "job": f"a training step of a 3D residual-encoder U-Net, patch {plan.patch}, batch {plan.batch}, on {where}",
@@ -285,12 +338,12 @@ def run(
             "ours_seconds": step,
             "peer_seconds": plain,
             "ratio": plain / step,
-            "notes": f"{clock}{n} volumes of {size}; ours with deep supervision and all augmentations in the step; the "
-            f"plain loop has {workers} worker processes; preparing takes {prepared:.2g} s a case"
-            + "".join(f"; {other}" for other in others),
+            "notes": f"{clock}{len(data.cases)} {kind}volumes, the first of {size}; ours with deep supervision and all "
+            f"augmentations in the step; the plain loop has {workers} worker processes; preparing takes {prepared:.2g} s "
+            "a case" + "".join(f"; {other}" for other in others),
         },
         {
-            "job": f"sliding-window prediction of a {size} three-phase volume to its own grid, on {where}",
+            "job": f"sliding-window prediction of a {size} three-phase {kind}volume to its own grid, on {where}",
             "peer": "the network's own forward passes on as many windows",
             "ours_seconds": found["whole"],
             "peer_seconds": found["floor"],
