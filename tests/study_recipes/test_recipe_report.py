@@ -237,3 +237,26 @@ def test_a_picture_holds_the_slice_and_the_contours():
     plain = picture(image, truth, {})
     drawn = picture(image, truth, {"a": np.roll(truth, 4, axis=0), "b": np.zeros_like(truth)})
     assert plain.startswith(b"\x89PNG") and drawn.startswith(b"\x89PNG") and plain != drawn
+
+
+def test_the_page_says_what_a_recipe_was_told_and_what_it_says_of_itself(tmp_path):
+    made = make_results(
+        kinds=("leave-one-dataset-out",),
+        segmenters={"residual-unet": 0.7, "masked-autoencoder": 0.7},
+        predictors={"random": 0.0, "clinical": 0.9, "radiomics": 0.1},
+    )
+    unit = made.runs.loc[made.runs["recipe"] == "radiomics", "unit"].iloc[0]
+    case = str(made.cohort.cases["case_id"].iloc[0])
+    notes = ["regions are automatic", f"{case}: no breast box"]
+    units = pd.DataFrame({"unit": [unit], "notes": [notes]})
+    summary = analyse_recipes(replace(made, units=units), resamples=30)
+    told = summary.of("recipes").set_index("recipe")
+    assert told["beyond"].to_dict() == {
+        "residual-unet": "",
+        "masked-autoencoder": "the expert's box of the affected breast",
+        "random": "",
+        "clinical": "clinical columns",
+        "radiomics": "the expert's box of the affected breast",
+    }
+    page = write_recipe_report(summary, made, tmp_path / "report").read_text()
+    assert "Regions are automatic." in page and "Told beside volumes" in page and case not in page

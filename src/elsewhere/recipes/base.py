@@ -115,6 +115,9 @@ class Recipe:
     uses_lesion_box: ClassVar[bool] = False
     """It is told where the lesion is in the cases that it predicts, by the publisher's box, where there is
     one: truth that a clinic would have to find first. The report says so."""
+    uses_breast_box: ClassVar[bool] = False
+    """As it stands, it looks into the expert's box of the affected breast in the cases that it predicts. The
+    challenge gives that box for training alone: the report says so."""
     uses_volumes: ClassVar[bool] = True
     Settings: ClassVar[type[RecipeSettings]] = RecipeSettings
 

@@ -66,6 +66,7 @@ class MaskedAutoencoderRecipe(Segmenter):
         "fine-tuned, five folds, breast box. Ours pretrains on the volumes of the training part, not on 4,799 "
         "external ones; dense convolutions; Dice + cross-entropy."
     )
+    uses_breast_box = True
     Settings = MaskedAutoencoderSettings
 
     def run(self, job: Job) -> Trained:

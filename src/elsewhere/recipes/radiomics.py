@@ -62,6 +62,7 @@ class Radiomics(Recipe):
         "The common radiomics baseline, no team of the challenge. Features after IBSI 1 definitions, our own; the "
         "model (elastic net on normal scores of ranks, or a random forest) is chosen by folds inside training."
     )
+    uses_breast_box = True
     Settings = RadiomicsSettings
 
     def run(self, job: Job) -> Trained:

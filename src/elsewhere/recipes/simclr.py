@@ -52,6 +52,7 @@ class Simclr(Recipe):
         "averaged, one post-contrast phase at a time. Ours: the weight of the contrastive loss falls in a line "
         "between a fifth and three fifths of the epochs; crops are found by enhancement, not drawn."
     )
+    uses_breast_box = True
     Settings: ClassVar[type[RecipeSettings]] = SimclrSettings
 
     def run(self, job: Job) -> Trained:

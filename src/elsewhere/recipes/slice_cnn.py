@@ -72,6 +72,7 @@ class SliceCnn(Recipe):
         "before, early and late phase as three channels on one scale; EfficientNet-Lite0 with ImageNet weights; "
         "responders and the others drawn alike, mirrored, turned, scaled, and brightened."
     )
+    uses_breast_box = True
     Settings = SliceSettings
 
     def run(self, job: Job) -> Trained:

@@ -83,6 +83,7 @@ class SubgroupReweighting(Segmenter):
         "AIH-MAMA (MAMA-MIA), FairMedSeg: subgroups that diverge (DivExplorer) get more weight in training. Ours "
         "finds them on the validation part as training goes on; the network and the loss are the baseline's."
     )
+    uses_breast_box = True
     Settings = SubgroupReweightingSettings
 
     def run(self, job: Job) -> Trained:

@@ -85,6 +85,7 @@ class Video(Recipe):
         "five folds, test-time augmentation, chosen by the combined score. Ours: a small grid of learning rates "
         "in place of their Ray Tune search, one spacing for all, crops found by enhancement, not drawn."
     )
+    uses_breast_box = True
     Settings: ClassVar[type[RecipeSettings]] = VideoSettings
 
     def run(self, job: Job) -> Trained:

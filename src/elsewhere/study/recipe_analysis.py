@@ -25,6 +25,7 @@ from elsewhere.study import recipe_analysis_home as home_part
 from elsewhere.study import recipe_analysis_ranks as ranks_part
 from elsewhere.study.recipe_analysis_boards import MAIN, SEED, Board, boards_of, margin_of
 from elsewhere.study.recipe_analysis_cases import Chosen
+from elsewhere.study.recipe_analysis_told import told_table
 from elsewhere.study.recipe_privacy import ids_in, redacted_table
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def analyse_recipes(
     add("could_see", home_part.could_see(results, list(leading.values())))
     add("datasets", _datasets(results))
     add("runs", results.runs)
+    add("recipes", told_table(results))
     tables = {name: pd.concat(found, ignore_index=True) for name, found in parts.items()}
     if progress:
         progress("done", len(boards), len(boards))

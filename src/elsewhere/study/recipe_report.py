@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from elsewhere.errors import UserError
 from elsewhere.report.blocks import Facts, Note, Pair, Picture, Section, Table, Text, cnt, text
-from elsewhere.report.numbers import count
+from elsewhere.report.numbers import ABSENT, count
 from elsewhere.report.page import MOST_BYTES, _environment, _with_pictures
 from elsewhere.report.privacy import Redactor, write_key_file
 from elsewhere.report.slider import script
@@ -158,9 +158,29 @@ def _how(summary: RecipeSummary) -> Section:
                     "Ranks are parted by simultaneous intervals of all pairwise differences; a group's gap is held against permuted attributes. "
                     "At home and elsewhere are compared in Dice and AUC, since a range over groups has no interval to judge by.",
                 ]
-            )
+            ),
+            *_told(summary),
         ],
     )
+
+
+def _told(summary: RecipeSummary) -> list[Any]:
+    rows = rows_of(summary.of("recipes"))
+    if not rows:
+        return []
+    cells = [
+        [text(r["recipe"]), text(r["beyond"] or ABSENT), text(r["follows"]), text(r["notes"])] for r in rows
+    ]
+    return [
+        Table(
+            name="recipes",
+            caption="What each recipe was told of a tested case beside its volumes, and what it says of itself",
+            columns=["Recipe", "Told beside volumes", "Follows", "Says"],
+            rows=cells,
+            note="No recipe is given a tested case's mask or outcome. The challenge's test withholds clinical columns, and gives the box of the "
+            "affected breast for training alone (MRI-02): a recipe that is told either has an easier task than one that is not.",
+        )
+    ]
 
 
 def _provenance(summary: RecipeSummary) -> Section:

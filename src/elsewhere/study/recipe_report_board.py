@@ -197,7 +197,8 @@ def _costs(task: str, rows: list[dict[str, Any]]) -> list[Any]:
                 "Cases",
             ],
             rows=cells,
-            note="One case at a time, reading included where the recipe reads; median over cases. A dash: the device does not tell (MRI-12).",
+            note="One case at a time, by the recipe's own clock: radiomics and segmentation-xgboost leave reading out, networks count it in; median over "
+            "cases. Memory: of a GPU the peak in all, of a CPU what a case adds to the process. A dash: the device does not tell (MRI-12).",
         )
     ]
 
