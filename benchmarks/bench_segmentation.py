@@ -338,7 +338,7 @@ def rows_of(
             "ours_seconds": step,
             "peer_seconds": plain,
             "ratio": plain / step,
-            "notes": f"{clock}{len(data.cases)} {kind}volumes, the first of {size}; ours with deep supervision and all "
+            "notes": f"{clock}{len(data.cases)} {kind}volumes, up to {size}; ours with deep supervision and all "
             f"augmentations in the step; the plain loop has {workers} worker processes; preparing takes {prepared:.2g} s "
             "a case" + "".join(f"; {other}" for other in others),
         },

@@ -6,9 +6,10 @@ On a bare machine (torch, numpy, scipy, pandas), from the repository's root, wit
     python3 -m benchmarks.mri_on_gpu all --keep KEEP --out OUT --seconds 560
 
 `all` is `make` (draw the patients), `train` (each recipe one fold, then every held-out patient predicted), `bench`
-(a training step beside a plain MONAI loop, a prediction beside the network's floor) and `collect` (packed masks,
-truth, histories, costs as zips). Every stage says its seconds, and goes on where it was cut off: cases in
-KEEP/mri-world, trainings in KEEP/mri-store. Back home: `python -m benchmarks.mri_on_gpu score OUT FOLDER`.
+where `--bench-seconds` are kept for it (a training step beside a plain MONAI loop, a prediction beside the
+network's floor) and `collect` (packed masks, truth, histories, costs as zips). Every stage says its seconds, and
+goes on where it was cut off: cases in KEEP/mri-world, trainings in KEEP/mri-store. Back home:
+`python -m benchmarks.mri_on_gpu score OUT FOLDER`.
 
 The length of a training is worked out before it from a short timing, written to KEEP/mri-lengths.json and then
 fixed: the schedule is whole, and its seconds are what came of it.
@@ -235,14 +236,19 @@ def length_of(
     if given.steps:
         epochs = max(1, -(-given.steps // given.steps_per_epoch))
     else:
-        share = (place.began + given.seconds - RESERVE_S - time.time()) / left
+        kept = RESERVE_S + (given.bench_seconds if given.stage == "all" else 0.0)
+        share = (place.began + given.seconds - kept - time.time()) / left
         timing = calibrate(place, given, name, values, volumes, parts)
-        rest = timing["prepare"] + timing["capture"] + timing["spent"] + 3 * timing["case"] + 3.0
+        rest = timing["prepare"] + timing["capture"] + 5 * timing["case"] + 3.0
         mirrored = timing["predict"] * timing["mirrors"]
         if given.mirror == "auto":
             values["mirror"] = bool(mirrored <= 0.3 * share)
         predict = mirrored if values["mirror"] else timing["predict"]
-        budget = 60 * given.minutes if given.minutes else share - SLACK * (rest + predict)
+        budget = (
+            60 * given.minutes
+            if given.minutes
+            else share - timing["calibrated_in"] - SLACK * (rest + predict)
+        )
         epochs = max(2, int(budget / (timing["step"] * given.steps_per_epoch)))
         timing |= {"share": share, "budget": budget, "predict_planned": predict}
     if "pretrain_epochs" in {*asdict(_recipe(name).Settings())}:
@@ -318,7 +324,6 @@ def calibrate(
         "predict": seconds[-1] * sum(extents.values()) / extents[largest],
         "mirrors": float(len(mirrors(plan.patch, mirror=True))),
         "windows": float(found.windows),
-        "spent": 0.0,
         "calibrated_in": time.perf_counter() - began,
     }
 
@@ -430,7 +435,7 @@ def everything(place: Place, given: argparse.Namespace) -> None:
     volumes = opened(place, hold=given.hold)
     try:
         train(place, given, volumes)
-        if place.began + given.seconds - time.time() > given.bench_seconds:
+        if given.bench_seconds and place.began + given.seconds - time.time() > 0.6 * given.bench_seconds:
             bench(place, given, volumes)
     finally:
         collect(place, given)
@@ -463,7 +468,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--no-hold", dest="hold", action="store_false", help="read phases as they are needed")
     parser.add_argument(
-        "--bench-seconds", type=float, default=90.0, help="`all` runs bench where this is left"
+        "--bench-seconds", type=float, default=0.0, help="kept for bench by `all`; 0: no bench"
     )
     parser.add_argument("--set", action="append", default=[], help="a setting of the recipes: NAME=JSON")
     given = parser.parse_args(arguments)

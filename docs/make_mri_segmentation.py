@@ -1,0 +1,242 @@
+"""Write docs/results/mri-segmentation.md from the files under benchmarks/results/mri-segmentation/.
+
+`python docs/make_mri_segmentation.py --take FOLDER` after `python -m benchmarks.mri_on_gpu score ZIPS FOLDER`: the
+tables are copied, and the two rows of the GPU's benchmark go to benchmarks/results/segmentation-gpu.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from make_ultrasound import interval, number, table
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "mri-segmentation"
+BENCH = ROOT / "benchmarks" / "results" / "segmentation-gpu.json"
+PAGE = ROOT / "docs" / "results" / "mri-segmentation.md"
+TABLES = (
+    "against_baseline", "centres", "could_see", "fairness", "groups", "home_and_elsewhere", "leaderboard",
+)  # fmt: skip
+WORDS = {
+    "residual-unet": "residual-encoder U-Net (baseline)",
+    "subtraction": "subtraction, largest component",
+    "breast-crop": "breast crop",
+    "masked-autoencoder": "masked-autoencoder pretraining",
+}
+ALLOWED_S = 300
+"""The challenge gives five minutes a case (MRI-12)."""
+
+
+def take(scored: Path) -> None:
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    for name in TABLES:
+        file = scored / "report" / "tables" / f"{name}.csv"
+        if file.exists():
+            _write(pd.read_csv(file), name)
+    for name in ("trainings", "cases"):
+        _write(pd.read_csv(scored / f"{name}.csv"), name)
+    for name in ("about", "lengths", "stages"):
+        if (scored / f"{name}.json").exists():
+            (RESULTS / f"{name}.json").write_text((scored / f"{name}.json").read_text())
+    if (scored / "bench.json").exists():
+        BENCH.write_text((scored / "bench.json").read_text())
+
+
+def _write(frame: pd.DataFrame, name: str) -> None:
+    frame.round(6).to_csv(RESULTS / f"{name}.csv", index=False, lineterminator="\n")
+
+
+def read(name: str) -> pd.DataFrame:
+    path = RESULTS / f"{name}.csv"
+    return pd.read_csv(path) if path.exists() else pd.DataFrame()
+
+
+def told(name: str) -> Any:
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def word(recipe: str) -> str:
+    return WORDS.get(recipe, recipe)
+
+
+def _own(row: dict[str, Any], metric: str) -> str:
+    """With the interval that keeps its own point, where the metric holds a range over groups."""
+    lo, hi = (row.get(f"{metric}_t_{end}", row[f"{metric}_{end}"]) for end in ("lo", "hi"))
+    return interval(row[metric], lo, hi)
+
+
+def board(kind: str) -> str:
+    held = read("leaderboard")
+    held = held[(held["kind"] == kind) & (held["status"] == "ranked")].sort_values("rank")
+    head = ["rank", "recipe", "Dice", "HD, mm", "NormHD", "fairness", "combined", "median s a case"]
+    rows = [
+        [
+            f"{int(r['rank'])} [{int(r['rank_lo'])}, {int(r['rank_hi'])}]",
+            word(r["recipe"]),
+            interval(r["dice"], r["dice_lo"], r["dice_hi"]),
+            f"{r['hausdorff_mm']:.1f} [{r['hausdorff_mm_lo']:.1f}, {r['hausdorff_mm_hi']:.1f}]",
+            interval(r["norm_hd"], r["norm_hd_lo"], r["norm_hd_hi"]),
+            _own(r, "fairness"),
+            _own(r, "combined"),
+            number(r["seconds"], 2),
+        ]
+        for r in held.to_dict(orient="records")
+    ]
+    return table(head, rows)
+
+
+def cases(kind: str) -> str:
+    held = read("leaderboard")
+    return str(int(held[held["kind"] == kind]["cases"].iloc[0]))
+
+
+def drop() -> str:
+    head = ["recipe", "Dice at home", "elsewhere", "difference, 90 %", "smallest drop it could see", "word"]
+    rows = [
+        [
+            word(r["recipe"]),
+            number(r["home"]),
+            interval(r["elsewhere"], r["elsewhere_lo"], r["elsewhere_hi"]),
+            interval(r["difference"], r["lo90"], r["hi90"], sign=True),
+            number(r["smallest_drop"]),
+            str(r["word"]),
+        ]
+        for r in read("home_and_elsewhere").to_dict(orient="records")
+    ]
+    return table(head, rows)
+
+
+def sites() -> str:
+    held = read("cases")
+    held["site"] = held["case_id"].str.partition("_")[0]
+    shown = list(dict.fromkeys(held["recipe"]))
+    rows = []
+    for site, part in held.groupby("site"):
+        cells = [str(site), str(part["case_id"].nunique())]
+        for recipe in shown:
+            mine = part[part["recipe"] == recipe]
+            cells.append(f"{mine['dice'].mean():.3f} ({int((mine['dice'] < 0.1).sum())})")
+        rows.append(cells)
+    return table(["site", "patients", *(word(r) for r in shown)], rows)
+
+
+def trainings() -> str:
+    head = [
+        "recipe",
+        "patch at spacing, mm",
+        "batch",
+        "steps",
+        "weights, M",
+        "training, s",
+        "steps/s",
+        "validation Dice",
+    ]
+    rows = [
+        [
+            word(r["recipe"]),
+            f"{r['patch']} at {r['spacing_mm']}",
+            str(int(r["batch"])),
+            str(int(r["steps"])),
+            number(r["parameters"] / 1e6, 1),
+            number(r["training_seconds"], 0),
+            number(r["steps"] / r["training_seconds"], 1),
+            number(r["validation_dice"]),
+        ]
+        for r in read("trainings").to_dict(orient="records")
+    ]
+    return table(head, rows)
+
+
+def costs() -> str:
+    head = [
+        "recipe",
+        "mirrored",
+        "s a case under control (quartiles)",
+        "slowest case, s",
+        "peak, GB",
+        "J a case",
+    ]
+    rows = [
+        [
+            word(r["recipe"]),
+            "yes" if str(r["mirror"]) == "True" else "no",
+            f"{number(r['controlled_seconds'], 2)} ({number(r['controlled_q1'], 2)} to {number(r['controlled_q3'], 2)})",
+            number(r["case_seconds_most"], 2),
+            number(r["case_peak_gb"], 1),
+            number(r["controlled_joule"], 0),
+        ]
+        for r in read("trainings").to_dict(orient="records")
+    ]
+    return table(head, rows)
+
+
+def limit() -> str:
+    most = float(read("trainings")["case_seconds_most"].max())
+    return f"The slowest case of all took {most:.1f} s of the {ALLOWED_S} s that the challenge allows."
+
+
+def bench() -> str:
+    if not BENCH.exists():
+        return ""
+    rows = [
+        [
+            r["job"],
+            r["peer"],
+            f"{r['ours_seconds']:.3g} s",
+            f"{r['peer_seconds']:.3g} s",
+            f"{r['ratio']:.2f}",
+            r["notes"],
+        ]
+        for r in json.loads(BENCH.read_text())["rows"]
+    ]
+    return table(["job", "beside", "ours", "theirs", "theirs / ours", "notes"], rows)
+
+
+def made() -> str:
+    """How long each stage took."""
+    rows = [
+        [str(s["stage"]), number(s["seconds"], 1)] for s in told("stages") if s.get("seconds") is not None
+    ]
+    return table(["stage", "s"], rows)
+
+
+def page() -> str:
+    text = (RESULTS / "page.md").read_text()
+    parts = {
+        "{{home}}": lambda: board("internal"),
+        "{{elsewhere}}": lambda: board("external"),
+        "{{n_home}}": lambda: cases("internal"),
+        "{{n_elsewhere}}": lambda: cases("external"),
+        "{{drop}}": drop,
+        "{{sites}}": sites,
+        "{{trainings}}": trainings,
+        "{{costs}}": costs,
+        "{{limit}}": limit,
+        "{{bench}}": bench,
+        "{{stages}}": made,
+        "{{machine}}": lambda: str(told("about").get("machine", "")),
+        "{{split}}": lambda: str(told("about").get("split", ""))[:12],
+    }
+    for mark, make in parts.items():
+        if mark in text:
+            text = text.replace(mark, make().strip())
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--take", metavar="FOLDER", type=Path)
+    given = parser.parse_args()
+    if given.take:
+        take(given.take)
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page())
+
+
+if __name__ == "__main__":
+    main()
