@@ -51,7 +51,19 @@ def bare(*words: str) -> str:
 def run_all(keep: Path, out: Path, *more: str) -> str:
     settings = [word for text in TINY for word in ("--set", text)]
     return bare(
-        *("all", "--keep", str(keep), "--out", str(out), "--device", "cpu", "--patients", "4", "--size", "48"),
+        *(
+            "all",
+            "--keep",
+            str(keep),
+            "--out",
+            str(out),
+            "--device",
+            "cpu",
+            "--patients",
+            "4",
+            "--size",
+            "48",
+        ),
         *("--processes", "1", "--steps", "4", "--steps-per-epoch", "2", "--mirror", "no", *settings, *more),
     )
 
@@ -76,7 +88,7 @@ def test_a_split_parts_no_patient_and_keeps_the_other_site_whole():
     )
     split = split_of(cases, elsewhere="B", folds=3, seed=0)
     parts = split["parts"]
-    assert sorted(sum(parts.values(), [])) == sorted(names)
+    assert sorted(name for held in parts.values() for name in held) == sorted(names)
     assert parts["elsewhere"] == [name for name in names if name[0] == "B"]
     assert {part: len(held) for part, held in parts.items()} == {
         "train": 36, "validation": 4, "home": 20, "elsewhere": 30,
