@@ -112,3 +112,12 @@ def test_a_patient_without_a_volume_does_not_cost_image_recipes_their_place(tmp_
     alone = make_study(tmp_path, file.read_text().replace("[recipes.radiomics]", ""))
     plan = plan_study(alone, data=world, out=tmp_path / "out").plan
     assert len(plan.tested(plan.runs.to_dict(orient="records")[0])) == 6
+
+
+def test_home_and_elsewhere_are_never_one_mean_in_the_terminal(two_sets, tmp_path):
+    text = STUDY.replace('kinds = ["external"]', 'kinds = ["external", "folds"]\nfolds = 2')
+    two_sets.write_text(text)
+    ran = run_study(two_sets, out=tmp_path / "out", device="cpu", report=False)
+    told = [line for line in ran.lines() if "means over" in line]
+    assert [line.split(" (")[0] for line in told] == ["response, external", "response, folds"]
+    assert "(means over 2 scenarios, 1 seeds)" in told[0]

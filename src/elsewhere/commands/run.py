@@ -161,15 +161,18 @@ def _not_asked(runs: pd.DataFrame) -> Iterator[str]:
 
 
 def _boards(results: RecipeResults) -> Iterator[str]:
-    """A line a task and recipe: the mean over scenarios and seeds, plainly; intervals are in the report."""
-    table = results.table()
-    for task, part in table.groupby("task", sort=False):
+    """A line a task, kind of scenario and recipe: the mean over scenarios and seeds, plainly; at home and
+    elsewhere are never one mean. Pooled cases and intervals are in the report."""
+    kinds = dict(zip(results.runs["scenario"], results.runs["kind"], strict=True))
+    table = results.table().assign(kind=lambda held: held["scenario"].map(kinds))
+    for (task, kind), part in table.groupby(["task", "kind"], sort=False):
         names = [name for name in SHOWN.get(str(task), ()) if name in part.columns]
         if not names:
             continue
         means = part.groupby("recipe", sort=False)[names].mean()
         ranked = means.dropna(subset=names[:1]).sort_values(names[0], ascending=False)
-        yield f"{task} (means over {part['scenario'].nunique()} scenarios, {part['seed'].nunique()} seeds):"
+        many = f"{part['scenario'].nunique()} scenarios, {part['seed'].nunique()} seeds"
+        yield f"{task}, {kind} (means over {many}):"
         for recipe, row in ranked.iterrows():
             yield f"  {recipe}: " + ", ".join(f"{name} {row[name]:.3f}" for name in names)
 
