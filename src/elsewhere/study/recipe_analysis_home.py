@@ -152,7 +152,21 @@ def _transfer(
     )
     if difference is None:
         return out | {"home": _NAN, "reason": "no interval", "word": _word(None, margin)}
-    return out | {"compared": "same patients" if paired else "other patients"} | _judged(difference, margin)
+    out |= {"compared": "same patients" if paired else "other patients"} | _judged(difference, margin)
+    if _compared(scores, home[at], paired=paired) < FEWEST:
+        out |= {"word": _word(None, margin), "reason": f"fewer than {FEWEST} patients: no word"}
+    return out
+
+
+def _compared(away: Mapping[int, Scores], home: Mapping[int, Scores], *, paired: bool) -> int:
+    """Patients of the smaller side, or those whom both sides tested: a bootstrap of a handful is too sure."""
+    here, there = (
+        set(side[min(side)].cases["patient_id"].astype(str))
+        if "patient_id" in side[min(side)].cases.columns
+        else set(ids_of(side[min(side)]))
+        for side in (away, home)
+    )
+    return len(here & there) if paired else min(len(here), len(there))
 
 
 def _judged(d: Difference, margin: float | None) -> dict[str, Any]:
