@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from mri_world import STUDY, make_study, make_world
 
 from elsewhere.cli import main
 from elsewhere.commands.run import run_study
 from elsewhere.errors import UserError
+from mri_world import STUDY, make_study, make_world
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
-import fake_recipes  # noqa: E402, F401 - registers 'threshold'
+import fake_recipes  # noqa: F401 - registers 'threshold'
 
 
 def test_pictures_come_into_the_report_on_request_alone_and_the_analysis_is_heard(tmp_path, monkeypatch):
