@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from phantom_world import STUDY, make_study, make_world
 
 from elsewhere.cli import main
 from elsewhere.commands.run import run_study
 from elsewhere.errors import UserError
-from mri_world import STUDY, make_study, make_world
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
 import fake_recipes  # noqa: F401 - registers 'threshold'

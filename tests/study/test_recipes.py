@@ -15,6 +15,7 @@ import nibabel
 import numpy as np
 import pandas as pd
 import pytest
+from phantom_world import STUDY, make_study, make_world
 
 from elsewhere.cohort import read_cohort
 from elsewhere.commands.listing import list_recipes
@@ -22,7 +23,6 @@ from elsewhere.commands.plan import plan_study
 from elsewhere.commands.run import run_study
 from elsewhere.commands.score import score
 from elsewhere.errors import EXIT_OK, UserError
-from mri_world import STUDY, make_study, make_world
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 sys.path.insert(0, str(RECIPES))
