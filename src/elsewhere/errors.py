@@ -7,6 +7,7 @@ command line shows it without a traceback (exit 64). Any other exception is a fa
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 
 EXIT_OK = 0
@@ -15,6 +16,7 @@ EXIT_INCONCLUSIVE = 3
 EXIT_NOT_ASSESSED = 4
 EXIT_BAD_INPUT = 64
 EXIT_OUR_FAULT = 70
+_WORD = re.compile(r"[^0-9a-z]+")
 
 
 class UserError(Exception):
@@ -52,6 +54,17 @@ def near_matches(name: str, options: Iterable[str], *, limit: int = 3) -> list[s
     by_folded = {option.casefold(): option for option in pool}
     found = difflib.get_close_matches(name.casefold(), list(by_folded), n=limit, cutoff=0.5)
     return [by_folded[key] for key in found]
+
+
+def near_columns(name: str, columns: Iterable[str], *, used: Iterable[str] = ()) -> list[str]:
+    """The columns a missing `name` may be, best first: stricter than `near_matches`, for a wrong column that is
+    taken is worse than none that is proposed. Short names only as a whole word; never one of `used`."""
+    taken = set(used)
+    pool = {c.casefold(): c for c in map(str, columns) if c not in taken}
+    wanted = name.casefold()
+    words = [c for c in pool if wanted == c or wanted in _WORD.split(c)]
+    close = difflib.get_close_matches(wanted, list(pool), n=3, cutoff=0.8) if len(wanted) > 4 else []
+    return [pool[c] for c in dict.fromkeys([*sorted(words, key=len), *close])][:3]
 
 
 def unknown_name(

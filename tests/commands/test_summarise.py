@@ -112,5 +112,5 @@ def test_mistakes_are_named(run, pair, results, tmp_path):
         tmp_path / "o",
     )
     assert done.code == 64
-    assert "'id'" in done.err
+    assert "the columns are: id" in done.err
     assert not (tmp_path / "o").exists()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from elsewhere.errors import UserError
+
+OLDEST = 120
 _WORDS = frozenset({
     "total", "totals", "grand total", "subtotal", "sum", "mean", "average", "avg", "median", "sd", "std",
     "stdev", "min", "max", "count", "n", "overall", "all", "nan", "summe", "gesamt", "mittelwert", "moyenne",
@@ -49,6 +52,19 @@ def rows_that_are_no_case(table: pd.DataFrame, id_column: str) -> dict[int, str]
                 f"it has no {id_column} (filled: {', '.join(filled[:4])}{', ...' if len(filled) > 4 else ''})"
             )
     return found
+
+
+def refuse_ages(ages: pd.Series, *, column: str, where: str) -> None:
+    """An age that nobody has is a slip of the table, and would be a group of its own: refused by its row."""
+    bad = (ages.notna() & ~ages.between(0, OLDEST)).to_numpy(dtype=bool)
+    if bad.any():
+        at = int(np.flatnonzero(bad)[0])
+        more = f" ({int(bad.sum())} rows have such an age)" if bad.sum() > 1 else ""
+        raise UserError(
+            f"{column} in row {at + 1} is {ages.iloc[at]:g}{more}",
+            where=where,
+            fix=f"Years, 0 to {OLDEST}, or empty.",
+        )
 
 
 def _all_sums_or_means(numeric: dict[str, np.ndarray], real: np.ndarray) -> set[int]:

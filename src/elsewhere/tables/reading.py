@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from elsewhere.errors import UserError, near_matches
+from elsewhere.errors import UserError, near_columns
 from elsewhere.tables.bytes_in import check_regular_file, decode, read_bytes
 from elsewhere.tables.options import DEFAULT, TableOptions
 from elsewhere.tables.text import header_names, read_text_table
@@ -78,16 +78,18 @@ def read_table(
 
 
 def require_columns(frame: pd.DataFrame, required: Sequence[str], *, where: str) -> None:
-    """Every missing column in one error, each with the columns it may have been."""
+    """Every missing column in one error, each with the columns it may have been.
+
+    No option is named: a reader of a public layout takes none for its columns, nor does `run`."""
     missing = [name for name in required if name not in frame.columns]
     if not missing:
         return
     have = [str(column) for column in frame.columns]
     hints = []
     for name in missing:
-        near = near_matches(name, have)
+        near = near_columns(name, have, used=required)
         if near:
-            hints.append(f"'{name}': perhaps {' or '.join(repr(n) for n in near)} (--map {name}={near[0]})")
+            hints.append(f"'{name}': perhaps {' or '.join(repr(n) for n in near)}")
     listed = ", ".join(have[:20]) + (f" and {len(have) - 20} more" if len(have) > 20 else "")
     raise UserError(
         f"no column {', '.join(repr(name) for name in missing)}",

@@ -143,6 +143,9 @@ def test_without_the_metadata_the_status_is_unknown(world):
         ({"pcr_breastdcedl": 2}, {}, "pcr_breastdcedl in row 1 is 2"),
         ({"bbox_x": "left"}, {}, "column 'bbox_x'"),
         ({}, {"age": "old"}, "column 'age'"),
+        ({}, {"age": 400}, "age in row 1 is 400"),
+        ({}, {"age": -1}, "age in row 1 is -1"),
+        ({"mm_age": 121}, {}, "mm_age in row 1 is 121"),
         ({}, {"menopause": 3}, "menopause in row 1 is 3"),
     ],
 )

@@ -143,6 +143,26 @@ def test_an_xlsx_without_a_needed_column_offers_its_neighbours(twin):
     with pytest.raises(UserError, match=r"no column 'menopause'") as caught:
         read_cohort("mama-mia", twin)
     assert "perhaps 'menopausal'" in str(caught.value)
+    assert "--map" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("gone", "left"), [("pcr", "pr"), ("age", "nac_agent"), ("dataset", "data")])
+def test_a_doubtful_neighbour_is_not_proposed(twin, gone, left):
+    rewrite(twin, lambda frame: frame.drop(columns=gone).assign(**{left: "1"}))
+    with pytest.raises(UserError, match=f"no column '{gone}'") as caught:
+        read_cohort("mama-mia", twin)
+    assert "perhaps" not in str(caught.value)
+
+
+@pytest.mark.parametrize("age", [400, -3])
+def test_an_age_that_nobody_has_names_its_row(twin, age):
+    def change(frame: pd.DataFrame) -> pd.DataFrame:
+        frame.loc[1, "age"] = str(age)
+        return frame
+
+    rewrite(twin, change)
+    with pytest.raises(UserError, match=f"age in row 2 is {age}"):
+        read_cohort("mama-mia", twin)
 
 
 def test_text_in_the_age_column_names_its_row(twin):

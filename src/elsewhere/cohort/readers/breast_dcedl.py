@@ -31,6 +31,7 @@ import pandas as pd
 
 from elsewhere.cohort.readers import readers
 from elsewhere.cohort.readers.pictures import layout_root, picture_endings
+from elsewhere.cohort.rows import refuse_ages
 from elsewhere.cohort.table import Cohort, IdGrade
 from elsewhere.errors import UserError, name_rows
 from elsewhere.tables import read_table, to_number
@@ -78,6 +79,8 @@ def read_breast_dcedl(source: Path) -> Cohort:
     for name in _NUMBERS:
         if name in index.columns:
             index[name] = to_number(index[name], column=name, where=where)
+    if "mm_age" in index.columns:
+        refuse_ages(index["mm_age"], column="mm_age", where=where)
     warnings: list[str] = []
     counts: dict[str, Any] = {"rows_in_table": len(index)}
     dataset = _datasets(index, where)
@@ -159,6 +162,7 @@ def _metadata(
         raise UserError(f"two rows are of patient '{table['pid'][twice].iloc[0]}'", where=where)
     for name in ("pCR", "age", "menopause"):
         table[name] = to_number(table[name], column=name, where=where)
+    refuse_ages(table["age"], column="age", where=where)
     coded = table["menopause"].isna() | table["menopause"].isin([0, 1])
     if not coded.all():
         at = int(np.flatnonzero(~coded)[0])

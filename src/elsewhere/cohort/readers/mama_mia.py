@@ -34,7 +34,7 @@ import pandas as pd
 from elsewhere.cohort.readers import one_file, readers
 from elsewhere.cohort.readers.mama_mia_files import add_files
 from elsewhere.cohort.readers.pictures import is_phantom
-from elsewhere.cohort.rows import rows_that_are_no_case
+from elsewhere.cohort.rows import refuse_ages, rows_that_are_no_case
 from elsewhere.cohort.table import Cohort
 from elsewhere.errors import UserError
 from elsewhere.tables import infer_types, read_table, to_number
@@ -144,6 +144,7 @@ def _numbers(frame: pd.DataFrame, kept: np.ndarray, *, where: str) -> None:
             where=where,
             fix="0, 1 or empty.",
         )
+    refuse_ages(frame["age"], column="age", where=where)
 
 
 def _menopausal(raw: pd.Series, rows: np.ndarray, *, where: str) -> pd.Series:
