@@ -69,6 +69,17 @@ def test_a_folder_of_files_with_ties_and_failures(submissions, run, tmp_path):
     assert "broken.csv" in (out / "report.html").read_text()
 
 
+def test_a_case_without_an_outcome_is_not_counted(submissions, run, tmp_path):
+    cases = pd.read_csv(submissions / "cohort.csv")
+    cases.loc[3, "pcr"] = np.nan
+    cases.to_csv(tmp_path / "cohort.csv", index=False)
+    files = tmp_path / "submissions"
+    files.mkdir()
+    pd.read_csv(submissions / "submissions" / "best.csv").to_csv(files / "best.csv", index=False)
+    found = ranked(run, tmp_path)
+    assert found["counts"] == {"cases": 119, "patients": 119, "models": 1, "failed": 0}
+
+
 def test_a_baseline_is_tested_against(submissions, run):
     found = ranked(run, submissions, "--metric", "auroc", "--baseline", "poor")
     rows = found["ranking"]["table"]

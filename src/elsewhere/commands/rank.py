@@ -278,7 +278,11 @@ def _from_files(
             failed.append({"model": path.name, "why": str(problem)})
         if progress:
             progress("scoring", number + 1, len(paths))
-    counts = {"cases": len(who.cases), "patients": entries[0].ready.partition.n_clusters if entries else 0}
+    ready = entries[0].ready if entries else None
+    counts = {
+        "cases": len(ready.scores.cases) if ready else 0,
+        "patients": ready.partition.n_clusters if ready else 0,
+    }
     return entries, failed, who.hash, counts
 
 
