@@ -267,6 +267,16 @@ def test_groups_sizes_and_costs(summary):
     assert top.iloc[0]["group"] == "all" and top.iloc[0]["gap"] > 0 and top["count"].iloc[0] == 2
 
 
+def test_a_share_does_not_tell_a_count_that_is_withheld():
+    made = make_results(kinds=(LODO,), sizes={"A": 30, "B": 6, "C": 30})
+    mix = analyse_recipes(made, resamples=0).of("size_mix").set_index("dataset")
+    shares = ["small_share", "moderate_share", "large_share"]
+    assert mix.loc["B", shares].isna().all()
+    for _, row in mix.iterrows():
+        hidden = any(isinstance(row[k], str) for k in ("small", "moderate", "large"))
+        assert row[shares].isna().all() == hidden
+
+
 def test_reliability_and_recall(summary):
     curve = summary.of("reliability", recipe="clinical")
     assert curve["cases"].sum() == 190 and curve["predicted"].is_monotonic_increasing and len(curve) == 5

@@ -17,7 +17,7 @@ from elsewhere.errors import UserError
 from elsewhere.report.numbers import as_float
 from elsewhere.report.prepare import Prepared as Page
 from elsewhere.report.prepare import _suppress_rows
-from elsewhere.report.privacy import SMALLEST_CELL, SUPPRESSED, suppress
+from elsewhere.report.privacy import SMALLEST_CELL, SUPPRESSED, is_withheld, suppress, suppress_counts
 from elsewhere.scoring.groups import GroupCodes, group_codes
 from elsewhere.scoring.prepared import fairness_disparity
 from elsewhere.statistics.disparity import Disparity
@@ -297,7 +297,9 @@ def size_mix(board: Board) -> pd.DataFrame:
             "dataset": dataset,
             "cases": suppress(known),
         }
-        row |= {name: suppress(n) for name, n in held.items()}
-        row |= {f"{name}_share": n / known if known else _NAN for name, n in held.items()}
+        shown = suppress_counts(held)
+        row |= shown
+        withheld = not known or any(is_withheld(n) for n in shown.values())
+        row |= {f"{name}_share": _NAN if withheld else n / known for name, n in held.items()}
         rows.append(row | {"edge_low_ml": sizes.edges[0], "edge_high_ml": sizes.edges[1]})
     return pd.DataFrame(rows)
