@@ -48,11 +48,20 @@ def test_an_mri_world_is_written_and_told(run, tmp_path):
     assert sorted(p.name for p in (out / "images").iterdir())[0] == "NORTH_001"
     again = run(*arguments, "--sites", "WEST,EAST")
     assert again.code == 0, again.said
-    lines = again.out.strip().splitlines()
+    lines = [line for line in again.out.strip().splitlines() if "warning" not in line]
     assert "sagittal" in lines[0] and "fat not suppressed" in lines[1]
     command = lines[-1].removeprefix("next: elsewhere ").split()
     command[-1] = str(tmp_path / "cohort")
     assert run(*command).code == 0
+
+
+def test_a_site_with_one_outcome_is_told(run, tmp_path):
+    done = run("phantom", "mri", tmp_path / "few", "--patients", 3, "--size", 32, "--sites", 3)
+    assert done.code == 0, done.said
+    assert "of 1 with pCR" in done.out
+    assert done.out.count("has one outcome only, so that response cannot be tested there") == 3
+    told = json.loads(run("phantom", "mri", tmp_path / "more", "--patients", 36, "--size", 32, "--json").out)
+    assert all(site["pcr"] and site["no_pcr"] for site in told["sites"])
 
 
 def test_mistakes_of_an_mri_world_exit_64(run, tmp_path):

@@ -142,11 +142,16 @@ class MriPhantoms:
             grid = " x ".join(str(n) for n in made["shape"])
             fat = "" if made["fat_suppressed"] else ", fat not suppressed"
             yield (
-                f"{made['name']}: {made['patients']} patients, {made['pcr']} with pCR, {made['view']}, {grid}, "
+                f"{made['name']}: {made['patients']} patients, {made['pcr']} of {made['pcr'] + made['no_pcr']} with pCR, {made['view']}, {grid}, "
                 f"{made['vendor']} {made['field_strength']:g} T{fat}"
             )
             if made["in_gap"]:
                 yield f"  {made['in_gap']} in the planted gap"
+            if not made["pcr"] or not made["no_pcr"]:
+                yield (
+                    f"  warning: {made['name']} has one outcome only, so that response cannot be tested there; "
+                    "more patients or another --seed"
+                )
         yield f"written: {self.path}, in {self.seconds:.0f} s"
         yield f"next: elsewhere cohort read mama-mia {self.path} --out {self.path.name}-cohort"
 
@@ -189,6 +194,7 @@ def mri(
                 "name": spec.name,
                 "patients": len(mine),
                 "pcr": int((mine["pcr"] == "1").sum()),
+                "no_pcr": int((mine["pcr"] == "0").sum()),
                 "view": str(first["view"]),
                 "shape": [int(first[key]) for key in ("image_columns", "image_rows", "num_slices")],
                 "vendor": str(first["manufacturer"]),
