@@ -132,6 +132,8 @@ def test_empty_masks(tmp_path, protocol, truth, prediction, dice, norm, distance
         [dice, norm, distance], nan_ok=True
     )
     assert scores.counts["undefined"] == (status == "undefined")
+    said = [warning for warning in scores.warnings if "1 of 2 truth masks are empty" in warning]
+    assert len(said) == (truth is EMPTY)
 
 
 def test_both_empty_is_counted_and_in_no_mean_under_plain(tmp_path):

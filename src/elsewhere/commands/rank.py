@@ -278,10 +278,10 @@ def _from_files(
             failed.append({"model": path.name, "why": str(problem)})
         if progress:
             progress("scoring", number + 1, len(paths))
-    ready = entries[0].ready if entries else None
+    first = entries[0].ready if entries else None
     counts = {
-        "cases": len(ready.scores.cases) if ready else 0,
-        "patients": ready.partition.n_clusters if ready else 0,
+        "cases": len(first.scores.cases) if first else 0,
+        "patients": first.partition.n_clusters if first else 0,
     }
     return entries, failed, who.hash, counts
 

@@ -321,6 +321,20 @@ def _taken_at_its_word(picked: pd.DataFrame, frame: pd.DataFrame, rules: Segment
     return out
 
 
+EMPTY_TRUTH = "truth masks are empty"
+
+
+def empty_truth(bare: int, of: int, protocol: Protocol) -> str:
+    """A mask without a voxel is more often a slip than a breast without a tumour, and no model can do well on
+    it: the rule is kept (protocols.md), and said."""
+    rules = protocol.segmentation
+    dice, _ = rules.one_empty
+    return (
+        f"{bare} of {of} {EMPTY_TRUTH}: there protocol '{protocol.name}' gives whatever a model marks Dice {dice:g} "
+        f"and {rules.empty_distance_mm:g} mm"
+    )
+
+
 def _finish(
     cases: pd.DataFrame,
     protocol: Protocol,
@@ -350,6 +364,9 @@ def _finish(
         if cases[name].isna().all():
             reasons[name] = f"the scores table has no column {name}"
     if "n_truth_voxels" in cases.columns:
+        bare = int((cases["n_truth_voxels"] == 0).sum())
+        if bare:
+            notes.append(f"{empty_truth(bare, len(cases), protocol)}.")
         both = scored & (cases["n_truth_voxels"] > 0).to_numpy(dtype=bool)
         both &= (cases["n_prediction_voxels"] > 0).to_numpy(dtype=bool)
         flat = both & cases["hausdorff_mm"].isna().to_numpy(dtype=bool)

@@ -19,6 +19,7 @@ import elsewhere
 from elsewhere.errors import UserError
 from elsewhere.report.privacy import Redactor, new_salt, suppress_counts
 from elsewhere.report.sanitise import sanitise
+from elsewhere.scoring.segmentation import EMPTY_TRUTH, empty_truth
 from elsewhere.study import recipe_analysis_cases as cases_part
 from elsewhere.study import recipe_analysis_groups as groups_part
 from elsewhere.study import recipe_analysis_home as home_part
@@ -332,10 +333,23 @@ def _warnings(
             f"{e.recipe} ({board.words}): {w}" if w.startswith("The prediction") else w
             for e in board.entries
             for w in e.scores.warnings
-            if not any(v in w for v in told)
+            if not any(v in w for v in told) and EMPTY_TRUTH not in w
         ]
-    out += [str(w) for w in (results.audit or {}).get("warnings", ())]
+    audit = [str(w) for w in (results.audit or {}).get("warnings", ())]
+    if not any(EMPTY_TRUTH in w for w in audit):
+        out += _empty_truths(boards)
+    out += audit
     return tuple(dict.fromkeys(out))
+
+
+def _empty_truths(boards: list[Board]) -> list[str]:
+    """Once for all models and scenarios: of the largest board, for the same masks stand in all."""
+    held = [b for b in boards if "n_truth_voxels" in b.cases.columns]
+    for board in sorted(held, key=lambda b: -len(b.cases))[:1]:
+        bare = int((board.cases["n_truth_voxels"] == 0).sum())
+        if bare:
+            return [f"{empty_truth(bare, len(board.cases), board.protocol)}."]
+    return []
 
 
 def _provenance(results: RecipeResults, boards: list[Board], resamples: int) -> dict[str, Any]:

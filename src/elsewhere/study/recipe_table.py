@@ -21,12 +21,14 @@ from elsewhere.errors import UserError, name_rows
 from elsewhere.inputs import Cases, Pictures
 from elsewhere.inputs.cases import Value
 from elsewhere.inputs.volume_files import FileVolumes
+from elsewhere.protocols import protocols
 from elsewhere.scenarios.units import RESPONSES
+from elsewhere.scoring.segmentation import empty_truth
 from elsewhere.study.cohorts import read_cohorts
 from elsewhere.study.file import StudyFile
 from elsewhere.study.pictures import Report
 from elsewhere.study.table import StudyTable
-from elsewhere.study.volumes import digests, volumes_of
+from elsewhere.study.volumes import digests, empty_masks, volumes_of
 
 NO_PCR, PCR, _, UNKNOWN = RESPONSES.labels
 FRAME_COLUMNS = ("case", "dataset", "case_id", "patient", "group", "label", "site", "collection")
@@ -102,6 +104,15 @@ def join_volumes(
             f"{int((shared > 1).sum())} patients stand in two datasets of the study (mamamia_id): no training "
             "holds one of them where the other is tested"
         )
+    if "segmentation" in file.study.tasks:
+        bare = empty_masks(
+            volumes, digest, cache=cache / "empty_masks.json" if cache else None, progress=progress
+        )
+        if bare:
+            rules = protocols.get(file.study.tasks["segmentation"].protocol)
+            told_by = empty_truth(len(bare), int(frame["has_mask"].sum()), rules)
+            where = frame.loc[frame["case"].isin(bare), "collection"].value_counts(sort=False).sort_index()
+            warnings.append(f"{told_by} ({', '.join(f'{name} {n}' for name, n in where.items())})")
     frame = frame[[*FRAME_COLUMNS, "has_volume", "has_mask"]]
     cases = Cases(
         case=tuple(case),

@@ -89,6 +89,37 @@ def digests(
     return {name: volumes.digest(name, of_file=told.__getitem__) for name in names}
 
 
+def empty_masks(
+    volumes: FileVolumes,
+    digest: Mapping[str, str],
+    *,
+    cache: Path | None = None,
+    progress: Report | None = None,
+) -> tuple[str, ...]:
+    """The cases of `digest` whose expert's mask holds no voxel; each mask is read once, and known by its
+    digest from then on. A mask that cannot be read is told where it is needed, not here."""
+    names = [name for name in digest if volumes.files(name).mask is not None]
+    known = _read_cache(cache, width=1)
+    todo = [name for name in names if digest[name] not in known]
+
+    def look(name: str) -> bool | None:
+        try:
+            mask = volumes.mask(name)
+        except UserError:
+            return None
+        return mask is not None and not mask.any()
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        for done, (name, bare) in enumerate(zip(todo, pool.map(look, todo), strict=True), start=1):
+            if bare is not None:
+                known[digest[name]] = [int(bare)]
+            if progress and (done % 50 == 0 or done == len(todo)):
+                progress("looking at masks", done, len(todo))
+    if todo and cache is not None:
+        write_json({"version": 1, "files": known}, cache)
+    return tuple(name for name in names if known.get(digest[name]) == [1])
+
+
 def _folder_files(cohort: Cohort, row: Mapping[Any, Any]) -> VolumeFiles:
     phases, missing = phase_files(cohort.file(row["image"]))
     mask = row.get("mask")
@@ -124,13 +155,13 @@ def _has(row: Mapping[Any, Any], name: str) -> bool:
     return name in row and not pd.isna(row[name])
 
 
-def _read_cache(cache: Path | None) -> dict[str, list[int | str]]:
+def _read_cache(cache: Path | None, *, width: int = 3) -> dict[str, list[int | str]]:
     """A cache that cannot be read is no cache."""
     if cache is None:
         return {}
     try:
         held = json.loads(cache.read_text(encoding="utf-8"))
         rows = held["files"] if held["version"] == 1 else {}
-        return {str(path): row for path, row in rows.items() if isinstance(row, list) and len(row) == 3}
+        return {str(path): row for path, row in rows.items() if isinstance(row, list) and len(row) == width}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
