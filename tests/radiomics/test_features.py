@@ -124,7 +124,7 @@ def test_in_a_cut_slice_the_piece_at_the_middle():
     middle = np.zeros((81, 81, 1), dtype=bool)
     middle[34:46, 36:48, 0] = True
     edge = np.zeros_like(middle)
-    edge[0:16, 0:81, 0] = True
+    edge[0:26, 0:26, 0] = True
     before, early = noisy(middle | edge, 80, rng)
     found = automatic_region(before, early, (1.0, 1.0, 1.0), centred=True)
     assert 2 * (found & middle).sum() / (found.sum() + middle.sum()) > 0.85

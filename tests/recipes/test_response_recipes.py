@@ -230,9 +230,11 @@ def test_without_xgboost_the_extra_is_named(tmp_path, monkeypatch):
 def test_the_slice_is_the_one_with_the_tumour_and_the_window_is_round_it():
     before = np.full((40, 40, 8), 50.0, dtype=np.float32)
     early = before.copy()
-    early[8:16, 20:28, 5] += 200
+    tumour = np.zeros(before.shape, dtype=bool)
+    tumour[8:16, 20:28, 4:7] = tumour[9:15, 21:27, 3:8] = True
+    early[tumour] += 200
     late = before.copy()
-    late[8:16, 20:28, 5] += 100
+    late[tumour] += 100
     volumes = MemoryVolumes(images={"a": (before, early, late)})
     picture = slice_picture(volumes, "a", SliceSettings(size_px=32, crop_mm=32.0))
     assert picture.shape == (3, 32, 32)

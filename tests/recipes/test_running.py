@@ -216,6 +216,73 @@ def test_where_the_lesion_is_is_told_only_to_a_recipe_that_says_it_needs_it(work
     assert seen == [[True, False], [True, True]]
 
 
+def test_the_affected_breast_is_told_only_to_a_recipe_that_asks_for_it(work, recipe):
+    """The challenge gives the expert's box of the affected breast for training alone (MRI-14)."""
+    seen = []
+
+    def look(job):
+        parts = (job.train[0], job.validation[0], job.predict[0])
+        seen.append([job.volumes.breast_box(case.case) is not None for case in parts])
+        answer(job)
+
+    run_unit(recipe_unit(work, recipe(look)), work)
+    run_unit(recipe_unit(work, recipe(look, uses_breast_box=True)), work)
+    assert seen == [[True, True, False], [True, True, True]]
+
+
+def test_no_shipped_recipe_asks_for_the_affected_breast_unless_a_setting_does():
+    asked = {name for name, one in recipes if one.asks_breast_box(one.Settings())}
+    assert not asked & set(recipes.names()) - {"threshold"}
+    for name, settings in (
+        ("breast-crop", {"test_box": "given"}),
+        ("masked-autoencoder", {"test_box": "given"}),
+        ("simclr", {"lesion": "breast-box"}),
+        ("video", {"lesion": "breast-box"}),
+    ):
+        found = recipes.get(name)
+        assert found.asks_breast_box(found.settings(settings)), name
+    assert not recipes.get("residual-unet").asks_breast_box(
+        recipes.get("residual-unet").settings({"test_box": "given"})
+    )
+
+
+def reached(thing, depth=6):
+    """Everything that attributes, fields and items lead to: no closures, no frames."""
+    seen, todo = {}, [(thing, 0)]
+    while todo:
+        one, far = todo.pop()
+        if id(one) in seen or far > depth or isinstance(one, str | int | float | type | np.ndarray):
+            continue
+        seen[id(one)] = one
+        names = [
+            *getattr(one, "__dict__", {}),
+            *getattr(type(one), "__slots__", ()),
+            "__self__",
+            "__wrapped__",
+        ]
+        todo += [(getattr(one, name, None), far + 1) for name in names]
+        if isinstance(one, tuple | list):
+            todo += [(part, far + 1) for part in one]
+        elif isinstance(one, dict):
+            todo += [(part, far + 1) for part in one.values()]
+    return seen.values()
+
+
+def test_no_attribute_leads_from_a_job_to_what_is_hidden(work, recipe):
+    def look(job):
+        things = list(reached(job))
+        assert not any(thing is work.volumes or thing is work.cases for thing in things)
+        assert not any(isinstance(thing, MemoryVolumes) for thing in things)
+        hidden = {id(work.volumes.masks[case.case]) for case in job.predict}
+        assert not any(id(thing) in hidden for thing in things)
+        with pytest.raises(AttributeError):
+            job.volumes._ask("masks", job.predict[0].case)
+        answer(job)
+
+    run_unit(recipe_unit(work, recipe(look)), work)
+    assert any(thing is work.volumes for thing in reached(work))  # the walk finds what is to be found
+
+
 @pytest.mark.parametrize("part", ["train", "validation"])
 def test_a_patient_on_both_sides_is_refused_before_anything_runs(work, recipe, part):
     def never(job):

@@ -100,7 +100,7 @@ def _seen(recipe: type[Recipe]) -> str:
         for word, on in (
             ("volumes", recipe.uses_volumes),
             ("clinical columns", recipe.uses_clinical),
-            ("the expert's breast box", recipe.uses_breast_box),
+            ("the expert's breast box", recipe.asks_breast_box(recipe.Settings())),
             ("the lesion's published box", recipe.uses_lesion_box),
         )
         if on

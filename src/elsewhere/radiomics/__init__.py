@@ -7,6 +7,13 @@ its digital phantom with the published values is the test.
 from __future__ import annotations
 
 from elsewhere.radiomics.features import FeatureSettings, case_features, region_features
-from elsewhere.radiomics.region import automatic_region, bounding_box
+from elsewhere.radiomics.region import automatic_region, bounding_box, case_region
 
-__all__ = ["FeatureSettings", "automatic_region", "bounding_box", "case_features", "region_features"]
+__all__ = [
+    "FeatureSettings",
+    "automatic_region",
+    "bounding_box",
+    "case_features",
+    "case_region",
+    "region_features",
+]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from elsewhere.inputs.volumes import Volumes
 from elsewhere.radiomics.first_order import first_order_features, histogram_features
 from elsewhere.radiomics.kinetics import kinetic_features
-from elsewhere.radiomics.region import automatic_region, bounding_box
+from elsewhere.radiomics.region import bounding_box, case_region
 from elsewhere.radiomics.shape import shape_features
 from elsewhere.radiomics.texture import (
     cooccurrence_features,
@@ -90,17 +90,15 @@ _KEEP = 4096
 
 
 def case_features(volumes: Volumes, case: str, settings: FeatureSettings | None = None) -> CaseFeatures:
-    """The features of a case's volumes; its region by the rule of the settings. A single slice without a
-    breast's box is taken as cut round the tumour, and as 1 mm thick: its volumes are areas, and no scanner's
-    slice thickness is in them."""
+    """The features of a case's volumes; its region by the rule of the settings. A single slice is taken as cut
+    round the tumour, and as 1 mm thick: its volumes are areas, and no scanner's slice thickness is in them."""
     how = settings or FeatureSettings()
     grid = volumes.grid(case)
     x, y, z = grid.spacing_mm
     spacing = (x, y, z if grid.shape[2] > 1 else 1.0)
     phases = [volumes.phase(case, at) for at in range(volumes.phases(case))]
-    box = volumes.breast_box(case)
     expert = volumes.mask(case) if how.region == "expert" else None
-    key = _key(phases, spacing, box, expert, how)
+    key = _key(phases, spacing, grid.affine, expert, how)
     kept = _KEPT.get(key)
     if kept is not None:
         return kept
@@ -108,9 +106,7 @@ def case_features(volumes: Volumes, case: str, settings: FeatureSettings | None 
     if expert is not None and expert.any():
         mask, source = expert, "expert"
     else:
-        centred = grid.shape[2] == 1 and box is None
-        mask = automatic_region(phases[0], phases[1], spacing, box=box, centred=centred)
-        source = "automatic"
+        mask, source = case_region(phases[0], phases[1], grid), "automatic"
     values = region_features(phases, mask, spacing, settings=how)
     made = CaseFeatures(
         values=values,
@@ -127,11 +123,11 @@ def case_features(volumes: Volumes, case: str, settings: FeatureSettings | None 
 def _key(
     phases: Sequence[npt.NDArray[np.floating]],
     spacing_mm: tuple[float, float, float],
-    box: object,
+    affine: npt.NDArray[np.float64] | None,
     expert: Mask | None,
     how: FeatureSettings,
 ) -> bytes:
-    digest = hashlib.blake2b(repr((spacing_mm, box, how)).encode(), digest_size=16)
+    digest = hashlib.blake2b(repr((spacing_mm, affine, how)).encode(), digest_size=16)
     for phase in phases:
         digest.update(np.ascontiguousarray(phase).data)
     if expert is not None:

@@ -116,8 +116,8 @@ class Recipe:
     """It is told where the lesion is in the cases that it predicts, by the publisher's box, where there is
     one: truth that a clinic would have to find first. The report says so."""
     uses_breast_box: ClassVar[bool] = False
-    """As it stands, it looks into the expert's box of the affected breast in the cases that it predicts. The
-    challenge gives that box for training alone: the report says so."""
+    """Whatever its settings, it is told the expert's box of the affected breast in the cases that it predicts. The
+    challenge gives that box for training alone: the report says so. See `asks_breast_box`."""
     uses_volumes: ClassVar[bool] = True
     Settings: ClassVar[type[RecipeSettings]] = RecipeSettings
 
@@ -125,6 +125,12 @@ class Recipe:
         """Train on `job.train`, watch `job.validation`, and `job.emit` every case of `job.predict` for every
         task of `job.tasks`. All randomness comes from `job.seed`."""
         raise NotImplementedError
+
+    @classmethod
+    def asks_breast_box(cls, settings: Any) -> bool:
+        """Whether these settings ask for the expert's box of the affected breast in cases that are predicted:
+        without it `job.volumes.breast_box` of such a case is None, and the breasts have to be found."""
+        return cls.uses_breast_box
 
     @classmethod
     def settings(cls, values: Mapping[str, Any], *, where: str = "") -> RecipeSettings:

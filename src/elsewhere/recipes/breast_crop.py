@@ -2,7 +2,7 @@
 
 The challenge gives breast boxes for training; the paper does not say that test cases have them. So a predicted
 case is cropped by a simple localiser that keeps both breasts (`test_box = "found"`); `test_box = "given"` uses the
-dataset's box, which tells the affected side, and a report must say so.
+dataset's box where it is known, which tells the affected side, and a report says so.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class BreastCrop(Segmenter):
         done = super().run(job)
         settings: BreastCropSettings = job.settings
         note = (
-            "predicted cases were cropped to the dataset's breast box, which tells the affected side"
+            "predicted cases were cropped to the dataset's breast box where it is told, which tells the affected side"
             if settings.test_box == GIVEN
             else "predicted cases were cropped to both breasts, found from the phase before contrast"
         )

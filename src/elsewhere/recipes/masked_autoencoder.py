@@ -6,7 +6,8 @@ fine-tuned for 10,000 steps of three patches, five folds, and what lies outside 
 **Differs**: MIC pretrained on 4,799 public DCE volumes; here it is the volumes of the training part alone, their
 masks unread, so that a study's external site stays unseen. Blocks are hidden by a learnt value in a dense network,
 not by sparse convolutions. The fine-tuning loss is Dice + cross-entropy as in the baseline, where MIC's is soft Dice:
-what pretraining does can then be read against the baseline.
+what pretraining does can then be read against the baseline. The box at the end is around both breasts, which are
+found (`test_box`): the expert's box of a predicted case is hidden.
 """
 
 from __future__ import annotations
@@ -60,13 +61,12 @@ class MaskedAutoencoderSettings(SegmentationSettings):
 @recipes.register("masked-autoencoder")
 class MaskedAutoencoderRecipe(Segmenter):
     title = "Masked-autoencoder pretraining (MIC)"
-    version = 1
+    version = 2
     follows = (
         "MIC (MAMA-MIA, first in segmentation): a residual-encoder nnU-Net pretrained by masked autoencoding, then "
         "fine-tuned, five folds, breast box. Ours pretrains on the volumes of the training part, not on 4,799 "
         "external ones; dense convolutions; Dice + cross-entropy."
     )
-    uses_breast_box = True
     Settings = MaskedAutoencoderSettings
 
     def run(self, job: Job) -> Trained:

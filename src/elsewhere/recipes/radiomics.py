@@ -32,8 +32,9 @@ from elsewhere.recipes.response_models import (
 )
 
 REGION_NOTE = (
-    "Regions are automatic in training and in the test alike (largest enhancing piece of the breast's box; in a "
-    "slice that was cut round the tumour, the piece at its middle): experts' masks of tested cases are hidden."
+    "Regions are automatic in training and in the test alike (of a volume, the best enhancing piece of both "
+    "breasts, which are found; in a slice that was cut round the tumour, the piece at its middle): experts' masks and "
+    "boxes of tested cases are hidden."
 )
 FAMILIES = ("shape", "first", "texture", "kinetic")
 MODELS = ("both", "elastic-net", "random-forest")
@@ -62,7 +63,6 @@ class Radiomics(Recipe):
         "The common radiomics baseline, no team of the challenge. Features after IBSI 1 definitions, our own; the "
         "model (elastic net on normal scores of ranks, or a random forest) is chosen by folds inside training."
     )
-    uses_breast_box = True
     Settings = RadiomicsSettings
 
     def run(self, job: Job) -> Trained:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from elsewhere.errors import TrainingError, UserError, near_matches
+from elsewhere.inputs.breasts import find_breasts
 from elsewhere.inputs.volumes import Box
 from elsewhere.recipes.base import (
     SEGMENTATION,
@@ -64,8 +65,8 @@ class SegmentationSettings(RecipeSettings):
     margin: int = 0
     """Voxels around the box."""
     test_box: str = FOUND
-    """For `crop`, of a predicted case: 'found' by a simple localiser (both breasts), or 'given' by the dataset
-    (which tells the affected side)."""
+    """For `crop` and `keep`, of a predicted case: 'found' by a simple localiser (both breasts), or 'given' by the
+    dataset where it is known (which tells the affected side)."""
     epochs: int = 1000
     steps_per_epoch: int = 250
     learning_rate: float = 0.01
@@ -86,8 +87,7 @@ class SegmentationSettings(RecipeSettings):
     window_batch: int = 4
     threshold: float = 0.5
     keep: str = "all"
-    """Of a predicted mask: 'all', 'largest', 'box' (inside the breast's box where the dataset tells it),
-    'largest-in-box'."""
+    """Of a predicted mask: 'all', 'largest', 'box' (inside the box of `test_box`), 'largest-in-box'."""
     skip_air: bool = True
     compiled: bool = True
     cost_repeats: int = 3
@@ -126,6 +126,10 @@ class Segmenter(Recipe):
 
     tasks = frozenset({SEGMENTATION})
     Settings = SegmentationSettings
+
+    @classmethod
+    def asks_breast_box(cls, settings: SegmentationSettings) -> bool:
+        return settings.test_box == GIVEN and (settings.crop != "none" or settings.keep.endswith("box"))
 
     def run(self, job: Job) -> Trained:
         settings: SegmentationSettings = job.settings
@@ -274,7 +278,7 @@ def emit_masks(
     """Every case of the job, each with what it cost; the controlled cost of one, and notes."""
     from elsewhere.training.volumes import keep_parts, predict
 
-    notes: list[str] = []
+    notes = box_notes(job, settings)
 
     def one(case: str) -> tuple[np.ndarray, str]:
         found = predict(
@@ -293,7 +297,7 @@ def emit_masks(
             compiled=settings.compiled,
         )
         mask = found.mask(settings.threshold)
-        return keep_parts(mask, keep=settings.keep, box=job.volumes.breast_box(case)), found.note
+        return keep_parts(mask, keep=settings.keep, box=kept_box(job, settings, case)), found.note
 
     meter = CostMeter(job.device)
     for at, case in enumerate(job.predict):
@@ -317,11 +321,34 @@ def emit_masks(
 
 def box_at_test(job: Job, settings: SegmentationSettings, case: str) -> Box | None:
     """The part of a predicted case that the network is shown; None for what the crop says by itself."""
-    if settings.crop == "none" or settings.test_box == GIVEN:
-        return None
-    from elsewhere.training.volumes.locating import find_breasts
+    return None if settings.crop == "none" else _breasts(job, settings, case)
 
-    return find_breasts(job.volumes.phase(case, 0), job.volumes.grid(case))
+
+def kept_box(job: Job, settings: SegmentationSettings, case: str) -> Box | None:
+    """Where a predicted mask may lie; None for everywhere, as in a slice, which shows no breast to find."""
+    if not settings.keep.endswith("box") or job.volumes.grid(case).shape[2] == 1:
+        return None
+    return _breasts(job, settings, case)
+
+
+def _breasts(job: Job, settings: SegmentationSettings, case: str) -> Box:
+    told = job.volumes.breast_box(case) if settings.test_box == GIVEN else None
+    return told if told is not None else find_breasts(job.volumes.phase(case, 0), job.volumes.grid(case))
+
+
+def box_notes(job: Job, settings: SegmentationSettings) -> list[str]:
+    """What a reader must know of the boxes of predicted cases."""
+    if settings.test_box == GIVEN:
+        if not Segmenter.asks_breast_box(settings):
+            return []
+        return [
+            f"{case.case}: no breast box is told, both breasts were found"
+            for case in job.predict
+            if job.volumes.breast_box(case.case) is None
+        ]
+    if settings.keep.endswith("box"):
+        return ["of predicted masks, what lies outside both breasts was dropped; these were found, not told"]
+    return []
 
 
 @recipes.register("residual-unet")

@@ -1,8 +1,12 @@
 """A recipe as a unit of the engine: what it is given, and what it must have handed over (MRI-02, MRI-17).
 
 A recipe is a stranger's code as likely as ours. It sees no mask and no label of what it only predicts, no
-clinical value there unless it says so, and no case that is not its own; a patient on both sides stops it
-before it begins. What it emits is checked as it comes.
+clinical value and no expert's box there unless it says so, and no case that is not its own; a patient on both sides
+stops it before it begins. What it emits is checked as it comes.
+
+All this guards against mistakes, not against malice: no attribute leads from a job to what is hidden, but code of the
+same process can reach anything that the process holds. A barrier is the sandbox alone, where a recipe runs on a
+machine that does not hold the truth (MRI-17).
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -107,11 +112,17 @@ def run_unit(
         raise ValueError(f"unit {unit.name or unit.key} is of kind '{unit.kind}' and no recipe's")
     recipe = find_recipe(unit.job)
     volumes = work.volumes if work.volumes is not None else NOBODY
-    collected = _Collected(unit=unit, tasks=unit.job.tasks, volumes=volumes)
+    collected = _Collected(unit=unit, tasks=unit.job.tasks, shape=_shapes(volumes))
     scratch = _scratch(unit, work)
     try:
         job = make_job(
-            unit, work, recipe, device=device, threads=threads, scratch=scratch, emit=collected.take
+            unit,
+            work,
+            recipe,
+            device=device,
+            threads=threads,
+            scratch=scratch,
+            emit=lambda prediction: collected.take(prediction),  # a bound method would lead to what is hidden
         )
         if progress is not None:
             job = _telling(job, progress)
@@ -167,18 +178,20 @@ def make_job(
         return _case(cases, name, label=-1, clinical=recipe.uses_clinical)
 
     named = frozenset({*learnt, *unit.predict})
+    settings = recipe.settings(unit.job.settings, where=f"recipe '{unit.job.name}'")
     return Job(
         tasks=unit.job.tasks,
         train=tuple(map(known, unit.train)),
         validation=tuple(map(known, unit.validation)),
         predict=tuple(map(asked, unit.predict)),
         volumes=JobVolumes(
-            held=work.volumes if work.volumes is not None else NOBODY,
+            work.volumes if work.volumes is not None else NOBODY,
             named=named,
             hidden=frozenset(named - learnt),
             told_lesions=recipe.uses_lesion_box,
+            told_breasts=recipe.asks_breast_box(settings),
         ),
-        settings=recipe.settings(unit.job.settings, where=f"recipe '{unit.job.name}'"),
+        settings=settings,
         seed=unit.seed,
         device=device,
         scratch=scratch,
@@ -211,54 +224,82 @@ def check_sides(unit: Unit, cases: Cases) -> None:
             )
 
 
-@dataclass(frozen=True, kw_only=True)
 class JobVolumes:
-    """The volumes of one job's cases; masks of what is only predicted are not there."""
+    """The volumes of one job's cases. Of what is only predicted, masks are not there, nor the experts' boxes but
+    for a recipe that says it needs them. What they are kept in is no attribute of it."""
 
-    held: Volumes
-    named: frozenset[str]
-    hidden: frozenset[str]
-    told_lesions: bool = False
+    __slots__ = ("_ask",)
+    _ask: Callable[..., Any]
+
+    def __init__(
+        self,
+        held: Volumes,
+        *,
+        named: frozenset[str],
+        hidden: frozenset[str],
+        told_lesions: bool = False,
+        told_breasts: bool = False,
+    ) -> None:
+        withheld = {"mask": True, "lesion_box": not told_lesions, "breast_box": not told_breasts}
+
+        def ask(what: str, case: str, *more: Any) -> Any:
+            if what == "__contains__":
+                return case in named and case in held
+            if what not in _ASKED:
+                raise AttributeError(what)
+            if case not in named:
+                raise KeyError(f"'{case}' is not a case of this job")
+            told = getattr(held, what, None)
+            if told is None or (case in hidden and withheld.get(what, False)):
+                return None
+            return told(case, *more)
+
+        self._ask = ask
 
     def __contains__(self, case: str) -> bool:
-        return case in self.named and case in self.held
+        return bool(self._ask("__contains__", case))
 
     def grid(self, case: str) -> Grid:
-        return self.held.grid(self._own(case))
+        found: Grid = self._ask("grid", case)
+        return found
 
     def phases(self, case: str) -> int:
-        return self.held.phases(self._own(case))
+        return int(self._ask("phases", case))
 
     def phase(self, case: str, at: int) -> npt.NDArray[np.float32]:
-        return self.held.phase(self._own(case), at)
+        found: npt.NDArray[np.float32] = self._ask("phase", case, at)
+        return found
 
     def mask(self, case: str) -> npt.NDArray[np.bool_] | None:
-        return None if self._own(case) in self.hidden else self.held.mask(case)
+        found: npt.NDArray[np.bool_] | None = self._ask("mask", case)
+        return found
 
     def breast_box(self, case: str) -> Box | None:
-        return self.held.breast_box(self._own(case))
+        """The expert's box of the affected breast. The challenge gives it for training alone: of a case that is
+        predicted it is told to a recipe that asks for it, by a setting or altogether (MRI-14)."""
+        found: Box | None = self._ask("breast_box", case)
+        return found
 
     def lesion_box(self, case: str) -> Box | None:
         """The publisher's box of the lesion: truth as the mask is, but for a recipe that says it needs it."""
-        told = getattr(self.held, "lesion_box", None)
-        if told is None or (self._own(case) in self.hidden and not self.told_lesions):
-            return None
-        found: Box | None = told(case)
+        found: Box | None = self._ask("lesion_box", case)
         return found
 
     def part(self, case: str, at: int, box: Box) -> npt.NDArray[np.float32]:
         """A phase inside a box; of files that allow it, no more is read than that."""
-        held = getattr(self.held, "part", None)
-        if held is not None:
-            inside: npt.NDArray[np.float32] = held(self._own(case), at, box)
+        inside: npt.NDArray[np.float32] | None = self._ask("part", case, at, box)
+        if inside is not None:
             return inside
         x0, y0, z0, x1, y1, z1 = box
         return self.phase(case, at)[x0:x1, y0:y1, z0:z1]
 
-    def _own(self, case: str) -> str:
-        if case not in self.named:
-            raise KeyError(f"'{case}' is not a case of this job")
-        return case
+
+_ASKED = frozenset({"grid", "phases", "phase", "part", "mask", "breast_box", "lesion_box"})
+
+
+def _shapes(volumes: Volumes) -> Callable[[str], tuple[int, int, int] | None]:
+    """The shape of a case's grid; None of a case without a volume."""
+    return lambda case: volumes.grid(case).shape if case in volumes else None
 
 
 def _case(cases: Cases, name: str, *, label: int, clinical: bool) -> RecipeCase:
@@ -292,7 +333,7 @@ class _Collected:
 
     unit: Unit
     tasks: tuple[str, ...]
-    volumes: Volumes
+    shape: Callable[[str], tuple[int, int, int] | None]
     masks: dict[str, PackedMask] = field(default_factory=dict)
     probability: dict[str, float] = field(default_factory=dict)
     cost: dict[tuple[str, str], tuple[float, float, float]] = field(default_factory=dict)
@@ -327,8 +368,8 @@ class _Collected:
 
     def _packed(self, case: str, mask: npt.NDArray[np.bool_]) -> PackedMask:
         found = np.asarray(mask)
-        if case in self.volumes and found.shape != self.volumes.grid(case).shape:
-            grid = self.volumes.grid(case).shape
+        grid = self.shape(case)
+        if grid is not None and found.shape != grid:
             raise ValueError(f"its mask of '{case}' has the shape {found.shape}, and the case {grid}")
         if found.ndim != 3:
             raise ValueError(f"its mask of '{case}' has {found.ndim} dimensions, not 3")

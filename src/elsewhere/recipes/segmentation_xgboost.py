@@ -40,7 +40,6 @@ class SegmentationXgboost(Recipe):
         "texture, kinetics) in place of a network's activations: the slices to be had carry no masks to train a "
         "segmentation on. Depth by folds inside training; classes weigh the same."
     )
-    uses_breast_box = True
     Settings = BoostSettings
 
     def run(self, job: Job) -> Trained:

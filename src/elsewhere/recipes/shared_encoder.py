@@ -27,7 +27,9 @@ from elsewhere.recipes.residual_unet import (
     SegmentationSettings,
     Segmenter,
     box_at_test,
+    box_notes,
     fit_settings,
+    kept_box,
     planned,
 )
 
@@ -135,7 +137,7 @@ def emit_both(
     from elsewhere.training.volumes import keep_parts, standardise
     from elsewhere.training.volumes.windows import back, probabilities
 
-    notes: list[str] = []
+    notes = box_notes(job, settings)
 
     def look(name: str) -> tuple[Standard, torch.Tensor, np.ndarray]:
         one = standardise(
@@ -159,7 +161,7 @@ def emit_both(
             compiled=settings.compiled,
         )
         own = (back(found, one, job.volumes.grid(name).shape) > settings.threshold).cpu().numpy()
-        return one, found, keep_parts(own, keep=settings.keep, box=job.volumes.breast_box(name))
+        return one, found, keep_parts(own, keep=settings.keep, box=kept_box(job, settings, name))
 
     meter = CostMeter(job.device)
     for at, case in enumerate(job.predict):

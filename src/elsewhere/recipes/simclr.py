@@ -6,8 +6,8 @@ ResNet-18 and an mc3_18 from scratch, AdamW, batch 48, 200 epochs; their two pro
 
 **Differs**: how fast one loss gives way to the other is not printed: ours is NT-Xent alone for the first fifth,
 then a line down to nothing at three fifths. Two views of a case may be two phases of it. The 3D ResNet-18 is
-torchvision's r3d_18. The crop is found (the expert's mask of a predicted case is hidden): the largest enhancing
-component in the breast's box, in training too; their box's origin at test time is not printed. Weights are those
+torchvision's r3d_18. The crop is found (the expert's mask and box of a predicted case are hidden): the best enhancing
+component in both breasts, which are found, in training too; their box's origin at test time is not printed. Weights are those
 of the least validation loss once the contrastive loss is gone. Both classes weigh the same in the loss.
 """
 
@@ -34,7 +34,8 @@ class SimclrSettings(RecipeSettings):
     phases: str = "one"
     """'one': a post-contrast phase at a time, as the team; 'three': p0, p1 and p2 as channels."""
     lesion: str = "enhancing"
-    """'enhancing', 'expert', 'breast-box', 'centre', or 'masks' with `masks`."""
+    """'enhancing', 'expert', 'breast-box' (asks for the expert's box in the test too), 'centre', or 'masks' with
+    `masks`."""
     masks: str = ""
     """A folder of predicted masks (CASE.nii.gz) that the crops are found by."""
     flips: bool = False
@@ -46,14 +47,17 @@ class SimclrSettings(RecipeSettings):
 class Simclr(Recipe):
     title = "SimCLR giving way to supervision (pimed-lab)"
     tasks = frozenset({RESPONSE})
-    version = 1
+    version = 2
     follows = (
         "pimed-lab (MAMA-MIA): SimCLR on lesion crops that gives way to supervised training, r3d_18 and mc3_18 "
         "averaged, one post-contrast phase at a time. Ours: the weight of the contrastive loss falls in a line "
         "between a fifth and three fifths of the epochs; crops are found by enhancement, not drawn."
     )
-    uses_breast_box = True
     Settings: ClassVar[type[RecipeSettings]] = SimclrSettings
+
+    @classmethod
+    def asks_breast_box(cls, settings: SimclrSettings) -> bool:
+        return settings.lesion == "breast-box" and not settings.masks
 
     def run(self, job: Job) -> Trained:
         from elsewhere.recipes.response_members import MemberPlan, ResponseWork

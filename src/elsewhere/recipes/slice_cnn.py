@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from elsewhere.inputs.volumes import Box, Grid, Volumes
-from elsewhere.radiomics.region import automatic_region
+from elsewhere.inputs.volumes import Grid, Volumes
+from elsewhere.radiomics.region import case_region
 from elsewhere.recipes.base import (
     RESPONSE,
     Job,
@@ -72,7 +72,6 @@ class SliceCnn(Recipe):
         "before, early and late phase as three channels on one scale; EfficientNet-Lite0 with ImageNet weights; "
         "responders and the others drawn alike, mirrored, turned, scaled, and brightened."
     )
-    uses_breast_box = True
     Settings = SliceSettings
 
     def run(self, job: Job) -> Trained:
@@ -97,7 +96,8 @@ class SliceCnn(Recipe):
             best_epoch=settings.epochs,
             images=settings.epochs * _epoch_length(train, settings),
             notes=(
-                "The slice and the window come from the automatic enhancing region, in training and test alike.",
+                "The slice and the window come from the automatic enhancing region (of a volume, inside both breasts as they "
+                "are found), in training and test alike.",
             ),
             details={
                 "cases": len(train),
@@ -113,16 +113,14 @@ def slice_picture(volumes: Volumes, case: str, settings: SliceSettings) -> Pictu
     grid = volumes.grid(case)
     before, early = volumes.phase(case, 0), volumes.phase(case, 1)
     last = volumes.phase(case, -1) if volumes.phases(case) > 2 else early
-    return _cut((before, early, last), grid, volumes.breast_box(case), settings)
+    return _cut((before, early, last), grid, settings)
 
 
-def _cut(phases: tuple[Phase, Phase, Phase], grid: Grid, box: Box | None, settings: SliceSettings) -> Picture:
+def _cut(phases: tuple[Phase, Phase, Phase], grid: Grid, settings: SliceSettings) -> Picture:
     from scipy import ndimage
 
     before, early, last = phases
-    region = automatic_region(
-        before, early, grid.spacing_mm, box=box, centred=grid.shape[2] == 1 and box is None
-    )
+    region = case_region(before, early, grid)
     at = int(np.argmax(region.sum(axis=(0, 1))))
     middle = np.argwhere(region[:, :, at]).mean(axis=0)
     step = settings.crop_mm / settings.size_px

@@ -9,8 +9,8 @@ a score that weighs performance and fairness.
 those whose fold-ensemble has the best combined score on the validation part are kept (five, as theirs). Where the
 validation part cannot tell (one class, a constant decision), each candidate is judged on the cases its folds held
 out. One spacing for all networks (theirs varies): 16 slices of 112 x 112, the networks' own size, at 0.7 x 0.7 x 2
-mm. The crop is found by enhancement in the breast's box, in training too, since the expert's mask of a predicted
-case is hidden. Stochastic depth is off. Both classes weigh the same in the loss.
+mm. The crop is found by enhancement in both breasts, which are found, in training too, since the expert's mask and
+box of a predicted case are hidden. Stochastic depth is off. Both classes weigh the same in the loss.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class VideoSettings(RecipeSettings):
     """What takes the place of the frames: 'depth', with phases as colours; or 'phases', with the three middle
     slices as colours."""
     lesion: str = "enhancing"
-    """'enhancing', 'expert', 'breast-box', 'centre', or 'masks' with `masks`."""
+    """'enhancing', 'expert', 'breast-box' (asks for the expert's box in the test too), 'centre', or 'masks' with
+    `masks`."""
     masks: str = ""
     """A folder of predicted masks (CASE.nii.gz) that the crops are found by."""
     flips: bool = True
@@ -79,14 +80,17 @@ class _Candidate:
 class Video(Recipe):
     title = "Video networks chosen by the combined score (FME)"
     tasks = frozenset({RESPONSE})
-    version = 1
+    version = 2
     follows = (
         "FME (MAMA-MIA), pCR: torchvision's video networks with Kinetics weights on lesion crops, five models by "
         "five folds, test-time augmentation, chosen by the combined score. Ours: a small grid of learning rates "
         "in place of their Ray Tune search, one spacing for all, crops found by enhancement, not drawn."
     )
-    uses_breast_box = True
     Settings: ClassVar[type[RecipeSettings]] = VideoSettings
+
+    @classmethod
+    def asks_breast_box(cls, settings: VideoSettings) -> bool:
+        return settings.lesion == "breast-box" and not settings.masks
 
     def run(self, job: Job) -> Trained:
         from elsewhere.recipes.response_members import ResponseWork

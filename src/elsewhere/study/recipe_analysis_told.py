@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from elsewhere.errors import UserError
-from elsewhere.recipes.base import recipes
+from elsewhere.recipes.base import Recipe, recipes
 
 if TYPE_CHECKING:
     from elsewhere.study.recipe_results import RecipeResults
@@ -34,7 +34,7 @@ def told_table(results: RecipeResults) -> pd.DataFrame:
                 word
                 for word, on in (
                     ("clinical columns", recipe.uses_clinical),
-                    ("the expert's box of the affected breast", recipe.uses_breast_box),
+                    ("the expert's box of the affected breast", _asks_breast_box(recipe, section)),
                     ("the publisher's box of the lesion", recipe.uses_lesion_box),
                 )
                 if on
@@ -51,6 +51,15 @@ def told_table(results: RecipeResults) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
+
+
+def _asks_breast_box(recipe: type[Recipe], section: object) -> bool:
+    """By the study's settings; settings that this version of the recipe does not take ask for nothing."""
+    given = section.get("settings") if isinstance(section, Mapping) else None
+    try:
+        return recipe.asks_breast_box(recipe.settings(given if isinstance(given, Mapping) else {}))
+    except UserError:
+        return recipe.uses_breast_box
 
 
 def _notes(results: RecipeResults, name: str) -> list[str]:

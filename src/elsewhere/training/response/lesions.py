@@ -1,14 +1,15 @@
 """Where the lesion lies in a volume whose mask may not be seen (MRI-02).
 
-The expert's mask of a case that is predicted is hidden, so that its crop has to be found: the largest
-enhancing component inside the breast's box, or the mask of a segmentation that was made before. Whatever
+The expert's mask of a case that is predicted is hidden, and the box of its affected breast too, so that its crop
+has to be found: the enhancing component that scores best inside both breasts (`inputs.breasts`), or the mask of a
+segmentation that was made before. Whatever
 finds the crops of the predicted cases finds those of the training too unless a setting says otherwise: a
 network that learns on the expert's crops and is tested on found ones meets another distribution.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.errors import UserError
+from elsewhere.inputs.breasts import find_breasts
 from elsewhere.inputs.volume_nifti import read_header, stored_voxels
 from elsewhere.inputs.volume_orientation import TARGETS, axis_letters, plane_of, turn_to
 from elsewhere.inputs.volumes import Box, Volumes
@@ -27,6 +29,8 @@ Kind = Literal["enhancing", "expert", "breast-box", "centre", "masks"]
 KINDS: tuple[Kind, ...] = ("enhancing", "expert", "breast-box", "centre", "masks")
 COARSE_MM = 2.0
 """Enhancement is looked at on voxels of about this size: vessels thinner than that fade."""
+SPECK = 8
+"""Voxels of that size: of a volume, a smaller component is no lesion where there is a larger one."""
 BRIGHT = 0.5
 """Of the box's 99.9th percentile of enhancement: what is above is enhancing."""
 
@@ -35,9 +39,9 @@ BRIGHT = 0.5
 class LesionSource:
     """How the lesion's box is found.
 
-    'enhancing': largest enhancing component in the breast's box, for every case. 'expert': the expert's mask
-    where it may be seen, 'enhancing' elsewhere. 'breast-box': the middle of the breast's box. 'centre': the
-    middle of the volume (slices that were cut around the lesion). 'masks': a segmentation's masks by
+    'enhancing': the best enhancing component in both breasts, which are found, for every case. 'expert': the
+    expert's mask where it may be seen, 'enhancing' elsewhere. 'breast-box': the middle of the expert's box of the
+    breast, which the recipe has to ask for; where it is not told, that of both. 'centre': the middle of the volume (slices that were cut around the lesion). 'masks': a segmentation's masks by
     `mask_of`, 'enhancing' where it is empty or missing.
     """
 
@@ -53,11 +57,10 @@ class LesionSource:
     def box(self, volumes: Volumes, case: str, *, before: Floats, after: Floats) -> Box:
         """The lesion's box, never empty. `before` and `after`: the phases around the contrast agent."""
         whole: Box = (0, 0, 0, *before.shape)
-        breast = _clip(volumes.breast_box(case), whole)
         if self.kind == "centre":
             return whole
         if self.kind == "breast-box":
-            return breast
+            return _clip(volumes.breast_box(case) or found_breasts(volumes, case), whole)
         mask = {"expert": volumes.mask, "masks": self.mask_of}.get(self.kind, lambda name: None)(case)
         if mask is not None and mask.shape != before.shape:
             raise UserError(
@@ -65,14 +68,23 @@ class LesionSource:
             )
         if mask is not None and mask.any():
             return box_of(mask)
-        return find_lesion(before, after, spacing_mm=volumes.grid(case).spacing_mm, breast=breast)
+        grid = volumes.grid(case)
+        return find_lesion(
+            before, after, spacing_mm=grid.spacing_mm, breast=_clip(found_breasts(volumes, case), whole)
+        )
+
+
+def found_breasts(volumes: Volumes, case: str) -> Box | None:
+    """Both breasts, found without the expert's box; None in a slice, which shows no breast to find."""
+    grid = volumes.grid(case)
+    return find_breasts(volumes.phase(case, 0), grid) if grid.shape[2] > 1 else None
 
 
 def find_lesion(
     before: Floats, after: Floats, *, spacing_mm: tuple[float, float, float], breast: Box | None = None
 ) -> Box:
-    """The box of the component with most enhancement inside the breast's box; the box itself where nothing
-    enhances."""
+    """The box of the component with most enhancement (of a volume, for its size, and round) inside the breast's
+    box; the box itself where nothing enhances."""
     from scipy import ndimage
 
     whole: Box = (0, 0, 0, *after.shape)
@@ -88,11 +100,31 @@ def find_lesion(
     if not top > 0:
         return box
     labels, count = ndimage.label(coarse > BRIGHT * top)
-    mass = ndimage.sum_labels(np.maximum(coarse, 0.0), labels, np.arange(1, count + 1))
-    found = ndimage.find_objects(labels)[int(np.argmax(mass))]
+    pieces, every = ndimage.find_objects(labels), np.arange(1, count + 1)
+    mass = ndimage.sum_labels(np.maximum(coarse, 0.0), labels, every)
+    if coarse.shape[2] > 1:
+        size = ndimage.sum_labels(np.ones_like(coarse), labels, every)
+        mass = np.where(
+            size < min(SPECK, size.max()), 0.0, mass * _roundness(pieces, size, steps, spacing_mm)
+        )
+    found = pieces[int(np.argmax(mass))]
     low = [box[axis] + found[axis].start * steps[axis] for axis in range(3)]
     high = [min(box[3 + axis], box[axis] + found[axis].stop * steps[axis]) for axis in range(3)]
     return (low[0], low[1], low[2], high[0], high[1], high[2])
+
+
+def _roundness(
+    pieces: Sequence[tuple[slice, ...]],
+    size: npt.NDArray[np.floating],
+    steps: tuple[int, ...],
+    spacing_mm: tuple[float, float, float],
+) -> npt.NDArray[np.float64]:
+    """What turns a piece's summed enhancement into mean x diameter x root of roundness: summed enhancement alone
+    finds glandular tissue and what lies behind the chest wall (as `radiomics.region`)."""
+    mm = [step * side for step, side in zip(steps, spacing_mm, strict=True)]
+    volume = np.asarray(size, dtype=np.float64) * np.prod(mm)
+    longest = np.array([max((s.stop - s.start) * m for s, m in zip(p, mm, strict=True)) for p in pieces])
+    return np.asarray(volume ** (1 / 3) / size * np.sqrt(volume / (np.pi / 6 * longest**3)))
 
 
 def box_of(mask: Bools) -> Box:

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from elsewhere.inputs.breasts import find_breasts, front
 from elsewhere.inputs.volumes import Grid
 from elsewhere.phantom.mri import case_rng, make_case
 from elsewhere.phantom.mri_sites import case_specs, hospitals
-from elsewhere.training.volumes.locating import find_breasts, front
 
 LAS = np.diag([-1.0, 1.0, 1.0, 1.0])
 PSR = np.array([[0, 0, 1.0, 0], [-1.0, 0, 0, 0], [0, 1.0, 0, 0], [0, 0, 0, 1.0]])
