@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 
 import nibabel as nib
@@ -10,9 +11,9 @@ import pytest
 from PIL import Image
 
 from elsewhere.errors import UserError
-from elsewhere.inputs.volume_files import FileVolumes, VolumeFiles, write_grid_mask
+from elsewhere.inputs.volume_files import FileVolumes, VolumeFiles, file_digest, write_grid_mask
 from elsewhere.inputs.volume_layout import phase_files, published_box, told_box
-from elsewhere.inputs.volume_packs import PackedVolumes, pack_volumes, volume_digest
+from elsewhere.inputs.volume_packs import PackedVolumes, mask_digest, pack_volumes, volume_digest
 from elsewhere.inputs.volumes import Grid, MemoryVolumes
 
 CASE = "DUKE/001"
@@ -209,10 +210,23 @@ def test_the_digest_is_of_the_bytes_and_of_the_boxes(made, tmp_path):
     first = volumes.digest(CASE)
     assert first == made().digest(CASE)
     assert first != made(breast_box=None).digest(CASE)
-    assert first != made(mask=None).digest(CASE)
+    assert first == made(mask=None).digest(CASE)
+    assert volumes.mask_digest(CASE) == file_digest(volumes.files(CASE).mask)
+    assert made(mask=None).mask_digest(CASE) == ""
     assert pickle.loads(pickle.dumps(volumes)).digest(CASE) == first
     nib.save(nib.Nifti1Image(volume(7), RPI), tmp_path / "p1.nii.gz")
     assert volumes.digest(CASE) != first
+
+
+def test_digests_of_slices_are_what_they_were(tmp_path):
+    """Results of real slices are found by keys that rest on them."""
+    Image.fromarray(np.zeros((4, 5, 3), np.uint8)).save(tmp_path / "s.png")
+    files = VolumeFiles(
+        phases=(tmp_path / "s.png",), slice_spacing=(0.5, 0.5, 2.0), lesion_box=(1, 1, 0, 3, 3, 1)
+    )
+    told = f"elsewhere-volume-1\nphase {file_digest(tmp_path / 's.png')}\nmask \n"
+    told += repr((None, (1, 1, 0, 3, 3, 1), (0.5, 0.5, 2.0), "", ()))
+    assert FileVolumes({CASE: files}).digest(CASE) == hashlib.sha256(told.encode()).hexdigest()
 
 
 def test_phases_of_a_folder_in_their_order_with_their_gaps(tmp_path):
@@ -281,6 +295,11 @@ def test_packs_are_made_once_and_bytes_are_the_same(made, tmp_path):
     nib.save(nib.Nifti1Image(volume(5), RPI), tmp_path / "p1.nii.gz")
     pack_volumes(FileVolumes({CASE: volumes.files(CASE)}), [CASE], folder)
     assert file.read_bytes() != first
+    mask = volumes.files(CASE).mask
+    nib.save(nib.Nifti1Image(1 - tumour(), RPI), mask)
+    again = PackedVolumes(pack_volumes(FileVolumes({CASE: volumes.files(CASE)}), [CASE], folder))
+    assert np.array_equal(again.mask(CASE), volumes.mask(CASE))
+    assert again.mask_digest(CASE) == mask_digest(again, CASE) == file_digest(mask)
     pack_volumes(made(), [CASE], tmp_path / "other")
     assert (tmp_path / "other" / "DUKE%2F001.npz").read_bytes() == first
     without = PackedVolumes(pack_volumes(made(), [CASE], tmp_path / "blind", with_masks=False))

@@ -114,6 +114,15 @@ def changed(work: Work, **columns) -> Cases:
     return replace(work.cases, **columns)
 
 
+def test_files_that_settings_name_are_in_the_key_and_without_them_it_is_what_it_was(work):
+    plain = RecipeSpec(name="threshold", tasks=("response",))
+    assert "files" not in plain.to_dict() and RecipeSpec.from_dict(plain.to_dict()) == plain
+    named = replace(plain, files={"weights": "ab"})
+    assert RecipeSpec.from_dict(named.to_dict()) == named
+    keys = {recipe_unit(work, "threshold", job=spec).key for spec in (plain, named)}
+    assert len(keys) == 2
+
+
 def test_a_recipe_unit_is_what_it_learns_from(work):
     """Volume, mask, label, clinical values and groups of what trains; not its name, not what is predicted."""
     cases = work.cases

@@ -97,6 +97,8 @@ class RecipeSpec:
     """'segmentation', 'response', in this order."""
     clinical: bool = False
     """It reads clinical columns of what it predicts."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Digests of the files that settings name (weights, a folder of masks), by setting."""
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> RecipeSpec:
@@ -104,8 +106,12 @@ class RecipeSpec:
         return cls(**values | {"tasks": tuple(values.get("tasks", ()))})
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON gives it back: lists, no tuples."""
-        return dict(json.loads(json.dumps(asdict(self))))
+        """As JSON gives it back: lists, no tuples. Without files it is what it was before there were any, for
+        keys rest on it."""
+        content = dict(json.loads(json.dumps(asdict(self))))
+        if not self.files:
+            del content["files"]
+        return content
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,10 +95,12 @@ def _write_volumes(units: list[Unit], work: Work, cases: Cases, folder: Path) ->
     if not recipes or work.volumes is None:
         return
     digest = dict(zip(cases.case, cases.digest, strict=True))
+    masks = dict(zip(cases.case, cases.mask_digest, strict=True)) if cases.mask_digest else {}
+    drawn = masks.__getitem__ if masks else None
     named = dict.fromkeys(n for u in recipes for n in (*u.train, *u.validation, *u.predict))
     held = [name for name in named if name in work.volumes]
     if held:
-        pack_volumes(work.volumes, held, folder / "volumes", digest=digest.__getitem__)
+        pack_volumes(work.volumes, held, folder / "volumes", digest=digest.__getitem__, digest_of_mask=drawn)
 
 
 def load_work(folder: str | Path) -> tuple[list[Unit], Work]:

@@ -149,19 +149,27 @@ class FileVolumes:
         return _write(Path(path), gzip_bytes(mask_bytes(stored, placement)))
 
     def digest(self, case: str, *, of_file: Callable[[Path], str] | None = None) -> str:
-        """sha256 of the bytes of the case's files, and of what else decides its voxels.
+        """sha256 of the bytes of the case's phases, and of what else a recipe is given of a case that it predicts.
+        The mask is not in it, for it is not given (`mask_digest`).
 
         `of_file` answers a file's digest from a cache (`elsewhere.study.volumes.digests`).
         """
         files = self.files(case)
         told = of_file or file_digest
-        whole = hashlib.sha256(b"elsewhere-volume-1\n")
+        flat = files.slice_spacing is not None  # slices never had a mask: their digests are what they were
+        whole = hashlib.sha256(b"elsewhere-volume-1\n" if flat else b"elsewhere-volume-2\n")
         for path in files.phases:
             whole.update(f"phase {told(path)}\n".encode())
-        whole.update(f"mask {told(files.mask) if files.mask is not None else ''}\n".encode())
+        if flat:
+            whole.update(b"mask \n")
         facts = (files.breast_box, files.lesion_box, files.slice_spacing, files.plane, files.missing)
         whole.update(repr(facts).encode())
         return whole.hexdigest()
+
+    def mask_digest(self, case: str, *, of_file: Callable[[Path], str] | None = None) -> str:
+        """sha256 of the bytes of the expert's mask, '' where there is none: of what trains, a part of the key."""
+        mask = self.files(case).mask
+        return (of_file or file_digest)(mask) if mask is not None else ""
 
     def check(self, case: str) -> None:
         """Raises what is wrong with the case's headers and boxes; no voxel is read."""

@@ -34,14 +34,23 @@ def volume_digest(volumes: Volumes, case: str) -> str:
     told = getattr(volumes, "digest", None)
     if told is not None:
         return str(told(case))
-    whole = hashlib.sha256(b"elsewhere-voxels-1\n")
+    whole = hashlib.sha256(b"elsewhere-voxels-2\n")
     grid = volumes.grid(case)
     whole.update(repr((grid.shape, grid.spacing_mm, volumes.breast_box(case))).encode())
     for at in range(volumes.phases(case)):
         whole.update(np.ascontiguousarray(volumes.phase(case, at), dtype="<f4").tobytes())
-    mask = volumes.mask(case)
-    whole.update(b"no mask" if mask is None else np.packbits(np.ascontiguousarray(mask)).tobytes())
     return whole.hexdigest()
+
+
+def mask_digest(volumes: Volumes, case: str) -> str:
+    """The same of the expert's mask, '' where there is none: it names what trains, and not what is predicted."""
+    told = getattr(volumes, "mask_digest", None)
+    if told is not None:
+        return str(told(case))
+    mask = volumes.mask(case)
+    return (
+        "" if mask is None else hashlib.sha256(np.packbits(np.ascontiguousarray(mask)).tobytes()).hexdigest()
+    )
 
 
 def pack_volumes(
@@ -52,9 +61,11 @@ def pack_volumes(
     exact: bool = True,
     with_masks: bool = True,
     digest: Callable[[str], str] | None = None,
+    digest_of_mask: Callable[[str], str] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Path:
-    """The cases as a folder for `PackedVolumes`. A case that is there already, by its digest, is not packed again."""
+    """The cases as a folder for `PackedVolumes`. A case that is there already, by its digest and its mask's, is not
+    packed again."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     held = _index(folder)
@@ -62,17 +73,20 @@ def pack_volumes(
     for done, case in enumerate(names, start=1):
         name = digest(case) if digest else volume_digest(volumes, case)
         name += "" if exact else ":float16"
+        drawn = (digest_of_mask(case) if digest_of_mask else mask_digest(volumes, case)) if with_masks else ""
         entry = held.get(case)
         file = f"{quote(case, safe='')}.npz"
         if (
             entry is None
             or entry["digest"] != name
+            or (with_masks and entry.get("mask_digest", "") != drawn)
             or entry["masked"] < with_masks
             or not (folder / file).is_file()
         ):
             content, facts = _packed(volumes, case, exact=exact, with_mask=with_masks)
             _write(folder / file, content)
             held[case] = {**facts, "digest": name, "masked": int(with_masks), "file": file}
+            held[case]["mask_digest"] = drawn
         if progress:
             progress("packing volumes", done, len(names))
     text = json.dumps({"version": 1, "cases": held}, indent=1, sort_keys=True)
@@ -140,6 +154,10 @@ class PackedVolumes:
     def digest(self, case: str) -> str:
         """Of the volume it was packed from: a training has one key on both machines."""
         return str(self._facts(case)["digest"])
+
+    def mask_digest(self, case: str) -> str:
+        """As `FileVolumes.mask_digest`; '' of a pack without masks."""
+        return str(self._facts(case).get("mask_digest", ""))
 
     def _facts(self, case: str) -> dict[str, Any]:
         try:

@@ -133,6 +133,12 @@ class Recipe:
         return cls.uses_breast_box
 
     @classmethod
+    def files(cls, settings: Any) -> Mapping[str, Path]:
+        """Files and folders that these settings name, by setting: their bytes are a part of a training's key. A
+        folder 'masks' must not hold the experts' (MRI-02)."""
+        return {}
+
+    @classmethod
     def settings(cls, values: Mapping[str, Any], *, where: str = "") -> RecipeSettings:
         """The recipe's settings from a study file; a key it does not know is refused with its neighbours."""
         known = {f.name: f for f in dataclasses.fields(cls.Settings)}

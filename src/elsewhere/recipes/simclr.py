@@ -14,6 +14,7 @@ of the least validation loss once the contrastive loss is gone. Both classes wei
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 from elsewhere.recipes.base import RESPONSE, Job, Recipe, RecipeSettings, Trained, recipes
@@ -58,6 +59,10 @@ class Simclr(Recipe):
     @classmethod
     def asks_breast_box(cls, settings: SimclrSettings) -> bool:
         return settings.lesion == "breast-box" and not settings.masks
+
+    @classmethod
+    def files(cls, settings: SimclrSettings) -> dict[str, Path]:
+        return {"masks": Path(settings.masks)} if settings.masks else {}
 
     def run(self, job: Job) -> Trained:
         from elsewhere.recipes.response_members import MemberPlan, ResponseWork

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,6 +74,10 @@ class SliceCnn(Recipe):
         "responders and the others drawn alike, mirrored, turned, scaled, and brightened."
     )
     Settings = SliceSettings
+
+    @classmethod
+    def files(cls, settings: SliceSettings) -> dict[str, Path]:
+        return {} if settings.weights in ("imagenet", "none") else {"weights": Path(settings.weights)}
 
     def run(self, job: Job) -> Trained:
         settings: SliceSettings = job.settings

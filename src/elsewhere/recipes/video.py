@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -91,6 +92,11 @@ class Video(Recipe):
     @classmethod
     def asks_breast_box(cls, settings: VideoSettings) -> bool:
         return settings.lesion == "breast-box" and not settings.masks
+
+    @classmethod
+    def files(cls, settings: VideoSettings) -> dict[str, Path]:
+        named = {} if settings.weights in ("kinetics", "none") else {"weights": Path(settings.weights)}
+        return named | ({"masks": Path(settings.masks)} if settings.masks else {})
 
     def run(self, job: Job) -> Trained:
         from elsewhere.recipes.response_members import ResponseWork

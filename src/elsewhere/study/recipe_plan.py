@@ -24,6 +24,7 @@ from elsewhere.scenarios import Partition, Scenario
 from elsewhere.study.file import RecipeSection, Study, StudyFile
 from elsewhere.study.pictures import Report
 from elsewhere.study.plan import Plan, partitions_of, scenarios_in, unit_base_name
+from elsewhere.study.recipe_files import digests_of_files
 from elsewhere.study.recipe_table import UNKNOWN, RecipeTable
 
 RUN_COLUMNS = (
@@ -76,6 +77,8 @@ class Method:
     tasks: tuple[str, ...]
     settings: dict[str, Any]
     usable: Usable
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Digests of the files that the settings name."""
     judged: Usable = field(default_factory=dict)
     """Those of `usable` that every recipe of the task can answer: a board holds the same patients for all."""
 
@@ -90,6 +93,7 @@ class Method:
             settings=self.settings,
             tasks=tasks,
             clinical=self.recipe.uses_clinical,
+            files=self.files,
         )
 
 
@@ -168,6 +172,7 @@ def methods_of(file: StudyFile, table: RecipeTable) -> dict[str, Method]:
             tasks=asked,
             settings=RecipeSpec(name=name, settings=dataclasses.asdict(settings)).to_dict()["settings"],
             usable=_usable(recipe, table),
+            files=digests_of_files(recipe.files(settings), table.volumes, where=f"{where}.settings"),
         )
     if not found:
         raise UserError("every recipe of the study is left out (skip = true)", where=str(file.path))

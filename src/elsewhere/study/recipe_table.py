@@ -28,7 +28,7 @@ from elsewhere.study.cohorts import read_cohorts
 from elsewhere.study.file import StudyFile
 from elsewhere.study.pictures import Report
 from elsewhere.study.table import StudyTable
-from elsewhere.study.volumes import digests, empty_masks, volumes_of
+from elsewhere.study.volumes import digests, empty_masks, mask_digests, volumes_of
 
 NO_PCR, PCR, _, UNKNOWN = RESPONSES.labels
 FRAME_COLUMNS = ("case", "dataset", "case_id", "patient", "group", "label", "site", "collection")
@@ -74,7 +74,9 @@ def join_volumes(
     volumes = volumes_of(cohorts)
     with_volume = [name for name in case if name in volumes]
     _check_volumes(volumes, with_volume)
-    digest = digests(volumes, with_volume, cache=cache / "volumes.json" if cache else None, progress=progress)
+    seen = cache / "volumes.json" if cache else None
+    digest = digests(volumes, with_volume, cache=seen, progress=progress)
+    drawn = mask_digests(volumes, with_volume, cache=seen, progress=progress)
     pcr = pd.to_numeric(told["pcr"], errors="coerce") if "pcr" in told.columns else None
     label = (
         np.full(len(told), -1, dtype=np.int8)
@@ -106,7 +108,7 @@ def join_volumes(
         )
     if "segmentation" in file.study.tasks:
         bare = empty_masks(
-            volumes, digest, cache=cache / "empty_masks.json" if cache else None, progress=progress
+            volumes, drawn, cache=cache / "empty_masks.json" if cache else None, progress=progress
         )
         if bare:
             rules = protocols.get(file.study.tasks["segmentation"].protocol)
@@ -120,6 +122,7 @@ def join_volumes(
         label=label,
         box=np.zeros((len(frame), 4), dtype=np.int32),
         digest=tuple(digest.get(name, "") for name in case),
+        mask_digest=tuple(drawn.get(name, "") for name in case),
         group=tuple(frame["group"]),
         clinical={
             name: tuple(map(_plain, told[name].tolist()))

@@ -62,7 +62,28 @@ def digests(
 ) -> dict[str, str]:
     """`volumes.digest` of every case; files are read in threads, and only those that have changed."""
     names = list(volumes.cases if cases is None else cases)
-    paths = list(dict.fromkeys(path for name in names for path in volumes.files(name).paths))
+    told = _file_digests((path for name in names for path in volumes.files(name).phases), cache, progress)
+    return {name: volumes.digest(name, of_file=told.__getitem__) for name in names}
+
+
+def mask_digests(
+    volumes: FileVolumes,
+    cases: Iterable[str] | None = None,
+    *,
+    cache: Path | None = None,
+    progress: Report | None = None,
+) -> dict[str, str]:
+    """`volumes.mask_digest` of every case, in the same way."""
+    names = list(volumes.cases if cases is None else cases)
+    masks = (volumes.files(name).mask for name in names)
+    told = _file_digests((path for path in masks if path is not None), cache, progress)
+    return {name: volumes.mask_digest(name, of_file=told.__getitem__) for name in names}
+
+
+def _file_digests(
+    files: Iterable[Path], cache: Path | None, progress: Report | None = None
+) -> dict[Path, str]:
+    paths = list(dict.fromkeys(files))
     known = _read_cache(cache)
     told: dict[Path, str] = {}
     fresh: dict[str, list[int | str]] = {}
@@ -86,7 +107,7 @@ def digests(
                 progress("looking at volumes", done, len(todo))
     if fresh and cache is not None:
         write_json({"version": 1, "files": known | fresh}, cache)
-    return {name: volumes.digest(name, of_file=told.__getitem__) for name in names}
+    return told
 
 
 def empty_masks(
