@@ -15,6 +15,7 @@ from elsewhere.statistics.ranking import rank_models
 from elsewhere.statistics.verdict import Verdict
 from elsewhere.study.recipe_analysis import analyse_recipes
 from elsewhere.study.recipe_analysis_boards import baseline_of, boards_of, margin_of, pooled
+from elsewhere.study.recipe_analysis_home import could_be_seen, too_few
 
 LODO = "leave-one-dataset-out"
 ONE = {"residual-unet": 0.7}
@@ -124,6 +125,44 @@ def test_three_datasets_have_no_word_and_four_have():
         make_results(sizes=sizes, margin=0.3, away=0.0, predictors={}, segmenters=ONE), resamples=60
     )
     assert wide.headline["tasks"]["segmentation"]["word"] == "EQUIVALENT"
+
+
+def test_a_handful_of_patients_gets_no_number_and_no_leader():
+    made = make_results(
+        kinds=(LODO, "internal"), sizes={"A": 6, "B": 40, "C": 40}, margin=0.05, predictors={}
+    )
+    summary = analyse_recipes(made, resamples=40)
+    home = summary.of("home_and_elsewhere").query("target == 'A'")
+    assert set(home["reason"]) == {"fewer than 10 patients: not compared"} and home["home"].isna().all()
+    assert (summary.of("drop")["datasets"] == 2).all()
+    tiny = analyse_recipes(
+        make_results(kinds=(LODO, "internal"), sizes={"A": 4, "B": 4}, margin=0.05, predictors={}),
+        resamples=40,
+    )
+    for told in tiny.headline["tasks"].values():
+        assert told["too_few"] == "fewer than 10 patients" and told["word"] == "NOT ASSESSED"
+        assert "home" not in told and told["reason"].endswith("fewer than 10 patients: not compared")
+    assert too_few(40, (36, 4)) == "fewer than 5 patients with or without pCR" and not too_few(40, (35, 5))
+
+
+def test_a_coin_gets_no_word(results):
+    summary = analyse_recipes(replace_settings(results, margin=0.9), resamples=60)
+    for table in ("home_and_elsewhere", "centres", "drop"):
+        rows = summary.of(table, task="response")
+        words = rows.groupby("recipe")["word"].agg(set).to_dict()
+        assert words["random"] == {"NOT ASSESSED"}, table
+        reasons = set(rows.loc[rows["recipe"] == "random", "reason"])
+        assert "a coin, which has nothing to lose" in reasons
+    assert "EQUIVALENT" in set(summary.of("home_and_elsewhere", task="response", recipe="clinical")["word"])
+
+
+@pytest.mark.parametrize(
+    ("drop", "level", "metric", "seen"),
+    [(1.248, 0.8, "auroc", False), (0.4, 0.8, "auroc", False), (0.2, 0.8, "auroc", True),
+     (0.4, 0.8, "dice", True), (0.9, 0.8, "dice", False), (float("nan"), 0.8, "dice", False)],
+)  # fmt: skip
+def test_only_a_drop_that_can_be_could_be_seen(drop, level, metric, seen):
+    assert could_be_seen(drop, level, metric) is seen
 
 
 def replace_settings(results, *, margin):

@@ -118,7 +118,8 @@ def analyse_recipes(
         margin = margin_of(results.settings, task)
         home = home_part.home_and_elsewhere(results, task, margin=margin, resamples=resamples)
         add("home_and_elsewhere", home)
-        add("drop", home_part.drop_over_datasets(home, margin=margin))
+        coins = home_part.coins_of(results.settings)
+        add("drop", home_part.drop_over_datasets(home, margin=margin, coins=coins))
     add("could_see", home_part.could_see(results, list(leading.values())))
     add("datasets", _datasets(results))
     add("runs", results.runs)
@@ -155,7 +156,8 @@ def _detail(board: Board, results: RecipeResults, add: Any, *, resamples: int) -
     add("group_pairs", pairs)
     add("top_and_bottom", groups_part.top_bottom(board))
     add("size_mix", groups_part.size_mix(board))
-    add("centres", home_part.centres(board, margin=margin_of(results.settings, board.task)))
+    margin, coins = margin_of(results.settings, board.task), home_part.coins_of(results.settings)
+    add("centres", home_part.centres(board, margin=margin, coins=coins))
     add("recall", cases_part.recalls(board))
     add("reliability", cases_part.reliability(board))
     return told
@@ -245,6 +247,7 @@ def _task(
         "value_lo": float(top.get(f"{metric}_lo", np.nan)),
         "value_hi": float(top.get(f"{metric}_hi", np.nan)),
         "margin": margin,
+        "too_few": _too_few(board),
         "weights": dict(about),
     }
     if board.task == "response":
@@ -253,8 +256,11 @@ def _task(
     if not home.empty:
         home = home[(home["task"] == board.task) & (home["recipe"] == best)]
     if home.empty or home.get("difference", pd.Series(dtype=float)).notna().sum() == 0:
+        few = [str(w) for w in home.get("reason", []) if str(w).endswith("not compared")]
         why = (
-            "the study has no scenario at home to compare with"
+            f"at home and elsewhere, {few[0]}"
+            if few
+            else "the study has no scenario at home to compare with"
             if len(home)
             else "nothing was tested elsewhere"
         )
@@ -266,7 +272,7 @@ def _task(
     kept = home[(home["kind"] == row["kind"]) & home["difference"].notna()]
     out |= {k: float(row[k]) for k in ("home", "elsewhere", "difference", "lo", "hi", "lo90", "hi90")}
     out |= {"kind": str(row["kind"]), "datasets": int(row["datasets"]), "comparisons": len(kept)}
-    out["smallest_drop"] = [float(kept["smallest_drop"].min()), float(kept["smallest_drop"].max())]
+    out |= _smallest(kept, "home", metric)
     out["words_of_each"] = {str(w): int(n) for w, n in kept["word"].value_counts().items() if w}
     worst = kept.sort_values("difference").iloc[0]
     out["worst"] = {
@@ -298,8 +304,30 @@ def _centres(tables: Mapping[str, pd.DataFrame], board: Board, best: str) -> dic
     return {
         "lowest": {"where": str(low["centre"]), "value": float(low["value"])},
         "highest": {"where": str(high["centre"]), "value": float(high["value"])},
-        "smallest_drop": [float(part["smallest_drop"].min()), float(part["smallest_drop"].max())],
+        **_smallest(part, "others", MAIN[board.task]),
     }
+
+
+def _smallest(rows: pd.DataFrame, level: str, metric: str) -> dict[str, Any]:
+    """The drops that these comparisons could have seen, and at how many of them none: not even to the floor."""
+    told = [
+        float(r["smallest_drop"])
+        for r in rows.to_dict(orient="records")
+        if home_part.could_be_seen(r["smallest_drop"], r[level], metric)
+    ]
+    return {
+        "smallest_drop": [min(told), max(told)] if told else [float("nan"), float("nan")],
+        "floor": home_part.FLOOR[metric],
+        "blind": len(rows) - len(told),
+        "places": len(rows),
+    }
+
+
+def _too_few(board: Board) -> str:
+    """Why the board's own number says nothing, '' where it does."""
+    truth = board.truth
+    split = None if truth is None else (int((truth > 0).sum()), int((truth == 0).sum()))
+    return home_part.too_few(board.partition.n_clusters, split)
 
 
 def _warnings(

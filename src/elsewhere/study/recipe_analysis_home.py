@@ -18,7 +18,7 @@ import pandas as pd
 
 from elsewhere.errors import UserError
 from elsewhere.report.privacy import suppress
-from elsewhere.scoring.prepared import prepare
+from elsewhere.scoring.prepared import prepare, truth_of
 from elsewhere.scoring.task import ScoreOptions, Scores
 from elsewhere.statistics.differences import Difference, difference_independent, difference_subsets
 from elsewhere.statistics.estimates import estimate_all
@@ -30,7 +30,16 @@ from elsewhere.statistics.scenario import scenario_summary
 from elsewhere.statistics.seeds import over_seeds
 from elsewhere.statistics.verdict import Verdict, judge
 from elsewhere.study.analysis_drop import ALPHA, CHANGE, SOURCES_NEEDED, few_sources
-from elsewhere.study.recipe_analysis_boards import MAIN, SEED, Board, ids_of, in_order, kinds_of, pooled
+from elsewhere.study.recipe_analysis_boards import (
+    MAIN,
+    SEED,
+    USUAL_BASELINE,
+    Board,
+    ids_of,
+    in_order,
+    kinds_of,
+    pooled,
+)
 from elsewhere.study.recipe_analysis_groups import CENTRES, codes_of
 
 if TYPE_CHECKING:
@@ -40,6 +49,10 @@ HOME = ("internal", "folds")
 AWAY = ("external", "leave-one-dataset-out")
 FEWEST = 10
 """Patients below this at a centre give no difference: the interval would be a guess."""
+FEWEST_OF_A_CLASS = 5
+FLOOR = {"auroc": 0.5, "dice": 0.0}
+"""What a metric can fall to: a coin, and no voxel right."""
+COIN = "a coin, which has nothing to lose"
 _NAN = float("nan")
 
 
@@ -77,6 +90,7 @@ def home_and_elsewhere(
         if of == task:
             held.setdefault((recipe, scenario), {})[seed] = scores
     rows: list[dict[str, Any]] = []
+    coins = coins_of(results.settings)
     for recipe in dict.fromkeys(r for r, _ in held):
         home = _homes({s: v for (r, s), v in held.items() if r == recipe}, where)
         for (of, scenario), by_seed in held.items():
@@ -86,11 +100,40 @@ def home_and_elsewhere(
             source, target = where[scenario]["source"], where[scenario]["target"]
             row = {"task": task, "recipe": recipe, "scenario": scenario, "kind": kind, "source": source}
             row |= {"target": target, "metric": metric}
-            rows.append(
-                row
-                | _transfer(by_seed, home, row, margin=margin, key=results.cohort.hash, resamples=resamples)
-            )
+            found = _transfer(by_seed, home, row, margin=margin, key=results.cohort.hash, resamples=resamples)
+            rows.append(row | (without_word(found, margin) if recipe in coins else found))
     return pd.DataFrame(rows)
+
+
+def coins_of(settings: Mapping[str, Any]) -> frozenset[str]:
+    """The study's names of recipes that predict by chance: equal to itself everywhere is no finding."""
+    given = settings.get("recipes")
+    sections = dict(given) if isinstance(given, Mapping) else {}
+    named = {
+        str(name)
+        for name, made in sections.items()
+        if isinstance(made, Mapping) and (made.get("recipe") or name) == USUAL_BASELINE["response"]
+    }
+    return frozenset(named if sections else {USUAL_BASELINE["response"]})
+
+
+def without_word(row: Mapping[str, Any], margin: float | None) -> dict[str, Any]:
+    return {**row, "word": _word(None, margin), "reason": str(row.get("reason") or "") or COIN}
+
+
+def too_few(patients: int, classes: tuple[int, int] | None = None) -> str:
+    """Why these patients give no number of their own; '' where they do."""
+    if patients < FEWEST:
+        return f"fewer than {FEWEST} patients"
+    if classes is not None and min(classes) < FEWEST_OF_A_CLASS:
+        return f"fewer than {FEWEST_OF_A_CLASS} patients with or without pCR"
+    return ""
+
+
+def could_be_seen(drop: Any, level: Any, metric: str) -> bool:
+    """Whether a fall of `drop` from `level` can be at all: a larger one than to the floor is none."""
+    known, start = _number(drop), _number(level)
+    return math.isfinite(known) and (not math.isfinite(start) or known <= start - FLOOR.get(metric, 0.0))
 
 
 def _homes(
@@ -145,6 +188,9 @@ def _transfer(
     if at not in home:
         return out | {"home": _NAN, "reason": f"no scenario at home in {at}", "word": _word(None, margin)}
     out["home_seeds"] = len(_same_cases(home[at]))
+    few = too_few(*_compared(scores, home[at], paired=paired))
+    if few:
+        return out | {"home": _NAN, "reason": f"{few}: not compared", "word": _word(None, margin)}
     difference = (
         _same_patients(scores, home[at], metric, key=key, resamples=resamples)
         if paired
@@ -152,21 +198,31 @@ def _transfer(
     )
     if difference is None:
         return out | {"home": _NAN, "reason": "no interval", "word": _word(None, margin)}
-    out |= {"compared": "same patients" if paired else "other patients"} | _judged(difference, margin)
-    if _compared(scores, home[at], paired=paired) < FEWEST:
-        out |= {"word": _word(None, margin), "reason": f"fewer than {FEWEST} patients: no word"}
-    return out
+    return out | {"compared": "same patients" if paired else "other patients"} | _judged(difference, margin)
 
 
-def _compared(away: Mapping[int, Scores], home: Mapping[int, Scores], *, paired: bool) -> int:
-    """Patients of the smaller side, or those whom both sides tested: a bootstrap of a handful is too sure."""
-    here, there = (
-        set(side[min(side)].cases["patient_id"].astype(str))
-        if "patient_id" in side[min(side)].cases.columns
-        else set(ids_of(side[min(side)]))
-        for side in (away, home)
+def _compared(
+    away: Mapping[int, Scores], home: Mapping[int, Scores], *, paired: bool
+) -> tuple[int, tuple[int, int] | None]:
+    """Patients, and those of each outcome, of the smaller side or whom both sides tested: a bootstrap of a
+    handful is too sure."""
+    sides = [side[min(side)] for side in (away, home)]
+    if paired:
+        both = set(ids_of(sides[0])) & set(ids_of(sides[1]))
+        sides = [_only(sides[0], both)]
+    counted = [_counted(scores) for scores in sides]
+    classes = [split for _, split in counted if split is not None]
+    smaller = (min(c[0] for c in classes), min(c[1] for c in classes)) if classes else None
+    return min(patients for patients, _ in counted), smaller
+
+
+def _counted(scores: Scores) -> tuple[int, tuple[int, int] | None]:
+    cases = scores.cases
+    patients = (
+        cases["patient_id"].astype(str).nunique() if "patient_id" in cases.columns else len(ids_of(scores))
     )
-    return len(here & there) if paired else min(len(here), len(there))
+    truth = truth_of(scores)
+    return int(patients), None if truth is None else (int((truth > 0).sum()), int((truth == 0).sum()))
 
 
 def _judged(d: Difference, margin: float | None) -> dict[str, Any]:
@@ -249,7 +305,9 @@ def _number(value: float | None) -> float:
     return _NAN if value is None else float(value)
 
 
-def drop_over_datasets(home: pd.DataFrame, *, margin: float | None) -> pd.DataFrame:
+def drop_over_datasets(
+    home: pd.DataFrame, *, margin: float | None, coins: frozenset[str] = frozenset()
+) -> pd.DataFrame:
     """A row a recipe and kind: the mean change over datasets with its t interval, and the word they allow.
 
     Transfers are averaged by their source first; a dataset left out is one observation.
@@ -274,7 +332,9 @@ def drop_over_datasets(home: pd.DataFrame, *, margin: float | None) -> pd.DataFr
         row |= {"difference": wide.value, "lo": _number(wide.lo), "hi": _number(wide.hi)}
         row |= {"lo90": _number(narrow.lo), "hi90": _number(narrow.hi), "margin": _number(margin)}
         row |= {"word": "", "reason": ""}
-        if len(held) < SOURCES_NEEDED:
+        if recipe in coins:
+            row["reason"] = COIN
+        elif len(held) < SOURCES_NEEDED:
             row["reason"] = few_sources(len(held))
         if margin is not None:
             word = Verdict.NOT_ASSESSED if row["reason"] else judge(row["lo90"], row["hi90"], margin).word
@@ -283,7 +343,7 @@ def drop_over_datasets(home: pd.DataFrame, *, margin: float | None) -> pd.DataFr
     return pd.DataFrame(rows)
 
 
-def centres(board: Board, *, margin: float | None) -> pd.DataFrame:
+def centres(board: Board, *, margin: float | None, coins: frozenset[str] = frozenset()) -> pd.DataFrame:
     """Where does it drop? Each dataset and site against all the others of the board, with its 90 % interval."""
     metric = MAIN[board.task]
     rows: list[dict[str, Any]] = []
@@ -306,6 +366,7 @@ def centres(board: Board, *, margin: float | None) -> pd.DataFrame:
                 )  # fmt: skip
                 told = _judged(made, margin)
                 told["value"], told["others"] = told.pop("elsewhere_compared"), told.pop("home")
+                told = without_word(told, margin) if entry.recipe in coins else told
                 rows.append(row | told)
     return pd.DataFrame(rows)
 

@@ -61,6 +61,8 @@ def _card(task: str, told: Mapping[str, Any]) -> dict[str, Any]:
         plain = "It works better elsewhere than at home."
     elif word in ("", "NOT ASSESSED"):
         plain = f"{told['best']} leads{_tied(told)}."
+    if told.get("too_few"):
+        plain = f"Too few to say: {told['too_few']}."
     return {
         "title": TASK_WORDS[task],
         "word": word,
@@ -78,6 +80,8 @@ def _tied(told: Mapping[str, Any]) -> str:
 
 def _numbers(told: Mapping[str, Any]) -> list[tuple[str, Cell]]:
     metric = METRIC_WORDS[told["metric"]]
+    if told.get("too_few"):
+        return [(metric, Cell(text="too few patients", sub=str(told["too_few"])))]
     score = METRIC_WORDS.get(told["ranked_by"], told["ranked_by"])
     ends = {"value": told["score"], "lo": as_float(told["score_lo"]), "hi": as_float(told["score_hi"])}
     out = [
@@ -149,10 +153,13 @@ def _lines(task: str, told: Mapping[str, Any]) -> list[str]:
 def _seen(told: Mapping[str, Any]) -> str:
     """What this evidence could have seen."""
     low, high = told.get("smallest_drop") or (None, None)
+    blind, places = int(told.get("blind") or 0), int(told.get("places") or 0)
     if as_float(low) is None or as_float(high) is None:
-        return ""
-    span = number(low) if low == high else f"{number(low)} to {number(high)}"
-    return f"What it could have seen: a drop from {span}, place by place, with 80 % power at 5 %."
+        floor = f"not even a fall to {number(told.get('floor'), 1)} would be found with 80 % power at 5 %"
+        return f"What it could have seen: none; {floor}." if blind else ""
+    span = number(low) if low == high else f"{number(low)} at the best place and {number(high)} at the worst"
+    rest = f"; at {count(blind)} of {count(places)} places none" if blind else ""
+    return f"What it could have seen: a drop of {span}, with 80 % power at 5 %{rest}."
 
 
 def _grades(summary: RecipeSummary) -> list[Grade]:

@@ -10,6 +10,7 @@ from elsewhere.report.numbers import ABSENT, MINUS, as_float, count, interval, n
 from elsewhere.study.analysis_design import KIND_WORDS
 from elsewhere.study.recipe_analysis_boards import MAIN
 from elsewhere.study.recipe_analysis_groups import CENTRES, OVERALL, SIZE
+from elsewhere.study.recipe_analysis_home import could_be_seen
 from elsewhere.study.recipe_figures import METRIC_WORDS, VARIABLE_WORDS, group_words
 from elsewhere.study.recipe_report_board import SHORT_WORDS, TASK_WORDS, Specs, about
 from elsewhere.study.report_sections import pair, rows_of, with_interval
@@ -93,7 +94,7 @@ def _home(task: str, rows: list[dict[str, Any]], *, word: bool) -> Any:
             with_interval(r.get("difference"), r.get("lo90"), r.get("hi90"), sign=True)
             if as_float(r.get("difference")) is not None
             else text(ABSENT, sub=str(r.get("reason") or "")),
-            _seen(r.get("smallest_drop")),
+            _seen(r.get("smallest_drop"), r.get("home"), MAIN[task]),
             *([Cell(text=str(r["word"]), kind="word")] if word else []),
         ]
         for r in rows
@@ -128,7 +129,7 @@ def _centres(summary: RecipeSummary, task: str, told: Mapping[str, Any]) -> list
             num(r.get("value")),
             num(r.get("others")),
             with_interval(r["difference"], r["lo90"], r["hi90"], sign=True),
-            _seen(r.get("smallest_drop")),
+            _seen(r.get("smallest_drop"), r.get("others"), MAIN[task]),
             *([Cell(text=str(r["word"]), kind="word")] if word else []),
         ]
         for r in rows[:MOST_ROWS]
@@ -170,10 +171,12 @@ def _centres(summary: RecipeSummary, task: str, told: Mapping[str, Any]) -> list
     return out
 
 
-def _seen(drop: Any) -> Cell:
-    """A drop that no metric could have is none that could be seen."""
+def _seen(drop: Any, level: Any, metric: str) -> Cell:
+    """A drop that the metric cannot have from where it is is none that could be seen."""
     found = as_float(drop)
-    return text("none", kind="number", title=str(drop)) if found is not None and found > 1 else num(drop)
+    if found is None or could_be_seen(found, as_float(level), metric):
+        return num(drop)
+    return text("none", kind="number", title=str(drop))
 
 
 def groups(summary: RecipeSummary, specs: Specs, task: str) -> Section | None:
