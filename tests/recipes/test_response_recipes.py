@@ -19,6 +19,7 @@ from elsewhere.recipes import recipes
 from elsewhere.recipes.base import Job, RecipeCase
 from elsewhere.recipes.clinical import ClinicalDesign
 from elsewhere.recipes.random_classifier import draw
+from elsewhere.recipes.segmentation_xgboost import Boosted
 from elsewhere.recipes.slice_cnn import SliceSettings, slice_picture
 
 NAMES = ("random", "clinical", "radiomics", "radiomics-clinical", "segmentation-xgboost", "slice-cnn")
@@ -218,6 +219,19 @@ def test_boosted_trees_find_it_too(tmp_path):
     assert auc(labels, probability) > 0.85
     again = run("segmentation-xgboost", held, tmp_path, trees=40, depths=[1])[2]
     assert again == probability
+
+
+@needs_xgboost
+@pytest.mark.parametrize("count", [8, 10, 16, 40])
+def test_few_cases_are_told_apart_all_the_same(count):
+    """With a leaf of weight 2 about ten cases cannot be split: everybody had the same answer."""
+    rng = np.random.default_rng(0)
+    y = np.arange(count) % 2
+    x = rng.normal(size=(count, 20))
+    x[:, 0] += 2.5 * y
+    model = Boosted(seed=1, depth=1, trees=40, rate=0.05, threads=1).fit(x, y)
+    assert np.ptp(model.logit(x)) > 0.5
+    assert auc(y, model.logit(x)) > 0.9
 
 
 def test_without_xgboost_the_extra_is_named(tmp_path, monkeypatch):
