@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import replace
 
 import pandas as pd
 import pytest
 from study_world import edit, outcome_of, write_world
 
+from elsewhere.cli import main
 from elsewhere.commands.plan import plan_study
 from elsewhere.engine.store import Store
 from elsewhere.engine.unit import Unit
@@ -289,6 +291,29 @@ def test_a_work_folder_holds_what_is_left(world, tmp_path):
         store.save(unit, outcome_of(unit, planned.plan.work))
     again = plan_study(world, out=tmp_path / "out", export=tmp_path / "work2", seeds=[1], only_models=["cnn"])
     assert again.exported is None and not (tmp_path / "work2").exists()
+
+
+def test_the_command_that_takes_the_work_back_works_as_it_stands(world, tmp_path, capsys):
+    given = {"changes": ["models.cnn.epochs=2"], "seeds": [1], "only_models": ["cnn"]}
+    planned = plan_study(
+        world, out=tmp_path / "a b", data=tmp_path, store=tmp_path / "held", export=tmp_path / "work", **given
+    )
+    said = next(line for line in planned.lines() if line.startswith("  here:  elsewhere run "))
+    words = shlex.split(said.removeprefix("  here:  "))
+    assert words[-2:] == ["--import", "done.zip"]
+    for pair in (
+        ["--data", str(tmp_path)],
+        ["--set", "models.cnn.epochs=2"],
+        ["--seeds", "1"],
+        ["--only-model", "cnn"],
+        ["--store", str(tmp_path / "held")],
+        ["--out", str(tmp_path / "a b")],
+    ):
+        assert pair in [words[at : at + 2] for at in range(len(words))], pair
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", *words[2:-2], "--json"])
+    assert ended.value.code == 0
+    assert json.loads(capsys.readouterr().out)["to_do"] == len(planned.plan.units)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,8 @@ class PlannedStudy:
     splits: Path | None = None
     exported: Path | None = None
     notes: tuple[str, ...] = ()
-    profile: str | None = None
+    again: str = ""
+    """The `elsewhere run` that takes up the exported trainings, with all that was given here."""
 
     def to_dict(self) -> dict[str, Any]:
         audit = self.plan.audit()
@@ -93,8 +95,7 @@ class PlannedStudy:
         if self.exported is not None:
             yield f"work folder: {self.exported}"
             yield f"  there: python -m elsewhere.engine {self.exported.name} --store store --zip done.zip"
-            again = f" --profile {self.profile}" if self.profile else ""
-            yield f"  here:  elsewhere run {self.plan.file.path}{again} --out {self.places.out} --import done.zip"
+            yield f"  here:  {self.again} --import done.zip"
 
 
 def _tasks_skipped(plan: Plan) -> Iterator[str]:
@@ -171,8 +172,26 @@ def plan_study(
         splits=folder,
         exported=exported,
         notes=notes,
-        profile=profile,
+        again=shlex.join(
+            [
+                *("elsewhere", "run", str(study)),
+                *_option("--data", data),
+                *_option("--profile", profile),
+                *(word for change in changes for word in ("--set", change)),
+                *_option("--seeds", ",".join(map(str, seeds))),
+                *_option("--ids", ids),
+                *(word for name in only for word in ("--only", name)),
+                *_option("--only-recipe" if file.study.recipes else "--only-model", ",".join(only_models)),
+                *_option("--only-input", ",".join(only_inputs)),
+                *_option("--store", store),
+                *_option("--out", at.out),
+            ]
+        ),
     )
+
+
+def _option(name: str, value: str | Path | None) -> tuple[str, ...]:
+    return (name, str(value)) if value else ()
 
 
 def _table(frame: pd.DataFrame) -> Iterator[str]:
