@@ -12,6 +12,7 @@ from phantom_world import make_study, make_world
 
 from elsewhere.commands.plan import plan_study
 from elsewhere.errors import UserError
+from elsewhere.study.plan import Plan
 
 STUDY = """
 [study]
@@ -33,21 +34,32 @@ def world(tmp_path) -> Path:
     return make_world(tmp_path / "world", patients=4)
 
 
+def planned(tmp_path: Path, world: Path, recipe: str) -> Plan:
+    return plan_study(make_study(tmp_path, STUDY + recipe), data=world, out=tmp_path / "out").plan
+
+
 def keys(tmp_path: Path, world: Path, recipe: str) -> dict[str, str]:
-    study = make_study(tmp_path, STUDY + recipe)
-    runs = plan_study(study, data=world, out=tmp_path / "out").plan.runs
+    runs = planned(tmp_path, world, recipe).runs
     return dict(zip(runs["scenario"], runs["unit"], strict=True))
+
+
+def prints(plan: Plan) -> dict[str, int]:
+    """What a stored prediction of each case is held against (`Outcome.covers`)."""
+    cases = plan.table.cases
+    (first, *_) = plan.units.values()
+    return dict(zip(cases.case, first.fingerprints(cases).tolist(), strict=True))
 
 
 def test_one_voxel_of_a_tested_mask_redoes_no_training(world, tmp_path):
     recipe = 'recipe = "radiomics"'
-    before = keys(tmp_path, world, recipe)
+    before, seen = keys(tmp_path, world, recipe), prints(planned(tmp_path, world, recipe))
     file = world / "segmentations" / "expert" / "duke_000.nii.gz"
     mask = nibabel.load(file)
     changed = np.asarray(mask.dataobj).copy()
     changed[0, 0, 0] = 1
     nibabel.save(nibabel.Nifti1Image(changed, mask.affine), file)
     after = keys(tmp_path, world, recipe)
+    assert prints(planned(tmp_path, world, recipe)) == seen
     assert after["rest>DUKE"] == before["rest>DUKE"]
     assert after["rest>ISPY1"] != before["rest>ISPY1"] and after["rest>ISPY2"] != before["rest>ISPY2"]
 
