@@ -77,14 +77,15 @@ class Turn:
 
 
 def axis_letters(affine: npt.NDArray[np.float64]) -> str:
-    """'LAS' and the like: where each axis of the file mostly points. Oblique volumes get the nearest axes."""
+    """'LAS' and the like: where each axis of the file mostly points. Oblique volumes get the nearest axes, the
+    surest axis first, so that the letters do not depend on the file's order of axes."""
     part = affine[:3, :3]
     lengths = np.sqrt((part**2).sum(axis=0))
     left, sizes, right = np.linalg.svd(part / np.where(lengths == 0, 1.0, lengths))
     keep = sizes > sizes.max() * 3 * np.finfo(np.float64).eps
     turn = left[:, keep] @ right[keep]
     letters = [""] * 3
-    for axis in range(3):
+    for axis in np.argsort(-np.abs(turn).max(axis=0), kind="stable"):
         world = int(np.argmax(np.abs(turn[:, axis])))
         letters[axis] = _LETTERS[world][0 if turn[world, axis] < 0 else 1]
         turn[world] = 0.0
