@@ -272,14 +272,14 @@ def calibrate(
     parts: dict[str, tuple[str, ...]],
 ) -> dict[str, float]:
     """Seconds of a step (its share of validation in it), of what comes before and of all predictions."""
-    from elsewhere.recipes.residual_unet import box_at_test
+    from elsewhere.recipes.residual_unet import box_at_test, plan_for
     from elsewhere.training.volumes import FitSettings, build_network, fit, predict, prepare
     from elsewhere.training.volumes.windows import mirrors
 
     began = time.perf_counter()
     device = given.device
     settings = _recipe(name).settings(values)
-    plan = plan_of(volumes, parts["train"], settings)
+    plan, _ = plan_for(volumes, parts["train"], settings)
     few = parts["train"][:4]
     start = time.perf_counter()
     data = prepare(volumes, few, plan, settings.channels, device=device, margin=settings.margin)
@@ -328,24 +328,6 @@ def calibrate(
     }
 
 
-def plan_of(volumes: WorldVolumes, cases: tuple[str, ...], settings: Any) -> Any:
-    """As `recipes.residual_unet.planned` has it."""
-    from elsewhere.training.volumes import fingerprint, make_plan
-
-    return make_plan(
-        fingerprint(volumes, cases, settings.channels, crop=settings.crop),
-        settings.channels,
-        memory_gb=settings.memory_gb,
-        spacing_mm=settings.spacing_mm,
-        patch=settings.patch,
-        batch=settings.batch,
-        widths=settings.widths,
-        blocks=settings.blocks,
-        clip=(settings.clip[0], settings.clip[1]) if settings.clip else None,
-        crop=settings.crop,
-    )
-
-
 def _extent(volumes: WorldVolumes, case: str) -> float:
     grid = volumes.grid(case)
     return float(np.prod(grid.shape) * np.prod(grid.spacing_mm))
@@ -362,12 +344,13 @@ def bench(place: Place, given: argparse.Namespace, volumes: WorldVolumes | None 
     """A training step beside a plain MONAI loop, and a whole prediction beside the network's floor, of the
     baseline's plan on these patients; on a GPU without torch.compile unless it is asked for."""
     from benchmarks.bench_segmentation import rows_of
+    from elsewhere.recipes.residual_unet import plan_for
     from elsewhere.training.volumes import prepare
 
     volumes = volumes or opened(place, hold=given.hold)
     parts = place.read("split")["parts"]
     settings = _recipe("residual-unet").settings(_values(given, "residual-unet"))
-    plan = plan_of(volumes, tuple(parts["train"]), settings)
+    plan, _ = plan_for(volumes, parts["train"], settings)
     few = tuple(parts["train"][:8])
     began = time.perf_counter()
     data = prepare(volumes, few, plan, "three", device=given.device)

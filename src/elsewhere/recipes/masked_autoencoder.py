@@ -24,6 +24,7 @@ from elsewhere.recipes.residual_unet import (
     emit_masks,
     fit_settings,
     fold_seed,
+    planned,
 )
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class MaskedAutoencoderRecipe(Segmenter):
         from elsewhere.training.volumes import build_network
 
         settings: MaskedAutoencoderSettings = job.settings
-        plan, found, everything = planned_without_masks(job, settings)
+        plan, found, everything = planned(job, settings, need_mask=False)
         pretrained, told = pretrain(job, settings, plan, everything)
         data = everything.subset(
             [c for c, has in zip(everything.cases, everything.has_mask, strict=True) if has]
@@ -154,35 +155,3 @@ def pretrain(
         "patches": done.patches,
         "history": [known_values(entry) for entry in done.history],
     }
-
-
-def planned_without_masks(job: Job, settings: SegmentationSettings) -> tuple[Plan, dict[str, Any], Prepared]:
-    """As the baseline's plan; cases without a mask stay."""
-    from elsewhere.training.volumes import fingerprint, make_plan, prepare
-
-    learn = [case.case for case in job.train]
-    known = fingerprint(job.volumes, learn, settings.channels, crop=settings.crop)
-    plan = make_plan(
-        known,
-        settings.channels,
-        memory_gb=settings.memory_gb,
-        spacing_mm=settings.spacing_mm,
-        patch=settings.patch,
-        batch=settings.batch,
-        widths=settings.widths,
-        blocks=settings.blocks,
-        clip=(settings.clip[0], settings.clip[1]) if settings.clip else None,
-        crop=settings.crop,
-    )
-    every = list(dict.fromkeys([*learn, *(case.case for case in job.validation)]))
-    data = prepare(
-        job.volumes,
-        every,
-        plan,
-        settings.channels,
-        device=job.device,
-        margin=settings.margin,
-        need_mask=False,
-        progress=job.progress,
-    )
-    return plan, known.as_json(), data

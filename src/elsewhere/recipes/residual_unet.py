@@ -18,7 +18,7 @@ import numpy as np
 
 from elsewhere.errors import TrainingError, UserError, near_matches
 from elsewhere.inputs.breasts import find_breasts
-from elsewhere.inputs.volumes import Box
+from elsewhere.inputs.volumes import Box, Volumes
 from elsewhere.recipes.base import (
     SEGMENTATION,
     Job,
@@ -204,12 +204,13 @@ def train_folds(job: Job, settings: SegmentationSettings, plan: Plan, data: Prep
     return out
 
 
-def planned(job: Job, settings: SegmentationSettings) -> tuple[Plan, dict[str, Any], Prepared]:
-    """The plan from the training part alone, and training and validation cases in its form."""
-    from elsewhere.training.volumes import fingerprint, make_plan, prepare
+def plan_for(
+    volumes: Volumes, cases: Sequence[str], settings: SegmentationSettings
+) -> tuple[Plan, dict[str, Any]]:
+    """The plan of these training cases, and the fingerprint that it rests on."""
+    from elsewhere.training.volumes import fingerprint, make_plan
 
-    learn = [case.case for case in job.train]
-    known = fingerprint(job.volumes, learn, settings.channels, crop=settings.crop)
+    known = fingerprint(volumes, list(cases), settings.channels, crop=settings.crop)
     plan = make_plan(
         known,
         settings.channels,
@@ -222,14 +223,26 @@ def planned(job: Job, settings: SegmentationSettings) -> tuple[Plan, dict[str, A
         clip=(settings.clip[0], settings.clip[1]) if settings.clip else None,
         crop=settings.crop,
     )
-    every = list(dict.fromkeys([*learn, *(case.case for case in job.validation)]))
+    return plan, known.as_json()
+
+
+def planned(
+    job: Job, settings: SegmentationSettings, *, need_mask: bool = True
+) -> tuple[Plan, dict[str, Any], Prepared]:
+    """The plan from the training part alone, and training and validation cases in its form; those without a
+    mask stay where none is needed."""
+    from elsewhere.training.volumes import prepare
+
+    learn = [case.case for case in job.train]
+    plan, known = plan_for(job.volumes, learn, settings)
     data = prepare(
         job.volumes,
-        every,
+        list(dict.fromkeys([*learn, *(case.case for case in job.validation)])),
         plan,
         settings.channels,
         device=job.device,
         margin=settings.margin,
+        need_mask=need_mask,
         progress=job.progress,
     )
     if settings.crop == "breast":
@@ -238,7 +251,7 @@ def planned(job: Job, settings: SegmentationSettings) -> tuple[Plan, dict[str, A
             for case in data.cases
             if job.volumes.breast_box(case) is None
         ]
-    return plan, known.as_json(), data
+    return plan, known, data
 
 
 def folds_of(
