@@ -77,14 +77,15 @@ def device_name(device: torch.device) -> str:
 
 
 def be_deterministic() -> None:
-    """Same device, same numbers: no algorithm whose sums depend on timing."""
+    """Same device, same numbers: no algorithm whose sums depend on timing. One is left: on a GPU flash attention's
+    backward pass is ordered only where `warn_only` is False, so that a ViT's numbers vary in the last digits."""
     import os
 
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
     # Deterministic mode also fills every new tensor: a thousand launches a step, for memory that is written.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    # The backward pass of cuDNN's attention sums in any order; the flash kernel has an ordered one.
+    # The backward pass of cuDNN's attention has no ordered sums at all.
     torch.backends.cuda.enable_cudnn_sdp(False)
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
