@@ -334,6 +334,7 @@ def test_found_boxes_run_after_their_finder_and_are_judged(world, tmp_path, trai
         changes=["inputs.found={kind='roi', boxes='found'}", "scenarios.kinds=['external']"],
         only_inputs=["roi", "found"],
         only_models=["cnn"],
+        report=True,
     )
     assert done.exit_code == EXIT_OK
     names = [line.partition(" ")[2] for line in trainings()]
@@ -343,6 +344,11 @@ def test_found_boxes_run_after_their_finder_and_are_judged(world, tmp_path, trai
         assert finder < names.index(f"{source}>* | cnn | found | seed 1")
     told = done.run.results.audit["found_boxes"]
     assert len(told) == 12 and all(row["mean_iou"] == 1.0 and row["without_box"] == 0 for row in told)
+    table = pd.read_csv(tmp_path / "out" / "report" / "tables" / "found_boxes.csv")
+    assert len(table) == 12 and set(table["seeds"]) == {1}
+    assert set(table["mean_iou"]) == {1.0} and set(table["none"]) == {0.0}
+    page = (tmp_path / "out" / "report" / "report.html").read_text()
+    assert "How the found boxes lie on the annotated ones" in page
 
 
 def test_time_that_is_up_leaves_the_rest(world, tmp_path):

@@ -67,6 +67,27 @@ def datasets_table(
     return pd.DataFrame(rows)
 
 
+FOUND_MEASURES = ("mean_iou", "median_iou", "found", "none", "covered")
+
+
+def found_boxes_table(audit: Mapping[str, Any], scenarios: pd.DataFrame) -> pd.DataFrame:
+    """A row a scenario whose boxes a model found: how they lie on the annotated ones, seeds averaged (US-33)."""
+    held = audit.get("found_boxes")
+    if not held:
+        return pd.DataFrame()
+    where = {str(row["scenario"]): row for row in scenarios.to_dict(orient="records")}
+    rows = []
+    for name, part in pd.DataFrame(held).groupby("scenario", sort=False):
+        if str(name) not in where:
+            continue
+        keys = {key: where[str(name)][key] for key in ("kind", "source", "target")}
+        means = {measure: float(part[measure].astype(float).mean()) for measure in FOUND_MEASURES}
+        rows.append(
+            {"scenario": name, **keys, "seeds": len(part), "lesions": int(part["lesions"].max())} | means
+        )
+    return pd.DataFrame(rows)
+
+
 def complete_kinds(scenarios: pd.DataFrame, paper: Reference | None) -> frozenset[str]:
     """Kinds whose scenarios are all of the paper's and no others: only then are its averages comparable."""
     if paper is None:

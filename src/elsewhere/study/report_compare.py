@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from elsewhere.report.blocks import BLANK, Note, Section, Table, num, p_cell, text
+from elsewhere.report.blocks import BLANK, Note, Section, Table, cnt, num, p_cell, pct, text
 from elsewhere.report.numbers import as_float, count, number, signed
 from elsewhere.study.analysis_design import KIND_WORDS, configuration, word
 from elsewhere.study.analysis_drop import OVERALL
@@ -41,6 +41,8 @@ def comparisons(summary: StudySummary, specs: Specs) -> Section | None:
         part = [r for r in rows if r["what"] == what]
         if part:
             blocks.append(_paired(part, title))
+            if what == "boxes" and (found := rows_of(summary.tables.get("found_boxes"))):
+                blocks.append(_found_boxes(found))
     notes = sorted({str(r["note"]) for r in rows if r.get("note")})
     blocks += [Note(text=n) for n in notes[:3]]
     return Section(
@@ -80,6 +82,34 @@ def _paired(rows: Rows, title: str) -> Table:
     if printed:
         note += f" The paper's p: {', '.join(printed)}."
     return Table(name=f"paired-{rows[0]['what']}", caption=title, columns=columns, rows=cells, note=note)
+
+
+def _found_boxes(rows: Rows) -> Table:
+    cells = [
+        [
+            text(r["target"], sub=f"finder trained on {r['source']}"),
+            cnt(r["lesions"]),
+            *(num(r[name], 2) for name in ("mean_iou", "median_iou")),
+            *(pct(r[name], 0) for name in ("found", "none", "covered")),
+        ]
+        for r in rows
+    ]
+    return Table(
+        name="found-boxes",
+        caption="How the found boxes lie on the annotated ones",
+        columns=[
+            "Tested on",
+            "Lesions",
+            "Mean IoU",
+            "Median IoU",
+            "IoU of 0.5 and more",
+            "No box",
+            "Covered",
+        ],
+        rows=cells,
+        note="Seeds averaged. IoU: the shared area over the joint area; a lesion without a found box counts 0, and the "
+        "classifier sees the whole picture there. Covered: mean share of the annotated box that the found one covers (US-33).",
+    )
 
 
 def without(summary: StudySummary, specs: Specs) -> Section | None:
