@@ -77,8 +77,8 @@ def device_name(device: torch.device) -> str:
 
 
 def be_deterministic() -> None:
-    """Same device, same numbers: no algorithm whose sums depend on timing. One is left: on a GPU flash attention's
-    backward pass is ordered only where `warn_only` is False, so that a ViT's numbers vary in the last digits."""
+    """Same device, same numbers: no algorithm whose sums depend on timing. A warning is not enough for flash
+    attention: `program.ordered_sums` is around the capture of a transformer's step."""
     import os
 
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -7,6 +7,7 @@ host. Between units the weights, the optimiser's state and the pictures are writ
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -47,6 +48,23 @@ def program_key(unit: Unit, batch: int) -> tuple[Any, ...]:
         batch=batch,
     )
     return (common, unit.input.size_px, unit.input.outline)
+
+
+@contextmanager
+def ordered_sums() -> Iterator[None]:
+    """What is launched or captured here fails rather than sum in any order, where a caller asked for determinism.
+
+    Flash attention's backward pass orders its sums only in this mode; a warning alone leaves them unordered.
+    """
+    asked, warn = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    torch.use_deterministic_algorithms(asked, warn_only=False)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(asked, warn_only=warn)
 
 
 class Program:
@@ -172,6 +190,10 @@ class Program:
         if not self.on_gpu or self.graph is not None:
             return
         self.model.train()
+        with nullcontext() if self.is_conv else ordered_sums():
+            self._capture(stream)
+
+    def _capture(self, stream: Any) -> None:
         with torch.cuda.stream(stream):
             for _ in range(WARM_STEPS):
                 self.optimiser.zero_grad(set_to_none=True)
