@@ -22,6 +22,7 @@ TABLES = (
     "datasets",
     "drop",
     "ensembles",
+    "found_boxes",
     "lesion_against_normal",
     "margins",
     "multi_source",
@@ -29,6 +30,7 @@ TABLES = (
     "paired",
     "selection",
     "selection_attempts",
+    "selection_without_outline",
     "transfers",
     "without_dataset",
 )
@@ -358,10 +360,8 @@ def nested() -> str:
     )
 
 
-def selection() -> str:
-    chosen, attempts = read("sources", "selection"), read("sources", "selection_attempts")
-    if chosen.empty:
-        return ""
+def chosen_table(name: str) -> str:
+    """What was chosen for each set left out, and what it reached there."""
     rows = [
         [
             str(r["target"]),
@@ -370,11 +370,17 @@ def selection() -> str:
             number(r["auroc"]),
             interval(r["ensemble_auroc"], r["lo"], r["hi"]),
         ]
-        for r in chosen.to_dict(orient="records")
+        for r in read("sources", name).to_dict(orient="records")
     ]
     head = ["left out", "chosen on the other three", "AUROC on sources (nested)", "mean of seeds", "ensemble"]
-    first = table(head, rows)
-    held = attempts.copy()
+    return table(head, rows)
+
+
+def attempts() -> str:
+    """Every configuration that was trained for a set left out."""
+    held = read("sources", "selection_attempts")
+    if held.empty:
+        return ""
     held["config"] = held["model"] + ", " + held["input"].map(word)
     rows = []
     for config, part in held.groupby("config", sort=False):
@@ -395,7 +401,42 @@ def selection() -> str:
         "AUROC of the mean over seeds on the set left out; in brackets how many seeds; * chosen for that target. "
         "What was not chosen may not be claimed, and stands here so that nothing was tried in silence (ST-12).\n"
     )
-    return first + "\n" + table(head, rows) + "\n" + note
+    return table(head, rows) + "\n" + note
+
+
+def found() -> str:
+    """What a box that a model found costs, and how good the boxes were (US-33)."""
+    held, boxes = read("found", "scenarios"), read("found", "found_boxes")
+    if held.empty:
+        return ""
+    boxes = boxes.set_index(["source", "target"])
+    wide = held.pivot_table(index=["source", "target"], columns="input", values="auroc", sort=False)
+    rows = [
+        [
+            f"{source} to {target}",
+            number(row["roi"]),
+            number(row["found"]),
+            number(row["found"] - row["roi"], sign=True),
+            number(float(boxes.loc[(source, target), "median_iou"]), 2),
+            f"{100 * float(boxes.loc[(source, target), 'found']):.0f} %",
+            f"{100 * float(boxes.loc[(source, target), 'none']):.1f} %",
+        ]
+        for (source, target), row in wide.iterrows()
+    ]
+    told = read("found", "paired")
+    told = told[(told["what"] == "boxes") & (told["metric"] == "auroc")].iloc[0]
+    mean = [number(wide["roi"].mean()), number(wide["found"].mean())]
+    rows.append(["mean", *mean, interval(told["difference"], told["lo"], told["hi"], sign=True), "", "", ""])
+    head = [
+        "AUROC",
+        "annotated box",
+        "found box",
+        "difference",
+        "median IoU",
+        "IoU of 0.5 and more",
+        "no box",
+    ]
+    return table(head, rows)
 
 
 def times() -> str:
@@ -419,6 +460,7 @@ def page() -> str:
     text = (RESULTS / "page.md").read_text()
     parts = {
         "{{table_3}}": lambda: table_3("patient"),
+        "{{vit}}": lambda: table_3("vit"),
         "{{matrix_roi}}": lambda: matrix("patient", "roi"),
         "{{matrix_whole}}": lambda: matrix("patient", "whole"),
         "{{paired}}": lambda: paired("patient"),
@@ -427,7 +469,10 @@ def page() -> str:
         "{{ids}}": ids,
         "{{leak}}": leak,
         "{{nested}}": nested,
-        "{{selection}}": selection,
+        "{{selection}}": lambda: chosen_table("selection"),
+        "{{selection_without_outline}}": lambda: chosen_table("selection_without_outline"),
+        "{{attempts}}": attempts,
+        "{{found}}": found,
         "{{shape}}": shape,
         "{{times}}": times,
     }
