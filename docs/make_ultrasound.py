@@ -496,6 +496,9 @@ def main() -> None:
         take_leak(*map(Path, given.take_leak))
     if given.take:
         take(given.take[0], Path(given.take[1]))
+    from ultrasound_figures import write_figures
+
+    write_figures(RESULTS, ROOT / "docs" / "images")
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(page())
 
