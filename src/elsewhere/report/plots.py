@@ -212,7 +212,10 @@ def forest(
     overall: Mapping[str, Any] | None = None,
     axis_label: str = "",
 ) -> Figure:
-    """Rows under a heading each variable; a row that cannot be estimated is there, and says so."""
+    """Rows under a heading each variable; a row that cannot be estimated is there, and says so.
+
+    A one-sided bound runs to the edge; a value that has no interval is a mark alone.
+    """
     lines: list[tuple[str, str, Mapping[str, Any] | None, Any]] = []
     for heading, rows in blocks:
         if heading:
@@ -287,9 +290,10 @@ def _forest_row(
         )
         axes.text(1.02, y, "—", transform=trans, va="center", color=pal.muted, fontsize=10.5)
         return
-    axes.plot(
-        [low if lo is None else lo, high if hi is None else hi], [y, y], color=pal.accent, linewidth=1.6
-    )
+    if lo is not None or hi is not None:
+        axes.plot(
+            [low if lo is None else lo, high if hi is None else hi], [y, y], color=pal.accent, linewidth=1.6
+        )
     axes.plot(
         [value],
         [y],
