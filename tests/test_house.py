@@ -11,33 +11,43 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parent.parent / "src" / "elsewhere"
-UPSTAIRS = {"models", "engine", "training", "recipes", "scenarios", "study", "explain"}
-"""Rooms that make predictions: whatever reads tables knows nothing of them."""
-ROOMS = {entry.stem for entry in SOURCE.iterdir() if entry.is_dir() or entry.suffix == ".py"}
-MAY_NOT_USE = {
-    "protocols": UPSTAIRS
-    | {"scoring", "statistics", "cohort", "predictions", "report", "commands", "cli", "results"},
-    "statistics": UPSTAIRS
-    | {"scoring", "cohort", "predictions", "report", "commands", "cli", "results", "phantom"},
-    "tables": UPSTAIRS
-    | {"scoring", "statistics", "cohort", "predictions", "report", "commands", "cli", "results"},
-    "cohort": UPSTAIRS | {"scoring", "statistics", "predictions", "report", "commands", "cli", "results"},
-    "predictions": UPSTAIRS | {"scoring", "statistics", "report", "commands", "cli", "results"},
-    "ensembles": UPSTAIRS | {"scoring", "cohort", "predictions", "report", "commands", "cli", "results"},
-    "scoring": UPSTAIRS | {"report", "commands", "cli", "results", "phantom"},
-    "report": UPSTAIRS | {"scoring", "cohort", "predictions", "commands", "cli", "results"},
-    "inputs": ROOMS - {"inputs", "errors"},
-    "models": ROOMS - {"models", "errors"},
-    "engine": ROOMS - {"engine", "inputs", "training", "errors", "registry"},
-    "training": ROOMS - {"training", "models", "inputs", "engine", "errors"},
-    "radiomics": ROOMS - {"radiomics", "inputs", "errors"},
-    "recipes": ROOMS
-    - {"recipes", "engine", "training", "models", "radiomics", "inputs", "registry", "errors"},
-    "scenarios": ROOMS - {"scenarios", "cohort", "tables", "errors"},
-    "explain": ROOMS - {"explain", "models", "inputs", "training", "engine", "errors"},
-    "study": {"commands", "cli", "results", "__main__"},
+REPOSITORY = Path(__file__).resolve().parent.parent
+SOURCE = REPOSITORY / "src" / "elsewhere"
+DOORS = {"__init__", "__main__"}
+"""The package's own files: they open the house, and are no room."""
+ROOMS = {
+    entry.stem
+    for entry in SOURCE.iterdir()
+    if entry.suffix == ".py" or (entry.is_dir() and entry.name != "__pycache__")
+} - DOORS
+MAY_USE = {
+    "errors": set(),
+    "registry": {"errors"},
+    "tables": {"errors"},
+    "protocols": {"errors", "registry"},
+    "statistics": {"errors", "protocols"},
+    "ensembles": {"errors", "statistics"},
+    "inputs": {"errors"},
+    "cohort": {"errors", "registry", "tables", "inputs"},
+    "predictions": {"errors", "tables", "cohort"},
+    "scoring": {"errors", "registry", "tables", "protocols", "statistics", "cohort", "predictions"},
+    "phantom": {"errors", "tables", "inputs", "cohort", "predictions", "scoring"},
+    "promises": {"errors", "protocols", "statistics", "cohort", "scoring", "phantom"},
+    "scenarios": {"errors", "tables", "cohort"},
+    "engine": {"errors", "registry", "inputs"},
+    "models": {"errors"},
+    "training": {"errors", "inputs", "engine", "models"},
+    "radiomics": {"errors", "inputs"},
+    "recipes": {"errors", "registry", "inputs", "engine", "models", "training", "radiomics"},
+    "explain": {"errors", "inputs", "engine", "models", "training"},
+    "report": {"errors"},
+    "results": {"errors", "tables", "protocols", "scoring", "report"},
+    "studies": set(),
+    "study": ROOMS - {"promises", "results", "study", "commands", "cli"},
+    "commands": ROOMS - {"commands", "cli"},
+    "cli": {"errors", "tables", "engine", "commands"},
 }
+"""What each room may use beside itself. The engine finds the training by its name when it trains."""
 TRAVELS = ("inputs", "engine", "models", "training", "radiomics", "recipes")
 """Rooms that also run on a machine with torch and little else."""
 MAY_TRAVEL = {"torch", "torchvision", "numpy", "scipy", "pandas", "sklearn", "PIL", "isal", "elsewhere"}
@@ -109,12 +119,35 @@ def imported_rooms(file: Path) -> set[str]:
     return {name.split(".")[1] for name in names if name.startswith("elsewhere.")} & ROOMS
 
 
-@pytest.mark.parametrize("room", MAY_NOT_USE)
-def test_dependencies_point_down(room):
+def files_of(room: str) -> list[Path]:
+    return sorted((SOURCE / room).rglob("*.py")) if (SOURCE / room).is_dir() else [SOURCE / f"{room}.py"]
+
+
+def listed_rooms() -> list[str]:
+    """The rooms in CONTRIBUTING.md, in its order."""
+    block = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8").split("```")[1].splitlines()
+    return [line.split()[0].rstrip("/").removesuffix(".py") for line in block if line.startswith("  ")]
+
+
+def test_the_list_of_rooms_is_the_house():
+    assert sorted(listed_rooms()) == sorted(ROOMS)
+    assert sorted(MAY_USE) == sorted(ROOMS)
+
+
+def test_a_room_uses_only_rooms_that_stand_above_it_in_the_list():
+    order = listed_rooms()
+    upwards = [
+        (room, used) for room in order for used in MAY_USE[room] if order.index(used) >= order.index(room)
+    ]
+    assert upwards == []
+
+
+@pytest.mark.parametrize("room", MAY_USE)
+def test_dependencies_point_one_way(room):
     wrong = {
-        str(file.relative_to(SOURCE)): sorted(imported_rooms(file) & MAY_NOT_USE[room])
-        for file in (SOURCE / room).rglob("*.py")
-        if imported_rooms(file) & MAY_NOT_USE[room]
+        str(file.relative_to(SOURCE)): sorted(strange)
+        for file in files_of(room)
+        if (strange := imported_rooms(file) - MAY_USE[room] - {room})
     }
     assert wrong == {}
 

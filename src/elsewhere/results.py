@@ -70,7 +70,7 @@ class Result:
 
     def lines(self) -> Iterator[str]:
         """What the terminal shows."""
-        from elsewhere.commands.output import format_interval
+        from elsewhere.report.numbers import format_interval
 
         summary = self.summary
         counts = summary["counts"]

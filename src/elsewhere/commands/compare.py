@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from elsewhere import __version__
-from elsewhere.commands.output import format_number
 from elsewhere.errors import UserError, name_rows
+from elsewhere.report.numbers import format_number
 from elsewhere.results import Result, ids_of, load_result
 from elsewhere.scoring.prepared import prepare
 from elsewhere.scoring.task import ScoreOptions

@@ -13,12 +13,13 @@ import numpy as np
 import pandas as pd
 
 from elsewhere import __version__
-from elsewhere.commands.output import Report, format_number
+from elsewhere.commands.output import Report
 from elsewhere.engine.store import Store
 from elsewhere.errors import UserError, name_rows, unknown_name
 from elsewhere.explain.maps import METHODS
 from elsewhere.explain.panels import Caption, panel
 from elsewhere.explain.runs import Explained, Explainer, choose_cases
+from elsewhere.report.numbers import format_number
 from elsewhere.study.file import load_study
 from elsewhere.study.plan import Plan
 from elsewhere.study.results import StudyResults, results_of

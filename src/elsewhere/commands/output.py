@@ -44,27 +44,3 @@ def progress_bar(*, enabled: bool) -> Iterator[Report]:
             bars.update(known[what], completed=done, total=total)
 
         yield report
-
-
-def format_number(value: float | None, digits: int = 3) -> str:
-    """A number to `digits` places that never rounds up to a perfect 1 or down to a perfect 0."""
-    if value is None or value != value:
-        return "undefined"
-    text = f"{value:.{digits}f}"
-    if value < 1 and float(text) == 1:
-        return f">{1 - 10**-digits:.{digits}f}"
-    if value > 0 and float(text) == 0:
-        return f"<{10**-digits:.{digits}f}"
-    return text
-
-
-def format_interval(entry: dict[str, Any], digits: int = 3) -> str:
-    """'0.912 [0.880, 0.940]', or why there is no number."""
-    value = entry.get("value")
-    if value is None:
-        return f"undefined ({entry.get('undefined_reason') or 'no reason given'})"
-    text = format_number(value, digits)
-    lo, hi = entry.get("lo"), entry.get("hi")
-    if lo is not None and hi is not None:
-        text += f" [{format_number(lo, digits)}, {format_number(hi, digits)}]"
-    return text

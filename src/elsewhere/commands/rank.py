@@ -10,10 +10,10 @@ from typing import Any
 from elsewhere import __version__
 from elsewhere.commands.analyse import Report
 from elsewhere.commands.compare import aligned, options_of, same_cases
-from elsewhere.commands.output import format_interval
 from elsewhere.commands.score import as_cohort, as_predictions, check_choices, choose_protocol
 from elsewhere.errors import UserError, unknown_name
 from elsewhere.predictions import ReadOptions
+from elsewhere.report.numbers import format_interval
 from elsewhere.results import Result, ids_of, load_result
 from elsewhere.scoring.prepared import Prepared, prepare, primary_metric
 from elsewhere.scoring.task import ScoreOptions, tasks

@@ -138,3 +138,27 @@ def full_interval(entry: Mapping[str, Any]) -> str:
         text += f" [{full(entry.get('lo'))}, {full(entry.get('hi'))}]"
     method = entry.get("method")
     return f"{text}; {method}" if method else text
+
+
+def format_number(value: float | None, digits: int = 3) -> str:
+    """For the terminal: `digits` places that never rounds up to a perfect 1 or down to a perfect 0."""
+    if value is None or value != value:
+        return "undefined"
+    text = f"{value:.{digits}f}"
+    if value < 1 and float(text) == 1:
+        return f">{1 - 10**-digits:.{digits}f}"
+    if value > 0 and float(text) == 0:
+        return f"<{10**-digits:.{digits}f}"
+    return text
+
+
+def format_interval(entry: Mapping[str, Any], digits: int = 3) -> str:
+    """For the terminal: '0.912 [0.880, 0.940]', or why there is no number."""
+    value = entry.get("value")
+    if value is None:
+        return f"undefined ({entry.get('undefined_reason') or 'no reason given'})"
+    text = format_number(value, digits)
+    lo, hi = entry.get("lo"), entry.get("hi")
+    if lo is not None and hi is not None:
+        text += f" [{format_number(lo, digits)}, {format_number(hi, digits)}]"
+    return text
