@@ -47,11 +47,6 @@ def data_dir() -> Path:
     return _need("data")
 
 
-@pytest.fixture(scope="session")
-def shared_dir() -> Path:
-    return _need(".")
-
-
 @pytest.fixture
 def install_package(tmp_path: Path) -> Callable[[str, str, str], Path]:
     """Install a one-module package from its text, without network, into a folder of its own; returns the folder."""

@@ -9,29 +9,22 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
-COMMANDS = [
-    ("score",),
-    ("summarise",),
-    ("check",),
-    ("compare",),
-    ("rank",),
-    ("accept",),
-    ("diff",),
-    ("report",),
-    ("equivalence",),
-    ("plan-sample",),
-    ("plan",),
-    ("run",),
-    ("demo",),
-    ("protocols",),
-    ("readers",),
-    ("metrics",),
-    ("cohort", "read"),
-    ("cohort", "check"),
-    ("cohort", "describe"),
-    ("cohort", "duplicates"),
-]
+from elsewhere.cli import app
+
+
+def commands(group=None, before=()):
+    """Every command of the program, by its words."""
+    found = (group or typer.main.get_command(app)).commands.items()
+    for name, command in found:
+        if hasattr(command, "commands"):
+            yield from commands(command, (*before, name))
+        else:
+            yield (*before, name)
+
+
+COMMANDS = list(commands())
 SCRIPT = Path(sys.executable).parent / "elsewhere"
 
 

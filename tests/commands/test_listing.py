@@ -33,3 +33,4 @@ def test_as_text(run):
         done = run(command)
         assert done.code == 0
         assert word in done.out
+        assert max(map(len, done.out.splitlines())) < 200

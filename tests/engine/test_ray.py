@@ -21,12 +21,6 @@ from elsewhere.engine.store import Store
 from elsewhere.engine.unit import InputSpec, Recipe
 from elsewhere.errors import ElsewhereWarning, UserError
 
-QUICK = {
-    "health_check_initial_delay_ms": 0,
-    "health_check_period_ms": 500,
-    "health_check_failure_threshold": 3,
-}
-
 
 def need_ray():
     return pytest.importorskip("ray", reason="the extra `cluster` is not installed")

@@ -11,10 +11,10 @@ import pytest
 from PIL import Image
 
 from elsewhere.errors import UserError
-from elsewhere.inputs.volume_files import FileVolumes, VolumeFiles, file_digest, write_grid_mask
+from elsewhere.inputs.volume_files import FileVolumes, VolumeFiles, file_digest
 from elsewhere.inputs.volume_layout import phase_files, published_box, told_box
 from elsewhere.inputs.volume_packs import PackedVolumes, mask_digest, pack_volumes, volume_digest
-from elsewhere.inputs.volumes import Grid, MemoryVolumes
+from elsewhere.inputs.volumes import MemoryVolumes
 
 CASE = "DUKE/001"
 RPI = np.array([[0.7, 0, 0, -5], [0, -0.8, 0, 9], [0, 0, -2.0, 3], [0, 0, 0, 1.0]])
@@ -253,16 +253,6 @@ def test_the_published_box_counts_slices_first():
     told = {"x_min": 1, "x_max": 158, "y_min": 6, "y_max": 276, "z_min": 2, "z_max": 176}
     assert published_box(told) == (2, 6, 1, 176, 276, 158)
     assert told_box(published_box(told)) == told
-
-
-def test_a_mask_on_a_grid_from_no_file(tmp_path):
-    mask = tumour().astype(bool)
-    grid = Grid(shape=SHAPE, spacing_mm=(0.5, 0.6, 2.0))
-    back = nib.load(write_grid_mask(tmp_path / "m.nii.gz", mask, grid))
-    assert np.array_equal(np.asarray(back.dataobj) > 0, mask)
-    assert back.header.get_zooms() == pytest.approx((0.5, 0.6, 2.0))
-    placed = Grid(shape=SHAPE, spacing_mm=(0.7, 0.8, 2.0), affine=RPI)
-    np.testing.assert_allclose(nib.load(write_grid_mask(tmp_path / "m.nii.gz", mask, placed)).affine, RPI)
 
 
 def test_a_pack_is_the_same_volume(made, tmp_path):

@@ -15,7 +15,6 @@ from elsewhere.inputs.volumes import MemoryVolumes
 from elsewhere.recipes import recipes
 from elsewhere.recipes.base import RESPONSE, SEGMENTATION
 from elsewhere.recipes.shared_encoder import patch_around
-from elsewhere.recipes.subgroup_reweighting import weight_of
 
 SMALL = {
     "patch": [16, 16, 8],
@@ -161,8 +160,9 @@ def test_the_planted_bad_group_gets_more_weight_and_is_named(tmp_path):
     told = trained.details["reweighting"]["0"]
     assert [entry["epoch"] for entry in told] == [2, 4]
     assert "dataset = B" in told[-1]["subgroups"][0]["subgroup"]
-    bad = [weight_of(told, c.case) for c in w.cases[:12] if c.dataset == "B"]
-    good = [weight_of(told, c.case) for c in w.cases[:12] if c.dataset == "A"]
+    weights = told[-1]["weights"]["by_case"]
+    bad = [weights.get(c.case, 1.0) for c in w.cases[:12] if c.dataset == "B"]
+    good = [weights.get(c.case, 1.0) for c in w.cases[:12] if c.dataset == "A"]
     assert min(bad) > max(good)
     assert len(out) == 4 and json.dumps(trained.details)
 

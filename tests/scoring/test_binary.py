@@ -94,6 +94,18 @@ def plain_ece(confidence, correct):
     return total / confidence.size
 
 
+@pytest.mark.parametrize(
+    ("label", "probability", "ece_malignant"),
+    [
+        ([1, 0], [1.0, 0.95], abs(1.95 - 1) / 2),
+        ([1, 0], [0.3, 0.39], abs(0.69 - 1) / 2),
+        ([1, 0], [0.29, 0.3], (0.71 + 0.3) / 2),
+    ],
+)
+def test_bins_are_left_closed_and_the_last_one_is_closed(label, probability, ece_malignant):
+    assert make(label, probability).values()["ece_malignant"] == pytest.approx(ece_malignant)
+
+
 def test_a_missing_case_is_the_worst_the_metric_can_take():
     """ST-14: probability 0 for a positive, 1 for a negative, NLL cut, and a rank below every tie."""
     label = np.array([1, 1, 0, 0])

@@ -188,17 +188,6 @@ def test_hits_of_absent_patients_make_no_point():
     assert only_first[model.index("sensitivity_at_2_positive")] == 0.75
 
 
-def test_curve_points_start_at_the_origin_and_end_with_every_box():
-    events = [(0, 0, 0.9), (0, -1, 0.8), (1, -1, 0.7), (0, 1, 0.6), (0, -1, 0.1)]
-    model = evaluator(events, lesions_of_case=[2, 0])
-    positive, everywhere = model.curve_points(), model.curve_points(positive_only=False)
-    assert positive["x"].tolist() == [0, 0, 1, 2]
-    assert positive["y"].tolist() == [0, 0.5, 1, 1]
-    assert everywhere["x"].tolist() == [0, 0, 1, 1.5]
-    assert evaluator([], lesions_of_case=[1]).curve_points()["x"].tolist() == [0, 0]
-    assert evaluator([], lesions_of_case=[0]).curve_points()["x"].size == 0
-
-
 def test_nan_scores_are_refused():
     with pytest.raises(ValueError, match="NaN"):
         evaluator([(0, 0, np.nan)], lesions_of_case=[1])

@@ -17,6 +17,7 @@ from elsewhere.errors import UserError
 from elsewhere.predictions import read_predictions
 from elsewhere.predictions.masks import mask_file_name
 from elsewhere.protocols import protocols
+from elsewhere.scoring.distances import measure_pair
 from elsewhere.scoring.segmentation import NO_SPACING, SegmentationTask, size_strata
 from elsewhere.scoring.task import ScoreOptions, tasks
 from elsewhere.statistics.metric import MetricKind
@@ -147,9 +148,9 @@ def test_both_empty_is_counted_and_in_no_mean_under_plain(tmp_path):
 
 def test_code_distance_is_of_contour_voxels_over_150_without_a_cut(tmp_path):
     scores = World(tmp_path, {"a": (ONE, TWO), "b": (ONE, FULL), "c": (FULL, FULL)}).score(CODE)
-    from elsewhere.scoring.distances import contour_hausdorff95_voxels
-
-    assert scores.cases["norm_hd"].iloc[0] == contour_hausdorff95_voxels(ONE, TWO) / 150
+    assert (
+        scores.cases["norm_hd"].iloc[0] == measure_pair(ONE, TWO, None, contour=True).contour95_voxels / 150
+    )
     assert scores.cases["norm_hd"].iloc[1] == 1.0
     assert scores.cases["dice"].iloc[2] == 1.0
     assert scores.cases["norm_hd"].iloc[2] == 0.0

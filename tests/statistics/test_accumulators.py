@@ -9,14 +9,12 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from elsewhere.statistics.accumulators import (
-    binned_sums,
+    cluster_sums,
     equal_width_bins,
-    expected_calibration_error,
     sort_cases,
-    sorted_curve_metrics,
     sorted_pass,
     sorted_plan,
-    weighted_sums,
+    weigh_sums,
 )
 
 
@@ -29,21 +27,18 @@ def test_curves_equal_scikit_learn_with_ties(seed, n, levels):
     cluster = rng.integers(0, max(2, n // 2), n).astype(np.int32)
     weights = rng.poisson(1.0, size=(3, int(cluster.max()) + 1)).astype(np.uint16)
     cases = sort_cases(score, label, cluster)
-    out = sorted_curve_metrics(
-        weights, cases.cluster, cases.label, cases.tie_group_end, cases.places_above(0.5)
-    )
-    for row, w in zip(out, weights, strict=True):
+    segment = cases.score < 0.5
+    curve, sums = sorted_pass(weights, sorted_plan(cases, segment=segment, n_segments=2))
+    called = score >= 0.5
+    for (auroc, precision), (above, below), w in zip(curve, sums, weights, strict=True):
         of_case = w[cluster].astype(float)
-        called = score >= 0.5
-        assert row[2] == of_case[called & (label == 1)].sum()
-        assert row[3] == of_case[called & (label == 0)].sum()
-        assert row[4] == of_case[~called & (label == 1)].sum()
-        assert row[5] == of_case[~called & (label == 0)].sum()
+        assert above.tolist() == [of_case[called].sum(), of_case[called & (label == 1)].sum()]
+        assert below.tolist() == [of_case[~called].sum(), of_case[~called & (label == 1)].sum()]
         if of_case[label == 1].sum() == 0 or of_case[label == 0].sum() == 0:
-            assert np.isnan(row[:2]).all()
+            assert np.isnan([auroc, precision]).all()
         else:
-            assert row[0] == pytest.approx(roc_auc_score(label, score, sample_weight=of_case))
-            assert row[1] == pytest.approx(average_precision_score(label, score, sample_weight=of_case))
+            assert auroc == pytest.approx(roc_auc_score(label, score, sample_weight=of_case))
+            assert precision == pytest.approx(average_precision_score(label, score, sample_weight=of_case))
 
 
 def test_pass_sums_by_segment_over_many_tiles():
@@ -86,40 +81,21 @@ def test_nan_scores_are_refused():
         sort_cases([0.1, np.nan], [0, 1], [0, 1])
 
 
-def test_threshold_is_inclusive_or_not():
-    cases = sort_cases([0.5, 0.6, 0.5, 0.4], [1, 0, 0, 1], [0, 1, 2, 3])
-    assert cases.places_above(0.5) == 3
-    assert cases.places_above(0.5, inclusive=False) == 1
-
-
-def test_weighted_sums_and_bins_equal_repetition():
+def test_weighted_sums_equal_repetition():
     rng = np.random.default_rng(2)
     n, c = 5000, 3000
     cluster = rng.integers(0, c, n).astype(np.int32)
-    columns, bins = rng.random((n, 3)), rng.integers(0, 10, n).astype(np.int32)
+    columns = rng.random((n, 3))
     weights = rng.poisson(1.0, size=(3, c)).astype(np.uint16)
     of_case = weights[:, cluster].astype(float)
-    assert weighted_sums(weights, cluster, columns) == pytest.approx(of_case @ columns)
-    found = binned_sums(weights, cluster, bins, columns, 10)
-    for b in range(10):
-        inside = bins == b
-        assert found[:, b, 0] == pytest.approx(of_case[:, inside].sum(axis=1))
-        assert found[:, b, 1:] == pytest.approx(of_case[:, inside] @ columns[inside])
-    alone = weighted_sums(weights[1:2], cluster, columns)
-    assert (alone[0] == weighted_sums(weights, cluster, columns)[1]).all()
+    sums = cluster_sums(cluster, c, columns)
+    together = weigh_sums(weights, sums)
+    assert together == pytest.approx(of_case @ columns)
+    assert (weigh_sums(weights[1:2], sums)[0] == together[1]).all()
 
 
-def test_calibration_error_and_its_bins():
+def test_bins_are_left_closed_and_the_last_one_is_closed():
     assert equal_width_bins([0.0, 0.1, 0.95, 1.0]).tolist() == [0, 1, 9, 9]
-    p, y = np.array([0.05, 0.15, 0.95, 0.85]), np.array([0.0, 1.0, 1.0, 1.0])
-    table = binned_sums(
-        np.ones((1, 4), dtype=np.uint16),
-        np.arange(4, dtype=np.int32),
-        equal_width_bins(p),
-        np.stack([p, y], axis=1),
-        10,
-    )
-    assert expected_calibration_error(table)[0] == pytest.approx((0.05 + 0.85 + 0.05 + 0.15) / 4)
 
 
 def test_four_rows_at_a_time_equal_one_by_one():

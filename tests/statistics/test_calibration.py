@@ -7,20 +7,15 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from elsewhere.errors import UserError
+from elsewhere.scoring.binary import BinaryEvaluator
 from elsewhere.statistics.calibration import (
     apply_temperature,
-    brier_score,
     calibration_eligible,
-    ece_confidence,
-    ece_malignant,
     fit_temperature,
-    negative_log_likelihood,
     recalibration,
     reliability_curve,
     to_logit,
@@ -29,7 +24,7 @@ from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.resampling import WeightStream
 
 
-def test_measures_equal_the_known_evaluators(vectors_dir):
+def test_the_temperature_equals_the_known_one(vectors_dir):
     inputs = json.loads((vectors_dir / "classification" / "inputs.json").read_text())
     expected = json.loads((vectors_dir / "classification" / "expected.json").read_text())
     for name, case in inputs.items():
@@ -37,47 +32,19 @@ def test_measures_equal_the_known_evaluators(vectors_dir):
         fitted = fit_temperature(y, z)
         assert fitted.eligible and fitted.hit_bound is None
         assert fitted.value == pytest.approx(expected[name]["T_bounded_0.5_5"], abs=5e-8)
-        for part, t in (("raw", 1.0), ("scaled_with_T_bounded", expected[name]["T_bounded_0.5_5"])):
-            want, p = expected[name][part], expit(z / t)
-            assert negative_log_likelihood(y, p) == pytest.approx(want["nll_sklearn_log_loss"], abs=1e-9)
-            assert brier_score(y, p) == pytest.approx(want["brier_sklearn"], abs=1e-9)
-            assert ece_malignant(y, p) == pytest.approx(want["ece10_prob_of_malignant_netcal"], abs=1e-9)
-            # torchmetrics' multiclass path is single precision
-            torch_value = want["ece10_confidence_torchmetrics_multiclass2"]
-            assert ece_confidence(y, p) == pytest.approx(torch_value, abs=1e-6)
-        low, high = expected[name]["nll_at_T_0.5_and_5"]
-        assert negative_log_likelihood(y, expit(z / 0.5)) == pytest.approx(low, abs=1e-9)
-        assert negative_log_likelihood(y, expit(z / 5)) == pytest.approx(high, abs=1e-9)
+        assert fitted.nll_before == pytest.approx(expected[name]["raw"]["nll_sklearn_log_loss"], abs=1e-9)
         assert fitted.nll_after == pytest.approx(expected[name]["nll_at_T_bounded"], abs=1e-9)
 
 
-def test_bins_are_left_closed_and_the_last_one_is_closed():
-    assert ece_malignant([1, 0], [1.0, 0.95]) == pytest.approx(abs(1.95 - 1) / 2)
-    assert ece_malignant([1, 0], [0.3, 0.39]) == pytest.approx(abs(0.69 - 1) / 2)
-    assert ece_malignant([1, 0], [0.29, 0.3]) == pytest.approx((0.71 + 0.3) / 2)
-    assert ece_confidence([0, 1], [0.5, 0.5]) == pytest.approx(0.0)
-
-
-def test_nll_is_cut_at_epsilon_and_bad_input_is_named():
-    assert negative_log_likelihood([1], [0.0], epsilon=1e-6) == pytest.approx(-np.log(1e-6))
-    for bad in ([1.2], [-0.1], [np.nan]):
+@pytest.mark.parametrize("judge", [recalibration, reliability_curve])
+def test_bad_input_is_named(judge):
+    for bad in ([1.2, 0.5], [-0.1, 0.5], [np.nan, 0.5]):
         with pytest.raises(UserError, match="probability"):
-            brier_score([1], bad)
+            judge([1, 0], bad, [0, 1])
     with pytest.raises(UserError, match="labels"):
-        brier_score([2], [0.5])
+        judge([2, 0], [0.5, 0.5], [0, 1])
     with pytest.raises(UserError, match="pair up"):
-        brier_score([1, 0], [0.5])
-
-
-@given(st.integers(0, 10_000))
-@settings(max_examples=25, deadline=None)
-def test_integer_weights_are_repeated_cases(seed):
-    rng = np.random.default_rng(seed)
-    y, p, w = rng.integers(0, 2, 30), rng.random(30).round(2), rng.integers(0, 4, 30)
-    if w.sum() == 0:
-        return
-    for measure in (brier_score, negative_log_likelihood, ece_confidence, ece_malignant):
-        assert measure(y, p, weights=w) == pytest.approx(measure(np.repeat(y, w), np.repeat(p, w)))
+        judge([1, 0], [0.5], [0, 1])
 
 
 def test_temperature_bounds_and_eligibility():
@@ -192,7 +159,8 @@ def test_reliability_curve_bins_and_bands():
     assert sum(curve.cases) == 300 and len(curve.x) == 10
     assert all(lo <= v <= hi for lo, v, hi in zip(curve.lo, curve.y, curve.hi, strict=True))
     gap = np.abs(np.array(curve.x) - np.array(curve.y)) * np.array(curve.cases)
-    assert gap.sum() / 300 == pytest.approx(ece_malignant(y, p))
+    judged = BinaryEvaluator(label=y, probability=p, cluster_of_case=patient, n_clusters=150)
+    assert gap.sum() / 300 == pytest.approx(judged.values()["ece_malignant"])
     quantile = reliability_curve(y, p, patient, binning="quantile", bins=5)
     assert set(quantile.cases) == {60}
     table = pd.DataFrame({"patient_id": patient.astype(str)})

@@ -10,7 +10,7 @@ from elsewhere.scoring.groups import GroupCodes
 from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.disparity import Disparity
 from elsewhere.statistics.fairness import variable_report
-from elsewhere.statistics.group_scores import equalised_odds
+from elsewhere.statistics.group_scores import EqualisedOdds
 from elsewhere.statistics.partition import Partition
 
 N = 240
@@ -38,7 +38,8 @@ def test_equalised_odds_by_weights_is_the_protocols_disparity(zero):
     disparity = Disparity.equalised_odds(clusters, truth, yes, n_clusters=60, rules=rules)
     partition = patients(60, positive=truth > 0)
     entry = variable_report(disparity, partition, groups, key="k", seed=1, resamples=100)
-    expected = equalised_odds(np.ones((1, 60), dtype=np.uint16), clusters, truth, yes, [groups], rules)[0, 0]
+    plain = EqualisedOdds(clusters, truth, yes, [groups], n_clusters=60, rules=rules)
+    expected = plain(np.ones((1, 60), dtype=np.uint16))[0, 0]
     assert entry["gap"] == pytest.approx(expected)
     assert disparity.within_class
     if zero == "left-out":

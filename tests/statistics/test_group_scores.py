@@ -17,15 +17,21 @@ from elsewhere.statistics.group_scores import (
     GroupSums,
     MeanRanges,
     combined_score,
-    equalised_odds,
     fairness_score,
     mean_disparity,
-    mean_ranges,
 )
 
 VECTORS = ("ordinary_60", "age_bin_edges", "group_all_positive_all_predicted_positive")
 PAPER = FairnessRules()
 CODE = protocols.get("mamamia-code").fairness
+
+
+def mean_ranges(weights, clusters, values, codes):
+    return MeanRanges(clusters, values, codes, n_clusters=weights.shape[1])(weights)
+
+
+def equalised_odds(weights, clusters, truth, decision, codes, rules=None):
+    return EqualisedOdds(clusters, truth, decision, codes, n_clusters=weights.shape[1], rules=rules)(weights)
 
 
 def ones(n: int) -> np.ndarray:

@@ -9,7 +9,7 @@ from elsewhere.protocols import IntervalRules
 from elsewhere.scoring.groups import GroupCodes
 from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.subgroups import comparable_metrics, group_table, recall_by_class
+from elsewhere.statistics.subgroups import comparable_metrics, group_table
 
 N = 240
 
@@ -51,20 +51,6 @@ def test_group_table_shows_missing_and_empty_groups(means):
     assert table["b"]["metrics"]["dice"]["value"] is None
     assert table["b"]["metrics"]["dice"]["undefined_reason"] == "no case"
     assert "never in the range" in table["missing"]["note"]
-
-
-def test_recall_gap_of_the_classes():
-    truth = np.array([1] * 10 + [0] * 20)
-    yes = np.array([1] * 3 + [0] * 7 + [1] * 2 + [0] * 18)
-    made = recall_by_class(patients(30), truth, yes, key="k", seed=1, resamples=300)
-    assert made["positive"]["value"] == pytest.approx(0.3)
-    assert made["negative"]["value"] == pytest.approx(0.9)
-    assert made["gap"]["value"] == pytest.approx(-0.6)
-    assert made["gap"]["lo"] < -0.6 < made["gap"]["hi"] < 0
-    assert (
-        recall_by_class(patients(3), [1, 1, 1], [1, 0, 1], key="k", seed=1, resamples=5)["gap"]["value"]
-        is None
-    )
 
 
 def test_a_group_called_missing_keeps_its_name(means):

@@ -11,12 +11,6 @@ from scipy import stats
 
 from elsewhere.study.results import StudyResults
 
-PAPER_SIZES = {
-    "BUSI": (437, 210, 133, 780),
-    "BUS-BRA": (1268, 607, 0, 1064),
-    "BrEaST": (154, 98, 4, 256),
-    "BUS-UCLM": (174, 90, 419, 38),
-}
 SMALL_SIZES = {
     "BUSI": (60, 40, 30, 110),
     "BUS-BRA": (80, 50, 0, 90),

@@ -24,11 +24,6 @@ def main(argv: list[str] | None = None) -> None:
     let_threads_sleep()
     arguments = sys.argv[1:] if argv is None else argv
     as_json = "--json" in arguments
-    if arguments in (["--version"], ["-V"]):
-        from elsewhere import __version__
-
-        print(f"elsewhere {__version__}")
-        sys.exit(EXIT_OK)
     try:
         code = app(arguments, standalone_mode=False, prog_name="elsewhere")
     except UserError as mistake:

@@ -7,12 +7,15 @@ from typing import Annotated
 
 import typer
 
-from elsewhere.cli.apps import app
+from elsewhere.cli.apps import WholeSentences, app
 from elsewhere.cli.options import JsonOpt, OutOpt, SeedOpt, pairs, show, split_list
 from elsewhere.errors import UserError
 
 phantom_app = typer.Typer(
-    no_args_is_help=True, help="Synthetic hospitals with a known truth, on disk.", rich_markup_mode=None
+    cls=WholeSentences,
+    no_args_is_help=True,
+    help="Synthetic hospitals with a known truth, on disk.",
+    rich_markup_mode=None,
 )
 app.add_typer(phantom_app, name="phantom")
 

@@ -58,7 +58,7 @@ def _attribute(series: pd.Series) -> dict[str, Any]:
 
 
 def describe(cohort: Cohort) -> dict[str, Any]:
-    """Counts and distributions as plain data; `describe_tables` makes them printable."""
+    """Counts and distributions as plain data; `describe_lines` makes them printable."""
     cases = cohort.cases
     targets = [name for name in TARGET_COLUMNS if name in cases.columns]
     skip = {*LEVELS, *FILE_COLUMNS, "dataset", "site"}
@@ -79,49 +79,6 @@ def describe(cohort: Cohort) -> dict[str, Any]:
         },
         "warnings": list(cohort.warnings),
     }
-
-
-def describe_tables(cohort: Cohort) -> list[Any]:
-    """The description as rich tables, for a terminal."""
-    from rich.table import Table
-
-    told = describe(cohort)
-    tables: list[Any] = []
-    for title, part in (
-        ("Datasets", told["datasets"]),
-        ("Sites", told["sites"]),
-        *((f"Classes: {k}", v) for k, v in told["classes"].items()),
-    ):
-        table = Table(title=title)
-        table.add_column(
-            title.removeprefix("Classes: ").lower().rstrip("s")
-            if not title.startswith("Classes")
-            else title[9:]
-        )
-        for name in ("cases", "patients"):
-            table.add_column(name, justify="right")
-        grade = title == "Datasets"
-        if grade:
-            table.add_column("ids")
-        for name, count in part.items():
-            row = [name, str(count["cases"]), str(count["patients"])]
-            if grade:
-                entry = told["id_grades"].get(name)
-                row.append(f"{entry['grade']}: {entry['why']}" if entry else "")
-            table.add_row(*row)
-        tables.append(table)
-    table = Table(title="Attributes")
-    for name, justify in (
-        ("attribute", "left"),
-        ("known", "right"),
-        ("missing", "right"),
-        ("distribution", "left"),
-    ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for name, entry in told["attributes"].items():
-        table.add_row(name, str(entry["known"]), str(entry["missing"]), _short(entry))
-    tables.append(table)
-    return tables
 
 
 def describe_lines(told: dict[str, Any]) -> Iterator[str]:

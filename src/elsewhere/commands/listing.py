@@ -12,22 +12,29 @@ if TYPE_CHECKING:
     from elsewhere.recipes import Recipe
 
 
+_WORDS = {"better": "{} is better", "interval": "interval {}", "sees": "sees {}"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """Named things, a row each."""
+    """Named things, a row each. The terminal shows `shown` of each, and where the rest stands; JSON has all."""
 
     kind: str
     rows: tuple[dict[str, Any], ...]
+    shown: tuple[str, ...]
+    more: str
 
     def to_dict(self) -> dict[str, Any]:
         return {self.kind: list(self.rows)}
 
     def lines(self) -> Iterator[str]:
+        width = max(len(str(row["name"])) for row in self.rows)
         for row in self.rows:
-            name = str(row["name"])
-            yield f"{name:34s} " + "; ".join(
-                str(value) for key, value in row.items() if key != "name" and value not in ("", None)
-            )
+            told = [_WORDS.get(key, "{}").format(row[key]) for key in self.shown if row.get(key)]
+            if not str(row.get("from", "elsewhere")).startswith("elsewhere"):
+                told.append(f"from {row['from']}")
+            yield f"{row['name']!s:{width}}  {'; '.join(told)}"
+        yield f"more of each: elsewhere {self.kind} --json, or {self.more}"
 
 
 def list_protocols() -> Listing:
@@ -41,17 +48,21 @@ def list_protocols() -> Listing:
         }
         for name, p in protocols
     )
-    return Listing(kind="protocols", rows=rows)
+    return Listing(kind="protocols", rows=rows, shown=("tasks", "title"), more="docs/reference/protocols.md")
 
 
 def list_readers() -> Listing:
     from elsewhere.cohort import readers
 
     rows = tuple(
-        {"name": name, "from": readers.owner(name), "about": (reader.__doc__ or "").strip().splitlines()[0]}
+        {
+            "name": name,
+            "from": readers.owner(name),
+            "about": " ".join((reader.__doc__ or "").split("\n\n")[0].split()),
+        }
         for name, reader in readers
     )
-    return Listing(kind="readers", rows=rows)
+    return Listing(kind="readers", rows=rows, shown=("about",), more="docs/how-to/read-a-public-dataset.md")
 
 
 def list_metrics() -> Listing:
@@ -71,7 +82,12 @@ def list_metrics() -> Listing:
         for spec in task.metrics(plain)
     ]
     rows += [{"name": name, "from": metrics.owner(name)} for name, _ in metrics]
-    return Listing(kind="metrics", rows=tuple(rows))
+    return Listing(
+        kind="metrics",
+        rows=tuple(rows),
+        shown=("label", "better", "interval"),
+        more="docs/reference/metrics.md",
+    )
 
 
 def list_recipes() -> Listing:
@@ -90,7 +106,9 @@ def list_recipes() -> Listing:
         }
         for name, recipe in recipes
     )
-    return Listing(kind="recipes", rows=rows)
+    return Listing(
+        kind="recipes", rows=rows, shown=("tasks", "title", "sees"), more="docs/reference/recipes.md"
+    )
 
 
 def _seen(recipe: type[Recipe]) -> str:

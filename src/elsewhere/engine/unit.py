@@ -22,7 +22,7 @@ from elsewhere.inputs.volumes import Volumes
 
 UNIT_VERSION = 1
 """Goes up when the same unit would give other numbers; older results are then not taken for the same."""
-RECIPE, FIND_BOXES = "recipe", "find-boxes"
+RECIPE = "recipe"
 COSTS = ("seconds", "peak_bytes", "energy_joule")
 """What `Outcome.cost` holds of a case and task (MRI-12), NaN where it was not measured."""
 

@@ -232,13 +232,6 @@ class FileVolumes:
         return self._seen[case]
 
 
-def write_grid_mask(path: str | Path, mask: npt.NDArray[np.bool_], grid: Grid) -> Path:
-    """A mask as .nii.gz on a grid that came from no file (a phantom in memory)."""
-    if mask.shape != grid.shape:
-        raise ValueError(f"the mask's shape is {mask.shape}, the grid's is {grid.shape}")
-    return _write(Path(path), gzip_bytes(mask_bytes(mask, plain_placement(grid.spacing_mm, grid.affine))))
-
-
 def file_digest(path: Path) -> str:
     """sha256 of a file's bytes."""
     try:

@@ -28,10 +28,6 @@ class Turn:
     order: tuple[int, int, int] = (0, 1, 2)
     flip: tuple[bool, bool, bool] = (False, False, False)
 
-    @property
-    def is_none(self) -> bool:
-        return self.order == (0, 1, 2) and not any(self.flip)
-
     def volume(self, array: npt.NDArray[Value]) -> npt.NDArray[Value]:
         """A view of the file's array in the study's axes."""
         turned = array.transpose(self.order)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -306,7 +306,3 @@ def case_specs(world: HospitalSpec | Sequence[HospitalSpec]) -> list[CaseSpec]:
     return [
         CaseSpec(hospital=hospital, number=number) for hospital in many for number in range(hospital.patients)
     ]
-
-
-def resized(spec: HospitalSpec, size: int) -> HospitalSpec:
-    return replace(spec, size=size)

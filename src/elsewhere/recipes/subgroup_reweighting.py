@@ -14,7 +14,7 @@ the end is around both breasts, which are found (`test_box`): the expert's box o
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -212,8 +212,3 @@ def volume_dice(network: torch.nn.Module, data: Prepared, plan: Plan) -> list[fl
         scores.append(2 * both / sizes if sizes else 1.0)
     network.train(was)
     return scores
-
-
-def weight_of(told: Sequence[Mapping[str, Any]], case: str) -> float:
-    """The last weight of a case out of `Trained.details['reweighting'][fold]`; 1 where none was set."""
-    return float(told[-1]["weights"]["by_case"].get(case, 1.0)) if told else 1.0

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
-DASH = "–"
 MINUS = "−"
 ABSENT = "—"
 NARROW_SPACE = "\u202f"

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 KINDS = ("tp", "duplicate", "fp", "fn")
 EVENT_COLUMNS = ("case_id", "patient_id", "lesion_id", "lesion_class", "score", "kind", "box")
-CASE_NUMBERS = ("n_lesions", "n_detected", "n_boxes", "n_false_positives", "max_score")
 _KEPT = ("case_id", "patient_id", "exam_id", "dataset", "site", "view", "laterality", "label")
 _ATTRIBUTES = ("age", "menopausal_status", "breast_density")
 

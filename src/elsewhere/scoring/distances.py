@@ -301,19 +301,6 @@ def _maximum(a: _Cells, b: _Cells) -> float:
     return float(np.sqrt(_largest_nearest(b, a, _largest_nearest(a, b, -1.0))))
 
 
-def surface_distances(
-    truth: npt.ArrayLike, prediction: npt.ArrayLike, spacing_mm: npt.ArrayLike
-) -> tuple[FloatArray, FloatArray]:
-    """Distances in mm: of each truth surface voxel to the prediction's surface, and the other way round.
-
-    Empty arrays where either mask is empty.
-    """
-    a, b, spacing = prepare(truth, prediction, spacing_mm)
-    if not a.n_voxels or not b.n_voxels:
-        return np.empty(0), np.empty(0)
-    return _both_directions(_cells(a.edges(), spacing), _cells(b.edges(), spacing))
-
-
 def dice_of(n_truth: int, n_prediction: int, n_both: int) -> float:
     """2 |A and B| / (|A| + |B|); NaN where both are empty: the protocol decides that case."""
     total = n_truth + n_prediction
@@ -346,17 +333,6 @@ def _contour_hausdorff95_voxels(a: PackedMask, b: PackedMask) -> float:
         return 0.0 if both_fill else float("nan")
     unit = (1.0, 1.0, 1.0)
     return _larger_percentile(_both_directions(_cells(edges_a, unit), _cells(edges_b, unit)), 95.0)
-
-
-def contour_hausdorff95_voxels(truth: npt.ArrayLike, prediction: npt.ArrayLike) -> float:
-    """The distance of protocol `mamamia-code`, in voxel indices, before its division by 150.
-
-    The larger of the two directed 95th percentiles (linear interpolation) between contour voxels; NaN
-    where one mask has no contour (empty, or filling the whole volume), 0 where both fill the volume, as
-    the template has it.
-    """
-    a, b, _ = prepare(truth, prediction, 1.0)
-    return _contour_hausdorff95_voxels(a, b)
 
 
 @dataclass(frozen=True, kw_only=True)

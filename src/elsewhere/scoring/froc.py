@@ -15,7 +15,6 @@ weights, and a row of weights is one walk down the list that ends at the largest
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numba
 import numpy as np
@@ -354,33 +353,6 @@ class FrocEvaluator(Evaluator):
         return {
             spec.name: (self.n_cases if spec.name.endswith("_all") else positive, 0) for spec in self.specs
         }
-
-    def curve_points(self, *, positive_only: bool = True) -> dict[str, Any]:
-        """The curve itself, every patient once: {"x", "y", "score"}, from (0, 0) to the point with every box.
-
-        `score` is the threshold of the point (score >= it); the two outer points have none (NaN).
-        """
-        events, lesions = self.events, float(self.lesions_of_case.sum())
-        listed = events.case >= 0
-        in_positive = np.zeros(events.case.size, dtype=bool)
-        in_positive[listed] = self.lesions_of_case[events.case[listed]] > 0
-        keep = in_positive if positive_only else np.ones(events.case.size, dtype=bool)
-        volumes = float((self.lesions_of_case > 0).sum()) if positive_only else float(self.n_cases)
-        if lesions == 0:
-            return {"x": np.zeros(0), "y": np.zeros(0), "score": np.zeros(0)}
-        order = np.argsort(-events.score[keep], kind="stable")
-        score, lesion = events.score[keep][order], events.lesion[keep][order]
-        false = np.cumsum(lesion < 0)
-        hits = np.flatnonzero(lesion >= 0)
-        first = np.zeros(score.size, dtype=bool)
-        first[hits[np.unique(lesion[hits], return_index=True)[1]]] = True
-        found = np.cumsum(first)
-        thresholds = np.unique(score[hits])[::-1]
-        upto = np.searchsorted(-score, -thresholds, side="right") - 1
-        last = score.size - 1
-        x = np.concatenate([[0], false[upto], [false[last] if score.size else 0]]) / volumes
-        y = np.concatenate([[0], found[upto], [found[last] if score.size else 0]]) / lesions
-        return {"x": x, "y": y, "score": np.concatenate([[np.nan], thresholds, [np.nan]])}
 
 
 def _need(array: npt.NDArray[np.int64] | None) -> npt.NDArray[np.int64]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numba
 import numpy as np
@@ -17,9 +16,6 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 Weights = npt.NDArray[np.uint16]
-
-AUROC, AVERAGE_PRECISION, TRUE_POSITIVE, FALSE_POSITIVE, FALSE_NEGATIVE, TRUE_NEGATIVE = range(6)
-"""Columns of `sorted_curve_metrics`."""
 
 _TILE_CLUSTERS = 2048
 _TILE_CASES = 1024
@@ -43,11 +39,6 @@ class SortedCases:
     @property
     def n_cases(self) -> int:
         return int(self.order.size)
-
-    def places_above(self, threshold: float, *, inclusive: bool = True) -> int:
-        """How many of the sorted cases are called positive: score >= threshold, or > when not inclusive."""
-        side: Any = "right" if inclusive else "left"
-        return int(np.searchsorted(-self.score, -threshold, side=side))
 
 
 def sort_cases(score: npt.ArrayLike, label: npt.ArrayLike, cluster_of_case: npt.ArrayLike) -> SortedCases:
@@ -336,29 +327,6 @@ def sorted_pass(weights: Weights, plan: SortedPlan) -> tuple[FloatArray, FloatAr
     return curve, sums
 
 
-def sorted_curve_metrics(
-    weights: Weights,
-    cluster_of_case_sorted: npt.NDArray[np.int32],
-    label_sorted: npt.NDArray[np.uint8],
-    tie_group_end: npt.NDArray[np.bool_],
-    places_above: int,
-) -> FloatArray:
-    """(rows, 6): AUROC, average precision, TP, FP, FN, TN of each weight row, in one pass.
-
-    Cases stand by falling score (`sort_cases`); the first `places_above` of them are called positive
-    (`SortedCases.places_above`). An evaluator that is called for many blocks keeps a `sorted_plan` and
-    calls `sorted_pass`, which is this without planning anew.
-    """
-    n = cluster_of_case_sorted.size
-    at = np.arange(n)
-    cases = SortedCases(at, cluster_of_case_sorted, label_sorted, tie_group_end, np.zeros(n))
-    curve, sums = sorted_pass(weights, sorted_plan(cases, segment=at >= places_above, n_segments=2))
-    positive = sums[:, :, 1]
-    negative = sums[:, :, 0] - positive
-    counts = np.stack([positive[:, 0], negative[:, 0], positive[:, 1], negative[:, 1]], axis=1)
-    return np.concatenate([curve, counts], axis=1)
-
-
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def _sums_by_cluster(cluster_of_case: npt.NDArray[np.int32], columns: FloatArray, out: FloatArray) -> None:
     for i in range(cluster_of_case.size):
@@ -400,47 +368,7 @@ def weigh_sums(weights: Weights, sums_of_cluster: FloatArray) -> FloatArray:
     return out
 
 
-def weighted_sums(weights: Weights, cluster_of_case: npt.ArrayLike, columns: npt.ArrayLike) -> FloatArray:
-    """(rows, K): sum over cases of weight x column. An evaluator keeps `cluster_sums` and calls
-    `weigh_sums`, which is this without summing the cases anew for each block."""
-    return weigh_sums(weights, cluster_sums(cluster_of_case, weights.shape[1], columns))
-
-
-@numba.njit(cache=True, nogil=True, boundscheck=False)
-def binned_sums(
-    weights: Weights,
-    cluster_of_case: npt.NDArray[np.int32],
-    bin_of_case: npt.NDArray[np.int32],
-    columns: FloatArray,
-    n_bins: int,
-) -> FloatArray:
-    """(rows, bins, 1 + K): the weight in each bin, then the weighted sum of each column (for ECE).
-
-    Hand the cases over sorted by bin (or by score) where speed counts: neighbours then share a bin.
-    """
-    rows, k_columns = weights.shape[0], columns.shape[1]
-    out = np.zeros((rows, n_bins, 1 + k_columns))
-    for r in range(rows):
-        w_row = weights[r]
-        for i in range(cluster_of_case.size):
-            w = np.float64(w_row[cluster_of_case[i]])
-            if w > 0.0:
-                b = bin_of_case[i]
-                out[r, b, 0] += w
-                for k in range(k_columns):
-                    out[r, b, 1 + k] += w * columns[i, k]
-    return out
-
-
 def equal_width_bins(values: npt.ArrayLike, n_bins: int = 10) -> npt.NDArray[np.int32]:
     """The bin of each value in [0, 1]: left-closed, the last one closed (US-15, protocols.md)."""
     index = np.floor(np.asarray(values, dtype=np.float64) * n_bins).astype(np.int32)
     return np.clip(index, 0, n_bins - 1).astype(np.int32)
-
-
-def expected_calibration_error(bins: FloatArray) -> FloatArray:
-    """ECE of each row of `binned_sums(...)` with columns (confidence, outcome)."""
-    total = bins[:, :, 0].sum(axis=1)
-    gap = np.abs(bins[:, :, 1] - bins[:, :, 2]).sum(axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(total > 0, gap / total, np.nan)

@@ -6,7 +6,6 @@ Everything that has an interval is clustered by patient (ST-01).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,81 +23,17 @@ Binning = Literal["equal-width", "quantile"]
 _MAX_STEPS = 100
 
 
-def _cases(
-    label: npt.ArrayLike, probability: npt.ArrayLike, weights: npt.ArrayLike | None = None
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _cases(label: npt.ArrayLike, probability: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
     y, p = np.asarray(label, dtype=float).ravel(), np.asarray(probability, dtype=float).ravel()
-    w = np.ones(y.size) if weights is None else np.asarray(weights, dtype=float).ravel()
-    if not y.size == p.size == w.size:
-        raise UserError(f"{y.size} labels, {p.size} probabilities and {w.size} weights do not pair up")
+    if y.size != p.size:
+        raise UserError(f"{y.size} labels and {p.size} probabilities do not pair up")
     if not np.isin(y, (0.0, 1.0)).all():
         raise UserError("labels must be 0 or 1", fix="Code the positive class as 1 and the other as 0.")
     if not ((p >= 0) & (p <= 1)).all():
         raise UserError(
             "a probability is missing or outside [0, 1]", fix="Give its scale, for example 0-100."
         )
-    return y, p, w
-
-
-def _mean(values: FloatArray, weights: FloatArray) -> float:
-    total = weights.sum()
-    return float((values * weights).sum() / total) if total > 0 else math.nan
-
-
-def brier_score(
-    label: npt.ArrayLike, probability: npt.ArrayLike, *, weights: npt.ArrayLike | None = None
-) -> float:
-    y, p, w = _cases(label, probability, weights)
-    return _mean((p - y) ** 2, w)
-
-
-def negative_log_likelihood(
-    label: npt.ArrayLike,
-    probability: npt.ArrayLike,
-    *,
-    epsilon: float = 1e-12,
-    weights: npt.ArrayLike | None = None,
-) -> float:
-    """Mean -log of the probability given to what happened, cut at `epsilon` (ST-14): a sure mistake
-    costs -log(epsilon), not infinity."""
-    y, p, w = _cases(label, probability, weights)
-    return _mean(-np.log(np.maximum(np.where(y == 1, p, 1 - p), epsilon)), w)
-
-
-def _binned_gap(
-    confidence: FloatArray, outcome: FloatArray, w: FloatArray, bins: int, signed_by: FloatArray
-) -> float:
-    index = equal_width_bins(signed_by, bins)
-    total = w.sum()
-    if total <= 0:
-        return math.nan
-    gap = np.bincount(index, w * (confidence - outcome), bins)
-    return float(np.abs(gap).sum() / total)
-
-
-def ece_confidence(
-    label: npt.ArrayLike,
-    probability: npt.ArrayLike,
-    *,
-    bins: int = 10,
-    weights: npt.ArrayLike | None = None,
-) -> float:
-    """Confidence of the predicted class (malignant at >= 0.5) against how often it is right."""
-    y, p, w = _cases(label, probability, weights)
-    confidence = np.maximum(p, 1 - p)
-    return _binned_gap(confidence, ((p >= 0.5) == (y == 1)).astype(float), w, bins, confidence)
-
-
-def ece_malignant(
-    label: npt.ArrayLike,
-    probability: npt.ArrayLike,
-    *,
-    bins: int = 10,
-    weights: npt.ArrayLike | None = None,
-) -> float:
-    """Malignant probability against the malignant fraction."""
-    y, p, w = _cases(label, probability, weights)
-    return _binned_gap(p, y, w, bins, p)
+    return y, p
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +81,7 @@ def reliability_curve(
     """Bands are Wilson's with the patients' design effect, honest in small bins too; with a `stream` of
     patient weights they are percentiles over the resamples instead. Bins stay where the full sample put
     them. Quantile bins hold about as many cases each; equal probabilities stay in one bin."""
-    y, p, _ = _cases(label, probability)
+    y, p = _cases(label, probability)
     cluster = np.asarray(cluster_of_case, dtype=np.int32)
     if binning == "equal-width":
         edges = np.arange(bins + 1) / bins
@@ -318,7 +253,7 @@ def recalibration(
     A probability of exactly 0 or 1 (also a missing answer scored worst) is cut at `epsilon`, and weighs
     heavily: give the answered cases alone where that is not meant.
     """
-    y, p, _ = _cases(label, probability)
+    y, p = _cases(label, probability)
     codes = np.unique(np.asarray(cluster_of_case), return_inverse=True)[1].astype(np.int64)
     patients = int(codes.max()) + 1 if codes.size else 0
 

@@ -235,30 +235,6 @@ class EqualisedOdds:
         return np.stack(per_variable, axis=1) if per_variable else np.zeros((weights.shape[0], 0))
 
 
-def mean_ranges(
-    weights: npt.NDArray[np.uint16],
-    cluster_of_case: npt.NDArray[np.int32],
-    values: FloatArray,
-    codes: Sequence[Coded | npt.ArrayLike],
-) -> FloatArray:
-    """`MeanRanges` in one call; hold the class where many blocks follow."""
-    return MeanRanges(cluster_of_case, values, codes, n_clusters=weights.shape[1])(weights)
-
-
-def equalised_odds(
-    weights: npt.NDArray[np.uint16],
-    cluster_of_case: npt.NDArray[np.int32],
-    truth: npt.ArrayLike,
-    decision: npt.ArrayLike,
-    codes: Sequence[Coded | npt.ArrayLike],
-    rules: FairnessRules | None = None,
-) -> FloatArray:
-    """`EqualisedOdds` in one call; hold the class where many blocks follow."""
-    return EqualisedOdds(cluster_of_case, truth, decision, codes, n_clusters=weights.shape[1], rules=rules)(
-        weights
-    )
-
-
 def mean_disparity(disparities: FloatArray, rules: FairnessRules) -> FloatArray:
     """(rows, variables) -> (rows,): the mean over the variables that are estimable in that row.
 

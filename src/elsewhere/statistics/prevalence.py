@@ -52,22 +52,6 @@ def standardised_name(metric: str) -> str:
     return metric + SUFFIX
 
 
-def prevalence_weights(
-    label: npt.ArrayLike, prevalence: float, *, weights: npt.ArrayLike | None = None
-) -> FloatArray:
-    """Case weights (adding up to the cases' own weight) under which positives are `prevalence` of all.
-
-    NaN throughout where a class is absent: no weight can make up for it.
-    """
-    check_prevalence(prevalence)
-    y = np.asarray(label, dtype=float).ravel()
-    w = np.ones(y.size) if weights is None else np.asarray(weights, dtype=float).ravel()
-    total, positive = float(w.sum()), float((w * y).sum())
-    if positive <= 0 or positive >= total:
-        return np.full(y.size, np.nan)
-    return w * np.where(y == 1, prevalence * total / positive, (1 - prevalence) * total / (total - positive))
-
-
 @numba.njit(cache=True, nogil=True)
 def _standardised(
     weights: npt.NDArray[np.uint16],

@@ -17,7 +17,6 @@ from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.metric import MetricKind
 from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.resampling import WeightStream
 
 MISSING = "missing"
 NOT_OF_A_GROUP = frozenset({"fairness", "combined"})
@@ -95,49 +94,3 @@ def _row(
     if undefined:
         row["note"] = f"Not estimable here: {', '.join(undefined)}."
     return row
-
-
-def recall_by_class(
-    partition: Partition,
-    truth: npt.ArrayLike,
-    decision: npt.ArrayLike,
-    *,
-    key: str,
-    seed: int,
-    resamples: int = 1000,
-    level: float = 0.95,
-    by_site: bool = True,
-) -> dict[str, dict[str, float | None]]:
-    """Recall of the positive and of the negative class, and their gap, positive - negative (MRI-11).
-
-    A negative gap: the model defaults to the negative class. Percentile intervals over patients: the gap is
-    a difference of two means, not a range, so its bootstrap is sound.
-    """
-    t, d = np.asarray(truth, dtype=np.float64), np.asarray(decision, dtype=np.float64) > 0
-    usable = np.isfinite(t)
-    sums = []
-    for part in (usable & (t > 0), usable & ~(t > 0)):
-        right = part & (d == (t > 0))
-        for column in (right, part):
-            sums.append(
-                np.bincount(partition.cluster_of_case, weights=column, minlength=partition.n_clusters)
-            )
-    matrix = np.stack(sums, axis=1)
-
-    def recalls(weights: npt.NDArray[np.uint16]) -> npt.NDArray[np.float64]:
-        total = weights.astype(np.float64) @ matrix
-        with np.errstate(invalid="ignore", divide="ignore"):
-            pos, neg = total[:, 0] / total[:, 1], total[:, 2] / total[:, 3]
-        return np.stack([pos, neg, pos - neg], axis=1)
-
-    point = recalls(np.ones((1, partition.n_clusters), dtype=np.uint16))[0]
-    stream = WeightStream(partition, key=key, seed=seed, resamples=resamples, by_site=by_site)
-    draws = [recalls(w) for _, w in stream]
-    out: dict[str, dict[str, float | None]] = {}
-    for i, name in enumerate(("positive", "negative", "gap")):
-        column = np.concatenate([d[:, i] for d in draws]) if draws else np.zeros(0)
-        known = column[np.isfinite(column)]
-        ends = np.quantile(known, [(1 - level) / 2, (1 + level) / 2]) if known.size else [np.nan, np.nan]
-        values = {"value": point[i], "lo": ends[0], "hi": ends[1]}
-        out[name] = {k: float(v) if np.isfinite(v) else None for k, v in values.items()}
-    return out

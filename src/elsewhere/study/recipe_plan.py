@@ -82,10 +82,6 @@ class Method:
     judged: Usable = field(default_factory=dict)
     """Those of `usable` that every recipe of the task can answer: a board holds the same patients for all."""
 
-    @property
-    def any_use(self) -> frozenset[str]:
-        return frozenset().union(*(self.usable[task] for task in self.tasks))
-
     def spec(self, tasks: tuple[str, ...]) -> RecipeSpec:
         return RecipeSpec(
             name=self.section.recipe or self.name,

@@ -118,11 +118,6 @@ class DevicePictures:
             self._outline[spec] = made
         return self._outline[spec]
 
-    def forget(self) -> None:
-        """Free what was cut."""
-        self._cut.clear()
-        self._outline.clear()
-
 
 def resize(picture: torch.Tensor, window: Window, size_px: int) -> torch.Tensor:
     """The window of a picture at the network's size, in bytes; bilinear, antialiased."""

@@ -174,8 +174,8 @@ def test_a_turn_keeps_lengths_in_mm_where_voxels_are_not_square():
 def test_the_combined_score_is_the_one_of_scoring(seed, weight):
     from elsewhere.protocols import FairnessRules
     from elsewhere.scoring.groups import fairness_codes
+    from elsewhere.statistics.group_scores import EqualisedOdds, fairness_score
     from elsewhere.statistics.group_scores import combined_score as combine
-    from elsewhere.statistics.group_scores import equalised_odds, fairness_score
 
     rng = np.random.default_rng(seed)
     n = 40
@@ -194,10 +194,9 @@ def test_the_combined_score_is_the_one_of_scoring(seed, weight):
         label, probability, fairness_groups(table.to_dict("records")), fairness_weight=weight
     )
     codes, *_ = fairness_codes(table, rules)
-    ones = np.ones((1, n), dtype=np.uint16)
-    cases = np.arange(n, dtype=np.int32)
-    fairness = fairness_score(equalised_odds(ones, cases, label, probability >= 0.5, codes, rules), rules)
     yes = probability >= 0.5
+    odds = EqualisedOdds(np.arange(n, dtype=np.int32), label, yes, codes, n_clusters=n, rules=rules)
+    fairness = fairness_score(odds(np.ones((1, n), dtype=np.uint16)), rules)
     performance = 0.5 * (yes[label == 1].mean() + (~yes[label == 0]).mean())
     assert mine == pytest.approx(float(combine(np.array([performance]), fairness, weight)[0]))
 

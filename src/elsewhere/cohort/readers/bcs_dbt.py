@@ -54,7 +54,7 @@ _LATERALITY = {"l": "left", "r": "right"}
 
 @readers.register("bcs-dbt")
 def read_bcs_dbt(source: str | Path) -> Cohort:
-    """The folder's labels and boxes as a cohort with `cases` and `lesions`."""
+    """BCS-DBT: the folder's labels and boxes as a cohort with `cases` and `lesions`."""
     folder = Path(source)
     if not folder.is_dir():
         raise UserError(

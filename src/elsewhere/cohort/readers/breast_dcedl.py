@@ -65,7 +65,7 @@ _KEPT = {
 
 @readers.register("breast-dcedl")
 def read_breast_dcedl(source: Path) -> Cohort:
-    """The slices of BreastDCEDL, one a patient, as volumes of depth one with three phases."""
+    """BreastDCEDL: its slices, one a patient, as volumes of depth one with three phases."""
     given = Path(source)
     root = (
         given.parent

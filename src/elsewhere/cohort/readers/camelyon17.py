@@ -44,9 +44,7 @@ def expected_patient_stage(slide_stages: list[str]) -> str:
 
 @readers.register("camelyon17")
 def read_camelyon17(source: Path) -> Cohort:
-    """Cases are the slides; a patient's stage stands in each of its rows as `patient_stage`
-    (LN-01, LN-17).
-    """
+    """CAMELYON17: cases are the slides; a patient's stage stands in each of its rows (LN-01, LN-17)."""
     root = source if source.is_dir() else source.parent
     path = (
         one_file(source, "*stage*.csv", "*stage*.csv.gz", "*stage*.xlsx", what="stages table")

@@ -70,8 +70,10 @@ def read_csv_cohort(
     delimiter: str | None = None,
     decimal: Literal[".", ","] = ".",
 ) -> Cohort:
-    """One table a cohort: `column_map` (--map patient_id=COL,...) names columns, `values`
-    (--set dataset=NAME) fills whole ones; columns that are not named stay as attributes.
+    """Any csv, parquet or xlsx, a row a case.
+
+    `column_map` (--map patient_id=COL,...) names columns, `values` (--set dataset=NAME) fills whole ones;
+    columns that are not named stay as attributes.
     """
     path = (
         one_file(source, *(f"*{ending}" for ending in TABLE_ENDINGS), what="table")

@@ -60,7 +60,7 @@ _NUMBERS = ("age", "pcr", "num_phases", "field_strength", "slice_thickness")
 
 @readers.register("mama-mia")
 def read_mama_mia(source: Path, *, sheet: str | None = None) -> Cohort:
-    """The clinical table, and the phases and masks where their folders are there (MRI-01)."""
+    """MAMA-MIA: the clinical table, and the phases and masks where their folders are there (MRI-01)."""
     if source.is_dir():
         root = source
         path = one_file(
