@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import elsewhere
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "elsewhere"
 DOORS = {"__init__", "__main__"}
@@ -69,14 +71,6 @@ STAYS = [
     "xgboost",
     "isal",
     "ray",
-    "openslide",
-    "cv2",
-    "pydicom",
-    "fastapi",
-    "uvicorn",
-    "sqlalchemy",
-    "alembic",
-    "psycopg",
 ]
 """What the rest of the package needs and such a machine lacks."""
 
@@ -247,3 +241,8 @@ def test_no_file_is_left_to_grow():
         if (n := len(f.read_text().splitlines())) > 520
     }
     assert long == {}
+
+
+def test_the_citation_is_of_this_version():
+    lines = (REPOSITORY / "CITATION.cff").read_text(encoding="utf-8").splitlines()
+    assert f"version: {elsewhere.__version__}" in lines
