@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -45,6 +45,18 @@ def reference_dir() -> Path:
 def data_dir() -> Path:
     """Real data; never in the repository."""
     return _need("data")
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """torch on one thread: small networks on a shared machine, and bits that do not depend on its cores."""
+    import torch
+
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before[0])
+    torch.use_deterministic_algorithms(before[1])
 
 
 @pytest.fixture

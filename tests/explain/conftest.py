@@ -8,11 +8,8 @@ torch = pytest.importorskip("torch", reason="relevance maps need torch (pip inst
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def _one_thread(one_thread):
+    """For every test of this folder."""
 
 
 def spots(

@@ -13,13 +13,7 @@ from elsewhere.errors import UserError
 from elsewhere.recipes import recipes
 from elsewhere.recipes.base import RESPONSE
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 TRAIN, WATCH, TEST = slice(0, 48), slice(48, 64), slice(64, 96)

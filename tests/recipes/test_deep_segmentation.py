@@ -33,12 +33,7 @@ SMALL = {
 }
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def run(name, settings, w: World, tmp_path, *, train, validation, predict, tasks=(SEGMENTATION,), **more):

@@ -28,15 +28,6 @@ from elsewhere.training.finder import (  # noqa: E402
 )
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before[0])
-    torch.use_deterministic_algorithms(before[1])
-
-
 def png(array: np.ndarray) -> bytes:
     held = io.BytesIO()
     Image.fromarray(array).save(held, "png")

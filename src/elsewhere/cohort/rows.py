@@ -1,6 +1,9 @@
-"""Rows that are no case: totals, column means and blank rows that a spreadsheet leaves under its data."""
+"""Rows that are no case (totals, column means, blank rows under the data), and cells that nobody filled in."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -103,3 +106,23 @@ def _as_statistic(values: np.ndarray | None, at: int, others: np.ndarray) -> str
         if np.isclose(values[at], value, rtol=1e-6, atol=0.0):
             return word
     return "count" if values[at] == len(rest) else None
+
+
+def note_unknown(
+    frame: pd.DataFrame, columns: Iterable[tuple[str, str, str, str]], counts: dict[str, Any]
+) -> list[str]:
+    """A note for each (column, key in `counts`, what it is, what follows) that some patients lack, by dataset.
+
+    Patients whose outcome or group is not known are kept, counted and said: a score can leave them out.
+    """
+    notes = []
+    for name, key, what, so in columns:
+        if name not in frame.columns:
+            continue
+        gone = frame[name].isna()
+        counts[key] = int(gone.sum())
+        if gone.any():
+            held = frame.loc[gone, "dataset"].value_counts(sort=False).sort_index()
+            parts = ", ".join(f"{dataset} {n}" for dataset, n in held.items())
+            notes.append(f"{int(gone.sum())} of {len(frame)} patients have no {what} ({parts}): {so}")
+    return notes

@@ -111,11 +111,21 @@ def _from_wheel(network: str) -> Path:
 
 
 def _from_torchvision(network: str) -> Path:
-    import torch
     import torchvision
 
     enum, member = _TORCHVISION[network]
     url = getattr(getattr(torchvision.models, enum), member).url
+    return fetch_weights(
+        url,
+        what=f"the ImageNet weights of {network}",
+        otherwise="give a file (weights = 'FILE'); or weights = 'none', which trains from scratch and gives worse numbers.",
+    )
+
+
+def fetch_weights(url: str, *, what: str, otherwise: str) -> Path:
+    """The file of `url` among torch's own downloads, fetched where it is not there yet."""
+    import torch
+
     path = Path(torch.hub.get_dir()) / "checkpoints" / url.rsplit("/", 1)[-1]
     if path.is_file():
         return path
@@ -124,9 +134,8 @@ def _from_torchvision(network: str) -> Path:
         torch.hub.download_url_to_file(url, str(path), progress=False)
     except OSError as error:
         raise UserError(
-            f"the ImageNet weights of {network} could not be fetched ({error})",
+            f"{what} could not be fetched ({error})",
             where=str(path),
-            fix="On a machine with a network run this once, and copy the file here; or give a file "
-            "(weights = 'FILE'); or weights = 'none', which trains from scratch and gives worse numbers.",
+            fix=f"On a machine with a network run this once, and copy the file here; or {otherwise}",
         ) from error
     return path

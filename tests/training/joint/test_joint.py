@@ -31,14 +31,6 @@ PLAN = Plan(
 )
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def waves(count: int, seed: int = 0) -> MemoryVolumes:
     """Smooth volumes: what is hidden follows from what is seen around it; phase 1 is phase 0 turned over."""
     rng = np.random.default_rng(seed)

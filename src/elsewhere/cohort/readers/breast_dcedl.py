@@ -31,7 +31,7 @@ import pandas as pd
 
 from elsewhere.cohort.readers import readers
 from elsewhere.cohort.readers.pictures import layout_root, picture_endings
-from elsewhere.cohort.rows import refuse_ages
+from elsewhere.cohort.rows import note_unknown, refuse_ages
 from elsewhere.cohort.table import Cohort, IdGrade
 from elsewhere.errors import UserError, name_rows
 from elsewhere.tables import read_table, to_number
@@ -109,7 +109,7 @@ def read_breast_dcedl(source: Path) -> Cohort:
     _pictures(frame, index, root, warnings, counts)
     _boxes(frame, index, warnings, counts)
     _against_mama_mia(frame, index, meta, warnings, counts)
-    _unknown(frame, warnings, counts)
+    warnings += _unknown(frame, counts)
     return Cohort.from_frame(
         frame,
         reader="breast-dcedl",
@@ -311,20 +311,16 @@ def _boxes(frame: pd.DataFrame, index: pd.DataFrame, warnings: list[str], counts
     _say(index["pid"][empty], "lesion boxes are empty and left out", "boxes_empty", warnings, counts)
 
 
-def _unknown(frame: pd.DataFrame, warnings: list[str], counts: dict[str, Any]) -> None:
-    for name, key, what in (
-        ("pcr", "without_outcome", "outcome (pcr)"),
-        ("menopausal_status", "without_menopausal_status", "menopausal status"),
-        ("vendor", "without_vendor", "vendor and field strength"),
-    ):
-        if name not in frame.columns:
-            continue
-        gone = frame[name].isna()
-        counts[key] = int(gone.sum())
-        if gone.any():
-            held = frame.loc[gone, "dataset"].value_counts(sort=False).sort_index()
-            parts = ", ".join(f"{dataset} {n}" for dataset, n in held.items())
-            warnings.append(f"{int(gone.sum())} of {len(frame)} patients have no {what} ({parts}): kept")
+def _unknown(frame: pd.DataFrame, counts: dict[str, Any]) -> list[str]:
+    return note_unknown(
+        frame,
+        (
+            ("pcr", "without_outcome", "outcome (pcr)", "kept"),
+            ("menopausal_status", "without_menopausal_status", "menopausal status", "kept"),
+            ("vendor", "without_vendor", "vendor and field strength", "kept"),
+        ),
+        counts,
+    )
 
 
 def _grades(frame: pd.DataFrame, meta: pd.DataFrame | None) -> dict[str, IdGrade]:

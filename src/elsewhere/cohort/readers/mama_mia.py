@@ -34,7 +34,7 @@ import pandas as pd
 from elsewhere.cohort.readers import one_file, readers
 from elsewhere.cohort.readers.mama_mia_files import add_files
 from elsewhere.cohort.readers.pictures import is_phantom
-from elsewhere.cohort.rows import refuse_ages, rows_that_are_no_case
+from elsewhere.cohort.rows import note_unknown, refuse_ages, rows_that_are_no_case
 from elsewhere.cohort.table import Cohort
 from elsewhere.errors import UserError
 from elsewhere.tables import infer_types, read_table, to_number
@@ -163,23 +163,21 @@ def _menopausal(raw: pd.Series, rows: np.ndarray, *, where: str) -> pd.Series:
 
 
 def _unknown(frame: pd.DataFrame, counts: dict[str, Any]) -> list[str]:
-    """Patients whose outcome or group is not known are kept, counted and said: a score can leave them out."""
-    notes: list[str] = []
-    for name, key, what, so in (
-        ("pcr", "without_outcome", "outcome (pcr)", "kept, not scored for response"),
-        ("menopausal_status", "without_menopausal_status", "menopausal status", "kept, in no group of it"),
-        ("age", "without_age", "age", "kept, in no age group"),
-        ("breast_density", "without_breast_density", "breast density", "kept, in no group of it"),
-    ):
-        if name not in frame.columns:
-            continue
-        gone = frame[name].isna()
-        counts[key] = int(gone.sum())
-        if gone.any():
-            held = frame.loc[gone, "dataset"].value_counts(sort=False).sort_index()
-            parts = ", ".join(f"{dataset} {n}" for dataset, n in held.items())
-            notes.append(f"{int(gone.sum())} of {len(frame)} patients have no {what} ({parts}): {so}")
-    return notes
+    return note_unknown(
+        frame,
+        (
+            ("pcr", "without_outcome", "outcome (pcr)", "kept, not scored for response"),
+            (
+                "menopausal_status",
+                "without_menopausal_status",
+                "menopausal status",
+                "kept, in no group of it",
+            ),
+            ("age", "without_age", "age", "kept, in no age group"),
+            ("breast_density", "without_breast_density", "breast density", "kept, in no group of it"),
+        ),
+        counts,
+    )
 
 
 def _density(raw: pd.Series, rows: np.ndarray, *, where: str) -> pd.Series:

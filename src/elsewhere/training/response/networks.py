@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from elsewhere.errors import UserError, unknown_name
+from elsewhere.models.weights import fetch_weights
 
 Time = Literal["depth", "phases"]
 PROJECTION = 128
@@ -136,20 +137,12 @@ def _kinetics(name: str) -> Path:
     from torchvision.models import video
 
     url = getattr(video, entry.weights).KINETICS400_V1.url
-    path = Path(torch.hub.get_dir()) / "checkpoints" / url.rsplit("/", 1)[-1]
-    if path.is_file():
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        torch.hub.download_url_to_file(url, str(path), progress=False)
-    except OSError as error:
-        raise UserError(
-            f"the Kinetics weights of {name} could not be fetched ({error})",
-            where=str(path),
-            fix="On a machine with a network run this once and copy the file here; or weights = 'FOLDER' with "
-            f"{name}.pth in it; or weights = 'none', which trains from scratch and is another method.",
-        ) from error
-    return path
+    return fetch_weights(
+        url,
+        what=f"the Kinetics weights of {name}",
+        otherwise=f"weights = 'FOLDER' with {name}.pth in it; or weights = 'none', which trains from scratch and "
+        "is another method.",
+    )
 
 
 def _torchvision(name: str, entry: _Entry) -> nn.Module:
