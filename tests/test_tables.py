@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elsewhere.errors import UserError
+from elsewhere.errors import ElsewhereWarning, UserError
 from elsewhere.tables import (
     TableOptions,
     content_hash,
@@ -190,6 +191,26 @@ def test_xlsx_cells_as_a_person_sees_them(tmp_path):
     assert frame.loc[1, "id"] == "007"
     assert frame["x"].tolist() == ["1.5", "2"]
     refused(path, "unknown sheet", "Sheet", sheet="nope")
+
+
+def test_an_xlsx_with_two_sheets_says_which_was_read(tmp_path):
+    path = tmp_path / "a.xlsx"
+    with pd.ExcelWriter(path) as book:
+        pd.DataFrame({"case_id": ["first"]}).to_excel(book, sheet_name="scores", index=False)
+        pd.DataFrame({"case_id": ["second"]}).to_excel(book, sheet_name="again", index=False)
+        pd.DataFrame({"field": ["case_id"]}).to_excel(book, sheet_name="legend", index=False)
+    with pytest.warns(ElsewhereWarning, match="sheet 'scores' is read; the workbook also has 'again'$"):
+        assert read_table(path)["case_id"].tolist() == ["first"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_table(path, sheet="again")["case_id"].tolist() == ["second"]
+
+
+def test_a_wrong_path_names_its_neighbours(tmp_path):
+    put(tmp_path / "predictions.csv", "a\n1\n")
+    refused(tmp_path / "prediction.csv", "there is no such file", "Did you mean predictions.csv?")
+    refused(tmp_path / "no" / "a.csv", "there is no such file", "There is no folder")
+    refused(tmp_path, "this is a folder", "Name the file: predictions.csv.")
 
 
 def test_xlsx_that_is_none_and_formulas_without_result(tmp_path):

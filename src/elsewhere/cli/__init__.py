@@ -8,13 +8,15 @@ input or wrong usage; 70 a fault of ours.
 from __future__ import annotations
 
 import sys
+import warnings
+from typing import Any
 
 import typer
 
 from elsewhere.cli import cohorts, explain, judging, phantoms, scoring, studies
 from elsewhere.cli.apps import app
 from elsewhere.engine.threads import let_threads_sleep
-from elsewhere.errors import EXIT_BAD_INPUT, EXIT_OK, EXIT_OUR_FAULT, UserError
+from elsewhere.errors import EXIT_BAD_INPUT, EXIT_OK, EXIT_OUR_FAULT, ElsewhereWarning, UserError
 
 __all__ = ["app", "cohorts", "explain", "judging", "main", "phantoms", "scoring", "studies"]
 
@@ -22,6 +24,7 @@ __all__ = ["app", "cohorts", "explain", "judging", "main", "phantoms", "scoring"
 def main(argv: list[str] | None = None) -> None:
     """Run the program; every way out has its exit code."""
     let_threads_sleep()
+    warnings.showwarning = _print_warning
     arguments = sys.argv[1:] if argv is None else argv
     as_json = "--json" in arguments
     try:
@@ -54,6 +57,14 @@ def main(argv: list[str] | None = None) -> None:
         )
         sys.exit(EXIT_OUR_FAULT)
     sys.exit(code if isinstance(code, int) else EXIT_OK)
+
+
+def _print_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """What a reader must know, as a sentence; what libraries remark, as Python prints it."""
+    if issubclass(category, ElsewhereWarning):
+        print(f"warning: {message}", file=sys.stderr)
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, *where[:2]))
 
 
 def _print_mistake(content: dict[str, str | None], text: str, *, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from elsewhere.cohort.table import Cohort, IdGrade
 from elsewhere.errors import UserError
 from elsewhere.tables import TableOptions, is_table, read_table
+from elsewhere.tables.bytes_in import neighbours
 from elsewhere.tables.options import DEFAULT
 
 ID_COLUMNS = ("patient_id", "exam_id", "case_id", "lesion_id")
@@ -38,7 +39,7 @@ def load_cohort(
         raise UserError(
             "there is no such cohort",
             where=str(path),
-            fix="Give a cohort folder, or a csv, parquet or xlsx table.",
+            fix=f"{neighbours(path)} A cohort is a folder that `elsewhere cohort read` wrote, or a csv, parquet or xlsx table.",
         )
     if path.name == "cohort.json":
         return _load_folder(path.parent)

@@ -79,8 +79,11 @@ def accept(
     ]
     unknown = [name for name in columns if name not in who.cases.columns]
     if unknown:
+        near = near_matches(unknown[0], map(str, who.cases.columns))
         raise UserError(
-            f"the cohort has no column '{unknown[0]}' that the claim names", where=str(promised.source)
+            f"the cohort has no column '{unknown[0]}' that the claim names",
+            where=str(promised.source),
+            fix=f"It has: {', '.join(near or map(str, who.cases.columns))}.",
         )
     options = ScoreOptions(
         threshold=promised.threshold, on_invalid=on_invalid, normalise_ids=ids, group_by=tuple(columns)

@@ -90,8 +90,8 @@ def find_trainer(trainer: Trainer | str) -> Trainer:
         known = missing.partition(".")[0] in ("torch", "torchvision", "monai")
         raise UserError(
             f"training needs the package '{missing}', which is not installed",
-            where=trainer,
-            fix="pip install 'elsewhere[train]'" if known else None,
+            where=None if known else trainer,
+            fix="pip install 'elsewhere[train]'" if known else "Install it, or mend its name.",
         ) from error
     except AttributeError as error:
         raise UserError(f"module '{module}' has no '{name}'", where=trainer) from error

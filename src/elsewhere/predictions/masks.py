@@ -151,7 +151,9 @@ def read_masks(path: Path, options: ReadOptions, cohort: Cohort | None = None) -
     missing_files = [str(p) for p in table["path"] if not Path(str(p)).is_file()]
     if missing_files and options.on_invalid == "error":
         raise UserError(
-            f"{len(missing_files)} mask files are not there", where=name_rows(missing_files, limit=3)
+            f"{len(missing_files)} mask files are not there",
+            where=name_rows(missing_files, limit=3),
+            fix="Relative paths start at the table's folder; --on-invalid worst counts them as the worst answer.",
         )
     digest = _digest(
         (str(c), Path(str(p)))

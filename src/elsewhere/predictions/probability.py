@@ -151,11 +151,17 @@ def _named(raw: pd.DataFrame, options: ReadOptions, *, source: str) -> pd.DataFr
                 pair = f"{'score' if target == 'probability' else target}={near[0]}"
                 hints.append(f"--map '{pair}'" if " " in pair else f"--map {pair}")
         listed = f"Columns: {', '.join(have[:20])}."
+        told = "score" if missing[0] == "probability" else missing[0]
         raise UserError(
             f"no column {' and no column '.join(repr(name) for name in missing)}",
             where=source,
-            fix=(f"Name it, perhaps {' '.join(hints)}. " if hints else "Name it with --map TARGET=COLUMN. ")
-            + listed,
+            fix=(f"Name it, perhaps {' '.join(hints)}. " if hints else f"Name it: --map {told}=COLUMN. ")
+            + listed
+            + (
+                " Is this the cohort? The cohort comes first, then the predictions."
+                if "label" in have
+                else ""
+            ),
         )
     return pd.DataFrame(columns)
 

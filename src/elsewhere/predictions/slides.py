@@ -76,7 +76,7 @@ def read_slides(path: Path, options: ReadOptions, cohort: Cohort | None = None) 
             flow=_flow(len(points)),
         )
     if table.empty:
-        raise UserError("the table has a header but no rows", where=str(path))
+        raise UserError("the table has a header but no rows", where=str(path), fix="Export it again.")
     if "stage" not in table.columns:
         raise UserError(
             "neither a stage nor points (x, y, score)",

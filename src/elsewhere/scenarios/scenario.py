@@ -170,7 +170,8 @@ def _checked(datasets: Sequence[str]) -> tuple[str, ...]:
 def _need(names: tuple[str, ...], count: int, kind: str) -> None:
     if len(names) < count:
         raise UserError(
-            f"{kind} scenarios take {count} datasets, and there {'is' if len(names) == 1 else 'are'} {len(names)}"
+            f"{kind} scenarios take {count} datasets, and there {'is' if len(names) == 1 else 'are'} {len(names)}",
+            fix="Add cohorts to the study, or take this kind out of its [scenarios].",
         )
 
 

@@ -58,7 +58,7 @@ def read_truth(
             f"the cohort has no column '{column}', which holds the truth",
             where="the cohort",
             fix=(f"Did you mean {' or '.join(near)}? " if near else "")
-            + f"Rename it to '{column}' (`elsewhere cohort read table ... --map {column}=COLUMN`).",
+            + f"Rename it to '{column}' (`elsewhere cohort read csv TABLE --map {column}=COLUMN --out DIR`).",
         )
     cells = cases[column]
     if pd.api.types.is_float_dtype(cells.dtype) or pd.api.types.is_integer_dtype(cells.dtype):

@@ -28,21 +28,34 @@ def human_bytes(count: float) -> str:
     return f"{count:.1f} GB"
 
 
+def neighbours(path: Path) -> str:
+    """What a path that is not there may have meant, or that its folder is not there either."""
+    if not path.parent.is_dir():
+        return (
+            f"There is no folder {path.parent} either: a relative path starts where you are ({Path.cwd()})."
+        )
+    near = near_matches(path.name, [p.name for p in path.parent.iterdir()])
+    return f"Did you mean {' or '.join(near)}?" if near else f"Look into {path.parent.resolve()}."
+
+
 def check_regular_file(path: Path) -> None:
     try:
         there = path.exists()
     except (OSError, ValueError) as error:
         raise UserError(f"the file cannot be reached ({error})", where=str(path)[:200]) from error
     if not there:
-        siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = near_matches(path.name, siblings)
-        raise UserError(
-            "there is no such file",
-            where=str(path),
-            fix=f"Did you mean {' or '.join(near)}?" if near else None,
-        )
+        raise UserError("there is no such file", where=str(path), fix=neighbours(path))
     if path.is_dir():
-        raise UserError("this is a folder; a table file is needed", where=str(path))
+        tables = sorted(
+            p.name for p in path.iterdir() if p.is_file() and p.suffix in (".csv", ".parquet", ".xlsx")
+        )
+        raise UserError(
+            "this is a folder; a table file is needed",
+            where=str(path),
+            fix=f"Name the file: {' or '.join(tables[:3])}{' or another' if len(tables) > 3 else ''}."
+            if tables
+            else "Name a csv, parquet or xlsx file.",
+        )
     if not path.is_file():
         raise UserError(
             "this is not a regular file (a device or a pipe)", where=str(path), fix="Save it to a file first."

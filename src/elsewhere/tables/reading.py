@@ -73,7 +73,9 @@ def read_table(
         )
     require_columns(frame, required, where=str(path))
     if frame.empty and not allow_empty:
-        raise UserError("the table has a header but no rows", where=str(path))
+        raise UserError(
+            "the table has a header but no rows", where=str(path), fix="Export it again, with a row a case."
+        )
     return frame
 
 

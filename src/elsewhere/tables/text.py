@@ -108,7 +108,9 @@ def read_text_table(
     where = str(path)
     data = data.lstrip(b"\r\n")
     if not data.strip():
-        raise UserError("the file is empty", where=where)
+        raise UserError(
+            "the file is empty", where=where, fix="Export it again, with a header line and a row a case."
+        )
     if not data.endswith((b"\n", b"\r")):
         data += b"\n"
     delimiter = _choose_delimiter(data, path, options)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from elsewhere.errors import UserError, unknown_name
+from elsewhere.errors import ElsewhereWarning, UserError, unknown_name
 from elsewhere.tables.bytes_in import check_regular_file, human_bytes
 from elsewhere.tables.options import TableOptions
 from elsewhere.tables.text import drop_unnamed_empty, header_names
@@ -116,7 +116,18 @@ def _stored_results(
         book.close()
 
 
-def _read_sheet(path: Path, sheet: str | None) -> tuple[list[list[str | None]], str]:
+def _header(worksheet: Any) -> set[str]:
+    """The words of the first row that has any, near the top."""
+    for row in worksheet.iter_rows(max_row=20, values_only=True):
+        words = {str(value).strip() for value in row if value is not None}
+        if words:
+            return words
+    return set()
+
+
+def _read_sheet(path: Path, sheet: str | None) -> tuple[list[list[str | None]], str, list[str]]:
+    """The sheet's rows and its title; where none was asked for by name, also the titles of other visible sheets
+    that share a column with it, and may have been meant."""
     import openpyxl
 
     where = str(path)
@@ -127,7 +138,10 @@ def _read_sheet(path: Path, sheet: str | None) -> tuple[list[list[str | None]], 
             raise UserError("the workbook has no sheet", where=where)
         if sheet is not None and sheet not in titles:
             raise unknown_name("sheet", sheet, titles)
-        title = sheet or next((ws.title for ws in book.worksheets if ws.sheet_state == "visible"), titles[0])
+        visible = [ws.title for ws in book.worksheets if ws.sheet_state == "visible"] or titles
+        title = sheet or visible[0]
+        headers = {} if sheet else {name: _header(book[name]) for name in visible}
+        others = [name for name in headers if name != title and headers[name] & headers[title]]
         rows: list[list[str | None]] = []
         formulas: dict[tuple[int, int], tuple[int, int]] = {}
         for cells in _cells(book[title], where):
@@ -155,7 +169,7 @@ def _read_sheet(path: Path, sheet: str | None) -> tuple[list[list[str | None]], 
                     fix="Open and save the workbook in a spreadsheet, or paste values in place of formulas.",
                 )
             rows[at_row][at_column] = _as_text(value, "")
-    return rows, title
+    return rows, title, others
 
 
 def read_workbook(path: Path, options: TableOptions, *, sheet: str | None = None) -> pd.DataFrame:
@@ -166,7 +180,7 @@ def read_workbook(path: Path, options: TableOptions, *, sheet: str | None = None
         _check_archive(path, options)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # openpyxl's remarks on styles and validations it does not keep
-            rows, title = _read_sheet(path, sheet)
+            rows, title, others = _read_sheet(path, sheet)
     except UserError:
         raise
     except (OSError, MemoryError) as error:
@@ -181,7 +195,11 @@ def read_workbook(path: Path, options: TableOptions, *, sheet: str | None = None
         rows.pop()
     start = next((at for at, row in enumerate(rows) if any(value is not None for value in row)), None)
     if start is None:
-        raise UserError(f"sheet '{title}' is empty", where=where)
+        raise UserError(
+            f"sheet '{title}' is empty",
+            where=where,
+            fix="Put the table on the first sheet, or export it as csv.",
+        )
     width = max(len(row) for row in rows[start:])
     names = header_names(rows[start] + [None] * (width - len(rows[start])), where)
     body = [row + [None] * (width - len(row)) for row in rows[start + 1 :]]
@@ -191,5 +209,10 @@ def read_workbook(path: Path, options: TableOptions, *, sheet: str | None = None
         else pd.DataFrame({name: pd.Series([], dtype="str") for name in names})
     )
     frame = drop_unnamed_empty(frame)
+    if others:
+        also = ", ".join(f"'{name}'" for name in others)
+        warnings.warn(
+            f"{where}: sheet '{title}' is read; the workbook also has {also}", ElsewhereWarning, stacklevel=3
+        )
     frame.attrs["sheet"] = title
     return frame

@@ -15,6 +15,7 @@ from typing import Any
 from elsewhere.cohort.table import Cohort
 from elsewhere.errors import UserError, near_matches
 from elsewhere.registry import Registry
+from elsewhere.tables.bytes_in import neighbours
 
 Reader = Callable[..., Cohort]
 
@@ -53,7 +54,7 @@ def read_cohort(reader: str, source: str | Path, **options: Any) -> Cohort:
                 raise UserError(f"reader '{reader}' has no option '{name}'", fix=hint)
     source = Path(source)
     if not source.exists():
-        raise UserError("there is no such file or folder", where=str(source))
+        raise UserError("there is no such file or folder", where=str(source), fix=neighbours(source))
     return function(source, **options)
 
 
