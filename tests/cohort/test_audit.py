@@ -103,6 +103,8 @@ def test_a_leak_is_an_error():
     assert finding.ids == ("p00",)
     assert "leak" not in kinds(table(split=["train"] * 6 + ["test"] * 6))
     assert "leak" not in kinds(table(split=["train", "TRAIN "] + ["train"] * 10))
+    two_sets = table(dataset=["a"] + ["b"] * 11, split=["train"] + ["test"] * 11)
+    assert "leak" not in kinds(two_sets), "one id in two sets is two people"
 
 
 def test_duplicates():
@@ -122,6 +124,10 @@ def test_published_counts():
     assert grade_dataset(rows, "BUS-BRA").grade == "B"
     assert "more-ids-than-patients" in kinds(rows.assign(dataset="bus_bra"))
     assert grade_dataset(rows.assign(patient_id=[str(i % 1064) for i in range(1875)]), "BUS-BRA").grade == "A"
+    exact = rows.assign(dataset="bus_bra", patient_id=[str(i % 1064) for i in range(1875)])
+    assert not {"more-ids-than-patients", "not-the-published-count"} & set(kinds(exact))
+    one_more = exact.assign(patient_id=["new", *exact["patient_id"][1:]])
+    assert "more-ids-than-patients" in kinds(one_more)
     assert grade_dataset(rows.head(780), "BUSI").grade == "C"
     assert grade_dataset(rows.head(100).assign(patient_id="x.png"), "mine").grade == "B"
     assert "not-the-published-count" in kinds(rows.head(60).assign(dataset="NACT"))

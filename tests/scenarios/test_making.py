@@ -292,6 +292,12 @@ def test_the_split_is_pinned():
     outer = made(table, "A>B", 7)
     assert outer.validation == ("A/0002-0", "A/0005-0")
     assert outer.hash == "660c8fd8630362cc04578a9778314a7f87a785520de62f8b9bbea0478467b3e0"
+    folds = make_partitions(table_of(plain("A", 4, 4, 4)), scenarios_of(["A"], ["folds"], folds=2), [7])
+    assert [fold.test for fold in folds] == [
+        ("A/0000-0", "A/0003-0", "A/0004-0", "A/0007-0"),
+        ("A/0001-0", "A/0002-0", "A/0005-0", "A/0006-0"),
+    ]
+    assert [fold.normal for fold in folds] == [("A/0008-0", "A/0009-0"), ("A/0010-0", "A/0011-0")]
 
 
 @pytest.mark.parametrize(
