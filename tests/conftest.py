@@ -9,6 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("house", deadline=None)  # a busy machine is no fault
+settings.load_profile("house")
 
 ROOT = Path(__file__).resolve().parent.parent
 

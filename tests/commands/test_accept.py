@@ -217,6 +217,10 @@ def test_init_writes_a_claim_that_reads(run, tmp_path, hospital):
     assert "exists" in again.err
     judged = run("accept", hospital.cohort, hospital.predictions, "--claim", claim, "--resamples", 50)
     assert judged.code in (0, 2, 3), judged.said
+    assert "its numbers are examples" in judged.said
+    claim.write_text(claim.read_text().replace("value = 0.90", "value = 0.89", 1))
+    filled = run("accept", hospital.cohort, hospital.predictions, "--claim", claim, "--resamples", 50)
+    assert "its numbers are examples" not in filled.said
     uncommented = "\n".join(
         line[2:] if line.startswith("# ") and ("=" in line or line.startswith("# [[")) else line
         for line in claim.read_text().splitlines()

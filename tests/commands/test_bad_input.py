@@ -270,6 +270,8 @@ def test_unknown_names_offer_near_ones(pair, refused, detection_pair):
     refused(("score", "classification", *both, "--combine", "maxx", "--unit", "exam"), "maxx", "max")
     refused(("score", "classification", *both, "--normalise-ids", "zeroes"), "zeroes", "zeros")
     refused(("score", "classification", *both, "--on-invalid", "worse"), "worse", "worst")
+    look = ("check", pair.predictions, "--task", "classification")
+    refused((*look, "--on-invalid", "worse"), "worse", "worst", writes=False)
     refused(("score", "classification", *both, "--matching", "nearst"), "nearst", "nearest")
     refused(("score", "classification", *both, "--threshold", "1.7"), "1.7")
     refused(("cohort", "read", "bcsdbt", pair.cohort), "bcsdbt", "bcs-dbt")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from elsewhere.statistics.simultaneous import max_t
 
@@ -14,6 +15,17 @@ def test_max_t_at_one_member_is_the_plain_interval():
     assert (made.lo[0], made.hi[0]) == pytest.approx((0.3 - 0.196, 0.3 + 0.196), abs=0.005)
     stretched = max_t(np.array([0.3]), draws, df=5)
     assert stretched.hi[0] == pytest.approx(0.3 + 0.2571, abs=0.007)
+
+
+def test_max_t_holds_all_members_at_once():
+    draws = np.random.default_rng(1).normal(0, 1, (40000, 2)) * [1.0, 3.0]
+    made = max_t(np.zeros(2), draws)
+    both_inside = 0.95**0.5
+    assert made.critical == pytest.approx(stats.norm.ppf((1 + both_inside) / 2), abs=0.03)
+    assert made.hi[1] == pytest.approx(3 * made.hi[0], rel=0.03)
+    wider = max_t(np.zeros(2), draws, inflate=[1.0, 1.5])
+    assert wider.hi == pytest.approx(made.hi * [1.0, 1.5])
+    assert wider.lo == pytest.approx(-wider.hi)
 
 
 def test_max_t_leaves_out_what_is_mostly_undefined():

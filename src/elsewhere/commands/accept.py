@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from elsewhere.commands.analyse import analyse
-from elsewhere.commands.claim import Claim, ClaimedMetric, lock_claim, read_claim
+from elsewhere.commands.claim import Claim, ClaimedMetric, is_template, lock_claim, read_claim
 from elsewhere.commands.score import as_cohort, as_predictions, check_choices, choose_protocol, facts_of
 from elsewhere.commands.where import choose_part
 from elsewhere.errors import UserError, near_matches
@@ -116,6 +116,10 @@ def accept(
     )
     if lock["changed"]:
         result.summary["warnings"].append("The claim was changed after it was first locked: see claim_lock.")
+    if is_template(promised):
+        result.summary["warnings"].append(
+            "The claim is the one that --init wrote: its numbers are examples, and nobody's claim."
+        )
     if promised.outcomes.get("only_biopsied"):
         result.summary["warnings"].append(
             "Only biopsied cases have outcomes: missed cancers without biopsy are absent, so sensitivity is flattered (verification bias)."

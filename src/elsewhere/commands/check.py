@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from elsewhere.commands.score import open_cohort
+from elsewhere.commands.score import check_choices, open_cohort
 from elsewhere.predictions import ReadOptions
 from elsewhere.scoring.check import CheckReport, check_predictions
 from elsewhere.tables import TableOptions
@@ -26,6 +26,7 @@ def check(
     table: TableOptions = DEFAULT,
 ) -> CheckReport:
     """Ids, columns, direction and scale of the scores, rows lost and why; works without the truth."""
+    check_choices(on_invalid=on_invalid, matching=None)
     options = ReadOptions(
         column_map=dict(column_map or {}),
         scale=scale,

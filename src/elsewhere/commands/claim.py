@@ -261,6 +261,11 @@ def _where(value: Any, place: str) -> dict[str, str]:
     return {str(column): str(wanted) for column, wanted in value.items()}
 
 
+def is_template(claim: Claim) -> bool:
+    """Whether it claims what `--init` wrote, word for word: examples, which nobody claimed."""
+    return claim.digest == _digest(tomllib.loads(TEMPLATE))
+
+
 def _digest(content: Mapping[str, Any]) -> str:
     """Of what is claimed: how the vendor's file is to be read may be mended without changing the claim."""
     claimed = {key: value for key, value in content.items() if key != "predictions"}
