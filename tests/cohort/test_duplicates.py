@@ -23,22 +23,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 from scipy.fft import dctn
+from scipy.ndimage import binary_dilation, map_coordinates
 
 from elsewhere.cohort import Cohort
 from elsewhere.cohort.contact_sheet import COLUMNS, ROWS, in_order, write_contact_sheets
 from elsewhere.cohort.duplicates import duplicate_groups, find_duplicates, merge_groups
-from elsewhere.cohort.duplicates_matching import (
-    _MOVES,
-    DARK,
-    NOISE,
-    REACH,
-    _agreement,
-    _climb,
-    normalise_contrast,
-    scores,
-    textures,
-)
+from elsewhere.cohort.duplicates_matching import _MOVES, REACH, _climb, scores
 from elsewhere.cohort.duplicates_pictures import SIDE, trimmed
+from elsewhere.cohort.duplicates_textures import DARK, NOISE, normalise_contrast, textures
 from elsewhere.errors import UserError
 
 
@@ -355,28 +347,62 @@ def test_the_dark_and_what_touches_it_is_left_out():
     assert (out[~zero][:12] != 0.0).any()
 
 
-def test_a_place_tried_twice_would_change_nothing():
-    """The climb with a memory ends where the plain climb does, bit by bit."""
+def agreement(one, two, edges, need):
+    """In the plainest way: every pixel of `one`, interpolated in `two`, and their correlation."""
+    side = len(one)
+    centres = (np.arange(side) + 0.5) / side
+    across = (edges[0] + (edges[1] - edges[0]) * centres) * side - 0.5
+    down = (edges[2] + (edges[3] - edges[2]) * centres) * side - 0.5
+    inside = np.ix_((down >= 0) & (down <= side - 1), (across >= 0) & (across <= side - 1))
+    laid = map_coordinates(two.astype(float), np.meshgrid(down, across, indexing="ij"), order=1)[inside]
+    seen = (one[inside] != 0) & (laid != 0)
+    return np.corrcoef(one[inside][seen], laid[seen])[0, 1] if seen.sum() >= need else -1.0
+
+
+@pytest.mark.parametrize(("axis", "by"), [(2, 3), (1, -3)])
+def test_a_climb_by_the_axes_ends_where_the_plain_climb_does(axis, by):
+    """Every place tried, tried again and interpolated anew: neither the memory nor what is kept changes it."""
     rng = np.random.default_rng(11)
     grey = rng.integers(0, 256, (12, 64, 64), dtype=np.uint8)
-    grey[6:] = np.roll(grey[:6], 3, axis=2)
+    grey[6:] = np.roll(grey[:6], by, axis=axis)
     fine = textures(grey, 32, radius=4)
     home = np.array([0.0, 1.0, 0.0, 1.0])
     for one, two in zip(fine[:6], fine[6:], strict=True):
         edges, plain = home.copy(), home.copy()
-        _climb(one, two, edges, _MOVES, 1 / 32, 4, REACH)
+        steps = np.array([1 / 32, 0.5 / 32])
+        said = _climb(np.stack([one, one.T]), np.stack([two, two.T]), edges, _MOVES, steps, 4, REACH)
         need = max(int(0.4 * min(np.count_nonzero(one), np.count_nonzero(two))), one.size // 20)
-        best = _agreement(one, two, plain, need)
-        for _ in range(4):
-            chosen = -1
-            for m, move in enumerate(_MOVES):
-                tried = plain + move / 32
-                if np.abs(tried - home).max() <= REACH:
-                    value = _agreement(one, two, tried, need)
-                    if value > best + 1e-4:
-                        best, chosen = value, m
-            if chosen < 0:
-                break
-            plain += _MOVES[chosen] / 32
+        best = agreement(one, two, plain, need)
+        for step in steps:
+            for _ in range(4):
+                chosen = -1
+                for m, move in enumerate(_MOVES):
+                    tried = plain + move * step
+                    if np.abs(tried - home).max() <= REACH:
+                        value = agreement(one, two, tried, need)
+                        if value > best + 1e-4:
+                            best, chosen = value, m
+                if chosen < 0:
+                    break
+                plain += _MOVES[chosen] * step
         assert np.array_equal(edges, plain)
         assert not np.array_equal(edges, home)
+        assert said == pytest.approx(best, abs=1e-5)
+
+
+def test_local_contrast_is_what_its_definition_says():
+    rng = np.random.default_rng(12)
+    picture = rng.integers(0, 60, (20, 24)).astype(np.float32)
+    out = np.empty_like(picture)
+    normalise_contrast(picture, 2, NOISE, DARK, out)
+    dark = binary_dilation(picture <= picture.min() + DARK, np.ones((3, 3)))
+    high = np.zeros(picture.shape)
+    windows = {}
+    for y, x in np.argwhere(~dark):
+        windows[y, x] = (slice(max(0, y - 2), y + 3), slice(max(0, x - 2), x + 3))
+        high[y, x] = picture[y, x] - picture[windows[y, x]][~dark[windows[y, x]]].mean()
+    for (y, x), window in windows.items():
+        power = (high[window] ** 2)[~dark[window]].mean()
+        assert out[y, x] == pytest.approx(high[y, x] / np.sqrt(power + NOISE**2), rel=1e-5, abs=1e-6)
+    assert (out[dark] == 0).all()
+    assert 0 < dark.sum() < dark.size

@@ -5,6 +5,10 @@ They hold pixels, so they are drawn on request alone.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 
 import pandas as pd
@@ -18,6 +22,9 @@ ROWS = 6
 TEXT = 30
 GAP = 10
 MOST_PAGES = 20
+MOST_TILES = 2 * MOST_PAGES * COLUMNS * ROWS
+COMPRESSION = 3
+"""Of zlib. On pages of the public sets, a search for the smallest file takes 8 times as long for 5 % less."""
 _INK, _PAPER, _ALARM = (30, 30, 30), (255, 255, 255), (200, 30, 30)
 
 
@@ -27,11 +34,14 @@ def write_contact_sheets(found: Duplicates, folder: Path) -> tuple[list[Path], i
     pairs = in_order(found.pairs)
     each = COLUMNS * ROWS
     pages = [pairs.iloc[at : at + each] for at in range(0, len(pairs), each)]
-    files = []
-    for number, page in enumerate(pages[:MOST_PAGES], start=1):
-        path = folder / f"contact-sheet-{number:02d}.png"
-        _page(page, found).save(path, optimize=True)
-        files.append(path)
+    files = [folder / f"contact-sheet-{number:02d}.png" for number in range(1, len(pages) + 1)][:MOST_PAGES]
+    tile = lru_cache(maxsize=MOST_TILES)(_picture)
+
+    def write(page: pd.DataFrame, path: Path) -> None:
+        _page(page, found, tile).save(path, compress_level=COMPRESSION)
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(write, pages[:MOST_PAGES], files))
     return files, max(0, len(pairs) - MOST_PAGES * each)
 
 
@@ -46,7 +56,7 @@ def in_order(pairs: pd.DataFrame) -> pd.DataFrame:
     return pairs.assign(rank=rank).sort_values(["rank", "distance"], kind="stable").drop(columns="rank")
 
 
-def _page(pairs: pd.DataFrame, found: Duplicates) -> Image.Image:
+def _page(pairs: pd.DataFrame, found: Duplicates, tile: Callable[[Path], Image.Image]) -> Image.Image:
     wide, high = 2 * PICTURE + 2 + GAP, PICTURE + TEXT + GAP
     rows = -(-len(pairs) // COLUMNS)
     page = Image.new("RGB", (COLUMNS * wide + GAP, rows * high + GAP), _PAPER)
@@ -56,7 +66,7 @@ def _page(pairs: pd.DataFrame, found: Duplicates) -> Image.Image:
         x, y = GAP + (at % COLUMNS) * wide, GAP + (at // COLUMNS) * high
         for side, left in (("a", x), ("b", x + PICTURE + 2)):
             case = f"{pair[f'dataset_{side}']}/{pair[f'case_{side}']}"
-            page.paste(_picture(found.files[case]), (left, y + TEXT))
+            page.paste(tile(found.files[case]), (left, y + TEXT))
             colour = _ALARM if pair["same_label"] == "no" else _INK
             pen.text((left, y), _short(case), fill=_INK, font=font)
             pen.text((left, y + 14), str(pair[f"label_{side}"]), fill=colour, font=font)

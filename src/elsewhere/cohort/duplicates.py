@@ -243,18 +243,18 @@ def _pairs(
             )
             if key not in best or (best[key][1] != "exact" and entry < best[key]):
                 best[key] = entry
-    rows = [_row(table, one, two, *entry) for (one, two), entry in best.items()]
+    used = sorted({at for pair in best for at in pair})
+    case = dict(zip(used, table.iloc[used].to_dict("records"), strict=True))
+    rows = [_row(case[one], case[two], *entry) for (one, two), entry in best.items()]
     pairs = pd.DataFrame(rows, columns=list(PAIR_COLUMNS))
     order = ["distance", "dataset_a", "dataset_b", "case_a", "case_b"]
     return pairs.sort_values(order, kind="stable").reset_index(drop=True)
 
 
 def _row(
-    table: pd.DataFrame, one: int, two: int, distance: float, kind: str, threshold: float
+    one: Mapping[Any, Any], two: Mapping[Any, Any], distance: float, kind: str, threshold: float
 ) -> dict[str, Any]:
-    a, b = sorted(
-        (table.iloc[one], table.iloc[two]), key=lambda row: (row["dataset"], _natural(row["case_id"]))
-    )
+    a, b = sorted((one, two), key=lambda row: (row["dataset"], _natural(row["case_id"])))
     same_patient = bool(a["patient"] == b["patient"])
     known = bool(a["label"]) and bool(b["label"])
     same_label = ("yes" if a["label"] == b["label"] else "no") if known else "unknown"

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import numba
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
@@ -53,7 +54,7 @@ class Thumbnails:
                 continue
             by_pixels: dict[tuple[object, ...], list[int]] = defaultdict(list)
             for at in members:
-                pixels = trimmed(decode_grey(self.paths[at]))
+                pixels = trimmed(np.asarray(decode_grey(self.paths[at])))
                 by_pixels[pixels.shape, hashlib.sha256(pixels.tobytes()).digest()].append(at)
             groups += [found for found in by_pixels.values() if len(found) > 1]
         return sorted(groups)
@@ -73,9 +74,13 @@ def read_thumbnails(
     def one(at: int) -> None:
         try:
             picture = decode_grey(paths[at], reduced=True)
-            inner = trimmed(picture)
-            grey[at] = _thumbnail(inner)
-            if min(n / m for n, m in zip(inner.shape, picture.shape, strict=True)) < 1.0 - MUCH:
+            top, bottom, left, right = inner_box(np.asarray(picture), UNIFORM)
+            width, height = picture.size
+            inner = (right - left, bottom - top)
+            grey[at] = _thumbnail(
+                picture if inner == picture.size else picture.crop((left, top, right, bottom))
+            )
+            if min(inner[0] / width, inner[1] / height) < 1.0 - MUCH:
                 whole[at] = _thumbnail(picture)
         except FileNotFoundError:
             bad[at] = "there is no such file"
@@ -107,16 +112,19 @@ def read_thumbnails(
     )
 
 
-def decode_grey(path: Path, *, reduced: bool = False) -> Grey:
-    """Height x width, 8 bit; `reduced` may be smaller than the file says, never below SIDE."""
+def decode_grey(path: Path, *, reduced: bool = False) -> Image.Image:
+    """8 bit; `reduced` may be smaller than the file says, never below SIDE."""
     with Image.open(path) as image:
         if reduced and image.format == "JPEG":
             image.draft("L", (SIDE, SIDE))
         if image.mode.startswith(("I", "F")):
-            return _to_8_bit(np.asarray(image, dtype=np.float64))
+            return Image.fromarray(_to_8_bit(np.asarray(image, dtype=np.float64)))
         if image.mode in ("P", "PA"):
-            return np.asarray(image.convert("RGB").convert("L"))
-        return np.asarray(image if image.mode == "L" else image.convert("L"))
+            return image.convert("RGB").convert("L")
+        if image.mode != "L":
+            return image.convert("L")
+        image.load()
+        return image
 
 
 def _to_8_bit(values: npt.NDArray[np.float64]) -> Grey:
@@ -126,17 +134,41 @@ def _to_8_bit(values: npt.NDArray[np.float64]) -> Grey:
 
 def trimmed(grey: Grey) -> Grey:
     """Without uniform border rows and columns; a picture that is all border stays as it is."""
-    if all(
-        int(edge.max()) - int(edge.min()) > UNIFORM for edge in (grey[0], grey[-1], grey[:, 0], grey[:, -1])
-    ):
-        return grey
-    rows = np.flatnonzero(np.ptp(grey, axis=1) > UNIFORM)
-    columns = np.flatnonzero(np.ptp(grey, axis=0) > UNIFORM)
-    if not len(rows) or not len(columns):
-        return grey
-    return grey[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+    top, bottom, left, right = inner_box(grey, UNIFORM)
+    return grey[top:bottom, left:right]
 
 
-def _thumbnail(grey: Grey) -> Grey:
-    picture = Image.fromarray(np.ascontiguousarray(grey))
+@numba.njit(cache=True, nogil=True)
+def inner_box(grey: Grey, uniform: int) -> tuple[int, int, int, int]:
+    """Top, bottom, left and right of what is left when border rows and columns that span at most `uniform`
+    are taken off; of a picture that is all border, the whole."""
+    height, width = grey.shape
+    top, bottom, left, right = 0, height, 0, width
+    while top < height and _span(grey[top]) <= uniform:
+        top += 1
+    while bottom > top and _span(grey[bottom - 1]) <= uniform:
+        bottom -= 1
+    if _span(grey[:, 0]) <= uniform or _span(grey[:, width - 1]) <= uniform:
+        low, high = grey[0].copy(), grey[0].copy()
+        for y in range(1, height):
+            for x in range(width):
+                low[x], high[x] = min(low[x], grey[y, x]), max(high[x], grey[y, x])
+        while left < width and high[left] - low[left] <= uniform:
+            left += 1
+        while right > left and high[right - 1] - low[right - 1] <= uniform:
+            right -= 1
+    if top == bottom or left == right:
+        return 0, height, 0, width
+    return top, bottom, left, right
+
+
+@numba.njit(cache=True, nogil=True)
+def _span(line: Grey) -> int:
+    low, high = line[0], line[0]
+    for x in range(len(line)):
+        low, high = min(low, line[x]), max(high, line[x])
+    return int(high) - int(low)
+
+
+def _thumbnail(picture: Image.Image) -> Grey:
     return np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.BILINEAR, reducing_gap=2.0))

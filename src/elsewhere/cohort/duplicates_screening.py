@@ -15,7 +15,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from elsewhere.cohort.duplicates_matching import Floats, Ints, scores, textures
+from elsewhere.cohort.duplicates_matching import Ints, scores
+from elsewhere.cohort.duplicates_textures import Floats, textures
 
 DECOYS = 300
 """So many best decoys of each pair of datasets are matched in full, to see what chance reaches."""
@@ -146,7 +147,7 @@ def _matched(tex: Textures, first: Ints, second: Ints, patients: Ints, decoys: i
         columns = second[begin:] if within else second
         for side in (False, True):
             alike = tex.unit[rows] @ (tex.mirrored if side else tex.unit)[columns].T
-            y, x = np.nonzero(alike >= min(floors.values()))
+            y, x = np.divmod(np.flatnonzero(alike >= min(floors.values())), len(columns))
             if within:
                 once = x > y
                 y, x = y[once], x[once]
