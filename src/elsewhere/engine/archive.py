@@ -2,7 +2,7 @@
 
 The names in a zip are a stranger's: only `units/<key>/<file of a unit>` is ever written, into a folder of
 our own, and put in place once every digest fits. The digests guard against damage, not against malice; what
-is read later is arrays without pickles, JSON, and weights with `weights_only=True`.
+is read later is arrays without pickles, JSON, and state dicts with `weights_only=True`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from elsewhere.engine.store import Store
 
 _ENTRY = re.compile(
-    r"units/(?P<key>[0-9A-Za-z][0-9A-Za-z_-]{0,63})/(?P<file>(unit|history|done)\.json|outputs\.npz|weights\.pt)"
+    r"units/(?P<key>[0-9A-Za-z][0-9A-Za-z_-]{0,63})/(?P<file>(unit|history|done)\.json|outputs\.npz|weights\.(pt|npz))"
 )
 _BIGGEST = {"unit.json": 1 << 28, "history.json": 1 << 28, "done.json": 1 << 24, "outputs.npz": 1 << 32}
 _BIGGEST_WEIGHTS = 1 << 36

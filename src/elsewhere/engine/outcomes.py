@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from elsewhere.engine.files import digest_of, to_json
+from elsewhere.engine.kept import WEIGHT_FILES, WEIGHTS_NPZ, WEIGHTS_PT, pack_kept, unpack_kept, wrong_with
 from elsewhere.engine.packed_masks import from_arrays, to_arrays
 from elsewhere.engine.unit import COSTS, Outcome, Unit
 from elsewhere.errors import UserError
@@ -39,6 +40,9 @@ def check_outcome(unit: Unit, outcome: Outcome) -> str:
         return "the trainer gave no distance for each predicted case"
     if unit.keep_weights and not outcome.weights:
         return "the trainer gave no weights, and the unit keeps them"
+    if unit.job is not None and outcome.weights and not isinstance(outcome.weights, StoredWeights):
+        wrong = wrong_with(outcome.weights)
+        return f"the recipe's weights cannot be kept: {wrong}" if wrong else ""
     return ""
 
 
@@ -101,7 +105,9 @@ def to_files(unit: Unit, outcome: Outcome) -> dict[str, bytes | dict[str, Any]]:
         told = {"notes": list(map(str, outcome.notes)), "details": plain_json(outcome.details)}
         files["done.json"] = {**files["done.json"], **told}  # type: ignore[dict-item]
     if outcome.weights is not None:
-        files["weights.pt"] = _weights_bytes(outcome.weights)
+        files[WEIGHTS_PT if unit.job is None else WEIGHTS_NPZ] = _weights_bytes(unit, outcome.weights)
+        if outcome.trained_on is not None:
+            files["done.json"] = {**files["done.json"], "trained_on": plain_json(outcome.trained_on)}  # type: ignore[dict-item]
     return files
 
 
@@ -110,8 +116,9 @@ def from_files(folder: Path, done: Mapping[str, Any]) -> Outcome:
         arrays = {name: held[name] for name in held.files}
     history = json.loads((folder / "history.json").read_text("utf-8"))
     weights = None
-    if "weights.pt" in done["digests"]:
-        weights = StoredWeights(folder / "weights.pt", done["digests"]["weights.pt"])
+    for name in WEIGHT_FILES:
+        if name in done["digests"]:
+            weights = StoredWeights(folder / name, done["digests"][name])
     return Outcome(
         case=tuple(map(str, arrays["case"])),
         fingerprint=arrays["fingerprint"],
@@ -130,6 +137,7 @@ def from_files(folder: Path, done: Mapping[str, Any]) -> Outcome:
         cost=arrays.get("cost"),
         notes=tuple(map(str, done.get("notes", ()))),
         details=dict(done.get("details", {})),
+        trained_on=done.get("trained_on"),
     )
 
 
@@ -139,13 +147,14 @@ def merged(old: Outcome, new: Outcome) -> Outcome:
     """
     have = set(new.case)
     extra = np.array([at for at, name in enumerate(old.case) if name not in have], dtype=np.int64)
-    weights = new.weights if new.weights is not None else old.weights
+    kept = new if new.weights is not None else old
+    weights, trained_on = kept.weights, kept.trained_on
     unlike = any(
         (getattr(old, name) is None) != (getattr(new, name) is None)
         for name in ("box", "probability", "masks", "cost")
     )
     if not len(extra) or unlike:
-        return replace(new, weights=weights)
+        return replace(new, weights=weights, trained_on=trained_on)
 
     def joined(one: np.ndarray, two: np.ndarray) -> np.ndarray:
         if len(one) != len(new.case):
@@ -168,11 +177,13 @@ def merged(old: Outcome, new: Outcome) -> Outcome:
         else (*new.masks, *(old.masks[at] for at in extra)),
         cost=None if new.cost is None or old.cost is None else joined(np.asarray(new.cost), old.cost),
         weights=weights,
+        trained_on=trained_on,
     )
 
 
 class StoredWeights(Mapping[str, Any]):
-    """A kept state dict, read (`weights_only=True`) and checked when it is first used."""
+    """Kept weights, checked when they are first used, and read without any code in them: a state dict with
+    `weights_only=True`, what a recipe kept as arrays and JSON."""
 
     def __init__(self, path: Path, digest: str) -> None:
         self.path, self._digest = path, digest
@@ -188,10 +199,13 @@ class StoredWeights(Mapping[str, Any]):
 
     def _read(self) -> dict[str, Any]:
         if self._state is None:
-            import torch
-
             self.check()
-            self._state = dict(torch.load(self.path, map_location="cpu", weights_only=True))
+            if self.path.name == WEIGHTS_NPZ:
+                self._state = unpack_kept(self.path)
+            else:
+                import torch
+
+                self._state = dict(torch.load(self.path, map_location="cpu", weights_only=True))
         return self._state
 
     def __getitem__(self, name: str) -> Any:
@@ -210,9 +224,11 @@ class StoredWeights(Mapping[str, Any]):
         return self.path.read_bytes()
 
 
-def _weights_bytes(weights: Mapping[str, Any]) -> bytes:
+def _weights_bytes(unit: Unit, weights: Mapping[str, Any]) -> bytes:
     if isinstance(weights, StoredWeights):
         return weights.file_bytes()
+    if unit.job is not None:
+        return pack_kept(weights)
     import torch
 
     packed = io.BytesIO()

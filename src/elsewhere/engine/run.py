@@ -20,6 +20,7 @@ from elsewhere.engine.plan import stages, unique_units, widened
 from elsewhere.engine.registry import engines
 from elsewhere.engine.store import Store
 from elsewhere.engine.threads import let_threads_sleep
+from elsewhere.engine.trained_on import training_record
 from elsewhere.engine.unit import Outcome, Unit, Work
 from elsewhere.errors import UserError
 
@@ -138,6 +139,8 @@ class _Tally:
         if wrong:
             self.failed(unit, wrong)
             return
+        if outcome.weights is not None and outcome.trained_on is None:
+            outcome = replace(outcome, trained_on=training_record(unit, self.work))
         self.store.save(unit, outcome)
         self.done.append(unit.key)
         self._count()

@@ -1,6 +1,6 @@
 """The store of finished units: a folder that survives kill -9 at any moment, a full disk, and two writers.
 
-    units/<key>/    unit.json, outputs.npz, history.json, weights.pt (where kept), done.json (written last)
+    units/<key>/    unit.json, outputs.npz, history.json, weights.pt or weights.npz (where kept), done.json (last)
     failed/<key>.json   why a unit could not be done; gone when it is
     damaged/        units whose files no longer fit their digests, set aside; they are done again
     scratch/<key>/  checkpoints of a recipe that was begun; gone when its unit is saved
@@ -33,6 +33,7 @@ from elsewhere.engine.files import (
     write_atomically,
     write_synced,
 )
+from elsewhere.engine.kept import WEIGHT_FILES
 from elsewhere.engine.outcomes import from_files, merged, to_files
 from elsewhere.engine.unit import Outcome, Unit
 from elsewhere.errors import ElsewhereWarning, UserError
@@ -40,7 +41,7 @@ from elsewhere.inputs import Cases
 
 STORE_VERSION = 1
 KEY = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
-FILES = ("unit.json", "outputs.npz", "history.json", "weights.pt")
+FILES = ("unit.json", "outputs.npz", "history.json", *WEIGHT_FILES)
 _PARTIAL = re.compile(r"\.(?P<token>[0-9a-f]{16})\.(?P<key>[0-9A-Za-z_-]+)\.(?P<what>partial|old)")
 
 
@@ -404,7 +405,7 @@ def _read_done(folder: Path, key: str, *, deep: bool = True) -> dict[str, Any]:
                 raise _MisfitError(f"{name} is not there")
             if file.stat().st_size != done.get("sizes", {}).get(name):
                 raise _MisfitError(f"{name} has another size than when it was written")
-            if name != "weights.pt" and digest_of(file) != digest:
+            if name not in WEIGHT_FILES and digest_of(file) != digest:
                 raise _MisfitError(f"{name} differs from what was written")
     return done
 
@@ -412,9 +413,8 @@ def _read_done(folder: Path, key: str, *, deep: bool = True) -> dict[str, Any]:
 def _is_whole(folder: Path, key: str) -> bool:
     try:
         done = _read_done(folder, key)
-        return "weights.pt" not in done["digests"] or (
-            digest_of(folder / "weights.pt") == done["digests"]["weights.pt"]
-        )
+        kept = [name for name in WEIGHT_FILES if name in done["digests"]]
+        return all(digest_of(folder / name) == done["digests"][name] for name in kept)
     except (_MisfitError, UserError, OSError):
         return False
 

@@ -276,7 +276,10 @@ class Outcome:
     device: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     weights: Mapping[str, Any] | None = None
-    """The kept state dict, where the unit asks for it (torch tensors on the CPU)."""
+    """Where the unit keeps them: the state dict (torch tensors on the CPU), or what a recipe learnt, as plain
+    values, arrays and tensors (`engine.kept`)."""
+    trained_on: Mapping[str, Any] | None = None
+    """Beside kept weights: whom they were trained on, hashed (`engine.trained_on`)."""
 
     def covers(self, names: tuple[str, ...], prints: npt.NDArray[np.uint64]) -> bool:
         """True where every named case was predicted with the same pixels and box."""
@@ -297,3 +300,6 @@ class Work:
     """The outcome of a 'find-boxes' unit by key."""
     scratch: Path | None = None
     """Where a recipe keeps its checkpoints, a folder a unit; None: a temporary one, lost with its process."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What kept weights tell of their training: 'study', 'cohorts' (hash a dataset), 'patients' (case ->
+    'DATASET/id' and her id in another set), 'pixels' (case -> digest of its voxels). No number rests on it."""

@@ -8,6 +8,7 @@ import secrets
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -86,7 +87,18 @@ def _write(units: list[Unit], work: Work, folder: Path) -> None:
         for key in finders:
             Store(folder / "found").save(Unit(key=key, kind="find-boxes"), work.found_boxes(key))
     content = {"version": WORK_VERSION, "weights": weights, "units": [unit.to_dict() for unit in units]}
+    if any(unit.keep_weights for unit in units):
+        content["about"] = _about(work, named)
     (folder / "units.json").write_bytes(to_json(content))
+
+
+def _about(work: Work, named: set[str]) -> dict[str, Any]:
+    """What kept weights tell of their training, of the cases that travel alone."""
+    about = dict(work.about)
+    for part in ("patients", "pixels"):
+        held = about.get(part, {})
+        about[part] = {name: held[name] for name in sorted(named) if name in held}
+    return about
 
 
 def _write_volumes(units: list[Unit], work: Work, cases: Cases, folder: Path) -> None:
@@ -135,7 +147,12 @@ def load_work(folder: str | Path) -> tuple[list[Unit], Work]:
         )
     found = Store(folder / "found")
     return units, Work(
-        cases=cases, pictures=pictures, volumes=volumes, weights=weights, found_boxes=found.load
+        cases=cases,
+        pictures=pictures,
+        volumes=volumes,
+        weights=weights,
+        found_boxes=found.load,
+        about=content.get("about", {}),
     )
 
 

@@ -166,6 +166,16 @@ class FileVolumes:
         whole.update(repr(facts).encode())
         return whole.hexdigest()
 
+    def voxel_digest(self, case: str) -> str:
+        """sha256 of the values of the first phase, each with how often it occurs: the same for the same voxels under
+        another header, packing, type or order of the axes (US-30)."""
+        values = self.phase(case, 0)
+        told, counts = value_counts(values)
+        whole = hashlib.sha256(f"elsewhere-voxels-1 {sorted(values.shape)}\n".encode())
+        whole.update(told.astype("<f4").tobytes())
+        whole.update(counts.astype("<i8").tobytes())
+        return whole.hexdigest()
+
     def mask_digest(self, case: str, *, of_file: Callable[[Path], str] | None = None) -> str:
         """sha256 of the bytes of the expert's mask, '' where there is none: of what trains, a part of the key."""
         mask = self.files(case).mask
@@ -230,6 +240,21 @@ class FileVolumes:
             spacing = files.slice_spacing
             self._seen[case] = _look_at_slice(case, files, spacing) if spacing else _look(case, files)
         return self._seen[case]
+
+
+def value_counts(
+    values: npt.NDArray[np.float32],
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """The values that occur, rising, and how often; whole numbers of a scanner's range without sorting."""
+    low, high = float(values.min()), float(values.max())
+    if 0 <= high - low < 1 << 20 and max(abs(low), abs(high)) < 1 << 24:
+        whole = values.astype(np.int32)
+        if np.array_equal(whole, values):
+            counts = np.bincount((whole - int(low)).ravel(order="K"))
+            there = np.flatnonzero(counts)
+            return (there + int(low)).astype(np.float32), counts[there].astype(np.int64)
+    told, counts = np.unique(values, return_counts=True)
+    return told, counts.astype(np.int64)
 
 
 def file_digest(path: Path) -> str:

@@ -67,6 +67,8 @@ class Job:
     weights: Mapping[str, Path] = field(default_factory=dict)
     """Files of weights by 'network/imagenet'."""
     progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None)
+    keep: bool = False
+    """The study keeps this training's weights: a recipe that `keeps` hands them over in `Trained.weights`."""
     emit: Callable[[Prediction], None] = field(default=lambda prediction: None)
     """Called once a case and task; what was handed over is packed and may be reused."""
 
@@ -97,6 +99,9 @@ class Trained:
     """What a reader of the report must know: cases without a mask, a phase that was missing."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """Plain JSON: the fingerprint of the training set, spacing, patch size, chosen subgroups..."""
+    weights: Mapping[str, Any] | None = None
+    """Where `job.keep`: all that `Recipe.apply` needs, as mappings, lists, numbers, text, bytes, arrays and tensors.
+    Nothing that would have to be pickled: a model from elsewhere must be safe to open."""
 
 
 class Recipe:
@@ -119,11 +124,18 @@ class Recipe:
     """Whatever its settings, it is told the expert's box of the affected breast in the cases that it predicts. The
     challenge gives that box for training alone: the report says so. See `asks_breast_box`."""
     uses_volumes: ClassVar[bool] = True
+    keeps: ClassVar[bool] = False
+    """Its weights can be kept: `run` hands them over where `job.keep` says so, and `apply` predicts from them."""
     Settings: ClassVar[type[RecipeSettings]] = RecipeSettings
 
     def run(self, job: Job) -> Trained:
         """Train on `job.train`, watch `job.validation`, and `job.emit` every case of `job.predict` for every
         task of `job.tasks`. All randomness comes from `job.seed`."""
+        raise NotImplementedError
+
+    def apply(self, job: Job, weights: Mapping[str, Any]) -> Trained:
+        """Predict `job.predict` from `weights`, as `run` handed them over (tuples come back as lists), for a hospital
+        that the training never saw. `job.train` and `job.validation` are empty. Of a recipe that `keeps`."""
         raise NotImplementedError
 
     @classmethod

@@ -7,7 +7,9 @@ dataset's box where it is known, which tells the affected side, and a report say
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from elsewhere.recipes.base import Job, Trained, recipes
 from elsewhere.recipes.residual_unet import GIVEN, SegmentationSettings, Segmenter
@@ -37,7 +39,12 @@ class BreastCrop(Segmenter):
     Settings = BreastCropSettings
 
     def run(self, job: Job) -> Trained:
-        done = super().run(job)
+        return self._told(job, super().run(job))
+
+    def apply(self, job: Job, weights: Mapping[str, Any]) -> Trained:
+        return self._told(job, super().apply(job, weights))
+
+    def _told(self, job: Job, done: Trained) -> Trained:
         settings: BreastCropSettings = job.settings
         note = (
             "predicted cases were cropped to the dataset's breast box where it is told, which tells the affected side"

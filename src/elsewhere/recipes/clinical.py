@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,7 +22,15 @@ from elsewhere.recipes.base import (
     Value,
     recipes,
 )
-from elsewhere.recipes.response_models import Candidate, ElasticNet, FloatArray, choose, training_cases
+from elsewhere.recipes.response_models import (
+    PLAIN_MODELS,
+    Applied,
+    Candidate,
+    ElasticNet,
+    FloatArray,
+    choose,
+    training_cases,
+)
 
 OFTEN = 0.1
 """From this part of empty cells on, and up to the rest, an empty cell has a column of its own."""
@@ -48,6 +56,7 @@ class Clinical(Recipe):
     )
     uses_clinical: ClassVar[bool] = True
     uses_volumes: ClassVar[bool] = False
+    keeps: ClassVar[bool] = True
     Settings = ClinicalSettings
 
     def run(self, job: Job) -> Trained:
@@ -57,12 +66,9 @@ class Clinical(Recipe):
         y = np.array([case.label for case in cases], dtype=np.int64)
         candidates = [_ridge(strength) for strength in STRENGTHS]
         fitted = choose(candidates, design.table(cases), y, [case.group for case in cases], seed=job.seed)
-        for at, case in enumerate(job.predict):
-            start = time.perf_counter()
-            p = float(fitted.probability(design.table([case]))[0])
-            job.emit(Prediction(case=case.case, probability=p, seconds=time.perf_counter() - start))
-            job.progress("predict", at + 1, len(job.predict))
+        _predict_all(job, design, fitted.probability)
         return Trained(
+            weights={"design": design.kept(), **fitted.kept()} if job.keep else None,
             images=len(cases),
             notes=design.notes,
             details={
@@ -74,6 +80,19 @@ class Clinical(Recipe):
                 "shift": fitted.shift,
             },
         )
+
+    def apply(self, job: Job, weights: Mapping[str, Any]) -> Trained:
+        design = ClinicalDesign.from_kept(weights["design"])
+        _predict_all(job, design, Applied.of(weights, PLAIN_MODELS).probability)
+        return Trained(notes=design.empty_notes(job.predict))
+
+
+def _predict_all(job: Job, design: ClinicalDesign, probability: Callable[[FloatArray], FloatArray]) -> None:
+    for at, case in enumerate(job.predict):
+        start = time.perf_counter()
+        p = float(probability(design.table([case]))[0])
+        job.emit(Prediction(case=case.case, probability=p, seconds=time.perf_counter() - start))
+        job.progress("predict", at + 1, len(job.predict))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +145,40 @@ class ClinicalDesign:
             *(f"{name} = {word}" for name, known in self.words.items() for word in known),
             *(f"{name} is empty" for name in self.gaps),
         )
+
+    def kept(self) -> dict[str, Any]:
+        return {
+            "numbers": list(self.numbers),
+            "words": {name: list(known) for name, known in self.words.items()},
+            "shares": {name: list(told) for name, told in self.shares.items()},
+            "gaps": list(self.gaps),
+        }
+
+    @classmethod
+    def from_kept(cls, kept: Mapping[str, Any]) -> ClinicalDesign:
+        return cls(
+            numbers=tuple(kept["numbers"]),
+            words={name: tuple(known) for name, known in kept["words"].items()},
+            shares={name: tuple(told) for name, told in kept["shares"].items()},
+            gaps=tuple(kept["gaps"]),
+            notes=(),
+        )
+
+    def empty_notes(self, cases: Sequence[RecipeCase]) -> tuple[str, ...]:
+        """What another hospital does not tell, or tells in other words: it is filled in, and said."""
+        notes = []
+        for name in (*self.numbers, *self.words):
+            told = [v for v in (case.clinical.get(name) for case in cases) if not _empty(v)]
+            strange = [v for v in told if name in self.words and str(v) not in self.words[name]]
+            odd = [v for v in told if name not in self.words and not isinstance(v, int | float)]
+            for lacking, how in (
+                (len(cases) - len(told), "is empty for {}: filled in from training."),
+                (len(strange), "has a word that training did not know for {}: it counts as none of its words."),
+                (len(odd), "is no number for {}: filled in from training."),
+            ):
+                if lacking:
+                    notes.append(f"{name} {how.format(f'{lacking} of {len(cases)} predicted cases')}")
+        return tuple(notes)
 
     def table(self, cases: Sequence[RecipeCase]) -> FloatArray:
         rows = []

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from elsewhere.errors import TrainingError, UserError
 from elsewhere.recipes.base import Job, Trained, recipes
 from elsewhere.recipes.folded_training import known_values, train_folds
+from elsewhere.recipes.kept_networks import keep_networks
 from elsewhere.recipes.residual_unet import (
     SegmentationSettings,
     Segmenter,
@@ -98,6 +99,7 @@ class MaskedAutoencoderRecipe(Segmenter):
         if without:
             notes.append(f"{without} cases without a mask were used in pretraining alone")
         return Trained(
+            weights=keep_networks(job, plan, done.networks),
             history=tuple(done.history),
             best_epoch=done.best_epoch,
             images=done.patches,

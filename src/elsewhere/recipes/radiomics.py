@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from elsewhere.errors import unknown_name
+from elsewhere.errors import UserError, unknown_name
 from elsewhere.radiomics.features import CaseFeatures, FeatureSettings, case_features
 from elsewhere.recipes.base import (
     RESPONSE,
@@ -23,10 +23,13 @@ from elsewhere.recipes.base import (
 )
 from elsewhere.recipes.clinical import ClinicalDesign
 from elsewhere.recipes.response_models import (
+    PLAIN_MODELS,
+    Applied,
     Candidate,
     ElasticNet,
     FloatArray,
     Forest,
+    KeptModel,
     choose,
     training_cases,
 )
@@ -63,6 +66,7 @@ class Radiomics(Recipe):
         "The common radiomics baseline, no team of the challenge. Features after IBSI 1 definitions, our own; the "
         "model (elastic net on normal scores of ranks, or a random forest) is chosen by folds inside training."
     )
+    keeps: ClassVar[bool] = True
     Settings = RadiomicsSettings
 
     def run(self, job: Job) -> Trained:
@@ -79,6 +83,7 @@ class Radiomics(Recipe):
         fitted = choose(_candidates(settings.model), x, y, [case.group for case in cases], seed=job.seed)
         predict_all(job, table, fitted.probability)
         return Trained(
+            weights=table.kept() | fitted.kept() if job.keep else None,
             images=len(cases),
             notes=(REGION_NOTE, *(design.notes if design else ())),
             details={
@@ -92,6 +97,9 @@ class Radiomics(Recipe):
                 "weights": _weights(fitted.model, table.names),
             },
         )
+
+    def apply(self, job: Job, weights: Mapping[str, Any]) -> Trained:
+        return apply_features(job, weights, PLAIN_MODELS)
 
 
 @recipes.register("radiomics-clinical")
@@ -126,6 +134,9 @@ class FeatureTable:
         self.how, self.design = how, design
         self.names: tuple[str, ...] = ()
 
+    def kept(self) -> dict[str, Any]:
+        return {"features": list(self.names), "design": self.design.kept() if self.design else None}
+
     def row(self, job: Job, case: RecipeCase) -> tuple[FloatArray, CaseFeatures]:
         made = case_features(job.volumes, case.case, self.how)
         if not self.names:
@@ -141,6 +152,28 @@ class FeatureTable:
             found.append(self.row(job, case)[0])
             job.progress("features", at + 1, len(cases))
         return np.stack(found)
+
+
+def apply_features(job: Job, weights: Mapping[str, Any], models: Mapping[str, type[KeptModel]]) -> Trained:
+    """Predict from a kept model of features; a feature that has come or gone since is refused by name."""
+    design = None if weights["design"] is None else ClinicalDesign.from_kept(weights["design"])
+    table = FeatureTable(feature_settings(job.settings), design)
+    fitted = Applied.of(weights, models)
+    known = tuple(weights["features"])
+
+    def probability(x: FloatArray) -> FloatArray:
+        if table.names != known:
+            other = sorted({*table.names} ^ {*known})
+            raise UserError(
+                f"the kept model knows {len(known)} features, and {len(table.names)} are measured here"
+                + (f" (first: {other[0]})" if other else " (in another order)"),
+                fix="Use the version of Elsewhere that trained it, or train it again.",
+            )
+        return fitted.probability(x)
+
+    predict_all(job, table, probability)
+    told = design.empty_notes(job.predict) if design else ()
+    return Trained(notes=(REGION_NOTE, *told))
 
 
 def predict_all(job: Job, table: FeatureTable, probability: Callable[[FloatArray], FloatArray]) -> None:

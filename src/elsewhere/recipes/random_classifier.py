@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from elsewhere.recipes.base import RESPONSE, Job, Prediction, Recipe, Trained, recipes
 
@@ -17,11 +18,19 @@ class RandomClassifier(Recipe):
     version = 1
     follows = "The MAMA-MIA challenge's baseline for pCR. Ours is seeded: a case's draw rests on the seed and its name."
     uses_volumes: ClassVar[bool] = False
+    keeps: ClassVar[bool] = True
 
     def run(self, job: Job) -> Trained:
+        return self.apply(job, {"seed": job.seed})
+
+    def apply(self, job: Job, weights: Mapping[str, Any]) -> Trained:
         for case in job.predict:
-            job.emit(Prediction(case=case.case, probability=draw(job.seed, case.case), seconds=0.0))
-        return Trained(notes=("Trained on nothing: every probability is a draw.",))
+            p = draw(int(weights["seed"]), case.case)
+            job.emit(Prediction(case=case.case, probability=p, seconds=0.0))
+        return Trained(
+            notes=("Trained on nothing: every probability is a draw.",),
+            weights=dict(weights) if job.keep else None,
+        )
 
 
 def draw(seed: int, case: str) -> float:

@@ -10,9 +10,9 @@ the device, the low-resolution augmentation is left out, one logit in place of t
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from elsewhere.recipes.base import (
     recipes,
 )
 from elsewhere.recipes.cost import CostMeter, measure_cost
+from elsewhere.recipes.kept_networks import keep_networks, kept_networks
 from elsewhere.recipes.splits import grouped_folds
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class Segmenter(Recipe):
     """What the segmentation recipes share; each is this with other defaults."""
 
     tasks = frozenset({SEGMENTATION})
+    keeps: ClassVar[bool] = True
     Settings = SegmentationSettings
 
     @classmethod
@@ -139,6 +141,7 @@ class Segmenter(Recipe):
         del data  # the volumes leave the device before prediction needs it
         cost, told = emit_masks(job, settings, trained.networks, plan)
         return Trained(
+            weights=keep_networks(job, plan, trained.networks),
             history=tuple(trained.history),
             best_epoch=trained.best_epoch,
             images=trained.patches,
@@ -151,6 +154,13 @@ class Segmenter(Recipe):
                 "cost": cost,
             },
         )
+
+    def apply(self, job: Job, weights: Mapping[str, Any]) -> Trained:
+        from elsewhere.training.volumes import build_network
+
+        plan, networks = kept_networks(weights, lambda plan: build_network(plan, seed=0, device=job.device))
+        _, notes = emit_masks(job, replace(job.settings, cost_repeats=0), networks, plan)
+        return Trained(notes=tuple(notes))
 
 
 @dataclass(kw_only=True)

@@ -5,7 +5,7 @@ torch is imported at first use.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from elsewhere.errors import TrainingError
 from elsewhere.recipes.base import Job, Prediction, RecipeCase, Trained
 from elsewhere.recipes.cost import CostMeter, controlled_cost
+from elsewhere.recipes.kept_networks import load_state_of, state_of
 
 if TYPE_CHECKING:
     from elsewhere.training.response.augment import Augmentation
@@ -84,7 +85,6 @@ class ResponseWork:
         """Cuts every crop of `train` and `validation`. Where these are all slices the window is one
         too; what is predicted decides nothing, for it is in no key."""
         from elsewhere.training.response.crops import CropSpec, flat, load_crops
-        from elsewhere.training.response.lesions import LesionSource, masks_in
 
         known = [*job.train, *job.validation]
         if not known:
@@ -92,10 +92,7 @@ class ResponseWork:
         if flat(job.volumes, [case.case for case in known]):
             size, spacing_mm = (size[0], size[1], 1), (spacing_mm[0], spacing_mm[1], 1.0)
         spec = CropSpec(size=size, spacing_mm=spacing_mm, phases=phases, each=each)
-        if masks:
-            source = LesionSource(kind="masks", mask_of=masks_in(Path(masks)))
-        else:
-            source = LesionSource(kind=lesion)  # type: ignore[arg-type]
+        source = lesion_source(lesion, masks)
         crops = load_crops(
             job.volumes,
             [case.case for case in known],
@@ -168,32 +165,42 @@ class ResponseWork:
         return np.asarray(np.mean(each, axis=0), dtype=np.float64)
 
     def predict(self, members: Sequence[Member], *, flip: bool) -> dict[str, Any]:
-        """Emit every case: its volume is read, the lesion found, and the members' mean taken. The cost is of
-        all that, and again under control on the first cases."""
-        from elsewhere.training.response.crops import case_crop
-        from elsewhere.training.response.loop import crop_probability
-
+        """Emit every case, and its cost again under control on the first ones."""
         job = self.job
-        networks = [member.network for member in members]
-        one_phase = members[0].plan.one_phase
-
-        def probability(case: str) -> float:
-            cut, _ = case_crop(job.volumes, case, self.spec, self.lesion, device=job.device)
-            images = cut.half().unsqueeze(0)
-            return float(crop_probability(networks, images, one_phase=one_phase, flip=flip)[0])
-
-        meter = CostMeter(job.device)
-        for done, case in enumerate(job.predict, start=1):
-            if done == 1 and job.device.startswith("cuda"):
-                probability(case.case)
-            with meter:
-                value = probability(case.case)
-            job.emit(Prediction(case=case.case, probability=value, **meter.fields()))
-            job.progress("predictions", done, len(job.predict))
+        probability = emit_probabilities(
+            job,
+            [member.network for member in members],
+            self.spec,
+            self.lesion,
+            one_phase=members[0].plan.one_phase,
+            flip=flip,
+        )
         if not job.predict:
             return {}
         some = [case.case for case in job.predict[:MEASURED_CASES]]
         return controlled_cost(probability, some, device=job.device, repeats=3).to_dict()
+
+    def kept(self, members: Sequence[Member]) -> dict[str, Any] | None:
+        """The window, and every member: how it is built, and its state."""
+        if not self.job.keep:
+            return None
+        return {
+            "size": list(self.spec.size),
+            "spacing_mm": list(self.spec.spacing_mm),
+            "phases": list(self.spec.phases),
+            "each": self.spec.each,
+            "one_phase": members[0].plan.one_phase,
+            "members": [
+                {
+                    "network": member.plan.network,
+                    "channels": 1 if member.plan.one_phase else int(self.crops.images.shape[1]),
+                    "time": member.plan.time,
+                    "projection": member.plan.contrast is not None,
+                    "state": state_of(member.network),
+                }
+                for member in members
+            ],
+        }
 
     def trained(
         self, members: Sequence[Member], *, details: Mapping[str, Any], notes: Sequence[str] = ()
@@ -201,6 +208,7 @@ class ResponseWork:
         """The history is the first member's; `details` holds every member's best epoch."""
         first = members[0]
         return Trained(
+            weights=self.kept(members),
             history=first.fitted.history,
             best_epoch=first.fitted.best_epoch,
             images=sum(member.fitted.images for member in members),
@@ -217,3 +225,69 @@ class ResponseWork:
                 **details,
             },
         )
+
+
+def lesion_source(lesion: str, masks: str) -> LesionSource:
+    """How crops are found: by a folder of predicted masks where there is one."""
+    from elsewhere.training.response.lesions import LesionSource, masks_in
+
+    if masks:
+        return LesionSource(kind="masks", mask_of=masks_in(Path(masks)))
+    return LesionSource(kind=lesion)  # type: ignore[arg-type]
+
+
+def emit_probabilities(
+    job: Job,
+    networks: list[ResponseNetwork],
+    spec: CropSpec,
+    lesion: LesionSource,
+    *,
+    one_phase: bool,
+    flip: bool,
+) -> Callable[[str], float]:
+    """Emit every case: its volume is read, the lesion found, and the members' mean taken. The cost is of all that.
+    Gives the function of one case."""
+    from elsewhere.training.response.crops import case_crop
+    from elsewhere.training.response.loop import crop_probability
+
+    def probability(case: str) -> float:
+        cut, _ = case_crop(job.volumes, case, spec, lesion, device=job.device)
+        images = cut.half().unsqueeze(0)
+        return float(crop_probability(networks, images, one_phase=one_phase, flip=flip)[0])
+
+    meter = CostMeter(job.device)
+    for done, case in enumerate(job.predict, start=1):
+        if done == 1 and job.device.startswith("cuda"):
+            probability(case.case)
+        with meter:
+            value = probability(case.case)
+        job.emit(Prediction(case=case.case, probability=value, **meter.fields()))
+        job.progress("predictions", done, len(job.predict))
+    return probability
+
+
+def apply_members(
+    job: Job, weights: Mapping[str, Any], *, lesion: str, masks: str, flip: bool
+) -> Trained:
+    """Predict from kept members."""
+    from elsewhere.training.response.crops import CropSpec
+    from elsewhere.training.response.networks import build_response_network
+
+    x, y, z = weights["size"]
+    dx, dy, dz = weights["spacing_mm"]
+    spec = CropSpec(
+        size=(x, y, z), spacing_mm=(dx, dy, dz), phases=tuple(weights["phases"]), each=weights["each"]
+    )
+    networks = []
+    for member in weights["members"]:
+        network = build_response_network(
+            member["network"],
+            phases=member["channels"],
+            time=member["time"],
+            projection=member["projection"],
+        )
+        load_state_of(network, member["state"])
+        networks.append(network.to(job.device).eval())
+    source = lesion_source(lesion, masks)
+    emit_probabilities(job, networks, spec, source, one_phase=weights["one_phase"], flip=flip)
+    return Trained(details={"lesion_found_by": source.kind})

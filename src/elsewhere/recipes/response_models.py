@@ -8,7 +8,7 @@ shift changes no AUC.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,6 +25,17 @@ FOLDS = 5
 
 class Model(Protocol):
     def fit(self, x: FloatArray, y: IntArray) -> Any: ...
+
+    def logit(self, x: FloatArray) -> FloatArray: ...
+
+    def kept(self) -> dict[str, Any]: ...
+
+
+class KeptModel(Protocol):
+    """What predicts from what a model kept."""
+
+    @classmethod
+    def from_kept(cls, kept: Mapping[str, Any]) -> KeptModel: ...
 
     def logit(self, x: FloatArray) -> FloatArray: ...
 
@@ -46,6 +57,27 @@ class Fitted:
     inner_auc: float
     shift: float
     attempts: dict[str, float]
+
+    def probability(self, x: FloatArray) -> FloatArray:
+        return sigmoid(self.model.logit(x) + self.shift)
+
+    def kept(self) -> dict[str, Any]:
+        """The model as plain arrays, and its shift."""
+        return {"model": self.model.kept(), "shift": self.shift}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Applied:
+    """A fitted model that was kept."""
+
+    model: KeptModel
+    shift: float
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any], models: Mapping[str, type[KeptModel]]) -> Applied:
+        """`models`: the classes by the kind that they keep."""
+        held = kept["model"]
+        return cls(model=models[held["kind"]].from_kept(held), shift=float(kept["shift"]))
 
     def probability(self, x: FloatArray) -> FloatArray:
         return sigmoid(self.model.logit(x) + self.shift)
@@ -206,6 +238,33 @@ class ElasticNet:
         out: FloatArray = self.scale.apply(x) @ self.weight + self.intercept
         return out
 
+    def kept(self) -> dict[str, Any]:
+        if self.scale is None:
+            raise RuntimeError("fit first")
+        scale = {name: value for name, value in vars(self.scale).items() if value is not None}
+        return {
+            "kind": "elastic-net",
+            "strength": self.strength,
+            "l1": self.l1,
+            "scale": scale,
+            "weight": self.weight,
+            "intercept": self.intercept,
+        }
+
+    @classmethod
+    def from_kept(cls, kept: Mapping[str, Any]) -> ElasticNet:
+        held = kept["scale"]
+        made = cls(strength=kept["strength"], l1=kept["l1"], ranks="knots" in held)
+        made.scale = ColumnScale(
+            median=held["median"],
+            mean=held["mean"],
+            deviation=held["deviation"],
+            knots=held.get("knots"),
+            scores=held.get("scores"),
+        )
+        made.weight, made.intercept = kept["weight"], float(kept["intercept"])
+        return made
+
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnScale:
@@ -270,7 +329,57 @@ class Forest:
         return self
 
     def logit(self, x: FloatArray) -> FloatArray:
-        p = self.forest.predict_proba(np.where(np.isfinite(x), x, self.median))[:, 1]
-        p = np.clip(p, 1e-3, 1 - 1e-3)
-        out: FloatArray = np.log(p / (1 - p))
-        return out
+        return _forest_logit(self.forest.predict_proba(np.where(np.isfinite(x), x, self.median))[:, 1])
+
+    def kept(self) -> dict[str, Any]:
+        """Every tree as arrays: where a case goes, and the share of responders in its leaf."""
+        trees = []
+        for one in self.forest.estimators_:
+            tree = one.tree_
+            share = tree.value[:, 0, :]
+            trees.append(
+                {
+                    "left": tree.children_left.astype(np.int32),
+                    "right": tree.children_right.astype(np.int32),
+                    "column": tree.feature.astype(np.int32),
+                    "threshold": tree.threshold.astype(np.float64),
+                    "share": share[:, 1] / share.sum(axis=1),
+                }
+            )
+        return {"kind": "forest", "median": self.median, "trees": trees}
+
+
+def _forest_logit(vote: FloatArray) -> FloatArray:
+    p = np.clip(vote, 1e-3, 1 - 1e-3)
+    out: FloatArray = np.log(p / (1 - p))
+    return out
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptForest:
+    """A kept forest: the same votes without the library that grew it."""
+
+    median: FloatArray
+    trees: Sequence[Mapping[str, Any]]
+
+    @classmethod
+    def from_kept(cls, kept: Mapping[str, Any]) -> KeptForest:
+        return cls(median=kept["median"], trees=kept["trees"])
+
+    def logit(self, x: FloatArray) -> FloatArray:
+        # Trees are grown on single precision, and compare in it.
+        filled = np.where(np.isfinite(x), x, self.median).astype(np.float32)
+        total = np.zeros(len(filled))
+        for tree in self.trees:
+            at = np.zeros(len(filled), dtype=np.int64)
+            while (inner := tree["left"][at] >= 0).any():
+                rows = np.flatnonzero(inner)
+                here = at[rows]
+                goes_left = filled[rows, tree["column"][here]] <= tree["threshold"][here]
+                at[rows] = np.where(goes_left, tree["left"][here], tree["right"][here])
+            total += tree["share"][at]
+        return _forest_logit(total / len(self.trees))
+
+
+PLAIN_MODELS: Mapping[str, type[KeptModel]] = {"elastic-net": ElasticNet, "forest": KeptForest}
+"""What `Applied.of` knows without any further library."""

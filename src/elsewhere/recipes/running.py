@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,8 +106,10 @@ def run_unit(
     device: str = "cpu",
     threads: int = 1,
     progress: Callable[[str, int, int], None] | None = None,
+    weights: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """One recipe's training and predictions, checked."""
+    """One recipe's training and predictions, checked; with the `weights` of an earlier training, its predictions
+    alone."""
     if unit.job is None:
         raise ValueError(f"unit {unit.name or unit.key} is of kind '{unit.kind}' and no recipe's")
     recipe = find_recipe(unit.job)
@@ -127,7 +129,7 @@ def run_unit(
         if progress is not None:
             job = _telling(job, progress)
         began = time.monotonic()
-        trained = recipe().run(job)
+        trained = recipe().run(job) if weights is None else recipe().apply(job, weights)
         seconds = time.monotonic() - began
     finally:
         if work.scratch is None:
@@ -197,6 +199,7 @@ def make_job(
         scratch=scratch,
         threads=threads,
         weights=work.weights,
+        keep=unit.keep_weights,
         emit=emit,
     )
 
@@ -404,6 +407,7 @@ class _Collected:
             versions=_versions(),
             notes=tuple(trained.notes),
             details=dict(trained.details),
+            weights=trained.weights if self.unit.keep_weights else None,
         )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from elsewhere.recipes.radiomics import (
     REGION_NOTE,
     FeatureTable,
     RadiomicsSettings,
+    apply_features,
     feature_settings,
     predict_all,
 )
@@ -44,6 +46,7 @@ class SegmentationXgboost(Recipe):
         "texture, kinetics) in place of a network's activations: the slices to be had carry no masks to train a "
         "segmentation on. Depth by folds inside training; classes weigh the same."
     )
+    keeps: ClassVar[bool] = True
     Settings = BoostSettings
 
     def run(self, job: Job) -> Trained:
@@ -57,6 +60,7 @@ class SegmentationXgboost(Recipe):
         fitted = choose(candidates, x, y, [case.group for case in cases], seed=job.seed)
         predict_all(job, table, fitted.probability)
         return Trained(
+            weights=table.kept() | fitted.kept() if job.keep else None,
             images=len(cases),
             notes=(REGION_NOTE,),
             details={
@@ -69,6 +73,10 @@ class SegmentationXgboost(Recipe):
                 "shift": fitted.shift,
             },
         )
+
+    def apply(self, job: Job, weights: Mapping[str, Any]) -> Trained:
+        need_xgboost()
+        return apply_features(job, weights, {"boosted": Boosted})
 
 
 def _boosted(depth: int, settings: BoostSettings, threads: int) -> Candidate:
@@ -123,3 +131,14 @@ class Boosted:
 
     def logit(self, x: FloatArray) -> FloatArray:
         return np.asarray(self.booster.predict(self.library.DMatrix(x), output_margin=True), dtype=np.float64)
+
+    def kept(self) -> dict[str, Any]:
+        """XGBoost's own JSON."""
+        return {"kind": "boosted", "trees": self.trees, "json": bytes(self.booster.save_raw("json"))}
+
+    @classmethod
+    def from_kept(cls, kept: Mapping[str, Any]) -> Boosted:
+        made = cls(seed=0, depth=0, trees=int(kept["trees"]), rate=0.0, threads=1)
+        made.booster = made.library.Booster({"nthread": 1})
+        made.booster.load_model(bytearray(kept["json"]))
+        return made

@@ -13,7 +13,7 @@ box is found, not given (`test_box`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from elsewhere.errors import TrainingError, UserError
 from elsewhere.recipes.base import RESPONSE, SEGMENTATION, Job, Prediction, Trained, recipes
 from elsewhere.recipes.cost import CostMeter
 from elsewhere.recipes.folded_training import train_folds
+from elsewhere.recipes.kept_networks import keep_networks, kept_networks
 from elsewhere.recipes.residual_unet import (
     SegmentationSettings,
     Segmenter,
@@ -115,6 +116,7 @@ class SharedEncoderRecipe(Segmenter):
         if unknown:
             notes.append(f"{unknown} cases without a known outcome taught the mask alone")
         return Trained(
+            weights=keep_networks(job, plan, networks),
             history=tuple(done.history),
             best_epoch=done.best_epoch,
             images=done.patches,
@@ -127,6 +129,13 @@ class SharedEncoderRecipe(Segmenter):
                 "weight_of_pcr": heavier,
             },
         )
+
+    def apply(self, job: Job, weights: Mapping[str, Any]) -> Trained:
+        from elsewhere.training.joint.shared import build_shared
+
+        plan, found = kept_networks(weights, lambda plan: build_shared(plan, seed=0, device=job.device))
+        networks: list[SharedEncoder] = found  # type: ignore[assignment]
+        return Trained(notes=tuple(emit_both(job, job.settings, networks, plan)))
 
 
 def emit_both(

@@ -13,9 +13,10 @@ of the least validation loss once the contrastive loss is gone. Both classes wei
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from elsewhere.recipes.base import RESPONSE, Job, Recipe, RecipeSettings, Trained, recipes
 
@@ -54,6 +55,7 @@ class Simclr(Recipe):
         "averaged, one post-contrast phase at a time. Ours: the weight of the contrastive loss falls in a line "
         "between a fifth and three fifths of the epochs; crops are found by enhancement, not drawn."
     )
+    keeps: ClassVar[bool] = True
     Settings: ClassVar[type[RecipeSettings]] = SimclrSettings
 
     @classmethod
@@ -104,3 +106,9 @@ class Simclr(Recipe):
         ]
         cost = work.predict(members, flip=s.flips)
         return work.trained(members, details={"cost": cost})
+
+    def apply(self, job: Job, weights: Mapping[str, Any]) -> Trained:
+        from elsewhere.recipes.response_members import apply_members
+
+        s: SimclrSettings = job.settings
+        return apply_members(job, weights, lesion=s.lesion, masks=s.masks, flip=s.flips)

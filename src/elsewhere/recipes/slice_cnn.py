@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ from elsewhere.recipes.base import (
     recipes,
 )
 from elsewhere.recipes.cost import CostMeter
+from elsewhere.recipes.kept_networks import load_state_of, state_of
 from elsewhere.recipes.response_models import balanced_shift, sigmoid, training_cases
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ Picture = npt.NDArray[np.uint8]
 Phase = npt.NDArray[np.float32]
 ENOUGH_TO_SHIFT = 10
 """Validation cases of each class from which the operating point is moved; fewer say too little."""
+REGION_NOTE = (
+    "The slice and the window come from the automatic enhancing region (of a volume, inside both breasts as they "
+    "are found), in training and test alike."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +78,7 @@ class SliceCnn(Recipe):
         "before, early and late phase as three channels on one scale; EfficientNet-Lite0 with ImageNet weights; "
         "responders and the others drawn alike, mirrored, turned, scaled, and brightened."
     )
+    keeps: ClassVar[bool] = True
     Settings = SliceSettings
 
     @classmethod
@@ -97,19 +103,25 @@ class SliceCnn(Recipe):
                 shift = balanced_shift(_logits(model, pictures["val"], job, settings), labels)
             _predict(model, job, settings, shift)
         return Trained(
+            weights={"network": state_of(model), "shift": shift} if job.keep else None,
             history=tuple(history),
             best_epoch=settings.epochs,
             images=settings.epochs * _epoch_length(train, settings),
-            notes=(
-                "The slice and the window come from the automatic enhancing region (of a volume, inside both breasts as they "
-                "are found), in training and test alike.",
-            ),
+            notes=(REGION_NOTE,),
             details={
                 "cases": len(train),
                 "responders": sum(case.label for case in train),
                 "shift": shift,
             },
         )
+
+    def apply(self, job: Job, weights: Mapping[str, Any]) -> Trained:
+        settings: SliceSettings = job.settings
+        with _threads(job.threads):
+            model = _network(replace(settings, weights="none"), job)
+            load_state_of(model, weights["network"])
+            _predict(model, job, settings, float(weights["shift"]))
+        return Trained(notes=(REGION_NOTE,))
 
 
 def slice_picture(volumes: Volumes, case: str, settings: SliceSettings) -> Picture:

@@ -23,6 +23,7 @@ import numpy as np
 from elsewhere.errors import UserError
 from elsewhere.recipes.base import Job, RecipeCase, Trained, recipes
 from elsewhere.recipes.folded_training import train_folds
+from elsewhere.recipes.kept_networks import keep_networks
 from elsewhere.recipes.residual_unet import (
     SegmentationSettings,
     Segmenter,
@@ -115,6 +116,7 @@ class SubgroupReweighting(Segmenter):
             if search.why_not
         ]
         return Trained(
+            weights=keep_networks(job, plan, done.networks),
             history=tuple(done.history),
             best_epoch=done.best_epoch,
             images=done.patches,

@@ -16,10 +16,10 @@ box of a predicted case are hidden. Stochastic depth is off. Both classes weigh 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -87,6 +87,7 @@ class Video(Recipe):
         "five folds, test-time augmentation, chosen by the combined score. Ours: a small grid of learning rates "
         "in place of their Ray Tune search, one spacing for all, crops found by enhancement, not drawn."
     )
+    keeps: ClassVar[bool] = True
     Settings: ClassVar[type[RecipeSettings]] = VideoSettings
 
     @classmethod
@@ -145,6 +146,12 @@ class Video(Recipe):
             for c in candidates
         ]
         return work.trained(members, details={"candidates": told, "cost": cost}, notes=notes)
+
+    def apply(self, job: Job, weights: Mapping[str, Any]) -> Trained:
+        from elsewhere.recipes.response_members import apply_members
+
+        s: VideoSettings = job.settings
+        return apply_members(job, weights, lesion=s.lesion, masks=s.masks, flip=s.flips)
 
     def _candidate(
         self,

@@ -78,7 +78,19 @@ class Plan:
     @cached_property
     def work(self) -> Work:
         """What the units refer to."""
-        return Work(cases=self.table.cases, pictures=self.table.pictures, weights=self.weights)
+        return Work(
+            cases=self.table.cases, pictures=self.table.pictures, weights=self.weights, about=self.about
+        )
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What kept weights tell of their training: study, cohorts, and who is who."""
+        frame = self.table.frame
+        return {
+            "study": self.file.name,
+            "cohorts": {name: about["hash"] for name, about in self.table.audit["cohorts"].items()},
+            "patients": {case: [name, ""] for case, name in zip(frame["case"], frame["patient"], strict=True)},
+        }
 
     def partition(self, run: str) -> Partition:
         row = self.runs.loc[self.runs["run"] == run].iloc[0]
@@ -122,7 +134,7 @@ def make_plan(file: StudyFile, table: StudyTable, *, progress: Report | None = N
     scenarios = scenarios_in(study, table.datasets)
     partitions, skipped = partitions_of(table, scenarios, study.scenarios.seeds, progress)
     weights, recipes = _recipes(file)
-    keep = _scenarios_with_weights(study, scenarios)
+    keep = scenarios_with_weights(study, scenarios)
     rows: list[dict[str, Any]] = []
     pool = _Units(table)
     gone = {(s.scenario.name, s.seed): s.reason for s in skipped}
@@ -260,7 +272,8 @@ def _recipes(file: StudyFile) -> tuple[dict[str, Path], dict[str, Recipe]]:
     return weights, recipes
 
 
-def _scenarios_with_weights(study: Study, scenarios: Iterable[Scenario]) -> set[str]:
+def scenarios_with_weights(study: Study, scenarios: Iterable[Scenario]) -> set[str]:
+    """The scenarios of which [study] keep_weights asks that trained weights are kept."""
     wanted = study.study.keep_weights
     found = list(scenarios)
     if not wanted:

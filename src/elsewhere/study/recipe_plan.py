@@ -23,7 +23,13 @@ from elsewhere.recipes.base import RESPONSE, SEGMENTATION, TASKS, Recipe, recipe
 from elsewhere.scenarios import Partition, Scenario
 from elsewhere.study.file import RecipeSection, Study, StudyFile
 from elsewhere.study.pictures import Report
-from elsewhere.study.plan import Plan, partitions_of, scenarios_in, unit_base_name
+from elsewhere.study.plan import (
+    Plan,
+    partitions_of,
+    scenarios_in,
+    scenarios_with_weights,
+    unit_base_name,
+)
 from elsewhere.study.recipe_files import digests_of_files
 from elsewhere.study.recipe_table import UNKNOWN, RecipeTable
 
@@ -58,7 +64,36 @@ class RecipePlan(Plan):
 
     @cached_property
     def work(self) -> Work:
-        return Work(cases=self.table.cases, volumes=self.table.volumes, weights=self.weights)
+        return Work(
+            cases=self.table.cases, volumes=self.table.volumes, weights=self.weights, about=self.about
+        )
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """With the id in another set that a table tells of a patient (`mamamia_id`)."""
+        told = super().about | {"pixels": dict(self.table.voxels)}
+        cases = self.table.cohort.cases
+        if "mamamia_id" in cases.columns:
+            by_id = dict(zip(cases["case_id"].astype("str"), cases["mamamia_id"], strict=True))
+            for case, case_id in zip(self.table.frame["case"], self.table.frame["case_id"], strict=True):
+                also = by_id.get(str(case_id))
+                told["patients"][case][1] = also.strip() if isinstance(also, str) else ""
+        return told
+
+    def audit(self) -> dict[str, Any]:
+        """With the recipes whose weights cannot be kept, where the study asks for them."""
+        found = super().audit()
+        bare = self._not_kept()
+        if bare:
+            word = f"weights of {' and '.join(bare)} cannot be kept (the recipe says keeps = False): trained without"
+            return found | {"warnings": [*found["warnings"], word]}
+        return found
+
+    def _not_kept(self) -> list[str]:
+        keep = scenarios_with_weights(self.study, self.scenarios)
+        planned = self.planned()
+        asked = set(planned.loc[planned["scenario"].isin(keep), "recipe"])
+        return [name for name, method in self.chosen.items() if name in asked and not method.recipe.keeps]
 
     def tested(self, run: Mapping[str, Any]) -> tuple[str, ...]:
         """The cases of a run's test part that its task can be judged on."""
@@ -99,6 +134,7 @@ def make_recipe_plan(file: StudyFile, table: RecipeTable, *, progress: Report | 
     chosen = methods_of(file, table)
     scenarios = scenarios_in(study, table.datasets)
     partitions, skipped = partitions_of(table, scenarios, study.scenarios.seeds, progress)
+    keep = scenarios_with_weights(study, scenarios)
     gone = {(s.scenario.name, s.seed): s.reason for s in skipped}
     rows: list[dict[str, Any]] = []
     units: dict[str, Unit] = {}
@@ -112,7 +148,7 @@ def make_recipe_plan(file: StudyFile, table: RecipeTable, *, progress: Report | 
                     reasons = dict.fromkeys(method.tasks, gone[scenario.name, seed])
                     key = ""
                 else:
-                    key, reasons = _unit(method, made, table, units)
+                    key, reasons = _unit(method, made, table, units, keep=scenario.name in keep)
                 for task in method.tasks:
                     row = _row(scenario, seed, method, task)
                     if made is not None:
@@ -217,7 +253,7 @@ def _usable(recipe: type[Recipe], table: RecipeTable) -> Usable:
 
 
 def _unit(
-    method: Method, made: Partition, table: RecipeTable, units: dict[str, Unit]
+    method: Method, made: Partition, table: RecipeTable, units: dict[str, Unit], *, keep: bool
 ) -> tuple[str, dict[str, str]]:
     """The training's key, and why each task cannot be asked ('' where it can)."""
     learnable = {task: _cannot_learn(method, task, made, table) for task in method.tasks}
@@ -234,13 +270,14 @@ def _unit(
         validation=tuple(case for case in made.validation if case in use),
         predict=_predicted(made, use, table),
         seed=made.seed,
+        keep_weights=keep and method.recipe.keeps,
         job=method.spec(tasks),
     ).with_key(table.cases)
     held = units.get(unit.key)
     if held is not None:
         order = table.cases.row
         both = tuple(sorted({*held.predict, *unit.predict}, key=order.__getitem__))
-        unit = replace(held, predict=both)
+        unit = replace(held, predict=both, keep_weights=held.keep_weights or unit.keep_weights)
     units[unit.key] = unit
     return unit.key, reasons
 

@@ -28,7 +28,8 @@ from elsewhere.study.cohorts import read_cohorts
 from elsewhere.study.file import StudyFile
 from elsewhere.study.pictures import Report
 from elsewhere.study.table import StudyTable
-from elsewhere.study.volumes import digests, empty_masks, mask_digests, volumes_of
+from elsewhere.study.volume_duplicates import volume_duplicates
+from elsewhere.study.volumes import digests, empty_masks, mask_digests, volumes_of, voxel_digests
 
 NO_PCR, PCR, _, UNKNOWN = RESPONSES.labels
 FRAME_COLUMNS = ("case", "dataset", "case_id", "patient", "group", "label", "site", "collection")
@@ -41,6 +42,8 @@ class RecipeTable(StudyTable):
 
     volumes: FileVolumes
     cohort: Cohort
+    voxels: Mapping[str, str]
+    """The digest of each volume's voxels: what is the same under another name or header (US-30)."""
 
     def fallbacks(self, names: tuple[str, ...]) -> int:
         """Nothing is cropped by the house: recipes crop, and say so themselves."""
@@ -73,10 +76,13 @@ def join_volumes(
         )
     volumes = volumes_of(cohorts)
     with_volume = [name for name in case if name in volumes]
-    _check_volumes(volumes, with_volume)
+    check_volumes(volumes, with_volume)
     seen = cache / "volumes.json" if cache else None
     digest = digests(volumes, with_volume, cache=seen, progress=progress)
     drawn = mask_digests(volumes, with_volume, cache=seen, progress=progress)
+    voxels = voxel_digests(
+        volumes, with_volume, cache=cache / "voxels.json" if cache else None, progress=progress
+    )
     pcr = pd.to_numeric(told["pcr"], errors="coerce") if "pcr" in told.columns else None
     label = (
         np.full(len(told), -1, dtype=np.int8)
@@ -106,6 +112,10 @@ def join_volumes(
             f"{int((shared > 1).sum())} patients stand in two datasets of the study (mamamia_id): no training "
             "holds one of them where the other is tested"
         )
+    frame["group"], duplicates, doubled = volume_duplicates(
+        frame, voxels, keep_together=file.study.scenarios.keep_duplicates_together
+    )
+    warnings += doubled
     if "segmentation" in file.study.tasks:
         bare = empty_masks(
             volumes, drawn, cache=cache / "empty_masks.json" if cache else None, progress=progress
@@ -125,7 +135,7 @@ def join_volumes(
         mask_digest=tuple(drawn.get(name, "") for name in case),
         group=tuple(frame["group"]),
         clinical={
-            name: tuple(map(_plain, told[name].tolist()))
+            name: tuple(map(plain_clinical, told[name].tolist()))
             for name in file.study.study.clinical
             if name in told.columns
         },
@@ -138,7 +148,7 @@ def join_volumes(
             for name in dict.fromkeys(frame["collection"])
         },
         "left_out": _left_out(file, frame),
-        "duplicates": {},
+        "duplicates": duplicates,
         "warnings": warnings,
     }
     return RecipeTable(
@@ -149,6 +159,7 @@ def join_volumes(
         audit=audit,
         volumes=volumes,
         cohort=cohort,
+        voxels=voxels,
     )
 
 
@@ -189,7 +200,8 @@ def joined_cohort(cohorts: Mapping[str, Cohort]) -> tuple[Cohort, list[str]]:
     return joined, names
 
 
-def _check_volumes(volumes: FileVolumes, names: list[str]) -> None:
+def check_volumes(volumes: FileVolumes, names: list[str]) -> None:
+    """Headers of all volumes held together: the first that does not fit is named, with the others (MRI-01)."""
     wrong = volumes.problems(names)
     if not wrong:
         _check_phases(volumes, names)
@@ -250,7 +262,8 @@ def _women(cohorts: Mapping[str, Cohort], patient: pd.Series) -> pd.Series:
     return patient.map(lambda name: first[woman[name]] if name in woman else name).astype("str")
 
 
-def _plain(value: Any) -> Value:
+def plain_clinical(value: Any) -> Value:
+    """A clinical cell as recipes are told it; None where it is empty."""
     if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
         return None
     if isinstance(value, bool | np.bool_ | int | float | np.integer | np.floating):

@@ -64,7 +64,8 @@ class StudySection(Section):
         description="Columns that recipes may learn from; of what they predict only those that say so see them.",
     )
     keep_weights: tuple[str, ...] = Field(
-        (), description="Scenarios whose trained weights are kept, or ['all']; maps of relevance need them."
+        (),
+        description="Scenarios whose trained weights are kept, or ['all']; `explain` and `predict` need them.",
     )
 
     @field_validator("clinical")

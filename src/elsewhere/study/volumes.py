@@ -80,6 +80,32 @@ def mask_digests(
     return {name: volumes.mask_digest(name, of_file=told.__getitem__) for name in names}
 
 
+def voxel_digests(
+    volumes: FileVolumes,
+    cases: Iterable[str] | None = None,
+    *,
+    cache: Path | None = None,
+    progress: Report | None = None,
+) -> dict[str, str]:
+    """`volumes.voxel_digest` of every case: a volume is decoded once, and known by its file's bytes from then on."""
+    names = list(volumes.cases if cases is None else cases)
+    first = {name: volumes.files(name).phases[0] for name in names}
+    of_file = _file_digests(first.values(), cache.with_name("volumes.json") if cache else None, progress)
+    known = _read_cache(cache, width=1)
+    keys = {name: f"{of_file[first[name]]} {volumes.files(name).slice_spacing is not None}" for name in names}
+    todo = list({keys[name]: name for name in names if keys[name] not in known}.values())
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        for done, (name, digest) in enumerate(
+            zip(todo, pool.map(volumes.voxel_digest, todo), strict=True), start=1
+        ):
+            known[keys[name]] = [digest]
+            if progress and (done % 50 == 0 or done == len(todo)):
+                progress("looking for duplicates", done, len(todo))
+    if todo and cache is not None:
+        write_json({"version": 1, "files": known}, cache)
+    return {name: str(known[keys[name]][0]) for name in names}
+
+
 def _file_digests(
     files: Iterable[Path], cache: Path | None, progress: Report | None = None
 ) -> dict[Path, str]:

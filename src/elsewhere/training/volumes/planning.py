@@ -96,6 +96,15 @@ class Plan:
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Plan:
+        """What `as_json` told, also after lists took the place of tuples."""
+
+        def tuples(value: Any) -> Any:
+            return tuple(tuples(part) for part in value) if isinstance(value, list | tuple) else value
+
+        return cls(**{name: tuples(value) for name, value in content.items()})
+
 
 def fingerprint(
     volumes: Volumes, cases: Sequence[str], channels: Channels, *, crop: str = "none"
