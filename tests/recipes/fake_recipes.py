@@ -83,3 +83,46 @@ def train(*arguments, threads=1, **options):
     from elsewhere.recipes.running import train_recipe_units
 
     train_recipe_units(*arguments, threads=threads, **options)
+
+
+@recipes.register("kept-threshold")
+class KeptThreshold(Threshold):
+    """Learns its threshold from the masks, and can be kept; it tells what it was shown at another hospital."""
+
+    keeps = True
+
+    def run(self, job):
+        level = [
+            np.median((job.volumes.phase(c.case, 1) - job.volumes.phase(c.case, 0))[job.volumes.mask(c.case)])
+            for c in job.train
+            if job.volumes.mask(c.case) is not None
+        ]
+        kept = {"level": float(np.mean(level)) / 2, "sizes": np.arange(3.0), "deep": {"one": [1, None]}}
+        done = self.apply(job, kept)
+        return Trained(notes=done.notes, weights=kept if job.keep else None)
+
+    def apply(self, job, weights):
+        shown = []
+        for case in job.predict:
+            mask = job.volumes.phase(case.case, 1) - job.volumes.phase(case.case, 0) > weights["level"]
+            if "segmentation" in job.tasks:
+                job.emit(Prediction(case=case.case, mask=mask))
+            if "response" in job.tasks:
+                job.emit(Prediction(case=case.case, probability=float(18 / (18 + mask.sum()))))
+            shown += [
+                case.label >= 0,
+                bool(case.clinical),
+                job.volumes.mask(case.case) is not None,
+                job.volumes.breast_box(case.case) is not None,
+            ]
+        said = f"{job.predict[0].case}: shown a truth: {any(shown)}; trains on {len(job.train)}"
+        return Trained(notes=(said,))
+
+
+@recipes.register("kept-code")
+class KeptCode(KeptThreshold):
+    """Would have to be pickled."""
+
+    def run(self, job):
+        done = super().run(job)
+        return Trained(weights={"model": lambda x: x} if job.keep else None, notes=done.notes)

@@ -13,12 +13,12 @@ from typing import Any
 
 import typer
 
-from elsewhere.cli import cohorts, explain, judging, phantoms, scoring, studies
+from elsewhere.cli import cohorts, explain, judging, models, phantoms, scoring, studies
 from elsewhere.cli.apps import app
 from elsewhere.engine.threads import let_threads_sleep
 from elsewhere.errors import EXIT_BAD_INPUT, EXIT_OK, EXIT_OUR_FAULT, ElsewhereWarning, UserError
 
-__all__ = ["app", "cohorts", "explain", "judging", "main", "phantoms", "scoring", "studies"]
+__all__ = ["app", "cohorts", "explain", "judging", "main", "models", "phantoms", "scoring", "studies"]
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -120,6 +120,13 @@ def run(
         Path | None,
         typer.Option("--bundle", help="Also a folder with all that another team needs to check the numbers."),
     ] = None,
+    bundle_masks: Annotated[
+        bool,
+        typer.Option(
+            "--bundle-masks",
+            help="Of recipes: the bundle also holds the predicted masks, which are large; else their digests.",
+        ),
+    ] = False,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Train only; the report comes later.")
     ] = False,
@@ -166,10 +173,25 @@ def run(
             minutes=minutes,
             report=not no_report,
             bundle=bundle,
+            bundle_masks=bundle_masks,
             pictures=pictures,
             progress=progress,
         )
     return show(done, as_json=as_json)
+
+
+@app.command("check-bundle", epilog="Example: elsewhere check-bundle bundle")
+def check_bundle(
+    bundle: Annotated[Path, typer.Argument(help="A folder that `run --bundle` wrote.")],
+    as_json: JsonOpt = False,
+) -> int:
+    """Hold a release bundle against itself: digests, and of recipes scores and tables made again."""
+    from elsewhere.commands.check_bundle import check_bundle as check
+    from elsewhere.commands.output import progress_bar
+
+    with progress_bar(enabled=not as_json) as progress:
+        found = check(bundle, progress=progress)
+    return show(found, as_json=as_json)
 
 
 def _numbers(text: str) -> list[int]:

@@ -211,6 +211,7 @@ def run_study(
     minutes: float | None = None,
     report: bool = True,
     bundle: str | Path | None = None,
+    bundle_masks: bool = False,
     pictures: bool = False,
     progress: Report | None = None,
 ) -> RanStudy | StoppedStudy:
@@ -245,6 +246,7 @@ def run_study(
             deadline=None if minutes is None else began + 60 * minutes,
             report=report,
             bundle=bundle,
+            bundle_masks=bundle_masks,
             pictures=pictures,
             progress=progress,
         )

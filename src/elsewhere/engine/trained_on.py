@@ -41,9 +41,10 @@ def training_record(unit: Unit, work: Work) -> dict[str, Any]:
         for name, row in zip(names, rows, strict=True)
     ]
     datasets = [cases.dataset[row] for row in rows]
+    sources = {name.partition("/")[0] for name in names}
     return {
         "study": str(work.about.get("study", "")),
-        "cohorts": dict(work.about.get("cohorts", {})),
+        "cohorts": {name: told_hash for name, told_hash in work.about.get("cohorts", {}).items() if name in sources},
         "datasets": {name: datasets.count(name) for name in dict.fromkeys(datasets)},
         "train": len(unit.train),
         "validation": len(unit.validation),

@@ -7,7 +7,7 @@ own, and every name becomes a keyed hash.
 
 from __future__ import annotations
 
-import hashlib
+import json
 import platform
 import shutil
 from importlib import metadata
@@ -20,16 +20,29 @@ import elsewhere
 from elsewhere.errors import UserError
 from elsewhere.report.privacy import Redactor, hash_ids
 from elsewhere.study.report import write_study_report
-from elsewhere.tables import staged_directory
+from elsewhere.tables import file_digest, staged_directory
 from elsewhere.tables.writing import write_json, write_table, write_text
 
 if TYPE_CHECKING:
     from elsewhere.study.analysis import StudySummary
     from elsewhere.study.results import StudyResults
 
-MARK = "bundle.json"
+MARK, SUMS = "bundle.json", "SHA256SUMS"
 FORMAT = "elsewhere-study-bundle-1"
-_PACKAGES = ("numpy", "scipy", "pandas", "scikit-learn", "numba", "torch", "torchvision", "timm", "pillow")
+_PACKAGES = (
+    "numpy",
+    "scipy",
+    "pandas",
+    "scikit-learn",
+    "numba",
+    "torch",
+    "torchvision",
+    "timm",
+    "monai",
+    "xgboost",
+    "pillow",
+    "nibabel",
+)
 _NAMES = ("case", "case_id", "patient", "group")
 _README = """# {name}
 
@@ -45,6 +58,7 @@ Release bundle of a study made with Elsewhere {version}. It holds no picture.
 | `audit.json`, `study.json`, `environment.json` | what was checked, the study as data, versions |
 | `SHA256SUMS` | the digest of each file |
 {ids}
+To check the files: `sha256sum -c SHA256SUMS`, or `elsewhere check-bundle` of this folder, which also names what is not listed.
 """
 
 
@@ -84,14 +98,44 @@ def write_bundle(
         )
         readme = _README.format(name=results.name, version=elsewhere.__version__, ids=ids)
         write_text(readme, staged / "README.md")
-        files = sorted(p for p in staged.rglob("*") if p.is_file())
-        sums = {p.relative_to(staged).as_posix(): _digest(p) for p in files}
-        write_text("".join(f"{d}  {n}\n" for n, d in sums.items()), staged / "SHA256SUMS")
-        write_json(
-            {"format": FORMAT, "study": results.name, "hashed_ids": salt is not None, "files": len(sums)},
-            staged / MARK,
-        )
+        seal(staged, {"format": FORMAT, "study": results.name, "hashed_ids": salt is not None})
     return Path(out)
+
+
+def seal(staged: Path, about: dict[str, Any]) -> None:
+    """The digest of every file, and last the mark that says what kind of bundle this is."""
+    files = sorted(p for p in staged.rglob("*") if p.is_file())
+    sums = {p.relative_to(staged).as_posix(): file_digest(p) for p in files}
+    write_text("".join(f"{d}  {n}\n" for n, d in sums.items()), staged / SUMS)
+    write_json(about | {"files": len(sums)}, staged / MARK)
+
+
+def read_mark(folder: Path) -> dict[str, Any]:
+    """What a bundle says of itself."""
+    try:
+        about = json.loads((folder / MARK).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(
+            "this is no release bundle", where=str(folder), fix="Give a folder that `run --bundle` wrote."
+        ) from error
+    return dict(about)
+
+
+def broken_files(folder: Path) -> tuple[int, list[str]]:
+    """How many files the bundle lists, and what is wrong with which: changed, lost, or of nobody."""
+    told: dict[str, str] = {}
+    for line in (folder / SUMS).read_text(encoding="utf-8").splitlines():
+        digest, _, name = line.partition("  ")
+        told[name] = digest
+    here = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()} - {SUMS, MARK}
+    wrong = [f"{name}: it is not there" for name in sorted(set(told) - here)]
+    wrong += [f"{name}: it is not listed" for name in sorted(here - set(told))]
+    wrong += [
+        f"{name}: it has changed"
+        for name in sorted(here & set(told))
+        if file_digest(folder / name) != told[name]
+    ]
+    return len(told), wrong
 
 
 class _Hashed:
@@ -158,7 +202,3 @@ def environment() -> dict[str, Any]:
         "packages": versions,
     }
 
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -54,6 +54,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """Kinds of cases that a cohort may mark, by the columns that mark them; 'small' comes from the sizes."""
 _CLINICAL = ("subtype", "vendor", "field_strength")
+REPORTED_COLUMNS = (*_CLINICAL, *(name for names in KINDS.values() for name in names))
+"""Columns of the cohort that analyses read beside the scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -343,8 +345,7 @@ def margin_of(settings: Mapping[str, Any], task: str) -> float | None:
 
 def _with_clinical(cases: pd.DataFrame, cohort: pd.DataFrame) -> pd.DataFrame:
     """Columns that are reported and never scored (MRI-06) come from the cohort by case."""
-    marks = [name for names in KINDS.values() for name in names]
-    wanted = [c for c in (*_CLINICAL, *marks) if c in cohort.columns and c not in cases.columns]
+    wanted = [c for c in REPORTED_COLUMNS if c in cohort.columns and c not in cases.columns]
     wanted += [c for c in ("dataset", "site") if c in cohort.columns and c not in cases.columns]
     if not wanted:
         return cases

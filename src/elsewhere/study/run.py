@@ -28,7 +28,7 @@ from elsewhere.study.recipe_results import RecipeResults, recipe_results_of, wri
 from elsewhere.study.recipe_table import build_recipe_table
 from elsewhere.study.results import StudyResults, results_of
 from elsewhere.study.table import build_table
-from elsewhere.tables import write_json, write_table
+from elsewhere.tables import check_out, write_json, write_table
 
 MARKS = ("study.json", "store", "splits")
 
@@ -126,12 +126,14 @@ def execute(
     deadline: float | None = None,
     report: bool = True,
     bundle: str | Path | None = None,
+    bundle_masks: bool = False,
     pictures: bool = False,
     progress: Report | None = None,
 ) -> StudyRun:
     """Do a study. What is in the store is not done again; what fails is recorded, and the rest goes on.
 
-    `bundle`: a folder for the release bundle, what another team needs to check the numbers (US-24).
+    `bundle`: a folder for the release bundle, what another team needs to check the numbers (US-24);
+    `bundle_masks`: with the masks that recipes predicted.
     `pictures`: the hardest cases of a study of recipes, drawn into its report.
     """
     if pictures and not file.study.of_recipes:
@@ -140,12 +142,7 @@ def execute(
             where="--pictures",
             fix="Leave it out; `elsewhere explain` draws what a model looks at.",
         )
-    if bundle is not None and file.study.of_recipes:
-        raise UserError(
-            "a release bundle is made of studies of pictures only, as yet",
-            where="--bundle",
-            fix="The output folder itself holds splits, predictions, scores and settings.",
-        )
+    _check_bundle(file, bundle, masks=bundle_masks, report=report)
     plan = plan_of(file, at, progress=progress)
     if not plan.units:
         gone = plan.runs[plan.runs["status"] == "skipped"]
@@ -181,6 +178,10 @@ def execute(
             write_recipe_results(results, at.out)
             if report and len(results.done()):
                 summary, page = _recipes_analysed(results, at, progress, pictures=pictures)
+                if bundle is not None:
+                    from elsewhere.study.recipe_bundle import write_recipe_bundle
+
+                    packed = write_recipe_bundle(results, summary, bundle, study=at.out, masks=bundle_masks)
         else:
             results = results_of(plan, store, done.failed)
             write_results(results, at)
@@ -200,6 +201,25 @@ def execute(
         bundle=packed,
         added=added,
     )
+
+
+def _check_bundle(file: StudyFile, bundle: str | Path | None, *, masks: bool, report: bool) -> None:
+    """What would be found out after hours of training is found out before."""
+    from elsewhere.study.bundle import MARK
+
+    if masks and (bundle is None or not file.study.of_recipes):
+        raise UserError(
+            "masks go into a bundle of a study of recipes",
+            where="--bundle-masks",
+            fix="Give --bundle DIR too." if file.study.of_recipes else "Leave it out.",
+        )
+    if bundle is None:
+        return
+    if not report:
+        raise UserError(
+            "a bundle holds the report's tables", where="--bundle", fix="Leave out --no-report, or --bundle."
+        )
+    check_out(bundle, marks=(MARK,))
 
 
 def write_plan(plan: Plan, at: Places) -> None:

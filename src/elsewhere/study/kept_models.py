@@ -1,0 +1,185 @@
+"""Kept models: what a study's trainings left to be used again, and the file in which one goes to another hospital.
+
+A model is a finished unit with its weights (`engine.store`). As a file it is a zip of units that names nobody: no
+case that it was trained on or that the study predicted, and whom it was trained on as hashes (`engine.trained_on`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elsewhere.engine.kept import WEIGHT_FILES
+from elsewhere.engine.outcomes import StoredWeights
+from elsewhere.engine.store import Store
+from elsewhere.engine.unit import COSTS, FIND_BOXES, Outcome, Unit
+from elsewhere.errors import UserError, unknown_name
+
+LEAST_KEY = 6
+"""Characters of a key that may stand for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A kept unit, and what its store says of it."""
+
+    unit: Unit
+    outcome: Outcome
+    info: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.unit.name or self.unit.key
+
+    @property
+    def trained_on(self) -> dict[str, Any]:
+        return dict(self.outcome.trained_on or {})
+
+    @property
+    def weights_digest(self) -> str:
+        digests = self.info["digests"]
+        return str(next(digests[name] for name in WEIGHT_FILES if name in digests))
+
+    def about(self) -> dict[str, Any]:
+        """Provenance that goes with every prediction: which training, by what, on whom."""
+        unit, told = self.unit, self.trained_on
+        recipe: dict[str, Any] = {"network": unit.recipe.network, "input": unit.input.kind}
+        if unit.job is not None:
+            job = unit.job
+            recipe = {"recipe": job.name, "version": job.version, "settings": dict(job.settings)}
+        return {
+            "unit": unit.key,
+            "name": unit.name,
+            **recipe,
+            "tasks": list(unit.job.tasks) if unit.job else ["classification"],
+            "seed": unit.seed,
+            "weights_sha256": self.weights_digest,
+            "trained_on": {
+                name: told.get(name)
+                for name in ("study", "cohorts", "datasets", "n_patients", "train", "validation")
+            },
+            "trained_with": {"device": self.info.get("device"), "versions": self.info.get("versions")},
+        }
+
+
+@contextlib.contextmanager
+def open_models(source: str | Path) -> Iterator[Store]:
+    """The store behind a folder of results, a store, or a model file (a zip, unpacked for as long as it is used)."""
+    path = Path(source)
+    if path.is_file():
+        with tempfile.TemporaryDirectory(prefix="elsewhere-model-") as folder:
+            store = Store(folder)
+            store.add(path)
+            yield store
+        return
+    found = next((at for at in (path, path / "store") if (at / "units").is_dir()), None)
+    if found is None:
+        raise UserError(
+            "there are no finished trainings here",
+            where=str(path),
+            fix="Give the folder of a study's results, its store, or a model file (.zip).",
+        )
+    yield Store(found)
+
+
+def models_in(store: Store) -> tuple[list[Model], list[str]]:
+    """The kept models, and the names of the finished trainings whose weights were not kept."""
+    kept, bare = [], []
+    for key in store.keys():
+        outcome = store.load(key)
+        unit = store.unit(key)
+        if outcome.weights is None:
+            bare.append(unit.name or key)
+        elif unit.kind != FIND_BOXES:
+            kept.append(Model(unit=unit, outcome=outcome, info=store.info(key)))
+    kept.sort(key=lambda model: (model.name, model.unit.key))
+    return kept, sorted(bare)
+
+
+def choose_models(store: Store, wanted: str, *, where: str) -> list[Model]:
+    """Those whose name or key begins with `wanted`; blanks around '|' do not count."""
+    kept, bare = models_in(store)
+    if not kept:
+        raise UserError(
+            f"no weights were kept of the {len(bare)} trainings here" if bare else "there is no training here",
+            where=where,
+            fix='Write keep_weights = ["all"] under [study], or --set \'study.keep_weights=["all"]\', and run the '
+            "study again: it trains these anew.",
+        )
+    found = [model for model in kept if _begins(model, wanted)]
+    if found:
+        return found
+    lost = [name for name in bare if _plain(name).startswith(_plain(wanted))]
+    if lost:
+        raise UserError(
+            f"the weights of '{lost[0]}' were not kept",
+            where=where,
+            fix="Name its scenario in keep_weights under [study] and run the study again, unless its recipe says "
+            "that it cannot be kept.",
+        )
+    raise unknown_name("model", wanted, [model.name for model in kept])
+
+
+def choose_model(store: Store, wanted: str, *, where: str) -> Model:
+    """The one model that `wanted` means."""
+    found = choose_models(store, wanted, where=where)
+    if len(found) > 1:
+        shown = "; ".join(model.name for model in found[:4]) + ("; ..." if len(found) > 4 else "")
+        raise UserError(
+            f"{len(found)} kept models could be meant: {shown}",
+            where=where,
+            fix="Say which: --model with the beginning of its name or key (`elsewhere models` lists them).",
+        )
+    return found[0]
+
+
+def export_models(models: Sequence[Model], store: Store, path: str | Path) -> Path:
+    """The models as one file. What their study predicted stays behind, and so do names of cases."""
+    with tempfile.TemporaryDirectory(prefix="elsewhere-model-") as folder:
+        bare = Store(folder)
+        for model in models:
+            if isinstance(model.outcome.weights, StoredWeights):
+                model.outcome.weights.check()
+            bare.save(replace(model.unit, train=(), validation=(), predict=()), _nameless(model))
+            finder = model.unit.boxes_from
+            if finder and finder in store:
+                held = store.load(finder)
+                if held.weights is not None:
+                    found = Model(unit=store.unit(finder), outcome=held, info=store.info(finder))
+                    bare.save(replace(found.unit, train=(), validation=(), predict=()), _nameless(found))
+        return bare.export(bare.keys(), path)
+
+
+def _nameless(model: Model) -> Outcome:
+    unit = model.unit
+    tasks = unit.job.tasks if unit.job is not None else ()
+    return replace(
+        model.outcome,
+        case=(),
+        fingerprint=np.zeros(0, dtype=np.uint64),
+        logits=np.zeros((0, 2), dtype=np.float32),
+        distance=np.zeros(0, dtype=np.float32),
+        box=np.zeros((0, 4), dtype=np.int32) if unit.kind == FIND_BOXES else None,
+        probability=np.zeros(0) if "response" in tasks else None,
+        masks=() if "segmentation" in tasks else None,
+        cost=np.zeros((0, len(tasks), len(COSTS))) if tasks else None,
+        notes=(),
+        details={},
+    )
+
+
+def _begins(model: Model, wanted: str) -> bool:
+    if len(wanted) >= LEAST_KEY and model.unit.key.startswith(wanted):
+        return True
+    return _plain(model.name).startswith(_plain(wanted))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"\s*\|\s*", "|", name.strip())
