@@ -26,7 +26,7 @@ from elsewhere.engine.store import Store
 from elsewhere.errors import UserError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
-import fake_recipes  # noqa: E402, F401 - registers 'threshold' and those that keep
+import fake_recipes  # noqa: F401 - registers 'threshold' and those that keep
 
 KEEPING = (
     STUDY.replace('name = "tiny"', 'name = "tiny"\nkeep_weights = ["rest>DUKE"]')
@@ -102,14 +102,13 @@ def test_the_plan_says_which_recipe_cannot_be_kept_and_keys_do_not_move(world, t
 
 def test_only_what_was_asked_for_is_kept_and_nothing_is_trained_again(ran, results, world):
     store = Store(results / "store")
-    kept = {store.unit(key).name for key in store.keys() if store.load(key).weights is not None}
+    keys = sorted(store.keys())
+    kept = {store.unit(key).name for key in keys if store.load(key).weights is not None}
     assert kept == {
         "rest>DUKE | keeper | segmentation+response | seed 1",
         "rest>DUKE | clinical | response | seed 1",
     }
-    again = run_study(
-        ran.run.plan.file.path, data=world, out=results, device="cpu", report=False, changes=()
-    )
+    again = run_study(ran.run.plan.file.path, data=world, out=results, device="cpu", report=False, changes=())
     assert again.run.engine.done == ()
 
 
@@ -137,7 +136,7 @@ def test_predictions_at_another_hospital_are_those_of_the_model_and_can_be_score
     told = json.loads((tmp_path / "out" / "predictions.json").read_text())
     assert told["tested"]["predicted"] == told["tested"]["cases"] == 15
     assert told["model"]["recipe"] == "kept-threshold" and told["model"]["trained_on"]["n_patients"] == 12
-    assert told["model"]["unit"] in done.to_dict()["model"]["unit"] and told["told_beside_volumes"] == []
+    assert told["model"]["unit"] in done.to_dict()["model"]["unit"] and told["told_beside_images"] == []
     assert told["tested"]["cohort_hash"] == read_cohort("mama-mia", hospital).hash
     assert "shown a truth: False; trains on 0" in told["notes"][0] and "NEW" not in told["notes"][0]
     assert set(told["sha256"]) >= {"probabilities.csv", "costs.csv", "masks/NEWDUKE_000.nii.gz"}
@@ -162,7 +161,7 @@ def test_a_kept_model_says_of_its_own_test_part_what_the_study_said(ran, results
     )
     assert ours.equals(theirs)
     told = json.loads((tmp_path / "out" / "predictions.json").read_text())
-    assert told["told_beside_volumes"] == ["clinical columns"]
+    assert told["told_beside_images"] == ["clinical columns"]
 
 
 def test_a_patient_who_trained_is_refused_by_id(results, world, tmp_path):
@@ -172,7 +171,9 @@ def test_a_patient_who_trained_is_refused_by_id(results, world, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_volume_that_trained_is_refused_under_another_name_and_header(model_file, hospital, world, tmp_path):
+def test_a_volume_that_trained_is_refused_under_another_name_and_header(
+    model_file, hospital, world, tmp_path
+):
     new = hospital / "images" / "NEWDUKE_001"
     old = world / "images" / "ISPY2_003"
     for phase in range(3):
@@ -181,7 +182,9 @@ def test_a_volume_that_trained_is_refused_under_another_name_and_header(model_fi
         moved.header["descrip"] = b"another hospital's"
         (new / f"newduke_001_{phase:04d}.nii.gz").write_bytes(gzip.compress(moved.to_bytes(), 1))
     cohort = cohort_of(hospital, tmp_path / "cohort")
-    with pytest.raises(UserError, match=r"NEWDUKE_001' cannot be tested: its picture or volume, under another"):
+    with pytest.raises(
+        UserError, match=r"NEWDUKE_001' cannot be tested: its picture or volume, under another"
+    ):
         predict(model_file, cohort, out=tmp_path / "out", device="cpu")
     assert not (tmp_path / "out").exists()
 
@@ -200,10 +203,10 @@ def test_which_model_is_meant_must_be_said(results, hospital, tmp_path):
     cohort = cohort_of(hospital, tmp_path / "cohort")
     with pytest.raises(UserError, match="2 kept models could be meant"):
         predict(results, cohort, out=tmp_path / "out")
-    with pytest.raises(UserError, match="unknown model 'rest>DUKE|keepr'") as wrong:
+    with pytest.raises(UserError, match=r"unknown model 'rest>DUKE\|keepr'") as wrong:
         predict(results, cohort, out=tmp_path / "out", model="rest>DUKE|keepr")
     assert "keeper" in wrong.value.fix
-    with pytest.raises(UserError, match="weights of 'rest>DUKE . threshold"):
+    with pytest.raises(UserError, match=r"weights of 'rest>DUKE \| threshold"):
         predict(results, cohort, out=tmp_path / "out", model="rest>DUKE|threshold")
     with pytest.raises(UserError, match="takes no masks"):
         predict(results, cohort, out=tmp_path / "out", model=MODEL, masks=tmp_path)
@@ -214,7 +217,9 @@ def test_what_cannot_be_kept_as_plain_data_fails_with_its_place(world, tmp_path)
     done = run_study(make_study(tmp_path, text), data=world, out=tmp_path / "out", device="cpu", report=False)
     (why,) = done.run.engine.failed.values()
     assert "cannot be kept: weights.model is a builtins.function" in why
-    assert (done.run.results.runs["recipe"] == "keeper").sum() == 6  # the other scenarios keep nothing, and go on
+    assert (
+        done.run.results.runs["recipe"] == "keeper"
+    ).sum() == 6  # the other scenarios keep nothing, and go on
 
 
 def test_a_study_that_kept_nothing_says_how_to(world, tmp_path):

@@ -20,7 +20,7 @@ from elsewhere.errors import EXIT_BAD_INPUT, EXIT_OK, UserError
 from elsewhere.study.bundle import MARK, SUMS, seal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
-import fake_recipes  # noqa: E402, F401 - registers 'threshold'
+import fake_recipes  # noqa: F401 - registers 'threshold'
 
 TEXT = (
     STUDY
@@ -89,7 +89,9 @@ def test_it_holds_every_part_and_no_picture(ran, bundle, world):
     assert "data:image/png" in (ran.run.places.report / "report.html").read_text()
     assert "data:image/png" not in (bundle / "report.html").read_text()
     assert str(world) not in "".join(
-        path.read_text(errors="replace") for path in bundle.rglob("*") if path.suffix in (".json", ".csv", ".md")
+        path.read_text(errors="replace")
+        for path in bundle.rglob("*")
+        if path.suffix in (".json", ".csv", ".md")
     )
     assert set(pd.read_csv(bundle / "cohort.csv").columns) <= {
         *("case_id", "patient_id", "exam_id", "dataset", "site", "pcr", "mask", "subtype"),
@@ -104,12 +106,17 @@ def test_another_team_makes_scores_and_tables_again(bundle):
     assert done.exit_code == EXIT_OK, list(done.lines())
     assert done.check.scored_again == 9 and done.check.tables >= 15
     lines = "\n".join(done.lines())
-    assert "9 of 9 runs of the response" in lines and f"{done.check.tables} of {done.check.tables} tables" in lines
+    assert (
+        "9 of 9 runs of the response" in lines
+        and f"{done.check.tables} of {done.check.tables} tables" in lines
+    )
 
 
 def test_the_digest_of_a_mask_is_what_the_readme_says(ran, bundle):
     rows = pd.read_csv(bundle / "masks.csv")
-    assert len(rows) == 2 * 35 and (rows["voxels"] > 0).sum() == 35  # one of 36 has no expert's mask; 'blind' finds none
+    assert (
+        len(rows) == 2 * 35 and (rows["voxels"] > 0).sum() == 35
+    )  # one of 36 has no expert's mask; 'blind' finds none
     row = rows[rows["voxels"] > 0].iloc[3]
     key = ("segmentation", row["recipe"], row["scenario"], int(row["seed"]))
     file = ran.run.results.folder(key) / f"{row['case_id']}.nii.gz"

@@ -15,7 +15,7 @@ from elsewhere.commands.plan import plan_study
 from elsewhere.inputs.volume_files import FileVolumes, VolumeFiles, value_counts
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
-import fake_recipes  # noqa: E402, F401 - registers 'threshold'
+import fake_recipes  # noqa: F401 - registers 'threshold'
 
 ONE, OTHER = "DUKE_002", "ISPY2_004"
 
@@ -81,7 +81,9 @@ def test_the_digest_sees_one_voxel(tmp_path):
 
     def digest(array: np.ndarray, name: str) -> str:
         for phase in range(2):
-            nibabel.save(nibabel.Nifti1Image(array, np.diag([-1.0, 1, 1, 1])), tmp_path / f"{name}{phase}.nii")
+            nibabel.save(
+                nibabel.Nifti1Image(array, np.diag([-1.0, 1, 1, 1])), tmp_path / f"{name}{phase}.nii"
+            )
         paths = tuple(tmp_path / f"{name}{phase}.nii" for phase in range(2))
         return FileVolumes({"c": VolumeFiles(phases=paths)}).voxel_digest("c")
 

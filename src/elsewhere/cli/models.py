@@ -27,7 +27,9 @@ def models(
     model: ModelOpt = "",
     export: Annotated[
         Path | None,
-        typer.Option("--export", help="Write these models as a file for another hospital; it names no patient."),
+        typer.Option(
+            "--export", help="Write these models as a file for another hospital; it names no patient."
+        ),
     ] = None,
     as_json: JsonOpt = False,
 ) -> int:

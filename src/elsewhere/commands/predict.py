@@ -28,6 +28,7 @@ from elsewhere.study.kept_models import (
     open_models,
 )
 from elsewhere.study.predicting import Predicted, predict_volumes
+from elsewhere.study.predicting_pictures import predict_pictures
 from elsewhere.study.recipe_privacy import ids_in, nameless
 from elsewhere.tables import check_out, file_digest, staged_directory, write_json, write_table
 
@@ -64,9 +65,7 @@ class KeptModels:
             yield f"model file: {self.exported}"
 
 
-def list_models(
-    source: str | Path, *, model: str = "", export: str | Path | None = None
-) -> KeptModels:
+def list_models(source: str | Path, *, model: str = "", export: str | Path | None = None) -> KeptModels:
     """The kept models behind a folder of results, a store, or a model file; `model` picks by name or key.
 
     `export` writes them as one file for another hospital: weights, settings and whom they were trained on as hashes; no
@@ -103,7 +102,7 @@ class Predictions:
         yield f"{told['tested']['predicted']} of {told['tested']['cases']} cases predicted"
         for why, n in told["tested"]["left_out"].items():
             yield f"  {n} {why}: missing where they are scored"
-        for what in told["told_beside_volumes"]:
+        for what in told["told_beside_images"]:
             yield f"  it was told {what} of the tested cases"
         for note in told["notes"]:
             yield f"  note: {note}"
@@ -135,12 +134,11 @@ def predict(
         chosen = choose_model(store, model, where=str(model_source))
         part = choose_part(as_cohort(cohort), where)
         if chosen.unit.job is None:
-            raise UserError(
-                f"'{chosen.name}' is a network of pictures, which only its own study can use",
-                where=str(model_source),
-                fix="`elsewhere explain` shows where it looks; add the hospital as a cohort of the study.",
-            )
-        found = predict_volumes(chosen, part.cohort, device=device, masks=masks, progress=progress)
+            if masks is not None:
+                raise UserError("a network of pictures takes no masks", where="--masks", fix="Leave it out.")
+            found = predict_pictures(chosen, store, part.cohort, device=device, progress=progress)
+        else:
+            found = predict_volumes(chosen, part.cohort, device=device, masks=masks, progress=progress)
         summary = _summary(chosen, part.cohort, found, where or {})
         with staged_directory(out, marks=MARKS) as folder:
             summary["files"] = _write(chosen, found, folder)
@@ -167,7 +165,7 @@ def _write(model: Model, found: Predicted, folder: Path) -> dict[str, str]:
     if outcome.probability is not None:
         table = pd.DataFrame({"case_id": list(found.ids), "probability": outcome.probability})
         write_table(table, folder / PROBABILITIES)
-        files["response"] = PROBABILITIES
+        files["classification" if model.unit.job is None else "response"] = PROBABILITIES
     if outcome.cost is not None:
         rows = [
             pd.DataFrame(np.asarray(outcome.cost)[:, at], columns=list(COSTS)).assign(
@@ -196,10 +194,10 @@ def _summary(model: Model, cohort: Cohort, found: Predicted, where: Mapping[str,
         },
         "apart": {
             "patients_in_common": 0,
-            "volumes_in_common": 0,
-            "checked_by": "patient ids of the same dataset, ids that one set tells of another, and voxels",
+            "images_in_common": 0,
+            "checked_by": "patient ids of the same dataset, ids that one set tells of another, and the pixels or voxels",
         },
-        "told_beside_volumes": list(found.told),
+        "told_beside_images": list(found.told),
         "device": outcome.device,
         "versions": dict(outcome.versions),
         "notes": [nameless(note, redact) for note in outcome.notes],

@@ -44,7 +44,9 @@ def training_record(unit: Unit, work: Work) -> dict[str, Any]:
     sources = {name.partition("/")[0] for name in names}
     return {
         "study": str(work.about.get("study", "")),
-        "cohorts": {name: told_hash for name, told_hash in work.about.get("cohorts", {}).items() if name in sources},
+        "cohorts": {
+            name: told_hash for name, told_hash in work.about.get("cohorts", {}).items() if name in sources
+        },
         "datasets": {name: datasets.count(name) for name in dict.fromkeys(datasets)},
         "train": len(unit.train),
         "validation": len(unit.validation),
@@ -53,7 +55,9 @@ def training_record(unit: Unit, work: Work) -> dict[str, Any]:
         "patients": _hashes(unit.key, (patient.name for patient in patients)),
         "ids": _hashes(unit.key, (patient.id for patient in patients)),
         "also": _hashes(unit.key, (patient.also for patient in patients if patient.also)),
-        "pixels": sorted({pixels.get(name) or cases.digest[row] for name, row in zip(names, rows, strict=True)} - {""}),
+        "pixels": sorted(
+            {pixels.get(name) or cases.digest[row] for name, row in zip(names, rows, strict=True)} - {""}
+        ),
     }
 
 
@@ -70,9 +74,7 @@ def check_apart(
     by_name = [
         case
         for case, patient in patients.items()
-        if is_of(patient.name, "patients")
-        or is_of(patient.also, "ids", "also")
-        or is_of(patient.id, "also")
+        if is_of(patient.name, "patients") or is_of(patient.also, "ids", "also") or is_of(patient.id, "also")
     ]
     by_pixels = [case for case in patients if digests.get(case) and digests[case] in known["pixels"]]
     both = list(dict.fromkeys([*by_name, *by_pixels]))

@@ -173,7 +173,10 @@ class ClinicalDesign:
             odd = [v for v in told if name not in self.words and not isinstance(v, int | float)]
             for lacking, how in (
                 (len(cases) - len(told), "is empty for {}: filled in from training."),
-                (len(strange), "has a word that training did not know for {}: it counts as none of its words."),
+                (
+                    len(strange),
+                    "has a word that training did not know for {}: it counts as none of its words.",
+                ),
                 (len(odd), "is no number for {}: filled in from training."),
             ):
                 if lacking:

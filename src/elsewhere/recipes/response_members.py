@@ -266,9 +266,7 @@ def emit_probabilities(
     return probability
 
 
-def apply_members(
-    job: Job, weights: Mapping[str, Any], *, lesion: str, masks: str, flip: bool
-) -> Trained:
+def apply_members(job: Job, weights: Mapping[str, Any], *, lesion: str, masks: str, flip: bool) -> Trained:
     """Predict from kept members."""
     from elsewhere.training.response.crops import CropSpec
     from elsewhere.training.response.networks import build_response_network

@@ -201,4 +201,3 @@ def environment() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "packages": versions,
     }
-

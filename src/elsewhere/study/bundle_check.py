@@ -50,7 +50,9 @@ class BundleCheck:
         return (*self.broken_files, *self.other_scores, *self.other_metrics, *self.other_tables)
 
 
-def check_bundle_folder(folder: Path, *, progress: Callable[[str, int, int], None] | None = None) -> BundleCheck:
+def check_bundle_folder(
+    folder: Path, *, progress: Callable[[str, int, int], None] | None = None
+) -> BundleCheck:
     """Digests of every kind of bundle; scores and tables of one of recipes."""
     about = read_mark(folder)
     files, wrong = broken_files(folder)
@@ -99,7 +101,7 @@ def _metrics_again(results: RecipeResults, folder: Path) -> list[str]:
     """`scores.csv`: the metrics of every run, from the scores of its cases."""
     told = pd.read_csv(folder / "scores.csv")
     wrong, seen = [], set()
-    for row in told.to_dict(orient="records"):
+    for row in _records(told):
         key = (str(row.pop("task")), str(row.pop("recipe")), str(row.pop("scenario")), int(row.pop("seed")))
         seen.add(key)
         try:
@@ -114,13 +116,20 @@ def _metrics_again(results: RecipeResults, folder: Path) -> list[str]:
         odd = [
             name
             for name, value in row.items()
-            if not np.isclose(float(again.get(name, np.nan)), float(value), rtol=CLOSE, atol=CLOSE, equal_nan=True)
+            if not np.isclose(
+                float(again.get(name, np.nan)), float(value), rtol=CLOSE, atol=CLOSE, equal_nan=True
+            )
         ]
         if odd:
             wrong.append(f"scores.csv: {', '.join(odd)} of {', '.join(map(str, key))} differ when made again")
     done = results.runs[results.runs["status"] == "done"]
-    lost = {(r.task, r.recipe, r.scenario, int(r.seed)) for r in done.itertuples()} - seen
+    columns = ("task", "recipe", "scenario", "seed")
+    lost = {tuple(row[name] for name in columns) for row in _records(done)} - seen
     return wrong + [f"scores.csv: {', '.join(map(str, key))} is not there" for key in sorted(lost)]
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict(orient="records")]
 
 
 def _tables_again(
@@ -153,7 +162,9 @@ def _differences(one: Path, other: Path, *, but: tuple[str, ...]) -> str:
 
 
 def _same(one: pd.Series, other: pd.Series) -> bool:
-    a, b = (pd.to_numeric(part, errors="coerce").to_numpy(dtype=float, na_value=np.nan) for part in (one, other))
+    a, b = (
+        pd.to_numeric(part, errors="coerce").to_numpy(dtype=float, na_value=np.nan) for part in (one, other)
+    )
     words = np.isnan(a) & np.isnan(b)
     told = [part.astype("string").fillna("").to_numpy(dtype=object) for part in (one, other)]
     return bool(

@@ -92,7 +92,7 @@ def open_models(source: str | Path) -> Iterator[Store]:
 def models_in(store: Store) -> tuple[list[Model], list[str]]:
     """The kept models, and the names of the finished trainings whose weights were not kept."""
     kept, bare = [], []
-    for key in store.keys():
+    for key in sorted(store.keys()):
         outcome = store.load(key)
         unit = store.unit(key)
         if outcome.weights is None:
@@ -108,7 +108,9 @@ def choose_models(store: Store, wanted: str, *, where: str) -> list[Model]:
     kept, bare = models_in(store)
     if not kept:
         raise UserError(
-            f"no weights were kept of the {len(bare)} trainings here" if bare else "there is no training here",
+            f"no weights were kept of the {len(bare)} trainings here"
+            if bare
+            else "there is no training here",
             where=where,
             fix='Write keep_weights = ["all"] under [study], or --set \'study.keep_weights=["all"]\', and run the '
             "study again: it trains these anew.",

@@ -89,7 +89,9 @@ class Plan:
         return {
             "study": self.file.name,
             "cohorts": {name: about["hash"] for name, about in self.table.audit["cohorts"].items()},
-            "patients": {case: [name, ""] for case, name in zip(frame["case"], frame["patient"], strict=True)},
+            "patients": {
+                case: [name, ""] for case, name in zip(frame["case"], frame["patient"], strict=True)
+            },
         }
 
     def partition(self, run: str) -> Partition:
@@ -320,7 +322,8 @@ def _finder(unit: Unit, scenario: Scenario, study: Study) -> Unit:
     """
     rules = study.finder
     made = finder_unit(unit, rules.network, size_px=rules.size_px, **rules.changes())
-    return replace(made, name=_unit_name(scenario, unit.seed, "finder", "boxes"))
+    name = _unit_name(scenario, unit.seed, "finder", "boxes")
+    return replace(made, name=name, keep_weights=unit.keep_weights)
 
 
 def _counts(made: Partition, seen: InputSection, table: StudyTable) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Predicted:
     left_out: Mapping[str, int] | None = None
     """Reason -> cases that were not predicted: they are missing where they are scored."""
     told: tuple[str, ...] = ()
-    """What the model was told of the tested cases beside their volumes."""
+    """What the model was told of the tested cases beside their pictures or volumes."""
 
 
 def patients_of(cohort: Cohort) -> dict[str, Patient]:
@@ -84,7 +84,7 @@ def predict_volumes(
             fix="Its package has to set keeps = True and to write `apply`.",
         )
     patients = patients_of(cohort)
-    _check_record(model)
+    check_record(model)
     check_apart(unit, model.trained_on, patients, {})
     volumes = volumes_of(cohort)
     names = [name for name in patients if name in volumes or not recipe.uses_volumes]
@@ -116,7 +116,8 @@ def predict_volumes(
     )
 
 
-def _check_record(model: Model) -> None:
+def check_record(model: Model) -> None:
+    """A model that does not say whom it was trained on is used on nobody."""
     if not model.trained_on:
         raise UserError(
             "the model does not say whom it was trained on, so that nobody can be kept apart from them",

@@ -93,7 +93,9 @@ def write_recipe_bundle(
         shutil.copyfile(study / "manifest.csv", staged / "manifest.csv")
         shutil.copytree(study / "splits", staged / "splits")
         write_recipe_results(results, staged)
-        write_json([_about_scores(key, scores) for key, scores in results.scores.items()], staged / "scores.json")
+        write_json(
+            [_about_scores(key, scores) for key, scores in results.scores.items()], staged / "scores.json"
+        )
         _copy_predictions(results, staged, masks=masks)
         write_json(results.audit, staged / "audit.json")
         write_json(_without_paths(results.settings), staged / "study.json")
@@ -119,7 +121,8 @@ def _cohort_table(cohort: Cohort) -> pd.DataFrame:
     wanted = [c for c in cases.columns if c in (*IDS, "pcr", *REPORTED_COLUMNS) or c in fair]
     table = cases[wanted].copy()
     if "mask" in cases.columns:
-        table["mask"] = pd.Series(np.where(cases["mask"].notna(), "there", None), dtype="object")
+        there = ["there" if held else None for held in cases["mask"].notna()]
+        table["mask"] = pd.Series(there, index=cases.index, dtype="object")
     return table
 
 
@@ -152,7 +155,12 @@ def _without_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Where the data lay on this machine is nobody's business."""
     study = {**settings.get("study", {}), "data": "", "store": ""}
     cohorts = [
-        {**one, "source": Path(one["source"]).name if Path(str(one.get("source", ""))).is_absolute() else one["source"]}
+        {
+            **one,
+            "source": Path(one["source"]).name
+            if Path(str(one.get("source", ""))).is_absolute()
+            else one["source"],
+        }
         for one in settings.get("cohort", ())
     ]
     return {**settings, "study": study, "cohort": cohorts}

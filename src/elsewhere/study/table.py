@@ -86,7 +86,7 @@ def join_cohorts(
             if masks
         },
     )
-    boxes, invalid = _boxes(frame, pictures)
+    boxes, invalid = lesion_boxes(frame, pictures)
     cases = Cases(
         case=tuple(frame["case"]),
         dataset=tuple(frame["dataset"]),
@@ -177,7 +177,7 @@ def _rows_of(
         )
     kept = cases[keep]
     dataset, case_id = kept["dataset"].astype("str"), kept["case_id"].astype("str")
-    masks = [name for name in kept.columns if name == "mask" or re.fullmatch(r"mask_\d+_path", name)]
+    masks = mask_columns(kept)
     part = pd.DataFrame(
         {
             "case": dataset + "/" + case_id,
@@ -186,7 +186,7 @@ def _rows_of(
             "patient": dataset + "/" + (case_id if ids == "image" else patient[keep]),
             "label": label[keep],
             "image": [str(cohort.file(path).resolve()) for path in kept["image"]],
-            "masks": [_files(cohort, row) for row in kept[masks].itertuples(index=False)],
+            "masks": [mask_files(cohort, row) for row in kept[masks].itertuples(index=False)],
             "site": kept["site"].astype("str"),
         }
     )
@@ -197,13 +197,18 @@ def _rows_of(
     return part.reset_index(drop=True), left_out, warnings
 
 
-def _files(cohort: Cohort, names: tuple[Any, ...]) -> tuple[str, ...]:
+def mask_columns(cases: pd.DataFrame) -> list[str]:
+    """The columns of a lesion's masks: there may be several."""
+    return [name for name in cases.columns if name == "mask" or re.fullmatch(r"mask_\d+_path", name)]
+
+
+def mask_files(cohort: Cohort, names: tuple[Any, ...]) -> tuple[str, ...]:
     """The masks that are there; a lesion without any has no box (US-13)."""
     paths = (cohort.file(name).resolve() for name in names if isinstance(name, str) and name)
     return tuple(str(path) for path in paths if path.is_file())
 
 
-def _boxes(frame: pd.DataFrame, pictures: Pictures) -> tuple[np.ndarray, dict[str, int]]:
+def lesion_boxes(frame: pd.DataFrame, pictures: Pictures) -> tuple[np.ndarray, dict[str, int]]:
     """(n, 4) int32, zeros for none. A box that does not meet its picture is no box, and is counted."""
     raw = frame[list(BOX)].to_numpy(dtype=float)
     sizes = frame[["width", "height"]].to_numpy(dtype=float)

@@ -158,15 +158,58 @@ def find_all(
         finished(unit, outcome)
 
 
-class _Loop:
-    """The model, its optimiser, the training part on the device, and one step."""
+class Looker:
+    """A finder in use: what it sees in pictures, and the boxes around it."""
 
-    def __init__(self, model: Finder, unit: Unit, work: Work, train: Rows, device: torch.device) -> None:
-        self.recipe, self.device = unit.recipe, device
+    def __init__(self, model: Finder, recipe: Recipe, device: torch.device) -> None:
+        self.recipe, self.device = recipe, device
         self.on_gpu = device.type == "cuda"
         self.model = model.to(device)
         if self.on_gpu:
             self.model.to(memory_format=torch.channels_last)
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(
+            self.device.type, dtype=torch.bfloat16, enabled=self.on_gpu, cache_enabled=False
+        )
+
+    @torch.no_grad()
+    def probability(self, pixels: torch.Tensor, *, mirrored: bool = False) -> torch.Tensor:
+        """Bytes [n, size, size] to the probability of 'lesion' at half the size."""
+        self.model.eval()
+        x = plain(pixels)
+        if self.on_gpu:
+            x = x.contiguous(memory_format=torch.channels_last)
+        with self._autocast():
+            logits = self.model(x).float()
+            if mirrored:
+                logits = (logits + self.model(x.flip(3)).flip(3).float()) / 2
+        return torch.sigmoid(logits)
+
+    def _batches(self, rows: Rows) -> tuple[torch.Tensor, ...]:
+        return torch.from_numpy(rows).to(self.device).split(256 if self.on_gpu else 16)
+
+    def boxes(self, pictures: DevicePictures, spec: InputSpec, rows: Rows) -> Boxes:
+        """A box a case, in its picture's pixels."""
+        found = [np.zeros((0, 4), dtype=np.int32)]
+        cut = pictures.cut(spec)
+        for part in self._batches(rows):
+            maps = self.probability(cut.index_select(0, part), mirrored=self.recipe.test_mirror)
+            maps = functional.interpolate(
+                maps, size=(spec.size_px, spec.size_px), mode="bilinear", align_corners=False
+            )
+            at = part.cpu().numpy()
+            found.append(
+                boxes_of_maps(maps[:, 0].cpu().numpy(), THRESHOLD, pictures.width[at], pictures.height[at])
+            )
+        return np.concatenate(found)
+
+
+class _Loop(Looker):
+    """The model, its optimiser, the training part on the device, and one step."""
+
+    def __init__(self, model: Finder, unit: Unit, work: Work, train: Rows, device: torch.device) -> None:
+        super().__init__(model, unit.recipe, device)
         self.parameters = list(self.model.parameters())
         self.rate = torch.zeros((), device=device)
         self.optimiser = torch.optim.Adam(
@@ -192,11 +235,6 @@ class _Loop:
 
     def _state(self) -> list[torch.Tensor]:
         return list(self.model.state_dict(keep_vars=False).values())
-
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(
-            self.device.type, dtype=torch.bfloat16, enabled=self.on_gpu, cache_enabled=False
-        )
 
     def load(self, cut: torch.Tensor, outline: torch.Tensor) -> None:
         """Take the training part's pictures and masks, as bytes."""
@@ -277,22 +315,6 @@ class _Loop:
         self.images_seen += draws.order.size
         return float(self.loss_sum) / len(draws.order)
 
-    @torch.no_grad()
-    def probability(self, pixels: torch.Tensor, *, mirrored: bool = False) -> torch.Tensor:
-        """Bytes [n, size, size] to the probability of 'lesion' at half the size."""
-        self.model.eval()
-        x = plain(pixels)
-        if self.on_gpu:
-            x = x.contiguous(memory_format=torch.channels_last)
-        with self._autocast():
-            logits = self.model(x).float()
-            if mirrored:
-                logits = (logits + self.model(x.flip(3)).flip(3).float()) / 2
-        return torch.sigmoid(logits)
-
-    def _batches(self, rows: Rows) -> tuple[torch.Tensor, ...]:
-        return torch.from_numpy(rows).to(self.device).split(256 if self.on_gpu else 16)
-
     def dice(self, cut: torch.Tensor, outline: torch.Tensor, rows: Rows) -> float:
         """Mean Dice over the cases; 0 where there are none."""
         values = []
@@ -303,21 +325,6 @@ class _Loop:
             both, sizes = (ours & truth).sum((1, 2)), ours.sum((1, 2)) + truth.sum((1, 2))
             values.append(torch.where(sizes > 0, 2.0 * both / sizes.clamp_min(1), torch.ones_like(both)))
         return float(torch.cat(values).mean()) if values and len(rows) else 0.0
-
-    def boxes(self, pictures: DevicePictures, spec: InputSpec, rows: Rows) -> Boxes:
-        """A box a case, in its picture's pixels."""
-        found = [np.zeros((0, 4), dtype=np.int32)]
-        cut = pictures.cut(spec)
-        for part in self._batches(rows):
-            maps = self.probability(cut.index_select(0, part), mirrored=self.recipe.test_mirror)
-            maps = functional.interpolate(
-                maps, size=(spec.size_px, spec.size_px), mode="bilinear", align_corners=False
-            )
-            at = part.cpu().numpy()
-            found.append(
-                boxes_of_maps(maps[:, 0].cpu().numpy(), THRESHOLD, pictures.width[at], pictures.height[at])
-            )
-        return np.concatenate(found)
 
     def keep_best(self) -> None:
         torch._foreach_copy_(self.best, self._state())

@@ -1,0 +1,86 @@
+"""Kept networks in use: the logits of pictures that no training saw (US-12, US-13, US-33)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from elsewhere.engine.unit import Unit, Work
+from elsewhere.errors import UserError
+from elsewhere.models import build_network
+from elsewhere.models.finder import build_finder
+from elsewhere.models.networks import NETWORKS
+from elsewhere.training.augment import plain
+from elsewhere.training.crops import DevicePictures
+from elsewhere.training.finder import Looker
+from elsewhere.training.lanes import be_deterministic, pick_device
+
+BATCH = 32
+Boxes = npt.NDArray[np.int32]
+
+
+@torch.no_grad()
+def apply_network(
+    unit: Unit,
+    weights: Mapping[str, Any],
+    work: Work,
+    *,
+    device: str = "auto",
+    finder: tuple[Unit, Mapping[str, Any]] | None = None,
+) -> tuple[npt.NDArray[np.float32], Boxes | None]:
+    """Logits (n, 2) of the unit's cases, cut and seen as in its training, and the boxes where a `finder` (its unit and
+    weights) found the crops."""
+    be_deterministic()
+    where = pick_device(device)
+    recipe = unit.recipe
+    model = build_network(recipe.network, size_px=unit.input.size_px, dropout=recipe.dropout)
+    _load(model, weights, unit)
+    model.to(where).eval()
+    layout = (
+        torch.channels_last if NETWORKS[recipe.network].last_conv is not None else torch.contiguous_format
+    )
+    rows = work.cases.rows(unit.predict)
+    pictures = DevicePictures(work.cases, work.pictures, device=where, rows=rows)
+    boxes = None if finder is None else _boxes(finder, pictures, rows, where)
+    seen = pictures.cut(unit.input)[rows] if boxes is None else pictures.cut_boxes(unit.input, rows, boxes)
+    outline = pictures.outline(unit.input)[rows] if unit.input.outline else None
+    on_gpu = where.type == "cuda"
+    found = []
+    for start in range(0, len(rows), BATCH):
+        part = slice(start, start + BATCH)
+        x = plain(seen[part], None if outline is None else outline[part])
+        views = [x, x.flip(3)] if recipe.test_mirror else [x]
+        with torch.autocast(where.type, dtype=torch.bfloat16, enabled=on_gpu):
+            logits = [model(view.contiguous(memory_format=layout)).float() for view in views]
+        found.append(torch.stack(logits).mean(0).cpu().numpy())
+    told = np.concatenate(found) if found else np.zeros((0, 2), dtype=np.float32)
+    return told.astype(np.float32), boxes
+
+
+def _boxes(
+    finder: tuple[Unit, Mapping[str, Any]],
+    pictures: DevicePictures,
+    rows: npt.NDArray[np.int64],
+    where: torch.device,
+) -> Boxes:
+    unit, weights = finder
+    model = build_finder(unit.recipe.network, weights="none", seed=0)
+    _load(model, weights, unit)
+    spec = replace(unit.input, kind="whole", outline=False)
+    return Looker(model, unit.recipe, where).boxes(pictures, spec, rows)
+
+
+def _load(model: torch.nn.Module, weights: Mapping[str, Any], unit: Unit) -> None:
+    try:
+        model.load_state_dict(dict(weights))
+    except RuntimeError as error:
+        raise UserError(
+            f"the kept weights do not fit the network of this version ({str(error).splitlines()[0]})",
+            where=f"unit {unit.name or unit.key}",
+            fix="Use the version of Elsewhere that trained them, or train again.",
+        ) from error
