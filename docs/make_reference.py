@@ -128,14 +128,16 @@ def recipes() -> str:
         "prints this list together with the recipes of other packages "
         "([bring your own](../how-to/bring-your-own-recipe.md)). *Sees* is what it may look at in the cases that it "
         "predicts: the challenge withholds clinical columns there (MRI-02), and no recipe sees a mask or an outcome of them. "
-        "*Version* is part of a training's key, and goes up when the same job would give other numbers. "
+        "*Version* is part of a training's key, and goes up when the same job would give other numbers. *Kept*: its weights "
+        "can be, and [used at another hospital](../how-to/use-a-kept-model.md). "
         "Settings without a remark are what their name says; an empty `patch`, `widths` or `blocks` and a `batch` of 0 "
         "are planned from the training set.\n",
-        "| recipe | tasks | sees | version | |",
-        "|---|---|---|---|---|",
+        "| recipe | tasks | sees | kept | version | |",
+        "|---|---|---|---|---|---|",
     ]
     parts += [
-        f"| [`{row['name']}`](#{row['name']}) | {row['tasks']} | {row['sees']} | {row['version']} | {_cell(row['title'])} |"
+        f"| [`{row['name']}`](#{row['name']}) | {row['tasks']} | {row['sees']} | {row['kept']} | {row['version']} | "
+        f"{_cell(row['title'])} |"
         for row in rows
     ]
     settings_of = {row["name"]: registry.get(row["name"]).Settings for row in rows}

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from elsewhere.cohort import Cohort, load_cohort, read_cohort
     from elsewhere.commands.accept import accept
     from elsewhere.commands.check import check
+    from elsewhere.commands.check_bundle import check_bundle
     from elsewhere.commands.compare import compare
     from elsewhere.commands.diff import diff
     from elsewhere.commands.equivalence import equivalence
     from elsewhere.commands.plan import plan_study
     from elsewhere.commands.plan_sample import plan_sample
+    from elsewhere.commands.predict import list_models, predict
     from elsewhere.commands.rank import rank
     from elsewhere.commands.report import report as write_report
     from elsewhere.commands.run import run_study
@@ -34,11 +36,14 @@ _WHERE = {
     "read_cohort": "cohort",
     "accept": "commands.accept",
     "check": "commands.check",
+    "check_bundle": "commands.check_bundle",
     "compare": "commands.compare",
     "diff": "commands.diff",
     "equivalence": "commands.equivalence",
+    "list_models": "commands.predict",
     "plan_sample": "commands.plan_sample",
     "plan_study": "commands.plan",
+    "predict": "commands.predict",
     "rank": "commands.rank",
     "run_study": "commands.run",
     "write_report": "commands.report",
@@ -58,13 +63,16 @@ __all__ = [
     "__version__",
     "accept",
     "check",
+    "check_bundle",
     "compare",
     "diff",
     "equivalence",
+    "list_models",
     "load_cohort",
     "load_result",
     "plan_sample",
     "plan_study",
+    "predict",
     "rank",
     "read_cohort",
     "run_study",

@@ -100,6 +100,7 @@ def list_recipes() -> Listing:
             "tasks": ", ".join(sorted(recipe.tasks)),
             "version": recipe.version,
             "sees": _seen(recipe),
+            "kept": "yes" if recipe.keeps else "no",
             "settings": _defaults(recipe),
             "from": recipes.owner(name),
             "follows": " ".join(recipe.follows.split()),
