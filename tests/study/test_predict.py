@@ -266,3 +266,19 @@ def test_from_the_command_line(results, hospital, tmp_path, capsys, monkeypatch)
     command = next(line for line in said.splitlines() if "elsewhere score segmentation" in line)
     assert run(*command.split()[1:], "--resamples", "0")[0] == 0
     assert run("predict", "keeper.zip", "cohort", "--out", "cohort")[0] == 64
+
+
+def test_weights_of_an_earlier_version_learn_whom_they_were_trained_on_without_a_training(
+    ran, results, world, hospital, tmp_path
+):
+    held = Path(shutil.copytree(results, tmp_path / "results"))
+    for file in (held / "store" / "units").glob("*/done.json"):
+        done = json.loads(file.read_text())
+        done.pop("trained_on", None)
+        file.write_text(json.dumps(done))
+    cohort = cohort_of(hospital, tmp_path / "cohort")
+    with pytest.raises(UserError, match="does not say whom it was trained on"):
+        predict(held, cohort, out=tmp_path / "out", model=MODEL, device="cpu")
+    again = run_study(ran.run.plan.file.path, data=world, out=held, device="cpu", report=False)
+    assert again.run.engine.done == ()
+    predict(held, cohort, out=tmp_path / "out", model=MODEL, device="cpu")

@@ -78,6 +78,7 @@ def run_units(
     with store.lock():
         reused = [unit.key for unit in todo_all if store.has(unit, work.cases)]
         have = set(reused)
+        _add_records([unit for unit in todo_all if unit.key in have], work, store)
         todo = [widened(unit, store, work.cases) for unit in todo_all if unit.key not in have]
         tally = _Tally(store, work, progress, each, reused=len(reused), asked={u.key for u in todo_all})
         stop = Deadline(deadline)
@@ -110,6 +111,15 @@ def run_units(
         damaged=dict(store.damaged),
         seconds=time.monotonic() - begin,
     )
+
+
+def _add_records(units: Iterable[Unit], work: Work, store: Store) -> None:
+    """Kept weights of an earlier version do not say whom they were trained on; the same key is the same people."""
+    for unit in units:
+        if unit.keep_weights:
+            held = store.load(unit.key)
+            if held.trained_on is None:
+                store.save(unit, replace(held, trained_on=training_record(unit, work)))
 
 
 class _Tally:

@@ -142,8 +142,11 @@ class Store:
             old = self.load(unit.key)
         except DamagedUnitError:
             return outcome
-        lacks_weights = outcome.weights is not None and old.weights is None
-        if old.covers(outcome.case, outcome.fingerprint) and not lacks_weights:
+        lacks = any(
+            getattr(outcome, name) is not None and getattr(old, name) is None
+            for name in ("weights", "trained_on")
+        )
+        if old.covers(outcome.case, outcome.fingerprint) and not lacks:
             return None
         return merged(old, outcome)
 

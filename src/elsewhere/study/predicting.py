@@ -122,7 +122,7 @@ def check_record(model: Model) -> None:
         raise UserError(
             "the model does not say whom it was trained on, so that nobody can be kept apart from them",
             where=f"unit {model.name}",
-            fix="Run its study again with this version: it trains the model anew.",
+            fix="Run its study again with this version: it adds what is lacking, and trains nothing twice.",
         )
 
 
