@@ -21,7 +21,7 @@ SECTIONS = {
         "summarise",
         "plan-sample",
     ),
-    "From image files to a report": ("plan", "run", "predict", "explain"),
+    "From image files to a report": ("plan", "run", "models", "predict", "explain", "check-bundle"),
     "Who was tested": ("cohort", "phantom"),
     "What can be named": ("protocols", "metrics", "readers", "recipes"),
 }

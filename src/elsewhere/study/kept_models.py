@@ -19,9 +19,10 @@ import numpy as np
 from elsewhere.engine.kept import WEIGHT_FILES
 from elsewhere.engine.outcomes import StoredWeights
 from elsewhere.engine.store import Store
-from elsewhere.engine.unit import COSTS, FIND_BOXES, Outcome, Unit
+from elsewhere.engine.unit import COSTS, Outcome, Unit
 from elsewhere.errors import UserError, unknown_name
 
+FIND_BOXES = "find-boxes"
 LEAST_KEY = 6
 """Characters of a key that may stand for it."""
 
