@@ -26,6 +26,13 @@ class Patient:
     def id(self) -> str:
         return self.name.partition("/")[2] or self.name
 
+    def spelt(self) -> tuple[Patient, ...]:
+        """Also as her own set spells her: where two sets of a study share ids, theirs have the dataset in front."""
+        dataset, _, own = self.name.partition("/")
+        if not own.startswith(f"{dataset}_"):
+            return (self,)
+        return self, Patient(name=f"{dataset}/{own.removeprefix(f'{dataset}_')}", also=self.also)
+
 
 def training_record(unit: Unit, work: Work) -> dict[str, Any]:
     """Of a unit whose weights are kept: the patients and pictures or volumes of its training and validation
@@ -40,6 +47,7 @@ def training_record(unit: Unit, work: Work) -> dict[str, Any]:
         else Patient(name=cases.group[row] if cases.group else name)
         for name, row in zip(names, rows, strict=True)
     ]
+    spelt = [one for patient in patients for one in patient.spelt()]
     datasets = [cases.dataset[row] for row in rows]
     sources = {name.partition("/")[0] for name in names}
     return {
@@ -52,8 +60,8 @@ def training_record(unit: Unit, work: Work) -> dict[str, Any]:
         "validation": len(unit.validation),
         "n_patients": len({patient.name for patient in patients}),
         "clinical": list(cases.clinical),
-        "patients": _hashes(unit.key, (patient.name for patient in patients)),
-        "ids": _hashes(unit.key, (patient.id for patient in patients)),
+        "patients": _hashes(unit.key, (patient.name for patient in spelt)),
+        "ids": _hashes(unit.key, (patient.id for patient in spelt)),
         "also": _hashes(unit.key, (patient.also for patient in patients if patient.also)),
         "pixels": sorted(
             {pixels.get(name) or cases.digest[row] for name, row in zip(names, rows, strict=True)} - {""}
