@@ -224,7 +224,9 @@ def test_recipes_are_listed_with_what_they_see():
     assert rows["threshold"]["tasks"] == "response, segmentation"
     assert "wash_in = 40.0" in rows["threshold"]["settings"]
     assert rows["clinical"]["sees"] == "clinical columns"
-    assert all(row["follows"] for name, row in rows.items() if name != "threshold")
+    ours = [row for row in rows.values() if str(row["from"]).startswith("elsewhere.")]
+    assert len(ours) == 15 and all(row["follows"] for row in ours)
+    assert rows["clinical"]["kept"] == "yes" and rows["threshold"]["kept"] == rows["nnunet"]["kept"] == "no"
 
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "bring-your-own-recipe.md"
