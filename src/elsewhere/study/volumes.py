@@ -24,6 +24,8 @@ from elsewhere.study.pictures import Report
 from elsewhere.tables import write_json
 
 BREAST_BOX = tuple(f"breast_box_{end}" for end in ("x0", "y0", "z0", "x1", "y1", "z1"))
+SAVED_EVERY = 100
+"""Decoding a whole set takes minutes: a plan that is stopped begins where it was."""
 SLICE_BOX = ("box_x0", "box_y0", "box_x1", "box_y1")
 
 
@@ -99,10 +101,10 @@ def voxel_digests(
             zip(todo, pool.map(volumes.voxel_digest, todo), strict=True), start=1
         ):
             known[keys[name]] = [digest]
+            if cache is not None and (done % SAVED_EVERY == 0 or done == len(todo)):
+                write_json({"version": 1, "files": known}, cache)
             if progress and (done % 50 == 0 or done == len(todo)):
                 progress("looking for duplicates", done, len(todo))
-    if todo and cache is not None:
-        write_json({"version": 1, "files": known}, cache)
     return {name: str(known[keys[name]][0]) for name in names}
 
 
