@@ -49,6 +49,17 @@ def test_readers_refuse_options_that_are_not_theirs(run, detection_pair, tmp_pat
     assert not (tmp_path / "o").exists()
 
 
+def test_a_finding_says_of_which_dataset_it_is_where_there_are_several(run, pair, tmp_path):
+    cases = pd.read_csv(pair.cohort)
+    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
+    cases.assign(dataset="A", patient_id=[f"p{n}" for n in range(len(cases))]).to_csv(one, index=False)
+    halves = ["A" if n % 2 else "B" for n in range(len(cases))]
+    cases.assign(dataset=halves, patient_id=[f"p{n}" for n in range(len(cases))]).to_csv(two, index=False)
+    assert "warning: every one of the" in run("cohort", "check", one).out
+    said = run("cohort", "check", two).out
+    assert "warning: A: every one of the" in said and "warning: B: every one of the" in said
+
+
 def test_check_and_describe(run, pair, detection_pair):
     for cohort in (pair.cohort, detection_pair.cohort):
         for command in ("check", "describe"):

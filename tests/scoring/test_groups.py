@@ -154,7 +154,7 @@ def test_a_column_that_is_not_there_offers_its_neighbour():
 
 
 def test_protocol_variables_that_are_absent_or_empty_are_said():
-    table = pd.DataFrame({"age": [30.0, 70.0], "breast_density": words(None, None)})
+    table = pd.DataFrame({"age": [30.0, 70.0] * 5, "breast_density": words(*[None] * 10)})
     codes, warnings = fairness_codes(table, PAPER)
     assert [c.variable for c in codes] == ["age", "breast_density"]
     assert len(warnings) == 2
@@ -182,14 +182,24 @@ def test_a_variable_known_for_few_says_on_whom_fairness_rests():
     rules = FairnessRules(variables=("age", "breast_density"))
     codes, warnings = fairness_codes(table, rules)
     assert [group.variable for group in codes] == ["age", "breast_density"]
-    assert len(warnings) == 1
+    assert len(warnings) == 2
     assert (
         "'breast_density' is known for fewer than 5 of 8 cases (A fewer than 5, B fewer than 5, C 0"
         in warnings[0]
     )
     assert "cannot be estimated" in warnings[0]
     half = table.assign(breast_density=[*"aabb", *[None] * 4])
-    assert fairness_codes(half, rules)[1] == ()
+    assert not any("cannot be estimated" in warning for warning in fairness_codes(half, rules)[1])
+
+
+def test_a_group_of_one_patient_is_named_without_its_size():
+    table = pd.DataFrame(
+        {"breast_density": [*"a" * 6, *"b" * 9, "d"], "menopausal_status": ["pre", "post"] * 8}
+    )
+    rules = FairnessRules(variables=("breast_density", "menopausal_status"))
+    (said,) = fairness_codes(table, rules)[1]
+    assert "Fewer than 5 cases in a group (breast_density D)" in said
+    assert fairness_codes(table.iloc[:15], rules)[1] == ()
 
 
 def test_no_count_of_one_to_four_can_be_read_or_worked_out_of_a_warning():

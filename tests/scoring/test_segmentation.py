@@ -137,6 +137,19 @@ def test_empty_masks(tmp_path, protocol, truth, prediction, dice, norm, distance
     assert len(said) == (truth is EMPTY)
 
 
+def test_predictions_without_a_voxel_are_said_beside_the_mean(tmp_path):
+    pairs = {f"c{n}": (ONE, EMPTY if n < 6 else TWO) for n in range(8)}
+    scores = World(tmp_path, pairs).score(PAPER)
+    said = (
+        "6 of 8 predictions are empty where there is a tumour: Dice 0 and 150 mm by protocol 'mamamia-paper'."
+    )
+    assert said in scores.warnings
+    fewer = World(tmp_path / "fewer", {f"c{n}": (ONE, TWO if n else EMPTY) for n in range(8)}).score(PAPER)
+    assert any(warning.startswith("fewer than 5 of 8 predictions are empty") for warning in fewer.warnings)
+    none = World(tmp_path / "none", {"a": (ONE, TWO)}).score(PAPER)
+    assert not any("predictions are empty" in warning for warning in none.warnings)
+
+
 def test_both_empty_is_counted_and_in_no_mean_under_plain(tmp_path):
     scores = World(tmp_path, {"a": (EMPTY, EMPTY), "b": (ONE, ONE)}).score()
     evaluator = TASK.evaluator(scores, TASK.partition(scores), ScoreOptions())

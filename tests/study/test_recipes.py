@@ -219,6 +219,21 @@ def test_a_table_without_outcomes_is_segmented_all_the_same(copied, tmp_path):
     assert any("response" in line and "known outcome" in line for line in planned.lines())
 
 
+def test_a_validation_part_that_is_empty_is_called_so(world, tmp_path):
+    few = STUDY.replace('kinds = ["leave-one-dataset-out"]', 'kinds = ["folds"]\nfolds = 2')
+    assert few != STUDY
+    copy = tmp_path / "few"
+    shutil.copytree(world, copy)
+    table = copy / "clinical_and_imaging_info.csv"
+    rows = pd.read_csv(table)
+    rows.groupby("dataset").head(4).to_csv(table, index=False)
+    runs = plan(tmp_path, copy, few).plan.runs
+    empty = runs[runs["validation"] == 0]
+    reasons = set(empty.loc[empty["status"] == "skipped", "reason"])
+    assert any("the validation part is empty" in reason for reason in reasons)
+    assert not any("part has a mask" in reason for reason in reasons)
+
+
 def test_recipes_are_listed_with_what_they_see():
     rows = {row["name"]: row for row in list_recipes().rows}
     assert rows["threshold"]["tasks"] == "response, segmentation"

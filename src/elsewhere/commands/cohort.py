@@ -51,8 +51,11 @@ class CohortReport:
             yield f"patient ids of {dataset}: grade {grade.grade} ({grade.why})"
         if self.description is not None:
             yield from describe_lines(self.description)
+        several = cases["dataset"].nunique() > 1 if "dataset" in cases.columns else False
         for finding in self.findings:
-            yield f"{finding.severity}: {finding.message}"
+            whose = f"{finding.dataset}: " if several and finding.dataset else ""
+            told = finding.message if finding.message.startswith(whose) else f"{whose}{finding.message}"
+            yield f"{finding.severity}: {told}"
         if not self.findings:
             yield "the audit found nothing"
         if self.path is not None:

@@ -330,7 +330,8 @@ def _fairness_table(fairness: Mapping[str, Mapping[str, Any]]) -> Table:
         gap, band = as_float(e.get("gap")), as_float(e.get("null_band_upper"))
         verdict = "" if gap is None or band is None else "beyond chance" if gap > band else "within chance"
         if isinstance(e.get("flagged"), bool):
-            verdict = "beyond chance" if e["flagged"] else "within chance"
+            above = verdict == "beyond chance"
+            verdict = "beyond chance" if e["flagged"] else "not beyond, by Holm" if above else verdict
         sizes = e["sizes"] if isinstance(e.get("sizes"), dict) else {}
         rows.append(
             [

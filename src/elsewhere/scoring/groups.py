@@ -305,7 +305,8 @@ def fairness_codes(
     """The codes of the protocol's variables that the table has, and a warning for each it has not.
 
     A variable whose cells are all missing is kept: its disparity is undefined, and the warning says so. One that
-    is known for fewer than half of the cases is scored as the rules say, and the warning says on whom it rests.
+    is known for fewer than half of the cases is scored as the rules say, and the warning says on whom it rests. So is
+    a group of a few, whose rate is 0 or 1 by the luck of one case.
     """
     found, warnings = [], []
     for variable in rules.variables:
@@ -324,4 +325,15 @@ def fairness_codes(
                 "those few."
             )
         found.append(coded)
+    small = [
+        f"{coded.variable} {name}"
+        for coded in found
+        for name, count in coded.sizes().items()
+        if 0 < count < SMALLEST_TOLD
+    ]
+    if small:
+        warnings.append(
+            f"Fewer than {SMALLEST_TOLD} cases in a group ({', '.join(small)}): the fairness score counts such a "
+            "group like any other."
+        )
     return tuple(found), tuple(warnings)

@@ -20,7 +20,7 @@ from elsewhere.errors import UserError, name_rows
 from elsewhere.predictions.join import join_by_id
 from elsewhere.protocols import Protocol, SegmentationRules
 from elsewhere.scoring.case_table import ATTRIBUTES, IDENTITY, check_group_by
-from elsewhere.scoring.groups import fairness_codes
+from elsewhere.scoring.groups import fairness_codes, told
 from elsewhere.scoring.segmentation_cases import (
     COMPONENT_COLUMNS,
     CONTOUR,
@@ -335,6 +335,17 @@ def empty_truth(bare: int, of: int, protocol: Protocol) -> str:
     )
 
 
+def empty_predictions(blank: int, of: int, protocol: Protocol) -> str:
+    """A tumour that was not marked at all weighs more than any that was marked badly (MRI-03): said, since a mean
+    does not show it."""
+    rules = protocol.segmentation
+    dice, _ = rules.one_empty
+    return (
+        f"{told(blank)} of {of} predictions are empty where there is a tumour: Dice {dice:g} and "
+        f"{rules.empty_distance_mm:g} mm by protocol '{protocol.name}'"
+    )
+
+
 def _finish(
     cases: pd.DataFrame,
     protocol: Protocol,
@@ -367,6 +378,10 @@ def _finish(
         bare = int((cases["n_truth_voxels"] == 0).sum())
         if bare:
             notes.append(f"{empty_truth(bare, len(cases), protocol)}.")
+        blank = scored & (cases["n_truth_voxels"] > 0).to_numpy(dtype=bool)
+        blank &= (cases["n_prediction_voxels"] == 0).to_numpy(dtype=bool)
+        if blank.any():
+            notes.append(f"{empty_predictions(int(blank.sum()), len(cases), protocol)}.")
         both = scored & (cases["n_truth_voxels"] > 0).to_numpy(dtype=bool)
         both &= (cases["n_prediction_voxels"] > 0).to_numpy(dtype=bool)
         flat = both & cases["hausdorff_mm"].isna().to_numpy(dtype=bool)

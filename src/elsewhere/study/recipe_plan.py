@@ -297,7 +297,10 @@ def _predicted(made: Partition, use: frozenset[str], table: RecipeTable) -> tupl
 def _cannot_learn(method: Method, task: str, made: Partition, table: RecipeTable) -> str:
     use = method.usable[task]
     for part in ("train", "validation"):
-        if not any(case in use for case in getattr(made, part)):
+        cases = getattr(made, part)
+        if not cases:
+            return f"the {part} part is empty: too few patients to set some apart"
+        if not any(case in use for case in cases):
             return f"no case of the {part} part has {_needs(method, task)}"
     if task == RESPONSE:
         return _one_class([case for case in made.train if case in use], table, "trains on")

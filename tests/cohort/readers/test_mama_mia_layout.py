@@ -188,6 +188,22 @@ def test_unknown_menopausal_status_is_no_mistake(twin, word):
     assert said(cohort, "2 of 5 patients have no menopausal status (DUKE 1, NACT 1)")
 
 
+@pytest.mark.parametrize("word", ["unknown", "N/A", ""])
+def test_an_unknown_age_or_density_is_no_mistake_either(twin, word):
+    rewrite(twin, lambda f: f.assign(age=[word, "40", "51", "62", "73"], breast_density=[*"abcd", word]))
+    cohort = read_cohort("mama-mia", twin)
+    assert cohort.cases["age"].isna().tolist() == [True, False, False, False, False]
+    assert cohort.cases["breast_density"].tolist()[:4] == ["A", "B", "C", "D"]
+    assert cohort.counts["without_age"] == cohort.counts["without_breast_density"] == 1
+
+
+def test_a_table_without_densities_says_so(twin):
+    rewrite(twin, lambda frame: frame.drop(columns="breast_density", errors="ignore"))
+    cohort = read_cohort("mama-mia", twin)
+    assert said(cohort, "the table has no column of breast density: no patient is in a group of it")
+    assert cohort.counts["without_breast_density"] == 5
+
+
 def test_a_wrong_word_for_menopausal_status_is(twin):
     rewrite(twin, lambda frame: frame.assign(menopause=["pre", "postt", "maybe", None, None]))
     with pytest.raises(UserError, match=r"menopause in row 2 is 'postt' \(2 rows have such a word\)"):

@@ -50,6 +50,10 @@ def test_what_fairness_can_rest_on(cohort):
         known = cohort.cases["breast_density"].notna()
         assert set(cohort.cases.loc[known, "dataset"]) == {"DUKE"}
         assert int(cohort.cases.loc[known, "pcr"].isna().sum()) == 0
+        assert cohort.counts["without_breast_density"] == 1446
+    else:
+        assert any("no column of breast density" in warning for warning in cohort.warnings)
+        assert cohort.counts["without_breast_density"] == 1506
     assert {grade.grade for grade in cohort.id_grades.values()} == {"A"}
 
 

@@ -135,7 +135,9 @@ def _numbers(frame: pd.DataFrame, kept: np.ndarray, *, where: str) -> None:
     """In place, over the whole table: a mistake is named by the row that it stands in."""
     for name in _NUMBERS:
         if name in frame.columns:
-            frame[name] = to_number(frame[name].where(kept), column=name, where=where)
+            cells = frame[name].where(kept)
+            known = cells.mask(cells.str.casefold().isin(NOT_KNOWN))
+            frame[name] = to_number(known, column=name, where=where)
     bad = (frame["pcr"].notna() & ~frame["pcr"].isin([0, 1])).to_numpy()
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
@@ -163,7 +165,7 @@ def _menopausal(raw: pd.Series, rows: np.ndarray, *, where: str) -> pd.Series:
 
 
 def _unknown(frame: pd.DataFrame, counts: dict[str, Any]) -> list[str]:
-    return note_unknown(
+    notes = note_unknown(
         frame,
         (
             ("pcr", "without_outcome", "outcome (pcr)", "kept, not scored for response"),
@@ -178,15 +180,22 @@ def _unknown(frame: pd.DataFrame, counts: dict[str, Any]) -> list[str]:
         ),
         counts,
     )
+    if "breast_density" not in frame.columns:
+        counts["without_breast_density"] = len(frame)
+        notes.append("the table has no column of breast density: no patient is in a group of it")
+    return notes
 
 
 def _density(raw: pd.Series, rows: np.ndarray, *, where: str) -> pd.Series:
-    letter = raw.str.upper()
+    """A to D, or missing, as `_menopausal`."""
+    letter = raw.str.upper().mask(raw.str.casefold().isin(NOT_KNOWN))
     unknown = letter.notna() & ~letter.isin(["A", "B", "C", "D"])
     if unknown.any():
         at = int(np.flatnonzero(unknown.to_numpy())[0])
         raise UserError(
-            f"breast_density in row {rows[at]} is '{raw.iloc[at]}'", where=where, fix="a, b, c, d or empty."
+            f"breast_density in row {rows[at]} is '{raw.iloc[at]}'",
+            where=where,
+            fix="a, b, c, d, 'unknown' or empty.",
         )
     return letter
 
