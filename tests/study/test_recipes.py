@@ -261,7 +261,10 @@ def test_a_strangers_package_is_trained_and_ranked_beside_ours(world, tmp_path):
     site.mkdir()
     project = tomllib.loads(block_of_page("toml", "[project]"))
     (module,) = project["tool"]["setuptools"]["py-modules"]
-    (site / f"{module}.py").write_text(block_of_page("python", "class WashIn(Recipe)"))
+    code = block_of_page("python", "class WashIn(Recipe)")
+    told_of_tested = {"breast_box", "lesion_box"} & set(re.findall(r"volumes\.(\w+)\(", code))
+    assert not told_of_tested, "boxes are hidden in the test: the page's example would learn one thing and do another"
+    (site / f"{module}.py").write_text(code)
     told = site / f"{module}-1.0.dist-info"
     told.mkdir()
     (told / "METADATA").write_text(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from elsewhere.inputs.breasts import find_breasts
 from elsewhere.recipes.base import (
     RESPONSE,
     SEGMENTATION,
@@ -23,5 +24,6 @@ __all__ = [
     "RecipeCase",
     "RecipeSettings",
     "Trained",
+    "find_breasts",
     "recipes",
 ]
