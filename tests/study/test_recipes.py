@@ -263,7 +263,9 @@ def test_a_strangers_package_is_trained_and_ranked_beside_ours(world, tmp_path):
     (module,) = project["tool"]["setuptools"]["py-modules"]
     code = block_of_page("python", "class WashIn(Recipe)")
     told_of_tested = {"breast_box", "lesion_box"} & set(re.findall(r"volumes\.(\w+)\(", code))
-    assert not told_of_tested, "boxes are hidden in the test: the page's example would learn one thing and do another"
+    assert not told_of_tested, (
+        "boxes are hidden in the test: the page's example would learn one thing and do another"
+    )
     (site / f"{module}.py").write_text(code)
     told = site / f"{module}-1.0.dist-info"
     told.mkdir()

@@ -264,6 +264,51 @@ def test_a_constant_prediction_is_not_ranked_and_is_named():
     assert any("slice-cnn" in w and "constant" in w for w in summary.warnings)
 
 
+def test_the_gate_is_passed_surely_by_the_paired_difference_alone():
+    """A recipe's own interval above the baseline's point is no proof: the baseline has an interval too (MRI-12)."""
+    made = make_results(
+        kinds=("internal",),
+        sizes={"A": 80},
+        segmenters={},
+        predictors={"random": 0.0, "clinical": 1.0, "radiomics": 0.6, "video": 0.8},
+    )
+    summary = analyse_recipes(made, resamples=200)
+    gate = summary.of("gate", task="response").set_index("recipe")
+    own = (
+        lead(summary, "response").set_index("recipe")["balanced_accuracy_lo"]
+        - gate.loc["random", "performance"]
+    )
+    paired = summary.of("against_baseline", task="response", metric="balanced_accuracy").set_index("recipe")[
+        "lo"
+    ]
+    assert own["video"] > 0 > paired["video"] and not gate.loc["video", "surely_passed_gate"]
+    assert gate.loc["video", "passed_gate"] and gate.loc["clinical", "surely_passed_gate"]
+
+
+def test_a_constant_part_of_several_makes_no_constant_board():
+    made = make_results(kinds=(LODO,), segmenters={})
+    part = made.cohort.subset((made.cohort.cases["dataset"] == "DUKE").to_numpy())
+    scores = dict(made.scores)
+    scores["response", "slice-cnn", "rest>DUKE", 1] = response_scores(
+        part, np.random.default_rng(0), skill=0, constant=True
+    )
+    summary = analyse_recipes(replace(made, scores=scores), resamples=20)
+    row = lead(summary, "response").set_index("recipe").loc["slice-cnn"]
+    assert row["status"] == "ranked"
+    assert not any("The prediction is constant" in w for w in summary.warnings)
+
+
+def test_empty_masks_are_counted_over_the_board_and_by_recipe():
+    made = make_results(kinds=(LODO,), predictors={}, segmenters=ONE)
+    scores = {}
+    for at, (key, held) in enumerate(made.scores.items()):
+        voxels = np.where(np.arange(len(held.cases)) < 2 + at, 0, 50)
+        scores[key] = replace(held, cases=held.cases.assign(n_truth_voxels=40, n_prediction_voxels=voxels))
+    summary = analyse_recipes(replace(made, scores=scores), resamples=20)
+    (said,) = [w for w in summary.warnings if "predictions are empty" in w]
+    assert said.startswith("residual-unet (") and "9 of 190 predictions are empty" in said
+
+
 def test_a_recipe_that_lacks_a_scenario_is_listed():
     made = make_results(kinds=(LODO,), predictors={})
     scores = {k: v for k, v in made.scores.items() if k[1:3] != ("breast-crop", "rest>DUKE")}

@@ -47,6 +47,15 @@ class Ids(HTMLParser):
         self.links += [held[n] for n in ("href", "src", "xlink:href") if held.get(n)]
 
 
+def test_a_transfer_that_is_not_compared_has_its_reason_and_no_nan(page):
+    made = make_results(sizes={"A": 16, "B": 60}, kinds=("internal", "leave-one-dataset-out"), segmenters={})
+    told = render_recipe_report(analyse_recipes(made, resamples=20), made)
+    assert "not compared" in told
+    for shown in (told, page):
+        assert not re.search(r">\s*nan\s*<", shown)
+    assert "Lower NormHD is better" not in told and "Lower NormHD is better" in page
+
+
 def test_one_file_without_requests(page):
     assert len(page.encode()) < 1_000_000
     found = Ids()

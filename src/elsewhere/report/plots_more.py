@@ -111,12 +111,14 @@ def rank_frequencies(frequencies: Mapping[str, Sequence[Any]], pal: Palette) -> 
 
 
 def weight_stability(weights: Sequence[Any], ranks: Mapping[str, Sequence[Any]], pal: Palette) -> Figure:
-    """The rank of each model at every fairness weight (MRI-10); lines that move are drawn strong."""
+    """The rank of each model at every fairness weight (MRI-10); lines that move are drawn strong, and named at both
+    ends, since crossing lines of one colour cannot be followed."""
     figure, axes = new_figure(0.9 + 0.3 * len(ranks), pal)
     style(axes, pal, grid="x")
     x = _array(weights)
     lowest = 1.0
     ends: dict[float, list[str]] = {}
+    starts: dict[int, list[str]] = {}
     for model, values in ranks.items():
         y = _array(values)
         n = min(x.size, y.size)
@@ -131,6 +133,8 @@ def weight_stability(weights: Sequence[Any], ranks: Mapping[str, Sequence[Any]],
         if n:
             lowest = max(lowest, float(np.nanmax(y[:n])))
             ends.setdefault(float(y[n - 1]), []).append(model)
+            if np.isfinite(y[0]):
+                starts.setdefault(round(float(y[0])), []).append(model)
     for rank, models in ends.items():
         axes.text(
             float(x[-1]) + 0.015,
@@ -142,7 +146,10 @@ def weight_stability(weights: Sequence[Any], ranks: Mapping[str, Sequence[Any]],
         )
     axes.set_ylim(lowest + 0.5, 0.5)
     if lowest <= 15:
-        axes.set_yticks(range(1, int(lowest) + 1))
+        names = [_short(", ".join(starts.get(rank, [])), 16) for rank in range(1, int(lowest) + 1)]
+        axes.set_yticks(
+            range(1, int(lowest) + 1), [f"{name}  {at}".strip() for at, name in enumerate(names, start=1)]
+        )
     axes.set_xlim(0, 1)
     axes.set_xlabel("Fairness weight")
     axes.set_ylabel("Rank")

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 CLASS_NAMES = ("non-pCR", "pCR")
 PERFORMANCE_METRICS = ("balanced_accuracy", "auroc", "sensitivity", "specificity", "nll", "brier")
+CONSTANT = "The prediction is constant"
 CONSTANT_REASON = (
     "constant prediction: every patient gets the same decision, which this protocol calls invalid"
 )
@@ -343,7 +344,7 @@ def _finish(joined: CaseTable, truth: Truth, protocol: Protocol, options: ScoreO
             if protocol.response.constant_is_invalid
             else "balanced accuracy is 0.5"
         )
-        warnings.append(f"The prediction is constant: everybody is called {word}; {invalid}.")
+        warnings.append(f"{CONSTANT}: everybody is called {word}; {invalid}.")
     counts = count_cases(cases, label, n_extra=joined.n_extra) | {"left_out": truth.n_others}
     return Scores(
         task="response",

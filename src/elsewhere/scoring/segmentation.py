@@ -322,6 +322,7 @@ def _taken_at_its_word(picked: pd.DataFrame, frame: pd.DataFrame, rules: Segment
 
 
 EMPTY_TRUTH = "truth masks are empty"
+EMPTY_PREDICTION = "predictions are empty"
 
 
 def empty_truth(bare: int, of: int, protocol: Protocol) -> str:
@@ -341,7 +342,7 @@ def empty_predictions(blank: int, of: int, protocol: Protocol) -> str:
     rules = protocol.segmentation
     dice, _ = rules.one_empty
     return (
-        f"{told(blank)} of {of} predictions are empty where there is a tumour: Dice {dice:g} and "
+        f"{told(blank)} of {of} {EMPTY_PREDICTION} where there is a tumour: Dice {dice:g} and "
         f"{rules.empty_distance_mm:g} mm by protocol '{protocol.name}'"
     )
 

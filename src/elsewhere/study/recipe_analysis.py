@@ -19,12 +19,13 @@ import elsewhere
 from elsewhere.errors import UserError
 from elsewhere.report.privacy import Redactor, new_salt, suppress_counts
 from elsewhere.report.sanitise import sanitise
-from elsewhere.scoring.segmentation import EMPTY_TRUTH, empty_truth
+from elsewhere.scoring.response import CONSTANT
+from elsewhere.scoring.segmentation import EMPTY_PREDICTION, EMPTY_TRUTH, empty_predictions, empty_truth
 from elsewhere.study import recipe_analysis_cases as cases_part
 from elsewhere.study import recipe_analysis_groups as groups_part
 from elsewhere.study import recipe_analysis_home as home_part
 from elsewhere.study import recipe_analysis_ranks as ranks_part
-from elsewhere.study.recipe_analysis_boards import MAIN, SEED, Board, boards_of, margin_of
+from elsewhere.study.recipe_analysis_boards import MAIN, SEED, Board, Entry, boards_of, margin_of
 from elsewhere.study.recipe_analysis_cases import Chosen
 from elsewhere.study.recipe_analysis_told import told_table
 from elsewhere.study.recipe_privacy import ids_in, redacted_table
@@ -357,17 +358,35 @@ def _warnings(
             out.append(f"{failed['recipe']} is not ranked ({board.task}, {board.words}): {failed['reason']}.")
     for board in boards:
         told = board.protocol.fairness.variables
+        out += [f"{e.recipe} ({board.words}): {w}" for e in board.entries for w in _of_the_whole(e, board)]
         out += [
-            f"{e.recipe} ({board.words}): {w}" if w.startswith("The prediction") else w
+            w
             for e in board.entries
             for w in e.scores.warnings
-            if not any(v in w for v in told) and EMPTY_TRUTH not in w
+            if not any(v in w for v in (*told, EMPTY_TRUTH, EMPTY_PREDICTION, CONSTANT))
         ]
     audit = [str(w) for w in (results.audit or {}).get("warnings", ())]
     if not any(EMPTY_TRUTH in w for w in audit):
         out += _empty_truths(boards)
     out += audit
     return tuple(dict.fromkeys(out))
+
+
+def _of_the_whole(entry: Entry, board: Board) -> list[str]:
+    """What scoring says of one scenario's predictions, said of the board's: a constant part of several makes no
+    constant board, and empty masks add up. Of the first seed."""
+    cases, out = entry.scores.cases, []
+    if "decision" in cases.columns and len(set(cases["decision"])) == 1:
+        out += [w for w in entry.scores.warnings if CONSTANT in w][:1]
+    if "n_prediction_voxels" in cases.columns:
+        blank = (
+            (cases["status"] == "scored")
+            & (cases["n_truth_voxels"] > 0)
+            & (cases["n_prediction_voxels"] == 0)
+        )
+        if blank.any():
+            out.append(f"{empty_predictions(int(blank.sum()), len(cases), board.protocol)}.")
+    return out
 
 
 def _empty_truths(boards: list[Board]) -> list[str]:

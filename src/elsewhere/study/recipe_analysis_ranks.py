@@ -334,13 +334,17 @@ def weight_table(
 def _gate(
     board: Board, names: list[str], perf: Any, fair: Any, *, metric: str, chance: float, weight: float
 ) -> pd.DataFrame:
-    """The gate by the point, and surely: the lower end of the interval above the baseline's performance."""
+    """The gate by the point, and surely: the interval of the paired difference from the baseline above 0. A
+    recipe's own interval against the baseline's point would take the baseline for known."""
     baseline = str(board.baseline)
     by_point = weighting_table(
         perf, fair, names=names, baseline=baseline, fairness_weight=weight, chance=chance
     )
     drawn = board.drawn(metric)[:, [board.names.index(n) for n in names]]
-    lower = np.nanquantile(drawn, 0.025, axis=0) if len(drawn) else np.full(len(names), -np.inf)
+    at = names.index(baseline)
+    lower = np.full(len(names), -np.inf)
+    if len(drawn):
+        lower = perf[at] + np.nanquantile(drawn - drawn[:, [at]], 0.025, axis=0)
     surely = weighting_table(
         perf,
         fair,

@@ -217,7 +217,12 @@ def tradeoff(rows: Sequence[dict[str, Any]], pal: Palette) -> Figure:
             markeredgecolor=colour,
             markeredgewidth=1.5,
         )
-    _labels(axes, [(str(r["recipe"]), float(r["performance"]), float(r["fairness"])) for r in rows], pal)
+    clear = 0.04 * (axes.get_ylim()[1] - axes.get_ylim()[0])
+    points = [
+        (str(r["recipe"]), float(r["performance"]), float(r["fairness"]) + (clear if r is base else 0.0))
+        for r in rows
+    ]
+    _labels(axes, points, pal)
     axes.set_xlabel("Performance   (hollow: below the gate)")
     axes.set_ylabel("Fairness")
     return figure

@@ -58,6 +58,9 @@ tbody th{min-width:7.6em}
 .track b{position:absolute;top:1px;width:10px;height:10px;margin-left:-5px;border-radius:50%;background:var(--accent)}
 .w-spread,.w-rank,.w-change,.w-score{font-variant-numeric:tabular-nums lining-nums}
 table.stacked td.n .sub{display:block;margin-left:0;white-space:pre}
+table.stacked td,table.stacked th{padding-right:.42rem}
+table.stacked th:last-child,table.stacked td:last-child{padding-right:0}
+table.stacked td.k-undefined .sub{white-space:normal}
 details{margin-top:1.2rem}
 td code,th code{white-space:nowrap}
 .prose+.prose{margin-top:.8em}

@@ -9,7 +9,7 @@ import pandas as pd
 
 from elsewhere.report.blocks import BLANK, Cell, Fold, Note, Section, Table, cnt, num, p_cell, text
 from elsewhere.report.figures import FigureSpec
-from elsewhere.report.numbers import ABSENT, as_float, count, number
+from elsewhere.report.numbers import as_float, count, number
 from elsewhere.report.slider import WeightedModel, WeightSlider
 from elsewhere.study.recipe_analysis_boards import BOARD_WORDS, MAIN, SHOWN
 from elsewhere.study.recipe_figures import METRIC_WORDS
@@ -66,13 +66,12 @@ def board(summary: RecipeSummary, specs: Specs, task: str) -> Section:
 def _table(task: str, rows: list[dict[str, Any]], told: Mapping[str, Any], summary: RecipeSummary) -> Table:
     shown = [m for m in SHOWN[task] if any(as_float(r.get(m)) is not None for r in rows)]
     lost = [m for m in SHOWN[task] if m not in shown]
-    columns = ["Recipe", "Rank", "Tier", *(METRIC_WORDS[m] for m in shown)]
+    columns = ["Recipe", "Rank", *(METRIC_WORDS[m] for m in shown)]
     cells = []
     for r in rows:
         line = [
             text(r["recipe"], sub="baseline" if r["baseline"] else ""),
             Cell(text=_rank(r), sub=_span(r), kind="number"),
-            cnt(int(r["tier"])) if r["tier"] else text(ABSENT),
         ]
         cells.append([*line, *(with_interval(r.get(m), r.get(f"{m}_lo"), r.get(f"{m}_hi")) for m in shown)])
     resamples = summary.provenance["resamples"]
@@ -107,7 +106,8 @@ def _rank(r: Mapping[str, Any]) -> str:
 
 def _span(r: Mapping[str, Any]) -> str:
     lo, hi = int(r["rank_lo"]), int(r["rank_hi"])
-    return f"({lo})" if lo == hi else f"({lo}–{hi})"
+    span = f"({lo})" if lo == hi else f"({lo}–{hi})"
+    return f"{span}\ntier {int(r['tier'])}" if r["tier"] else span
 
 
 def _notes(rows: list[dict[str, Any]], told: Mapping[str, Any]) -> list[str]:
@@ -237,7 +237,13 @@ def _others(summary: RecipeSummary, task: str) -> list[Any]:
         *tables,
         Note(text="Ranks, tiers and every metric of these boards are in tables/leaderboard.csv."),
     ]
-    return [Fold(summary=f"{len(boards)} other boards{more}", blocks=blocks, closed=True)]
+    return [
+        Fold(
+            summary=f"{len(boards)} other board{'s' if len(boards) > 1 else ''}{more}",
+            blocks=blocks,
+            closed=True,
+        )
+    ]
 
 
 def _seeds(task: str, rows: list[dict[str, Any]]) -> Fold:
@@ -304,7 +310,8 @@ def _paired(task: str, rows: list[dict[str, Any]], baseline: str) -> Table:
         caption=f"Each recipe less the baseline, {baseline}",
         columns=columns,
         rows=cells,
-        note=f"{how} Brackets: 95 % interval of the one difference. Lower NormHD is better.",
+        note=f"{how} Brackets: 95 % interval of the one difference."
+        + (" Lower NormHD is better." if "norm_hd" in metrics else ""),
     )
 
 
@@ -431,7 +438,8 @@ def _gate(task: str, rows: list[dict[str, Any]]) -> Table:
             "Adaptive score",
         ],
         rows=cells,
-        note="Gate: fairness counts only for a recipe that performs better than the baseline; surely: the lower end of its interval does. "
+        note="Gate: fairness counts only for a recipe that performs better than the baseline; surely: the 95 % interval of the "
+        "difference, on the same resamples, lies above 0. "
         f"Adaptive weight: {number(rows[0]['adaptive_weight'])}, less the nearer the best recipe is to chance, so that being equally wrong "
         "for everybody is not rewarded (MRI-12).",
     )

@@ -134,7 +134,7 @@ def _lines(task: str, told: Mapping[str, Any]) -> list[str]:
     each = told.get("words_of_each") or {}
     if each:
         lines.append(
-            f"{told['comparisons']} comparisons by themselves, over patients: "
+            f"{told['comparisons']} comparison{'s' if told['comparisons'] != 1 else ''} by themselves, over patients: "
             + ", ".join(f"{n} {w}" for w, n in each.items())
             + "."
         )

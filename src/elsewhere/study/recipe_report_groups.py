@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from elsewhere.study.recipe_analysis import RecipeSummary
 
 MOST_ROWS = 40
+NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def elsewhere(summary: RecipeSummary, specs: Specs, task: str) -> Section | None:
@@ -81,19 +82,26 @@ def _drops(task: str, rows: list[dict[str, Any]], *, word: bool) -> Table:
     )
 
 
+def _word(value: Any) -> str:
+    """A cell of a table that may be empty: NaN is no word."""
+    return value if isinstance(value, str) else ""
+
+
 def _home(task: str, rows: list[dict[str, Any]], *, word: bool) -> Any:
     cells = [
         [
             text(r["recipe"]),
             text(
-                f"{r['source'] if r['kind'] == 'external' else 'all others'} → {r['target']}",
-                sub=str(r.get("compared") or ""),
+                f"{r['source'] if r['kind'] == 'external' else 'rest'} → {r['target']}".replace(
+                    " ", NO_BREAK
+                ),
+                sub=_word(r.get("compared")),
             ),
             num(r.get("home")),
             with_interval(r["elsewhere"], r["elsewhere_lo"], r["elsewhere_hi"]),
             with_interval(r.get("difference"), r.get("lo90"), r.get("hi90"), sign=True)
             if as_float(r.get("difference")) is not None
-            else text(ABSENT, sub=str(r.get("reason") or "")),
+            else text(ABSENT, sub=_word(r.get("reason")), kind="undefined"),
             _seen(r.get("smallest_drop"), r.get("home"), MAIN[task]),
             *([Cell(text=str(r["word"]), kind="word")] if word else []),
         ]
@@ -105,6 +113,7 @@ def _home(task: str, rows: list[dict[str, Any]], *, word: bool) -> Any:
         caption=f"{METRIC_WORDS[MAIN[task]]}, transfer by transfer",
         columns=[*columns, *(["Word"] if word else [])],
         rows=cells,
+        stacked=True,
         note="Elsewhere: 95 % interval. Difference: 90 % interval, which a margin is held against (ST-05). Other patients: against the same "
         "recipe at home in its source. Same patients: against the recipe trained at the target, on the patients that both were tested on. "
         "Could have seen: the smallest drop found with 80 % power at 5 %. Every recipe is in tables/home_and_elsewhere.csv.",
@@ -333,6 +342,7 @@ def _group_table(task: str, rows: list[dict[str, Any]], best: str) -> Fold:
                 caption=f"{best}, group by group",
                 columns=columns,
                 rows=cells,
+                stacked=True,
                 note="Groups of one to four patients are withheld. 'Missing': no value, or left out by the protocol; never in a range. Every "
                 "recipe is in tables/groups.csv.",
             )
