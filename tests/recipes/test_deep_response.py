@@ -12,6 +12,7 @@ from tests.recipes.deep_worlds import auc, world
 from elsewhere.errors import UserError
 from elsewhere.recipes import recipes
 from elsewhere.recipes.base import RESPONSE
+from elsewhere.recipes.video import VALIDATION, _Candidate, best_first
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -253,3 +254,20 @@ def test_what_is_predicted_decides_nothing_about_the_training_window(tmp_path):
         )
         made.append(ResponseWork.of(job, each=False, lesion="enhancing", masks="", **how).spec)
     assert made[0] == made[1] and made[0].size == (16, 16, 1)
+
+
+def test_candidates_judged_on_other_cases_are_not_compared():
+    def candidate(network: str, score: float, judged_on: str) -> _Candidate:
+        return _Candidate(
+            network=network, learning_rate=1e-4, members=[], held_out=[], score=score, judged_on=judged_on
+        )
+
+    found = best_first(
+        [
+            candidate("folds", 0.9, "held-out folds"),
+            candidate("nothing", float("nan"), "nothing"),
+            candidate("worse", 0.4, VALIDATION),
+            candidate("better", 0.6, VALIDATION),
+        ]
+    )
+    assert [c.network for c in found] == ["better", "worse", "folds", "nothing"]

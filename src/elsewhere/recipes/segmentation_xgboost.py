@@ -1,4 +1,13 @@
-"""Features of a segmented region into boosted trees, after AI Strollers (MRI-15)."""
+"""Features of a found region into boosted trees, after AI Strollers (MRI-15).
+
+**Follows** AI Strollers in keeping where and whether apart: a region first, then an XGBoost classifier on what was
+measured there.
+
+**Differs** in the first half: they trained a SegResNet (p0, p1 and p2 at 0.7 x 0.7 x 2 mm, 1,000 epochs, Dice +
+cross-entropy and a third loss) and took its features. Here no network is trained, whether the training part has masks
+or not: the region is the automatic one and its features are radiomics. So this says what boosted trees make of a
+region, and nothing of the features of a segmentation network.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +50,10 @@ class SegmentationXgboost(Recipe):
     tasks = frozenset({RESPONSE})
     version = 1
     follows = (
-        "AI Strollers: features of a trained segmentation network (SegResNet) into an XGBoost classifier, the two "
-        "learnt apart. Here the region is the automatic one and its features are radiomics (shape, first order, "
-        "texture, kinetics) in place of a network's activations: the slices to be had carry no masks to train a "
-        "segmentation on. Depth by folds inside training; classes weigh the same."
+        "AI Strollers in part: features of a trained segmentation network (SegResNet) into an XGBoost classifier, the "
+        "two learnt apart. Here no network is trained, also where masks are there: the region is the automatic one "
+        "and its features are radiomics (shape, first order, texture, kinetics). Depth by folds inside training; "
+        "classes weigh the same."
     )
     keeps: ClassVar[bool] = True
     Settings = BoostSettings

@@ -5,7 +5,8 @@ joins the phases (p0, p1 and the last), percentiles 0.05 and 99.95, the breast's
 cross-entropy, 30,000 steps, two folds.
 
 **Differs**: their encoder is a 3D vision transformer pretrained on a large collection, whose weights cannot be had
-here; ours is the baseline's residual encoder from scratch, once a phase. Their min-max scaling is a z-score. The
+here; ours is the baseline's residual encoder from scratch, once a phase. Their min-max scaling is a z-score, and the
+patches of a step follow from the memory (theirs: 8). The
 response is read from the features inside the tumour that the network itself draws; in use it looks at one patch
 around the largest tumour that it found, or at the middle of the breast's box where it found none. A predicted case's
 box is found, not given (`test_box`).
@@ -74,7 +75,8 @@ class SharedEncoderRecipe(Segmenter):
     version = 1
     follows = (
         "Martel Lab (MAMA-MIA): one encoder for mask and pCR, attention over p0, p1 and the last phase. Ours has the "
-        "baseline's residual encoder from scratch in place of a pretrained vision transformer, and z-scores."
+        "baseline's residual encoder from scratch in place of a pretrained vision transformer, "
+        "z-scores in place of min-max, and patches a step by memory (theirs: 8)."
     )
     Settings = SharedEncoderSettings
 

@@ -6,8 +6,9 @@ subgroup is known or asked for at test time. p0, p1 and p2 at 1 mm, AdamW, 200 e
 
 **Differs**: subgroups are found on the validation part while training goes on, on whole volumes, every few epochs.
 How their objective turns divergence into weights is not printed; ours is 1 + strength x divergence of the worst
-subgroup a case is in, where Welch's t says that it is worse. Network and loss are the baseline's (theirs: a 3D
-U-Net of 4.8 million weights, focal loss), so that what the weights do can be read against the baseline. The box at
+subgroup a case is in, where Welch's t says that it is worse. Network, patches and loss are the baseline's (theirs: a 3D
+U-Net of 4.8 million weights on one volume a step, cropped or padded to 320 x 320 x 128 and z-scored over its non-zero
+voxels; focal loss), so that what the weights do can be read against the baseline. The box at
 the end is around both breasts, which are found (`test_box`): the expert's box of a predicted case is hidden.
 """
 
@@ -83,7 +84,8 @@ class SubgroupReweighting(Segmenter):
     version = 2
     follows = (
         "AIH-MAMA (MAMA-MIA), FairMedSeg: subgroups that diverge (DivExplorer) get more weight in training. Ours "
-        "finds them on the validation part as training goes on; the network and the loss are the baseline's."
+        "finds them on the validation part as training goes on; network, patches and loss are the baseline's (theirs: "
+        "a small 3D U-Net on whole volumes, focal loss)."
     )
     Settings = SubgroupReweightingSettings
 

@@ -7,10 +7,11 @@ a score that weighs performance and fairness.
 
 **Differs**: their search with Ray Tune is left out; candidates are every network by every given learning rate, and
 those whose fold-ensemble has the best combined score on the validation part are kept (five, as theirs). Where the
-validation part cannot tell (one class, a constant decision), each candidate is judged on the cases its folds held
-out. One spacing for all networks (theirs varies): 16 slices of 112 x 112, the networks' own size, at 0.7 x 0.7 x 2
-mm. The crop is found by enhancement in both breasts, which are found, in training too, since the expert's mask and
-box of a predicted case are hidden. Stochastic depth is off. Both classes weigh the same in the loss.
+validation part cannot tell (one class, a constant decision), a candidate is judged on the cases its folds held out,
+and stands behind those that could be told. One spacing for all networks (theirs varies): 16 slices of 112 x 112, the
+networks' own size, at 0.7 x 0.7 x 2 mm. The crop is found by enhancement in both breasts, which are found, in
+training too, since the expert's mask and box of a predicted case are hidden. Stochastic depth is off. Both classes
+weigh the same in the loss.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ from elsewhere.recipes.splits import grouped_folds
 
 if TYPE_CHECKING:
     from elsewhere.recipes.response_members import Member, ResponseWork
+
+
+VALIDATION = "validation part"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +81,24 @@ class _Candidate:
     judged_on: str
 
 
+def best_first(candidates: Sequence[_Candidate]) -> list[_Candidate]:
+    """Scores of the validation part and of held-out folds are of other cases and cannot be compared: who could not be
+    judged on the first, for a constant decision there, stands behind all who could."""
+    return sorted(
+        candidates,
+        key=lambda c: (
+            not math.isfinite(c.score),
+            c.judged_on != VALIDATION,
+            -c.score if math.isfinite(c.score) else 0.0,
+        ),
+    )
+
+
 @recipes.register("video")
 class Video(Recipe):
     title = "Video networks chosen by the combined score (FME)"
     tasks = frozenset({RESPONSE})
-    version = 2
+    version = 3
     follows = (
         "FME (MAMA-MIA), pCR: torchvision's video networks with Kinetics weights on lesion crops, five models by "
         "five folds, test-time augmentation, chosen by the combined score. Ours: a small grid of learning rates "
@@ -131,8 +148,7 @@ class Video(Recipe):
             self._candidate(job, work, folds, network=network, rate=rate, number=number)
             for number, (network, rate) in enumerate((n, r) for n in s.networks for r in s.learning_rates)
         ]
-        ranked = sorted(candidates, key=lambda c: -c.score if math.isfinite(c.score) else math.inf)
-        chosen = ranked[: max(1, s.models)]
+        chosen = best_first(candidates)[: max(1, s.models)]
         members = [member for candidate in chosen for member in candidate.members]
         cost = work.predict(members, flip=s.flips)
         told = [
@@ -218,7 +234,7 @@ class Video(Recipe):
         if watched:
             told = score(watched, work.member_probabilities(members, work.rows(watched), flip=s.flips))
             if math.isfinite(told):
-                return told, "validation part"
+                return told, VALIDATION
         cases = [case for out in held_out for case in out]
         if not cases:
             return math.nan, "nothing"
