@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from elsewhere.errors import TrainingError, UserError
 from elsewhere.recipes.base import Job, Trained, recipes
-from elsewhere.recipes.folded_training import known_values, train_folds
-from elsewhere.recipes.kept_networks import keep_networks
+from elsewhere.recipes.folded_training import fold_seed, known_values, told_of, train_folds
 from elsewhere.recipes.residual_unet import (
     SegmentationSettings,
     Segmenter,
     emit_masks,
     fit_settings,
-    fold_seed,
     planned,
 )
 
@@ -98,20 +96,7 @@ class MaskedAutoencoderRecipe(Segmenter):
         without = len(everything.cases) - len(data.cases)
         if without:
             notes.append(f"{without} cases without a mask were used in pretraining alone")
-        return Trained(
-            weights=keep_networks(job, plan, done.networks),
-            history=tuple(done.history),
-            best_epoch=done.best_epoch,
-            images=done.patches,
-            notes=tuple(notes + more),
-            details={
-                "fingerprint": found,
-                "plan": plan.as_json(),
-                "folds": done.folds,
-                "pretraining": told,
-                "cost": cost,
-            },
-        )
+        return told_of(job, done, plan, found, notes=notes + more, pretraining=told, cost=cost)
 
 
 def pretrain(

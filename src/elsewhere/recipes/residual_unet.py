@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from elsewhere.errors import TrainingError, UserError, near_matches
+from elsewhere.errors import UserError, near_matches
 from elsewhere.inputs.breasts import find_breasts
 from elsewhere.inputs.volumes import Box, Volumes
 from elsewhere.recipes.base import (
@@ -24,14 +24,13 @@ from elsewhere.recipes.base import (
     Job,
     Prediction,
     Recipe,
-    RecipeCase,
     RecipeSettings,
     Trained,
     recipes,
 )
 from elsewhere.recipes.cost import CostMeter, measure_cost
-from elsewhere.recipes.kept_networks import keep_networks, kept_networks
-from elsewhere.recipes.splits import grouped_folds
+from elsewhere.recipes.folded_training import told_of, train_folds
+from elsewhere.recipes.kept_networks import kept_networks
 
 if TYPE_CHECKING:
     import torch
@@ -134,26 +133,22 @@ class Segmenter(Recipe):
         return settings.test_box == GIVEN and (settings.crop != "none" or settings.keep.endswith("box"))
 
     def run(self, job: Job) -> Trained:
+        from elsewhere.training.volumes import build_network
+
         settings: SegmentationSettings = job.settings
         plan, found, data = planned(job, settings)
-        trained = train_folds(job, settings, plan, data)
-        notes = (*data.notes, *trained.notes)
-        del data  # the volumes leave the device before prediction needs it
-        cost, told = emit_masks(job, settings, trained.networks, plan)
-        return Trained(
-            weights=keep_networks(job, plan, trained.networks),
-            history=tuple(trained.history),
-            best_epoch=trained.best_epoch,
-            images=trained.patches,
-            notes=(*notes, *told),
-            details={
-                "fingerprint": found,
-                "plan": plan.as_json(),
-                "folds": trained.folds,
-                "parameters": sum(p.numel() for p in trained.networks[0].parameters()),
-                "cost": cost,
-            },
+        done = train_folds(
+            job,
+            settings,
+            plan,
+            data,
+            how=fit_settings(settings),
+            build=lambda seed: build_network(plan, seed=seed, device=job.device),
         )
+        notes = (*data.notes, *done.notes)
+        del data  # the volumes leave the device before prediction needs it
+        cost, told = emit_masks(job, settings, done.networks, plan)
+        return told_of(job, done, plan, found, notes=(*notes, *told), cost=cost)
 
     def apply(self, job: Job, weights: Mapping[str, Any]) -> Trained:
         from elsewhere.training.volumes import build_network
@@ -161,57 +156,6 @@ class Segmenter(Recipe):
         plan, networks = kept_networks(weights, lambda plan: build_network(plan, seed=0, device=job.device))
         _, notes = emit_masks(job, replace(job.settings, cost_repeats=0), networks, plan)
         return Trained(notes=tuple(notes))
-
-
-@dataclass(kw_only=True)
-class Members:
-    """The networks of an ensemble, and how they came about."""
-
-    networks: list[torch.nn.Module] = field(default_factory=list)
-    folds: list[int] = field(default_factory=list)
-    history: list[dict[str, float]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    patches: int = 0
-    best_epoch: int = 0
-
-
-def train_folds(job: Job, settings: SegmentationSettings, plan: Plan, data: Prepared) -> Members:
-    """A network a fold, each with a checkpoint of its own in the job's scratch."""
-    from elsewhere.training.volumes import build_network, fit
-    from elsewhere.training.volumes.fitting import forget_compiled
-
-    out = Members()
-    parts = folds_of(job, settings)
-    for place, (fold, learn, held) in enumerate(parts):
-        training = data.subset([case.case for case in learn])
-        if not training.cases:
-            raise TrainingError(f"fold {fold + 1} has no training case with a mask")
-        watched = data.subset([case.case for case in held])
-        seed = fold_seed(job.seed, fold)
-        network = build_network(plan, seed=seed, device=job.device)
-
-        def tell(what: str, done: int, total: int, place: int = place) -> None:
-            job.progress(what, place * total + done, len(parts) * total)
-
-        done = fit(
-            network,
-            training,
-            plan,
-            fit_settings(settings),
-            seed=seed,
-            validation=watched if watched.cases else None,
-            checkpoint=job.scratch / f"fold-{fold}.pt",
-            progress=tell,
-        )
-        forget_compiled(job.device)
-        if not watched.cases:
-            out.notes.append(f"fold {fold + 1}: no validation case with a mask, the last weights are kept")
-        out.networks.append(network)
-        out.folds.append(fold)
-        out.history += [entry | {"fold": fold} for entry in done.history]
-        out.patches += done.patches
-        out.best_epoch = done.best_epoch
-    return out
 
 
 def plan_for(
@@ -262,27 +206,6 @@ def planned(
             if job.volumes.breast_box(case) is None
         ]
     return plan, known, data
-
-
-def folds_of(
-    job: Job, settings: SegmentationSettings
-) -> list[tuple[int, tuple[RecipeCase, ...], tuple[RecipeCase, ...]]]:
-    """(fold, learn, hold out). Groups stay together."""
-    if settings.folds == 1:
-        return [(0, job.train, job.validation)]
-    parts = grouped_folds([*job.train, *job.validation], settings.folds, seed=job.seed)
-    if not parts:
-        return [(0, job.train, job.validation)]
-    if settings.fold >= len(parts):
-        raise TrainingError(
-            f"fold {settings.fold} is empty: the training part has too few groups for {settings.folds} folds"
-        )
-    chosen = range(len(parts)) if settings.fold < 0 else [settings.fold]
-    return [(fold, *parts[fold]) for fold in chosen]
-
-
-def fold_seed(seed: int, fold: int) -> int:
-    return int(np.random.SeedSequence([abs(seed), fold]).generate_state(1)[0])
 
 
 def fit_settings(settings: SegmentationSettings) -> FitSettings:

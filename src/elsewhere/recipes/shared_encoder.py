@@ -23,8 +23,8 @@ import numpy as np
 from elsewhere.errors import TrainingError, UserError
 from elsewhere.recipes.base import RESPONSE, SEGMENTATION, Job, Prediction, Trained, recipes
 from elsewhere.recipes.cost import CostMeter
-from elsewhere.recipes.folded_training import train_folds
-from elsewhere.recipes.kept_networks import keep_networks, kept_networks
+from elsewhere.recipes.folded_training import told_of, train_folds
+from elsewhere.recipes.kept_networks import kept_networks
 from elsewhere.recipes.residual_unet import (
     SegmentationSettings,
     Segmenter,
@@ -117,19 +117,8 @@ class SharedEncoderRecipe(Segmenter):
         unknown = sum(label < 0 for label in labels.values())
         if unknown:
             notes.append(f"{unknown} cases without a known outcome taught the mask alone")
-        return Trained(
-            weights=keep_networks(job, plan, networks),
-            history=tuple(done.history),
-            best_epoch=done.best_epoch,
-            images=done.patches,
-            notes=(*data.notes, *done.notes, *notes),
-            details={
-                "fingerprint": found,
-                "plan": plan.as_json(),
-                "folds": done.folds,
-                "parameters": sum(p.numel() for p in networks[0].parameters()),
-                "weight_of_pcr": heavier,
-            },
+        return told_of(
+            job, done, plan, found, notes=(*data.notes, *done.notes, *notes), weight_of_pcr=heavier
         )
 
     def apply(self, job: Job, weights: Mapping[str, Any]) -> Trained:

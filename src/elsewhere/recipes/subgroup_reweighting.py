@@ -23,8 +23,7 @@ import numpy as np
 
 from elsewhere.errors import UserError
 from elsewhere.recipes.base import Job, RecipeCase, Trained, recipes
-from elsewhere.recipes.folded_training import train_folds
-from elsewhere.recipes.kept_networks import keep_networks
+from elsewhere.recipes.folded_training import told_of, train_folds
 from elsewhere.recipes.residual_unet import (
     SegmentationSettings,
     Segmenter,
@@ -117,19 +116,14 @@ class SubgroupReweighting(Segmenter):
             for fold, search in searches.items()
             if search.why_not
         ]
-        return Trained(
-            weights=keep_networks(job, plan, done.networks),
-            history=tuple(done.history),
-            best_epoch=done.best_epoch,
-            images=done.patches,
+        return told_of(
+            job,
+            done,
+            plan,
+            found,
             notes=(*data.notes, *done.notes, *told, *notes),
-            details={
-                "fingerprint": found,
-                "plan": plan.as_json(),
-                "folds": done.folds,
-                "reweighting": {str(fold): search.told for fold, search in searches.items()},
-                "cost": cost,
-            },
+            reweighting={str(fold): search.told for fold, search in searches.items()},
+            cost=cost,
         )
 
 
