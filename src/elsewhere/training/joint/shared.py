@@ -17,6 +17,7 @@ from torch.nn import functional
 from elsewhere.training.volumes.losses import supervised
 from elsewhere.training.volumes.networks import Decoder, Encoder
 from elsewhere.training.volumes.planning import Plan
+from elsewhere.training.volumes.ways import gpu_ways
 
 UNKNOWN, NEGATIVE, POSITIVE = 1.0, 2.0, 3.0
 """What a case's weight says of its outcome: the loop hands weights of cases to the objective, and this objective
@@ -104,7 +105,8 @@ def build_shared(plan: Plan, *, seed: int, device: str) -> SharedEncoder:
                 nn.init.kaiming_normal_(module.weight, a=0.01)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-    return network.to(device=device, memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
+    layout = torch.channels_last_3d if gpu_ways().channels_last else torch.contiguous_format
+    return network.to(device=device, memory_format=layout)  # type: ignore[call-overload]
 
 
 def outcome_codes(labels: Mapping[str, int]) -> dict[str, float]:

@@ -33,6 +33,7 @@ from elsewhere.training.volumes.patches import (
 )
 from elsewhere.training.volumes.planning import Plan
 from elsewhere.training.volumes.preparing import Prepared
+from elsewhere.training.volumes.ways import gpu_ways
 from elsewhere.training.volumes.windows import forward_of
 
 Objective = Callable[[Any, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -109,12 +110,39 @@ def fit(
     """Train `network` in place. With `checkpoint` (a file) a killed training goes on from there."""
     program = StepProgram(network, data, plan, settings, objective or segmentation_objective)
     program.set_weights(_weights(data, sample_weights))
+    watched = validation if validation is not None and len(validation.cases) else None
+    try:
+        state = _epochs(program, data, watched, seed, on_epoch, objective, checkpoint, progress)
+    finally:
+        program.release()
+    if settings.keep == "best" and state.kept:
+        network.load_state_dict(state.kept)
+    network.eval()
+    return Fitted(
+        history=tuple(state.history),
+        best_epoch=state.best_epoch if settings.keep == "best" and state.kept else settings.epochs,
+        patches=settings.epochs * settings.steps_per_epoch * program.batch,
+        weights=dict(zip(data.cases, program.case_weight.tolist(), strict=True)),
+    )
+
+
+def _epochs(
+    program: StepProgram,
+    data: Prepared,
+    watched: Prepared | None,
+    seed: int,
+    on_epoch: OnEpoch | None,
+    own: Objective | None,
+    checkpoint: Path | None,
+    progress: Callable[[str, int, int], None] | None,
+) -> _State:
+    """From the checkpoint, where there is one, to the end."""
+    network, plan, settings = program.network, program.plan, program.settings
     state = _State()
     if checkpoint is not None and checkpoint.exists():
         state = program.load(checkpoint)
     if state.epoch < settings.epochs:
         program.capture()
-    watched = validation if validation is not None and len(validation.cases) else None
     while state.epoch < settings.epochs:
         began = time.perf_counter()
         epoch = state.epoch
@@ -135,7 +163,7 @@ def fit(
             )
         entry: dict[str, float] = {"epoch": epoch + 1, "train_loss": loss}
         if watched is not None:
-            entry |= validate(program, watched, plan, settings, seed=seed, own=objective)
+            entry |= validate(program, watched, plan, settings, seed=seed, own=own)
             dice = entry.get("validation_dice", float("nan"))
             if np.isfinite(dice):
                 state.smoothed = (
@@ -156,15 +184,7 @@ def fit(
             program.save(checkpoint, state)
         if progress is not None:
             progress("epoch", state.epoch, settings.epochs)
-    if settings.keep == "best" and state.kept:
-        network.load_state_dict(state.kept)
-    network.eval()
-    return Fitted(
-        history=tuple(state.history),
-        best_epoch=state.best_epoch if settings.keep == "best" and state.kept else settings.epochs,
-        patches=settings.epochs * settings.steps_per_epoch * program.batch,
-        weights=dict(zip(data.cases, program.case_weight.tolist(), strict=True)),
-    )
+    return state
 
 
 @dataclass
@@ -295,7 +315,7 @@ class StepProgram:
 
     def capture(self) -> None:
         """Warm up and record the step on a GPU; weights and the optimiser's state are put back after."""
-        if not self.on_gpu or self.graph is not None:
+        if not self.on_gpu or self.graph is not None or not gpu_ways().captured:
             return
         state = {name: value.detach().clone() for name, value in self.network.state_dict().items()}
         held = self.optimiser_state()
@@ -313,9 +333,10 @@ class StepProgram:
             self.place.zero_()
         stream.synchronize()
         torch.cuda.empty_cache()
-        self.graph = torch.cuda.CUDAGraph()
-        with fastest(True), torch.cuda.graph(self.graph, stream=stream):
+        graph = torch.cuda.CUDAGraph()
+        with fastest(True), torch.cuda.graph(graph, stream=stream):
             self._step()
+        self.graph = graph
         with torch.no_grad():
             for name, value in self.network.state_dict().items():
                 value.copy_(state[name])
@@ -342,18 +363,21 @@ class StepProgram:
                 group["lr"] = rate
         self.network.train()
         self.feed.start(draws)
-        for step in range(steps):
-            self.feed.ready(step)
-            if self.graph is not None:
-                self.graph.replay()
-            else:
-                self.optimiser.zero_grad(set_to_none=True)
-                self._step(
-                    active=(draws.jitter[step] != PLAIN).any(axis=(0, 1)).tolist(),
-                    whole=bool((np.abs(draws.matrix[step, :, :, :3]) == np.eye(3)).all()),
-                )
-            self.feed.done(step)
+        with fastest(self.on_gpu):
+            for step in range(steps):
+                self.feed.ready(step)
+                if self.graph is not None:
+                    self.graph.replay()
+                else:
+                    self.optimiser.zero_grad(set_to_none=True)
+                    self._step(*((None, False) if self.on_gpu else _needed(draws, step)))
+                self.feed.done(step)
         return float(self.loss_sum) / steps
+
+    def release(self) -> None:
+        """Gradients and the captured step's memory go, whoever still holds the network."""
+        self.optimiser.zero_grad(set_to_none=True)
+        self.graph = self._patches = self._forward = None
 
     def set_weights(self, weights: np.ndarray) -> None:
         self.case_weight.copy_(torch.from_numpy(weights))
@@ -416,6 +440,12 @@ class StepProgram:
         )
 
 
+def _needed(draws: PatchDraws, step: int) -> tuple[list[bool], bool]:
+    """Which changes any patch of a step has, and whether none is turned or scaled: a CPU leaves out the rest."""
+    active = (draws.jitter[step] != PLAIN).any(axis=(0, 1)).tolist()
+    return active, bool((np.abs(draws.matrix[step, :, :, :3]) == np.eye(3)).all())
+
+
 @torch.no_grad()
 def validate(
     program: StepProgram,
@@ -442,7 +472,7 @@ def validate(
     feed.start(draws)
     network.eval()
     tables = [torch.from_numpy(v).to(device) for v in (feed.offsets(draws), draws.shape, draws.matrix)]
-    counts = torch.zeros(3, device=device)
+    counts = torch.zeros(3, dtype=torch.int64, device=device)
     total = torch.zeros((), device=device)
     weight = torch.ones(program.batch, device=device)
     run = forward_of(network, program.on_gpu and settings.compiled)

@@ -7,12 +7,15 @@ presets have. `encoder` and `decoder` are modules of their own: pretraining and 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from elsewhere.training.volumes.planning import Plan, Triple
+from elsewhere.training.volumes.ways import gpu_ways
 
 NORM = ("INSTANCE", {"affine": True, "eps": 1e-5})
 ACTIVATION = ("leakyrelu", {"inplace": True, "negative_slope": 0.01})
@@ -53,9 +56,52 @@ class Encoder(nn.Module):
         return features
 
 
+def _table(volume: torch.Tensor) -> torch.Tensor:
+    """[channel, x, y, z] with channels last in memory, as [voxel, channel]: no copy."""
+    return volume.permute(1, 2, 3, 0).view(-1, volume.shape[0])
+
+
+class FusedInstanceNorm(torch.autograd.Function):
+    """Instance norm by torch's batch-norm kernels: a sample with its channels last is a table of voxels, and its
+    columns are what batch norm normalises. A map is read twice and written once, sums are float32, and
+    nothing but the input is kept for backward."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
+    ) -> torch.Tensor:
+        out = torch.empty_like(x)
+        kind = torch.promote_types(x.dtype, torch.float32)
+        mean, inverse = (torch.empty(x.shape[:2], dtype=kind, device=x.device) for _ in range(2))
+        for at in range(len(x)):
+            torch.ops.aten.native_batch_norm.out(
+                _table(x[at]), weight, bias, None, None, True, 0.0, eps,
+                out=_table(out[at]), save_mean=mean[at], save_invstd=inverse[at],
+            )  # fmt: skip
+        ctx.save_for_backward(x, weight, mean, inverse)
+        ctx.eps = eps
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
+        x, weight, mean, inverse = ctx.saved_tensors
+        grad = grad.contiguous(memory_format=torch.channels_last_3d)
+        parts = [
+            torch.ops.aten.native_batch_norm_backward(
+                _table(grad[at]), _table(x[at]), weight, None, None, mean[at], inverse[at],
+                True, ctx.eps, [True, True, True],
+            )
+            for at in range(len(x))
+        ]  # fmt: skip
+        own, scale, shift = (torch.stack(entry) for entry in zip(*parts, strict=True))
+        n, width, *space = x.shape
+        return own.view(n, *space, width).permute(0, 4, 1, 2, 3), scale.sum(0), shift.sum(0), None
+
+
 class InstanceNorm(nn.Module):
-    """Instance norm that leaves channels last on a GPU, where torch's own would copy the map twice: compiled,
-    it is one reduction and one fused pass. On a CPU torch's own."""
+    """Instance norm that leaves channels last on a GPU, where torch's own would copy the map twice. Compiled it is
+    one reduction and one fused pass; else `FusedInstanceNorm`. On a CPU, and with channels first, torch's own."""
 
     def __init__(self, width: int, eps: float = 1e-5) -> None:
         super().__init__()
@@ -63,9 +109,13 @@ class InstanceNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if not x.is_cuda:
+        if not x.is_cuda or x.is_contiguous():
             return functional.instance_norm(x, weight=self.weight, bias=self.bias, eps=self.eps)
-        return self.in_any_layout(x)
+        if torch.compiler.is_compiling() or not gpu_ways().fused_norm:
+            return self.in_any_layout(x)
+        x = x.contiguous(memory_format=torch.channels_last_3d)
+        found: torch.Tensor = FusedInstanceNorm.apply(x, self.weight, self.bias, self.eps)
+        return found
 
     def in_any_layout(self, x: torch.Tensor) -> torch.Tensor:
         values = x.float()
@@ -174,9 +224,10 @@ def build_network(
     outputs: int = 1,
     deep_supervision: bool = True,
     device: str = "cpu",
-    channels_last: bool = True,
+    channels_last: bool | None = None,
 ) -> ResidualUNet:
-    """The plan's network with He weights drawn from `seed` alone, on `device`."""
+    """The plan's network with He weights drawn from `seed` alone, on `device`. `channels_last`: as `gpu_ways` says
+    where nothing is said."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = ResidualUNet(plan, outputs=outputs, deep_supervision=deep_supervision)
@@ -185,5 +236,6 @@ def build_network(
                 nn.init.kaiming_normal_(module.weight, a=0.01)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-    layout = torch.channels_last_3d if channels_last else torch.contiguous_format
+    last = gpu_ways().channels_last if channels_last is None else channels_last
+    layout = torch.channels_last_3d if last else torch.contiguous_format
     return network.to(device=device, memory_format=layout)  # type: ignore[call-overload]
