@@ -60,7 +60,7 @@ def wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def ours(data, plan, *, device, epochs, steps, channels_last=True, compiled=True) -> tuple[float, float]:
+def ours(data, plan, *, device, epochs, steps, channels_last=None, compiled=True) -> tuple[float, float]:
     """Seconds a step after the first epoch, and the last epoch's loss."""
     from elsewhere.training.volumes import FitSettings, build_network, fit
 
@@ -189,7 +189,7 @@ def inference(volumes, plan, *, case, device, repeats, mirror, batch, compiled) 
     import torch
 
     from elsewhere.training.volumes import build_network, predict
-    from elsewhere.training.volumes.networks import fastest
+    from elsewhere.training.volumes.networks import fastest, layout_of
     from elsewhere.training.volumes.preparing import standardise
     from elsewhere.training.volumes.windows import forward_of, mirrors
 
@@ -215,7 +215,7 @@ def inference(volumes, plan, *, case, device, repeats, mirror, batch, compiled) 
     times: dict[str, list[float]] = {"whole": [], "prepare": [], "floor": []}
     forward = forward_of(network, compiled)
     x = torch.randn((batch, plan.channels, *plan.patch), device=device)
-    x = x.contiguous(memory_format=torch.channels_last_3d)
+    x = x.contiguous(memory_format=layout_of(network))
     turns = len(mirrors(plan.patch, mirror=mirror))
     passes = -(-found.windows // batch) * turns
     for _ in range(repeats):
@@ -296,12 +296,52 @@ def rows_of(
     mirror: bool,
     batch: int,
     variants: bool = False,
-    what: str = "",
 ) -> list[dict]:
     """The two rows: a training step on `data`, and a whole prediction of `case`."""
+    shared = {"case": case, "device": device, "compiled": compiled}
+    training = training_row(
+        volumes,
+        data,
+        plan,
+        **shared,
+        prepared=prepared,
+        epochs=epochs,
+        steps=steps,
+        workers=workers,
+        variants=variants,
+    )
+    return [training, inference_row(volumes, plan, **shared, repeats=repeats, mirror=mirror, batch=batch)]
+
+
+def _clock(device: str, compiled: bool) -> str:
+    if device == "cuda":
+        return "" if compiled else "without torch.compile; "
+    return "process time of one thread; "
+
+
+def _where(device: str) -> str:
     import torch
 
-    gpu = device == "cuda"
+    return torch.cuda.get_device_name() if device == "cuda" else "CPU"
+
+
+def training_row(
+    volumes,
+    data,
+    plan,
+    *,
+    case: str,
+    device: str,
+    compiled: bool,
+    prepared: float,
+    epochs: int,
+    steps: int,
+    workers: int,
+    variants: bool = False,
+    what: str = "",
+) -> dict:
+    import torch
+
     step, loss = ours(data, plan, device=device, epochs=epochs, steps=steps, compiled=compiled)
     print(f"ours {step:.4f} s a step, loss {loss:.3f}", flush=True)
     others = []
@@ -315,8 +355,33 @@ def rows_of(
         print(others[-1], flush=True)
     plain, plain_loss = monai_loop(data, plan, device=device, epochs=epochs, steps=steps, workers=workers)
     print(f"plain MONAI {plain:.4f} s a step, loss {plain_loss:.3f}", flush=True)
-    if gpu:
-        torch.cuda.empty_cache()
+    size = " x ".join(map(str, volumes.grid(case).shape))
+    kind = f"{what} " if what else ""
+    return {
+        "job": f"a training step of a 3D residual-encoder U-Net, patch {plan.patch}, batch {plan.batch}, "
+        f"on {_where(device)}",
+        "peer": "plain MONAI loop (CacheDataset, DataLoader, RandCropByPosNegLabel, DiceCE), same network",
+        "ours_seconds": step,
+        "peer_seconds": plain,
+        "ratio": plain / step,
+        "notes": f"{_clock(device, compiled)}{len(data.cases)} {kind}volumes, up to {size}; ours with deep supervision "
+        f"and all augmentations in the step; the plain loop has {workers} worker processes; preparing takes "
+        f"{prepared:.2g} s a case" + "".join(f"; {other}" for other in others),
+    }
+
+
+def inference_row(
+    volumes,
+    plan,
+    *,
+    case: str,
+    device: str,
+    compiled: bool,
+    repeats: int,
+    mirror: bool,
+    batch: int,
+    what: str = "",
+) -> dict:
     found = inference(
         volumes,
         plan,
@@ -329,29 +394,15 @@ def rows_of(
     )
     size = " x ".join(map(str, volumes.grid(case).shape))
     kind = f"{what} " if what else ""
-    where = torch.cuda.get_device_name() if gpu else "CPU"
-    clock = ("" if compiled else "without torch.compile; ") if gpu else "process time of one thread; "
-    return [
-        {
-            "job": f"a training step of a 3D residual-encoder U-Net, patch {plan.patch}, batch {plan.batch}, on {where}",
-            "peer": "plain MONAI loop (CacheDataset, DataLoader, RandCropByPosNegLabel, DiceCE), same network",
-            "ours_seconds": step,
-            "peer_seconds": plain,
-            "ratio": plain / step,
-            "notes": f"{clock}{len(data.cases)} {kind}volumes, up to {size}; ours with deep supervision and all "
-            f"augmentations in the step; the plain loop has {workers} worker processes; preparing takes {prepared:.2g} s "
-            "a case" + "".join(f"; {other}" for other in others),
-        },
-        {
-            "job": f"sliding-window prediction of a {size} three-phase {kind}volume to its own grid, on {where}",
-            "peer": "the network's own forward passes on as many windows",
-            "ours_seconds": found["whole"],
-            "peer_seconds": found["floor"],
-            "ratio": found["floor"] / found["whole"],
-            "notes": f"{clock}{found['windows']} windows ({found['skipped']} of air skipped) x {found['mirrors']} mirrors; "
-            f"{found['prepare']:.2g} s of it read, z-score and resample",
-        },
-    ]
+    return {
+        "job": f"sliding-window prediction of a {size} three-phase {kind}volume to its own grid, on {_where(device)}",
+        "peer": "the network's own forward passes on as many windows",
+        "ours_seconds": found["whole"],
+        "peer_seconds": found["floor"],
+        "ratio": found["floor"] / found["whole"],
+        "notes": f"{_clock(device, compiled)}{found['windows']} windows ({found['skipped']} of air skipped) x "
+        f"{found['mirrors']} mirrors; {found['prepare']:.2g} s of it read, z-score and resample",
+    }
 
 
 def main() -> None:

@@ -5,37 +5,77 @@ On a bare machine (torch, numpy, scipy, pandas), from the repository's root, wit
     export PYTHONPATH=src:.:MONAI_FOLDER
     python3 -m benchmarks.mri_on_gpu all --keep KEEP --out OUT --seconds 560
 
-`all` is `make` (draw the patients), `train` (each recipe one fold, then every held-out patient predicted), `bench`
-where `--bench-seconds` are kept for it (a training step beside a plain MONAI loop, a prediction beside the
-network's floor) and `collect` (packed masks, truth, histories, costs as zips). Every stage says its seconds, and
-goes on where it was cut off: cases in KEEP/mri-world, trainings in KEEP/mri-store. Back home:
-`python -m benchmarks.mri_on_gpu score OUT FOLDER`.
+`all` is `probe` (every way that only a GPU takes, tried small; what fails is done without) beside `make` (draw the
+patients), `train` (each recipe one fold, then every held-out patient predicted), `bench` (a training step beside a
+plain MONAI loop, a prediction beside the network's floor) and `collect` (packed masks, truth, histories, costs,
+the probe's words, as at most 8 small zips). Every stage says its seconds, runs in a process of its own, and goes on where
+it was cut off: cases in KEEP/mri-world, trainings and their checkpoints in KEEP/mri-store. A stage that fails is
+named, a recipe that fails is tried once more in the safest ways, and the others go on. `--seconds` is the whole command's:
+trainings end at the last checkpoint before it. Back home: `python -m benchmarks.mri_on_gpu score OUT FOLDER`.
 
-The length of a training is worked out before it from a short timing, written to KEEP/mri-lengths.json and then
-fixed: the schedule is whole, and its seconds are what came of it.
+The plan of a lease of 30 minutes on an H200, with 250 s or more in reserve. Estimates: drawing takes 7 s of a core a
+patient (108 patients, 16 cores: 60 to 90 s, beside the probe). Planned for 5 GB, a patch is 192 x 192 x 32 (batch 2), 1.2 TFLOP
+forward: a step is 7.1 TFLOP, 30 to 60 ms at 120 to 240 TFLOP/s; its maps are 1.0 G values, which at 40 bytes a value
+add 10 ms. A largest volume is 125 windows less air, 150 TFLOP at the most: 0.5 to 1 s, 4 to 8 s mirrored; so the 60
+held-out patients are predicted without mirrors in 25 to 50 s. A recipe of 265 s then trains 2,500 to 5,000 steps. The
+benchmark takes 60 to 100 s.
+
+Before, here (the working tree may be 64 MiB with what is carried; `lease/` is in .git/info/exclude):
+
+    mkdir -p lease/a lease/b && cp -r SITE_PACKAGES/monai lease/a/ && find lease/a -name __pycache__ -exec rm -rf {} +
+    elsewhere plan mri-response --data DATA --seeds 1,2,3 --only-recipe slice-cnn --out STUDY --export lease/b/work
+    mv lease/b/work/weights lease/a/weights
+
+1. carry lease/a (52 MB in all), timeout 600, about 520 s:
+
+    mkdir -p /root/keep && cp -r lease/a /root/keep/ && PYTHONPATH=src:.:/root/keep/a python3 -u -m benchmarks.mri_on_gpu
+    all --keep /root/keep --out $OUT --seconds 575 --recipes residual-unet --recipe-seconds 265
+
+2. carry lease/b (58 MB in all), timeout 600, about 560 s:
+
+    cp -r lease/b /root/keep/ && PYTHONPATH=src:.:/root/keep/a python3 -u -m benchmarks.mri_on_gpu
+    all --keep /root/keep --out $OUT --seconds 580 --recipes subtraction,breast-crop --recipe-seconds 265
+
+3. carry nothing: what is left of 2 (the same command with `--seconds 200`; it says at once if nothing is), then slice-cnn,
+   eight processes on the one GPU, 63 trainings, about 100 to 150 s:
+
+    cp -r /root/keep/a/weights /root/keep/b/work/ && PYTHONPATH=src python3 -u -m elsewhere.engine /root/keep/b/work
+    --store /root/keep/slices --device cuda:0,cuda:0,cuda:0,cuda:0,cuda:0,cuda:0,cuda:0,cuda:0 --limit-seconds 400
+    --zip $OUT/slices.zip
+
+Copy what came back after each call into one folder ZIPS (a later mri-world.zip replaces the earlier). Then `python -m
+benchmarks.mri_on_gpu score ZIPS FOLDER`, `python docs/make_mri_segmentation.py --take FOLDER`, and `elsewhere run mri-response
+--data DATA --seeds 1,2,3 --import slices.zip --import benchmarks/results/mri-response/units.zip`.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import json
 import os
-import platform
-import sys
 import time
-from dataclasses import dataclass
-from datetime import UTC, datetime
+import traceback
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.mri_children import check_no_cuda, start
 from benchmarks.mri_world import SITES, WorldVolumes, cases_of, make_world, split_of, world_specs
 
 RECIPES = ("residual-unet", "subtraction", "breast-crop")
-RESERVE_S = 12.0
+RESERVE_S = 15.0
 """Kept back for collecting."""
-SLACK = 1.08
+LEAST_S = 25.0
+"""With less than this no recipe is begun."""
+BENCH_S = {"inference": 30.0, "training": 45.0}
+"""With less than this a part of the benchmark is left for another call."""
+MOST_FILES, MOST_BYTES = 8, 16 * 2**20
 
 
 @dataclass(kw_only=True)
@@ -44,6 +84,8 @@ class Place:
 
     keep: Path
     began: float
+    until: float = float("inf")
+    """Seconds since the epoch."""
 
     @property
     def world(self) -> Path:
@@ -52,6 +94,10 @@ class Place:
     @property
     def store(self) -> Path:
         return self.keep / "mri-store"
+
+    @property
+    def left(self) -> float:
+        return self.until - time.time()
 
     def say(self, text: str, **numbers: Any) -> None:
         at = time.time() - self.began
@@ -73,16 +119,22 @@ class Place:
 
 
 def make(place: Place, given: argparse.Namespace) -> None:
-    """The patients, their clinical table, and who is trained on."""
+    """The patients, their clinical table, and who is trained on. A world that was settled stays as it is."""
+    if place.read("split"):
+        place.say("the world was there")
+        return
     began = time.perf_counter()
     specs = world_specs(patients=given.patients, size=given.size)
-    names = make_world(place.world, specs, processes=given.processes or os.cpu_count() or 1, say=place.say)
+    until = min(place.until, time.time() + given.make_seconds)
+    names = make_world(
+        place.world, specs, processes=given.processes or os.cpu_count() or 1, say=place.say, until=until
+    )
     volumes = WorldVolumes.open(place.world, names)
     cases = cases_of(volumes)
     split = split_of(cases, elsewhere=given.elsewhere, folds=given.folds, seed=given.seed)
+    _clinical_csv(volumes, place.world / "clinical.csv")
     place.write("world", {"patients": given.patients, "size": given.size, "names": names})
     place.write("split", split)
-    _clinical_csv(volumes, place.world / "clinical.csv")
     counts = {part: len(found) for part, found in split["parts"].items()}
     place.say(
         f"world of {len(names)} patients at {given.size}: {counts}",
@@ -92,8 +144,6 @@ def make(place: Place, given: argparse.Namespace) -> None:
 
 
 def _clinical_csv(volumes: WorldVolumes, file: Path) -> None:
-    import csv
-
     rows = [{"case_id": r["case_id"], **r["attributes"]} for r in volumes.told.values()]
     with file.open("w", newline="", encoding="utf-8") as out:
         writer = csv.DictWriter(out, list(rows[0]))
@@ -113,336 +163,190 @@ def opened(place: Place, *, hold: bool) -> WorldVolumes:
     return volumes
 
 
-def train(place: Place, given: argparse.Namespace, volumes: WorldVolumes | None = None) -> int:
-    """Each recipe's unit through the engine's store; how many of them are there in the end."""
-    from elsewhere.engine.run import run_units
-    from elsewhere.engine.store import Store
-    from elsewhere.engine.unit import RECIPE, RecipeSpec, Unit, Work
+def in_child(place: Place, name: str, work: Callable[[Place], object]) -> str:
+    """'' or what went wrong; the child sees the same deadline."""
+    check_no_cuda()
+    wrong = start(name, lambda: work(place), until=place.until).ended()
+    if wrong:
+        place.say(f"{name}: {wrong}", wrong=wrong)
+    return wrong
 
-    volumes = volumes or opened(place, hold=given.hold)
-    cases, split = cases_of(volumes), place.read("split")
-    parts = {name: tuple(found) for name, found in split["parts"].items()}
-    store = Store(place.store)
-    chosen = given.recipes.split(",")
-    units = place.read("units")
+
+def run_probe(place: Place, given: argparse.Namespace, volumes: WorldVolumes | None = None) -> None:
+    from benchmarks.mri_probe import probe
+
+    if not place.read("probe"):
+        probe(place, given)
+
+
+def train(place: Place, given: argparse.Namespace, volumes: WorldVolumes | None = None) -> int:
+    """Each recipe in a process of its own; how many of them are in the store in the end."""
+    from benchmarks.mri_training import train_one
+    from elsewhere.engine.store import Store
+    from elsewhere.training.volumes.ways import SAFEST
+
     done = 0
-    for at, name in enumerate(chosen):
-        settings = length_of(place, given, name, volumes, parts, left=len(chosen) - at)
-        recipe = _recipe(name)
-        unit = Unit(
-            name=f"rest>{split['target']} | {name} | seed {given.seed}",
-            kind=RECIPE,
-            train=parts["train"],
-            validation=parts["validation"],
-            predict=parts["home"] + parts["elsewhere"],
-            seed=given.seed,
-            job=RecipeSpec(
-                name=name,
-                version=recipe.version,
-                settings=json.loads(json.dumps(settings)),
-                tasks=("segmentation",),
-                clinical=recipe.uses_clinical,
-            ),
-        ).with_key(cases)
-        units[name] = unit.key
-        place.write("units", units)
-        began = time.perf_counter()
-        report = run_units(
-            [unit],
-            Work(cases=cases, volumes=volumes),
-            store,
-            device=given.device,
-            threads=1 if given.device == "cpu" else 0,
-            progress=_progress(place, name),
-        )
-        failed = report.failed.get(unit.key, "")
-        place.say(
-            f"{name}: {failed or ('done' if report.done else 'was there')}",
-            seconds=time.perf_counter() - began,
-        )
-        done += not failed
-        _forget(given.device)
-        if given.out:
-            collect(place, given)
+    for name in given.recipes.split(","):
+        key = place.read("units").get(name)
+        if key and key in Store(place.store):
+            place.say(f"{name}: was there")
+            done += 1
+            continue
+        volumes = volumes or opened(place, hold=given.hold)
+        for ways in (None, SAFEST):
+            if place.left < LEAST_S:
+                place.say(f"{name}: left for another call, {place.left:.0f} s remain")
+                break
+            held = volumes
+
+            def work(here: Place, name: str = name, ways: Any = ways, held: Any = held) -> None:
+                train_one(here, given, name, held, ways=ways)
+
+            wrong = in_child(place, name, work)
+            done += not wrong
+            if not wrong.startswith("failed"):
+                break
     return done
 
 
-def _progress(place: Place, name: str) -> Any:
-    last = {"what": "", "tenth": -1}
-
-    def tell(what: str, done: int, total: int) -> None:
-        tenth = 10 * done // max(1, total)
-        if what in ("epoch", "predict", "prepare") and (what, tenth) != (last["what"], last["tenth"]):
-            last.update(what=what, tenth=tenth)
-            if what == "epoch" or tenth in (0, 5, 10):
-                place.say(f"{name}: {what} {done} of {total}")
-
-    return tell
-
-
-def _recipe(name: str) -> Any:
-    from elsewhere.recipes.base import recipes
-
-    return recipes.get(name)
-
-
-def _forget(device: str) -> None:
-    if device.startswith("cuda"):
-        import gc
-
-        import torch
-
-        gc.collect()
-        torch.cuda.empty_cache()
-
-
-def _values(given: argparse.Namespace, name: str) -> dict[str, Any]:
-    """The settings of the run that a recipe knows; what `--set` says goes last."""
-    from dataclasses import fields
-
-    told = {
-        "folds": 1,
-        "memory_gb": given.memory_gb,
-        "compiled": given.compiled,
-        "steps_per_epoch": given.steps_per_epoch,
-        "validation_steps": max(1, given.steps_per_epoch // 12),
-        "window_batch": 4,
-        "cost_repeats": 3,
-        "mirror": given.mirror == "yes",
-    }
-    for text in given.set:
-        key, _, value = text.partition("=")
-        told[key.strip()] = json.loads(value)
-    known = {f.name for f in fields(_recipe(name).Settings)}
-    return {key: value for key, value in told.items() if key in known}
-
-
-def length_of(
-    place: Place,
-    given: argparse.Namespace,
-    name: str,
-    volumes: WorldVolumes,
-    parts: dict[str, tuple[str, ...]],
-    *,
-    left: int,
-) -> dict[str, Any]:
-    """Every setting of a recipe's training, its length among them: fixed once it is written down."""
-    from dataclasses import asdict
-
-    lengths = place.read("lengths")
-    if name in lengths:
-        return dict(lengths[name]["settings"])
-    values, timing = _values(given, name), {}
-    if given.steps:
-        epochs = max(1, -(-given.steps // given.steps_per_epoch))
-    else:
-        kept = RESERVE_S + (given.bench_seconds if given.stage == "all" else 0.0)
-        share = (place.began + given.seconds - kept - time.time()) / left
-        timing = calibrate(place, given, name, values, volumes, parts)
-        rest = timing["prepare"] + timing["capture"] + 5 * timing["case"] + 3.0
-        mirrored = timing["predict"] * timing["mirrors"]
-        if given.mirror == "auto":
-            values["mirror"] = bool(mirrored <= 0.3 * share)
-        predict = mirrored if values["mirror"] else timing["predict"]
-        budget = (
-            60 * given.minutes
-            if given.minutes
-            else share - timing["calibrated_in"] - SLACK * (rest + predict)
-        )
-        epochs = max(2, int(budget / (timing["step"] * given.steps_per_epoch)))
-        timing |= {"share": share, "budget": budget, "predict_planned": predict}
-    if "pretrain_epochs" in {*asdict(_recipe(name).Settings())}:
-        values["pretrain_epochs"] = epochs // 2
-        epochs -= epochs // 2
-    values |= {"epochs": epochs, "checkpoint_every": max(1, epochs // 3)}
-    settings = asdict(_recipe(name).settings(values, where=name))
-    place.write("lengths", lengths | {name: {"settings": settings, "timing": timing}})
-    place.say(
-        f"{name}: {epochs} epochs of {given.steps_per_epoch} steps, mirror {settings['mirror']}", **timing
-    )
-    return settings
-
-
-def calibrate(
-    place: Place,
-    given: argparse.Namespace,
-    name: str,
-    values: dict[str, Any],
-    volumes: WorldVolumes,
-    parts: dict[str, tuple[str, ...]],
-) -> dict[str, float]:
-    """Seconds of a step (its share of validation in it), of what comes before and of all predictions."""
-    from elsewhere.recipes.residual_unet import box_at_test, plan_for
-    from elsewhere.training.volumes import FitSettings, build_network, fit, predict, prepare
-    from elsewhere.training.volumes.windows import mirrors
-
-    began = time.perf_counter()
-    device = given.device
-    settings = _recipe(name).settings(values)
-    plan, _ = plan_for(volumes, parts["train"], settings)
-    few = parts["train"][:4]
-    start = time.perf_counter()
-    data = prepare(volumes, few, plan, settings.channels, device=device, margin=settings.margin)
-    _wait(device)
-    prepared = (time.perf_counter() - start) / len(few)
-    network = build_network(plan, seed=0, device=device)
-    ends: list[float] = []
-
-    def stamp(entry: Any, trained: Any) -> None:
-        _wait(device)
-        ends.append(time.perf_counter())
-
-    steps = 12
-    how = FitSettings(epochs=3, steps_per_epoch=steps, validation_steps=1, compiled=settings.compiled)
-    start = time.perf_counter()
-    fit(network, data, plan, how, seed=0, validation=data, on_epoch=stamp)
-    step = (ends[-1] - ends[0]) / (2 * steps)
-    captured = max(0.0, ends[0] - start - steps * step)
-    del data
-    extents = {case: _extent(volumes, case) for case in parts["home"] + parts["elsewhere"]}
-    largest = max(extents, key=lambda case: extents[case])
-    job: Any = argparse.Namespace(volumes=volumes)
-    seconds = []
-    for _ in range(2):
-        start = time.perf_counter()
-        found = predict(
-            network, volumes, largest, plan, settings.channels, device=device, mirror=False,
-            overlap=settings.overlap, batch=settings.window_batch, margin=settings.margin,
-            box=box_at_test(job, settings, largest), compiled=settings.compiled,
-        )  # fmt: skip
-        found.mask(settings.threshold)
-        seconds.append(time.perf_counter() - start)
-    _forget(device)
-    place.say(
-        f"{name}: patch {plan.patch}, batch {plan.batch}, spacing {plan.spacing_mm}, {found.windows} windows"
-    )
-    return {
-        "step": step,
-        "capture": captured,
-        "prepare": prepared * len(parts["train"] + parts["validation"]),
-        "case": seconds[-1],
-        "predict": seconds[-1] * sum(extents.values()) / extents[largest],
-        "mirrors": float(len(mirrors(plan.patch, mirror=True))),
-        "windows": float(found.windows),
-        "calibrated_in": time.perf_counter() - began,
-    }
-
-
-def _extent(volumes: WorldVolumes, case: str) -> float:
-    grid = volumes.grid(case)
-    return float(np.prod(grid.shape) * np.prod(grid.spacing_mm))
-
-
-def _wait(device: str) -> None:
-    if device.startswith("cuda"):
-        import torch
-
-        torch.cuda.synchronize()
-
-
 def bench(place: Place, given: argparse.Namespace, volumes: WorldVolumes | None = None) -> None:
-    """A training step beside a plain MONAI loop, and a whole prediction beside the network's floor, of the
-    baseline's plan on these patients; on a GPU without torch.compile unless it is asked for."""
-    from benchmarks.bench_segmentation import rows_of
-    from elsewhere.recipes.residual_unet import plan_for
-    from elsewhere.training.volumes import prepare
+    """Both rows, each in a process of its own; one that is there is not measured again."""
+    from benchmarks.mri_training import bench_rows
 
-    volumes = volumes or opened(place, hold=given.hold)
-    parts = place.read("split")["parts"]
-    settings = _recipe("residual-unet").settings(_values(given, "residual-unet"))
-    plan, _ = plan_for(volumes, parts["train"], settings)
-    few = tuple(parts["train"][:8])
-    began = time.perf_counter()
-    data = prepare(volumes, few, plan, "three", device=given.device)
-    _wait(given.device)
-    prepared = (time.perf_counter() - began) / len(few)
-    every = [*parts["train"], *parts["home"]]
-    case = max(every, key=lambda name: (np.prod(volumes.grid(name).shape[:2]), name))
-    rows = rows_of(
-        volumes, data, plan, case=case, device=given.device, compiled=given.compiled, prepared=prepared,
-        epochs=3, steps=20 if given.device != "cpu" else 2,
-        workers=min(12, (os.cpu_count() or 1) - 1) if given.device != "cpu" else 0,
-        repeats=2, mirror=True, batch=4, what="phantom",
-    )  # fmt: skip
-    result = {
-        "measured": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": "python -m benchmarks.mri_on_gpu bench",
-        "machine": machine(given.device),
-        "rows": rows,
-    }
-    place.write("bench", result)
-    place.say("bench", seconds=time.perf_counter() - began)
+    there = {row["which"] for row in place.read("bench").get("rows", [])}
+    for which, least in BENCH_S.items():
+        if which in there:
+            continue
+        if place.left < least:
+            place.say(f"bench {which}: left for another call, {place.left:.0f} s remain")
+            continue
+        volumes = volumes or opened(place, hold=given.hold)
+        held = volumes
 
+        def work(here: Place, which: str = which, held: Any = held) -> None:
+            bench_rows(here, given, held, which=which)
 
-def machine(device: str) -> str:
-    import torch
-
-    name = torch.cuda.get_device_name() if device.startswith("cuda") else platform.processor() or "CPU"
-    return f"{name}, {os.cpu_count()} cores, torch {torch.__version__}"
+        in_child(place, f"bench {which}", work)
 
 
 def collect(place: Place, given: argparse.Namespace) -> list[Path]:
     """Zips under `--out`: mri-world.zip (truth, cases, split, lengths, stages), mri-unit-RECIPE.zip."""
-    import io
-    import zipfile
-
-    from elsewhere.engine.packed_masks import to_arrays
     from elsewhere.engine.store import Store
 
+    if not given.out:
+        return []
     out = Path(given.out)
     out.mkdir(parents=True, exist_ok=True)
+    made = [out / "mri-world.zip"]
+    part = place.keep / ".mri-world.zip.part"
+    with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+        if place.read("world"):
+            _truth(archive, place)
+        told = place.read("machine") or {"machine": given.device}
+        archive.writestr("machine.json", json.dumps(told))
+        for file in sorted(place.keep.glob("mri-*.json*")):
+            archive.write(file, file.name)
+    _bring(part, made[0])
+    store = Store(place.store)
+    for name, key in place.read("units").items():
+        if key in store:
+            part = place.keep / f".mri-unit-{name}.zip"
+            store.export([key], part)
+            made.append(_bring(part, out / f"mri-unit-{name}.zip"))
+    place.say("collected " + ", ".join(f"{f.name} {f.stat().st_size / 2**20:.2f} MiB" for f in made))
+    large = [f.name for f in made if f.stat().st_size > MOST_BYTES]
+    if large or len(made) > MOST_FILES:
+        place.say(f"TOO MUCH to bring back: {len(made)} files, too large: {large}")
+    return made
+
+
+def _truth(archive: zipfile.ZipFile, place: Place) -> None:
+    from elsewhere.engine.packed_masks import to_arrays
+
     volumes = opened(place, hold=False)
     packed = io.BytesIO()
     arrays = to_arrays([volumes.packed(case) for case in volumes.told])
     np.savez_compressed(packed, case=np.array(list(volumes.told), dtype=np.str_), **arrays)  # type: ignore[arg-type]
-    made = [out / "mri-world.zip"]
-    with zipfile.ZipFile(made[0], "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("truth.npz", packed.getvalue())
-        archive.writestr("cases.json", json.dumps(list(volumes.told.values())))
-        archive.write(place.world / "clinical.csv", "clinical.csv")
-        archive.writestr(
-            "machine.json", json.dumps({"machine": machine(given.device), "python": sys.version})
-        )
-        for file in sorted(place.keep.glob("mri-*.json*")):
-            archive.write(file, file.name)
-    store = Store(place.store)
-    for name, key in place.read("units").items():
-        if key in store:
-            made.append(store.export([key], out / f"mri-unit-{name}.zip"))
-    place.say("collected " + ", ".join(f"{f.name} {f.stat().st_size / 2**20:.2f} MiB" for f in made))
-    return made
+    archive.writestr("truth.npz", packed.getvalue())
+    archive.writestr("cases.json", json.dumps(list(volumes.told.values())))
+    archive.write(place.world / "clinical.csv", "clinical.csv")
+
+
+def _bring(part: Path, to: Path) -> Path:
+    """Whole or not at all, also from another disk."""
+    hidden = to.with_name(f".{to.name}.part")
+    hidden.write_bytes(part.read_bytes())
+    hidden.replace(to)
+    part.unlink()
+    return to
 
 
 def everything(place: Place, given: argparse.Namespace) -> None:
-    make(place, given)
-    volumes = opened(place, hold=given.hold)
+    """Each stage whatever became of the others; what there is is collected after each."""
+    making = start("make", lambda: make(place, given), until=place.until)
+    _guarded(place, "probe", lambda: run_probe(place, given))
+    wrong = making.ended()
+    if wrong or not place.read("split"):
+        place.say(f"make: {wrong or 'there is no world'}", wrong=wrong or "no world")
+        _guarded(place, "collect", lambda: collect(place, given))
+        return
+    held: list[WorldVolumes] = []
+
+    def volumes() -> WorldVolumes | None:
+        """Held for whoever needs them first, and for all after."""
+        return held[0] if held else None
+
+    def hold() -> None:
+        lacking = [name for name in given.recipes.split(",") if not _there(place, name)]
+        if lacking or len(place.read("bench").get("rows", [])) < len(BENCH_S):
+            held.append(opened(place, hold=given.hold))
+
+    _guarded(place, "hold", hold)
+    for name in given.recipes.split(","):
+        one = argparse.Namespace(**(vars(given) | {"recipes": name}))
+        _guarded(place, name, lambda one=one: train(place, one, volumes()))  # type: ignore[misc]
+        _guarded(place, "collect", lambda: collect(place, given))
+    if given.bench:
+        _guarded(place, "bench", lambda: bench(place, given, volumes()))
+    _guarded(place, "collect", lambda: collect(place, given))
+
+
+def _there(place: Place, name: str) -> bool:
+    from elsewhere.engine.store import Store
+
+    key = place.read("units").get(name)
+    return bool(key) and key in Store(place.store)
+
+
+def _guarded(place: Place, name: str, work: Callable[[], object]) -> None:
     try:
-        train(place, given, volumes)
-        if given.bench_seconds and place.began + given.seconds - time.time() > 0.6 * given.bench_seconds:
-            bench(place, given, volumes)
-    finally:
-        collect(place, given)
+        work()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - named; the other stages go on
+        traceback.print_exc()
+        place.say(f"{name}: failed: {type(error).__name__}: {error}", wrong=str(error))
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("stage", choices=("make", "train", "bench", "collect", "all", "score"))
+    parser.add_argument("stage", choices=("probe", "make", "train", "bench", "collect", "all", "score"))
     parser.add_argument("paths", nargs="*", type=Path, help="score: the folder of zips, the folder to write")
     parser.add_argument("--keep", type=Path, default=Path("/root/keep"))
     parser.add_argument("--out", type=Path, default=os.environ.get("OUT"))
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--patients", type=int, default=30, help="of each site")
+    parser.add_argument("--patients", type=int, default=36, help="of each site")
     parser.add_argument("--size", type=int, default=512)
     parser.add_argument("--processes", type=int, default=0)
+    parser.add_argument("--make-seconds", type=float, default=170.0, help="then the world is what is drawn")
+    parser.add_argument("--probe-seconds", type=float, default=90.0, help="no check is begun after")
     parser.add_argument("--elsewhere", choices=SITES, default="SOUTH", help="the site that nothing trains on")
     parser.add_argument("--folds", type=int, default=3, help="one of them is tested at home")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--recipes", default=",".join(RECIPES))
     parser.add_argument("--seconds", type=float, default=560.0, help="of the whole command")
     parser.add_argument(
-        "--minutes", type=float, default=0.0, help="of each training; 0: what is left, shared"
+        "--recipe-seconds", type=float, default=265.0, help="of a recipe: timing, training, predicting"
     )
     parser.add_argument("--steps", type=int, default=0, help="of each training, in place of a time")
     parser.add_argument("--steps-per-epoch", type=int, default=50)
@@ -450,19 +354,30 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--mirror", choices=("auto", "yes", "no"), default="auto")
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--no-hold", dest="hold", action="store_false", help="read phases as they are needed")
-    parser.add_argument(
-        "--bench-seconds", type=float, default=0.0, help="kept for bench by `all`; 0: no bench"
-    )
+    parser.add_argument("--no-bench", dest="bench", action="store_false", help="of `all`")
     parser.add_argument("--set", action="append", default=[], help="a setting of the recipes: NAME=JSON")
     given = parser.parse_args(arguments)
-    place = Place(keep=given.keep, began=time.time())
     if given.stage == "score":
         from benchmarks.mri_on_gpu_score import score
 
         score(*given.paths)
         return
-    stages = {"make": make, "train": train, "bench": bench, "collect": collect, "all": everything}
+    from elsewhere.engine.threads import let_threads_sleep
+
+    let_threads_sleep()
+    # Else a mere question whether there is a GPU begins CUDA, and no child could.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    began = time.time()
+    given.keep.mkdir(parents=True, exist_ok=True)
+    whole = Place(keep=given.keep, began=began, until=began + given.seconds)
+    place = replace(whole, until=whole.until - RESERVE_S) if given.stage != "collect" else whole
+    stages: dict[str, Callable[..., object]] = {
+        "probe": run_probe, "make": make, "train": train, "bench": bench, "collect": collect,
+        "all": everything,
+    }  # fmt: skip
     stages[given.stage](place, given)
+    if given.stage in ("train", "bench"):
+        collect(place, given)
     place.say(f"{given.stage} ended")
 
 

@@ -41,27 +41,50 @@ def world_specs(*, patients: int, size: int, sites: Sequence[str] = SITES, seed:
 
 
 def make_world(
-    folder: Path, specs: Sequence[CaseSpec], *, processes: int, say: Any = lambda text: None
+    folder: Path,
+    specs: Sequence[CaseSpec],
+    *,
+    processes: int,
+    say: Any = lambda text: None,
+    until: float = float("inf"),
 ) -> list[str]:
-    """Every case that is not there yet; what is there is left as it is."""
+    """Every case that is not there yet, as far as the time goes (`until`, seconds since the epoch); what is there is
+    left as it is. The names of those that are there in the end."""
     folder.mkdir(parents=True, exist_ok=True)
-    todo = [spec for spec in specs if not (folder / f"{spec.patient_id}.json").exists()]
-    began = time.perf_counter()
-    if todo and processes > 1:
-        import multiprocessing
 
-        os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(min(processes, len(todo)), mp_context=context) as pool:
-            waiting = [pool.submit(write_case, spec, folder) for spec in todo]
-            for done, future in enumerate(as_completed(waiting), start=1):
-                future.result()
-                if done % 10 == 0 or done == len(todo):
-                    say(f"drawn {done} of {len(todo)} cases, {time.perf_counter() - began:.1f} s")
+    def there(spec: CaseSpec) -> bool:
+        return (folder / f"{spec.patient_id}.json").exists()
+
+    todo = [spec for spec in specs if not there(spec)]
+    if todo and processes > 1:
+        _drawn_by_many(folder, todo, processes=processes, say=say, until=until)
     else:
         for spec in todo:
-            write_case(spec, folder)
-    return [spec.patient_id for spec in specs]
+            if time.time() < until:
+                write_case(spec, folder)
+    return [spec.patient_id for spec in specs if there(spec)]
+
+
+def _drawn_by_many(folder: Path, todo: Sequence[CaseSpec], *, processes: int, say: Any, until: float) -> None:
+    import multiprocessing
+
+    os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
+    began = time.perf_counter()
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(processes, len(todo)), mp_context=context) as pool:
+        waiting = [pool.submit(write_case, spec, folder) for spec in todo]
+        try:
+            ended = as_completed(waiting, timeout=max(1.0, min(1e6, until - time.time())))
+            for done, future in enumerate(ended, start=1):
+                wrong = future.exception()
+                if wrong is not None:
+                    say(f"a case could not be drawn: {type(wrong).__name__}: {wrong}")
+                if done % 10 == 0 or done == len(todo):
+                    say(f"drawn {done} of {len(todo)} cases, {time.perf_counter() - began:.1f} s")
+        except TimeoutError:
+            say("no time left to draw: the world is what is there")
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def write_case(spec: CaseSpec, folder: Path) -> None:
