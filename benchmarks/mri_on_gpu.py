@@ -73,7 +73,7 @@ RESERVE_S = 15.0
 """Kept back for collecting."""
 LEAST_S = 25.0
 """With less than this no recipe is begun."""
-BENCH_S = {"inference": 30.0, "training": 45.0}
+BENCH_S = {"inference": 50.0, "training": 55.0}
 """With less than this a part of the benchmark is left for another call."""
 MOST_FILES, MOST_BYTES = 8, 16 * 2**20
 

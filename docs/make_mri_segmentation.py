@@ -102,8 +102,8 @@ def drop() -> str:
             word(r["recipe"]),
             number(r["home"]),
             interval(r["elsewhere"], r["elsewhere_lo"], r["elsewhere_hi"]),
-            interval(r["difference"], r["lo90"], r["hi90"], sign=True),
-            number(r["smallest_drop"]),
+            interval(*(r.get(part) for part in ("difference", "lo90", "hi90")), sign=True),
+            number(r.get("smallest_drop")),
             str(r["word"]),
         ]
         for r in read("home_and_elsewhere").to_dict(orient="records")
