@@ -340,6 +340,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--processes", type=int, default=0)
     parser.add_argument("--make-seconds", type=float, default=170.0, help="then the world is what is drawn")
     parser.add_argument("--probe-seconds", type=float, default=90.0, help="no check is begun after")
+    parser.add_argument("--check-seconds", type=float, default=45.0, help="of one check at the most")
     parser.add_argument("--elsewhere", choices=SITES, default="SOUTH", help="the site that nothing trains on")
     parser.add_argument("--folds", type=int, default=3, help="one of them is tested at home")
     parser.add_argument("--seed", type=int, default=0)

@@ -21,8 +21,6 @@ import numpy as np
 
 from benchmarks.mri_children import check_no_cuda, start
 
-CHECK_S = 45.0
-"""That a check may take."""
 SPREAD = 0.06
 """Losses on a GPU are bf16's, and those of a CPU float32's: alike, not equal."""
 
@@ -46,7 +44,9 @@ def probe(place: Any, given: Any) -> dict[str, Any]:
             found = check(given.device)
             file.write_text(json.dumps(found, default=float), encoding="utf-8")
 
-        wrong = start(name, work, until=min(until + CHECK_S / 3, began + CHECK_S)).ended()
+        wrong = start(
+            name, work, until=min(until + given.check_seconds / 3, began + given.check_seconds)
+        ).ended()
         said = json.loads(file.read_text(encoding="utf-8")) if file.exists() and not wrong else {}
         file.unlink(missing_ok=True)
         ok = not wrong and said.pop("ok", True)

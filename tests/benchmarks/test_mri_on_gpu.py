@@ -72,7 +72,7 @@ def run_all(keep: Path, out: Path, *more: str) -> str:
             "48",
         ),
         *("--processes", "1", "--steps", "4", "--steps-per-epoch", "2", "--mirror", "no", *settings),
-        *("--no-bench", "--seconds", "2000", *more),
+        *("--no-bench", "--seconds", "2000", "--probe-seconds", "1", *more),
     )
 
 
@@ -207,13 +207,23 @@ def test_a_world_that_has_no_time_is_what_is_there(tmp_path):
 
 
 @pytest.mark.slow
+def test_every_check_of_the_probe_passes_on_a_bare_cpu(tmp_path):
+    pytest.importorskip("monai")
+    times = ("--seconds", "3000", "--probe-seconds", "2900", "--check-seconds", "900")
+    said = bare("probe", "--keep", str(tmp_path), "--device", "cpu", *times)
+    probe = json.loads((tmp_path / "mri-probe.json").read_text())
+    assert all(entry["ok"] for entry in probe["checks"].values()), said
+
+
+@pytest.mark.slow
 def test_made_trained_cut_off_and_scored(tmp_path):
     pytest.importorskip("monai")
     nibabel = pytest.importorskip("nibabel")
     keep, out = tmp_path / "keep", tmp_path / "out"
     said = run_all(keep, out, "--recipes", "no-such-recipe,residual-unet")
     assert "no-such-recipe: failed" in said and "residual-unet: done" in said
-    assert said.count("probe") > 10 and "FAIL" not in said
+    probe = json.loads((keep / "mri-probe.json").read_text())
+    assert len(probe["checks"]) > 10 and all(probe["ways"].values())
     drawn = {file.name: file.stat().st_mtime_ns for file in (keep / "mri-world").glob("*.npy")}
     said = run_all(keep, out, "--recipes", "residual-unet,breast-crop")
     assert "residual-unet: was there" in said and "breast-crop: done" in said
