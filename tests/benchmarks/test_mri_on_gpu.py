@@ -136,6 +136,21 @@ def test_the_probe_of_a_norm_sees_a_wrong_one(monkeypatch):
     assert not mri_probe.norm("cpu")["ok"]
 
 
+@pytest.mark.parametrize(("probe_seconds", "ok"), [(60.0, False), (0.1, None)])
+def test_a_check_that_hangs_fails_and_one_without_time_says_nothing(tmp_path, monkeypatch, probe_seconds, ok):
+    pytest.importorskip("torch")
+    from argparse import Namespace
+
+    from benchmarks import mri_children, mri_probe
+
+    monkeypatch.setattr(mri_children, "GRACE_S", 0.2)
+    monkeypatch.setattr(mri_probe, "CHECKS", {"captured": lambda device: time.sleep(600)})
+    given = Namespace(device="cpu", probe_seconds=probe_seconds, check_seconds=1.5)
+    told = mri_probe.probe(place(tmp_path), given)
+    assert told["checks"]["captured"]["ok"] is ok
+    assert told["ways"]["captured"] is (ok is None)
+
+
 def test_a_child_tells_how_it_ended(capfd):
     from benchmarks.mri_children import TimeUpError, start
 
