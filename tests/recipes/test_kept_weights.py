@@ -32,6 +32,7 @@ SETTINGS = {
     "radiomics": {"model": "elastic-net"},
     "radiomics-clinical": {"model": "random-forest", "clinical": ["age"]},
     "segmentation-xgboost": {"trees": 20, "depths": [1, 2]},
+    "network-xgboost": TINY | {"trees": 20, "depths": [1, 2]},
     "slice-cnn": {"network": "tiny-cnn", "weights": "none", "size_px": 32, "epochs": 1},
     "simclr": CROPS,
     "video": CROPS | {"weights": "none", "learning_rates": [1e-3], "folds": 2, "spacing_mm": [1.0, 1.0, 1.0]},
@@ -47,6 +48,7 @@ DEEP = {"simclr", "video", "slice-cnn", "residual-unet", "subtraction", "breast-
     "masked-autoencoder",
     "subgroup-reweighting",
     "shared-encoder",
+    "network-xgboost",
 }
 
 
@@ -67,7 +69,7 @@ def trained_and_applied(name, tmp_path, *, keep=True):
     """What a training emitted, and what its kept weights emit for the same cases, through a file."""
     if name in DEEP:
         pytest.importorskip("monai")
-    if name == "segmentation-xgboost":
+    if name.endswith("-xgboost"):
         pytest.importorskip("xgboost")
     recipe = recipes.get(name)
     held = world(26, shape=(24, 24, 12))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import elsewhere.recipes.breast_crop
 import elsewhere.recipes.clinical
 import elsewhere.recipes.masked_autoencoder
+import elsewhere.recipes.network_xgboost
 import elsewhere.recipes.nnunet
 import elsewhere.recipes.radiomics
 import elsewhere.recipes.random_classifier

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import torch
 
     from elsewhere.training.volumes import FitSettings, Plan, Prepared
+    from elsewhere.training.volumes.preparing import Standard
 
 FOUND, GIVEN = "found", "given"
 CHANNELS = ("three", "subtraction", "pre-first-last")
@@ -263,6 +264,55 @@ def emit_masks(
         lambda: one(first), device=job.device, repeats=settings.cost_repeats, warmup=0
     ).to_dict()
     return cost | {"measured_for_seconds": time.perf_counter() - began}, notes
+
+
+def seen_by(
+    job: Job, settings: SegmentationSettings, networks: Sequence[torch.nn.Module], plan: Plan, case: str
+) -> tuple[Standard, torch.Tensor]:
+    """A case on the plan's grid as at test time, and the tumour's probability there."""
+    from elsewhere.training.volumes import standardise
+    from elsewhere.training.volumes.windows import probabilities
+
+    one = standardise(
+        job.volumes,
+        case,
+        plan,
+        settings.channels,
+        device=job.device,
+        margin=settings.margin,
+        box=box_at_test(job, settings, case),
+        with_mask=False,
+    )
+    found, _, _ = probabilities(
+        networks,
+        one,
+        plan,
+        mirror=settings.mirror,
+        overlap=settings.overlap,
+        batch=settings.window_batch,
+        skip_air=settings.skip_air,
+        compiled=settings.compiled,
+    )
+    return one, found
+
+
+def patch_around(image: torch.Tensor, places: np.ndarray, plan: Plan) -> torch.Tensor:
+    """A patch [channel, x, y, z] around the middle of these voxels, of the volume where there are none; 0 beyond
+    the volume, which lies in the middle where it is smaller than the patch."""
+    shape = image.shape[1:]
+    middle = places.mean(axis=0) if len(places) else (np.array(shape) - 1) / 2
+    out = image.new_zeros((len(image), *plan.patch))
+    here: list[slice] = []
+    there: list[slice] = []
+    for axis in range(3):
+        edge, size = plan.patch[axis], int(shape[axis])
+        start = round(float(middle[axis]) - (edge - 1) / 2)
+        start = min(max(start, 0), size - edge) if size >= edge else -((edge - size) // 2)
+        low, high = max(0, start), min(size, start + edge)
+        here.append(slice(low, high))
+        there.append(slice(low - start, high - start))
+    out[(slice(None), *there)] = image[(slice(None), *here)]
+    return out
 
 
 def box_at_test(job: Job, settings: SegmentationSettings, case: str) -> Box | None:

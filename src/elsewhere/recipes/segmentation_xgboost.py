@@ -6,7 +6,7 @@ measured there.
 **Differs** in the first half: they trained a SegResNet (p0, p1 and p2 at 0.7 x 0.7 x 2 mm, 1,000 epochs, Dice +
 cross-entropy and a third loss) and took its features. Here no network is trained, whether the training part has masks
 or not: the region is the automatic one and its features are radiomics. So this says what boosted trees make of a
-region, and nothing of the features of a segmentation network.
+region, and nothing of the features of a segmentation network: that is the recipe 'network-xgboost'.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class BoostSettings(RadiomicsSettings):
 class SegmentationXgboost(Recipe):
     """Segment, measure, boost: the segmentation and the response are learnt apart."""
 
-    title = "Segmentation features into XGBoost"
+    title = "Features of the found region into XGBoost"
     tasks = frozenset({RESPONSE})
     version = 1
     follows = (
@@ -65,7 +65,10 @@ class SegmentationXgboost(Recipe):
         table = FeatureTable(feature_settings(settings), None)
         x = table.rows(job, cases)
         y = np.array([case.label for case in cases], dtype=np.int64)
-        candidates = [_boosted(depth, settings, job.threads) for depth in settings.depths]
+        candidates = [
+            boosted(depth, trees=settings.trees, rate=settings.learning_rate, threads=job.threads)
+            for depth in settings.depths
+        ]
         fitted = choose(candidates, x, y, [case.group for case in cases], seed=job.seed)
         predict_all(job, table, fitted.probability)
         return Trained(
@@ -88,12 +91,11 @@ class SegmentationXgboost(Recipe):
         return apply_features(job, weights, {"boosted": Boosted})
 
 
-def _boosted(depth: int, settings: BoostSettings, threads: int) -> Candidate:
+def boosted(depth: int, *, trees: int, rate: float, threads: int) -> Candidate:
+    """Trees of one depth, to be chosen among others."""
     return Candidate(
         name=f"depth {depth}",
-        make=lambda seed: Boosted(
-            seed=seed, depth=depth, trees=settings.trees, rate=settings.learning_rate, threads=threads
-        ),
+        make=lambda seed: Boosted(seed=seed, depth=depth, trees=trees, rate=rate, threads=threads),
     )
 
 
@@ -103,7 +105,7 @@ def need_xgboost() -> Any:
         import xgboost
     except ImportError as error:
         raise UserError(
-            "recipe 'segmentation-xgboost' needs xgboost, which is not installed",
+            "boosted trees need xgboost, which is not installed",
             fix="pip install 'elsewhere[train]'",
         ) from error
     return xgboost

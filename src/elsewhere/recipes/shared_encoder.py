@@ -28,11 +28,12 @@ from elsewhere.recipes.kept_networks import kept_networks
 from elsewhere.recipes.residual_unet import (
     SegmentationSettings,
     Segmenter,
-    box_at_test,
     box_notes,
     fit_settings,
     kept_box,
+    patch_around,
     planned,
+    seen_by,
 )
 
 if TYPE_CHECKING:
@@ -134,32 +135,13 @@ def emit_both(
 ) -> list[str]:
     """The mask, and the response from a patch around what was found; the cost of the response holds that of the
     mask, without which it is not had."""
-    from elsewhere.training.volumes import keep_parts, standardise
-    from elsewhere.training.volumes.windows import back, probabilities
+    from elsewhere.training.volumes import keep_parts
+    from elsewhere.training.volumes.windows import back
 
     notes = box_notes(job, settings)
 
     def look(name: str) -> tuple[Standard, torch.Tensor, np.ndarray]:
-        one = standardise(
-            job.volumes,
-            name,
-            plan,
-            settings.channels,
-            device=job.device,
-            margin=settings.margin,
-            box=box_at_test(job, settings, name),
-            with_mask=False,
-        )
-        found, _, _ = probabilities(
-            networks,
-            one,
-            plan,
-            mirror=settings.mirror,
-            overlap=settings.overlap,
-            batch=settings.window_batch,
-            skip_air=settings.skip_air,
-            compiled=settings.compiled,
-        )
+        one, found = seen_by(job, settings, networks, plan, name)
         own = (back(found, one, job.volumes.grid(name).shape) > settings.threshold).cpu().numpy()
         return one, found, keep_parts(own, keep=settings.keep, box=kept_box(job, settings, name))
 
@@ -208,25 +190,6 @@ def response(
                 total += float(torch.sigmoid(network.respond(turned).float())[0])
                 count += 1
     return total / count
-
-
-def patch_around(image: torch.Tensor, places: np.ndarray, plan: Plan) -> torch.Tensor:
-    """A patch [channel, x, y, z] around the middle of these voxels, of the volume where there are none; 0 beyond
-    the volume, which lies in the middle where it is smaller than the patch."""
-    shape = image.shape[1:]
-    middle = places.mean(axis=0) if len(places) else (np.array(shape) - 1) / 2
-    out = image.new_zeros((len(image), *plan.patch))
-    here: list[slice] = []
-    there: list[slice] = []
-    for axis in range(3):
-        edge, size = plan.patch[axis], int(shape[axis])
-        start = round(float(middle[axis]) - (edge - 1) / 2)
-        start = min(max(start, 0), size - edge) if size >= edge else -((edge - size) // 2)
-        low, high = max(0, start), min(size, start + edge)
-        here.append(slice(low, high))
-        there.append(slice(low - start, high - start))
-    out[(slice(None), *there)] = image[(slice(None), *here)]
-    return out
 
 
 def _both(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
