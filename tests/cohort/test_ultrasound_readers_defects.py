@@ -95,6 +95,15 @@ def test_a_missing_mask_keeps_the_row_without_a_box(name, mask, tmp_path):
     assert boxes.severity == "warning"
 
 
+def test_a_missing_mask_is_not_said_to_cost_a_box_that_the_table_gives(tmp_path):
+    top = sets.bus_bra(tmp_path)
+    (top / "Masks" / "mask_0003-s.png").unlink()
+    cohort = read_cohort("bus-bra", tmp_path)
+    named(cohort, "lesions_without_mask", "with the table's box", "bus_0003-s")
+    assert box_of(cohort, "bus_0003-s") is not None
+    assert not any("without a box" in warning for warning in cohort.warnings)
+
+
 def test_a_mask_without_a_picture(tmp_path):
     top = sets.busi(tmp_path)
     sets.save_mask(top / "benign" / "benign (77)_mask.png")

@@ -67,9 +67,9 @@ def ultrasound_cohort(
     files = [path for scan in kept for path in (*scan.masks, *scan.others)]
     masks = dict(zip(files, look_at_masks(files, progress=progress), strict=True))
     boxes = _boxes(kept, pictures, masks, notes)
+    boxes = _against_table(kept, pictures, boxes, notes)
     _label_notes(kept, masks, boxes, notes, colours)
     _picture_notes(kept, pictures, notes)
-    boxes = _against_table(kept, pictures, boxes, notes)
     frame = _frame(kept, pictures, boxes, root, dataset)
     by_image = wanted == "image" or not publishes_ids
     if by_image:
@@ -170,9 +170,8 @@ def _label_notes(
     colours: Mapping[str, str] | None,
 ) -> None:
     """Masks against labels. The label stands; a normal keeps no box (US-18)."""
-    without: list[str] = []
+    bare: dict[str, list[int]] = {"lesions_without_mask": [], "lesions_with_empty_mask": []}
     normal_without: list[str] = []
-    empty: list[str] = []
     normal_with: list[str] = []
     against: list[str] = []
     strange: list[str] = []
@@ -185,10 +184,8 @@ def _label_notes(
             if shown:
                 normal_with.append(scan.case_id)
                 boxes[at] = None
-        elif not seen:
-            without.append(scan.case_id)
         elif not shown:
-            empty.append(scan.case_id)
+            bare["lesions_with_empty_mask" if seen else "lesions_without_mask"].append(at)
         if colours is not None and shown:
             names = {name for mask in seen for name in mask.colours}
             if any(not mask.colours for mask in seen if mask.box):
@@ -197,9 +194,14 @@ def _label_notes(
                 strange.append(f"{scan.case_id}: {'+'.join(sorted(names - set(colours)))}")
             if {colours[name] for name in names if name in colours} - {scan.label}:
                 against.append(scan.case_id)
-    notes.count("lesions_without_mask", without, "lesion pictures without a mask, kept without a box")
+    for name, what in (
+        ("lesions_without_mask", "lesion pictures without a mask"),
+        ("lesions_with_empty_mask", "lesion pictures whose mask is empty"),
+    ):
+        for box, how in ((False, "without a box"), (True, "with the table's box")):
+            ids = [scans[at].case_id for at in bare[name] if (boxes[at] is not None) == box]
+            notes.count(name, ids, f"{what}, kept {how}")
     notes.count("normals_without_mask", normal_without)
-    notes.count("lesions_with_empty_mask", empty, "lesion pictures whose mask is empty, kept without a box")
     notes.count(
         "normals_with_lesion_mask",
         normal_with,
