@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import math
@@ -26,6 +27,7 @@ from elsewhere.tables import (
     to_number,
     write_json,
     write_table,
+    write_text,
 )
 
 
@@ -409,3 +411,16 @@ def test_staged_directory_leaves_strangers_alone(tmp_path):
     with staged_directory(tmp_path / "empty") as staged:
         (staged / "a").write_text("x")
     assert (tmp_path / "empty" / "a").exists()
+
+
+def test_a_full_disk_says_what_to_do_and_leaves_the_old_file(tmp_path, monkeypatch):
+    write_text("old", tmp_path / "a.txt")
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(UserError, match=r"No space left on device[\s\S]*Free some space"):
+        write_text("new", tmp_path / "a.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    assert (tmp_path / "a.txt").read_text() == "old"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import errno
 import gzip
 import io
 import json
@@ -34,7 +35,12 @@ def _replacing(path: Path) -> Iterator[Path]:
         yield temporary
         temporary.replace(path)
     except OSError as error:
-        raise UserError(f"the file cannot be written ({error.strerror or error})", where=str(path)) from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise UserError(
+            f"the file cannot be written ({error.strerror or error})",
+            where=str(path),
+            fix="Free some space, and run the same command again." if full else None,
+        ) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
