@@ -159,6 +159,11 @@ def test_weights_are_kept_where_they_are_asked_for(world):
         plan_of(world, "study.keep_weights=['Elder']")
 
 
+def test_scenarios_left_for_another_time_may_be_named_as_kept(world):
+    plan = plan_of(world, "study.keep_weights=['Alder>Birch']", "scenarios.only=['Birch>Alder']")
+    assert not any(unit.keep_weights for unit in plan.units.values())
+
+
 def test_a_file_of_weights_counts_by_its_content(world):
     (world.parent / "a.pth").write_bytes(b"some weights")
     (world.parent / "b.pth").write_bytes(b"some weights")

@@ -149,6 +149,20 @@ def test_a_lesion_without_a_valid_box_falls_back_and_is_counted(world):
     assert any("3 lesions have no valid box" in word for word in made.audit["warnings"])
 
 
+def test_a_mask_that_the_table_lists_and_that_is_not_there_is_counted_also_where_a_box_is(world):
+    def change(table):
+        table["mask"] = None
+        table.loc[1, "mask"] = "not-there.png"
+
+    edit(world, "Alder", change)
+    made = table_of(world)
+    assert any(
+        told.startswith("Alder: masks that the table lists and that are not there: 1 (")
+        for told in made.audit["warnings"]
+    )
+    assert made.audit["cohorts"]["Alder"]["without_box"] == 0
+
+
 def test_boxes_come_from_masks_where_the_source_has_none(world):
     """US-01; a missing mask is no box."""
     folder = world.parent / "Dogwood"

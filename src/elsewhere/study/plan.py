@@ -112,6 +112,10 @@ class Plan:
         frame["seed"] = frame["seed"].astype("Int64")
         return frame
 
+    def kept(self) -> set[str]:
+        """The scenarios whose trained weights are kept."""
+        return scenarios_with_weights(self.study, _of_all_kinds(self.study, self.table.datasets))
+
     def audit(self) -> dict[str, Any]:
         """The table's audit with what the scenarios add: fall-backs and warnings a scenario (US-03)."""
         fallbacks: dict[str, dict[str, int]] = {}
@@ -136,7 +140,7 @@ def make_plan(file: StudyFile, table: StudyTable, *, progress: Report | None = N
     scenarios = scenarios_in(study, table.datasets)
     partitions, skipped = partitions_of(table, scenarios, study.scenarios.seeds, progress)
     weights, recipes = _recipes(file)
-    keep = scenarios_with_weights(study, scenarios)
+    keep = scenarios_with_weights(study, _of_all_kinds(study, table.datasets))
     rows: list[dict[str, Any]] = []
     pool = _Units(table)
     gone = {(s.scenario.name, s.seed): s.reason for s in skipped}
@@ -281,6 +285,12 @@ def scenarios_with_weights(study: Study, scenarios: Iterable[Scenario]) -> set[s
     if not wanted:
         return set()
     return {s.name for s in (found if "all" in wanted else pick_scenarios(found, wanted))}
+
+
+def _of_all_kinds(study: Study, datasets: tuple[str, ...]) -> list[Scenario]:
+    """Those that `only` leaves for another time too: `keep_weights` may name them."""
+    rules = study.scenarios.model_copy(update={"only": ()})
+    return scenarios_in(study.model_copy(update={"scenarios": rules}), datasets)
 
 
 def _predicted(made: Partition, table: StudyTable) -> tuple[str, ...]:

@@ -178,6 +178,12 @@ def _rows_of(
     kept = cases[keep]
     dataset, case_id = kept["dataset"].astype("str"), kept["case_id"].astype("str")
     masks = mask_columns(kept)
+    listed = [_listed(cohort, row) for row in kept[masks].itertuples(index=False)]
+    lost = [case for case, paths in zip(case_id, listed, strict=True) if len(_there(paths)) < len(paths)]
+    if lost:
+        warnings.append(
+            f"{shown}: masks that the table lists and that are not there: {len(lost)} ({name_rows(lost)})"
+        )
     part = pd.DataFrame(
         {
             "case": dataset + "/" + case_id,
@@ -186,7 +192,7 @@ def _rows_of(
             "patient": dataset + "/" + (case_id if ids == "image" else patient[keep]),
             "label": label[keep],
             "image": [str(cohort.file(path).resolve()) for path in kept["image"]],
-            "masks": [mask_files(cohort, row) for row in kept[masks].itertuples(index=False)],
+            "masks": [_there(paths) for paths in listed],
             "site": kept["site"].astype("str"),
         }
     )
@@ -204,7 +210,14 @@ def mask_columns(cases: pd.DataFrame) -> list[str]:
 
 def mask_files(cohort: Cohort, names: tuple[Any, ...]) -> tuple[str, ...]:
     """The masks that are there; a lesion without any has no box (US-13)."""
-    paths = (cohort.file(name).resolve() for name in names if isinstance(name, str) and name)
+    return _there(_listed(cohort, names))
+
+
+def _listed(cohort: Cohort, names: tuple[Any, ...]) -> tuple[Path, ...]:
+    return tuple(cohort.file(name).resolve() for name in names if isinstance(name, str) and name)
+
+
+def _there(paths: tuple[Path, ...]) -> tuple[str, ...]:
     return tuple(str(path) for path in paths if path.is_file())
 
 
