@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from PIL import Image
 
 from elsewhere.cli import main
 from elsewhere.commands.explain import explain
+from elsewhere.commands.run import run_study
 from elsewhere.engine.store import Store
 from elsewhere.errors import UserError
 from elsewhere.explain.runs import choose_cases
@@ -140,6 +142,34 @@ def test_panels_and_numbers_of_a_run(looked, tmp_path, capsys):
     assert {str(path.relative_to(tmp_path / "maps")) for path in panels} == set(table["panel"].dropna())
     with Image.open(panels[0]) as drawn:
         assert drawn.size == (2 * 320 + 3 * 8 + 18, 320 + 44 + 8)
+
+
+def test_the_report_shows_maps_of_kept_networks_on_request_and_names_nobody(looked):
+    done = run_study(looked / "looks.toml", out=looked / "run", device="cpu", pictures=True)
+    assert done.exit_code == 0 and not done.run.engine.done, "nothing is trained for it"
+    page = done.run.report.read_text()
+    section = page.split('<section class="part" id="relevance"')[1].split("</section>")[0]
+    assert section.count("data:image/jpeg;base64") == 8 and "answered" in section
+    names = {f"c{at:02d}" for at in range(24)} | {f"p{at:02d}" for at in range(24)}
+    assert not names & set(re.findall(r"\b[cp]\d\d\b", re.sub(r"base64,[^\"]*", "", section)))
+    table = pd.read_csv(done.run.report.parent / "tables" / "relevance.csv")
+    assert set(table["run"]) == {"Alder>Birch|cnn|roi|1", "Alder>Birch|cnn|whole|1"}
+    assert (table["cases"] == 20).all() and table["sanity_passed"].notna().all()
+    plain = run_study(looked / "looks.toml", out=looked / "run", device="cpu")
+    assert "data:image/jpeg" not in plain.run.report.read_text()
+    assert not (plain.run.report.parent / "tables" / "relevance.csv").exists()
+
+
+def test_maps_in_a_report_need_kept_weights_and_say_so_before_training(looked, tmp_path):
+    with pytest.raises(UserError, match=r"keeps no weights[\s\S]*keep_weights"):
+        run_study(
+            looked / "looks.toml",
+            out=tmp_path / "none",
+            changes=["study.keep_weights=[]"],
+            device="cpu",
+            pictures=True,
+        )
+    assert not (tmp_path / "none").exists()
 
 
 def test_named_cases_another_method_and_no_pictures(looked, tmp_path):

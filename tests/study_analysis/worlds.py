@@ -226,7 +226,19 @@ def made_audit(world: World, table: pd.DataFrame) -> dict[str, Any]:
             for name in world.sizes
         },
         "left_out": [{"dataset": "BUSI", "reason": "label 'unknown' is not in the list", "rows": 3}],
-        "duplicates": {"kept_together": True, "pairs": 57, "groups": 41, "across_datasets": 2},
+        "duplicates": {
+            "kept_together": True,
+            "pairs": [
+                [*table["case"].iloc[[0, 1]], "exact", "across patients and labels", 0.0],
+                *(
+                    [*table["case"].iloc[[at, at + 1]], "near", "across patients", 0.02]
+                    for at in range(2, 9, 2)
+                ),
+            ],
+            "counts": {"pairs": 5},
+            "warnings": [],
+            "calibration": {},
+        },
         "warnings": ["BUS-UCLM: 7 patients carry both labels; each stays one unit, in the malignant stratum"],
         "roi_fallbacks": {
             "BUSI": {"train": 0, "validation": 0, "test": 0},

@@ -134,7 +134,7 @@ def run(
         bool,
         typer.Option(
             "--pictures",
-            help="Of recipes: the hardest cases with every contour in the report; it then holds pixels of patients.",
+            help="Relevance maps of the kept networks in the report, or of recipes the hardest cases with every contour; it then holds pixels of patients.",
         ),
     ] = False,
     trainer: Annotated[str | None, typer.Option(help="Another trainer: package.module:function.")] = None,

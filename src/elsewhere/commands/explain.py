@@ -9,19 +9,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from elsewhere import __version__
 from elsewhere.commands.output import Report
 from elsewhere.engine.store import Store
 from elsewhere.errors import UserError, name_rows, unknown_name
+from elsewhere.explain.looking import Looked
 from elsewhere.explain.maps import METHODS
-from elsewhere.explain.panels import Caption, panel
-from elsewhere.explain.runs import Explained, Explainer, choose_cases
 from elsewhere.report.numbers import format_number
 from elsewhere.study.file import load_study
-from elsewhere.study.plan import Plan
+from elsewhere.study.relevance import look, unit_of
 from elsewhere.study.results import StudyResults, results_of
 from elsewhere.study.run import places, plan_of
 from elsewhere.tables import check_out, staged_directory, write_json, write_table
@@ -120,12 +118,11 @@ def explain(
     told: list[dict[str, Any]] = []
     with staged_directory(out, marks=MARKS) as folder:
         for number, name in enumerate(wanted, start=1):
-            one, cases_of_run = _explain_run(
+            looked = look(
                 name,
                 found,
                 plan,
                 held,
-                folder if pictures else None,
                 cases=cases,
                 choose=choose,
                 measure=measure,
@@ -134,8 +131,8 @@ def explain(
                 device=device,
                 seed=seed,
             )
-            told.append(one)
-            rows += cases_of_run
+            told.append(looked.to_dict() | {"unit": unit_of(found, name)})
+            rows += _rows(looked, folder if pictures else None)
             if progress:
                 progress("explaining", number, len(wanted))
         table = pd.DataFrame(rows, columns=list(COLUMNS))
@@ -185,84 +182,24 @@ def _runs(found: StudyResults, store: Store, prefix: str, *, where: str) -> tupl
     return with_weights, bare
 
 
-def _explain_run(
-    name: str,
-    found: StudyResults,
-    plan: Plan,
-    store: Store,
-    folder: Path | None,
-    *,
-    cases: Sequence[str],
-    choose: int,
-    measure: int,
-    method: str,
-    sanity: bool,
-    device: str,
-    seed: int,
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    row = found.runs.loc[found.runs["run"] == name].iloc[0]
-    test = found.outputs(name)["test"]
-    shown, further = _cases(test, cases, choose=choose, measure=measure, seed=seed)
-    key = str(row["unit"])
-    unit = plan.units[key]
-    boxes = store.load(unit.boxes_from) if unit.boxes_from else None
-    explainer = Explainer(unit, store.load(key), plan.work, device=device, boxes=boxes)
-    seen = explainer.explain((*shown, *further), method)
-    check = None
-    if sanity:
-        check = explainer.check((*shown, *further)[:8], seed=seed, method=method)
-    label = dict(zip(test["case"], test["label"], strict=True))
+def _rows(looked: Looked, folder: Path | None) -> list[dict[str, Any]]:
+    """A row a case; panels of the shown ones are written where there is a folder."""
     rows = []
-    for at, case in enumerate(seen.case):
-        place = ""
-        if folder is not None and case in shown:
-            place = _write_panel(folder, name, seen, at, "malignant" if label[case] else "benign")
-        rows.append(_row(name, seen, at, int(label[case]), chosen=case in shown, place=place))
-    inside = [one for one in seen.inside if one is not None and np.isfinite(one.share)]
-    summary = {
-        "run": name,
-        "unit": key,
-        "method": seen.method,
-        "cases": len(seen.case),
-        "with_region": len(inside),
-        "share_inside": float(np.mean([one.share for one in inside])) if inside else None,
-        "area_inside": float(np.mean([one.area for one in inside])) if inside else None,
-        "hits": float(np.mean([one.hit for one in inside])) if inside else None,
-        "sanity": None if check is None else check.to_dict(),
-        "warnings": list(seen.warnings),
-    }
-    return summary, rows
+    for at, case in enumerate(looked.seen.case):
+        chosen = case in looked.shown
+        place = _write_panel(folder, looked, at) if folder is not None and chosen else ""
+        rows.append(_row(looked, at, chosen=chosen, place=place))
+    return rows
 
 
-def _cases(
-    test: pd.DataFrame, named: Sequence[str], *, choose: int, measure: int, seed: int
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The cases to show, and further ones for the numbers."""
-    known = list(test["case"])
-    if named:
-        for case in named:
-            if case not in known:
-                raise unknown_name("test case", case, known)
-        shown = tuple(dict.fromkeys(named))
-    else:
-        odds = (test["logit_malignant"] - test["logit_benign"]).to_numpy(float)
-        probability = 1 / (1 + np.exp(-np.clip(odds, -500, 500)))
-        shown = choose_cases(known, test["label"].to_numpy(), probability, choose)
-    rest = [case for case in known if case not in set(shown)]
-    drawn = np.random.default_rng(seed).permutation(len(rest))[: max(0, measure)]
-    further = tuple(rest[at] for at in sorted(drawn))
-    if not shown and not further:
-        raise UserError("no case to explain", fix="Give --cases, or a --choose or --measure above 0.")
-    return shown, further
-
-
-def _row(run: str, seen: Explained, at: int, label: int, *, chosen: bool, place: str) -> dict[str, Any]:
+def _row(looked: Looked, at: int, *, chosen: bool, place: str) -> dict[str, Any]:
+    seen = looked.seen
     one = seen.inside[at]
     return {
-        "run": run,
+        "run": looked.run,
         "case": seen.case[at],
         "chosen": chosen,
-        "label": "malignant" if label else "benign",
+        "label": looked.word(at),
         "probability": float(seen.probability[at]),
         "stored_probability": float(seen.stored[at]),
         "method": seen.method,
@@ -275,20 +212,11 @@ def _row(run: str, seen: Explained, at: int, label: int, *, chosen: bool, place:
     }
 
 
-def _write_panel(folder: Path, run: str, seen: Explained, at: int, label: str) -> str:
-    one = seen.inside[at]
-    note = "" if one is None or not np.isfinite(one.share) else f"{one.share:.0%} in the lesion"
-    caption = Caption(
-        title=f"{seen.case[at]}  {run}",
-        label=label,
-        probability=float(seen.probability[at]),
-        method=seen.method,
-        note=note,
-    )
-    drawn = panel(seen.pixels[at], seen.maps[at], caption, box=seen.box[at].tolist())
-    place = Path("panels") / f"{_plain(run)}__{_plain(seen.case[at])}.png"
+def _write_panel(folder: Path, looked: Looked, at: int) -> str:
+    case = looked.seen.case[at]
+    place = Path("panels") / f"{_plain(looked.run)}__{_plain(case)}.png"
     (folder / place).parent.mkdir(exist_ok=True)
-    drawn.save(folder / place, "PNG")
+    looked.panel(at, f"{case}  {looked.run}").save(folder / place, "PNG")
     return str(place)
 
 

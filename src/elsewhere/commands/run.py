@@ -217,7 +217,8 @@ def run_study(
 ) -> RanStudy | StoppedStudy:
     """Run a study to its report. What the store holds is not trained again.
 
-    `pictures`: a report of recipes also shows the hardest cases, and so holds pixels of patients.
+    `pictures`: the report also shows relevance maps of the kept networks, or the hardest cases of recipes, and so
+    holds pixels of patients.
     `minutes`: no training is begun that would probably end later; the rest is left for the next time.
     """
     began = time.time()

@@ -21,7 +21,7 @@ from elsewhere.errors import UserError
 from elsewhere.statistics.calibration import reliability_curve
 from elsewhere.study.analysis_abstention import abstention_tables
 from elsewhere.study.analysis_beside import beside_paper
-from elsewhere.study.analysis_design import Design, configuration, read_design, tidy_runs
+from elsewhere.study.analysis_design import KIND_WORDS, Design, configuration, read_design, tidy_runs
 from elsewhere.study.analysis_drop import drop_table, transfer_verdicts, verdict
 from elsewhere.study.analysis_runs import IntArray, Judged, Part, judge_run
 from elsewhere.study.analysis_scenarios import (
@@ -218,7 +218,8 @@ def _summary(
     tables["beside_paper"] = beside_paper(tables) if paper else pd.DataFrame()
     return StudySummary(
         name=results.name,
-        headline=_headline(design, drop, planned, runs, results.table) | _chosen(more["selection"]),
+        headline=_headline(design, drop, planned, runs, results.table)
+        | _chosen(more["selection"], more.get("selection_without_outline")),
         tables={name: table for name, table in tables.items() if not table.empty},
         curves=_reliability(judged, runs, design),
         design=design,
@@ -250,8 +251,9 @@ def _headline(
     }
 
 
-def _chosen(selection: pd.DataFrame) -> dict[str, Any]:
-    """What may be claimed of hospitals left out: the method was chosen on the sources alone (ST-12)."""
+def _chosen(selection: pd.DataFrame, plain: pd.DataFrame | None) -> dict[str, Any]:
+    """What may be claimed of hospitals left out: the method was chosen on the sources alone (ST-12). `plain`: the same
+    choice without the annotated outline, where some configuration sees it."""
     if selection.empty:
         return {}
     mean = selection.iloc[-1]
@@ -260,6 +262,9 @@ def _chosen(selection: pd.DataFrame) -> dict[str, Any]:
         "chosen_lo": float(mean["lo"]),
         "chosen_hi": float(mean["hi"]),
         "chosen_targets": len(selection) - 1,
+        "chosen_without_outline": None
+        if plain is None or plain.empty
+        else float(plain.iloc[-1]["ensemble_auroc"]),
     }
 
 
@@ -329,18 +334,23 @@ def _warnings(results: StudyResults, planned: pd.DataFrame, runs: pd.DataFrame) 
     if lost:
         out.insert(0, f"{lost} of {len(planned)} runs are not done: the averages lack them")
     done = planned[planned["status"] == "done"]
-    uneven = done.groupby(["scenario", "model", "input"])["seed"].nunique()
-    if uneven.min() != uneven.max():
-        fewest = uneven.groupby(["model", "input"]).min()
-        fewer = [configuration(str(m), str(i)) for m, i in fewest[fewest < uneven.max()].index]
-        out.insert(
-            0,
-            f"scenarios rest on {uneven.min()} to {uneven.max()} seeds: their means differ in weight "
-            f"(fewer: {'; '.join(fewer)})",
-        )
+    seeds = done.groupby(["kind", "scenario", "model", "input"])["seed"].nunique()
+    for kind, uneven in seeds.groupby("kind"):
+        if uneven.min() != uneven.max():
+            fewest = uneven.groupby(["model", "input"]).min()
+            fewer = [configuration(str(m), str(i)) for m, i in fewest[fewest < uneven.max()].index]
+            out.insert(
+                0,
+                f"scenarios ({KIND_WORDS.get(str(kind), kind)}) rest on {uneven.min()} to {uneven.max()} seeds: their "
+                f"means differ in weight (fewer: {'; '.join(fewer)})",
+            )
     broken = int((runs["no_answer"] > 0).sum())
     if broken:
         out.insert(0, f"{broken} runs gave answers that are no numbers; these count as wrong (ST-14)")
+    pairs = ((results.audit or {}).get("duplicates") or {}).get("pairs") or []
+    torn = sum("labels" in str(relation) for _, _, _, relation, *_ in pairs)
+    if torn:
+        out.append(f"{torn} pairs of near-duplicate pictures carry different labels; both stay (US-30)")
     shared = runs[(runs["normal_shared_patients"] > 0) & runs["normal_auroc"].notna()]
     for target, part in shared.groupby("target"):
         most = int(part["normal_shared_patients"].max())
@@ -360,7 +370,7 @@ def _notes(design: Design, source: str, complete: frozenset[str]) -> list[str]:
                 out.append(
                     f"The {kind} scenarios are not the paper's, so its averages over them are not shown beside ours."
                 )
-        out += other_networks(design.network)
+        out += other_networks(design.network, design.weights)
     if design.ids == "image":
         out.append(
             "Every picture counts as a patient (ids = image): a reading that leaks patients, for comparison."

@@ -43,6 +43,8 @@ class Design:
     found: frozenset[str]
     method: Mapping[str, str]
     network: Mapping[str, str]
+    weights: Mapping[str, str]
+    """What each model starts from, as the study file says; empty where it does not."""
     margin: Mapping[str, float]
     margin_reference: float | None
     main: tuple[tuple[str, str], ...]
@@ -167,6 +169,7 @@ def read_design(name: str, settings: Mapping[str, Any], table: pd.DataFrame, run
         found=found,
         method=method,
         network=network,
+        weights={m: str(_part(models_of, m).get("weights") or "") for m in models},
         margin=margins,
         margin_reference=reference,
         main=tuple((m, i) for m in plain_models for i in plain_inputs if (m, i) in present),

@@ -96,7 +96,9 @@ def _drop(part: pd.DataFrame, metric: str) -> dict[str, Any] | None:
 def verdict(drop: pd.DataFrame, design: Design) -> dict[str, Any]:
     """The headline: the drop in AUROC over the main configurations, and the word a declared margin gives."""
     if drop.empty or "metric" not in drop.columns:
-        return _not_assessed("the study has no internal and external scenarios to compare")
+        return _not_assessed(
+            "the study has not both internal and external scenarios, so there is no drop to tell"
+        )
     rows = drop[(drop["metric"] == "auroc") & (drop["model"] == OVERALL)]
     if rows.empty:
         return _not_assessed("no scenario has a result of every main configuration")

@@ -270,7 +270,7 @@ def risk(table: pd.DataFrame, pal: Palette) -> Figure:
         )
     axes.axvline(80, ymax=0.72, color=pal.muted, linewidth=0.8, linestyle=(0, (4, 3)))
     axes.set_xlim(10, 100)
-    axes.set_ylim(0, 1.32 * 100 * float(table["risk"].max()))
+    axes.set_ylim(0, 1.32 * max(1.0, 100 * float(table["risk"].max())))
     axes.legend(
         frameon=False,
         fontsize=9.5,

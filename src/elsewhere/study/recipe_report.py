@@ -22,8 +22,9 @@ from elsewhere.study import recipe_report_groups as groups_part
 from elsewhere.study.recipe_figures import inline_figures, recipe_figures
 from elsewhere.study.recipe_report_first import first_page
 from elsewhere.study.recipe_report_pictures import gallery
+from elsewhere.study.report import write_tables
 from elsewhere.study.report_sections import rows_of
-from elsewhere.tables.writing import write_json, write_table, write_text
+from elsewhere.tables.writing import write_json, write_text
 
 if TYPE_CHECKING:
     from elsewhere.study.recipe_analysis import RecipeSummary
@@ -219,10 +220,8 @@ def write_recipe_report(
             where=str(folder / "report.html"),
             fix="Leave the pictures out, or rank fewer recipes at once.",
         )
-    (folder / "tables").mkdir(exist_ok=True)
-    for name, table in summary.tables.items():
-        if name not in PRIVATE:
-            write_table(table, folder / "tables" / f"{name}.csv")
+    shown = {name: table for name, table in summary.tables.items() if name not in PRIVATE}
+    write_tables(shown, folder / "tables")
     write_json(summary.to_dict(), folder / "summary.json")
     ids = [pick.case for picks in summary.chosen.values() for pick in picks]
     if ids:

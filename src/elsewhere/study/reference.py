@@ -86,13 +86,20 @@ def paper_model(model: str) -> str | None:
     return _MODELS.get(model.casefold().replace("_", "-"))
 
 
-def other_networks(network: Mapping[str, str]) -> list[str]:
-    """A sentence for each of our models that stands beside the paper's and is another network."""
+def other_networks(network: Mapping[str, str], weights: Mapping[str, str]) -> list[str]:
+    """A sentence for each of our models that stands beside the paper's and is another network, or starts from other
+    weights than ImageNet's (US-14)."""
     out = []
     for model, ours in network.items():
         theirs = _NETWORKS.get(paper_model(model) or "")
+        shown = {"cnn": "CNN", "vit": "ViT"}.get(str(paper_model(model)), "")
+        start = weights.get(model, "") or "imagenet"
+        if theirs and start != "imagenet":
+            what = "random weights" if start == "none" else "weights of a file"
+            out.append(
+                f"Our {shown} starts from {what}, the paper's from ImageNet's: the two are not the same experiment."
+            )
         if theirs and ours and ours not in (theirs, model):
-            shown = {"cnn": "CNN", "vit": "ViT"}[str(paper_model(model))]
             out.append(
                 f"Our {shown} is another network than the paper's: {_name(ours)} instead of {_name(theirs)}. "
                 "Its differences from the paper are the network's too."

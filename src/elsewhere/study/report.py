@@ -7,14 +7,14 @@ unless pictures are given (relevance maps, on request), and no name of a case or
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from elsewhere.errors import UserError
-from elsewhere.report.blocks import Note, Pair, Picture, Section
+from elsewhere.report.blocks import Heading, Note, Pair, Picture, Section, Table, cnt, num, pct, text
 from elsewhere.report.page import MOST_BYTES, _environment, _with_pictures
 from elsewhere.report.privacy import Redactor
 from elsewhere.study.figures import inline_figures, study_figures
@@ -26,9 +26,11 @@ from elsewhere.study.report_trust import abstention, calibration, normal
 from elsewhere.tables.writing import write_json, write_table, write_text
 
 if TYPE_CHECKING:
-    from elsewhere.study.analysis import StudySummary
+    import pandas as pd
 
-Pictures = Sequence[str | Path] | Mapping[str, str | Path]
+    from elsewhere.study.analysis import StudySummary
+    from elsewhere.study.relevance import Relevance
+
 _ORDER = (
     who,
     home_and_away,
@@ -46,29 +48,29 @@ _CSS = """
 .pair.one{grid-template-columns:minmax(0,520px)}
 tbody th{min-width:7.6em}
 .prose+.prose{margin-top:.8em}
+table.stacked td.n .sub{display:block;margin-left:0}
 figure img{display:block;width:100%;height:auto;max-width:560px}
 """
 
 
 def render_study_report(
-    summary: StudySummary, *, title: str | None = None, pictures: Pictures | None = None
+    summary: StudySummary, *, title: str | None = None, maps: Relevance | None = None
 ) -> str:
-    """The page as text. `pictures`: PNG files by caption, shown as relevance maps (US-23)."""
+    """The page as text. `maps`: relevance maps (US-23), which are pixels of patients."""
     redact = Redactor(summary.ids)
     specs = study_figures(summary)
     drawn = inline_figures(summary)
-    relevance = _images(pictures)
-    warnings = [redact.text(w) for w in summary.warnings]
-    first = first_page(summary, title=title, warnings=[_capital(w) for w in warnings])
+    relevance, looked = _relevance(maps)
+    first = first_page(summary, title=title, clean=redact.text)
     made: list[Section | None] = [make(summary, specs) for make in _ORDER]
     made += [
-        _relevance(relevance),
+        relevance,
         paper(summary, specs),
         audit(summary, specs, redact.tree),
         how(summary, specs),
         provenance(summary, specs),
     ]
-    sections = [_with_pictures(s, drawn | relevance) for s in made if s is not None and s.blocks]
+    sections = [_with_pictures(s, drawn | looked) for s in made if s is not None and s.blocks]
     css = resources.files("elsewhere.report").joinpath("templates", "style.css").read_text(encoding="utf-8")
     page = (
         _environment()
@@ -96,59 +98,98 @@ def _capital(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def _images(pictures: Pictures | None) -> dict[str, str]:
-    """The given PNG files as elements of the page, by caption."""
-    if not pictures:
-        return {}
-    given = (
-        {str(k): Path(v) for k, v in pictures.items()}
-        if isinstance(pictures, Mapping)
-        else {Path(p).stem.replace("_", " "): Path(p) for p in pictures}
-    )
-    out = {}
-    for caption, path in given.items():
-        if not path.is_file():
-            raise UserError("there is no such picture", where=str(path), fix="Make the relevance maps first.")
-        content = path.read_bytes()
-        if not content.startswith(b"\x89PNG"):
-            raise UserError("this picture is no PNG", where=str(path))
-        data = base64.b64encode(content).decode()
-        out[caption] = f'<img alt="{escape(caption, quote=True)}" src="data:image/png;base64,{data}">'
-    return out
-
-
-def _relevance(images: Mapping[str, str]) -> Section | None:
-    if not images:
-        return None
+def _relevance(maps: Relevance | None) -> tuple[Section | None, dict[str, str]]:
+    """The section, and the pictures of it by name."""
+    if maps is None or not maps.runs:
+        return None, {}
+    drawn: dict[str, str] = {}
+    blocks: list[Any] = [_numbers(maps)]
+    for one in maps.runs:
+        check = one.summary["sanity"]
+        blocks.append(Heading(text=one.name))
+        if not check["passed"]:
+            blocks.append(
+                Note(text=f"The sanity check failed: {check['reason']}. Do not read these maps.", tone="warn")
+            )
+        blocks += [Note(text=_capital(told) + ".", tone="warn") for told in one.summary["warnings"]]
+        shown = []
+        for at, (caption, content) in enumerate(one.pictures):
+            name = f"relevance, {one.name}, {at}"
+            data = base64.b64encode(content).decode()
+            drawn[name] = f'<img alt="{escape(caption, quote=True)}" src="data:image/jpeg;base64,{data}">'
+            shown.append(Picture(name=name, caption=caption, alt=caption))
+        blocks.append(Pair(pictures=shown))
+    if maps.left:
+        blocks.append(Note(text=f"{maps.left} more runs have kept weights: `elsewhere explain` draws them."))
     return Section(
         id="relevance",
         title="Where the models look",
         short="Relevance maps",
-        lead="Grad-CAM for the CNN, occlusion for the ViT, on chosen cases. They hold pixels of patients, on request.",
-        blocks=[
-            Pair(pictures=[Picture(name=name, caption=name, alt=name) for name in images]),
-            Note(
-                text="A map shows what moved one answer of one network. It is no evidence that the answer is right."
-            ),
+        lead="Grad-CAM for a CNN, occlusion for a transformer, first seed. The cases are chosen by rule: the surest right and "
+        "the surest wrong answer on a malignant and on a benign lesion. These are pixels of patients, shown on request.",
+        blocks=blocks,
+    ), drawn
+
+
+def _numbers(maps: Relevance) -> Table:
+    cells = [
+        [
+            text(one.name, sub=one.summary["method"]),
+            cnt(one.summary["with_region"]),
+            pct(one.summary["share_inside"], 0),
+            pct(one.summary["area_inside"], 0),
+            pct(one.summary["hits"], 0),
+            num(one.summary["sanity"]["rank_correlation"], 2),
+            text("passed" if one.summary["sanity"]["passed"] else "failed"),
+        ]
+        for one in maps.runs
+    ]
+    return Table(
+        name="relevance",
+        caption="How much of the relevance lies in the lesion",
+        columns=[
+            "Run",
+            "Cases",
+            "Relevance inside",
+            "Lesion's share of the input",
+            "Largest value inside",
+            "Likeness to random weights",
+            "Sanity check",
         ],
+        rows=cells,
+        note="A map that knows nothing has as much relevance inside as the lesion covers. Likeness: rank correlation with the maps of "
+        "networks with random weights; from 0.5 the check fails. Flat maps have no share and are not counted. A map shows what moved "
+        "one answer of one network; it is no evidence that the answer is right.",
     )
 
 
 def write_study_report(
-    summary: StudySummary, out: str | Path, *, pictures: Pictures | None = None, title: str | None = None
+    summary: StudySummary, out: str | Path, *, maps: Relevance | None = None, title: str | None = None
 ) -> Path:
     """`report.html`, `summary.json` and `tables/*.csv` under `out`; returns the report's path."""
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    html = render_study_report(summary, title=title, pictures=pictures)
+    html = render_study_report(summary, title=title, maps=maps)
     if len(html.encode()) > MOST_BYTES:
         raise UserError(
             f"the report would have {len(html.encode()) / 1e6:.1f} MB, and its limit is {MOST_BYTES / 1e6:.0f}",
             where=str(folder / "report.html"),
-            fix="Give fewer or smaller pictures.",
+            fix="Keep the weights of fewer scenarios, or leave --pictures out.",
         )
-    for name, table in summary.tables.items():
-        write_table(table, folder / "tables" / f"{name}.csv")
+    tables = dict(summary.tables)
+    if maps is not None and maps.runs:
+        tables["relevance"] = maps.table()
+    write_tables(tables, folder / "tables")
     write_json(summary.to_dict(), folder / "summary.json")
     write_text(html, folder / "report.html")
     return folder / "report.html"
+
+
+def write_tables(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
+    """A csv each. Tables of an earlier run that this one does not have go: they would pass for its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        write_table(table, folder / f"{name}.csv")
+    for path in folder.glob("*.csv"):
+        if path.stem not in tables:
+            path.unlink()

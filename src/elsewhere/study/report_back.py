@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from elsewhere.report.blocks import Cell, Facts, Fold, Heading, Note, Section, Table, Text, cnt, num, text
-from elsewhere.report.generic import generic_blocks
 from elsewhere.report.numbers import ABSENT, MINUS, as_float, count, interval, signed
+from elsewhere.study.report_first import told_warnings
 from elsewhere.study.report_sections import Specs, rows_of
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MOST_BESIDE = 80
 MOST_LISTED = 25
+DUPLICATE_KINDS = ("exact", "near", "near, mirrored")
 
 
 def paper(summary: StudySummary, specs: Specs) -> Section | None:
@@ -90,7 +91,7 @@ def audit(summary: StudySummary, specs: Specs, clean: Callable[[Any], Any]) -> S
             "and when read (US-11); validation and test were compared once more for this report."
         )
     )
-    blocks += [Note(tone="warn", text=clean(w[:1].upper() + w[1:])) for w in summary.warnings]
+    blocks += [Note(tone="warn", text=told) for told in told_warnings(summary, clean)]
     left = [r for r in held.get("left_out") or [] if isinstance(r, Mapping)]
     if left:
         blocks.append(
@@ -104,10 +105,7 @@ def audit(summary: StudySummary, specs: Specs, clean: Callable[[Any], Any]) -> S
                 ],
             )
         )
-    duplicates = held.get("duplicates")
-    if isinstance(duplicates, Mapping):
-        simple = {k: v for k, v in duplicates.items() if not isinstance(v, list | Mapping)}
-        blocks += [Heading(text="Near-duplicates"), *generic_blocks(clean(dict(simple)), "duplicates")]
+    blocks += _duplicates(held.get("duplicates"))
     blocks += _fallbacks(held.get("roi_fallbacks"))
     told = held.get("scenario_warnings")
     if isinstance(told, Mapping) and told:
@@ -131,6 +129,36 @@ def audit(summary: StudySummary, specs: Specs, clean: Callable[[Any], Any]) -> S
         lead="What was checked, what was left out, and what did not run.",
         blocks=blocks,
     )
+
+
+def _duplicates(held: Any) -> list[Any]:
+    """Pictures that show one scene, by datasets and by what a pair crosses (US-30)."""
+    if not isinstance(held, Mapping):
+        return []
+    heading = Heading(text="Near-duplicates")
+    if not held.get("kept_together"):
+        return [heading, Note(tone="warn", text="Nobody looked: keep_duplicates_together = false.")]
+    kinds: dict[tuple[str, str], dict[str, int]] = {}
+    for a, b, kind, relation, *_ in held.get("pairs") or []:
+        sets = dict.fromkeys(str(case).partition("/")[0] for case in (a, b))
+        counts = kinds.setdefault((" and ".join(sorted(sets)), str(relation)), {})
+        counts[str(kind)] = counts.get(str(kind), 0) + 1
+    if not kinds:
+        return [heading, Note(text="Looked for, and none found.")]
+    rows = [
+        [text(sets), text(relation), *(cnt(counts.get(kind, 0)) for kind in DUPLICATE_KINDS)]
+        for (sets, relation), counts in sorted(kinds.items())
+    ]
+    return [
+        heading,
+        Table(
+            name="duplicates",
+            caption="Pairs of pictures that show one scene",
+            columns=["Dataset", "The pair lies", *(kind.capitalize() for kind in DUPLICATE_KINDS)],
+            rows=rows,
+            note="No split parts a pair. Each pair is in study.json; `elsewhere cohort duplicates` draws them side by side.",
+        ),
+    ]
 
 
 def _fallbacks(held: Any) -> list[Any]:

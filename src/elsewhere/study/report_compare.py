@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from elsewhere.report.blocks import BLANK, Note, Section, Table, cnt, num, p_cell, pct, text
+from elsewhere.report.blocks import BLANK, Cell, Note, Section, Table, cnt, num, p_cell, pct, text
 from elsewhere.report.numbers import as_float, count, number, signed
 from elsewhere.study.analysis_design import KIND_WORDS, configuration, word
 from elsewhere.study.analysis_drop import OVERALL
@@ -81,7 +82,14 @@ def _paired(rows: Rows, title: str) -> Table:
     note = "Brackets: 95 % t interval of the mean difference; p: exact Wilcoxon signed-rank, not corrected for the number of rows."
     if printed:
         note += f" The paper's p: {', '.join(printed)}."
-    return Table(name=f"paired-{rows[0]['what']}", caption=title, columns=columns, rows=cells, note=note)
+    return Table(
+        name=f"paired-{rows[0]['what']}",
+        caption=title,
+        columns=columns,
+        rows=cells,
+        note=note,
+        stacked=paper,
+    )
 
 
 def _found_boxes(rows: Rows) -> Table:
@@ -218,6 +226,8 @@ def multi_source(summary: StudySummary, specs: Specs) -> Section | None:
     if not rows:
         return None
     targets = [d for d in summary.design.datasets if any(r["target"] == d for r in rows)]
+    single = ("single_mean", "single_best")
+    alone = any(as_float(r[name]) is not None for r in rows for name in single)
     cells = []
     for model, input_ in dict.fromkeys((r["model"], r["input"]) for r in rows):
         part = {r["target"]: r for r in rows if r["model"] == model and r["input"] == input_}
@@ -227,10 +237,8 @@ def multi_source(summary: StudySummary, specs: Specs) -> Section | None:
             r = part.get(target)
             gain = as_float(r["gain_over_mean"]) if r else None
             line.append(num(r["auroc"], sub="" if gain is None else f"({signed(gain)})") if r else BLANK)
-        means = [
-            sum(v) / len(v) if v else None
-            for v in (_known(part, "auroc"), _known(part, "single_mean"), _known(part, "single_best"))
-        ]
+        whole = len(part) == len(targets)
+        means = [_mean(part, name) if whole else None for name in ("auroc", *(single if alone else ()))]
         cells.append([*line, *[num(v) for v in means]])
     return Section(
         id="sources",
@@ -242,21 +250,39 @@ def multi_source(summary: StudySummary, specs: Specs) -> Section | None:
             Table(
                 name="multi-source",
                 caption="AUROC where all other datasets train, target by target",
-                columns=["Configuration", *targets, "Mean", "Single source, mean", "Single source, best"],
+                columns=[
+                    "Configuration",
+                    *targets,
+                    "Mean",
+                    *(("Single source, mean", "Single source, best") if alone else ()),
+                ],
                 rows=cells,
-                note="In brackets: the gain over the mean of single sources at that target. The best single source was picked with "
-                "the target's labels, so it is a bar to hold against, not a choice one could have made. Intervals over patients "
-                "are in tables/multi_source.csv.",
+                note="Mean over seeds of one network each. "
+                + (
+                    "In brackets: the gain over the mean of single sources at that target. The best single source was picked with "
+                    "the target's labels, so it is a bar to hold against, not a choice one could have made. "
+                    if alone
+                    else ""
+                )
+                + "A mean stands where every target has a value. Intervals over patients are in tables/multi_source.csv.",
             ),
         ],
     )
 
 
-def _known(part: dict[str, Any], name: str) -> list[float]:
-    return [v for r in part.values() if (v := as_float(r[name])) is not None]
+def _mean(part: dict[str, Any], name: str) -> float | None:
+    known = [v for r in part.values() if (v := as_float(r[name])) is not None]
+    return sum(known) / len(known) if known else None
 
 
-CHOSEN_COLUMNS = ["Target", "AUROC on the sources", "AUROC at the target", "Mean of the seeds", "Seeds"]
+CHOSEN_COLUMNS = [
+    "Target",
+    "AUROC on the sources",
+    "Seeds",
+    "AUROC at the target",
+    "Seeds",
+    "Mean of the seeds",
+]
 
 
 def _chosen(summary: StudySummary) -> list[Any]:
@@ -264,20 +290,25 @@ def _chosen(summary: StudySummary) -> list[Any]:
     attempts = rows_of(summary.tables.get("selection_attempts"))
     if not rows:
         return []
-    most = max(int(r[k]) for r in attempts for k in ("seeds", "nested_seeds"))
+    most = _Most(
+        nested=max(int(r["nested_seeds"]) for r in attempts), target=max(int(r["seeds"]) for r in attempts)
+    )
     plain = rows_of(summary.tables.get("selection_without_outline"))
     tried = len(dict.fromkeys((r["model"], r["input"]) for r in attempts))
-    lines = [
-        [
-            text(r["target"]),
-            text(configuration(r["model"], r["input"])),
-            num(r["nested_auroc"]),
-            with_interval(r["ensemble_auroc"], r["lo"], r["hi"]),
-            text(_seeds(r, most), kind="number"),
-            text("chosen" if r["chosen"] else r["left_out"] or " "),
-        ]
-        for r in attempts[:MOST_ATTEMPTS]
-    ]
+    lines = []
+    for r in attempts[:MOST_ATTEMPTS]:
+        nested, target = most.cells(r)
+        lines.append(
+            [
+                text(r["target"]),
+                text(configuration(r["model"], r["input"])),
+                num(r["nested_auroc"]),
+                nested,
+                with_interval(r["ensemble_auroc"], r["lo"], r["hi"]),
+                target,
+                text("chosen" if r["chosen"] else r["left_out"] or " "),
+            ]
+        )
     cut = (
         f" {MOST_ATTEMPTS} of {count(len(attempts))} rows; all are in tables/selection_attempts.csv."
         if len(attempts) > MOST_ATTEMPTS
@@ -290,7 +321,7 @@ def _chosen(summary: StudySummary) -> list[Any]:
             columns=CHOSEN_COLUMNS,
             rows=_chosen_cells(rows, most),
             note=f"{tried} configurations were tried; the target's labels chose none of them (ST-12). Brackets: 95 % interval over "
-            f"the target's patients, and over targets in the last row.{_fewer(attempts, most)}",
+            f"the target's patients, and over targets in the last row.{most.fewer(attempts)}",
         ),
         *(
             [
@@ -313,42 +344,57 @@ def _chosen(summary: StudySummary) -> list[Any]:
                 "Target",
                 "Configuration",
                 "AUROC on the sources",
+                "Seeds",
                 "AUROC at the target",
                 "Seeds",
                 "Chosen",
             ],
             rows=lines,
-            note=f"The best of the fourth column was not known beforehand, and may not be claimed.{cut}",
+            note="The best at the target was not known beforehand, and may not be claimed. Without a number there: it was not "
+            f"chosen, and not trained for that target.{cut}",
         ),
     ]
 
 
-def _chosen_cells(rows: Rows, most: int) -> list[list[Any]]:
-    return [
-        [
-            text(r["target"], sub=r["members"]),
-            num(r["nested_auroc"]),
-            with_interval(r["ensemble_auroc"], r["lo"], r["hi"]),
-            num(r["auroc"]),
-            text(_seeds(r, most), kind="number"),
+def _chosen_cells(rows: Rows, most: _Most) -> list[list[Any]]:
+    cells = []
+    for r in rows:
+        nested, target = most.cells(r)
+        cells.append(
+            [
+                text(r["target"], sub=r["members"]),
+                num(r["nested_auroc"]),
+                nested,
+                with_interval(r["ensemble_auroc"], r["lo"], r["hi"]),
+                target,
+                num(r["auroc"]),
+            ]
+        )
+    return cells
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Most:
+    """The most seeds that any configuration has: of the trainings that chose, and of those at the target."""
+
+    nested: int
+    target: int
+
+    def cells(self, row: dict[str, Any]) -> list[Cell]:
+        """Both numbers of a row, with the most where others have more."""
+        held = (int(row["nested_seeds"]), self.nested), (int(row["seeds"]), self.target)
+        return [
+            text(None if not n else count(n) if n == most else f"{n} of {most}", kind="number")
+            for n, most in held
         ]
-        for r in rows
-    ]
 
-
-def _seeds(row: dict[str, Any], most: int) -> str:
-    """Of the trainings that chose and of the one that was looked at, the fewer; said where others have more."""
-    fewest = min(int(row["seeds"]), int(row["nested_seeds"]))
-    return count(fewest) if fewest == most else f"{fewest} of {most}"
-
-
-def _fewer(attempts: Rows, most: int) -> str:
-    names = [
-        configuration(str(r["model"]), str(r["input"]))
-        for r in attempts
-        if min(int(r["seeds"]), int(r["nested_seeds"])) < most
-    ]
-    if not names:
-        return ""
-    shown = "; ".join(dict.fromkeys(names))
-    return f" Fewer seeds than the others, so weaker as an ensemble and judged less surely: {shown}."
+    def fewer(self, attempts: Rows) -> str:
+        names = [
+            configuration(str(r["model"]), str(r["input"]))
+            for r in attempts
+            if int(r["nested_seeds"]) < self.nested or 0 < int(r["seeds"]) < self.target
+        ]
+        if not names:
+            return ""
+        shown = "; ".join(dict.fromkeys(names))
+        return f" Fewer seeds than the others, so weaker as an ensemble or judged less surely: {shown}."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from elsewhere.report.blocks import Cell, cnt, num
@@ -13,6 +14,8 @@ from elsewhere.study.analysis_drop import SOURCES_NEEDED
 if TYPE_CHECKING:
     from elsewhere.study.analysis import StudySummary
 
+_NAMES = re.compile(r": (\d+) \(.*\)$")
+_WEIGHTY = (" runs ", " seeds", "label", "network", "same pixels", "intervals")
 QUESTION = "Does it still work elsewhere?"
 _GRADES = {
     "A": "verified patients",
@@ -21,8 +24,17 @@ _GRADES = {
 }
 
 
-def first_page(summary: StudySummary, *, title: str | None, warnings: list[str]) -> FirstPage:
+def told_warnings(summary: StudySummary, clean: Callable[[str], str]) -> list[str]:
+    """The study's warnings for the page: counts stay, the lists of names go (they are in `study.json`), and what
+    bears on every number comes before what was odd about a file."""
+    told = [clean(_NAMES.sub(r": \1", one)) for one in summary.warnings]
+    ranked = sorted(told, key=lambda one: not any(word in one for word in _WEIGHTY))
+    return [one[:1].upper() + one[1:] for one in ranked]
+
+
+def first_page(summary: StudySummary, *, title: str | None, clean: Callable[[str], str]) -> FirstPage:
     head = summary.headline
+    warnings = told_warnings(summary, clean)
     word = str(head.get("word") or "")
     told = "margin" in head and head["margin"] is not None
     tone, plain = WORDS.get(word, ("none", "")) if told else ("none", "")
@@ -44,8 +56,8 @@ def first_page(summary: StudySummary, *, title: str | None, warnings: list[str])
         facts=_facts(head) if told else [],
         claims=None,
         figures=_figures(summary),
-        hero=None if told else _hero(head),
-        grades=_grades(summary),
+        hero=None if told else _hero(summary),
+        grades=_grades(summary, clean),
         alarms=_alarms(head),
         warnings=warnings[:MOST_WARNINGS],
         more_warnings=max(0, len(warnings) - MOST_WARNINGS),
@@ -138,10 +150,18 @@ def _would(head: Mapping[str, Any]) -> str:
     )
 
 
-def _hero(head: Mapping[str, Any]) -> Mapping[str, str]:
+def _hero(summary: StudySummary) -> Mapping[str, str]:
+    head = summary.headline
     difference = as_float(head.get("difference"))
     if difference is None and as_float(head.get("chosen_auroc")) is not None:
         return _chosen(head)
+    paired = summary.tables.get("paired")
+    if difference is None and paired is not None:
+        found = paired[
+            (paired["what"] == "boxes") & (paired["kind"] == "external") & (paired["metric"] == "auroc")
+        ]
+        if len(found) == 1:
+            return _boxes(found.iloc[0])
     if difference is None:
         return {
             "label": "Internal against external",
@@ -179,8 +199,32 @@ def _chosen(head: Mapping[str, Any]) -> Mapping[str, str]:
         "interval": interval(entry),
         "title": full_interval(entry),
         "method": f"Mean over {count(head.get('chosen_targets'))} targets, each left out of everything, 95 % t interval over them",
-        "sentence": "The method was chosen on the sources alone, and looked at once on the target (ST-12).",
+        "sentence": f"The method was chosen on the sources alone, and looked at once on the target (ST-12).{_outline(head)}",
         "spoken": f"AUROC at hospitals left out {number(entry['value'])}",
+    }
+
+
+def _outline(head: Mapping[str, Any]) -> str:
+    plain = as_float(head.get("chosen_without_outline"))
+    if plain is None:
+        return ""
+    return (
+        " Some of the candidates see the lesion's outline as a person drew it; "
+        f"the same choice without them gives {number(plain)}."
+    )
+
+
+def _boxes(row: Mapping[str, Any]) -> Mapping[str, str]:
+    """A study of found boxes answers what they cost (US-33)."""
+    entry = {"value": row["difference"], "lo": row["lo"], "hi": row["hi"], "method": "t over scenarios"}
+    return {
+        "label": f"AUROC with found boxes {MINUS} with annotated ones",
+        "value": signed(row["difference"]),
+        "interval": interval(entry, sign=True),
+        "title": full_interval(entry),
+        "method": f"Mean over {count(row['pairs'])} external scenarios, 95 % t interval over them",
+        "sentence": "At another hospital nobody has drawn a box; this is what it costs that a model finds it (US-33).",
+        "spoken": f"AUROC with found boxes less with annotated ones {signed(row['difference'])}",
     }
 
 
@@ -234,7 +278,7 @@ def _figures(summary: StudySummary) -> list[tuple[str, Cell]]:
         ("Patient ids", cnt(head["patients"])),
         ("Scenarios", cnt(head["scenarios"])),
         ("Runs", cnt(head["runs"])),
-        ("Trainings", cnt(summary.provenance.get("trainings"))),
+        ("Trainings", cnt(_trained(summary))),
     ]
     words = _words(summary)
     if words:
@@ -249,6 +293,13 @@ def _figures(summary: StudySummary) -> list[tuple[str, Cell]]:
     return out
 
 
+def _trained(summary: StudySummary) -> Any:
+    """Those that are done; the study may name more."""
+    devices = summary.provenance.get("devices")
+    done = sum(devices.values()) if isinstance(devices, Mapping) else 0
+    return done or summary.provenance.get("trainings")
+
+
 def _words(summary: StudySummary) -> list[tuple[str, int]]:
     """How many transfers of each word, where the study declares a margin."""
     table = summary.tables.get("transfers")
@@ -258,7 +309,7 @@ def _words(summary: StudySummary) -> list[tuple[str, int]]:
     return [(str(w), int(n)) for w, n in held.items() if w]
 
 
-def _grades(summary: StudySummary) -> list[Grade]:
+def _grades(summary: StudySummary, clean: Callable[[str], str]) -> list[Grade]:
     table = summary.tables.get("datasets")
     if table is None:
         return []
@@ -267,7 +318,7 @@ def _grades(summary: StudySummary) -> list[Grade]:
             dataset=str(row["dataset"]),
             grade=str(row["id_grade"] or "?"),
             meaning=_GRADES.get(str(row["id_grade"]), ""),
-            why=str(row["id_grade_why"] or ""),
+            why=clean(str(row["id_grade_why"] or "")),
         )
         for row in table.to_dict(orient="records")
     ]

@@ -140,7 +140,9 @@ def home_and_away(summary: StudySummary, specs: Specs) -> Section | None:
         )
     )
     for short, name in (("auroc", "AUROC"), ("bacc", "Balanced accuracy")):
-        blocks.append(_overall(rows, short, name, other_networks(summary.design.network)))
+        blocks.append(
+            _overall(rows, short, name, other_networks(summary.design.network, summary.design.weights))
+        )
     drop = rows_of(summary.tables.get("drop"))
     if drop:
         blocks.append(_drop([r for r in drop if r["metric"] == "auroc" or r["model"] == OVERALL]))
@@ -277,7 +279,9 @@ def transfers(summary: StudySummary, specs: Specs) -> Section | None:
         printed = [r for r in rows if r.get("paper_rank")]
         if printed:
             order = sorted(printed, key=lambda r: (r["paper_rank"].startswith("lowest"), r["paper_rank"]))
-            blocks.append(_printed(order, len(rows), other_networks(summary.design.network)))
+            blocks.append(
+                _printed(order, len(rows), other_networks(summary.design.network, summary.design.weights))
+            )
     if like(specs, "transfer-bacc"):
         blocks += [Heading(text="Balanced accuracy"), *pair(specs, *like(specs, "transfer-bacc"))]
         blocks.append(Note(text="Mean balanced accuracy at the fixed threshold of 0.5 (US-15)."))

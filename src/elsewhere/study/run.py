@@ -26,6 +26,7 @@ from elsewhere.study.plan import Plan, make_plan
 from elsewhere.study.recipe_plan import RecipePlan, make_recipe_plan
 from elsewhere.study.recipe_results import RecipeResults, recipe_results_of, write_recipe_results
 from elsewhere.study.recipe_table import build_recipe_table
+from elsewhere.study.relevance import Relevance, check_maps_can_be_drawn, relevance_maps
 from elsewhere.study.results import StudyResults, results_of
 from elsewhere.study.table import build_table
 from elsewhere.tables import check_out, write_json, write_table
@@ -134,14 +135,11 @@ def execute(
 
     `bundle`: a folder for the release bundle, what another team needs to check the numbers (US-24);
     `bundle_masks`: with the masks that recipes predicted.
-    `pictures`: the hardest cases of a study of recipes, drawn into its report.
+    `pictures`: of patients, drawn into the report: relevance maps of the kept networks (US-23), or the hardest
+    cases of a study of recipes.
     """
     if pictures and not file.study.of_recipes:
-        raise UserError(
-            "only a report of recipes shows its hardest cases",
-            where="--pictures",
-            fix="Leave it out; `elsewhere explain` draws what a model looks at.",
-        )
+        check_maps_can_be_drawn(file)
     _check_bundle(file, bundle, masks=bundle_masks, report=report)
     plan = plan_of(file, at, progress=progress)
     if not plan.units:
@@ -186,7 +184,12 @@ def execute(
             results = results_of(plan, store, done.failed)
             write_results(results, at)
             if report and len(results.done()):
-                summary, page = _analysed(results, at, progress)
+                maps = (
+                    relevance_maps(results, plan, store, device=device, progress=progress)
+                    if pictures
+                    else None
+                )
+                summary, page = _analysed(results, at, progress, maps)
                 if bundle is not None:
                     from elsewhere.study.bundle import write_bundle
 
@@ -251,13 +254,15 @@ def write_results(results: StudyResults, at: Places) -> None:
     write_table(results.long(), at.out / "predictions.parquet")
 
 
-def _analysed(results: StudyResults, at: Places, progress: Report | None) -> tuple[Any, Path]:
+def _analysed(
+    results: StudyResults, at: Places, progress: Report | None, maps: Relevance | None
+) -> tuple[Any, Path]:
     from elsewhere.study.analysis import analyse
     from elsewhere.study.report import write_study_report
 
     resamples = int(results.settings["analyses"]["resamples"])
     summary = analyse(results, resamples=resamples, progress=progress)
-    return summary, Path(write_study_report(summary, at.report))
+    return summary, Path(write_study_report(summary, at.report, maps=maps))
 
 
 def _recipes_analysed(
