@@ -247,6 +247,15 @@ def test_a_margin_study_and_several_sources_have_their_sections(results):
     assert 'id="sources"' in render_study_report(analyse(several, resamples=0))
 
 
+def test_a_study_of_found_boxes_leads_with_what_they_cost():
+    world = World(kinds=("external",), inputs=("roi", "found"), models=("cnn",), seeds=(1, 2), analyses={})
+    made = analyse(make_results(world), resamples=0)
+    paired = made.tables["paired"]
+    cost = paired[(paired["what"] == "boxes") & (paired["metric"] == "auroc")]["difference"].iloc[0]
+    first = render_study_report(made).split('id="contents"')[0]
+    assert "AUROC with found boxes" in first and f"{abs(cost):.3f}" in first and "not assessed" not in first
+
+
 def test_a_method_chosen_on_the_sources_leads(tmp_path):
     """ST-12: nested runs choose and stand in no average; what was chosen is the headline, all attempts are shown."""
     made = analyse(

@@ -10,6 +10,7 @@ from elsewhere.report.blocks import Cell, cnt, num
 from elsewhere.report.first_page import MOST_WARNINGS, WORDS, FirstPage, Grade
 from elsewhere.report.numbers import MINUS, as_float, count, full_interval, interval, number, signed
 from elsewhere.study.analysis_drop import SOURCES_NEEDED
+from elsewhere.study.report_sections import rows_of
 
 if TYPE_CHECKING:
     from elsewhere.study.analysis import StudySummary
@@ -155,13 +156,10 @@ def _hero(summary: StudySummary) -> Mapping[str, str]:
     difference = as_float(head.get("difference"))
     if difference is None and as_float(head.get("chosen_auroc")) is not None:
         return _chosen(head)
-    paired = summary.tables.get("paired")
-    if difference is None and paired is not None:
-        found = paired[
-            (paired["what"] == "boxes") & (paired["kind"] == "external") & (paired["metric"] == "auroc")
-        ]
-        if len(found) == 1:
-            return _boxes(found.iloc[0])
+    wanted = {"what": "boxes", "kind": "external", "metric": "auroc"}
+    found = [r for r in rows_of(summary.tables.get("paired")) if all(r[k] == v for k, v in wanted.items())]
+    if difference is None and len(found) == 1:
+        return _boxes(found[0])
     if difference is None:
         return {
             "label": "Internal against external",
