@@ -16,4 +16,4 @@ def test_mri_is_tested_at_home_and_elsewhere_against_a_declared_margin(tmp_path,
         "response": 0.05,
     }
     kept = [name for name, section in study.recipes.items() if not section.skip]
-    assert len(kept) == (13 if profile is None else 7)
+    assert len(kept) == (14 if profile is None else 7)

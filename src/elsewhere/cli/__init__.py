@@ -24,8 +24,12 @@ __all__ = ["app", "cohorts", "explain", "judging", "main", "models", "phantoms",
 def main(argv: list[str] | None = None) -> None:
     """Run the program; every way out has its exit code."""
     let_threads_sleep()
-    warnings.showwarning = _print_warning
-    arguments = sys.argv[1:] if argv is None else argv
+    with warnings.catch_warnings():
+        warnings.showwarning = _print_warning
+        _run(sys.argv[1:] if argv is None else argv)
+
+
+def _run(arguments: list[str]) -> None:
     as_json = "--json" in arguments
     try:
         code = app(arguments, standalone_mode=False, prog_name="elsewhere")
