@@ -21,15 +21,14 @@ import numpy as np
 from elsewhere.errors import UserError
 from elsewhere.recipes.base import RESPONSE, Job, Prediction, Trained, recipes
 from elsewhere.recipes.cost import CostMeter
-from elsewhere.recipes.folded_training import told_of, train_folds
+from elsewhere.recipes.folded_training import told_of
 from elsewhere.recipes.kept_networks import kept_networks
 from elsewhere.recipes.residual_unet import (
     SegmentationSettings,
     Segmenter,
     box_notes,
-    fit_settings,
+    learn_masks,
     patch_around,
-    planned,
     seen_by,
 )
 from elsewhere.recipes.response_models import Applied, FloatArray, choose, training_cases
@@ -81,22 +80,10 @@ class NetworkXgboost(Segmenter):
     Settings = NetworkXgboostSettings
 
     def run(self, job: Job) -> Trained:
-        from elsewhere.training.volumes import build_network
-
         settings: NetworkXgboostSettings = job.settings
         need_xgboost()
         cases = training_cases(job)
-        plan, found, data = planned(job, settings)
-        done = train_folds(
-            job,
-            settings,
-            plan,
-            data,
-            how=fit_settings(settings),
-            build=lambda seed: build_network(plan, seed=seed, device=job.device),
-        )
-        notes = (*data.notes, *done.notes)
-        del data  # the volumes leave the device before prediction needs it
+        plan, found, done, notes = learn_masks(job, settings)
         rows = []
         for at, case in enumerate(cases):
             rows.append(network_features(job, settings, done.networks, plan, case.case)[0])

@@ -29,7 +29,7 @@ from elsewhere.recipes.base import (
     recipes,
 )
 from elsewhere.recipes.cost import CostMeter, measure_cost
-from elsewhere.recipes.folded_training import told_of, train_folds
+from elsewhere.recipes.folded_training import Folds, told_of, train_folds
 from elsewhere.recipes.kept_networks import kept_networks
 
 if TYPE_CHECKING:
@@ -134,20 +134,8 @@ class Segmenter(Recipe):
         return settings.test_box == GIVEN and (settings.crop != "none" or settings.keep.endswith("box"))
 
     def run(self, job: Job) -> Trained:
-        from elsewhere.training.volumes import build_network
-
         settings: SegmentationSettings = job.settings
-        plan, found, data = planned(job, settings)
-        done = train_folds(
-            job,
-            settings,
-            plan,
-            data,
-            how=fit_settings(settings),
-            build=lambda seed: build_network(plan, seed=seed, device=job.device),
-        )
-        notes = (*data.notes, *done.notes)
-        del data  # the volumes leave the device before prediction needs it
+        plan, found, done, notes = learn_masks(job, settings)
         cost, told = emit_masks(job, settings, done.networks, plan)
         return told_of(job, done, plan, found, notes=(*notes, *told), cost=cost)
 
@@ -207,6 +195,25 @@ def planned(
             if job.volumes.breast_box(case) is None
         ]
     return plan, known, data
+
+
+def learn_masks(
+    job: Job, settings: SegmentationSettings
+) -> tuple[Plan, dict[str, Any], Folds, tuple[str, ...]]:
+    """The baseline's training: plan, fingerprint, its networks, and notes. The volumes have left the device then,
+    before prediction needs it."""
+    from elsewhere.training.volumes import build_network
+
+    plan, found, data = planned(job, settings)
+    done = train_folds(
+        job,
+        settings,
+        plan,
+        data,
+        how=fit_settings(settings),
+        build=lambda seed: build_network(plan, seed=seed, device=job.device),
+    )
+    return plan, found, done, (*data.notes, *done.notes)
 
 
 def fit_settings(settings: SegmentationSettings) -> FitSettings:
