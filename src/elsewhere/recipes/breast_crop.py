@@ -30,7 +30,7 @@ class BreastCrop(Segmenter):
     """The contralateral breast and the thorax are not seen in training."""
 
     title = "Breast crop and percentile clipping"
-    version = 2
+    version = 3
     follows = (
         "ViCOROB: phases 0, 1 and 2, intensities cut at percentiles 0.1 and 99.9, isotropic 1 mm, z-score, crop to "
         "the breast's box, a residual-encoder nnU-Net, three patches a step, no ensemble. At test time the box is "

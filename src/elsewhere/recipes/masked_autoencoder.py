@@ -61,7 +61,7 @@ class MaskedAutoencoderSettings(SegmentationSettings):
 @recipes.register("masked-autoencoder")
 class MaskedAutoencoderRecipe(Segmenter):
     title = "Masked-autoencoder pretraining (MIC)"
-    version = 2
+    version = 3
     follows = (
         "MIC (MAMA-MIA, first in segmentation): a residual-encoder nnU-Net pretrained by masked autoencoding, then "
         "fine-tuned, five folds, breast box. Ours pretrains on the volumes of the training part, not on 4,799 "

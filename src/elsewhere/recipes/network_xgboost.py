@@ -69,7 +69,7 @@ class NetworkXgboost(Segmenter):
 
     title = "Features of a segmentation network into XGBoost (AI Strollers)"
     tasks = frozenset({RESPONSE})
-    version = 1
+    version = 2
     follows = (
         "AI Strollers: features of a segmentation network at 0.7 x 0.7 x 2 mm into an XGBoost classifier, the two "
         "learnt apart. Theirs is a SegResNet taken as it was; ours the baseline's residual encoder, trained on the "

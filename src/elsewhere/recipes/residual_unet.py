@@ -2,7 +2,7 @@
 
 The challenge's own baseline is a plain 3D nnU-Net; the residual encoder is the top teams'. Spacing, patch,
 pooling and batch follow from the training set (`training.volumes.planning`), and so does everything else that
-nnU-Net fixes: z-score, Dice + cross-entropy with deep supervision, a third of the patches on foreground, SGD on
+nnU-Net fixes: z-score, Dice + cross-entropy with deep supervision, a third of every step on foreground, SGD on
 a poly schedule, Gaussian sliding window, mirrored copies, five folds. How it differs: cubic resampling is done on
 the device, the low-resolution augmentation is left out, one logit in place of two, air is skipped.
 """
@@ -359,7 +359,7 @@ class ResidualUnet(Segmenter):
     """The baseline."""
 
     title = "Residual-encoder U-Net"
-    version = 1
+    version = 2
     follows = (
         "nnU-Net (Isensee et al. 2021) with the residual encoder of its ResEnc-L preset, as MIC, FME and ViCOROB "
         "used it; phases 0, 1 and 2 as channels. Its rules for spacing, patch, pooling and batch, its losses, "

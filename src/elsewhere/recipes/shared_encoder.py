@@ -73,7 +73,7 @@ class SharedEncoderSettings(SegmentationSettings):
 class SharedEncoderRecipe(Segmenter):
     title = "Shared encoder with attention over phases (Martel Lab)"
     tasks = frozenset({SEGMENTATION, RESPONSE})
-    version = 1
+    version = 2
     follows = (
         "Martel Lab (MAMA-MIA): one encoder for mask and pCR, attention over p0, p1 and the last phase. Ours has the "
         "baseline's residual encoder from scratch in place of a pretrained vision transformer, "
@@ -96,7 +96,9 @@ class SharedEncoderRecipe(Segmenter):
             )
         plan, found, data = planned(job, settings)
         heavier = (len(learnt) - positive) / positive if both else 1.0
-        objective = shared_objective(settings.response_weight if both else 0.0, heavier)
+        objective = shared_objective(
+            settings.response_weight if both else 0.0, heavier, batch_dice=plan.batch_dice
+        )
 
         def more(fold: int, training: Prepared, watched: Prepared) -> dict[str, Any]:
             return {

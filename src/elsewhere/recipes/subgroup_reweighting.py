@@ -80,7 +80,7 @@ class SubgroupReweightingSettings(SegmentationSettings):
 @recipes.register("subgroup-reweighting")
 class SubgroupReweighting(Segmenter):
     title = "Subgroup-divergence reweighting (AIH-MAMA)"
-    version = 2
+    version = 3
     follows = (
         "AIH-MAMA (MAMA-MIA), FairMedSeg: subgroups that diverge (DivExplorer) get more weight in training. Ours "
         "finds them on the validation part as training goes on; network, patches and loss are the baseline's (theirs: "

@@ -19,7 +19,7 @@ class Subtraction(Segmenter):
     """The first phase after contrast minus the one before, and nothing else: less of the scanner is seen."""
 
     title = "Subtraction, five folds, largest component"
-    version = 1
+    version = 2
     follows = (
         "FME: p1 - p0 alone, a five-fold ensemble of residual-encoder nnU-Nets (1,000 epochs, two patches a step, "
         "spacing from the training set), axis flips at test time, the largest connected component. The networks "

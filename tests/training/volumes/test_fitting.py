@@ -17,11 +17,14 @@ from elsewhere.training.volumes import (
     make_plan,
     predict,
     prepare,
-    segmentation_objective,
     supervised,
 )
 from elsewhere.training.volumes.fitting import StepProgram, rate_at
-from elsewhere.training.volumes.losses import dice_and_cross_entropy, supervision_weights
+from elsewhere.training.volumes.losses import (
+    baseline_objective,
+    dice_and_cross_entropy,
+    supervision_weights,
+)
 from elsewhere.training.volumes.networks import InstanceNorm
 from elsewhere.training.volumes.patches import draw_patches
 
@@ -207,6 +210,45 @@ def test_dice_and_cross_entropy_by_hand():
     assert torch.allclose(supervised(coarse, target)[1], expected[1], atol=1e-5)
 
 
+def test_dice_over_the_batch_by_hand():
+    """A patch without tumour loses by what is found there in vain; a case's weight counts in the sums."""
+    logits = torch.zeros(2, 1, 2, 2, 2)
+    target = torch.zeros(2, 1, 2, 2, 2)
+    target[0, 0, 0] = 1
+    log2 = float(np.log(2))
+    whole = dice_and_cross_entropy(logits, target, batch_dice=True)
+    # 2 * 2 / (8 * 0.5 + 8 * 0.5 + 4)
+    assert whole.tolist() == pytest.approx([2 / 3 + log2] * 2, abs=1e-5)
+    weight = torch.tensor([1.0, 3.0])
+    # 2 * 2 / (4 + 4 + 3 * 4)
+    told = dice_and_cross_entropy(logits, target, batch_dice=True, weight=weight)
+    assert told.tolist() == pytest.approx([0.8 + log2] * 2, abs=1e-5)
+
+    def gradient(batch_dice: bool) -> float:
+        found = torch.full((2, 1, 2, 2, 2), -3.0, requires_grad=True)
+        dice_and_cross_entropy(found, target, cross_entropy=0.0, batch_dice=batch_dice).sum().backward()
+        assert found.grad is not None
+        return float(found.grad[1].abs().max())
+
+    assert gradient(False) < 1e-4 < 1e-3 < gradient(True)
+
+
+def test_the_plan_says_which_dice():
+    volumes, _, cases, _ = world()
+    known = fingerprint(volumes, cases, "three")
+    small = make_plan(known, "three", patch=(8, 8, 8), widths=(4, 8), blocks=(1, 1))
+    large = make_plan(known, "three", patch=(16, 16, 16), widths=(4, 8), blocks=(1, 1))
+    shape = np.prod(small.median_shape)
+    assert (8**3 < shape / 4 < 16**3, small.batch_dice, large.batch_dice) == (True, True, False)
+    objective = baseline_objective(small)
+    target = torch.zeros(2, 1, 8, 8, 8)
+    target[0] = 1
+    maps = torch.zeros(2, 1, 8, 8, 8)
+    loss = objective(lambda image: maps, maps, target, torch.ones(2))
+    # 2 * 256 / (256 + 256 + 512) = 0.5 over the batch; a patch alone would give 2/3 and 0
+    assert float(loss) == pytest.approx(0.5 + float(np.log(2)), abs=1e-4)
+
+
 def test_the_poly_schedule():
     settings = FitSettings(epochs=1000)
     assert rate_at(settings, 0) == 0.01
@@ -249,7 +291,7 @@ def test_a_step_is_traced_whole():
     volumes, _, cases, plan = world()
     data = prepare(volumes, cases[:2], plan, "three")
     network = build_network(plan, seed=0).train()
-    program = StepProgram(network, data, plan, FAST, segmentation_objective)
+    program = StepProgram(network, data, plan, FAST, baseline_objective(plan))
     draws = draw_patches(np.random.default_rng(0), data, plan, steps=1, batch=2)
     tables = [
         torch.from_numpy(v[0]) for v in (draws.offset, draws.shape, draws.matrix, draws.jitter, draws.shift)

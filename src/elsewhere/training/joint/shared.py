@@ -115,7 +115,7 @@ def outcome_codes(labels: Mapping[str, int]) -> dict[str, float]:
 
 
 def shared_objective(
-    response_weight: float, heavier: float
+    response_weight: float, heavier: float, *, batch_dice: bool = False
 ) -> Callable[[Any, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
     """Dice + cross-entropy of the mask, and cross-entropy of the response over those patches that hold tumour and
     whose outcome is known; `heavier`: the weight of a pCR against that of a non-pCR."""
@@ -125,13 +125,13 @@ def shared_objective(
     ) -> torch.Tensor:
         out = network(image)
         if isinstance(out, torch.Tensor):
-            return supervised(out, target).mean()
+            return supervised(out, target, batch_dice=batch_dice).mean()
         maps, response = out
         tells = (weight > 1.5) & (target.flatten(1).sum(dim=1) > 0)
         positive = (weight > 2.5).float()
         share = tells.float() * (1.0 + (heavier - 1.0) * positive)
         each = functional.binary_cross_entropy_with_logits(response.float(), positive, reduction="none")
         told = (each * share).sum() / share.sum().clamp_min(1e-6)
-        return supervised(maps, target).mean() + response_weight * told
+        return supervised(maps, target, batch_dice=batch_dice).mean() + response_weight * told
 
     return objective

@@ -12,7 +12,7 @@
                sample_weights=None,        # case -> weight of its patches' loss
                on_epoch=None,              # (entry of the history, network) -> new sample weights or None
                objective=None,             # (network, image, target, weight [batch]) -> loss; the default is
-                                           # losses.segmentation_objective. On a GPU it is captured: no host work
+                                           # losses.baseline_objective. On a GPU it is captured: no host work
                checkpoint=job.scratch / "network.pt")      # a killed training goes on from here
     found = predict(network, volumes, case, plan, "three", device="cuda")   # or a list of networks: ensemble
     mask = keep_parts(found.mask(), keep="largest")        # on the case's own grid
@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from elsewhere.training.volumes.channels import CHANNELS, Channels, channel_count, read_channels
 from elsewhere.training.volumes.fitting import FitSettings, Fitted, fit
-from elsewhere.training.volumes.losses import segmentation_objective, supervised
+from elsewhere.training.volumes.losses import baseline_objective, supervised
 from elsewhere.training.volumes.networks import ResidualUNet, build_network
 from elsewhere.training.volumes.planning import Fingerprint, Plan, fingerprint, make_plan
 from elsewhere.training.volumes.postprocessing import keep_parts
@@ -46,6 +46,7 @@ __all__ = [
     "Predicted",
     "Prepared",
     "ResidualUNet",
+    "baseline_objective",
     "build_network",
     "channel_count",
     "fingerprint",
@@ -55,7 +56,6 @@ __all__ = [
     "predict",
     "prepare",
     "read_channels",
-    "segmentation_objective",
     "standardise",
     "supervised",
 ]

@@ -20,7 +20,7 @@ import torch
 
 from elsewhere.errors import TrainingError, UserError
 from elsewhere.training.volumes.feeding import Feed
-from elsewhere.training.volumes.losses import segmentation_objective
+from elsewhere.training.volumes.losses import Objective, baseline_objective
 from elsewhere.training.volumes.networks import fastest, layout_of
 from elsewhere.training.volumes.patches import (
     JITTERS,
@@ -36,8 +36,6 @@ from elsewhere.training.volumes.preparing import Prepared
 from elsewhere.training.volumes.ways import gpu_ways
 from elsewhere.training.volumes.windows import forward_of
 
-Objective = Callable[[Any, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-"""(network, image, target, weight of every patch's case) -> one number."""
 OnEpoch = Callable[[Mapping[str, float], torch.nn.Module], "Mapping[str, float] | None"]
 """After every epoch, with its entry of the history; it may hand over new weights of cases."""
 WARM_STEPS = 3
@@ -108,7 +106,7 @@ def fit(
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Fitted:
     """Train `network` in place. With `checkpoint` (a file) a killed training goes on from there."""
-    program = StepProgram(network, data, plan, settings, objective or segmentation_objective)
+    program = StepProgram(network, data, plan, settings, objective or baseline_objective(plan))
     program.set_weights(_weights(data, sample_weights))
     watched = validation if validation is not None and len(validation.cases) else None
     try:
@@ -467,7 +465,7 @@ def validate(
         foreground=settings.foreground,
         augment=False,
     )
-    objective = own or segmentation_objective
+    objective = own or baseline_objective(plan)
     feed = Feed(data, program.batch)
     feed.start(draws)
     network.eval()

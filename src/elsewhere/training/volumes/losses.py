@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch.nn import functional
+
+from elsewhere.training.volumes.planning import Plan
+
+Objective = Callable[[Any, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+"""(network, image, target, weight of every patch's case) -> one number."""
 
 SMOOTH = 1e-5
 
 
 def dice_and_cross_entropy(
-    logits: torch.Tensor, target: torch.Tensor, *, cross_entropy: float = 1.0
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    *,
+    cross_entropy: float = 1.0,
+    batch_dice: bool = False,
+    weight: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """A patch: (1 - soft Dice) + cross-entropy. [batch]"""
+    """A patch: (1 - soft Dice) + cross-entropy. [batch]
+
+    `batch_dice`: one Dice over all patches of the step, each with its `weight`. A patch without foreground has no
+    Dice of its own to lose by what is found there in vain; over the batch it has.
+    """
     logits = logits.float()
     probability = torch.sigmoid(logits)
     space = tuple(range(1, logits.ndim))
     both = (probability * target).sum(space)
-    dice = (2 * both + SMOOTH) / (probability.sum(space) + target.sum(space) + SMOOTH)
+    found, there = probability.sum(space), target.sum(space)
+    if batch_dice:
+        share = torch.ones_like(both) if weight is None else weight
+        both, found, there = ((part * share).sum() for part in (both, found, there))
+    dice = (2 * both + SMOOTH) / (found + there + SMOOTH)
     entropy = functional.binary_cross_entropy_with_logits(logits, target, reduction="none").mean(space)
     return 1 - dice + cross_entropy * entropy
 
@@ -34,23 +54,37 @@ def supervised(
     target: torch.Tensor,
     *,
     cross_entropy: float = 1.0,
+    batch_dice: bool = False,
+    weight: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """The loss of a patch over all scales; the target of a coarse one is the nearest voxel's. [batch]"""
     maps = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
     total = target.new_zeros(len(target))
-    for weight, logits in zip(supervision_weights(len(maps)), maps, strict=True):
+    for scale, logits in zip(supervision_weights(len(maps)), maps, strict=True):
         here = (
             target
             if logits.shape[2:] == target.shape[2:]
             else functional.interpolate(target, size=logits.shape[2:], mode="nearest-exact")
         )
-        total = total + weight * dice_and_cross_entropy(logits, here, cross_entropy=cross_entropy)
+        total = total + scale * dice_and_cross_entropy(
+            logits, here, cross_entropy=cross_entropy, batch_dice=batch_dice, weight=weight
+        )
     return total
 
 
 def segmentation_objective(
-    network: object, image: torch.Tensor, target: torch.Tensor, weight: torch.Tensor
+    network: object,
+    image: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor,
+    *,
+    batch_dice: bool = False,
 ) -> torch.Tensor:
     """The baseline's: mean of the patches' losses, each times its case's weight."""
     outputs = network(image)  # type: ignore[operator]
-    return (supervised(outputs, target) * weight).mean()
+    return (supervised(outputs, target, batch_dice=batch_dice, weight=weight) * weight).mean()
+
+
+def baseline_objective(plan: Plan) -> Objective:
+    """`segmentation_objective` with the Dice that the plan asks for."""
+    return partial(segmentation_objective, batch_dice=plan.batch_dice)

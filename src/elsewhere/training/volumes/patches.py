@@ -58,13 +58,13 @@ def draw_patches(
     augment: bool = True,
     chances: Sequence[float] | None = None,
 ) -> PatchDraws:
-    """`foreground`: this share of the patches, exactly, is centred on a foreground voxel of its case. `chances`:
-    of a case to be drawn (all the same by default)."""
+    """`foreground`: this share of every step's patches, to whole ones as nnU-Net rounds (one of two for a third), is
+    centred on a foreground voxel of its case; with one patch a step, this share of the steps. `chances`: of a case to be drawn
+    (all the same by default)."""
     n = steps * batch
     share = None if chances is None else np.asarray(chances, dtype=float) / np.sum(chances)
     rows = rng.choice(len(data.cases), size=n, p=share)
-    forced = np.zeros(n, dtype=bool)
-    forced[rng.permutation(n)[: round(foreground * n)]] = True
+    forced = _forced(rng, steps, batch, foreground)
     patch = np.array(plan.patch)
     shape = data.shapes[rows]
     # Corners at which the patch lies inside; a volume smaller than the patch lies inside the patch.
@@ -90,6 +90,16 @@ def draw_patches(
         jitter=jitter.reshape(*form, plan.channels, JITTERS),
         shift=rng.integers(0, NOISE_VALUES, size=form),
     )
+
+
+def _forced(rng: np.random.Generator, steps: int, batch: int, foreground: float) -> npt.NDArray[np.bool_]:
+    """Which patches hold foreground for sure, [steps * batch]."""
+    forced = np.zeros((steps, batch), dtype=bool)
+    if batch == 1:
+        forced[rng.permutation(steps)[: round(foreground * steps)]] = True
+    else:
+        forced[:, round(batch * (1 - foreground)) :] = True
+    return forced.ravel()
 
 
 def _turns(rng: np.random.Generator, n: int, plan: Plan) -> npt.NDArray[np.float64]:

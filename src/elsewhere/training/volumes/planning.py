@@ -33,6 +33,9 @@ BLOCKS = (1, 3, 4, 6, 6, 6, 6, 6, 6, 6)
 LARGEST_SHARE = 1.0
 """A step sees at most this share of the training set's voxels, if that leaves two patches: all of them in the
 ResEnc presets, a twentieth in the plain one."""
+SMALL_SHARE = 0.25
+"""A patch under this share of the median volume sees little of what is not tumour: Dice is then taken over the batch
+(nnU-Net does so where it plans a second, coarser network, by the same share)."""
 SAMPLED_CASES, SAMPLED_VOXELS = 32, 10_000
 
 
@@ -80,6 +83,8 @@ class Plan:
     """Where slices are thick: neighbours are not mixed across them when resampling."""
     median_shape: Spacing = (0.0, 0.0, 0.0)
     """Of the training set at `spacing_mm`."""
+    batch_dice: bool = False
+    """Dice over all patches of a step, not a patch."""
 
     def __post_init__(self) -> None:
         if not len(self.strides) == len(self.kernels) == len(self.widths) == len(self.blocks):
@@ -313,6 +318,7 @@ def make_plan(
         crop=crop,
         thick_axis=thick if spacing[thick] > ANISOTROPY * max(rest) else None,
         median_shape=(float(median[0]), float(median[1]), float(median[2])),
+        batch_dice=math.prod(edges) < SMALL_SHARE * float(np.prod(median)),
     )
 
 
