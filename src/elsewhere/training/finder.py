@@ -26,6 +26,7 @@ from elsewhere.models.finder import Finder, build_finder, check_size
 from elsewhere.training.augment import augment, plain
 from elsewhere.training.crops import DevicePictures
 from elsewhere.training.draws import EpochDraws, draw_epoch, noise_fields, steps_of
+from elsewhere.training.program import to_known_size
 
 __all__ = [
     "box_iou",
@@ -177,14 +178,14 @@ class Looker:
     def probability(self, pixels: torch.Tensor, *, mirrored: bool = False) -> torch.Tensor:
         """Bytes [n, size, size] to the probability of 'lesion' at half the size."""
         self.model.eval()
-        x = plain(pixels)
+        x = plain(to_known_size(pixels) if self.on_gpu else pixels)
         if self.on_gpu:
             x = x.contiguous(memory_format=torch.channels_last)
         with self._autocast():
             logits = self.model(x).float()
             if mirrored:
                 logits = (logits + self.model(x.flip(3)).flip(3).float()) / 2
-        return torch.sigmoid(logits)
+        return torch.sigmoid(logits[: len(pixels)])
 
     def _batches(self, rows: Rows) -> tuple[torch.Tensor, ...]:
         return torch.from_numpy(rows).to(self.device).split(256 if self.on_gpu else 16)

@@ -23,7 +23,7 @@ from elsewhere.models import NETWORKS, build_network, find_weights, load_state
 from elsewhere.training.crops import DevicePictures
 from elsewhere.training.distance import class_distance
 from elsewhere.training.draws import draw_epoch, steps_of
-from elsewhere.training.program import Program, program_key
+from elsewhere.training.program import Program, program_key, to_known_size
 
 Finished = Callable[[Unit, Outcome], None]
 Failed = Callable[[Unit, str], None]
@@ -399,14 +399,17 @@ class Lane:
         places = torch.from_numpy(rows).to(self.device)
         for start in range(0, len(rows), size):
             part = places[start : start + size]
+            count = len(part)
+            if self.stream is not None and program.is_conv:
+                part = to_known_size(part)
             pixels = cut.index_select(0, part)
             mask = None if outline is None else outline.index_select(0, part)
             one, seen = program.forward(pixels, mask)
             if mirrored:
                 other, seen_too = program.forward(pixels, mask, mirrored=True)
                 one, seen = (one + other) / 2, (seen + seen_too) / 2
-            logits.append(one)
-            features.append(seen)
+            logits.append(one[:count])
+            features.append(seen[:count])
             yield from self._wait(marks, most=2)
         return torch.cat(logits), torch.cat(features)
 

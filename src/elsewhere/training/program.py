@@ -6,7 +6,7 @@ host. Between units the weights, the optimiser's state and the pictures are writ
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -24,6 +24,9 @@ from elsewhere.training.draws import JITTERS, EpochDraws, noise_fields
 DRO_STEP = 0.01
 CORAL_WEIGHT = 1.0
 WARM_STEPS = 3
+KNOWN_SIZES = (64, 256)
+"""Batches that a convolutional network on a GPU is used with beside its training step: the first use of every other
+size takes two seconds, in which cuDNN chooses anew for every layer."""
 
 
 def program_key(unit: Unit, batch: int) -> tuple[Any, ...]:
@@ -48,6 +51,29 @@ def program_key(unit: Unit, batch: int) -> tuple[Any, ...]:
         batch=batch,
     )
     return (common, unit.input.size_px, unit.input.outline)
+
+
+def to_known_size(rows: torch.Tensor) -> torch.Tensor:
+    """With the last row (a place, or a picture) repeated up to the next of `KNOWN_SIZES`."""
+    size = next((size for size in KNOWN_SIZES if size >= len(rows)), len(rows))
+    return torch.cat([rows, rows[-1:].expand(size - len(rows), *rows.shape[1:])])
+
+
+@contextmanager
+def _norms_of_first(norms: Sequence[torch.nn.Module], count: int) -> Iterator[None]:
+    """Batch norms whose statistics are those of the first `count` pictures of a batch; the others go through as
+    they are."""
+
+    def of_first(norm: torch.nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda x: torch.cat([type(norm).forward(norm, x[:count]), x[count:]])
+
+    for norm in norms:
+        norm.forward = of_first(norm)
+    try:
+        yield
+    finally:
+        for norm in norms:
+            del norm.forward
 
 
 @contextmanager
@@ -296,13 +322,17 @@ class Program:
             for norm in norms:
                 norm.momentum = 1.0 / turn
             self.model.train()
+            count = len(part)
+            if self.on_gpu:
+                part = to_known_size(part)
             x = plain(
                 self.images.index_select(0, part),
                 None if self.outlines is None else self.outlines.index_select(0, part),
             )
             if self.is_conv:
                 x = x.contiguous(memory_format=torch.channels_last)
-            with self.autocast():
+            whole = count == len(part)
+            with self.autocast(), nullcontext() if whole else _norms_of_first(norms, count):
                 self.model.features_of(x)
             for norm, momentum in zip(norms, held, strict=True):
                 norm.momentum = momentum
