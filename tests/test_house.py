@@ -54,7 +54,7 @@ TRAVELS = ("inputs", "engine", "models", "training", "radiomics", "recipes")
 """Rooms that also run on a machine with torch and little else."""
 MAY_TRAVEL = {"torch", "torchvision", "numpy", "scipy", "pandas", "sklearn", "PIL", "isal", "elsewhere"}
 WHERE_IT_IS = {
-    "training": {"monai", "nibabel"},
+    "training": {"monai", "nibabel", "triton"},
     "recipes": {"monai", "nibabel", "xgboost", "nnunetv2"},
 }
 """What a function of these rooms may ask for, and do without or refuse: never at import."""

@@ -29,8 +29,8 @@ class NetworkEntry:
     """The module whose output Grad-CAM weighs (US-23); None for a transformer."""
     style_points: tuple[str, ...] = ()
     """Modules after which MixStyle mixes (US-31): the early ones, where style lives."""
-    compiled_on_gpu: bool = False
-    """Compile on a GPU: pays for long trainings of large networks, always or never, since the numbers differ."""
+    is_vision_transformer: bool = False
+    """Its body holds torchvision's as `vit`: a GPU then trains it with the passes of `training.transformer`."""
     training_gflop: float = 0.0
     """Of one image, forward and backward: for estimates."""
 
@@ -134,7 +134,7 @@ NETWORKS: Mapping[str, NetworkEntry] = {
         features=768,
         size_px=384,
         last_conv=None,
-        compiled_on_gpu=True,
+        is_vision_transformer=True,
         training_gflop=332.0,
     ),
     "efficientnet-lite0": NetworkEntry(

@@ -20,6 +20,8 @@ from elsewhere.models import NETWORKS
 from elsewhere.models.networks import build_network, cross_entropy, mix_style
 from elsewhere.training.augment import augment, plain
 from elsewhere.training.draws import JITTERS, EpochDraws, noise_fields
+from elsewhere.training.transformer import available
+from elsewhere.training.updates import PlainAdam, WrittenOut
 
 DRO_STEP = 0.01
 CORAL_WEIGHT = 1.0
@@ -116,16 +118,8 @@ class Program:
         self.is_conv = NETWORKS[recipe.network].last_conv is not None
         if self.is_conv:
             self.model.to(memory_format=torch.channels_last)
-        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.rate = torch.zeros((), device=device)
-        self.optimiser = torch.optim.Adam(
-            self.parameters,
-            lr=self.rate if self.on_gpu else 0.0,
-            weight_decay=recipe.weight_decay,
-            fused=self.on_gpu,
-            capturable=self.on_gpu,
-            foreach=None if self.on_gpu else True,
-        )
+        written_out = NETWORKS[recipe.network].is_vision_transformer and available(device)
+        self.update: PlainAdam | WrittenOut = (WrittenOut if written_out else PlainAdam)(self.model, recipe)
         self.images = torch.zeros((images, size, size), dtype=torch.uint8, device=device)
         self.outlines = torch.zeros_like(self.images) if unit.input.outline else None
         self.label = torch.zeros(images, dtype=torch.int64, device=device)
@@ -145,8 +139,6 @@ class Program:
         self.group_weight = torch.full((groups,), 1.0 / groups, device=device)
         self.noise = noise_fields(size, device) if recipe.noise else None
         self.best = [tensor.detach().clone() for tensor in self._state()]
-        compiled = self.on_gpu and NETWORKS[recipe.network].compiled_on_gpu
-        self._features: Any = torch.compile(self.model.body) if compiled else self.model.body
         self.graph: Any = None
         self.images_seen = 0
 
@@ -178,7 +170,7 @@ class Program:
             other, weight = self.other.index_select(0, at)[0], self.mix.index_select(0, at)[0]
             self.model.style = lambda value: mix_style(value, other, weight)
         with self.autocast():
-            features = self._features(x)
+            features = self.update.features(x)
             if keep is not None:
                 dropped = features * keep.to(features.dtype) / (1.0 - self.recipe.dropout)
             else:
@@ -188,8 +180,7 @@ class Program:
         losses = cross_entropy(logits, label, smoothing=self.recipe.label_smoothing)
         loss = self._combined(losses, features, rows)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.parameters, self.recipe.gradient_norm, foreach=True)
-        self.optimiser.step()
+        self.update.step()
         self.loss_sum += losses.detach().mean()
         self.place += 1
 
@@ -222,10 +213,10 @@ class Program:
     def _capture(self, stream: Any) -> None:
         with torch.cuda.stream(stream):
             for _ in range(WARM_STEPS):
-                self.optimiser.zero_grad(set_to_none=True)
+                self.update.forget_gradients()
                 self.place.zero_()
                 self._step()
-            self.optimiser.zero_grad(set_to_none=True)
+            self.update.forget_gradients()
             self.place.zero_()
         stream.synchronize()
         self.graph = torch.cuda.CUDAGraph()
@@ -244,11 +235,7 @@ class Program:
         own = self.model.state_dict(keep_vars=False)
         for name, tensor in own.items():
             tensor.copy_(state[name])
-        for entry in self.optimiser.state.values():
-            for tensor in entry.values():
-                tensor.zero_()
-        if not self.on_gpu:
-            self.optimiser.state.clear()
+        self.update.start()
         n = len(label)
         self.images[:n].copy_(images)
         if self.outlines is not None and outlines is not None:
@@ -279,16 +266,13 @@ class Program:
             self.keep[:steps].copy_(drawn >= self.recipe.dropout)
         self.place.zero_()
         self.loss_sum.zero_()
-        self.rate.fill_(rate)
-        if not self.on_gpu:
-            for entry in self.optimiser.param_groups:
-                entry["lr"] = rate
+        self.update.set_rate(rate)
         self.model.train()
         for step in range(steps):
             if self.graph is not None:
                 self.graph.replay()
             else:
-                self.optimiser.zero_grad(set_to_none=True)
+                self.update.forget_gradients()
                 self._step()
             if step % chunk == chunk - 1:
                 yield
@@ -306,7 +290,7 @@ class Program:
         if self.is_conv:
             x = x.contiguous(memory_format=torch.channels_last)
         with self.autocast():
-            features = self.model.features_of(x)
+            features = self.update.look(x)
             logits = self.model.head(features)
         return logits.float(), features.float()
 
@@ -343,6 +327,7 @@ class Program:
 
     def restore_best(self) -> None:
         torch._foreach_copy_(self._state(), self.best)
+        self.update.follow()
 
 
 def coral_penalty(features: torch.Tensor, member: torch.Tensor) -> torch.Tensor:

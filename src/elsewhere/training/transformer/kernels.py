@@ -1,0 +1,418 @@
+"""What a transformer does between its matrix products: sums, layer norms and GELU, each in one pass.
+
+Reductions over rows go in two steps with a fixed order: `SUM_PROGRAMS` programs each add their own rows and
+write one row of partial sums; `sum_columns` adds these for all parameters of the network at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from elsewhere.training.transformer.lazy import Kernel, blocks_of, power_of_two
+
+if TYPE_CHECKING:
+    import triton.language as tl
+
+SUM_PROGRAMS = 264
+"""Programs that walk the rows where columns are summed: two for each of an H200's 132 multiprocessors."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """How a row-wise kernel is cut: rows at a time, columns at a time (0: the whole row), warps."""
+
+    rows: int
+    warps: int
+    columns: int = 0
+
+
+TILES = {
+    "norm": Tile(rows=4, warps=8),
+    "norm_backward": Tile(rows=2, warps=4),
+    "gelu": Tile(rows=2, columns=1024, warps=4),
+    "gelu_backward": Tile(rows=2, columns=1024, warps=4),
+    "sum_columns": Tile(rows=32, columns=128, warps=4),
+}
+"""By kernel. Replaced when tuning."""
+
+
+@dataclass(frozen=True)
+class Normed:
+    """A layer norm's input (the residual stream, single precision), its output, and what backward needs."""
+
+    residual: torch.Tensor
+    output: torch.Tensor
+    statistics: torch.Tensor
+    """[2, rows]: mean and one over the deviation."""
+
+
+@Kernel
+def _embed_norm(
+    embedded: tl.tensor,
+    bias: tl.tensor,
+    class_token: tl.tensor,
+    position: tl.tensor,
+    gamma: tl.tensor,
+    beta: tl.tensor,
+    residual: tl.tensor,
+    output: tl.tensor,
+    statistics: tl.tensor,
+    n_rows: tl.tensor,
+    TOKENS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    EPS: tl.constexpr,
+) -> None:
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, BLOCK)
+    token = rows % TOKENS
+    in_width = columns < WIDTH
+    inside = (rows < n_rows)[:, None] & in_width[None, :]
+    at = rows[:, None] * WIDTH + columns[None, :]
+    x = tl.load(embedded + at, mask=inside, other=0.0).to(tl.float32)
+    x += tl.load(position + token[:, None] * WIDTH + columns[None, :], mask=inside, other=0.0)
+    of_patch = tl.load(bias + columns, mask=in_width, other=0.0)
+    of_class = tl.load(class_token + columns, mask=in_width, other=0.0)
+    x += tl.where((token == 0)[:, None], of_class[None, :], of_patch[None, :])
+    tl.store(residual + at, x, mask=inside)
+    mean = tl.sum(tl.where(inside, x, 0.0), 1) / WIDTH
+    centred = tl.where(inside, x - mean[:, None], 0.0)
+    scale = tl.rsqrt(tl.sum(centred * centred, 1) / WIDTH + EPS)
+    g = tl.load(gamma + columns, mask=in_width, other=0.0)
+    b = tl.load(beta + columns, mask=in_width, other=0.0)
+    y = centred * scale[:, None] * g[None, :] + b[None, :]
+    tl.store(output + at, y.to(output.dtype.element_ty), mask=inside)
+    tl.store(statistics + rows, mean, mask=rows < n_rows)
+    tl.store(statistics + n_rows + rows, scale, mask=rows < n_rows)
+
+
+@Kernel
+def _add_norm(
+    before: tl.tensor,
+    branch: tl.tensor,
+    bias: tl.tensor,
+    gamma: tl.tensor,
+    beta: tl.tensor,
+    residual: tl.tensor,
+    output: tl.tensor,
+    statistics: tl.tensor,
+    n_rows: tl.tensor,
+    EVERY: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    EPS: tl.constexpr,
+) -> None:
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, BLOCK)
+    in_width = columns < WIDTH
+    inside = (rows < n_rows)[:, None] & in_width[None, :]
+    at = rows[:, None] * WIDTH + columns[None, :]
+    before_at = rows[:, None] * (EVERY * WIDTH) + columns[None, :]
+    x = tl.load(before + before_at, mask=inside, other=0.0)
+    x += tl.load(branch + at, mask=inside, other=0.0).to(tl.float32)
+    x += tl.load(bias + columns, mask=in_width, other=0.0)[None, :]
+    tl.store(residual + at, x, mask=inside)
+    mean = tl.sum(tl.where(inside, x, 0.0), 1) / WIDTH
+    centred = tl.where(inside, x - mean[:, None], 0.0)
+    scale = tl.rsqrt(tl.sum(centred * centred, 1) / WIDTH + EPS)
+    g = tl.load(gamma + columns, mask=in_width, other=0.0)
+    b = tl.load(beta + columns, mask=in_width, other=0.0)
+    y = centred * scale[:, None] * g[None, :] + b[None, :]
+    tl.store(output + at, y.to(output.dtype.element_ty), mask=inside)
+    tl.store(statistics + rows, mean, mask=rows < n_rows)
+    tl.store(statistics + n_rows + rows, scale, mask=rows < n_rows)
+
+
+@Kernel
+def _norm_backward(
+    d_output: tl.tensor,
+    residual: tl.tensor,
+    statistics: tl.tensor,
+    gamma: tl.tensor,
+    d_later: tl.tensor,
+    d_residual: tl.tensor,
+    d_branch: tl.tensor,
+    gamma_sums: tl.tensor,
+    beta_sums: tl.tensor,
+    bias_sums: tl.tensor,
+    sums_stride: tl.tensor,
+    n_rows: tl.tensor,
+    HAS_LATER: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    EVERY: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    PROGRAMS: tl.constexpr,
+    TURNS: tl.constexpr,
+) -> None:
+    program = tl.program_id(0)
+    columns = tl.arange(0, BLOCK)
+    in_width = columns < WIDTH
+    g = tl.load(gamma + columns, mask=in_width, other=0.0)[None, :]
+    d_gamma = tl.zeros([ROWS, BLOCK], tl.float32)
+    d_beta = tl.zeros([ROWS, BLOCK], tl.float32)
+    d_bias = tl.zeros([ROWS, BLOCK], tl.float32)
+    for turn in range(TURNS):
+        rows = (turn * PROGRAMS + program) * ROWS + tl.arange(0, ROWS)
+        valid = rows < n_rows
+        inside = valid[:, None] & in_width[None, :]
+        at = rows[:, None] * WIDTH + columns[None, :]
+        dy = tl.load(d_output + at, mask=inside, other=0.0).to(tl.float32)
+        x = tl.load(residual + at, mask=inside, other=0.0)
+        mean = tl.load(statistics + rows, mask=valid, other=0.0)
+        scale = tl.load(statistics + n_rows + rows, mask=valid, other=0.0)
+        normal = tl.where(inside, (x - mean[:, None]) * scale[:, None], 0.0)
+        scaled = dy * g
+        along = tl.sum(normal * scaled, 1) / WIDTH
+        level = tl.sum(scaled, 1) / WIDTH
+        dx = (scaled - normal * along[:, None] - level[:, None]) * scale[:, None]
+        if HAS_LATER:
+            later_at = (rows // EVERY)[:, None] * WIDTH + columns[None, :]
+            has = inside & (rows % EVERY == 0)[:, None]
+            dx += tl.load(d_later + later_at, mask=has, other=0.0)
+        tl.store(d_residual + at, dx, mask=inside)
+        tl.store(d_branch + at, dx.to(d_branch.dtype.element_ty), mask=inside)
+        d_gamma += dy * normal
+        d_beta += dy
+        if HAS_BIAS:
+            d_bias += dx
+    sums_at = program * sums_stride + columns
+    tl.store(gamma_sums + sums_at, tl.sum(d_gamma, 0), mask=in_width)
+    tl.store(beta_sums + sums_at, tl.sum(d_beta, 0), mask=in_width)
+    if HAS_BIAS:
+        tl.store(bias_sums + sums_at, tl.sum(d_bias, 0), mask=in_width)
+
+
+@Kernel
+def _gelu(
+    linear: tl.tensor,
+    bias: tl.tensor,
+    output: tl.tensor,
+    n_rows: tl.tensor,
+    WIDTH: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+) -> None:
+    rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    in_width = columns < WIDTH
+    inside = (rows < n_rows)[:, None] & in_width[None, :]
+    at = rows[:, None] * WIDTH + columns[None, :]
+    u = tl.load(linear + at, mask=inside, other=0.0).to(tl.float32)
+    u += tl.load(bias + columns, mask=in_width, other=0.0)[None, :]
+    y = 0.5 * u * (1.0 + tl.erf(u * 0.7071067811865476))
+    tl.store(output + at, y.to(output.dtype.element_ty), mask=inside)
+
+
+@Kernel
+def _gelu_backward(
+    gradient: tl.tensor,
+    linear: tl.tensor,
+    bias: tl.tensor,
+    bias_sums: tl.tensor,
+    sums_stride: tl.tensor,
+    n_rows: tl.tensor,
+    WIDTH: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+    PROGRAMS: tl.constexpr,
+    TURNS: tl.constexpr,
+) -> None:
+    program = tl.program_id(1)
+    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    in_width = columns < WIDTH
+    b = tl.load(bias + columns, mask=in_width, other=0.0)[None, :]
+    d_bias = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for turn in range(TURNS):
+        rows = (turn * PROGRAMS + program) * ROWS + tl.arange(0, ROWS)
+        inside = (rows < n_rows)[:, None] & in_width[None, :]
+        at = rows[:, None] * WIDTH + columns[None, :]
+        u = tl.load(linear + at, mask=inside, other=0.0).to(tl.float32) + b
+        dy = tl.load(gradient + at, mask=inside, other=0.0).to(tl.float32)
+        below = 0.5 * (1.0 + tl.erf(u * 0.7071067811865476))
+        density = 0.3989422804014327 * tl.exp2(u * u * -0.7213475204444817)
+        du = dy * (below + u * density)
+        tl.store(gradient + at, du.to(gradient.dtype.element_ty), mask=inside)
+        d_bias += du
+    tl.store(bias_sums + program * sums_stride + columns, tl.sum(d_bias, 0), mask=in_width)
+
+
+@Kernel
+def _sum_columns(
+    partials: tl.tensor,
+    output: tl.tensor,
+    n_rows: tl.tensor,
+    width: tl.tensor,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    TURNS: tl.constexpr,
+) -> None:
+    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    in_width = columns < width
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for turn in range(TURNS):
+        rows = turn * ROWS + tl.arange(0, ROWS)
+        inside = (rows < n_rows)[:, None] & in_width[None, :]
+        total += tl.load(partials + rows[:, None] * width + columns[None, :], mask=inside, other=0.0)
+    tl.store(output + columns, tl.sum(total, 0).to(output.dtype.element_ty), mask=in_width)
+
+
+def _normed(rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Normed:
+    return Normed(
+        torch.empty((rows, width), dtype=torch.float32, device=device),
+        torch.empty((rows, width), dtype=dtype, device=device),
+        torch.empty((2, rows), dtype=torch.float32, device=device),
+    )
+
+
+def embed_norm(
+    embedded: torch.Tensor,
+    bias: torch.Tensor,
+    class_token: torch.Tensor,
+    position: torch.Tensor,
+    gamma: torch.Tensor,
+    beta: torch.Tensor,
+    *,
+    eps: float,
+) -> Normed:
+    """Tokens and the first layer norm. `embedded` holds a row for the class token too; it must be zero."""
+    rows, width = embedded.shape
+    made, tile = _normed(rows, width, embedded.dtype, embedded.device), TILES["norm"]
+    _embed_norm.launch(
+        (blocks_of(rows, tile.rows),),
+        *(embedded, bias, class_token, position, gamma, beta),
+        *(made.residual, made.output, made.statistics, rows),
+        TOKENS=position.numel() // width,
+        WIDTH=width,
+        BLOCK=power_of_two(width),
+        ROWS=tile.rows,
+        EPS=eps,
+        num_warps=tile.warps,
+    )
+    return made
+
+
+def add_norm(
+    before: torch.Tensor,
+    branch: torch.Tensor,
+    bias: torch.Tensor,
+    gamma: torch.Tensor,
+    beta: torch.Tensor,
+    *,
+    eps: float,
+    every: int = 1,
+    dtype: torch.dtype | None = None,
+) -> Normed:
+    """The residual stream after a branch and its bias, and the layer norm of it.
+
+    `branch` has one row for each `every` rows of `before`: the first of them (the class token).
+    """
+    rows, width = branch.shape
+    made, tile = _normed(rows, width, dtype or branch.dtype, branch.device), TILES["norm"]
+    _add_norm.launch(
+        (blocks_of(rows, tile.rows),),
+        *(before, branch, bias, gamma, beta, made.residual, made.output, made.statistics, rows),
+        EVERY=every,
+        WIDTH=width,
+        BLOCK=power_of_two(width),
+        ROWS=tile.rows,
+        EPS=eps,
+        num_warps=tile.warps,
+    )
+    return made
+
+
+def norm_backward(
+    d_output: torch.Tensor,
+    normed: Normed,
+    gamma: torch.Tensor,
+    d_later: torch.Tensor | None,
+    gamma_sums: torch.Tensor,
+    beta_sums: torch.Tensor,
+    bias_sums: torch.Tensor | None,
+    *,
+    dtype: torch.dtype,
+    every: int = 1,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The residual stream's gradient before the norm, single precision, and the same as `dtype`.
+
+    `d_later` is what reaches the stream past the norm, one row for each `every` rows. The branch that was
+    added just before the norm gets the same gradient, so `bias_sums` are its bias's partial sums.
+    """
+    rows, width = d_output.shape
+    d_residual = torch.empty((rows, width), dtype=torch.float32, device=d_output.device)
+    d_branch = torch.empty((rows, width), dtype=dtype, device=d_output.device)
+    tile = TILES["norm_backward"]
+    _norm_backward.launch(
+        (SUM_PROGRAMS,),
+        *(d_output, normed.residual, normed.statistics, gamma),
+        d_residual if d_later is None else d_later,
+        *(d_residual, d_branch, gamma_sums, beta_sums),
+        gamma_sums if bias_sums is None else bias_sums,
+        *(gamma_sums.stride(0), rows),
+        HAS_LATER=d_later is not None,
+        HAS_BIAS=bias_sums is not None,
+        EVERY=every,
+        WIDTH=width,
+        BLOCK=power_of_two(width),
+        ROWS=tile.rows,
+        PROGRAMS=SUM_PROGRAMS,
+        TURNS=blocks_of(rows, SUM_PROGRAMS * tile.rows),
+        num_warps=tile.warps,
+    )
+    return d_residual, d_branch
+
+
+def gelu(linear: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """The exact GELU of `linear` + `bias`."""
+    rows, width = linear.shape
+    output, tile = torch.empty_like(linear), TILES["gelu"]
+    columns = min(tile.columns, power_of_two(width))
+    _gelu.launch(
+        (blocks_of(width, columns), blocks_of(rows, tile.rows)),
+        *(linear, bias, output, rows),
+        WIDTH=width,
+        COLUMNS=columns,
+        ROWS=tile.rows,
+        num_warps=tile.warps,
+    )
+    return output
+
+
+def gelu_backward_(
+    gradient: torch.Tensor, linear: torch.Tensor, bias: torch.Tensor, bias_sums: torch.Tensor
+) -> None:
+    """Turns the gradient of the GELU's output into that of its input, in place; partial sums for the bias."""
+    rows, width = linear.shape
+    tile = TILES["gelu_backward"]
+    columns = min(tile.columns, power_of_two(width))
+    _gelu_backward.launch(
+        (blocks_of(width, columns), SUM_PROGRAMS),
+        *(gradient, linear, bias, bias_sums, bias_sums.stride(0), rows),
+        WIDTH=width,
+        COLUMNS=columns,
+        ROWS=tile.rows,
+        PROGRAMS=SUM_PROGRAMS,
+        TURNS=blocks_of(rows, SUM_PROGRAMS * tile.rows),
+        num_warps=tile.warps,
+    )
+
+
+def sum_columns(partials: torch.Tensor, output: torch.Tensor) -> None:
+    """`output` [columns] becomes the sum of the rows of `partials`, in their order."""
+    rows, width = partials.shape
+    tile = TILES["sum_columns"]
+    _sum_columns.launch(
+        (blocks_of(width, tile.columns),),
+        *(partials, output, rows, width),
+        ROWS=tile.rows,
+        COLUMNS=tile.columns,
+        TURNS=blocks_of(rows, tile.rows),
+        num_warps=tile.warps,
+    )
