@@ -25,7 +25,12 @@ def program(name: str) -> ModuleType:
 
 
 @pytest.mark.parametrize(
-    ("name", "page"), [("make_ultrasound", "ultrasound.md"), ("make_mri_response", "mri-response.md")]
+    ("name", "page"),
+    [
+        ("make_ultrasound", "ultrasound.md"),
+        ("make_mri_response", "mri-response.md"),
+        ("make_mri_segmentation", "mri-segmentation.md"),
+    ],
 )
 def test_page_is_what_the_csv_files_say(name, page, monkeypatch):
     monkeypatch.syspath_prepend(DOCS)
