@@ -49,6 +49,25 @@ def test_a_unit_gives_the_same_numbers_whatever_trains_beside_it():
     assert not np.array_equal(alone[units[0].key].logits, alone[units[2].key].logits)
 
 
+def test_each_network_has_lanes_of_its_own(monkeypatch):
+    """A large network's few lanes are not the small one's."""
+    seen = []
+    whole = lanes._train_side_by_side
+
+    def watched(units, *rest):
+        seen.append([unit.recipe.network for unit in units])
+        whole(units, *rest)
+
+    monkeypatch.setattr(lanes, "_train_side_by_side", watched)
+    names = ("efficientnet-lite0", "tiny-cnn", "efficientnet-lite0")
+    units = [make_unit(WORK, seed=at, network=name, epochs=1) for at, name in enumerate(names)]
+    done, _ = train(units, WORK)
+    assert seen == [["efficientnet-lite0"] * 2, ["tiny-cnn"]]
+    assert set(done) == {unit.key for unit in units}
+    large = [make_unit(WORK, network=name, batch=12) for name in ("tiny-cnn", "vit-b-16")]
+    assert [lanes.default_lanes([unit]) for unit in large] == [6, 2]
+
+
 @pytest.mark.parametrize("method", ["group-dro", "coral", "mixstyle"])
 def test_a_unit_of_few_sources_does_not_feel_one_of_more_beside_it(method):
     work = make_work(datasets=("A", "B", "C"))

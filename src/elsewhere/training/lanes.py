@@ -7,6 +7,7 @@ the pictures. On a CPU there is one lane.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections import deque
@@ -136,9 +137,30 @@ def _train_all(
         starts.load(unit)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    queue = deque(sorted(classify, key=_size_order))
+    for _, group in itertools.groupby(
+        sorted(classify, key=_size_order), key=lambda unit: unit.recipe.network
+    ):
+        _train_side_by_side(list(group), pictures, work, starts, lanes, found, told, failed, stop)
+        if stop and stop():
+            return
+
+
+def _train_side_by_side(
+    units: Sequence[Unit],
+    pictures: DevicePictures,
+    work: Work,
+    starts: Starts,
+    lanes: int,
+    found: dict[str, Outcome],
+    finished: Finished,
+    failed: Failed,
+    stop: Callable[[], bool] | None,
+) -> None:
+    """The units of one network, in as many lanes as suit it."""
+    device = starts.device
+    queue = deque(units)
     count = lanes or (default_lanes(queue) if device.type == "cuda" else 1)
-    running = [Lane(device, pictures, work, starts, list(queue), found) for _ in range(count)]
+    running = [Lane(device, pictures, work, starts, units, found) for _ in range(count)]
     active: dict[int, tuple[Unit, Iterator[Outcome | None]]] = {}
     while queue or active:
         for at, lane in enumerate(running):
@@ -157,7 +179,7 @@ def _train_all(
                 continue
             if outcome is not None:
                 del active[at]
-                told(unit, outcome)
+                finished(unit, outcome)
         if not active and stop and stop():
             return
 
