@@ -13,39 +13,20 @@ it was cut off: cases in KEEP/mri-world, trainings and their checkpoints in KEEP
 named, a recipe that fails is tried once more in the safest ways, and the others go on. `--seconds` is the whole command's:
 trainings end at the last checkpoint before it. Back home: `python -m benchmarks.mri_on_gpu score OUT FOLDER`.
 
-The plan of a lease of 30 minutes on an H200, with 250 s or more in reserve. Estimates: drawing takes 7 s of a core a
-patient (108 patients, 16 cores: 60 to 90 s, beside the probe). Planned for 5 GB, a patch is 192 x 192 x 32 (batch 2), 1.2 TFLOP
-forward: a step is 7.1 TFLOP, 30 to 60 ms at 120 to 240 TFLOP/s; its maps are 1.0 G values, which at 40 bytes a value
-add 10 ms. A largest volume is 125 windows less air, 150 TFLOP at the most: 0.5 to 1 s, 4 to 8 s mirrored; so the 60
-held-out patients are predicted without mirrors in 25 to 50 s. A recipe of 265 s then trains 2,500 to 5,000 steps. The
-benchmark takes 60 to 100 s.
+On an H200 with 16 cores: drawing 108 patients takes 45 s, the probe beside it 100 s; a step of the baseline (planned for 5 GB:
+patches of 160 x 160 x 48, batch 2) 47 ms, of the breast crop 71 ms; before a recipe's first step go 20 to 37 s into timing and
+capturing, and 60 held-out patients are predicted in 65, 85 and 20 s; the benchmark takes 100 s. On a machine of that kind whose commands end after ten
+minutes and that takes 64 MiB a command, with MONAI's package (7 MB) in FOLDER:
 
-Before, here (the working tree may be 64 MiB with what is carried; `lease/` is in .git/info/exclude):
+    PYTHONPATH=src:.:FOLDER python3 -u -m benchmarks.mri_on_gpu all --keep KEEP --out OUT --seconds 575
+    --recipes residual-unet --recipe-seconds 265
 
-    mkdir -p lease/a lease/b && cp -r SITE_PACKAGES/monai lease/a/ && find lease/a -name __pycache__ -exec rm -rf {} +
-    elsewhere plan mri-response --data DATA --seeds 1,2,3 --only-recipe slice-cnn --out STUDY --export lease/b/work
-    mv lease/b/work/weights lease/a/weights
-
-1. carry lease/a (52 MB in all), timeout 600, about 520 s:
-
-    mkdir -p /root/keep && cp -r lease/a /root/keep/ && PYTHONPATH=src:.:/root/keep/a python3 -u -m benchmarks.mri_on_gpu
-    all --keep /root/keep --out $OUT --seconds 575 --recipes residual-unet --recipe-seconds 265
-
-2. carry lease/b (58 MB in all), timeout 600, about 560 s:
-
-    cp -r lease/b /root/keep/ && PYTHONPATH=src:.:/root/keep/a python3 -u -m benchmarks.mri_on_gpu
-    all --keep /root/keep --out $OUT --seconds 580 --recipes subtraction,breast-crop --recipe-seconds 265
-
-3. carry nothing: what is left of 2 (the same command with `--seconds 200`; it says at once if nothing is), then slice-cnn,
-   eight processes on the one GPU, 63 trainings, about 100 to 150 s:
-
-    cp -r /root/keep/a/weights /root/keep/b/work/ && PYTHONPATH=src python3 -u -m elsewhere.engine /root/keep/b/work
-    --store /root/keep/slices --device cuda:0,cuda:0,cuda:0,cuda:0,cuda:0,cuda:0,cuda:0,cuda:0 --limit-seconds 400
-    --zip $OUT/slices.zip
+and again with `--recipes subtraction,breast-crop`; a KEEP/mri-probe.json from an earlier lease saves the probe. The response
+study's slices go there by `elsewhere plan mri-response --export` and `python -m elsewhere.engine` (eight processes on one GPU: 63
+trainings of slice-cnn in 93 s).
 
 Copy what came back after each call into one folder ZIPS (a later mri-world.zip replaces the earlier). Then `python -m
-benchmarks.mri_on_gpu score ZIPS FOLDER`, `python docs/make_mri_segmentation.py --take FOLDER`, and `elsewhere run mri-response
---data DATA --seeds 1,2,3 --import slices.zip --import benchmarks/results/mri-response/units.zip`.
+benchmarks.mri_on_gpu score ZIPS FOLDER` and `python docs/make_mri_segmentation.py --take FOLDER`.
 """
 
 from __future__ import annotations
