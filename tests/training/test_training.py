@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.training.worlds import make_unit, make_work, train
 
+from elsewhere.engine.job import Deadline
 from elsewhere.errors import UserError
 from elsewhere.models import build_network
 from elsewhere.models.networks import mix_style
@@ -175,6 +176,27 @@ def test_stop_leaves_the_rest_undone():
         stop=lambda: len(done) >= 2,
     )
     assert len(done) == 2
+
+
+def test_what_is_short_still_begins_when_what_is_long_would_end_too_late(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("elsewhere.engine.job.time.time", lambda: now[0])
+    long = [make_unit(WORK, seed=s, epochs=1) for s in range(2)]
+    short = [make_unit(WORK, seed=s, epochs=1, parts=(12, 64)) for s in (5, 6)]
+    stop, done = Deadline(1100.0), []
+
+    def finished(unit, outcome):
+        seconds = len(unit.train) * 1.5
+        now[0] += seconds
+        stop.heard(unit, seconds)
+        done.append(unit.key)
+
+    # The first takes 72 s, and another such would end 44 s too late; the short ones take 18 s each, and one ends in time.
+    train_units([*long, *short], WORK, device="cpu", finished=finished, failed=lambda *told: None, stop=stop)
+    assert done == [long[0].key, short[0].key]
+    assert stop() and stop.too_late_for(short[1]) and stop.too_late_for(long[1])
+    other = replace(short[0], recipe=replace(short[0].recipe, network="efficientnet-lite0"))
+    assert Deadline(1150.0, 72.0, dict(stop.slowest)).too_late_for(other)
 
 
 def test_no_memory_left_is_said_and_no_smaller_batch_is_used(monkeypatch):

@@ -32,12 +32,23 @@ class Deadline:
     at: float | None = None
     """Seconds since the epoch; None: there is all the time in the world."""
     longest: float = 0.0
+    slowest: dict[str, float] = field(default_factory=dict)
+    """By network or recipe: the most seconds a training case that a unit took so far."""
 
-    def heard(self, seconds: float) -> None:
+    def heard(self, unit: Unit, seconds: float) -> None:
         self.longest = max(self.longest, seconds)
+        rate = seconds / max(1, len(unit.train))
+        self.slowest[unit.method] = max(self.slowest.get(unit.method, 0.0), rate)
 
     def __call__(self) -> bool:
         return self.at is not None and time.time() + self.longest >= self.at
+
+    def too_late_for(self, unit: Unit) -> bool:
+        """Less strict: a unit that trains on few cases is as long as few cases take."""
+        rate = self.slowest.get(unit.method)
+        if self.at is None or rate is None:
+            return self()
+        return time.time() + min(self.longest, rate * len(unit.train)) >= self.at
 
 
 @dataclass(kw_only=True)
@@ -138,7 +149,7 @@ def train(job: Job, units: Sequence[Unit]) -> None:
             raise
 
     def finished(unit: Unit, outcome: Outcome) -> None:
-        job.stop.heard(outcome.seconds)
+        job.stop.heard(unit, outcome.seconds)
         if job.device.startswith("cpu"):
             outcome = replace(outcome, versions={**outcome.versions, "threads": str(job.threads)})
         told(unit.key, lambda ours: job.finished(ours, outcome))

@@ -79,7 +79,7 @@ def run_pool(job: Job, devices: Sequence[str]) -> None:
         kind, *rest = message
         if kind == "finished":
             unit = worker.hands.pop(rest[0])
-            job.stop.heard(rest[1].seconds)
+            job.stop.heard(unit, rest[1].seconds)
             job.finished(unit, rest[1])
         elif kind == "failed":
             job.failed(worker.hands.pop(rest[0]), rest[1])

@@ -350,7 +350,7 @@ class _Driver:
         for kind, *rest in messages:
             if kind == "finished":
                 unit = left.pop(rest[0])
-                self.job.stop.heard(rest[1].seconds)
+                self.job.stop.heard(unit, rest[1].seconds)
                 self.job.finished(unit, rest[1])
             elif kind == "failed":
                 self.job.failed(left.pop(rest[0]), rest[1])

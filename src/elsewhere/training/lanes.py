@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from elsewhere.engine.job import Deadline
 from elsewhere.engine.unit import Outcome, Unit, Work
 from elsewhere.errors import UserError
 from elsewhere.models import NETWORKS, build_network, find_weights, load_state
@@ -141,8 +142,6 @@ def _train_all(
         sorted(classify, key=_size_order), key=lambda unit: unit.recipe.network
     ):
         _train_side_by_side(list(group), pictures, work, starts, lanes, found, told, failed, stop)
-        if stop and stop():
-            return
 
 
 def _train_side_by_side(
@@ -158,17 +157,18 @@ def _train_side_by_side(
 ) -> None:
     """The units of one network, in as many lanes as suit it."""
     device = starts.device
-    queue = deque(units)
+    queue = list(units)
     count = lanes or (default_lanes(queue) if device.type == "cuda" else 1)
     running = [Lane(device, pictures, work, starts, units, found) for _ in range(count)]
     active: dict[int, tuple[Unit, Iterator[Outcome | None]]] = {}
     while queue or active:
         for at, lane in enumerate(running):
-            if at not in active and queue and not (stop and stop()):
-                unit = queue.popleft()
-                active[at] = (unit, lane.train(unit))
             if at not in active:
-                continue
+                ready = next((unit for unit in queue if not _too_late(stop, unit)), None)
+                if ready is None:
+                    continue
+                queue.remove(ready)
+                active[at] = (ready, lane.train(ready))
             unit, steps = active[at]
             try:
                 with lane.turn():
@@ -180,8 +180,14 @@ def _train_side_by_side(
             if outcome is not None:
                 del active[at]
                 finished(unit, outcome)
-        if not active and stop and stop():
+        if not active and all(_too_late(stop, unit) for unit in queue):
             return
+
+
+def _too_late(stop: Callable[[], bool] | None, unit: Unit) -> bool:
+    if isinstance(stop, Deadline):
+        return stop.too_late_for(unit)
+    return stop is not None and stop()
 
 
 def _size_order(unit: Unit) -> tuple[Any, ...]:
