@@ -424,3 +424,10 @@ def test_a_full_disk_says_what_to_do_and_leaves_the_old_file(tmp_path, monkeypat
         write_text("new", tmp_path / "a.txt")
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
     assert (tmp_path / "a.txt").read_text() == "old"
+
+
+def test_a_column_whose_name_begins_with_a_dot_is_a_column():
+    """Arrow reads such a name as a path into a nested one."""
+    frame = pd.DataFrame({"../..case_id": ["b", "a"], ".x": [1.0, 2.0]})
+    assert content_hash(frame) == content_hash(frame.iloc[::-1])
+    assert content_hash(frame) != content_hash(frame.assign(**{".x": [2.0, 1.0]}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from elsewhere.errors import UserError
@@ -167,6 +167,15 @@ def test_take_counts_the_missing_again():
     assert coded.codes.tolist() == [0, 4]
 
 
+def test_values_that_differ_in_the_seventh_digit_have_names_of_their_own():
+    values = pd.Series([1_000_000.0, 999_999.5])
+    assert attribute_groups(values, variable="x").sizes() == {"999999.5": 1, "1000000": 1}
+    edges = [0.12345678, 0.12345679]
+    names = attribute_groups(pd.Series([0.1, 0.2]), variable="x", upper_edges=edges).names
+    assert names == ("<=0.12345678", "(0.12345678, 0.12345679]", ">0.12345679")
+
+
+@example(cells=[1_000_000.0, 999_999.5])
 @given(st.lists(st.one_of(st.none(), st.floats(-1e6, 1e6)), min_size=1, max_size=60))
 def test_every_number_has_exactly_one_group(cells):
     values = pd.Series(cells, dtype="float64")

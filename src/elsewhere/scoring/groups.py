@@ -124,17 +124,25 @@ def _numbers(values: pd.Series) -> tuple[npt.NDArray[np.float64], list[str]]:
     return numbers, strange
 
 
-def _number_text(value: float) -> str:
-    return f"{value:g}"
+def _number_texts(values: Sequence[float]) -> list[str]:
+    """With six digits, or as many as it takes to tell them apart: two groups of one name would be one."""
+    texts: list[str] = []
+    for digits in range(6, 18):
+        texts = [f"{value:.{digits}g}" for value in values]
+        if len(set(texts)) == len(set(values)):
+            break
+    return texts
 
 
 def _bin_names(edges: Sequence[float], lowest: float | None, highest: float | None) -> list[str]:
     if not edges:
         return ["all"]
-    text = _number_text
-    low = f"<={text(edges[0])}" if lowest is None else f"({text(lowest)}, {text(edges[0])}]"
-    high = f">{text(edges[-1])}" if highest is None else f"({text(edges[-1])}, {text(highest)}]"
-    return [low, *(f"({text(a)}, {text(b)}]" for a, b in pairwise(edges)), high]
+    ends = [end for end in (lowest, highest) if end is not None]
+    texts = _number_texts([*edges, *ends])
+    inner, outer = texts[: len(edges)], iter(texts[len(edges) :])
+    low = f"<={inner[0]}" if lowest is None else f"({next(outer)}, {inner[0]}]"
+    high = f">{inner[-1]}" if highest is None else f"({inner[-1]}, {next(outer)}]"
+    return [low, *(f"({a}, {b}]" for a, b in pairwise(inner)), high]
 
 
 def binned_groups(
@@ -257,7 +265,7 @@ def attribute_groups(
                 variable, coded.names, coded.codes, coded.missing, f"{note} {coded.note}".strip()
             )
         codes = np.where(np.isfinite(numbers), np.searchsorted(distinct, numbers), -1)
-        return _make(variable, [_number_text(v) for v in distinct], codes, [])
+        return _make(variable, _number_texts(distinct.tolist()), codes, [])
     cells = [
         " ".join(str(c).split()) if w is not None else None
         for c, w in zip(values.array, _words(values), strict=True)

@@ -196,11 +196,13 @@ def _row_order(frame: pd.DataFrame, names: list[str]) -> pa.Array:
     if "case_id" in names and table.column("case_id").type in (pa.string(), pa.large_string()):
         distinct = pc.count_distinct(table.column("case_id"), mode="all").as_py()
         if distinct == len(frame):
-            return pc.sort_indices(table, sort_keys=[("case_id", "ascending")])
+            return pc.sort_indices(table.column("case_id"))
     head = [k for k in ("case_id", "lesion_id") if k in names]
     keys = head + [name for name in names if name not in head]
-    return (
-        pc.sort_indices(table, sort_keys=[(key, "ascending") for key in keys])
-        if keys
-        else pa.array(range(len(frame)), type=pa.uint64())
+    if not keys:
+        return pa.array(range(len(frame)), type=pa.uint64())
+    # By place: a name that begins with a dot would be read as a path into a nested column.
+    places = [str(at) for at in range(len(keys))]
+    return pc.sort_indices(
+        table.select(keys).rename_columns(places), sort_keys=[(place, "ascending") for place in places]
     )
