@@ -51,22 +51,53 @@ def test_a_unit_gives_the_same_numbers_whatever_trains_beside_it():
 
 
 def test_each_network_has_lanes_of_its_own(monkeypatch):
-    """A large network's few lanes are not the small one's."""
+    """A large network's few lanes are not the small one's; on a CPU one network trains after the other."""
     seen = []
     whole = lanes._train_side_by_side
 
-    def watched(units, *rest):
-        seen.append([unit.recipe.network for unit in units])
-        whole(units, *rest)
+    def watched(groups, *rest):
+        seen.append([[unit.recipe.network for unit in units] for units in groups])
+        whole(groups, *rest)
 
     monkeypatch.setattr(lanes, "_train_side_by_side", watched)
     names = ("efficientnet-lite0", "tiny-cnn", "efficientnet-lite0")
     units = [make_unit(WORK, seed=at, network=name, epochs=1) for at, name in enumerate(names)]
     done, _ = train(units, WORK)
-    assert seen == [["efficientnet-lite0"] * 2, ["tiny-cnn"]]
+    assert seen == [[["efficientnet-lite0"] * 2], [["tiny-cnn"]]]
     assert set(done) == {unit.key for unit in units}
     large = [make_unit(WORK, network=name, batch=12) for name in ("tiny-cnn", "vit-b-16")]
     assert [lanes.default_lanes([unit]) for unit in large] == [6, 2]
+
+
+def test_networks_beside_each_other_give_the_numbers_that_each_gives_alone(monkeypatch):
+    """What a GPU with memory enough does, on a CPU: both queues drawn from in turn, every unit ended once."""
+    whole = lanes._train_side_by_side
+    kept: list[list] = []
+
+    def gathered(groups, *rest):
+        kept.extend(groups)
+        if len(kept) == 2:
+            whole(kept, *rest)
+
+    names = ("efficientnet-lite0", "tiny-cnn", "efficientnet-lite0", "tiny-cnn", "tiny-cnn")
+    units = [make_unit(WORK, seed=at, network=name, epochs=2) for at, name in enumerate(names)]
+    alone = {unit.key: train([unit], WORK)[0][unit.key] for unit in units}
+    monkeypatch.setattr(lanes, "_train_side_by_side", gathered)
+    ended: list[str] = []
+    train_units(
+        units,
+        WORK,
+        device="cpu",
+        lanes=2,
+        finished=lambda unit, outcome: (
+            ended.append(unit.key),
+            np.testing.assert_array_equal(outcome.logits, alone[unit.key].logits),
+        ),
+        failed=lambda unit, reason: pytest.fail(reason),
+    )
+    assert sorted(ended) == sorted(alone)
+    small = [key for key in ended[:3] if key in {units[at].key for at in (1, 3, 4)}]
+    assert small, "the small network waited for the large one"
 
 
 @pytest.mark.parametrize("method", ["group-dro", "coral", "mixstyle"])

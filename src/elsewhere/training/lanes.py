@@ -35,6 +35,10 @@ SETTLE_IMAGES = 1024
 """At most so many training images give the batch-norm statistics."""
 DISTANCE_IMAGES = 512
 """At most so many training images fit the Mahalanobis distance."""
+LANES_OF_SMALL, LANES_OF_LARGE = 6, 2
+BESIDE_BYTES = 40 * 2**30
+"""With so much free memory all networks of a study train beside each other: a small network's many short kernels run in
+what the few long ones of a large network leave free."""
 
 
 def train_all(
@@ -138,14 +142,16 @@ def _train_all(
         starts.load(unit)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    for _, group in itertools.groupby(
-        sorted(classify, key=_size_order), key=lambda unit: unit.recipe.network
-    ):
-        _train_side_by_side(list(group), pictures, work, starts, lanes, found, told, failed, stop)
+    by_network = itertools.groupby(sorted(classify, key=_size_order), key=lambda unit: unit.recipe.network)
+    groups = [list(group) for _, group in by_network]
+    # A person who sets the lanes has a reason, and it is mostly memory.
+    beside = not lanes and device.type == "cuda" and torch.cuda.mem_get_info(device)[0] >= BESIDE_BYTES
+    for together in [groups] if beside else [[group] for group in groups]:
+        _train_side_by_side(together, pictures, work, starts, lanes, found, told, failed, stop)
 
 
 def _train_side_by_side(
-    units: Sequence[Unit],
+    groups: Sequence[Sequence[Unit]],
     pictures: DevicePictures,
     work: Work,
     starts: Starts,
@@ -155,14 +161,19 @@ def _train_side_by_side(
     failed: Failed,
     stop: Callable[[], bool] | None,
 ) -> None:
-    """The units of one network, in as many lanes as suit it."""
+    """Each group the units of one network, in as many lanes as suit it. Where there are several, the kernels of small
+    networks go first: they are soon done."""
     device = starts.device
-    queue = list(units)
-    count = lanes or (default_lanes(queue) if device.type == "cuda" else 1)
-    running = [Lane(device, pictures, work, starts, units, found) for _ in range(count)]
+    running: list[tuple[list[Unit], Lane]] = []
+    for units in groups:
+        queue = list(units)
+        count = lanes or (default_lanes(units) if device.type == "cuda" else 1)
+        first = len(groups) > 1 and count == LANES_OF_SMALL
+        for _ in range(count):
+            running.append((queue, Lane(device, pictures, work, starts, units, found, first=first)))
     active: dict[int, tuple[Unit, Iterator[Outcome | None]]] = {}
-    while queue or active:
-        for at, lane in enumerate(running):
+    while active or any(queue for queue, _ in running):
+        for at, (queue, lane) in enumerate(running):
             if at not in active:
                 ready = next((unit for unit in queue if not _too_late(stop, unit)), None)
                 if ready is None:
@@ -180,7 +191,7 @@ def _train_side_by_side(
             if outcome is not None:
                 del active[at]
                 finished(unit, outcome)
-        if not active and all(_too_late(stop, unit) for unit in queue):
+        if not active and all(_too_late(stop, unit) for queue, _ in running for unit in queue):
             return
 
 
@@ -198,7 +209,7 @@ def _size_order(unit: Unit) -> tuple[Any, ...]:
 def default_lanes(units: Sequence[Unit]) -> int:
     """Small networks leave a large GPU idle between kernels: more lanes fill it."""
     heaviest = max(NETWORKS[u.recipe.network].training_gflop * u.recipe.batch for u in units)
-    return 2 if heaviest > 1000 else 6
+    return LANES_OF_LARGE if heaviest > 1000 else LANES_OF_SMALL
 
 
 class Starts:
@@ -249,9 +260,13 @@ class Lane:
         starts: Starts,
         units: Sequence[Unit],
         found: dict[str, Outcome],
+        *,
+        first: bool = False,
     ) -> None:
         self.device, self.pictures, self.work, self.starts, self.found = device, pictures, work, starts, found
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.stream = (
+            torch.cuda.Stream(device, priority=-1 if first else 0) if device.type == "cuda" else None
+        )
         self._program: tuple[Any, Program] | None = None
         self._units = units
 
