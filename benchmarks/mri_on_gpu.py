@@ -18,10 +18,12 @@ patches of 160 x 160 x 48, batch 2) 47 ms, of the breast crop 71 ms; before a re
 capturing, and 60 held-out patients are predicted in 65, 85 and 20 s; the benchmark takes 100 s. On a machine of that kind whose commands end after ten
 minutes and that takes 64 MiB a command, with MONAI's package (7 MB) in FOLDER:
 
-    PYTHONPATH=src:.:FOLDER python3 -u -m benchmarks.mri_on_gpu all --keep KEEP --out OUT --seconds 575
-    --recipes residual-unet --recipe-seconds 265
+    PYTHONPATH=src:.:FOLDER python3 -u -m benchmarks.mri_on_gpu all --keep KEEP --out OUT --seconds 420 --no-bench
+    --recipes residual-unet --steps 4500
 
-and again with `--recipes subtraction,breast-crop`; a KEEP/mri-probe.json from an earlier lease saves the probe. The response
+(331 s), then `--recipes subtraction --steps 4500` (318 s) and `--recipes breast-crop --steps 2600` (245 s). mri-probe.json, mri-ways.json
+and mri-machine.json of an earlier lease in KEEP save the probe and the choice of ways; without `--steps` a recipe's length follows from a short
+timing and `--recipe-seconds`. The response
 study's slices go there by `elsewhere plan mri-response --export` and `python -m elsewhere.engine` (eight processes on one GPU: 63
 trainings of slice-cnn in 93 s).
 

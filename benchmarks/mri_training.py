@@ -23,6 +23,8 @@ from benchmarks.mri_world import WorldVolumes, cases_of
 SLACK = 1.08
 CHECKPOINT_S = 40.0
 """Between two checkpoints, about; one takes a second or two."""
+CHECKPOINTS = 6
+"""Of a training whose number of steps is given."""
 CALIBRATED_STEPS = 12
 MIRRORED_SHARE = 0.3
 """Mirrored copies are predicted where that takes no more of a recipe's time than this."""
@@ -149,7 +151,8 @@ def length_of(
         return dict(lengths[name]["settings"])
     values, timing = values_of(given, name), {}
     if given.steps:
-        epochs, every = max(1, -(-given.steps // given.steps_per_epoch)), 1
+        epochs = max(1, -(-given.steps // given.steps_per_epoch))
+        every = max(1, epochs // CHECKPOINTS)
     else:
         timing = calibrate(place, given, name, values, volumes, parts, ways=ways)
         rest = timing["prepare"] + timing["capture"] + 5 * timing["case"] + 3.0
