@@ -35,10 +35,9 @@ SETTLE_IMAGES = 1024
 """At most so many training images give the batch-norm statistics."""
 DISTANCE_IMAGES = 512
 """At most so many training images fit the Mahalanobis distance."""
-LANES_OF_SMALL, LANES_OF_LARGE = 6, 2
 BESIDE_BYTES = 40 * 2**30
-"""With so much free memory all networks of a study train beside each other: a small network's many short kernels run in
-what the few long ones of a large network leave free."""
+"""With so much free memory all networks of a study train beside each other. An EfficientNet-Lite0 and a ViT-B/16 so gain
+4 % on an H200: both fill the card, but neither waits for the other's last training."""
 
 
 def train_all(
@@ -161,16 +160,13 @@ def _train_side_by_side(
     failed: Failed,
     stop: Callable[[], bool] | None,
 ) -> None:
-    """Each group the units of one network, in as many lanes as suit it. Where there are several, the kernels of small
-    networks go first: they are soon done."""
+    """Each group the units of one network, in as many lanes as suit it."""
     device = starts.device
     running: list[tuple[list[Unit], Lane]] = []
     for units in groups:
         queue = list(units)
         count = lanes or (default_lanes(units) if device.type == "cuda" else 1)
-        first = len(groups) > 1 and count == LANES_OF_SMALL
-        for _ in range(count):
-            running.append((queue, Lane(device, pictures, work, starts, units, found, first=first)))
+        running += [(queue, Lane(device, pictures, work, starts, units, found)) for _ in range(count)]
     active: dict[int, tuple[Unit, Iterator[Outcome | None]]] = {}
     while active or any(queue for queue, _ in running):
         for at, (queue, lane) in enumerate(running):
@@ -209,7 +205,7 @@ def _size_order(unit: Unit) -> tuple[Any, ...]:
 def default_lanes(units: Sequence[Unit]) -> int:
     """Small networks leave a large GPU idle between kernels: more lanes fill it."""
     heaviest = max(NETWORKS[u.recipe.network].training_gflop * u.recipe.batch for u in units)
-    return LANES_OF_LARGE if heaviest > 1000 else LANES_OF_SMALL
+    return 2 if heaviest > 1000 else 6
 
 
 class Starts:
@@ -260,13 +256,9 @@ class Lane:
         starts: Starts,
         units: Sequence[Unit],
         found: dict[str, Outcome],
-        *,
-        first: bool = False,
     ) -> None:
         self.device, self.pictures, self.work, self.starts, self.found = device, pictures, work, starts, found
-        self.stream = (
-            torch.cuda.Stream(device, priority=-1 if first else 0) if device.type == "cuda" else None
-        )
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._program: tuple[Any, Program] | None = None
         self._units = units
 
