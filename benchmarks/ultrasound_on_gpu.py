@@ -9,6 +9,10 @@ published folders. It runs `elsewhere run ultrasound` with EfficientNet-Lite0 (i
 
 Under OUT: units-cnn.zip and units-vit.zip (every training's outputs), tables.zip (the report's tables), log.txt, and
 times.json: the command's seconds, and of them those before the first training, those of trainings, and those after the last.
+
+On an H200 with 16 cores, with 21 of the transformer's trainings imported: 494 s, of them 58 before the first training. Functions
+that numba compiles take half a minute more on a machine that has never run the software; a `NUMBA_CACHE_DIR` that an earlier
+run filled saves them.
 """
 
 from __future__ import annotations
