@@ -8,7 +8,7 @@ OUT ?= demo-out
 .PHONY: help setup system demo test test-all lint format bench docs coverage-tables clean
 help:
 	@echo "make demo       set up, run the demo on synthetic hospitals, print the report's path"
-	@echo "make test       set up, lint, type-check, run the tests (ten to fifteen minutes on two cores)"
+	@echo "make test       set up, lint, type-check, run the tests (fifteen to twenty minutes on two cores)"
 	@echo "make test-all   the same with the slow statistical tests"
 	@echo "make lint       ruff and mypy"
 	@echo "make bench      run the benchmarks and rewrite benchmarks/README.md"

@@ -61,7 +61,10 @@ def test_each_network_has_lanes_of_its_own(monkeypatch):
 
     monkeypatch.setattr(lanes, "_train_side_by_side", watched)
     names = ("efficientnet-lite0", "tiny-cnn", "efficientnet-lite0")
-    units = [make_unit(WORK, seed=at, network=name, epochs=1) for at, name in enumerate(names)]
+    units = [
+        make_unit(WORK, seed=at, network=name, epochs=1 if name == "tiny-cnn" else 2)
+        for at, name in enumerate(names)
+    ]
     done, _ = train(units, WORK)
     assert seen == [[["efficientnet-lite0"] * 2], [["tiny-cnn"]]]
     assert set(done) == {unit.key for unit in units}
@@ -80,7 +83,10 @@ def test_networks_beside_each_other_give_the_numbers_that_each_gives_alone(monke
             whole(kept, *rest)
 
     names = ("efficientnet-lite0", "tiny-cnn", "efficientnet-lite0", "tiny-cnn", "tiny-cnn")
-    units = [make_unit(WORK, seed=at, network=name, epochs=2) for at, name in enumerate(names)]
+    units = [
+        make_unit(WORK, seed=at, network=name, epochs=1 if name == "tiny-cnn" else 2)
+        for at, name in enumerate(names)
+    ]
     alone = {unit.key: train([unit], WORK)[0][unit.key] for unit in units}
     monkeypatch.setattr(lanes, "_train_side_by_side", gathered)
     ended: list[str] = []
@@ -96,8 +102,7 @@ def test_networks_beside_each_other_give_the_numbers_that_each_gives_alone(monke
         failed=lambda unit, reason: pytest.fail(reason),
     )
     assert sorted(ended) == sorted(alone)
-    small = [key for key in ended[:3] if key in {units[at].key for at in (1, 3, 4)}]
-    assert small, "the small network waited for the large one"
+    assert set(ended[:2]) <= {units[at].key for at in (1, 3, 4)}, "the small network waited for the large one"
 
 
 @pytest.mark.parametrize("method", ["group-dro", "coral", "mixstyle"])
