@@ -111,9 +111,13 @@ def drop() -> str:
     return table(head, rows)
 
 
-def sites() -> str:
+def cases_by_site() -> pd.DataFrame:
     held = read("cases")
-    held["site"] = held["case_id"].str.partition("_")[0]
+    return held.assign(site=held["case_id"].str.partition("_")[0])
+
+
+def sites() -> str:
+    held = cases_by_site()
     shown = list(dict.fromkeys(held["recipe"]))
     rows = []
     for site, part in held.groupby("site"):
@@ -127,8 +131,7 @@ def sites() -> str:
 
 def in_vain() -> str:
     """Medians over patients, in volumes of the tumour."""
-    held = read("cases")
-    held["site"] = held["case_id"].str.partition("_")[0]
+    held = cases_by_site()
     rows = [
         [
             word(str(recipe)),

@@ -28,10 +28,6 @@ ENSEMBLE_SEED = -1
 FIXED_TEST = ("external", "leave-one-dataset-out", "nested")
 """Kinds whose test set no seed trains on: only there may models of several seeds answer together."""
 
-HELD_OUTCOMES, HELD_RUNS = 256, 512
-"""Trainings and runs that are kept in memory: the analyses pass over all of them several times, and reading one again
-takes longer than what is done with it. Half a megabyte a training, less a run."""
-
 TOO_FEW = "it was trained for fewer or other pictures, and has not been done again yet"
 
 Outputs = Callable[[str], dict[str, pd.DataFrame]]
@@ -131,7 +127,7 @@ def results_of(plan: Plan, store: Store, failures: Mapping[str, str] | None = No
     runs = plan.runs.copy()
     runs["ensemble"] = False
 
-    @lru_cache(maxsize=HELD_OUTCOMES)
+    @lru_cache(maxsize=32)
     def outcome(key: str) -> tuple[Outcome, dict[str, int]]:
         found = store.load(key)
         return found, {name: at for at, name in enumerate(found.case)}
@@ -169,7 +165,7 @@ def results_of(plan: Plan, store: Store, failures: Mapping[str, str] | None = No
     reason_of = dict(zip(runs["run"], runs["reason"], strict=True))
     patient = dict(zip(plan.table.frame["case"], plan.table.frame["patient"], strict=True))
 
-    @lru_cache(maxsize=HELD_RUNS)
+    @lru_cache(maxsize=64)
     def outputs(run: str) -> dict[str, pd.DataFrame]:
         if run not in unit_of:
             raise UserError(f"the study has no run '{run}'")
