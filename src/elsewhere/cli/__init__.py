@@ -1,8 +1,9 @@
 """The command line: parses, calls a typed function of the same name, prints.
 
 Nothing heavy is imported before a command runs, so that `elsewhere --help` answers at once. Exit codes:
-0 done (or equivalent, above, non-inferior as claimed); 2 below; 3 inconclusive; 4 not assessed; 64 bad
-input or wrong usage; 70 a fault of ours.
+0 done (or equivalent, above, non-inferior as claimed); 2 below; 3 inconclusive; 4 not assessed; 5 some of
+several inputs could not be used; 6 the claim was changed after a verdict; 64 bad input or wrong usage; 70 a
+fault of ours; 74 the operating system refused to read or write a file.
 """
 
 from __future__ import annotations
