@@ -368,6 +368,29 @@ def weigh_sums(weights: Weights, sums_of_cluster: FloatArray) -> FloatArray:
     return out
 
 
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def weigh_sums_by_stratum(
+    weights: Weights, sums_of_cluster: FloatArray, stratum: npt.NDArray[np.int64], n_strata: int
+) -> FloatArray:
+    """(rows, strata, K): `weigh_sums` within each stratum of patients; those with stratum -1 take no part."""
+    rows, n_clusters = weights.shape
+    k_columns = sums_of_cluster.shape[1]
+    out = np.zeros((rows, n_strata, k_columns))
+    for first in range(0, n_clusters, _TILE_CLUSTERS):
+        last = min(first + _TILE_CLUSTERS, n_clusters)
+        for r in range(rows):
+            total = np.zeros((n_strata, k_columns))
+            for c in range(first, last):
+                s = stratum[c]
+                if s < 0:
+                    continue
+                w = np.float64(weights[r, c])
+                for k in range(k_columns):
+                    total[s, k] += w * sums_of_cluster[c, k]
+            out[r] += total
+    return out
+
+
 def equal_width_bins(values: npt.ArrayLike, n_bins: int = 10) -> npt.NDArray[np.int32]:
     """The bin of each value in [0, 1]: left-closed, the last one closed (US-15, protocols.md)."""
     index = np.floor(np.asarray(values, dtype=np.float64) * n_bins).astype(np.int32)

@@ -40,23 +40,36 @@ class ResampledInterval:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Values without one patient (or one group of patients) at a time; `stratum` of each row."""
+    """Values without one patient (or one group of patients) at a time; `stratum` of each row.
+
+    `of_class` is the number of rows of the same class in all strata; None: the strata are the classes.
+    """
 
     values: FloatArray
     stratum: npt.NDArray[np.int64]
     grouped: bool
+    of_class: FloatArray | None = None
 
     @property
     def rows(self) -> int:
         return int(self.values.shape[0])
 
     def influence(self, column: int) -> FloatArray:
-        """Each row's pull on the value, centred within its stratum; the squares add to the variance."""
+        """Each row's pull on the value, centred within its stratum; the squares add to the variance.
+
+        Leaving one of N patients out moves the value by N/(N - 1) of her share, and centring within a stratum
+        of n takes 1/n of the variance away: (N - 1)/N x sqrt(n/(n - 1)) undoes both.
+        """
         values = self.values[:, column]
         size = np.bincount(self.stratum).astype(float)
         mean = np.bincount(self.stratum, weights=values) / size
         n = size[self.stratum]
-        return np.sqrt((n - 1.0) / n) * (mean[self.stratum] - values)
+        factor = np.sqrt((n - 1.0) / n)
+        if self.of_class is not None:
+            whole = self.of_class
+            with np.errstate(divide="ignore", invalid="ignore"):
+                factor = np.where(n < whole, (whole - 1.0) / whole * np.sqrt(n / (n - 1.0)), factor)
+        return factor * (mean[self.stratum] - values)
 
     def standard_error(self, column: int) -> tuple[float, float]:
         """(jackknife SE, degrees of freedom); NaN where the value is undefined without some patient."""
@@ -89,26 +102,30 @@ def leave_out(
     *,
     key: str = "",
     by_class: bool = False,
+    by_site: bool = True,
     known: LeftOut | None = None,
     threads: int | None = None,
 ) -> LeftOut:
     """Leave out one patient at a time; beyond 2,000 patients, one of 250 random groups at a time.
 
-    Patients without a case here take no part. Sites (and classes, where asked) are the strata; a stratum of
-    a single patient joins the others of its kind. Groups cut across strata. `known` is the same with other
-    strata: its values serve again.
+    Patients without a case here take no part. Sites (and classes, where asked) are the strata, those of the
+    resampling; a class of a single patient joins the others. Groups cut across strata. `known` is the same
+    with other strata: its values serve again.
     """
     active = active_clusters(evaluator)
+    of_class: FloatArray | None = None
     if active.size <= MOST_LEFT_OUT_ONE_BY_ONE:
-        stratum = np.unique(partition.strata(by_class=by_class)[active], return_inverse=True)[1]
-        alone = (np.bincount(stratum) == 1)[stratum] if stratum.size else np.zeros(0, dtype=bool)
-        if alone.any():
-            stratum = np.where(alone, 0 if alone.sum() == 1 else stratum.max() + 1, stratum)
-            stratum = np.unique(stratum, return_inverse=True)[1]
+        present = np.zeros(partition.n_clusters, dtype=bool)
+        present[active] = True
+        stratum = partition.strata(by_site=by_site, by_class=by_class, taking_part=present).astype(np.int64)
+        whole = partition.strata(by_site=False, by_class=by_class, taking_part=present)
+        if stratum.size and np.bincount(whole).min() == 1:
+            stratum, whole = np.zeros_like(stratum), np.zeros_like(whole)
+        of_class = np.bincount(whole).astype(float)[whole]
         if known is not None:
-            return LeftOut(known.values, stratum.astype(np.int64), False)
+            return LeftOut(known.values, stratum, False, of_class)
         if active.size == evaluator.n_clusters:
-            return LeftOut(evaluator.leave_one_out(), stratum.astype(np.int64), False)
+            return LeftOut(evaluator.leave_one_out(), stratum, False, of_class)
         group = np.arange(active.size)
     else:
         if known is not None:
@@ -132,7 +149,7 @@ def leave_out(
             list(pool.map(work, range(0, rows, step)))
     elif rows:
         work(0)
-    return LeftOut(out, stratum.astype(np.int64), active.size > MOST_LEFT_OUT_ONE_BY_ONE)
+    return LeftOut(out, stratum, active.size > MOST_LEFT_OUT_ONE_BY_ONE, of_class)
 
 
 def percentile_interval(draws: FloatArray, *, level: float = 0.95) -> ResampledInterval | None:

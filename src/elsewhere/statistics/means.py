@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from elsewhere.statistics.accumulators import cluster_sums, weigh_sums
+from elsewhere.statistics.accumulators import cluster_sums, weigh_sums_by_stratum
+from elsewhere.statistics.partition import pool_small_strata
 
 FloatArray = npt.NDArray[np.float64]
 FEW_CLUSTERS = 20
-_MOST_STRATA_OF_BOOTSTRAP_T = 32
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,10 @@ class ClusteredRatio:
 def site_strata(
     site_of_cluster: npt.ArrayLike | None, taking_part: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int64]:
-    """Dense site numbers of the patients that take part; sites with one such patient are put together."""
+    """The strata of the patients that take part, numbered densely: their sites, small ones pooled."""
     if site_of_cluster is None:
         return np.zeros(int(taking_part.sum()), dtype=np.int64)
-    dense = np.unique(np.asarray(site_of_cluster)[taking_part], return_inverse=True)[1]
-    alone = (np.bincount(dense) == 1)[dense]
-    rest = dense[~alone]
-    if rest.size:
-        dense = np.where(alone, rest[0] if alone.sum() == 1 else dense.size, dense)
-    else:
-        dense = np.zeros_like(dense)
-    return np.unique(dense, return_inverse=True)[1].astype(np.int64)
+    return pool_small_strata(np.asarray(site_of_cluster)[taking_part]).astype(np.int64)
 
 
 def clustered_ratio(
@@ -105,26 +98,21 @@ def t_interval(ratio: ClusteredRatio, *, level: float = 0.95) -> tuple[float, fl
 class StudentisedRatio:
     """Under weights: a ratio and its standard error, for the bootstrap-t (ST-03).
 
-    Both come from sums of patients (numerator, denominator, their squares and product, site by site), so a
-    block of resamples costs one weighted sum and no second level of resampling.
+    Both come from sums of patients (numerator, denominator, their squares and product, stratum by stratum), so
+    a block of resamples costs one weighted sum and no second level of resampling.
     """
 
     def __init__(self, ratio: ClusteredRatio, site_of_cluster: npt.ArrayLike | None = None) -> None:
         a, b = ratio.numerator_of_cluster, ratio.denominator_of_cluster
         taking_part = b > 0
-        stratum = np.full(b.size, -1, dtype=np.int64)
-        stratum[taking_part] = site_strata(site_of_cluster, taking_part)
-        n_strata = int(stratum.max()) + 1
-        if n_strata > _MOST_STRATA_OF_BOOTSTRAP_T:
-            stratum[taking_part], n_strata = 0, 1
-        base = np.stack([np.ones_like(a), a, b, a * a, a * b, b * b], axis=1)
-        self._columns = np.zeros((b.size, 6 * n_strata))
-        for s in range(n_strata):
-            self._columns[:, 6 * s : 6 * s + 6] = base * (stratum == s)[:, None]
+        self._stratum = np.full(b.size, -1, dtype=np.int64)
+        self._stratum[taking_part] = site_strata(site_of_cluster, taking_part)
+        self._n_strata = int(self._stratum.max(initial=-1)) + 1
+        self._columns = np.stack([np.ones_like(a), a, b, a * a, a * b, b * b], axis=1)
 
     def __call__(self, weights: npt.NDArray[np.uint16]) -> tuple[FloatArray, FloatArray]:
         """(values, standard errors) of each weight row; NaN where the denominator is 0."""
-        sums = weigh_sums(weights, self._columns).reshape(weights.shape[0], -1, 6)
+        sums = weigh_sums_by_stratum(weights, self._columns, self._stratum, self._n_strata)
         n, a, b, aa, ab, bb = (sums[:, :, k] for k in range(6))
         with np.errstate(divide="ignore", invalid="ignore"):
             total = b.sum(axis=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -301,7 +301,7 @@ def compare_pair(
         if split not in left_out:
             a = leave_out(evaluator_a, partition, key=key, by_class=split)
             b = leave_out(evaluator_b, partition, key=key, by_class=split)
-            left_out[split] = type(a)(a.values - b.values, a.stratum, a.grouped)
+            left_out[split] = replace(a, values=a.values - b.values)
         return float(left_out[split].acceleration(evaluator_a.index(spec.name)))
 
     out: dict[str, PairedResult] = {}

@@ -15,6 +15,38 @@ import pandas as pd
 from elsewhere.errors import UserError, name_rows
 
 IntArray = npt.NDArray[np.int32]
+FEWEST_PER_STRATUM = 20
+"""Strata with fewer patients are pooled: resampled alone, a stratum of m keeps (m - 1)/m of its variance."""
+
+
+def pool_small_strata(
+    site: npt.ArrayLike, kind: npt.ArrayLike | None = None, *, fewest: int = FEWEST_PER_STRATUM
+) -> IntArray:
+    """Strata of patients by site (and by `kind`, the class), the small ones pooled; numbered densely from 0.
+
+    Within each class, the sites with fewer than `fewest` patients become one stratum; where these are still
+    fewer together, the smallest of the other sites joins them, until there are enough or all are together
+    (ST-01a). Classes are never mixed. So no stratum that is resampled, or centred, by itself is small,
+    unless the class is. Pooling adds the variance between the pooled sites: it errs on the wide side.
+    """
+    of_site = np.unique(np.asarray(site), return_inverse=True)[1].astype(np.int64)
+    classes = np.zeros(of_site.size, dtype=np.int64) if kind is None else np.asarray(kind).astype(np.int64)
+    stratum = np.empty(of_site.size, dtype=np.int64)
+    n_kinds = int(classes.max(initial=0)) + 1
+    for k in range(n_kinds):
+        inside = classes == k
+        sizes = np.bincount(of_site[inside], minlength=int(of_site.max(initial=-1)) + 1)
+        by_size = np.argsort(sizes, kind="stable")
+        by_size = by_size[sizes[by_size] > 0]
+        together = np.cumsum(sizes[by_size])
+        n_pooled = max(int((sizes[by_size] < fewest).sum()), 0)
+        if n_pooled and together[n_pooled - 1] < fewest:
+            n_pooled = min(int(np.searchsorted(together, fewest)) + 1, by_size.size)
+        own = np.arange(sizes.size)
+        if n_pooled:
+            own[by_size[:n_pooled]] = by_size[:n_pooled].min()
+        stratum[inside] = own[of_site[inside]] * n_kinds + k
+    return np.unique(stratum, return_inverse=True)[1].astype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -106,15 +138,23 @@ class Partition:
             grade=grade,
         )
 
-    def strata(self, *, by_site: bool = True, by_class: bool = False) -> IntArray:
-        """The resampling stratum of each patient, numbered densely from 0."""
-        stratum = (
-            self.site_of_cluster.astype(np.int64) if by_site else np.zeros(self.n_clusters, dtype=np.int64)
-        )
+    def strata(
+        self,
+        *,
+        by_site: bool = True,
+        by_class: bool = False,
+        taking_part: npt.NDArray[np.bool_] | None = None,
+    ) -> IntArray:
+        """The resampling stratum of each patient, numbered densely from 0; small strata are pooled (ST-01a).
+
+        With `taking_part` (a mask of patients), sizes count these alone, and theirs are the strata returned.
+        """
+        chosen = slice(None) if taking_part is None else taking_part
+        site = self.site_of_cluster[chosen] if by_site else np.zeros_like(self.site_of_cluster[chosen])
+        kind = None
         if by_class and self.positive_cluster is not None:
-            stratum = stratum * 2 + self.positive_cluster
-        _, dense = np.unique(stratum, return_inverse=True)
-        return dense.astype(np.int32)
+            kind = self.positive_cluster[chosen]
+        return pool_small_strata(site, kind)
 
     def cases_per_cluster(self) -> IntArray:
         return np.bincount(self.cluster_of_case, minlength=self.n_clusters).astype(np.int32)

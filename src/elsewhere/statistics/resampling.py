@@ -78,10 +78,13 @@ class WeightStream:
         resamples: int,
         by_site: bool = True,
         by_class: bool = False,
+        strata: npt.NDArray[np.int32] | None = None,
     ) -> None:
+        """`strata` (a number per patient) takes the place of the partition's, where a caller has its own."""
         self.key, self.seed, self.resamples = key, seed, resamples
         self.n_clusters = partition.n_clusters
-        strata = partition.strata(by_site=by_site, by_class=by_class)
+        if strata is None:
+            strata = partition.strata(by_site=by_site, by_class=by_class)
         self._order = np.argsort(strata, kind="stable").astype(np.int32)
         sizes = np.bincount(strata) if strata.size else np.zeros(0, dtype=np.int64)
         self._piece_sizes = [

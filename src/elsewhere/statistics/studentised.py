@@ -106,10 +106,9 @@ class Strata:
 
     @classmethod
     def of(cls, evaluator: Evaluator, partition: Partition, spec: MetricSpec) -> Strata:
-        active = np.unique(evaluator.cluster_of_case).astype(np.int64)
-        stratum = partition.strata(by_site=True, by_class=spec.stratify_by_class)[active]
-        _, dense = np.unique(stratum, return_inverse=True)
-        return cls(active, dense.astype(np.int32), np.bincount(dense).astype(float))
+        present = np.bincount(evaluator.cluster_of_case, minlength=partition.n_clusters) > 0
+        stratum = partition.strata(by_class=spec.stratify_by_class, taking_part=present)
+        return cls(np.flatnonzero(present), stratum, np.bincount(stratum).astype(float))
 
     def variance(self, weights: npt.NDArray[Any], influence: FloatArray) -> FloatArray:
         """Variance of a sum of influence values (rows or 1, active) under weights (rows, active)."""
@@ -143,7 +142,7 @@ def active_weights(
         site_of_cluster=strata.stratum,
         site_names=tuple(str(s) for s in range(strata.sizes.size)),
     )
-    stream = WeightStream(sub, key=key, seed=seed, resamples=resamples, by_site=True, by_class=False)
+    stream = WeightStream(sub, key=key, seed=seed, resamples=resamples, strata=strata.stratum)
     everyone = strata.active.size == partition.n_clusters
     for _, piece in stream:
         if everyone:
