@@ -83,9 +83,11 @@ class Partition:
     ) -> Partition:
         """Build from a table with one row a case. Missing `patient_id` column: one patient a case.
 
-        A patient is (dataset, patient_id), so that 'patient 1' of two sets stays two people; a patient
-        seen at two sites belongs to the site of its first case, and the id audit says so. `positive`
-        (a truth value a case) puts a patient with any positive case in the positive stratum (US-05).
+        A patient is (dataset, patient_id), so that 'patient 1' of two sets stays two people. Patients are
+        numbered by sorted (dataset, patient_id) and never by where they stand in the table, so that the order
+        of the rows changes no resample (ST-01b). A patient seen at several sites is resampled with the site
+        of most of her cases (of those, the first by name), and the id audit says so. `positive` (a truth value
+        a case) puts a patient with any positive case in the positive stratum (US-05).
         """
         n = len(table)
         if cluster in table.columns:
@@ -109,14 +111,14 @@ class Partition:
             if "dataset" in table.columns
             else pd.Series([""] * n, dtype="string")
         )
-        dataset_codes, datasets = pd.factorize(dataset)
-        id_codes, known_ids = pd.factorize(ids)
-        codes, keys = pd.factorize(dataset_codes.astype(np.int64) * max(1, len(known_ids)) + id_codes)
+        dataset_codes, datasets = pd.factorize(dataset, sort=True)
+        id_codes, known_ids = pd.factorize(ids, sort=True)
+        keys, codes = np.unique(
+            dataset_codes.astype(np.int64) * max(1, len(known_ids)) + id_codes, return_inverse=True
+        )
         names_of_dataset = np.asarray(datasets, dtype=object)[keys // max(1, len(known_ids))]
         names_of_patient = np.asarray(known_ids, dtype=object)[keys % max(1, len(known_ids))]
         uniques = list(zip(names_of_dataset, names_of_patient, strict=True))
-        first_row = np.full(len(uniques), n, dtype=np.int64)
-        np.minimum.at(first_row, codes, np.arange(n))
         site_column = "site" if "site" in table.columns else "dataset" if "dataset" in table.columns else None
         if site_column is None:
             site_codes, site_names = np.zeros(n, dtype=np.int64), ["all"]
@@ -132,7 +134,7 @@ class Partition:
         return cls(
             cluster_of_case=codes.astype(np.int32),
             cluster_ids=tuple(f"{d}/{p}" if d else str(p) for d, p in uniques),
-            site_of_cluster=site_codes[first_row].astype(np.int32) if n else np.zeros(0, dtype=np.int32),
+            site_of_cluster=_most_common(codes, site_codes, n_clusters=len(uniques)),
             site_names=tuple(site_names),
             positive_cluster=positive_cluster,
             grade=grade,
@@ -158,3 +160,18 @@ class Partition:
 
     def cases_per_cluster(self) -> IntArray:
         return np.bincount(self.cluster_of_case, minlength=self.n_clusters).astype(np.int32)
+
+
+def _most_common(
+    cluster_of_case: npt.NDArray[np.int64], site_of_case: npt.NDArray[np.int64], *, n_clusters: int
+) -> IntArray:
+    """The site of most cases of each patient; of equally many, the lowest number."""
+    n_sites = int(site_of_case.max(initial=0)) + 1
+    pairs, count = np.unique(cluster_of_case.astype(np.int64) * n_sites + site_of_case, return_counts=True)
+    cluster, site = pairs // n_sites, pairs % n_sites
+    order = np.lexsort((site, -count, cluster))
+    out = np.zeros(n_clusters, dtype=np.int32)
+    first = np.ones(order.size, dtype=bool)
+    first[1:] = cluster[order][1:] != cluster[order][:-1]
+    out[cluster[order][first]] = site[order][first]
+    return out
