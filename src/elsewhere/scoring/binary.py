@@ -20,6 +20,7 @@ from elsewhere.statistics.accumulators import (
     Weights,
     cluster_sums,
     equal_width_bins,
+    shared_ranks,
     sort_cases,
     sorted_pass,
     sorted_plan,
@@ -61,6 +62,7 @@ def binary_spec(name: str, *, nll_epsilon: float = 2.0**-52, primary: bool = Fal
             kind=MetricKind.AUROC,
             interval=IntervalMethod.DELONG_LOGIT,
             stratify_by_class=True,
+            rank_based=True,
         ),
         "auprc": _curve("auprc", "AUPRC (average precision)"),
         "auprc_trapezoid": _curve("auprc_trapezoid", "AUPRC (trapezoid)"),
@@ -114,6 +116,7 @@ def _curve(name: str, label: str) -> MetricSpec:
         kind=MetricKind.CURVE,
         interval=IntervalMethod.BCA,
         moves_with_prevalence=True,
+        rank_based=True,
     )
 
 
@@ -412,6 +415,20 @@ class BinaryEvaluator(Evaluator):
             calibrated=both,
             cluster=np.concatenate([self.cluster_of_case, other.cluster_of_case + self.n_clusters]),
             n=self.n_clusters + other.n_clusters,
+        )
+
+    def ranked(self) -> BinaryEvaluator:
+        """Ranks among the answered cases, between 0 and 1; a missing answer stays beyond all of them."""
+
+        def between_0_and_1(column: FloatArray) -> FloatArray:
+            return shared_ranks(column) / (np.count_nonzero(~np.isnan(column)) + 1)
+
+        return self._with(
+            label=self.label,
+            probability=between_0_and_1(self.probability),
+            calibrated=None if self.calibrated is None else between_0_and_1(self.calibrated),
+            cluster=self.cluster_of_case,
+            n=self.n_clusters,
         )
 
     def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:

@@ -78,6 +78,9 @@ class CompositeEvaluator(Evaluator):
         joined = [a.join(b) for a, b in zip(self.extra, other.extra, strict=True)]
         return CompositeEvaluator(self.base.stack(other.base), joined)
 
+    def ranked(self) -> CompositeEvaluator:
+        return CompositeEvaluator(self.base.ranked(), self.extra)
+
     def _own(self, metric: str) -> ExtraMetric | None:
         return next((own for own in self.extra if own.spec.name == metric), None)
 

@@ -14,13 +14,14 @@ weights, and a row of weights is one walk down the list that ends at the largest
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
 from elsewhere.protocols import DetectionRules
+from elsewhere.statistics.accumulators import shared_ranks
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, FloatArray, RatioInputs
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
 
@@ -39,6 +40,7 @@ def froc_specs(rules: DetectionRules) -> tuple[MetricSpec, ...]:
             kind=MetricKind.CURVE,
             interval=IntervalMethod.PERCENTILE,
             primary=primary,
+            rank_based=True,
         )
 
     points = rules.positive_operating_points
@@ -334,6 +336,11 @@ class FrocEvaluator(Evaluator):
                 [_need(self.pool_of_event), _need(other.pool_of_event) + _need(self.pool_starts).size - 1]
             ),
         )
+
+    def ranked(self) -> FrocEvaluator:
+        """Boxes by their rank from the top: two models' first boxes stand for as many false positives."""
+        ranks = shared_ranks(-self.events.score)
+        return replace(self, events=replace(self.events, score=-ranks))
 
     def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
         """None: a point of an interpolated curve is no sum over cases (ST-03)."""

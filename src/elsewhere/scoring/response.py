@@ -159,6 +159,9 @@ class ResponseEvaluator(Evaluator):
         both = self.binary.stack(other.binary)
         return self._with(both, groups, invalid=self.invalid or other.invalid)
 
+    def ranked(self) -> ResponseEvaluator:
+        return self._with(self.binary.ranked(), self.groups, invalid=self.invalid)
+
     def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
         if self.invalid or metric in {"fairness", "combined"}:
             return None

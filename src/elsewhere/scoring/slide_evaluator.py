@@ -12,6 +12,7 @@ import pandas as pd
 from elsewhere.predictions.stages import PATIENT_STAGES, STAGES
 from elsewhere.protocols import SlideRules
 from elsewhere.scoring.slide_froc import slide_froc
+from elsewhere.statistics.accumulators import shared_ranks
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, FloatArray, RatioInputs
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
 from elsewhere.statistics.partition import Partition
@@ -71,7 +72,11 @@ def slide_metrics() -> tuple[MetricSpec, ...]:
             worst=1.0,
         ),
         spec(
-            "froc_score", "Lesion FROC score (mean at 1/4 to 8)", MetricKind.CURVE, IntervalMethod.PERCENTILE
+            "froc_score",
+            "Lesion FROC score (mean at 1/4 to 8)",
+            MetricKind.CURVE,
+            IntervalMethod.PERCENTILE,
+            rank_based=True,
         ),
         spec(
             "pn_kappa",
@@ -288,6 +293,18 @@ class SlideEvaluator(Evaluator):
             self.n_clusters + other.n_clusters,
             self._rules,
             has_events=self._has_events and other._has_events,
+        )
+
+    def ranked(self) -> SlideEvaluator:
+        """Detections by 1 / rank from the top; scores that are not above 0 stay below all others.
+
+        So `froc_score` keeps its value where the published script enters missed lesions at 0.
+        """
+        entering = _entering_scores(self._events) if self._rules.froc_missed_as_zero else self._events.score
+        score = np.where(entering > 0, 1.0 / shared_ranks(-entering), entering)
+        events = replace(self._events, score=score)
+        return SlideEvaluator(
+            self._cases, events, self.n_clusters, self._rules, has_events=self._has_events
         )
 
     def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:

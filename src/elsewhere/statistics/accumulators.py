@@ -13,6 +13,7 @@ from functools import cached_property
 import numba
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 
 FloatArray = npt.NDArray[np.float64]
 Weights = npt.NDArray[np.uint16]
@@ -58,6 +59,15 @@ def sort_cases(score: npt.ArrayLike, label: npt.ArrayLike, cluster_of_case: npt.
         tie_group_end=end,
         score=sorted_score,
     )
+
+
+def shared_ranks(score: npt.ArrayLike) -> FloatArray:
+    """Ranks from 1 (the lowest score) to n; equal scores share their mean rank, NaN has none and stays NaN."""
+    values = np.asarray(score, dtype=np.float64)
+    ranks = np.full(values.size, np.nan)
+    given = ~np.isnan(values)
+    ranks[given] = stats.rankdata(values[given], method="average")
+    return ranks
 
 
 @dataclass(frozen=True)

@@ -97,18 +97,18 @@ def top_against_bottom_by_size(
 
 
 def centred_interval(
-    value: float, draws: FloatArray, *, df: float, level: float = 0.95
+    value: float, draws: FloatArray, *, df: float, patients: int | None = None, level: float = 0.95
 ) -> tuple[float, float] | None:
     """value +- t x the bootstrap's standard error: an interval that cannot exclude its own point (MRI-12).
 
     The percentile interval of a range lies where resampling has pushed it, above a gap and below a fairness,
     and can leave its point outside. This one keeps the spread and gives the place back to the point; the
-    point's own bias remains, and the null band tells of it.
+    point's own bias remains, and the null band tells of it. `df` is patients - strata (default: one stratum).
     """
     known = draws[np.isfinite(draws)]
     if not np.isfinite(value) or known.size < 2:
         return None
-    se = float(known.std(ddof=1)) * float(np.sqrt((df + 1) / df))
+    se = float(known.std(ddof=1)) * float(np.sqrt((df + 1 if patients is None else patients) / df))
     reach = float(stats.t.ppf((1 + level) / 2, df)) * se
     return value - reach, value + reach
 

@@ -60,6 +60,16 @@ class Evaluator(ABC):
         Swapping a patient between two models is then a weight: the permutation test needs it.
         """
 
+    def ranked(self) -> Evaluator:
+        """The same evaluator with each score replaced by its rank among this model's scores (ST-12a).
+
+        Equal scores share their mean rank, and a missing answer stays the worst. The values of metrics that
+        declare `rank_based` do not change; the others are not meant to be read. Two models' scores stand on
+        one scale afterwards, so that a patient can be swapped between them. An evaluator whose metrics read
+        no score is its own.
+        """
+        return self
+
     @abstractmethod
     def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
         """Inputs of the closed form of a metric (per case, in case order), or None where it has none."""

@@ -37,6 +37,8 @@ class MetricSpec:
 
     `interval` is the default under protocol `plain` (ST-02, ST-03); challenge protocols override it.
     `moves_with_prevalence` decides ST-06; `stratify_by_class` decides the resampling strata of ST-01.
+    `rank_based`: no strictly rising transformation of a model's scores changes the value, so permutation tests
+    swap ranks in place of scores (ST-12a).
     """
 
     name: str
@@ -50,4 +52,5 @@ class MetricSpec:
     unit: str = ""
     moves_with_prevalence: bool = False
     stratify_by_class: bool = False
+    rank_based: bool = False
     primary: bool = False

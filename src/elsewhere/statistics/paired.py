@@ -26,11 +26,14 @@ from elsewhere.statistics.means import site_strata
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
 from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.resampling import BLOCK, WeightStream, draw, generator_for
+from elsewhere.statistics.simultaneous import constant_difference_p
 
 FloatArray = npt.NDArray[np.float64]
 Progress = Callable[[int], None]
 
 _SWAP_STREAM = 501
+_STILL = 1e-12
+"""Differences closer together than this are the same: sums in another order part them in the last digit."""
 _ROW_BUDGET_BYTES = 32 * 2**20
 PERMUTATION = "permutation"
 DELONG = "delong-clustered-paired"
@@ -121,9 +124,18 @@ def swapped_differences(
     permutations: int,
     progress: Progress | None = None,
 ) -> FloatArray:
-    """(permutations, metrics): a - b after each patient was given to the other model with probability 1/2."""
-    both = evaluator_a.stack(evaluator_b)
+    """(permutations, metrics): a - b after each patient was given to the other model with probability 1/2.
+
+    Metrics that read the order of scores alone swap ranks: a score of one model says nothing on the scale of
+    the other, and a monotone change of one model's scores must change nothing (ST-12a).
+    """
     n = evaluator_a.n_clusters
+    by_rank = np.array([spec.rank_based for spec in evaluator_a.specs], dtype=bool)
+    pooled: list[tuple[Evaluator, npt.NDArray[np.bool_]]] = []
+    if not by_rank.all():
+        pooled.append((evaluator_a.stack(evaluator_b), ~by_rank))
+    if by_rank.any():
+        pooled.append((evaluator_a.ranked().stack(evaluator_b.ranked()), by_rank))
     out = np.empty((permutations, len(evaluator_a.specs)))
     rows = max(1, min(BLOCK, _ROW_BUDGET_BYTES // max(1, 8 * n)))
     for block, begin in enumerate(range(0, permutations, BLOCK)):
@@ -133,9 +145,11 @@ def swapped_differences(
             last = min(first + rows, end)
             swap = rng.integers(0, 2, size=(last - first, n), dtype=np.uint16)
             stay = (1 - swap).astype(np.uint16)
-            as_a = both.evaluate(np.concatenate([stay, swap], axis=1))
-            as_b = both.evaluate(np.concatenate([swap, stay], axis=1))
-            out[first:last] = as_a - as_b
+            first_model = np.concatenate([stay, swap], axis=1)
+            second_model = np.concatenate([swap, stay], axis=1)
+            for both, columns in pooled:
+                moved = both.evaluate(first_model) - both.evaluate(second_model)
+                out[first:last, columns] = moved[:, columns]
         if progress:
             progress(end - begin)
     return out
@@ -163,17 +177,34 @@ def _patient_means(inputs: RatioInputs, cluster: npt.NDArray[np.int32], n_cluste
         return np.where(sums[:, 1] > 0, sums[:, 0] / sums[:, 1], np.nan)
 
 
+def _constant(patients: int) -> PairedTest:
+    """The exact p where the difference is not zero and the same in every patient (ST-09a)."""
+    return PairedTest(
+        p=constant_difference_p(patients),
+        n=patients,
+        reason="the difference is the same in every patient: exact sign test",
+    )
+
+
 def patient_tests(
     a: RatioInputs, b: RatioInputs, cluster_of_case: npt.NDArray[np.int32], *, n_clusters: int
 ) -> dict[str, PairedTest]:
-    """Paired t and Wilcoxon signed-rank on the patients' means; patients undefined in either are left out."""
+    """Paired t and Wilcoxon signed-rank on the patients' means; patients undefined in either are left out.
+
+    Where every patient has the same difference, and it is not zero, both are the exact sign test, which is what
+    the signed-rank test becomes; a t would be infinite.
+    """
     means_a = _patient_means(a, cluster_of_case, n_clusters)
     means_b = _patient_means(b, cluster_of_case, n_clusters)
     difference = (means_a - means_b)[~np.isnan(means_a - means_b)]
     n = int(difference.size)
     spread = float(np.ptp(difference)) if n else 0.0
-    if n < 2 or spread <= 1e-15:
-        reason = "fewer than two patients" if n < 2 else "every patient has the same difference"
+    same = n > 0 and spread <= _STILL * max(1.0, float(np.abs(difference).max()))
+    if n >= 2 and same and abs(float(difference[0])) > _STILL:
+        constant = _constant(n)
+        return {PAIRED_T: constant, WILCOXON: constant}
+    if n < 2 or same:
+        reason = "fewer than two patients" if n < 2 else "every patient has the same result in both"
         undefined = PairedTest(p=None, n=n, reason=reason)
         return {PAIRED_T: undefined, WILCOXON: undefined}
     t = stats.ttest_1samp(difference, 0.0)
@@ -192,10 +223,17 @@ class _Closed:
     p: float | None
     df: float | None
     method: str
+    test: PairedTest
 
 
 def _linearised(
-    a: RatioInputs, b: RatioInputs, cluster: npt.NDArray[np.int32], partition: Partition, level: float
+    a: RatioInputs,
+    b: RatioInputs,
+    cluster: npt.NDArray[np.int32],
+    partition: Partition,
+    level: float,
+    *,
+    by_site: bool,
 ) -> _Closed | None:
     """The difference of two ratios on the same patients: t on the difference of their linearised terms."""
     columns = np.stack([a.numerator, a.denominator, b.numerator, b.denominator], axis=1).astype(float)
@@ -208,7 +246,7 @@ def _linearised(
     value_a, value_b = total[0] / total[1], total[2] / total[3]
     pull = (sums[:, 0] - value_a * sums[:, 1]) / total[1] - (sums[:, 2] - value_b * sums[:, 3]) / total[3]
     part = (sums[:, 1] > 0) | (sums[:, 3] > 0)
-    stratum = site_strata(partition.site_of_cluster, part)
+    stratum = site_strata(partition.site_of_cluster if by_site else None, part)
     size = np.bincount(stratum)
     df = float(stratum.size - size.size)
     if df < 1:
@@ -218,12 +256,21 @@ def _linearised(
     variance = float((size / (size - 1.0) * np.bincount(stratum, weights=centred**2)).sum())
     se, difference = math.sqrt(variance), float(value_a - value_b)
     half = float(special.stdtrit(df, 0.5 + level / 2.0)) * se
-    p = float(2.0 * stats.t.sf(abs(difference) / se, df)) if se > 0 else None
-    return _Closed(difference - half, difference + half, se, p, df, LINEARISED_T)
+    if se > _STILL * max(1.0, abs(value_a), abs(value_b)):
+        test = PairedTest(p=float(2.0 * stats.t.sf(abs(difference) / se, df)), df=df)
+    else:
+        test = _constant(int(part.sum())) if abs(difference) > _STILL else PairedTest(p=None, df=df)
+    return _Closed(difference - half, difference + half, se, test.p, df, LINEARISED_T, test)
+
+
+def _rarer_class_patients(inputs: AurocInputs, evaluator: Evaluator) -> int:
+    """Patients with a case of the class that fewer patients have."""
+    positive = np.asarray(inputs.label) > 0
+    return min(int(np.unique(evaluator.cluster_of_case[side]).size) for side in (positive, ~positive))
 
 
 def _closed(
-    a: Evaluator, b: Evaluator, partition: Partition, spec: MetricSpec, level: float
+    a: Evaluator, b: Evaluator, partition: Partition, spec: MetricSpec, level: float, *, by_site: bool
 ) -> tuple[_Closed | None, dict[str, PairedTest]]:
     """The closed form of the difference, where the metric has one, with the tests on patients' means."""
     of_a, of_b = a.closed_form(spec.name), b.closed_form(spec.name)
@@ -235,13 +282,15 @@ def _closed(
             return None, {}
         statistic = made.difference / made.se if made.se > 0 else None
         test = PairedTest(p=made.p, statistic=statistic, df=made.df)
-        return _Closed(made.lo, made.hi, made.se, made.p, made.df, DELONG), {DELONG: test}
+        if made.se <= _STILL and abs(made.difference) > _STILL:
+            test = _constant(_rarer_class_patients(of_a, a))
+        return _Closed(made.lo, made.hi, made.se, test.p, made.df, DELONG, test), {DELONG: test}
     if not (isinstance(of_a, RatioInputs) and isinstance(of_b, RatioInputs)):
         return None, {}
-    closed = _linearised(of_a, of_b, a.cluster_of_case, partition, level)
+    closed = _linearised(of_a, of_b, a.cluster_of_case, partition, level, by_site=by_site)
     tests: dict[str, PairedTest] = {}
     if closed is not None:
-        tests[LINEARISED_T] = PairedTest(p=closed.p, df=closed.df)
+        tests[LINEARISED_T] = closed.test
     if spec.kind is MetricKind.MEAN:
         tests.update(patient_tests(of_a, of_b, a.cluster_of_case, n_clusters=a.n_clusters))
     return closed, tests
@@ -299,8 +348,8 @@ def compare_pair(
     def acceleration(spec: MetricSpec) -> float:
         split = by_class(spec)
         if split not in left_out:
-            a = leave_out(evaluator_a, partition, key=key, by_class=split)
-            b = leave_out(evaluator_b, partition, key=key, by_class=split)
+            a = leave_out(evaluator_a, partition, key=key, by_class=split, by_site=rules.by_site)
+            b = leave_out(evaluator_b, partition, key=key, by_class=split, by_site=rules.by_site)
             left_out[split] = replace(a, values=a.values - b.values)
         return float(left_out[split].acceleration(evaluator_a.index(spec.name)))
 
@@ -320,6 +369,7 @@ def compare_pair(
             acceleration=acceleration,
             override=IntervalMethod(rules.method) if rules.method else None,
             level=level,
+            by_site=rules.by_site,
         )
     return out
 
@@ -337,6 +387,7 @@ def _one(
     acceleration: Callable[[MetricSpec], float],
     override: IntervalMethod | None,
     level: float,
+    by_site: bool,
 ) -> PairedResult:
     if math.isnan(value_a) or math.isnan(value_b):
         who = a if math.isnan(value_a) else b
@@ -348,7 +399,7 @@ def _one(
             undefined_reason=who.undefined_reasons().get(spec.name, "undefined on these cases"),
         )
     difference = value_a - value_b
-    closed, tests = _closed(a, b, partition, spec, level)
+    closed, tests = _closed(a, b, partition, spec, level, by_site=by_site)
     warnings: list[str] = []
     if swapped is not None:
         undefined = int(np.isnan(swapped).sum())

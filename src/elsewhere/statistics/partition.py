@@ -158,6 +158,11 @@ class Partition:
             kind = self.positive_cluster[chosen]
         return pool_small_strata(site, kind)
 
+    def degrees_of_freedom(self, *, by_site: bool = True) -> int:
+        """Patients - strata of sites (at least 1): for the t quantile of a bootstrap's standard error."""
+        strata = int(self.strata(by_site=by_site).max(initial=0)) + 1
+        return max(1, self.n_clusters - strata)
+
     def cases_per_cluster(self) -> IntArray:
         return np.bincount(self.cluster_of_case, minlength=self.n_clusters).astype(np.int32)
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.errors import UserError, unknown_name
-from elsewhere.statistics.accumulators import equal_width_bins
+from elsewhere.statistics.accumulators import equal_width_bins, shared_ranks
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, FloatArray, RatioInputs
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
 
@@ -189,6 +189,10 @@ class StandardisedEvaluator(Evaluator):
             2 * self.n_clusters,
         )
 
+    def ranked(self) -> StandardisedEvaluator:
+        ranks = shared_ranks(self.probability)
+        return self._like(self.label, ranks / (ranks.size + 1), self.cluster_of_case, self.n_clusters)
+
     def _like(
         self,
         label: npt.NDArray[np.int8],
@@ -234,4 +238,5 @@ def _spec(name: str, prevalence: float, epsilon: float) -> MetricSpec:
         worst=top if lower_is_better else 0.0,
         moves_with_prevalence=False,
         stratify_by_class=True,
+        rank_based=name == "auprc",
     )

@@ -22,7 +22,12 @@ from elsewhere.statistics.metric import MetricSpec
 from elsewhere.statistics.paired import holm
 from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.resampling import WeightStream, draw
-from elsewhere.statistics.simultaneous import max_t
+from elsewhere.statistics.simultaneous import (
+    LEAST_USABLE,
+    constant_difference_p,
+    constant_differences,
+    max_t,
+)
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -82,7 +87,8 @@ class Ranking:
     """The models in the order given; `order` sorts them for a table.
 
     `rank_lo`, `rank_hi`: the rank interval [1 + surely better, m - surely worse]. `difference[i, j]` is
-    value i - value j with its simultaneous interval `lo`, `hi` (NaN: identical, undefined or unvarying).
+    value i - value j with its simultaneous interval `lo`, `hi` (NaN: identical or undefined; a difference that
+    is not zero and the same in every resample is its own interval, see `constant_differences`).
     `frequencies[i, r]` is the share of resamples in which i had rank r + 1: a picture, not an interval.
     """
 
@@ -221,11 +227,20 @@ def rank_models(
         names=names,
         metric=metric,
         higher_is_better=spec.higher_is_better,
-        df=max(1, partition.n_clusters - (partition.n_sites if by_site else 1)),
+        df=partition.degrees_of_freedom(by_site=by_site),
+        patients=partition.n_clusters,
+        fewest_patients=_rarer_class(partition) if spec.stratify_by_class else None,
         level=level,
         baseline=baseline,
         left_out_sites=left_out_sites(evaluators, partition, metric, names=names),
     )
+
+
+def _rarer_class(partition: Partition) -> int | None:
+    if partition.positive_cluster is None:
+        return None
+    positive = int(partition.positive_cluster.sum())
+    return min(positive, partition.n_clusters - positive)
 
 
 def rank_from_draws(
@@ -236,14 +251,24 @@ def rank_from_draws(
     metric: str,
     higher_is_better: bool = True,
     df: float = np.inf,
+    patients: int | None = None,
+    fewest_patients: int | None = None,
     level: float = 0.95,
     baseline: str | None = None,
     left_out_sites: dict[str, dict[str, Any]] | None = None,
 ) -> Ranking:
-    """`rank_models` once the shared resamples are drawn: `draws` is (resamples, models)."""
+    """`rank_models` once the shared resamples are drawn: `draws` is (resamples, models).
+
+    `df` is patients - strata; the standard error gets the factor sqrt(patients / df) that resampling within
+    strata takes away (`patients` defaults to df + 1: one stratum). `fewest_patients` (default: all) is the number
+    of patients of the rarer class, where the metric is a mean over classes: so many must bear a difference that
+    never varies.
+    """
     m = values.size
     a, b = np.triu_indices(m, 1)
-    factor = float(np.sqrt((df + 1) / df)) if np.isfinite(df) else 1.0
+    counted = df + 1 if patients is None else patients
+    factor = float(np.sqrt(counted / df)) if np.isfinite(df) else 1.0
+    bearing = int(min(fewest_patients if fewest_patients is not None else counted, 10**6))
     together = max_t(
         values[a] - values[b],
         draws[:, a] - draws[:, b],
@@ -253,7 +278,9 @@ def rank_from_draws(
     )
     difference = values[:, None] - values[None, :]
     lo, hi = np.full((m, m), np.nan), np.full((m, m), np.nan)
-    lo[a, b], hi[a, b] = together.lo, together.hi
+    certain = constant_differences(values[a] - values[b], draws[:, a] - draws[:, b], patients=bearing, level=level)
+    ends = np.where(certain, values[a] - values[b], np.nan)
+    lo[a, b], hi[a, b] = np.where(certain, ends, together.lo), np.where(certain, ends, together.hi)
     lo[b, a], hi[b, a] = -together.hi, -together.lo
     above, below = lo > 0, hi < 0
     surely_better = above if higher_is_better else below
@@ -262,9 +289,16 @@ def rank_from_draws(
     if undefined.any():
         gone = ", ".join(n for n, u in zip(names, undefined, strict=True) if u)
         notes.append(f"{metric} is undefined for {gone}: ranked last, in no tier (ST-14).")
-    same = int(np.isfinite(difference[a, b]).sum() - together.usable.sum()) if len(draws) else 0
-    if same:
-        notes.append(f"{same} pairs do not vary over the resamples (equal predictions?): never parted.")
+    unvarying = np.isfinite(difference[a, b]) & ~together.usable & ~certain
+    if len(draws) and unvarying.any():
+        notes.append(
+            f"{int(unvarying.sum())} pairs of models do not vary over the resamples (equal predictions, or a "
+            "constant difference on too few patients) and are not separated."
+        )
+    if certain.any():
+        notes.append(
+            f"{int(certain.sum())} pairs of models differ by the same amount in every resample and are separated."
+        )
     defined_count = np.where(undefined, m - undefined.sum(), surely_better.sum(axis=0))
     return Ranking(
         names=tuple(names),
@@ -283,7 +317,9 @@ def rank_from_draws(
         level=level,
         resamples=len(draws),
         baseline=baseline,
-        against_baseline=_against(values, draws, names, baseline, df=df, factor=factor, level=level),
+        against_baseline=_against(
+            values, draws, names, baseline, df=df, factor=factor, level=level, patients=bearing
+        ),
         left_out_sites=left_out_sites or {},
         notes=tuple(notes),
     )
@@ -298,10 +334,12 @@ def _against(
     df: float,
     factor: float,
     level: float,
+    patients: int,
 ) -> tuple[dict[str, Any], ...]:
     """Each model - baseline: t of the paired bootstrap standard error, two-sided, Holm over the models.
 
-    The interval is that of the one comparison; the Holm p answers for all of them.
+    The interval is that of the one comparison; the Holm p answers for all of them. A difference that never
+    varies has the exact p of the sign test over the patients (ST-09a).
     """
     if baseline is None or len(draws) < 2:
         return ()
@@ -317,14 +355,16 @@ def _against(
     law = stats.t(df) if np.isfinite(df) else stats.norm()
     with np.errstate(invalid="ignore", divide="ignore"):
         p = np.where(usable, 2 * law.sf(np.abs(difference / se)), np.where(difference == 0, 1.0, np.nan))
+    constant = ~usable & (difference != 0) & (known.mean(axis=0) >= LEAST_USABLE)
+    p = np.where(constant, constant_difference_p(patients), p)
     adjusted = holm([_number(value) for value in p])
     reach = float(law.ppf((1 + level) / 2)) * se
     return tuple(
         {
             "model": names[i],
             "difference": _number(difference[k]),
-            "lo": _number(difference[k] - reach[k]) if usable[k] else None,
-            "hi": _number(difference[k] + reach[k]) if usable[k] else None,
+            "lo": _number(difference[k] - reach[k]) if usable[k] or constant[k] else None,
+            "hi": _number(difference[k] + reach[k]) if usable[k] or constant[k] else None,
             "p": _number(p[k]),
             "p_holm": adjusted[k],
         }

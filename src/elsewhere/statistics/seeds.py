@@ -39,6 +39,9 @@ class SeedMean(Evaluator):
             raise TypeError("two methods are stacked only when both have as many seeds")
         return SeedMean([a.stack(b) for a, b in zip(self.members, other.members, strict=True)])
 
+    def ranked(self) -> SeedMean:
+        return SeedMean([member.ranked() for member in self.members])
+
     def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
         forms = [member.closed_form(metric) for member in self.members]
         ratios = [form for form in forms if isinstance(form, RatioInputs)]

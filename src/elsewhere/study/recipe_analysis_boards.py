@@ -153,8 +153,7 @@ class Board:
 
     @property
     def df(self) -> float:
-        part = self.partition
-        return float(max(1, part.n_clusters - (part.n_sites if self.protocol.interval.by_site else 1)))
+        return float(self.partition.degrees_of_freedom(by_site=self.protocol.interval.by_site))
 
 
 def kinds_of(results: RecipeResults) -> dict[str, dict[str, str]]:

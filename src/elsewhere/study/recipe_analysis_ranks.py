@@ -43,6 +43,7 @@ def ranking_of(board: Board) -> Ranking:
         metric=metric,
         higher_is_better=spec.higher_is_better,
         df=board.df,
+        patients=board.partition.n_clusters,
         baseline=board.baseline,
         left_out_sites=left_out_sites(board.evaluators, board.partition, metric, names=board.names),
     )
@@ -112,7 +113,8 @@ def _estimates(board: Board, at: int) -> dict[str, Any]:
         if name in _CENTRED and made.value is not None:
             spec = entry.evaluator.spec(name)
             ends = centred_interval(
-                made.value, board.draws[at][:, entry.evaluator.index(name)], df=board.df, level=rules.level
+                made.value, board.draws[at][:, entry.evaluator.index(name)], df=board.df,
+                patients=board.partition.n_clusters, level=rules.level
             )
             bounds = (spec.lower_bound, spec.upper_bound)
             low, high = np.clip(ends, *bounds) if ends else (_NAN, _NAN)
@@ -211,6 +213,7 @@ def against_by_bootstrap(board: Board, metric: str) -> Sequence[dict[str, Any]]:
     """For what has no mean a patient (balanced accuracy, a mean of AUCs over seeds): t of the paired bootstrap."""
     made = rank_from_draws(
         board.values(metric), board.drawn(metric), names=board.names, metric=metric, df=board.df,
+        patients=board.partition.n_clusters,
         baseline=board.baseline,
     )  # fmt: skip
     return made.against_baseline
