@@ -19,6 +19,7 @@ from elsewhere.statistics.intervals import (
     leave_out,
     percentile_interval,
 )
+from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
 from elsewhere.statistics.partition import Partition
 
@@ -96,7 +97,7 @@ def test_bca_is_not_for_ranges_and_interpolated_curves():
 
 
 def test_leaving_out_sites_apart_and_inactive_patients():
-    evaluator, partition = make(sites=2)
+    evaluator, partition = make(n=160, sites=2)
     whole = leave_out(evaluator, partition)
     assert whole.rows == partition.n_clusters and np.unique(whole.stratum).size == 2
     part = evaluator.subset(evaluator.cluster_of_case < 10)
@@ -104,6 +105,20 @@ def test_leaving_out_sites_apart_and_inactive_patients():
     assert left.rows == 10
     without_first = part.subset(part.cluster_of_case != 0).values()["auroc"]
     assert left.values[0, 0] == pytest.approx(without_first)
+
+
+def test_the_jackknife_of_many_strata_is_not_too_small():
+    """Centring within a stratum of n takes 1/n of the variance away; leaving one of N out gives it back in part."""
+    n, sites = 400, 20
+    rng = np.random.default_rng(4)
+    site = np.repeat(np.arange(sites), n // sites).astype(np.int32)
+    x = rng.normal(size=n) + site
+    cluster = np.arange(n, dtype=np.int32)
+    partition = Partition(cluster, tuple(map(str, range(n))), site, tuple(map(str, range(sites))))
+    left = leave_out(ColumnMeans({"x": x}, cluster, n_clusters=n), partition)
+    within = sum(x[site == s].var(ddof=1) * 20 for s in range(sites))
+    assert np.unique(left.stratum).size == sites
+    assert left.standard_error(0) == pytest.approx((np.sqrt(within) / n, n - sites))
 
 
 def test_groups_give_the_same_standard_error(monkeypatch):

@@ -15,6 +15,7 @@ from elsewhere.statistics.means import (
     site_strata,
     t_interval,
 )
+from elsewhere.statistics.partition import FEWEST_PER_STRATUM
 
 
 def test_one_case_a_patient_is_the_usual_t_interval():
@@ -41,11 +42,26 @@ def test_sites_are_strata():
     assert apart.df == 38 and pooled.se > 3 * apart.se
 
 
-def test_sites_of_one_patient_are_put_together():
-    assert site_strata(np.array([0, 0, 1, 2]), np.ones(4, dtype=bool)).tolist() == [0, 0, 1, 1]
-    assert site_strata(np.array([0, 0, 1]), np.ones(3, dtype=bool)).tolist() == [0, 0, 0]
-    assert site_strata(np.array([5, 6]), np.ones(2, dtype=bool)).tolist() == [0, 0]
-    assert site_strata(np.array([0, 0, 1]), np.array([True, True, False])).tolist() == [0, 0]
+def test_small_sites_are_put_together_by_those_who_take_part():
+    """The strata of a mean are pooled as those of the resampling are, and count only who has a value."""
+    site = np.repeat([0, 1, 2], [FEWEST_PER_STRATUM, 12, 9])
+    everyone = np.ones(site.size, dtype=bool)
+    assert np.bincount(site_strata(site, everyone)).tolist() == [FEWEST_PER_STRATUM, 21]
+    one_less = everyone.copy()
+    one_less[0] = False
+    assert set(site_strata(site, one_less).tolist()) == {0}
+    assert set(site_strata(None, everyone).tolist()) == {0}
+
+
+def test_more_than_32_sites_keep_their_strata_in_the_bootstrap_t():
+    """The standard error of a resample is stratified as that of the estimate, however many sites there are."""
+    rng = np.random.default_rng(8)
+    site = np.repeat(np.arange(40), FEWEST_PER_STRATUM)
+    x = rng.normal(size=site.size) + site
+    ratio = clustered_ratio(x, np.ones(x.size), np.arange(x.size), n_clusters=x.size, site_of_cluster=site)
+    value, se = StudentisedRatio(ratio, site)(np.ones((1, x.size), dtype=np.uint16))
+    assert ratio.strata == 40
+    assert (value[0], se[0]) == pytest.approx((ratio.value, ratio.se))
 
 
 def test_ratio_variance_agrees_with_the_bootstrap():

@@ -36,13 +36,38 @@ class _SumOfWeights:
 
 
 def test_each_stratum_keeps_its_size():
-    partition = make_partition(203, sites=3, positive_share=0.3)
+    partition = make_partition(403, sites=3, positive_share=0.3)
     weights = all_weights(WeightStream(partition, key="k", seed=1, resamples=100, by_class=True))
     strata = partition.strata(by_class=True)
-    assert strata.max() == 5
+    assert strata.max() == 5  # each class of each site has enough patients for a stratum of its own
     for s in range(6):
         inside = strata == s
         assert (weights[:, inside].sum(axis=1) == inside.sum()).all()
+
+
+def test_many_small_sites_keep_the_variance_of_the_patients():
+    """50 sites of 2 patients: a mean must vary over the resamples as it varies over cohorts (ST-01a)."""
+    n = 100
+    partition = Partition(
+        np.arange(n, dtype=np.int32),
+        tuple(map(str, range(n))),
+        np.repeat(np.arange(50), 2).astype(np.int32),
+        tuple(map(str, range(50))),
+        np.arange(n) % 10 == 0,
+    )
+    x = np.random.default_rng(0).normal(size=n)
+    for by_class in (False, True):
+        w = all_weights(WeightStream(partition, key="k", seed=3, resamples=3000, by_class=by_class))
+        assert (w @ x / n).std() == pytest.approx(x.std(ddof=1) / np.sqrt(n), rel=0.08)
+
+
+def test_given_strata_take_the_place_of_the_sites():
+    """A caller that has strata of its own keeps them, small ones included: nothing is pooled twice."""
+    partition = make_partition(30)
+    strata = np.repeat([0, 1, 2], 10).astype(np.int32)
+    w = all_weights(WeightStream(partition, key="k", seed=3, resamples=200, strata=strata))
+    for s in range(3):
+        assert (w[:, strata == s].sum(axis=1) == 10).all()
 
 
 @pytest.mark.parametrize("piece", [8, 8192])

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from elsewhere.errors import UserError
+from elsewhere.statistics.means import site_strata
 from elsewhere.statistics.operating_point import Rate
 from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.prevalence import check_prevalence
@@ -218,7 +219,7 @@ def decision_curve(
     of_pos = np.bincount(cluster, y, n_clusters)
     of_neg = np.bincount(cluster, 1 - y, n_clusters)
     active = (of_pos + of_neg) > 0
-    site = np.unique(partition.site_of_cluster[active], return_inverse=True)[1]
+    site = site_strata(partition.site_of_cluster, active)
     df = max(1, int(active.sum()) - int(site.max()) - 1)
     t = float(stats.t.ppf(0.5 + level / 2, df))
     order = np.argsort(-p, kind="stable")
