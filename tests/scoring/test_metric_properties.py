@@ -135,6 +135,39 @@ def test_the_order_of_cases_does_not_matter(task, protocol, scored):
         assert after[name] == pytest.approx(value, abs=1e-9, nan_ok=True), name
 
 
+SCORE_COLUMN = {"classification": "probability", "response": "probability", "detection": "Score"}
+
+
+@pytest.mark.parametrize("task", sorted(SCORE_COLUMN))
+def test_rank_based_metrics_and_no_others_ignore_a_monotone_change_of_the_scores(task, folder):
+    """`rank_based` is what permutation tests go by: a metric that declares it falsely fails here (ST-12a)."""
+    table = world_of(task)[1]
+    column = SCORE_COLUMN[task]
+    changed = table.assign(**{column: 0.4 * table[column] ** 3})
+    before = evaluator_of(task, scores_of(task, "plain", table, folder))
+    after = evaluator_of(task, scores_of(task, "plain", changed, folder)).values()
+    same = {
+        name
+        for name, value in before.values().items()
+        if not math.isnan(value) and after[name] == pytest.approx(value, abs=1e-12)
+    }
+    declared = {spec.name for spec in before.specs if spec.rank_based}
+    assert declared and declared <= same
+    moving = {"balanced_accuracy", "brier", "nll", "accuracy"} & {spec.name for spec in before.specs}
+    assert not moving & same
+
+
+@pytest.mark.parametrize(("task", "protocol"), PAIRS)
+def test_ranks_in_place_of_scores_keep_rank_based_values(task, protocol, scored):
+    """Under any weights: `ranked` may change nothing that a rank-based metric reads."""
+    evaluator = evaluator_of(task, scored(task, protocol))
+    weights = np.random.default_rng(5).integers(0, 4, size=(30, evaluator.n_clusters)).astype(np.uint16)
+    before, after = evaluator.evaluate(weights), evaluator.ranked().evaluate(weights)
+    for k, spec in enumerate(evaluator.specs):
+        if spec.rank_based:
+            assert after[:, k] == pytest.approx(before[:, k], abs=1e-12, nan_ok=True), spec.name
+
+
 def perfect_and_useless(task):
     """(predictions that know the truth, predictions that say the opposite)."""
     cohort, _ = world_of(task)

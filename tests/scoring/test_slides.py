@@ -75,6 +75,11 @@ def test_camelyon16_code_equals_the_published_script(vectors_dir, tmp_path, name
     scores, evaluator = evaluate(cohort, predictions, "camelyon16-code")
     assert evaluator.values()["froc_score"] == pytest.approx(expected["froc_score"], abs=1e-12)
     wanted_at = expected["sensitivity_at"]
+    rows = np.random.default_rng(0).integers(0, 3, size=(20, evaluator.n_clusters)).astype(np.uint16)
+    column = evaluator.index("froc_score")
+    np.testing.assert_allclose(
+        evaluator.ranked().evaluate(rows)[:, column], evaluator.evaluate(rows)[:, column], atol=1e-12
+    )
     at = evaluator.sensitivities(
         np.ones((1, evaluator.n_clusters), dtype=np.uint16), [float(k) for k in wanted_at]
     )

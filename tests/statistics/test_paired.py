@@ -14,6 +14,7 @@ from elsewhere.errors import UserError
 from elsewhere.promises.simulation import BinormalDesign, simulate_two_models
 from elsewhere.protocols import IntervalRules
 from elsewhere.scoring.binary import BinaryEvaluator
+from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.evaluator import RatioInputs
 from elsewhere.statistics.paired import (
     compare_pair,
@@ -97,6 +98,107 @@ def test_permutations_swap_whole_patients():
             x, y = np.where(swap, pb, pa), np.where(swap, pa, pb)
             expected.add(round(float(np.mean((x - label) ** 2) - np.mean((y - label) ** 2)), 12))
     assert {round(float(d), 12) for d in got} == expected
+
+
+def two_classifiers(patients: int = 200, seed: int = 0, *, better: float = 0.0, change=None):
+    """Models a and b on the same patients; a leads by `better`; `change` is applied to b's probabilities."""
+    rng = np.random.default_rng(seed)
+    label = (rng.random(patients) < 0.3).astype(int)
+    shared = rng.normal(size=patients)
+    a, b = (
+        1 / (1 + np.exp(-(lead * label + shared + rng.normal(size=patients)))) for lead in (1 + better, 1)
+    )
+    cluster = np.arange(patients, dtype=np.int32)
+    site = np.zeros(patients, dtype=np.int32)
+    partition = Partition(cluster, tuple(map(str, range(patients))), site, ("s",), label > 0)
+
+    def evaluator(p):
+        return BinaryEvaluator(
+            label=label,
+            probability=p,
+            cluster_of_case=cluster,
+            n_clusters=patients,
+            metrics=("auroc", "auprc", "auprc_trapezoid", "brier"),
+        )
+
+    return evaluator(a), evaluator(b if change is None else change(b)), partition
+
+
+@pytest.mark.parametrize(
+    "change", [lambda p: 0.01 * p, lambda p: 0.9 + 0.1 * p, lambda p: p**5, lambda p: np.sqrt(p)]
+)
+def test_a_monotone_change_of_one_model_changes_no_permutation_of_ranks(change):
+    """AUROC and AUPRC read the order of scores alone, and so must their permutation test (ST-12a)."""
+    plain, changed = two_classifiers(better=0.5), two_classifiers(better=0.5, change=change)
+    options = {"key": "k", "seed": 1, "permutations": 150}
+    before, after = (swapped_differences(a, b, **options) for a, b, _ in (plain, changed))
+    assert (before[:, :3] == after[:, :3]).all()
+    assert not np.allclose(before[:, 3], after[:, 3])  # the Brier score does read the values
+    for name in ("auroc", "auprc"):
+        one, other = (
+            run(*models_, resamples=0, permutations=150)[name].tests["permutation"].p
+            for models_ in (plain, changed)
+        )
+        assert one == other
+
+
+def test_a_shift_costs_the_permutation_test_no_power():
+    """A clearly better model stays clearly better when the other one's scores are shrunk and shifted."""
+    found = [
+        run(*two_classifiers(better=1.2, seed=seed, change=lambda p: 0.3 + 0.05 * p), resamples=0, permutations=99)
+        for seed in range(12)
+    ]
+    assert sum(made["auroc"].tests["permutation"].p <= 0.05 for made in found) >= 10
+
+
+def test_permuted_ranks_keep_missing_answers_worst_and_ties_together():
+    """A missing answer ranks beyond every answer of either model; equal scores share one rank."""
+    label, cluster = [1, 1, 0, 0, 1], np.arange(5, dtype=np.int32)
+
+    def make(p):
+        return BinaryEvaluator(
+            label=label, probability=p, cluster_of_case=cluster, n_clusters=5, metrics=("auroc", "auprc")
+        )
+
+    a = make([np.nan, 0.6, np.nan, 0.2, 0.6])
+    ranked = a.ranked()
+    assert ranked.probability[1] == ranked.probability[4] == pytest.approx(2.5 / 4)
+    assert np.isnan(ranked.probability[[0, 2]]).all()
+    low, high = ranked.judged[0].rank[0], ranked.judged[0].rank[2]
+    b = make([0.0, 1.0, 0.0, 0.5, 1.0]).ranked()
+    assert low < b.judged[0].rank.min() and high > b.judged[0].rank.max()
+    assert ranked.values() == pytest.approx(a.values())
+
+
+def test_equal_models_have_a_permutation_p_of_one_on_ranks():
+    a, _, partition = two_classifiers()
+    assert run(a, a, partition, resamples=0, permutations=50)["auroc"].tests["permutation"].p == 1.0
+
+
+def test_a_constant_difference_is_a_difference():
+    """All right against all wrong: no spread between patients, and yet no doubt (ST-09a)."""
+    n = 30
+    cluster = np.arange(n, dtype=np.int32)
+    site = np.zeros(n, dtype=np.int32)
+    label = np.arange(n) % 3 == 0
+    partition = Partition(cluster, tuple(map(str, range(n))), site, ("s",), label)
+    dice = [ColumnMeans({"dice": np.full(n, v)}, cluster, n_clusters=n) for v in (0.9, 0.1 + 0.2)]
+    made = run(*dice, partition)["dice"]
+    assert made.p == pytest.approx(2.0**-29) and made.p_method == "t-clustered"
+    assert made.lo == pytest.approx(0.6) and made.hi == pytest.approx(0.6)
+    assert {test.p for name, test in made.tests.items() if name != "permutation"} == {made.p}
+    assert made.tests["permutation"].p < 0.01
+    assert "sign test" in made.tests["t-paired-patients"].reason
+    same = run(dice[0], dice[0], partition)["dice"]
+    assert same.p is None and (same.lo, same.hi) == (0.0, 0.0)
+
+    def judged(p):
+        return BinaryEvaluator(
+            label=label, probability=p, cluster_of_case=cluster, n_clusters=n, metrics=("auroc",)
+        )
+
+    auroc = run(judged(label.astype(float)), judged(np.full(n, 0.5)), partition)["auroc"]
+    assert auroc.difference == 0.5 and auroc.p == pytest.approx(2.0**-9)  # ten patients of the rarer class
 
 
 def test_permutation_p_is_never_zero_and_counts_undefined():

@@ -65,6 +65,49 @@ def test_identical_models_are_never_parted():
     assert "equal predictions" in made.notes[0]
 
 
+def constant(value):
+    return ColumnMeans({"dice": np.full(N, value)}, CLUSTERS, n_clusters=N)
+
+
+def test_an_entry_that_is_always_worst_does_not_share_the_first_tier():
+    """A difference that never varies has no spread, but it is a difference (ST-09a)."""
+    made = rank([constant(1.0), constant(0.0), *models(0.0), constant(1.0)], baseline="m0")
+    assert made.tiers.tolist() == [1, 3, 2, 1]
+    assert made.rank_lo.tolist() == [1, 4, 3, 1] and made.rank_hi.tolist() == [2, 4, 3, 2]
+    assert (made.lo[0, 1], made.hi[0, 1]) == (1.0, 1.0) and made.lo[1, 0] == -1.0
+    assert np.isnan(made.lo[0, 3])  # equal entries: no difference, no interval
+    against = {row["model"]: row for row in made.against_baseline}
+    assert against["m1"]["p_holm"] < 1e-9 and against["m1"]["lo"] == against["m1"]["hi"] == -1.0
+    assert against["m3"]["p"] == 1.0
+    assert any("same amount" in note for note in made.notes)
+
+
+def test_a_constant_difference_on_very_few_patients_separates_nobody():
+    """Four patients who all agree are no proof: a coin per patient does the same in one of eight cohorts."""
+    draws = np.tile([0.0, 1.0], (100, 1))
+    values = np.array([0.0, 1.0])
+    few = rank_from_draws(values, draws, names=["a", "b"], metric="dice", df=3)
+    assert few.tiers.tolist() == [1, 1] and "too few patients" in few.notes[0]
+    enough = rank_from_draws(values, draws, names=["a", "b"], metric="dice", df=9)
+    assert enough.tiers.tolist() == [2, 1]
+    rare = rank_from_draws(values, draws, names=["a", "b"], metric="dice", df=98, fewest_patients=2)
+    assert rare.tiers.tolist() == [1, 1]
+    none = rank_from_draws(values, draws[:0], names=["a", "b"], metric="dice", df=98)
+    assert none.tiers.tolist() == [1, 1]
+
+
+def test_many_small_sites_give_the_ranking_of_one():
+    """50 sites of 4 patients: the strata are pooled, so the standard errors are those of one site."""
+    evaluators = models(0.02, 0.0)
+    sites = (CLUSTERS % 50).astype(np.int32)
+    many = Partition(CLUSTERS, PARTITION.cluster_ids, sites, tuple(map(str, range(50))))
+    one = Partition(CLUSTERS, PARTITION.cluster_ids, 0 * sites, ("s",))
+    a, b = (
+        rank_models(evaluators, p, "dice", names=["a", "b"], key="k", seed=1, resamples=300) for p in (many, one)
+    )
+    assert a.lo[0, 1] == b.lo[0, 1] and a.hi[0, 1] == b.hi[0, 1]
+
+
 def test_lower_is_better_turns_everything_round():
     good, bad = models(0.0, 0.3)
     turned = [ColumnMeans(m.columns, CLUSTERS, n_clusters=N, lower_is_better=("dice",)) for m in (good, bad)]

@@ -31,10 +31,12 @@ from elsewhere.statistics.simultaneous import (
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+_EQUAL = 1e-12
+"""Values closer together than this are equal: sums in another order part them in the last digits."""
 TENTHS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
-def ranks_of(values: npt.ArrayLike, *, higher_is_better: bool = True, tolerance: float = 1e-12) -> IntArray:
+def ranks_of(values: npt.ArrayLike, *, higher_is_better: bool = True, tolerance: float = _EQUAL) -> IntArray:
     """1 is best; equal values share the better rank and the next rank is left out (1, 2, 2, 4).
 
     An undefined value ranks last (ST-14). Values within `tolerance` are equal: sums in another order must
@@ -279,10 +281,10 @@ def rank_from_draws(
     difference = values[:, None] - values[None, :]
     lo, hi = np.full((m, m), np.nan), np.full((m, m), np.nan)
     certain = constant_differences(values[a] - values[b], draws[:, a] - draws[:, b], patients=bearing, level=level)
-    ends = np.where(certain, values[a] - values[b], np.nan)
-    lo[a, b], hi[a, b] = np.where(certain, ends, together.lo), np.where(certain, ends, together.hi)
-    lo[b, a], hi[b, a] = -together.hi, -together.lo
-    above, below = lo > 0, hi < 0
+    lo[a, b] = np.where(certain, values[a] - values[b], together.lo)
+    hi[a, b] = np.where(certain, values[a] - values[b], together.hi)
+    lo[b, a], hi[b, a] = -hi[a, b], -lo[a, b]
+    above, below = (lo > 0) & (difference > _EQUAL), (hi < 0) & (difference < -_EQUAL)
     surely_better = above if higher_is_better else below
     notes = []
     undefined = ~np.isfinite(values)
