@@ -305,9 +305,10 @@ def worst_cases(context: AnalysisContext) -> dict[str, Any]:
     cost = _case_cost(context)
     if cost is None:
         return {}
-    order = np.argsort(-np.nan_to_num(cost, nan=-np.inf), kind="stable")[:_WORST_CASES]
+    all_ids = cases["case_id"].astype(str).to_numpy()
+    order = np.lexsort((all_ids, -np.nan_to_num(cost, nan=-np.inf)))[:_WORST_CASES]
     order = order[np.isfinite(cost[order])]
-    ids = cases["case_id"].astype(str).to_numpy()[order].tolist()
+    ids = all_ids[order].tolist()
     salt = new_salt()
     hashed = hash_ids(ids, salt)
     shown = [

@@ -167,7 +167,7 @@ def _move_cases(
     partition: Partition, codes: npt.NDArray[np.int16], donor: npt.NDArray[np.int32]
 ) -> npt.NDArray[np.int16]:
     """Give patient c the codes of patient donor[c], case by case; both have as many cases."""
-    order = np.argsort(partition.cluster_of_case, kind="stable")
+    order = partition.cases_by_patient()
     starts = np.concatenate([[0], np.cumsum(partition.cases_per_cluster())])
     sorted_cluster = partition.cluster_of_case[order]
     within = np.arange(order.size) - starts[sorted_cluster]

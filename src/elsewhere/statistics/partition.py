@@ -51,7 +51,10 @@ def pool_small_strata(
 
 @dataclass(frozen=True)
 class Partition:
-    """`cluster_of_case[i]` is the patient of case i; `site_of_cluster[c]` that patient's site."""
+    """`cluster_of_case[i]` is the patient of case i; `site_of_cluster[c]` that patient's site.
+
+    `case_order` lists the cases by patient and, within a patient, by case id (None: as they stand).
+    """
 
     cluster_of_case: IntArray
     cluster_ids: tuple[str, ...]
@@ -59,6 +62,7 @@ class Partition:
     site_names: tuple[str, ...]
     positive_cluster: npt.NDArray[np.bool_] | None = None
     grade: str | None = None
+    case_order: npt.NDArray[np.int64] | None = None
 
     @property
     def n_cases(self) -> int:
@@ -138,6 +142,7 @@ class Partition:
             site_names=tuple(site_names),
             positive_cluster=positive_cluster,
             grade=grade,
+            case_order=np.lexsort((_id_numbers(table), codes)).astype(np.int64),
         )
 
     def strata(
@@ -163,8 +168,21 @@ class Partition:
         strata = int(self.strata(by_site=by_site).max(initial=0)) + 1
         return max(1, self.n_clusters - strata)
 
+    def cases_by_patient(self) -> npt.NDArray[np.int64]:
+        """The cases patient by patient, in an order that does not depend on the rows where ids are known."""
+        if self.case_order is not None:
+            return self.case_order
+        return np.argsort(self.cluster_of_case, kind="stable").astype(np.int64)
+
     def cases_per_cluster(self) -> IntArray:
         return np.bincount(self.cluster_of_case, minlength=self.n_clusters).astype(np.int32)
+
+
+def _id_numbers(table: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """The place of each row's case id among the sorted ids; 0 for all without the column."""
+    if "case_id" not in table.columns:
+        return np.zeros(len(table), dtype=np.int64)
+    return np.asarray(pd.factorize(table["case_id"].astype("string"), sort=True)[0], dtype=np.int64)
 
 
 def _most_common(
