@@ -37,6 +37,7 @@ from elsewhere.statistics.partition import Partition
 
 if TYPE_CHECKING:
     from elsewhere.scoring.binary import BinaryEvaluator
+    from elsewhere.scoring.froc import FrocEvaluator
     from elsewhere.statistics.evaluator import Evaluator
 
 __all__ = [
@@ -146,12 +147,14 @@ def binary_evaluator(cases: SimulatedCases, metrics: Sequence[str]) -> BinaryEva
     )
 
 
-def froc_evaluator(patients: int, volumes_per_patient: int, rng: np.random.Generator) -> Evaluator:
+def froc_evaluator(
+    patients: int, volumes_per_patient: int, rng: np.random.Generator, *, positive_share: float = 0.3
+) -> FrocEvaluator:
     """Simulated boxes in the evaluator of the detection task."""
     from elsewhere.protocols import DetectionRules
     from elsewhere.scoring.froc import FrocEvaluator, FrocEvents
 
-    boxes = simulate_boxes(patients, volumes_per_patient, rng)
+    boxes = simulate_boxes(patients, volumes_per_patient, rng, positive_share=positive_share)
     events = FrocEvents(
         case=boxes.box_case,
         cluster=boxes.cluster[boxes.box_case].astype(np.int64),
