@@ -145,7 +145,11 @@ def test_a_monotone_change_of_one_model_changes_no_permutation_of_ranks(change):
 def test_a_shift_costs_the_permutation_test_no_power():
     """A clearly better model stays clearly better when the other one's scores are shrunk and shifted."""
     found = [
-        run(*two_classifiers(better=1.2, seed=seed, change=lambda p: 0.3 + 0.05 * p), resamples=0, permutations=99)
+        run(
+            *two_classifiers(better=1.2, seed=seed, change=lambda p: 0.3 + 0.05 * p),
+            resamples=0,
+            permutations=99,
+        )
         for seed in range(12)
     ]
     assert sum(made["auroc"].tests["permutation"].p <= 0.05 for made in found) >= 10

@@ -103,7 +103,8 @@ def test_many_small_sites_give_the_ranking_of_one():
     many = Partition(CLUSTERS, PARTITION.cluster_ids, sites, tuple(map(str, range(50))))
     one = Partition(CLUSTERS, PARTITION.cluster_ids, 0 * sites, ("s",))
     a, b = (
-        rank_models(evaluators, p, "dice", names=["a", "b"], key="k", seed=1, resamples=300) for p in (many, one)
+        rank_models(evaluators, p, "dice", names=["a", "b"], key="k", seed=1, resamples=300)
+        for p in (many, one)
     )
     assert a.lo[0, 1] == b.lo[0, 1] and a.hi[0, 1] == b.hi[0, 1]
 

@@ -426,10 +426,12 @@ def coverage_tables(
     """Run the grid and the levels of the paired tests, and return the page of docs/reference/coverage.md."""
     from elsewhere.promises.coverage_page import coverage_page
     from elsewhere.promises.paired_levels import level_rows
+    from elsewhere.promises.sites import coverage_jobs, site_rows
 
     todo = jobs(quick=quick, replicates=replicates)
     rows = coverage_rows(todo, processes=processes, progress=progress)
     cohorts = replicates or (100 if quick else 1000)
     designs = ((30, 1),) if quick else ((30, 1), (30, 3), (100, 1), (100, 3))
     levels = [row for n, k in designs for row in level_rows(n, k, replicates=cohorts)]
-    return coverage_page(rows, levels, resamples=max(job.resamples for job in todo))
+    sites = site_rows(coverage_jobs(replicates=cohorts, quick=quick), processes=processes)
+    return coverage_page(rows, levels, resamples=max(job.resamples for job in todo), sites=sites)

@@ -8,6 +8,8 @@ from statistics import median
 
 from elsewhere.promises.coverage import NOMINAL, PROMISE, CoverageRow, binomial_interval
 from elsewhere.promises.paired_levels import LevelRow
+from elsewhere.promises.sites import SiteRow
+from elsewhere.promises.sites_page import site_coverage_section
 from elsewhere.statistics.domain import DOMAIN
 
 _DOMAIN_TITLES = {
@@ -194,7 +196,13 @@ def _levels(rows: Sequence[LevelRow]) -> list[str]:
     return [*out, ""]
 
 
-def coverage_page(rows: Sequence[CoverageRow], levels: Sequence[LevelRow], *, resamples: int) -> str:
+def coverage_page(
+    rows: Sequence[CoverageRow],
+    levels: Sequence[LevelRow],
+    *,
+    resamples: int,
+    sites: Sequence[SiteRow] = (),
+) -> str:
     """The whole page as markdown."""
     head = _HEAD.format(resamples=resamples, low=100 * PROMISE[0], high=100 * PROMISE[1])
     shown = _once(rows)
@@ -208,7 +216,8 @@ def coverage_page(rows: Sequence[CoverageRow], levels: Sequence[LevelRow], *, re
     ]
     for metric in dict.fromkeys(r.metric for r in shown):
         out += _metric_table(metric, [r for r in shown if r.metric == metric])
-    return "\n".join([*out, *_alternatives(rows), *_levels(levels)]).rstrip() + "\n"
+    out += [*site_coverage_section(sites), *_alternatives(rows), *_levels(levels)]
+    return "\n".join(out).rstrip() + "\n"
 
 
 def _once(rows: Sequence[CoverageRow]) -> list[CoverageRow]:

@@ -11,6 +11,8 @@ from elsewhere.promises.chance import chance_promises
 from elsewhere.promises.equivalence_levels import DEFAULT_CELLS, equivalence_levels
 from elsewhere.promises.fairness import Promise, fairness_promises
 from elsewhere.promises.planted import planted_promises
+from elsewhere.promises.sites import level_jobs, site_rows
+from elsewhere.promises.sites_page import site_level_section
 
 HEAD = """# Levels of the tests and verdicts
 
@@ -111,6 +113,8 @@ def levels_page(*, replicates: int = 1000, progress: Callable[[str], None] | Non
     say("planted gaps")
     worlds = max(20, replicates // _WORLDS_SHARE)
     planted = planted_promises(replicates=worlds)
+    say("sites")
+    sites = site_rows(level_jobs(replicates=replicates))
     say("chance")
     chance = chance_promises(replicates=replicates)
     lines = [
@@ -122,6 +126,7 @@ def levels_page(*, replicates: int = 1000, progress: Callable[[str], None] | Non
             "Fair models must not be flagged, equal models must not be parted; power is shown beside, nothing is promised of it.",
             fairness,
         ),
+        *site_level_section(sites),
         *_promises("Planted gaps", PLANTED.format(worlds=worlds), planted),
         *_promises("Chance", "Balanced accuracy against 1,000 random classifiers (MRI-09).", chance),
     ]
