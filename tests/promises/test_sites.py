@@ -71,6 +71,7 @@ def test_the_truths_are_those_of_the_simulated_cohorts():
         ("classification", "coverage", {"auroc", "balanced_accuracy"}),
         ("detection", "coverage", {"mean_sensitivity_1_to_4"}),
         ("segmentation", "coverage", {"dice"}),
+        ("fairness", "coverage", {"Dice of 4 groups, 6 differences"}),
         ("ranking", "level", {"dice", "balanced_accuracy"}),
         ("comparison", "level", {"auroc", "balanced_accuracy", "brier"}),
     ],
@@ -84,6 +85,13 @@ def test_a_cell_gives_a_row_per_metric_and_the_same_one_each_time(what, kind, me
     more = run_site_job(job(what=what, kind=kind, replicates=6))
     for row, longer in zip(one, more, strict=True):
         assert 0 <= longer.hits - row.hits <= 2
+
+
+def test_the_layouts_of_a_column_see_the_same_patients():
+    """With every site pooled, many small sites give the numbers of one: only the sites may differ."""
+    for what, kind in (("classification", "coverage"), ("ranking", "level")):
+        one, many = (run_site_job(job(what=what, kind=kind, sites=count, replicates=6)) for count in (1, 40))
+        assert [row.hits for row in one] == [row.hits for row in many]
 
 
 def test_rows_are_judged_with_the_error_of_the_simulation():

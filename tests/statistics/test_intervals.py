@@ -11,6 +11,7 @@ from scipy import stats
 
 from elsewhere.scoring.binary import BinaryEvaluator
 from elsewhere.statistics import intervals
+from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.intervals import (
     LeftOut,
     bca_allowed,
@@ -19,7 +20,6 @@ from elsewhere.statistics.intervals import (
     leave_out,
     percentile_interval,
 )
-from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
 from elsewhere.statistics.partition import Partition
 

@@ -36,11 +36,14 @@ from elsewhere.promises.simulation import (
 )
 from elsewhere.protocols import IntervalRules
 from elsewhere.statistics.columns import ColumnMeans
+from elsewhere.statistics.disparity import Disparity
 from elsewhere.statistics.estimates import Estimate, estimate_all
+from elsewhere.statistics.fairness import variable_report
 from elsewhere.statistics.paired import compare_pair
 from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.ranking import rank_models
 from elsewhere.statistics.resampling import generator_for
+from elsewhere.statistics.strata import SizeStrata
 
 if TYPE_CHECKING:
     from elsewhere.statistics.evaluator import Evaluator
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
 ALPHA = 0.05
 LAYOUTS = ((1, True), (5, True), (5, False), (20, True), (20, False), (50, True), (50, False))
 """(sites, of equal size): unequal ones fall off as 1, 1/2, 1/3..., with one patient at least."""
+_LAYOUTS_OF_GROUPS = ((1, True), (20, True), (50, False))
 POSITIVES = (0.1, 0.3, 0.5)
 PATIENTS = 300
 JUST_ENOUGH = (420, 20)
@@ -77,7 +81,11 @@ class SiteJob:
 
     @property
     def cost(self) -> float:
-        return self.replicates * self.patients * {"detection": 4.0, "ranking": 2.0}.get(self.what, 1.0)
+        return (
+            self.replicates
+            * self.patients
+            * {"detection": 1.5, "ranking": 20.0, "fairness": 10.0, "comparison": 5.0}.get(self.what, 1.0)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,10 +133,10 @@ def site_of_patient(
     return rng.permutation(site).astype(np.int32)
 
 
-def _partition(
-    job: SiteJob, rng: np.random.Generator, positive: npt.NDArray[np.bool_] | None = None
-) -> Partition:
+def _partition(job: SiteJob, run: int, positive: npt.NDArray[np.bool_] | None = None) -> Partition:
+    """The patients at their sites; the sites have a generator of their own, and the cohort is the same at all."""
     n = job.patients
+    rng = generator_for(f"{_DRAWN_FROM}/{job.sites}/{job.equal}", run)
     return Partition(
         cluster_of_case=np.arange(n, dtype=np.int32),
         cluster_ids=tuple(map(str, range(n))),
@@ -162,26 +170,28 @@ def _froc_truth(positives: float) -> dict[str, float]:
     return froc_evaluator(_FROC_TRUTH_VOLUMES, 1, rng, positive_share=positives).values()
 
 
-def _cohort(job: SiteJob, rng: np.random.Generator) -> tuple[Evaluator, Partition, dict[str, float]]:
+def _cohort(
+    job: SiteJob, run: int, rng: np.random.Generator
+) -> tuple[Evaluator, Partition, dict[str, float]]:
     """One simulated cohort: its evaluator, its patients and the population's values of its metrics."""
     if job.what == "segmentation":
         dice, cluster = simulate_dice(job.patients, 1, rng)
         means = ColumnMeans({"dice": dice}, cluster, n_clusters=job.patients)
-        return means, _partition(job, rng), {"dice": _dice_truth()}
+        return means, _partition(job, run), {"dice": _dice_truth()}
     if job.what == "detection":
         boxes = froc_evaluator(job.patients, 1, rng, positive_share=job.positives)
         name = boxes.specs[0].name
-        partition = _partition(job, rng, boxes.lesions_of_case > 0)
+        partition = _partition(job, run, boxes.lesions_of_case > 0)
         return boxes, partition, {name: _froc_truth(job.positives)[name]}
     design = _design(job)
     cases = simulate_binormal(design, rng)
     truth = {"auroc": _AUROC, "balanced_accuracy": balanced_accuracy_of(design, _THRESHOLD)}
-    return binary_evaluator(cases, tuple(truth)), _partition(job, rng, cases.label > 0), truth
+    return binary_evaluator(cases, tuple(truth)), _partition(job, run, cases.label > 0), truth
 
 
 def _covered(job: SiteJob, run: int, rng: np.random.Generator) -> dict[str, tuple[bool, bool]]:
     """{metric: (the interval holds the truth, there was a warning)} of one cohort."""
-    evaluator, partition, truth = _cohort(job, rng)
+    evaluator, partition, truth = _cohort(job, run, rng)
     made = estimate_all(
         evaluator,
         partition,
@@ -202,7 +212,7 @@ def _judged(estimate: Estimate, truth: float) -> tuple[bool, bool]:
 
 def _separated(job: SiteJob, run: int, rng: np.random.Generator) -> dict[str, tuple[bool, bool]]:
     """{metric: (any of the equal models was told apart, False)}: by Dice, and by balanced accuracy."""
-    partition = _partition(job, rng, rng.random(job.patients) < job.positives)
+    partition = _partition(job, run, rng.random(job.patients) < job.positives)
     label = np.asarray(partition.positive_cluster, dtype=np.int8)
     shared = rng.normal(size=job.patients)
     scores = [shared + rng.normal(size=job.patients) for _ in range(RANKED[1])]
@@ -249,7 +259,7 @@ def _told_apart(job: SiteJob, run: int, rng: np.random.Generator) -> dict[str, t
     made = compare_pair(
         binary_evaluator(a, names),
         binary_evaluator(b, names),
-        _partition(job, rng, a.label > 0),
+        _partition(job, run, a.label > 0),
         rules=_RULES,
         key=_DRAWN_FROM,
         seed=run,
@@ -263,16 +273,45 @@ def _told_apart(job: SiteJob, run: int, rng: np.random.Generator) -> dict[str, t
     }
 
 
+def _gaps_covered(job: SiteJob, run: int, rng: np.random.Generator) -> dict[str, tuple[bool, bool]]:
+    """Whether all pairwise differences of four groups' Dice lie in their intervals at once (ST-08)."""
+    truth = np.array([0.70, 0.75, 0.65, 0.70])
+    codes = rng.choice(truth.size, job.patients, p=[0.4, 0.3, 0.2, 0.1]).astype(np.int16)
+    partition = _partition(job, run)
+    dice = truth[codes] + rng.normal(0, 0.15, job.patients)
+    means = ColumnMeans({"dice": dice}, partition.cluster_of_case, n_clusters=job.patients)
+    names = tuple("abcd")
+    entry = variable_report(
+        Disparity.of_metrics(means, ["dice"]),
+        partition,
+        SizeStrata("group", names, codes, 0, "", (0.0, 0.0)),
+        key=_DRAWN_FROM,
+        seed=run,
+        resamples=job.resamples,
+    )
+    held = all(
+        pair["lo"] is not None
+        and pair["lo"] <= truth[names.index(pair["a"])] - truth[names.index(pair["b"])] <= pair["hi"]
+        for pair in entry["pairwise"]
+    )
+    return {"Dice of 4 groups, 6 differences": (held, False)}
+
+
 _ONCE: dict[str, Callable[[SiteJob, int, np.random.Generator], dict[str, tuple[bool, bool]]]] = {
+    "fairness": _gaps_covered,
     "ranking": _separated,
     "comparison": _told_apart,
 }
 
 
 def run_site_job(job: SiteJob) -> list[SiteRow]:
-    """All replicates of one cell; each has a generator of its own, made from the cell and its number."""
+    """All replicates of one cell; each has a generator of its own, made from the cohort's size and its number.
+
+    The generator does not depend on the sites: the layouts of a column see the same patients, and differ by what
+    the sites do to them alone.
+    """
     once = _ONCE.get(job.what, _covered)
-    cell = f"{_DRAWN_FROM}/{job.kind}/{job.what}/{job.patients}/{job.sites}/{job.equal}/{job.positives:g}"
+    cell = f"{_DRAWN_FROM}/{job.kind}/{job.what}/{job.patients}/{job.positives:g}"
     counts: dict[str, list[int]] = {}
     for run in range(job.replicates):
         for metric, (hit, warned) in once(job, run, generator_for(cell, run)).items():
@@ -305,6 +344,20 @@ def coverage_jobs(*, replicates: int = 1000, quick: bool = False) -> list[SiteJo
                         replicates=replicates,
                     )
                 )
+    if not quick:
+        out += [
+            SiteJob(
+                kind="coverage",
+                what="fairness",
+                patients=PATIENTS,
+                sites=sites,
+                equal=equal,
+                positives=0.3,
+                replicates=replicates,
+                resamples=RESAMPLES // 2,
+            )
+            for sites, equal in _LAYOUTS_OF_GROUPS
+        ]
     return out
 
 

@@ -303,9 +303,7 @@ class SlideEvaluator(Evaluator):
         entering = _entering_scores(self._events) if self._rules.froc_missed_as_zero else self._events.score
         score = np.where(entering > 0, 1.0 / shared_ranks(-entering), entering)
         events = replace(self._events, score=score)
-        return SlideEvaluator(
-            self._cases, events, self.n_clusters, self._rules, has_events=self._has_events
-        )
+        return SlideEvaluator(self._cases, events, self.n_clusters, self._rules, has_events=self._has_events)
 
     def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
         c = self._cases

@@ -280,7 +280,9 @@ def rank_from_draws(
     )
     difference = values[:, None] - values[None, :]
     lo, hi = np.full((m, m), np.nan), np.full((m, m), np.nan)
-    certain = constant_differences(values[a] - values[b], draws[:, a] - draws[:, b], patients=bearing, level=level)
+    certain = constant_differences(
+        values[a] - values[b], draws[:, a] - draws[:, b], patients=bearing, level=level
+    )
     lo[a, b] = np.where(certain, values[a] - values[b], together.lo)
     hi[a, b] = np.where(certain, values[a] - values[b], together.hi)
     lo[b, a], hi[b, a] = -hi[a, b], -lo[a, b]

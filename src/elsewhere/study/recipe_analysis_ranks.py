@@ -113,8 +113,11 @@ def _estimates(board: Board, at: int) -> dict[str, Any]:
         if name in _CENTRED and made.value is not None:
             spec = entry.evaluator.spec(name)
             ends = centred_interval(
-                made.value, board.draws[at][:, entry.evaluator.index(name)], df=board.df,
-                patients=board.partition.n_clusters, level=rules.level
+                made.value,
+                board.draws[at][:, entry.evaluator.index(name)],
+                df=board.df,
+                patients=board.partition.n_clusters,
+                level=rules.level,
             )
             bounds = (spec.lower_bound, spec.upper_bound)
             low, high = np.clip(ends, *bounds) if ends else (_NAN, _NAN)
