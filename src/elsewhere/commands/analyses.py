@@ -118,7 +118,7 @@ def sites(context: AnalysisContext) -> dict[str, Any]:
     names = context.partition.site_names
     if len(names) < 2:
         return {}
-    of_case = context.partition.site_of_cluster[context.partition.cluster_of_case].astype(np.int16)
+    of_case = context.partition.site_of_case.astype(np.int16)
     coded = GroupCodes(variable="site", names=names, codes=of_case, missing=0, note="")
     rules = context.scores.protocol.interval
     table = group_table(
@@ -241,8 +241,7 @@ def case_mix(context: AnalysisContext) -> dict[str, Any]:
     names = context.partition.site_names
     if len(names) < 2:
         return {}
-    of_case = context.partition.site_of_cluster[context.partition.cluster_of_case]
-    reference = of_case == 0
+    reference = context.partition.site_of_case == 0
     wanted = dict.fromkeys(
         [
             *context.options.group_by,

@@ -43,7 +43,7 @@ def site_verdicts(
             fix="Compare with another result: `elsewhere equivalence HERE REFERENCE`.",
         )
     chosen = metric or primary_metric(ready.evaluator, scores.protocol)
-    of_case = np.array(names, dtype=object)[ready.partition.site_of_cluster[ready.partition.cluster_of_case]]
+    of_case = np.array(names, dtype=object)[ready.partition.site_of_case]
     claims = []
     for site in names:
         if site == reference_site:

@@ -6,7 +6,7 @@ patient, the stratum is the site, and, where a metric asks for it, the patient's
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,11 @@ IntArray = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Partition:
-    """`cluster_of_case[i]` is the patient of case i; `site_of_cluster[c]` that patient's site."""
+    """`cluster_of_case[i]` is the patient of case i; `site_of_cluster[c]` the stratum she is resampled in.
+
+    Values belong to the case's own site, `site_of_case`: a patient seen at two hospitals is one patient, and
+    each hospital still has its own cases of her (ST-01b).
+    """
 
     cluster_of_case: IntArray
     cluster_ids: tuple[str, ...]
@@ -27,6 +31,29 @@ class Partition:
     site_names: tuple[str, ...]
     positive_cluster: npt.NDArray[np.bool_] | None = None
     grade: str | None = None
+    case_sites: IntArray | None = None
+    """What `site_of_case` gives; None where every patient was seen at one site."""
+
+    @property
+    def site_of_case(self) -> IntArray:
+        """The site of each case, from its own row: what values are split by."""
+        if self.case_sites is not None:
+            return self.case_sites
+        sites: IntArray = self.site_of_cluster[self.cluster_of_case]
+        return sites
+
+    def within(self, cases: npt.NDArray[np.bool_]) -> Partition:
+        """The same patients, each in the stratum of the site of these cases alone.
+
+        For a part of the cohort, such as one site: a patient who was also seen elsewhere counts here with
+        the patients of this site. The cases keep their places; patients without a case here keep theirs.
+        """
+        if self.case_sites is None:
+            return self
+        sites = self.site_of_cluster.copy()
+        chosen = np.flatnonzero(cases)[::-1]
+        sites[self.cluster_of_case[chosen]] = self.case_sites[chosen]
+        return replace(self, site_of_cluster=sites)
 
     @property
     def n_cases(self) -> int:
@@ -51,8 +78,9 @@ class Partition:
     ) -> Partition:
         """Build from a table with one row a case. Missing `patient_id` column: one patient a case.
 
-        A patient is (dataset, patient_id), so that 'patient 1' of two sets stays two people; a patient
-        seen at two sites belongs to the site of its first case, and the id audit says so. `positive`
+        A patient is (dataset, patient_id), so that 'patient 1' of two sets stays two people. A patient seen at
+        two sites is resampled with the site of her first case, and the id audit reports her; her cases keep
+        their own sites (`site_of_case`). `positive`
         (a truth value a case) puts a patient with any positive case in the positive stratum (US-05).
         """
         n = len(table)
@@ -104,6 +132,7 @@ class Partition:
             site_names=tuple(site_names),
             positive_cluster=positive_cluster,
             grade=grade,
+            case_sites=site_codes.astype(np.int32),
         )
 
     def strata(self, *, by_site: bool = True, by_class: bool = False) -> IntArray:

@@ -86,7 +86,7 @@ def _row(
         empty = {"value": None, "lo": None, "hi": None, "method": "none", "undefined_reason": "no case"}
         return row | {"metrics": {m: dict(empty) for m in metrics}, "note": "No case in this group."}
     estimates = estimate_all(
-        evaluator.subset(mask), partition, rules=rules, key=key, seed=seed, resamples=resamples,
+        evaluator.subset(mask), partition.within(mask), rules=rules, key=key, seed=seed, resamples=resamples,
         level=rules.level, metrics=metrics, threads=threads,
     )  # fmt: skip
     row["metrics"] = {name: estimate.to_dict() for name, estimate in estimates.items()}
