@@ -264,8 +264,16 @@ def _clinical(ready: Prepared, claim: Claim) -> dict[str, Any]:
     truth, score = pair
     given = claim.population.get("prevalence_of_use")
     prevalence = float(given) if given is not None else float((truth > 0).mean())
+    if not 0.0 < prevalence < 1.0:
+        part["undefined_reason"] = (
+            "these cases are of one class, so that they say nothing of the prevalence; the claim's [population] "
+            "can give prevalence_of_use"
+        )
+        return part
     sensitivity, specificity = rates_at(truth.astype(int), score, ready.partition, threshold)
-    part |= at_prevalence(sensitivity, specificity, prevalence).to_dict()
+    part |= at_prevalence(
+        sensitivity, specificity, prevalence, patients=ready.partition.n_clusters
+    ).to_dict()
     part["prevalence_source"] = (
         "the claim's [population]" if given is not None else "these cases' own share, which may be enriched"
     )

@@ -26,7 +26,7 @@ from elsewhere.scoring.case_table import (
     reversed_warning,
 )
 from elsewhere.scoring.curves import probability_curves
-from elsewhere.scoring.labels import Truth, need_two_classes, read_truth
+from elsewhere.scoring.labels import Truth, need_truth, read_truth
 from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
 from elsewhere.scoring.temperature import FileTemperature, temperature_from_file
 from elsewhere.statistics.auroc import auroc_interval
@@ -59,7 +59,7 @@ class ClassificationTask(Task):
         self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
     ) -> Scores:
         truth = read_truth(cohort.cases, "label")
-        need_two_classes(truth.label, column="label", names=CLASS_NAMES, truth=truth)
+        need_truth(truth.label, column="label", names=CLASS_NAMES, truth=truth)
         joined = join_probabilities(
             cohort, predictions, group_by=options.group_by, normalise_ids=options.normalise_ids
         )
@@ -101,7 +101,7 @@ class ClassificationTask(Task):
         if options.calibrate_on is not None or CALIBRATED not in table.columns:
             return self.score(cohort, predictions, protocol, options)
         truth = read_truth(cohort.cases, "label")
-        need_two_classes(truth.label, column="label", names=CLASS_NAMES, truth=truth)
+        need_truth(truth.label, column="label", names=CLASS_NAMES, truth=truth)
         joined = join_probabilities(
             cohort, predictions, group_by=options.group_by, normalise_ids=options.normalise_ids
         )
@@ -207,7 +207,7 @@ def _finish(
     judged = judge(label, cases["probability"], nll_epsilon=protocol.classification.nll_epsilon)
     if not _is_ordinal(cases):
         cases["nll"], cases["brier"] = judged.nll, judged.brier
-    warnings = [*joined.warnings]
+    warnings = [*joined.warnings, *need_truth(truth.label, column="label", names=CLASS_NAMES, truth=truth)]
     flow = [*joined.flow]
     n_normal = int(truth.normal.sum())
     if n_normal or truth.n_others:

@@ -30,7 +30,7 @@ from elsewhere.scoring.case_table import (
 )
 from elsewhere.scoring.curves import probability_curves
 from elsewhere.scoring.groups import GroupCodes, fairness_codes
-from elsewhere.scoring.labels import OUTCOME_WORDS, Truth, need_two_classes, read_truth
+from elsewhere.scoring.labels import OUTCOME_WORDS, Truth, need_truth, read_truth
 from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, FloatArray, RatioInputs
 from elsewhere.statistics.group_scores import EqualisedOdds, combined_score, fairness_score
@@ -204,7 +204,7 @@ class ResponseTask(Task):
         self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
     ) -> Scores:
         truth = read_truth(cohort.cases, "pcr", words=OUTCOME_WORDS, normal_words=frozenset())
-        need_two_classes(truth.label, column="pcr", names=CLASS_NAMES, truth=truth)
+        need_truth(truth.label, column="pcr", names=CLASS_NAMES, truth=truth)
         joined = join_probabilities(
             cohort,
             predictions,
@@ -286,7 +286,11 @@ class ResponseTask(Task):
             "constant_prediction": is_constant(decided, np.isfinite(evaluator.binary.probability)),
         }
         if not evaluator.invalid:
-            out["chance_test"] = chance_test(truth, decided).to_dict()
+            out["chance_test"] = (
+                chance_test(truth, decided).to_dict()
+                if truth.any() and not truth.all()
+                else {"undefined_reason": "both classes are needed"}
+            )
         return out
 
 
@@ -319,7 +323,8 @@ def _finish(joined: CaseTable, truth: Truth, protocol: Protocol, options: ScoreO
     cases["decision"] = judged.decision.astype(np.int8)
     if PROBABILITY_KIND not in cases.columns:
         cases["nll"], cases["brier"] = judged.nll, judged.brier
-    warnings, flow = [*joined.warnings], [*joined.flow]
+    warnings = [*joined.warnings, *need_truth(truth.label, column="pcr", names=CLASS_NAMES, truth=truth)]
+    flow = [*joined.flow]
     if truth.n_others:
         flow.append(
             {
