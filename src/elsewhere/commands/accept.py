@@ -12,7 +12,7 @@ from elsewhere.commands.analyse import analyse
 from elsewhere.commands.claim import Claim, ClaimedMetric, is_template, lock_claim, read_claim
 from elsewhere.commands.score import as_cohort, as_predictions, check_choices, choose_protocol, facts_of
 from elsewhere.commands.where import choose_part
-from elsewhere.errors import UserError, near_matches
+from elsewhere.errors import UserError, check_seed, near_matches
 from elsewhere.predictions import ReadOptions
 from elsewhere.results import Result
 from elsewhere.scoring.groups import group_codes
@@ -42,6 +42,7 @@ def accept(
     """Judge a claim on the hospital's own cases; options given here override the claim's own."""
     check_choices(on_invalid=on_invalid, matching=None)
     check_out(out)
+    check_seed(seed)
     promised = claim if isinstance(claim, Claim) else read_claim(Path(claim))
     lock = lock_claim(promised)
     task = tasks.get(promised.task)

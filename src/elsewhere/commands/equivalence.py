@@ -11,11 +11,12 @@ from typing import Any
 import pandas as pd
 
 from elsewhere.commands.compare import options_of
-from elsewhere.errors import EXIT_OK, UserError, unknown_name
+from elsewhere.errors import EXIT_OK, UserError, check_seed, unknown_name
 from elsewhere.results import Result, load_result
 from elsewhere.scoring.prepared import prepare, primary_metric
-from elsewhere.statistics.differences import Difference, difference_independent, difference_subsets
+from elsewhere.statistics.differences import Difference, difference_subsets
 from elsewhere.statistics.equivalence import equivalence_table, study_margin
+from elsewhere.statistics.two_sides import difference_of_sides
 from elsewhere.statistics.verdict import assess_claim, overall
 from elsewhere.tables import TableOptions, read_table, to_jsonable, to_number, write_json, write_table
 from elsewhere.tables.options import DEFAULT
@@ -81,6 +82,7 @@ def equivalence(
     table: TableOptions = DEFAULT,
 ) -> EquivalenceRows | EquivalenceVerdict:
     """From group summaries (`means`), from two results, or from two parts of one (`split_by`)."""
+    check_seed(seed)
     if means is not None:
         if results:
             raise UserError(
@@ -131,16 +133,24 @@ def equivalence(
             resamples=count,
         )
     else:
+        if loaded[0].scores.task != loaded[1].scores.task:
+            raise UserError(
+                f"the results are of two tasks, {loaded[0].scores.task} and {loaded[1].scores.task}",
+                fix="Give two results of one task.",
+            )
         if loaded[0].summary["protocol"] != loaded[1].summary["protocol"]:
             raise UserError(
                 "the results were scored by different protocols", fix="Score both with the same --protocol."
             )
         there = prepare(loaded[1].scores, options_of(loaded[1]))
-        difference = difference_independent(
-            here.evaluator,
+        known = [spec.name for spec in there.evaluator.specs]
+        if chosen not in known:
+            raise unknown_name("metric of the reference result", chosen, known)
+        difference = difference_of_sides(
             here.partition,
-            there.evaluator,
+            here.evaluator_over,
             there.partition,
+            there.evaluator_over,
             chosen,
             alpha=alpha,
             key=key,

@@ -14,7 +14,7 @@ from elsewhere.cohort import Cohort, audit, load_cohort
 from elsewhere.commands.analyse import Facts, Report, analyse, default_protocol
 from elsewhere.commands.verdicts import site_verdicts
 from elsewhere.commands.where import Part, choose_part
-from elsewhere.errors import UserError
+from elsewhere.errors import UserError, check_seed, near_matches
 from elsewhere.predictions import Predictions, ReadOptions, read_predictions
 from elsewhere.protocols import Protocol, protocols
 from elsewhere.results import Result
@@ -151,6 +151,7 @@ def score(
     chosen = tasks.get(task)
     check_choices(on_invalid=on_invalid, matching=matching)
     check_out(out)
+    check_seed(seed)
     part = choose_part(as_cohort(cohort, table), where)
     who = part.cohort
     rules = choose_protocol(chosen, protocol, who.reader)
@@ -224,8 +225,6 @@ def score_arrays(
 
 
 def _known_columns(cohort: Cohort, names: Sequence[str]) -> tuple[str, ...]:
-    from elsewhere.errors import near_matches
-
     columns = [str(c) for c in cohort.cases.columns]
     for name in names:
         if name not in columns:

@@ -31,6 +31,11 @@ class Prepared:
     evaluator: Evaluator
     options: ScoreOptions
 
+    def evaluator_over(self, partition: Partition) -> Evaluator:
+        """The same metrics of the same cases, with patients numbered by another partition of these cases."""
+        made = self.task.evaluator(self.scores, partition, self.options)
+        return with_extra_metrics(made, self.scores, self.task.name)
+
 
 def prepare(scores: Scores, options: ScoreOptions) -> Prepared:
     """Partition and evaluator of a table of scores, with the metrics that other packages bring."""
