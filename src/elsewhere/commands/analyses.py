@@ -16,7 +16,7 @@ import pandas as pd
 
 from elsewhere.registry import Registry
 from elsewhere.scoring.groups import GroupCodes, group_codes
-from elsewhere.scoring.prepared import BINARY, binary_part, fairness_disparity, truth_of
+from elsewhere.scoring.prepared import BINARY, answered_cases, binary_part, fairness_disparity, truth_of
 from elsewhere.scoring.task import ScoreOptions, Scores, Task
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.fairness import fairness_report, group_table
@@ -95,6 +95,8 @@ def groups(context: AnalysisContext) -> dict[str, Any]:
         seed=context.seed,
         resamples=0 if many else context.resamples,
         positive=context.truth(),
+        answered=answered_cases(context.scores),
+        headline=context.headline,
         threads=context.options.threads,
     )
     report = fairness_report(
@@ -130,6 +132,8 @@ def sites(context: AnalysisContext) -> dict[str, Any]:
         seed=context.seed,
         resamples=0 if len(context.cases) > _BIG else context.resamples,
         positive=context.truth(),
+        answered=answered_cases(context.scores),
+        headline=context.headline,
         threads=context.options.threads,
     )["site"]
     from elsewhere.statistics.scenario import new_hospital
@@ -231,6 +235,8 @@ def tumour_size(context: AnalysisContext) -> dict[str, Any]:
             key=context.key,
             seed=context.seed,
             resamples=context.resamples,
+            answered=answered_cases(context.scores),
+            headline=context.headline,
         )
     }
 
@@ -297,13 +303,17 @@ def _level_shift(values: pd.Series, reference: npt.NDArray[np.bool_]) -> dict[st
 
 @analyses.register("worst_cases")
 def worst_cases(context: AnalysisContext) -> dict[str, Any]:
-    """The cases the model did worst on, by salted hash; the key file resolves them locally."""
+    """The answered cases the model did worst on, by salted hash; the key file resolves them locally.
+
+    A case without a usable score is no case that the model read badly: those are counted, and not listed.
+    """
     from elsewhere.report.privacy import hash_ids, new_salt
 
     cases = context.cases
     cost = _case_cost(context)
     if cost is None:
         return {}
+    cost = np.where(answered_cases(context.scores), cost, np.nan)
     order = np.argsort(-np.nan_to_num(cost, nan=-np.inf), kind="stable")[:_WORST_CASES]
     order = order[np.isfinite(cost[order])]
     ids = cases["case_id"].astype(str).to_numpy()[order].tolist()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from elsewhere.report.answered import answered_estimate, without_score
 from elsewhere.report.blocks import (
     BLANK,
     Cell,
@@ -100,9 +101,8 @@ def discrimination(data: Prepared, specs: Specs) -> Section | None:
             cnt(defined, sub=sub),
         ]
         if answered:
-            row.append(
-                num(entry["answered_only"]) if as_float(entry.get("answered_only")) is not None else BLANK
-            )
+            known = as_float(entry.get("answered_only")) is not None
+            row.append(estimate(answered_estimate(entry)) if known else BLANK)
         rows.append(row)
     blocks: list[Any] = []
     if curves:
@@ -308,6 +308,9 @@ def _rows_table(variable: str, rows: Mapping[str, Any], head: str | None, *, fir
         for m in chosen
     }
     columns += [label(m, example[m] if isinstance(example[m], dict) else None) for m in chosen]
+    lost = any(isinstance(r, dict) and r.get("without_score") for r in rows.values())
+    if lost and chosen:
+        columns.append(f"{columns[-len(chosen)]}, answered only")
     body = []
     for name, row in rows.items():
         if not isinstance(row, dict):
@@ -317,9 +320,17 @@ def _rows_table(variable: str, rows: Mapping[str, Any], head: str | None, *, fir
         undefined = [e for e in entries if isinstance(e, dict) and as_float(e.get("value")) is None]
         said = any(e.get("undefined_reason") == note for e in undefined)
         said = said or (note.startswith("Not estimable") and not undefined)
-        cells = [text(name, sub="" if said else note), cnt(row.get("cases"))]
+        unscored = row.get("without_score")
+        cells = [
+            text(name, sub="" if said else note),
+            cnt(row.get("cases"), sub=f"{cnt(unscored).text} without a score" if unscored else ""),
+        ]
         cells += [cnt(row.get(key)) for key, there in has.items() if there]
         cells += [estimate(e) if isinstance(e, dict) else BLANK for e in entries]
+        if lost and chosen:
+            first_entry = entries[0]
+            known = isinstance(first_entry, dict) and as_float(first_entry.get("answered_only")) is not None
+            cells.append(estimate(answered_estimate(first_entry)) if known and first_entry else BLANK)
         body.append(cells)
     return Table(name=f"rows-{variable}", caption=label(variable), columns=columns, rows=body)
 
@@ -477,4 +488,7 @@ def worst_cases(data: Prepared, specs: Specs) -> Section | None:
     lead = (
         "Cases go by a salted hash. The key file beside the results resolves them, and stays in the hospital."
     )
+    unscored = without_score(data.part("counts"))
+    if unscored:
+        lead += f" Chosen among the answered cases: {cnt(unscored).text} without a usable score are counted apart."
     return Section(id="worst-cases", title="The worst cases", short="Worst cases", lead=lead, blocks=[table])

@@ -27,6 +27,7 @@ def difference_of_sides(
     evaluator_reference: EvaluatorOver,
     metric: str,
     *,
+    among: npt.NDArray[np.bool_] | None = None,
     alpha: float = 0.05,
     key: str = "equivalence",
     seed: int = 42,
@@ -34,21 +35,24 @@ def difference_of_sides(
 ) -> Difference:
     """Here - reference; patients are the same where data set and patient id are.
 
-    `evaluator_here` and `evaluator_reference` make a side's evaluator for a partition of its cases. Patients in
-    both are counted in a warning, since two hospitals may number their patients alike.
+    `evaluator_here` and `evaluator_reference` make a side's evaluator for a partition of its cases. `among` keeps
+    some of the cases (those of here first). Patients in both are counted in a warning, since two hospitals may
+    number their patients alike.
     """
+    kept = np.ones(partition_here.n_cases + partition_reference.n_cases, dtype=bool) if among is None else among
     shared = len(set(partition_here.cluster_ids) & set(partition_reference.cluster_ids))
     if not shared:
+        kept_here, kept_reference = np.split(kept, [partition_here.n_cases])
         return difference_independent(
-            evaluator_here(partition_here), partition_here,
-            evaluator_reference(partition_reference), partition_reference,
+            evaluator_here(partition_here).subset(kept_here), partition_here,
+            evaluator_reference(partition_reference).subset(kept_reference), partition_reference,
             metric, alpha=alpha, key=key, seed=seed, resamples=resamples,
         )  # fmt: skip
     both = joined_partition(partition_here, partition_reference)
     first = np.arange(both.n_cases) < partition_here.n_cases
     sides = _TwoSides(evaluator_here(_part(both, first)), evaluator_reference(_part(both, ~first)))
     made = difference_subsets(
-        sides, both, first, ~first, metric, alpha=alpha, key=key, seed=seed, resamples=resamples
+        sides, both, first & kept, ~first & kept, metric, alpha=alpha, key=key, seed=seed, resamples=resamples
     )
     whose = f"{shared} patients are" if shared > 1 else "1 patient is"
     warning = (
