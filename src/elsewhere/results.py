@@ -70,7 +70,7 @@ class Result:
 
     def lines(self) -> Iterator[str]:
         """What the terminal shows."""
-        from elsewhere.report.answered import answered_text, claim_lines, lost_sentence, verdict_line
+        from elsewhere.report.answered import answered_text, claim_lines, lost_sentence, verdict_lines
         from elsewhere.report.numbers import format_interval
 
         summary = self.summary
@@ -103,7 +103,7 @@ class Result:
             yield from claim_lines(verdict)
             for warning in dict.fromkeys(w for c in verdict.get("claims") or [] for w in c.get("warnings") or []):
                 yield f"warning: {warning}"
-            yield verdict_line(verdict)
+            yield from verdict_lines(verdict)
         if self.path is not None:
             yield f"report: {self.path / 'report.html'}"
 

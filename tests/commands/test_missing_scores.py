@@ -136,8 +136,8 @@ def test_groups_and_sites_count_their_own_missing_scores(accepted):
     assert "without_score" not in sites["West"]
     assert sites["East"]["metrics"]["auroc"]["answered_only_interval"][0] > 0.9
     words = words_of((folder / "out/report.html").read_text())
-    assert "40 without a score" in words
-    assert "AUROC, answered only" in words
+    assert "Without a score Patients Positives AUROC AUROC, answered only" in words
+    assert "2026-07 100 40 100 20" in words
 
 
 def test_the_worst_cases_are_answered_ones(accepted):

@@ -54,7 +54,7 @@ class EquivalenceVerdict:
         return self.summary
 
     def lines(self) -> Iterator[str]:
-        from elsewhere.report.answered import claim_sentence, verdict_line
+        from elsewhere.report.answered import claim_sentence, verdict_lines
 
         verdict = self.summary["verdict"]
         for claim in verdict["claims"]:
@@ -73,7 +73,7 @@ class EquivalenceVerdict:
                 yield claim_sentence(claim)
             for warning in claim["warnings"]:
                 yield f"warning: {warning}"
-        yield verdict_line(verdict)
+        yield from verdict_lines(verdict)
 
 
 def equivalence(

@@ -92,11 +92,11 @@ def claim_lines(verdict: Mapping[str, Any]) -> Iterator[str]:
         yield f"    {_lost(again)}; without them: {told}"
 
 
-def verdict_line(verdict: Mapping[str, Any]) -> str:
+def verdict_lines(verdict: Mapping[str, Any]) -> Iterator[str]:
     """For the terminal: the verdict, its reason, and whether the missing scores decide it."""
-    reason = f" ({verdict['reason']})" if verdict.get("reason") else ""
-    also = verdict_sentence(verdict)
-    return f"verdict: {verdict['word']}{reason}" + (f". {also}" if also else "")
+    yield f"verdict: {verdict['word']}" + (f" ({verdict['reason']})" if verdict.get("reason") else "")
+    if verdict_sentence(verdict):
+        yield verdict_sentence(verdict)
 
 
 def answered_text(entry: Mapping[str, Any]) -> str:

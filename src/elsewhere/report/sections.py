@@ -297,20 +297,26 @@ def subgroups(data: Prepared, specs: Specs) -> Section | None:
 
 
 def _rows_table(variable: str, rows: Mapping[str, Any], head: str | None, *, first: str) -> Table:
-    chosen = leading_metrics(rows, head, 3)
-    has = {
-        key: any(isinstance(r, dict) and key in r for r in rows.values()) for key in ("patients", "positives")
+    lost = any(isinstance(r, dict) and r.get("without_score") for r in rows.values())
+    chosen = leading_metrics(rows, head, 2 if lost else 3)
+    sizes = {
+        key: words
+        for key, words in (
+            ("without_score", "Without a score"),
+            ("patients", label("patients")),
+            ("positives", label("positives")),
+        )
+        if any(isinstance(r, dict) and key in r for r in rows.values())
     }
-    columns = [first, "Cases"]
-    columns += [label(key) for key, there in has.items() if there]
     example = {
         m: next((r["metrics"][m] for r in rows.values() if m in (r.get("metrics") or {})), None)
         for m in chosen
     }
-    columns += [label(m, example[m] if isinstance(example[m], dict) else None) for m in chosen]
-    lost = any(isinstance(r, dict) and r.get("without_score") for r in rows.values())
-    if lost and chosen:
-        columns.append(f"{columns[-len(chosen)]}, answered only")
+    columns = [first, "Cases", *sizes.values()]
+    for m in chosen:
+        columns.append(label(m, example[m] if isinstance(example[m], dict) else None))
+        if lost and m == chosen[0]:
+            columns.append(f"{columns[-1]}, answered only")
     body = []
     for name, row in rows.items():
         if not isinstance(row, dict):
@@ -320,19 +326,21 @@ def _rows_table(variable: str, rows: Mapping[str, Any], head: str | None, *, fir
         undefined = [e for e in entries if isinstance(e, dict) and as_float(e.get("value")) is None]
         said = any(e.get("undefined_reason") == note for e in undefined)
         said = said or (note.startswith("Not estimable") and not undefined)
-        unscored = row.get("without_score")
-        cells = [
-            text(name, sub="" if said else note),
-            cnt(row.get("cases"), sub=f"{cnt(unscored).text} without a score" if unscored else ""),
-        ]
-        cells += [cnt(row.get(key)) for key, there in has.items() if there]
-        cells += [estimate(e) if isinstance(e, dict) else BLANK for e in entries]
-        if lost and chosen:
-            first_entry = entries[0]
-            known = isinstance(first_entry, dict) and as_float(first_entry.get("answered_only")) is not None
-            cells.append(estimate(answered_estimate(first_entry)) if known and first_entry else BLANK)
+        cells = [text(name, sub="" if said else note), cnt(row.get("cases"))]
+        cells += [cnt(row.get(key, 0 if key == "without_score" else None)) for key in sizes]
+        for at, entry in enumerate(entries):
+            cells.append(estimate(entry) if isinstance(entry, dict) else BLANK)
+            if lost and at == 0:
+                known = isinstance(entry, dict) and as_float(entry.get("answered_only")) is not None
+                cells.append(estimate(answered_estimate(entry)) if known and entry else BLANK)
         body.append(cells)
-    return Table(name=f"rows-{variable}", caption=label(variable), columns=columns, rows=body)
+    told = (
+        "A case without a usable score counts as the worst value: read a low value beside the one of the answered "
+        "cases alone."
+    )
+    return Table(
+        name=f"rows-{variable}", caption=label(variable), columns=columns, rows=body, note=told if lost else ""
+    )
 
 
 def _fairness_table(fairness: Mapping[str, Mapping[str, Any]]) -> Table:
