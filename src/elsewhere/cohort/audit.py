@@ -119,16 +119,17 @@ def _ids_against_images(dataset: str, rows: pd.DataFrame, cohort: Cohort) -> lis
             )
         )
         return found
-    named = file_name_ids(rows["patient_id"]).to_numpy(dtype=bool)
+    ids = rows["patient_id"].drop_duplicates()
+    named = file_name_ids(ids).to_numpy(dtype=bool)
     if named.any():
-        which = "the patient ids" if named.all() else f"{int(named.sum())} of {len(rows)} patient ids"
+        which = "the patient ids" if named.all() else f"{int(named.sum())} of {patients} patient ids"
         found.append(
             Finding(
                 kind="ids-are-file-names",
                 severity="warning",
                 dataset=dataset,
                 message=f"{which} are file names",
-                ids=tuple(rows["patient_id"][named].head(5).astype("str")),
+                ids=tuple(ids[named].head(5).astype("str")),
             )
         )
     elif patients == cases and cases > 1 and not (known is not None and known.one_case_each):

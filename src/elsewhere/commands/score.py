@@ -62,7 +62,7 @@ def as_predictions(task: str, source: PredictionsLike, options: ReadOptions, coh
     frame = pd.DataFrame(source)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "predictions.parquet"
-        frame.to_parquet(file)
+        _one_type_a_column(frame).to_parquet(file)
         try:
             read = read_predictions(task, file, options, cohort)
         except UserError as error:
@@ -77,6 +77,16 @@ def as_predictions(task: str, source: PredictionsLike, options: ReadOptions, coh
         warnings=read.warnings,
         points=read.points,
     )
+
+
+def _one_type_a_column(frame: pd.DataFrame) -> pd.DataFrame:
+    """A column of numbers and words, such as a vendor's probabilities, as text: a csv file has it so."""
+    mixed = [
+        name
+        for name in frame.columns
+        if frame[name].dtype == object and len({type(cell) for cell in frame[name].dropna()}) > 1
+    ]
+    return frame.assign(**{str(name): frame[name].astype("string") for name in mixed}) if mixed else frame
 
 
 def choose_protocol(task: Task, name: str | None, reader: str) -> Protocol:

@@ -70,7 +70,10 @@ def who(data: Prepared, specs: Specs) -> Section | None:
     if rest:
         blocks.append(Facts(items=rest))
     unit = TASK_UNITS.get(str(data.data.get("task")), "cases")
-    lead = f"From the file of predictions to the {unit} that made the numbers. Every row lost has its reason."
+    lead = (
+        f"The rows of the prediction file, and the {unit} of the cohort. Each step is the one before it less what is "
+        "lost there, with the reason."
+    )
     return Section(id="who", title="Who was tested", short="Who was tested", lead=lead, blocks=blocks)
 
 

@@ -29,6 +29,7 @@ from elsewhere.scoring.case_table import (
     reversed_warning,
 )
 from elsewhere.scoring.curves import probability_curves
+from elsewhere.scoring.flow import participant_flow
 from elsewhere.scoring.groups import GroupCodes, fairness_codes
 from elsewhere.scoring.labels import OUTCOME_WORDS, Truth, need_truth, read_truth
 from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
@@ -324,15 +325,10 @@ def _finish(joined: CaseTable, truth: Truth, protocol: Protocol, options: ScoreO
     if PROBABILITY_KIND not in cases.columns:
         cases["nll"], cases["brier"] = judged.nll, judged.brier
     warnings = [*joined.warnings, *need_truth(truth.label, column="pcr", names=CLASS_NAMES, truth=truth)]
-    flow = [*joined.flow]
+    left_out: list[tuple[str, int, str]] = []
     if truth.n_others:
-        flow.append(
-            {
-                "step": "cohort cases with a known response",
-                "n": len(cases),
-                "lost": truth.n_others,
-                "why": f"pcr is {truth.others_text()}",
-            }
+        left_out.append(
+            ("cohort cases with a known response", truth.n_others, f"pcr is {truth.others_text()}")
         )
         warnings.append(f"{truth.n_others} cases have no known response and were left out.")
     groups, notes = fairness_codes(cases, protocol.fairness)
@@ -356,7 +352,9 @@ def _finish(joined: CaseTable, truth: Truth, protocol: Protocol, options: ScoreO
         protocol=protocol,
         cases=cases,
         counts=counts,
-        flow=tuple(flow),
+        flow=participant_flow(
+            joined.flow, cohort_cases=len(joined.cases), status=cases["status"], left_out=left_out
+        ),
         warnings=tuple(dict.fromkeys(warnings)),
         extras={
             "threshold": _threshold(protocol, options),
