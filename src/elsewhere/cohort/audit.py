@@ -360,6 +360,17 @@ def _site_spellings(cases: pd.DataFrame) -> list[Finding]:
                 ids=tuple(name for pair in pairs for name in pair),
             )
         )
+    missing = cases["site"].isna().to_numpy(dtype=bool)
+    if missing.any() and not missing.all():
+        found.append(
+            Finding(
+                kind="site-missing",
+                severity="warning",
+                message=f"{int(missing.sum())} of {len(cases)} cases have no site: they are shown as a site "
+                "'unknown', and are in no verdict over sites",
+                rows=tuple((np.flatnonzero(missing) + 1).tolist()),
+            )
+        )
     homes = cases.dropna(subset=["site"]).groupby("site")["dataset"].nunique()
     shared = [str(name) for name in homes[homes > 1].index]
     if shared:

@@ -17,6 +17,7 @@ from elsewhere.results import Result, ids_of
 from elsewhere.scoring.prepared import Prepared, answered_cases, prepare, primary_metric
 from elsewhere.scoring.task import ScoreOptions, Scores
 from elsewhere.statistics.estimates import estimate_all
+from elsewhere.statistics.partition import UNKNOWN_SITE
 from elsewhere.statistics.resampling import WeightStream
 from elsewhere.statistics.subgroups import answered_values
 
@@ -183,7 +184,7 @@ def complete_counts(ready: Prepared) -> dict[str, int]:
     counts: dict[str, int] = {
         "cases": len(cases),
         "patients": _patients(ready),
-        "sites": ready.partition.n_sites,
+        "sites": sum(name != UNKNOWN_SITE for name in ready.partition.site_names),
     }
     for name in ("scored", "missing", "undefined", "invalid", "not_analysable"):
         counts[name] = int((status == name).sum()) if status is not None else 0

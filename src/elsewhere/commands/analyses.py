@@ -20,7 +20,7 @@ from elsewhere.scoring.prepared import BINARY, answered_cases, binary_part, fair
 from elsewhere.scoring.task import ScoreOptions, Scores, Task
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.fairness import fairness_report, group_table
-from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.partition import UNKNOWN_SITE, Partition
 from elsewhere.statistics.resampling import WeightStream
 
 _WORST_CASES = 20
@@ -138,7 +138,7 @@ def sites(context: AnalysisContext) -> dict[str, Any]:
     )["site"]
     from elsewhere.statistics.scenario import new_hospital
 
-    rows = [row["metrics"].get(context.headline, {}) for row in table.values()]
+    rows = [row["metrics"].get(context.headline, {}) for name, row in table.items() if name != UNKNOWN_SITE]
     known = [(r["value"], r["se"]) for r in rows if r.get("value") is not None and r.get("se") is not None]
     expected = new_hospital([v for v, _ in known], [s for _, s in known]).to_dict() if known else None
     return {"sites": table, "new_hospital": {"metric": context.headline, **expected} if expected else None}

@@ -12,6 +12,7 @@ from elsewhere.scoring.prepared import answered_cases, prepare, primary_metric
 from elsewhere.scoring.task import ScoreOptions, Scores
 from elsewhere.statistics.answered import with_answered_only
 from elsewhere.statistics.differences import difference_subsets
+from elsewhere.statistics.partition import UNKNOWN_SITE
 from elsewhere.statistics.verdict import ClaimVerdict, assess_claim, overall
 
 
@@ -36,7 +37,8 @@ def site_verdicts(
             fix="Give --reference-site NAME --margin D.",
         )
     ready = prepare(scores, options)
-    names = list(ready.partition.site_names)
+    every = list(ready.partition.site_names)
+    names = [name for name in every if name != UNKNOWN_SITE]
     if reference_site not in names:
         raise unknown_name("site", reference_site, names)
     if len(names) < 2:
@@ -45,7 +47,7 @@ def site_verdicts(
             fix="Compare with another result: `elsewhere equivalence HERE REFERENCE`.",
         )
     chosen = metric or primary_metric(ready.evaluator, scores.protocol)
-    of_case = np.array(names, dtype=object)[ready.partition.site_of_case]
+    of_case = np.array(every, dtype=object)[ready.partition.site_of_case]
     answered = answered_cases(scores)
     reference = of_case == reference_site
     claims = []

@@ -15,6 +15,8 @@ import pandas as pd
 from elsewhere.errors import UserError, name_rows
 
 IntArray = npt.NDArray[np.int32]
+UNKNOWN_SITE = "unknown"
+"""Where a case without a site is counted: a row of its own, and no hospital."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ class Partition:
         if site_column is None:
             site_codes, site_names = np.zeros(n, dtype=np.int64), ["all"]
         else:
-            named = table[site_column].astype("string").fillna("unknown")
+            named = table[site_column].astype("string").fillna(UNKNOWN_SITE)
             site_codes, site_index = pd.factorize(named.to_numpy(), sort=True)
             site_names = [str(name) for name in site_index]
         positive_cluster = None
