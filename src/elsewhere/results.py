@@ -101,7 +101,9 @@ class Result:
         verdict = summary.get("verdict")
         if verdict:
             yield from claim_lines(verdict)
-            for warning in dict.fromkeys(w for c in verdict.get("claims") or [] for w in c.get("warnings") or []):
+            for warning in dict.fromkeys(
+                w for c in verdict.get("claims") or [] for w in c.get("warnings") or []
+            ):
                 yield f"warning: {warning}"
             yield from verdict_lines(verdict)
         if self.path is not None:

@@ -167,7 +167,9 @@ def test_clinical_numbers_count_a_patient_once(run, tmp_path):
     cases["label"] = np.arange(len(cases)) % 2
     files = write_pair(tmp_path, cases, said)
     claim = tmp_path / "claim.toml"
-    claim.write_text(CLAIM.format(metric="auroc", value=0.6, margin=0.1, aim="equivalence", population="", more=""))
+    claim.write_text(
+        CLAIM.format(metric="auroc", value=0.6, margin=0.1, aim="equivalence", population="", more="")
+    )
     done = run("accept", files.cohort, files.predictions, "--claim", claim, "--resamples", 50, "--json").json
     for name in ("ppv", "npv", "recall_rate"):
         assert done["clinical"][name]["patients"] == done["counts"]["patients"] == 200

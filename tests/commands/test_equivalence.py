@@ -158,7 +158,16 @@ def test_results_that_share_patients_are_not_taken_for_independent(run, tmp_path
                    "--out", folder / "out")  # fmt: skip
         assert done.code == 0, done.said
     for metric in ("auroc", "brier", "f1"):
-        same = run("equivalence", tmp_path / "a/out", tmp_path / "a/out", "--margin", 0.05, "--metric", metric, "--json")
+        same = run(
+            "equivalence",
+            tmp_path / "a/out",
+            tmp_path / "a/out",
+            "--margin",
+            0.05,
+            "--metric",
+            metric,
+            "--json",
+        )
         (claim,) = same.json["verdict"]["claims"]
         assert claim["difference"] == 0
         assert any("120 patients are in both results" in w for w in claim["warnings"]), metric

@@ -39,7 +39,9 @@ def test_a_missing_patient_id_names_its_rows(missing, shape):
                 "classification", pd.DataFrame(cases) if shape == "frame" else cases, said, resamples=0
             )
         else:
-            made = {"list": list, "array": lambda v: np.array(v, dtype=object), "series": pd.Series}[shape](given)
+            made = {"list": list, "array": lambda v: np.array(v, dtype=object), "series": pd.Series}[shape](
+                given
+            )
             elsewhere.score_arrays(
                 "classification", label=truth, probability=probability, patient_id=made, resamples=0
             )
@@ -50,7 +52,9 @@ def test_numbers_as_ids_may_be_missing_too():
     ids = np.arange(N) // 2 * 1.0
     ids[4] = np.nan
     with pytest.raises(UserError, match="empty in row 5"):
-        elsewhere.score_arrays("classification", label=truth, probability=probability, patient_id=ids, resamples=0)
+        elsewhere.score_arrays(
+            "classification", label=truth, probability=probability, patient_id=ids, resamples=0
+        )
 
 
 @pytest.mark.parametrize("missing", MISSING, ids=repr)
@@ -95,7 +99,17 @@ def test_an_unknown_option_of_score_arrays_offers_its_neighbours():
 
 @pytest.mark.parametrize(
     "command",
-    ["score", "summarise", "accept", "compare", "rank", "equivalence", "demo", "phantom ultrasound", "phantom mri"],
+    [
+        "score",
+        "summarise",
+        "accept",
+        "compare",
+        "rank",
+        "equivalence",
+        "demo",
+        "phantom ultrasound",
+        "phantom mri",
+    ],
 )
 def test_a_seed_below_zero_is_refused(command, run, results, tmp_path):
     pair, folder, _ = results("classification")

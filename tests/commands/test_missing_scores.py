@@ -52,7 +52,9 @@ def hospital(folder, *, lost=LOST, seed=6):
     )
     logit = 2.85 * (truth - 0.5) + rng.normal(0, 1, CASES)
     said = pd.DataFrame({"case_id": cases["case_id"], "probability": 1 / (1 + np.exp(-logit))})
-    gone = np.r_[np.flatnonzero((month == 6) & (truth == 1))[:14], np.flatnonzero((month == 6) & (truth == 0))]
+    gone = np.r_[
+        np.flatnonzero((month == 6) & (truth == 1))[:14], np.flatnonzero((month == 6) & (truth == 0))
+    ]
     said = said.drop(index=gone[:lost])
     cases.to_csv(folder / "cohort.csv", index=False)
     said.to_csv(folder / "said.csv", index=False)
@@ -63,7 +65,9 @@ def hospital(folder, *, lost=LOST, seed=6):
 def words_of(page):
     """The text of a page, without tags."""
     body = page.split("<body", 1)[1]
-    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<style.*?</style>|<svg.*?</svg>|<[^>]+>", " ", body, flags=re.S)))
+    return re.sub(
+        r"\s+", " ", html.unescape(re.sub(r"<style.*?</style>|<svg.*?</svg>|<[^>]+>", " ", body, flags=re.S))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +96,11 @@ def test_json_has_the_claim_without_the_missing_scores(accepted):
     assert (again["cases"], again["without_score"]) == (700, 40)
     assert claim["here"] < 0.87 < 0.96 < again["here"]
     assert again["lo"] < again["difference"] < again["hi"]
-    assert summary["verdict"]["answered_only"] == {"word": "EQUIVALENT", "non_inferior": True, "differs": True}
+    assert summary["verdict"]["answered_only"] == {
+        "word": "EQUIVALENT",
+        "non_inferior": True,
+        "differs": True,
+    }
     auroc = summary["metrics"]["auroc"]
     lo, hi = auroc["answered_only_interval"]
     assert lo < auroc["answered_only"] < hi
@@ -169,7 +177,8 @@ def test_two_results_each_with_its_own_missing_scores(tmp_path):
     folder = hospital(tmp_path)
     cases, said = pd.read_csv(folder / "cohort.csv"), pd.read_csv(folder / "said.csv")
     made = {
-        site: score("classification", cases[cases["site"] == site], said, resamples=50) for site in ("West", "East")
+        site: score("classification", cases[cases["site"] == site], said, resamples=50)
+        for site in ("West", "East")
     }
     judged = equivalence([made["East"], made["West"]], margin=0.05, resamples=50).summary["verdict"]
     (claim,) = judged["claims"]

@@ -75,7 +75,9 @@ def test_a_verdict_on_one_class_is_not_assessed(run, one_class):
     scored = run("score", task, folder / "cohort.csv", folder / "said.csv", "--resamples", 50, "--json",
                  "--reference-site", "north", "--margin", 0.1, "--out", folder / "a")  # fmt: skip
     assert scored.code == EXIT_NOT_ASSESSED, scored.said
-    assert {"classification": "auroc", "response": "balanced_accuracy"}[task] in scored.json["verdict"]["reason"]
+    assert {"classification": "auroc", "response": "balanced_accuracy"}[task] in scored.json["verdict"][
+        "reason"
+    ]
     split = run("equivalence", folder / "a", "--split-by", "site", "--reference", "north", "--margin", 0.1)
     assert split.code == EXIT_NOT_ASSESSED, split.said
 
@@ -91,7 +93,9 @@ def test_other_commands_on_one_class(run, one_class):
         made = run("score", task, folder / "cohort.csv", folder / f"{name}.csv", "--resamples", 50,
                    "--out", folder / name)  # fmt: skip
         assert made.code == EXIT_OK, made.said
-    compared = run("compare", folder / "said", folder / "other", "--resamples", 50, "--out", folder / "compared")
+    compared = run(
+        "compare", folder / "said", folder / "other", "--resamples", 50, "--out", folder / "compared"
+    )
     assert compared.code == EXIT_OK, compared.said
     assert run("rank", folder / "said", folder / "other", "--resamples", 50).code == EXIT_OK
     assert run("report", folder / "said", "--out", folder / "again").code == EXIT_OK

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,14 +26,14 @@ def check(summary, rows=None):
     for of in chains:
         steps = [step for step in flow if step["of"] == of]
         assert steps[0]["lost"] == 0
-        for before, after in zip(steps, steps[1:], strict=False):
+        for before, after in itertools.pairwise(steps):
             assert after["n"] == before["n"] - after["lost"], (before, after)
             assert bool(after["why"]) == bool(after["lost"])
     cases = [step for step in flow if step["of"] == "cohort"]
     counts = summary["counts"]
-    scored = sum(counts[name] for name in ("cases", "missing", "invalid", "not_analysable", "undefined")) - 2 * sum(
-        counts[name] for name in ("missing", "invalid", "not_analysable", "undefined")
-    )
+    scored = sum(
+        counts[name] for name in ("cases", "missing", "invalid", "not_analysable", "undefined")
+    ) - 2 * sum(counts[name] for name in ("missing", "invalid", "not_analysable", "undefined"))
     assert cases[-1]["n"] == scored == counts["scored"]
     if rows is not None:
         assert flow[0]["n"] == rows
@@ -78,7 +80,9 @@ def test_response(seed, where):
 def test_segmentation(seed, where):
     rng = np.random.default_rng(seed)
     cases, said = frames(rng, "label", ["a", "b"])
-    table = pd.DataFrame({"case_id": said["case_id"], "dice": rng.uniform(0, 1, len(said)), "hausdorff_mm": 3.0})
+    table = pd.DataFrame(
+        {"case_id": said["case_id"], "dice": rng.uniform(0, 1, len(said)), "hausdorff_mm": 3.0}
+    )
     check(summarise("segmentation", cases.drop(columns="label"), table, where=where, resamples=0).summary)
 
 
@@ -87,7 +91,9 @@ def test_segmentation(seed, where):
 def test_detection(seed):
     rng = np.random.default_rng(seed)
     n = 12
-    cases = pd.DataFrame({"case_id": [f"V{i}" for i in range(n)], "patient_id": [f"P{i // 2}" for i in range(n)]})
+    cases = pd.DataFrame(
+        {"case_id": [f"V{i}" for i in range(n)], "patient_id": [f"P{i // 2}" for i in range(n)]}
+    )
     box = {"x": 10, "y": 10, "width": 50, "height": 50, "slice": 5, "volume_slices": 30}
     lesions = pd.DataFrame([{"case_id": f"V{i}", **box} for i in range(0, n, 3)])
     boxes = pd.DataFrame(
@@ -122,7 +128,9 @@ def test_slides(seed):
 
 
 def test_views_that_become_one_exam_are_merged_not_lost_twice():
-    cases = pd.DataFrame({"case_id": ["e1", "e2", "e3"], "patient_id": ["p1", "p2", "p3"], "label": [0, 1, 1]})
+    cases = pd.DataFrame(
+        {"case_id": ["e1", "e2", "e3"], "patient_id": ["p1", "p2", "p3"], "label": [0, 1, 1]}
+    )
     views = pd.DataFrame({"exam_id": ["e1", "e1", "e2", "e9"], "probability": [0.1, 0.2, 0.9, 0.5]})
     made = score(
         "classification", cases, views, unit="exam", resamples=0, column_map={"case_id": "exam_id"}

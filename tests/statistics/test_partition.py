@@ -43,7 +43,11 @@ def test_an_empty_patient_id_is_an_error_with_its_row():
 def test_a_case_keeps_its_own_site_whatever_her_first_case_says():
     """Values are split by `site_of_case`; `site_of_cluster` is a resampling stratum alone (ST-01b)."""
     table = pd.DataFrame(
-        {"patient_id": ["a", "a", "b", "c"], "site": ["North", "South", "South", "North"], "case_id": list("wxyz")}
+        {
+            "patient_id": ["a", "a", "b", "c"],
+            "site": ["North", "South", "South", "North"],
+            "case_id": list("wxyz"),
+        }
     )
     partition = Partition.from_table(table)
     assert [partition.site_names[s] for s in partition.site_of_case] == ["North", "South", "South", "North"]

@@ -82,7 +82,9 @@ def test_the_interval_holds_whatever_the_correlation(correlation):
     ids = [f"p{i}" for i in range(60)]
     held = 0
     for run in range(150):
-        x, y = rng.multivariate_normal([0.5, 0.5], [[0.01, 0.01 * correlation], [0.01 * correlation, 0.01]], 60).T
+        x, y = rng.multivariate_normal(
+            [0.5, 0.5], [[0.01, 0.01 * correlation], [0.01 * correlation, 0.01]], 60
+        ).T
         made = difference_of_sides(*side(ids, x), *side(ids, y), "dice", resamples=200, seed=run)
         held += made.lo <= 0 <= made.hi
     assert 0.82 <= held / 150 <= 0.96

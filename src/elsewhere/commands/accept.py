@@ -165,7 +165,14 @@ def _judge(
             if made is not None:
                 evaluator, metric, standardised = made[0], made[1], True
         difference = difference_from_claim(
-            evaluator, ready.partition, metric, value, alpha=claim.alpha, key=key, seed=seed, resamples=resamples
+            evaluator,
+            ready.partition,
+            metric,
+            value,
+            alpha=claim.alpha,
+            key=key,
+            seed=seed,
+            resamples=resamples,
         )
         return assess_claim(
             difference,
@@ -280,9 +287,7 @@ def _clinical(ready: Prepared, claim: Claim) -> dict[str, Any]:
         )
         return part
     sensitivity, specificity = rates_at(truth.astype(int), score, ready.partition, threshold)
-    part |= at_prevalence(
-        sensitivity, specificity, prevalence, patients=ready.partition.n_clusters
-    ).to_dict()
+    part |= at_prevalence(sensitivity, specificity, prevalence, patients=ready.partition.n_clusters).to_dict()
     part["prevalence_source"] = (
         "the claim's [population]" if given is not None else "these cases' own share, which may be enriched"
     )

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from elsewhere import __version__
 from elsewhere.commands.analyses import AnalysisContext, analyses

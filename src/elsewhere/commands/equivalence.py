@@ -177,9 +177,7 @@ def equivalence(
             )
 
     def judge(among: BoolArray) -> ClaimVerdict:
-        return assess_claim(
-            compare(among), margin=declared, margin_source="declared on the command line"
-        )
+        return assess_claim(compare(among), margin=declared, margin_source="declared on the command line")
 
     claim = with_answered_only(
         judge(np.ones(answered.size, dtype=bool)), judge, answered, here=outside, reference=inside

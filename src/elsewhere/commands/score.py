@@ -235,7 +235,7 @@ def score_arrays(
     return score(task, {"case_id": ids, **columns}, said, group_by=tuple(groups or ()), **options)
 
 
-class UnknownOption(UserError, TypeError):
+class UnknownOptionError(UserError, TypeError):
     """An option that `score` does not have: as a `TypeError` for those who catch one, with its neighbours."""
 
 
@@ -245,12 +245,12 @@ def _check_options(options: Mapping[str, Any]) -> None:
     known = [name for name in inspect.signature(score).parameters if name not in own]
     for name in options:
         if name == "group_by":
-            raise UnknownOption(
+            raise UnknownOptionError(
                 "score_arrays has no option 'group_by'", fix="Give the columns to group by in `groups`."
             )
         if name not in known:
             near = near_matches(name, [*known, "patient_id", "site", "groups", "label", "probability"])
-            raise UnknownOption(
+            raise UnknownOptionError(
                 f"score_arrays has no option '{name}'",
                 fix=f"Did you mean {' or '.join(near)}?" if near else f"Options: {', '.join(sorted(known))}.",
             )

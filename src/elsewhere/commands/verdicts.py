@@ -72,7 +72,5 @@ def site_verdicts(
             )
 
         judged = judge(np.ones(of_case.size, dtype=bool))
-        claims.append(
-            with_answered_only(judged, judge, answered, here=of_case == site, reference=reference)
-        )
+        claims.append(with_answered_only(judged, judge, answered, here=of_case == site, reference=reference))
     return {"verdict": {**overall(claims).to_dict(), "reference": f"site {reference_site}"}}

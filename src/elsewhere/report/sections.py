@@ -342,7 +342,11 @@ def _rows_table(variable: str, rows: Mapping[str, Any], head: str | None, *, fir
         "cases alone."
     )
     return Table(
-        name=f"rows-{variable}", caption=label(variable), columns=columns, rows=body, note=told if lost else ""
+        name=f"rows-{variable}",
+        caption=label(variable),
+        columns=columns,
+        rows=body,
+        note=told if lost else "",
     )
 
 

@@ -170,7 +170,9 @@ class DetectionTask(Task):
             "missing": int((rows < 0).sum()),
         }
         cases.loc[rows < 0, "status"] = "missing"
-        return _finish(cases, events, protocol, flow=join.of_predictions, warnings=join.warnings, counts=counts)
+        return _finish(
+            cases, events, protocol, flow=join.of_predictions, warnings=join.warnings, counts=counts
+        )
 
     def partition(self, scores: Scores, *, cluster: str | None = None) -> Partition:
         """Volumes to patients; `cluster="case_id"` resamples volumes, as the study may have done."""

@@ -64,6 +64,12 @@ def participant_flow(
     if lost:
         worst = "; the worst value, and counted" if lost > int(counts.get("undefined", 0)) else ""
         steps.append(
-            step("cohort cases with a usable score", n - lost, of="cohort", lost=lost, why=", ".join(parts) + worst)
+            step(
+                "cohort cases with a usable score",
+                n - lost,
+                of="cohort",
+                lost=lost,
+                why=", ".join(parts) + worst,
+            )
         )
     return tuple(steps)

@@ -148,7 +148,13 @@ class SlideTask(Task):
             why = "no such patient in the cohort: ignored"
             flow.append(step("patient stages in the file", len(said_of), of="patients"))
             flow.append(
-                step("patient stages of the cohort", len(said_of) - unknown, of="patients", lost=unknown, why=why)
+                step(
+                    "patient stages of the cohort",
+                    len(said_of) - unknown,
+                    of="patients",
+                    lost=unknown,
+                    why=why,
+                )
             )
         cases["status"] = status
         return self._finish(cases, events, protocol, extra=extra, flow=flow, warnings=warnings)
@@ -184,7 +190,12 @@ class SlideTask(Task):
                 cases[column] = [int(values[row]) if row >= 0 else 0 for row in join.row_of_case]
         cases["status"] = status
         return self._finish(
-            cases, events, protocol, extra=len(join.extra), flow=join.of_predictions, warnings=list(join.warnings)
+            cases,
+            events,
+            protocol,
+            extra=len(join.extra),
+            flow=join.of_predictions,
+            warnings=list(join.warnings),
         )
 
     def _base(self, cohort: Cohort, options: ScoreOptions) -> pd.DataFrame:

@@ -39,7 +39,9 @@ def difference_of_sides(
     some of the cases (those of here first). Patients in both are counted in a warning, since two hospitals may
     number their patients alike.
     """
-    kept = np.ones(partition_here.n_cases + partition_reference.n_cases, dtype=bool) if among is None else among
+    kept = (
+        np.ones(partition_here.n_cases + partition_reference.n_cases, dtype=bool) if among is None else among
+    )
     shared = len(set(partition_here.cluster_ids) & set(partition_reference.cluster_ids))
     if not shared:
         kept_here, kept_reference = np.split(kept, [partition_here.n_cases])
@@ -60,7 +62,11 @@ def difference_of_sides(
         "the interval is that of the difference patient by patient. Where two hospitals number their patients "
         "alike, give each cohort a data set name of its own."
     )
-    source = f"the reference result ({shared} patients in both)" if shared > 1 else "the reference result (1 patient in both)"
+    source = (
+        f"the reference result ({shared} patients in both)"
+        if shared > 1
+        else "the reference result (1 patient in both)"
+    )
     return replace(made, reference_source=source, warnings=(*made.warnings, warning))
 
 
