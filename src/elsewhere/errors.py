@@ -7,6 +7,7 @@ command line shows it without a traceback (exit 64). Any other exception is a fa
 from __future__ import annotations
 
 import difflib
+import operator
 import re
 from collections.abc import Iterable, Sequence
 
@@ -49,6 +50,17 @@ class TrainingError(UserError):
 
 class ElsewhereWarning(UserWarning):
     """Something a reader of the number must know; also collected into the result's `warnings`."""
+
+
+def check_seed(seed: int) -> int:
+    """The seed of random draws: a whole number from 0 on."""
+    try:
+        whole = operator.index(seed)
+    except TypeError:
+        whole = -1
+    if whole < 0:
+        raise UserError(f"the seed is {seed!r}", fix="Give a whole number of 0 or more, such as --seed 42.")
+    return whole
 
 
 def near_matches(name: str, options: Iterable[str], *, limit: int = 3) -> list[str]:

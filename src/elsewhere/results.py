@@ -70,6 +70,7 @@ class Result:
 
     def lines(self) -> Iterator[str]:
         """What the terminal shows."""
+        from elsewhere.report.answered import answered_text, claim_lines, lost_sentence, verdict_lines
         from elsewhere.report.numbers import format_interval
 
         summary = self.summary
@@ -86,7 +87,9 @@ class Result:
         for dataset, grade in (summary["provenance"].get("id_grades") or {}).items():
             yield f"patient ids of {dataset}: grade {grade['grade']} ({grade['why']})"
         for name, entry in summary["metrics"].items():
-            yield f"  {name:32s} {format_interval(entry)}"
+            yield f"  {name:32s} {format_interval(entry)}{answered_text(entry)}"
+        if lost_sentence(counts):
+            yield lost_sentence(counts)
         for warning in summary.get("warnings", []):
             yield f"warning: {warning}"
         told: dict[str, list[str]] = {}
@@ -97,7 +100,12 @@ class Result:
             yield f"warning: {', '.join(names)}: {warning}"
         verdict = summary.get("verdict")
         if verdict:
-            yield f"verdict: {verdict['word']}" + (f" ({verdict['reason']})" if verdict.get("reason") else "")
+            yield from claim_lines(verdict)
+            for warning in dict.fromkeys(
+                w for c in verdict.get("claims") or [] for w in c.get("warnings") or []
+            ):
+                yield f"warning: {warning}"
+            yield from verdict_lines(verdict)
         if self.path is not None:
             yield f"report: {self.path / 'report.html'}"
 

@@ -43,6 +43,22 @@ def test_ids_that_are_file_names():
     assert found["ids-are-file-names"].severity == "warning"
 
 
+def test_file_names_are_counted_as_ids_not_as_rows():
+    """Two rows of one id that is a file name are one such id (line: '1 of 6', never '2 of 12')."""
+    ids = ["scan.png", "scan.png", *(f"p{i // 2:02d}" for i in range(10))]
+    cohort = Cohort.from_frame(table(patient_id=ids))
+    (finding,) = [f for f in audit(cohort) if f.kind == "ids-are-file-names"]
+    assert finding.message == "1 of 6 patient ids are file names"
+    assert finding.ids == ("scan.png",)
+    assert all(g.why.startswith("1 of 6 patient ids are file names") for g in cohort.id_grades.values())
+
+
+def test_cases_without_a_site_are_counted():
+    found = kinds(table(site=["A"] * 6 + ["B"] * 3 + [None, " ", "nan"]))
+    assert found["site-missing"].message.startswith("3 of 12 cases have no site")
+    assert found["site-missing"].rows == (10, 11, 12)
+
+
 def test_one_id_a_case():
     assert "one-id-a-case" in kinds(table(patient_id=[f"p{i}" for i in range(12)]))
 

@@ -161,6 +161,21 @@ def test_the_claim_is_locked_before_outcomes_are_read(judged, run, hospital, tmp
     assert back.json["claim_lock"]["changed"] is True
 
 
+def test_clinical_numbers_count_a_patient_once(run, tmp_path):
+    """A patient with a benign and a malignant case stands behind both rates, and is one patient."""
+    cases, said = binary_tables(patients=200)
+    cases["label"] = np.arange(len(cases)) % 2
+    files = write_pair(tmp_path, cases, said)
+    claim = tmp_path / "claim.toml"
+    claim.write_text(
+        CLAIM.format(metric="auroc", value=0.6, margin=0.1, aim="equivalence", population="", more="")
+    )
+    done = run("accept", files.cohort, files.predictions, "--claim", claim, "--resamples", 50, "--json").json
+    for name in ("ppv", "npv", "recall_rate"):
+        assert done["clinical"][name]["patients"] == done["counts"]["patients"] == 200
+        assert done["clinical"][name]["cases"] == done["counts"]["cases"]
+
+
 def test_verification_and_clinical_numbers(judged):
     more = '[outcomes]\nverified_by = "biopsy of recalled cases"\nonly_biopsied = true'
     done = judged(population="prevalence_of_use = 0.006", more=more)

@@ -145,3 +145,42 @@ def test_two_parts_of_one_result(hospitals, run):
     assert run("equivalence", one, one).code == 64
     assert run("equivalence", one, one, "--margin", 0.1, "--metric", "aurok").code == 64
     assert run("equivalence", one, "--means", "x.csv").code == 64
+
+
+def test_results_that_share_patients_are_not_taken_for_independent(run, tmp_path):
+    """The same result twice, and a second model on the same patients: paired, with a warning that counts them."""
+    cases, said = binary_tables(patients=120)
+    for name, values in (("a", said["probability"]), ("b", 0.9 * said["probability"])):
+        folder = tmp_path / name
+        folder.mkdir()
+        files = write_pair(folder, cases, said.assign(probability=values))
+        done = run("score", "classification", files.cohort, files.predictions, "--resamples", 50,
+                   "--out", folder / "out")  # fmt: skip
+        assert done.code == 0, done.said
+    for metric in ("auroc", "brier", "f1"):
+        same = run(
+            "equivalence",
+            tmp_path / "a/out",
+            tmp_path / "a/out",
+            "--margin",
+            0.05,
+            "--metric",
+            metric,
+            "--json",
+        )
+        (claim,) = same.json["verdict"]["claims"]
+        assert claim["difference"] == 0
+        assert any("120 patients are in both results" in w for w in claim["warnings"]), metric
+        if metric == "auroc":
+            assert same.code == 0
+            assert max(abs(claim["lo"]), abs(claim["hi"])) < 0.03
+    other = run("equivalence", tmp_path / "a/out", tmp_path / "b/out", "--margin", 0.05)
+    assert "120 patients are in both results" in other.said
+
+
+def test_results_of_two_tasks_are_refused(run, results):
+    _, a, _ = results("classification")
+    _, b, _ = results("response")
+    done = run("equivalence", a, b, "--margin", 0.05)
+    assert done.code == 64
+    assert "two tasks, classification and response" in done.said

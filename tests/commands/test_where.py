@@ -25,8 +25,9 @@ def test_only_the_test_part_is_scored_and_the_leak_is_still_found(tables):
     )
     assert part.summary["counts"]["cases"] == whole.summary["counts"]["cases"] - 5
     assert part.summary["counts"]["extra"] == 0 and part.summary["counts"]["missing"] == 0
-    step = part.summary["flow"][0]
+    whole_cohort, step = [s for s in part.summary["flow"] if s["of"] == "cohort"][:2]
     assert step["lost"] == 5 and "split = test" in step["step"]
+    assert whole_cohort["n"] == step["n"] + step["lost"] == whole.summary["counts"]["cases"]
     assert "leak" in {finding["kind"] for finding in part.summary["audit"]}
     assert part.summary["provenance"]["settings"]["where"] == {"split": "test"}
     assert part.summary["provenance"]["cohort_hash"] != whole.summary["provenance"]["cohort_hash"]

@@ -21,11 +21,11 @@ def test_joins_by_id_and_not_by_position():
 
 def test_flow_accounts_for_every_row():
     join = join_by_id(["a", "b", "c"], ["c", "x", "y", "a"])
-    rows, found, cases = join.flow
+    rows, found, everyone, cases = join.flow
     assert rows["n"] == 4
     assert found["n"] + found["lost"] == rows["n"]
     assert "not in the cohort" in found["why"]
-    assert cases["n"] + cases["lost"] == 3
+    assert cases["n"] + cases["lost"] == everyone["n"] == 3
     assert "no row" in cases["why"]
 
 

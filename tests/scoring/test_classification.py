@@ -126,12 +126,20 @@ def test_bad_truth_is_a_clear_error():
     cohort, table = make()
     with pytest.raises(UserError, match="no column 'label'"):
         score(Cohort(cases=cohort.cases.rename(columns={"label": "labels"})), table)
-    with pytest.raises(UserError, match="there is no benign case"):
-        score(Cohort(cases=cohort.cases.assign(label="malignant")), table)
     with pytest.raises(UserError, match="no case has a truth"):
         score(Cohort(cases=cohort.cases.assign(label="?")), table)
     with pytest.raises(UserError, match="group by"):
         score(cohort, table, group_by=("scaner",))
+
+
+def test_one_class_is_scored_with_a_warning():
+    cohort, table = make()
+    scores = score(Cohort(cases=cohort.cases.assign(label="malignant")), table)
+    assert any("there is no benign case" in text for text in scores.warnings)
+    evaluator = evaluate(scores)
+    assert np.isnan(evaluator.values()["auroc"])
+    assert evaluator.undefined_reasons()["auroc"] == "no benign case"
+    assert 0 < evaluator.values()["sensitivity"] < 1
 
 
 def test_threshold_option():

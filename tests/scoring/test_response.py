@@ -251,10 +251,14 @@ def test_stack_swaps_models(vectors_dir):
     assert both.evaluate(second)[0] == pytest.approx(np.array(list(b.values().values())))
 
 
-def test_one_class_and_no_column_are_errors():
+def test_one_class_is_scored_and_no_column_is_an_error():
     frame = frame_of([1, 1], [0.9, 0.1])
-    with pytest.raises(UserError, match="non-pCR"):
-        run(frame, PLAIN)
+    scores, evaluator = run(frame, PLAIN)
+    assert any("there is no non-pCR case" in text for text in scores.warnings)
+    assert evaluator.values()["sensitivity"] == 0.5
+    assert np.isnan(evaluator.values()["balanced_accuracy"])
+    details = TASK.details(scores, TASK.partition(scores), ScoreOptions())
+    assert details["chance_test"] == {"undefined_reason": "both classes are needed"}
     with pytest.raises(UserError, match="'pcr'"):
         run(frame.rename(columns={"pcr": "response"}), PLAIN)
 

@@ -98,3 +98,20 @@ def test_a_patient_is_resampled_with_the_site_of_most_of_her_cases():
 def test_an_empty_patient_id_is_an_error_with_its_row():
     with pytest.raises(UserError, match="rows 2"):
         Partition.from_table(pd.DataFrame({"patient_id": ["a", " ", "b"]}))
+
+
+def test_a_case_keeps_its_own_site_whatever_her_first_case_says():
+    """Values are split by `site_of_case`; `site_of_cluster` is a resampling stratum alone (ST-01b)."""
+    table = pd.DataFrame(
+        {
+            "patient_id": ["a", "a", "b", "c"],
+            "site": ["North", "South", "South", "North"],
+            "case_id": list("wxyz"),
+        }
+    )
+    partition = Partition.from_table(table)
+    assert [partition.site_names[s] for s in partition.site_of_case] == ["North", "South", "South", "North"]
+    at_south = partition.within(partition.site_of_case == 1)
+    patients = [partition.cluster_of_case[row] for row in (0, 2, 3)]
+    assert [at_south.site_of_cluster[c] for c in patients] == [1, 1, 0]
+    assert at_south.site_of_case.tolist() == partition.site_of_case.tolist()

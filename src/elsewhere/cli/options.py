@@ -35,7 +35,7 @@ ResamplesOpt = Annotated[
         help="Resamples; 0 leaves resampled intervals out. Default: the protocol's (1,000; DBTex 5,000).",
     ),
 ]
-SeedOpt = Annotated[int, typer.Option(help="Seed of every random draw.")]
+SeedOpt = Annotated[int, typer.Option(min=0, help="Seed of every random draw.")]
 JsonOpt = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 MapOpt = Annotated[
     list[str] | None, typer.Option("--map", help="Whose column is what: score=COL (may be repeated).")

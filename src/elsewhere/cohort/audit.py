@@ -119,16 +119,17 @@ def _ids_against_images(dataset: str, rows: pd.DataFrame, cohort: Cohort) -> lis
             )
         )
         return found
-    named = file_name_ids(rows["patient_id"]).to_numpy(dtype=bool)
+    ids = rows["patient_id"].drop_duplicates()
+    named = file_name_ids(ids).to_numpy(dtype=bool)
     if named.any():
-        which = "the patient ids" if named.all() else f"{int(named.sum())} of {len(rows)} patient ids"
+        which = "the patient ids" if named.all() else f"{int(named.sum())} of {patients} patient ids"
         found.append(
             Finding(
                 kind="ids-are-file-names",
                 severity="warning",
                 dataset=dataset,
                 message=f"{which} are file names",
-                ids=tuple(rows["patient_id"][named].head(5).astype("str")),
+                ids=tuple(ids[named].head(5).astype("str")),
             )
         )
     elif patients == cases and cases > 1 and not (known is not None and known.one_case_each):
@@ -357,6 +358,17 @@ def _site_spellings(cases: pd.DataFrame) -> list[Finding]:
                 severity="warning",
                 message=f"site names that may be one place: {shown}{more}",
                 ids=tuple(name for pair in pairs for name in pair),
+            )
+        )
+    missing = cases["site"].isna().to_numpy(dtype=bool)
+    if missing.any() and not missing.all():
+        found.append(
+            Finding(
+                kind="site-missing",
+                severity="warning",
+                message=f"{int(missing.sum())} of {len(cases)} cases have no site: they are shown as a site "
+                "'unknown', and are in no verdict over sites",
+                rows=tuple((np.flatnonzero(missing) + 1).tolist()),
             )
         )
     homes = cases.dropna(subset=["site"]).groupby("site")["dataset"].nunique()

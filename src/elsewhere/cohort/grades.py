@@ -56,9 +56,9 @@ def _grade(rows: pd.DataFrame, known: PublishedSet | None, *, ids_made: bool) ->
         )
     if known is not None and known.patients is None:
         return IdGrade(grade="C", why=f"{known.name} publishes no patient ids ({known.source})")
-    named = int(file_name_ids(rows["patient_id"]).sum())
+    named = int(file_name_ids(rows["patient_id"].drop_duplicates()).sum())
     if named:
-        which = "the patient ids" if named == cases else f"{named} of {cases} patient ids"
+        which = "the patient ids" if named == patients else f"{named} of {patients} patient ids"
         return IdGrade(grade="B", why=f"{which} are file names: an id may be an image, not a patient")
     if known is not None and known.patients is not None:
         if patients > known.patients:

@@ -33,6 +33,8 @@ CATEGORY_COLUMNS = (
     "vendor",
 )
 DEFAULT_DATASET = "cohort"
+WORDS_FOR_MISSING = ("nan", "none", "<na>", "nat", "null", "n/a", "#n/a")
+"""What software writes where a value is missing: no id of a patient, and no name of a site."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,12 +199,15 @@ def _checked_cases(
             fix="Fill them in; or, if no ids are known at all, leave the column out: the cohort "
             "is then graded C.",
         )
+        _refuse_words_for_missing(table["patient_id"], where=where)
     if "dataset" not in table.columns:
         table["dataset"] = pd.Series(DEFAULT_DATASET, index=table.index, dtype="str")
     elif table["dataset"].isna().any():
         _whole_ids(table, "dataset", where=where, fix="Fill it in, or leave the column out.")
     if "site" not in table.columns:
         table["site"] = table["dataset"]
+    else:
+        table["site"] = table["site"].mask(_is_word_for_missing(table["site"]))
     for name in [
         column for column in table.columns if column in FILE_COLUMNS or column.endswith(("_path", "_file"))
     ]:
@@ -232,6 +237,27 @@ def _whole_ids(table: pd.DataFrame, column: str, *, where: str | None, fix: str)
             f"column '{column}' is empty in {plural} {name_rows(rows)} ({len(rows)} of {len(ids)})",
             where=where,
             fix=fix,
+        )
+
+
+def _is_word_for_missing(series: pd.Series) -> pd.Series:
+    """Cells that are blank, or a word that software writes for a missing value."""
+    folded = series.astype("str").str.strip().str.casefold()
+    return series.notna() & folded.isin(["", *WORDS_FOR_MISSING])
+
+
+def _refuse_words_for_missing(ids: pd.Series, *, where: str | None) -> None:
+    """Several rows with the id 'nan' are several people without an id, and not one patient."""
+    missing = _is_word_for_missing(ids).to_numpy(dtype=bool)
+    if missing.any():
+        rows = list(np.flatnonzero(missing) + 1)
+        words = ", ".join(f"'{word}'" for word in dict.fromkeys(ids[missing].str.strip()))
+        raise UserError(
+            f"column 'patient_id' says {words} in {'rows' if len(rows) > 1 else 'row'} {name_rows(rows)} "
+            f"({len(rows)} of {len(ids)}): a missing id is no patient",
+            where=where,
+            fix="Fill the ids in; or, if no ids are known at all, leave the column out: the cohort "
+            "is then graded C.",
         )
 
 

@@ -12,12 +12,13 @@ from elsewhere.commands.analyse import analyse
 from elsewhere.commands.claim import Claim, ClaimedMetric, is_template, lock_claim, read_claim
 from elsewhere.commands.score import as_cohort, as_predictions, check_choices, choose_protocol, facts_of
 from elsewhere.commands.where import choose_part
-from elsewhere.errors import UserError, near_matches
+from elsewhere.errors import UserError, check_seed, near_matches
 from elsewhere.predictions import ReadOptions
 from elsewhere.results import Result
 from elsewhere.scoring.groups import group_codes
-from elsewhere.scoring.prepared import BINARY, Prepared, binary_part, prepare
+from elsewhere.scoring.prepared import BINARY, Prepared, answered_cases, binary_part, prepare
 from elsewhere.scoring.task import ScoreOptions, tasks
+from elsewhere.statistics.answered import BoolArray, with_answered_only
 from elsewhere.statistics.differences import ClaimedValue, difference_from_claim
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.resampling import WeightStream
@@ -42,6 +43,7 @@ def accept(
     """Judge a claim on the hospital's own cases; options given here override the claim's own."""
     check_choices(on_invalid=on_invalid, matching=None)
     check_out(out)
+    check_seed(seed)
     promised = claim if isinstance(claim, Claim) else read_claim(Path(claim))
     lock = lock_claim(promised)
     task = tasks.get(promised.task)
@@ -131,8 +133,8 @@ def _judge(
     ready: Prepared, claim: Claim, line: ClaimedMetric, *, primary: bool, key: str, seed: int, resamples: int
 ) -> ClaimVerdict:
     """One claimed number against this hospital: its uncertainty is the claim's own where it brings any (ST-05)."""
-    evaluator: Evaluator = ready.evaluator
     group = None
+    inside = np.ones(ready.evaluator.n_cases, dtype=bool)
     if line.variable is not None:
         group = f"{line.variable} = {line.group}"
         codes = group_codes(ready.scores.cases, line.variable, ready.scores.protocol.fairness)
@@ -150,26 +152,40 @@ def _judge(
                 primary=primary,
                 group=group,
             )
-        evaluator = evaluator.subset(codes.codes == codes.names.index(str(found)))
-    metric, standardised = line.metric, False
+        inside = codes.codes == codes.names.index(str(found))
     prevalence = claim.population.get("prevalence_of_source")
-    if evaluator.spec(metric).moves_with_prevalence and prevalence is not None:
-        made = _standardised(ready, evaluator, metric, float(prevalence))
-        if made is not None:
-            evaluator, metric, standardised = made[0], made[1], True
     value = ClaimedValue(value=line.value, lo=line.lo, hi=line.hi, n=line.n, positives=line.positives)
-    difference = difference_from_claim(
-        evaluator, ready.partition, metric, value, alpha=claim.alpha, key=key, seed=seed, resamples=resamples
-    )
-    return assess_claim(
-        difference,
-        margin=line.margin,
-        margin_source=line.margin_source or "declared in the claim, without a source",
-        aim=claim.aim,
-        primary=primary,
-        standardised=standardised,
-        group=group,
-    )
+
+    def judge(among: BoolArray) -> ClaimVerdict:
+        chosen = inside & among
+        evaluator: Evaluator = ready.evaluator if chosen.all() else ready.evaluator.subset(chosen)
+        metric, standardised = line.metric, False
+        if evaluator.spec(metric).moves_with_prevalence and prevalence is not None:
+            made = _standardised(ready, evaluator, metric, float(prevalence))
+            if made is not None:
+                evaluator, metric, standardised = made[0], made[1], True
+        difference = difference_from_claim(
+            evaluator,
+            ready.partition,
+            metric,
+            value,
+            alpha=claim.alpha,
+            key=key,
+            seed=seed,
+            resamples=resamples,
+        )
+        return assess_claim(
+            difference,
+            margin=line.margin,
+            margin_source=line.margin_source or "declared in the claim, without a source",
+            aim=claim.aim,
+            primary=primary,
+            standardised=standardised,
+            group=group,
+        )
+
+    everybody = np.ones(inside.size, dtype=bool)
+    return with_answered_only(judge(everybody), judge, answered_cases(ready.scores), here=inside)
 
 
 def _standardised(
@@ -264,8 +280,14 @@ def _clinical(ready: Prepared, claim: Claim) -> dict[str, Any]:
     truth, score = pair
     given = claim.population.get("prevalence_of_use")
     prevalence = float(given) if given is not None else float((truth > 0).mean())
+    if not 0.0 < prevalence < 1.0:
+        part["undefined_reason"] = (
+            "these cases are of one class, so that they say nothing of the prevalence; the claim's [population] "
+            "can give prevalence_of_use"
+        )
+        return part
     sensitivity, specificity = rates_at(truth.astype(int), score, ready.partition, threshold)
-    part |= at_prevalence(sensitivity, specificity, prevalence).to_dict()
+    part |= at_prevalence(sensitivity, specificity, prevalence, patients=ready.partition.n_clusters).to_dict()
     part["prevalence_source"] = (
         "the claim's [population]" if given is not None else "these cases' own share, which may be enriched"
     )

@@ -9,15 +9,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from elsewhere import __version__
 from elsewhere.commands.analyses import AnalysisContext, analyses
 from elsewhere.results import Result, ids_of
-from elsewhere.scoring.prepared import Prepared, prepare, primary_metric
+from elsewhere.scoring.prepared import Prepared, answered_cases, prepare, primary_metric
 from elsewhere.scoring.task import ScoreOptions, Scores
 from elsewhere.statistics.estimates import estimate_all
+from elsewhere.statistics.partition import UNKNOWN_SITE
 from elsewhere.statistics.resampling import WeightStream
+from elsewhere.statistics.subgroups import answered_values
 
 Report = Callable[[str, int, int], None]
 _CURVE_RESAMPLES = 200
@@ -83,14 +84,15 @@ def analyse(
         progress=tick,
     )
     metrics = {name: estimate.to_dict() for name, estimate in estimates.items()}
-    _add_answered_only(ready, metrics)
+    headline = primary_metric(ready.evaluator, protocol)
+    _add_answered_only(ready, metrics, headline, key=facts.cohort_hash, seed=seed, resamples=count)
     summary: dict[str, Any] = {
         "elsewhere": __version__,
         "task": scores.task,
         "protocol": protocol.name,
         "protocol_version": protocol.version,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "headline": primary_metric(ready.evaluator, protocol),
+        "headline": headline,
         "provenance": provenance(scores, facts, options=options, seed=seed, resamples=count),
         "counts": complete_counts(ready),
         "flow": [dict(step) for step in scores.flow],
@@ -181,7 +183,7 @@ def complete_counts(ready: Prepared) -> dict[str, int]:
     counts: dict[str, int] = {
         "cases": len(cases),
         "patients": _patients(ready),
-        "sites": ready.partition.n_sites,
+        "sites": sum(name != UNKNOWN_SITE for name in ready.partition.site_names),
     }
     for name in ("scored", "missing", "undefined", "invalid", "not_analysable"):
         counts[name] = int((status == name).sum()) if status is not None else 0
@@ -197,16 +199,23 @@ def _patients(ready: Prepared) -> int:
     return ready.task.partition(ready.scores).n_clusters
 
 
-def _add_answered_only(ready: Prepared, metrics: dict[str, dict[str, Any]]) -> None:
-    """ST-14: beside the value with missing as worst, the value of the answered cases alone."""
-    if "status" not in ready.scores.cases.columns:
+def _add_answered_only(
+    ready: Prepared, metrics: dict[str, dict[str, Any]], headline: str, *, key: str, seed: int, resamples: int
+) -> None:
+    """ST-14: beside the value with missing as worst, the value of the answered cases alone.
+
+    The headline metric gets its interval as well.
+    """
+    answered = answered_cases(ready.scores)
+    if answered.all() or not answered.any():
         return
-    lost = ready.scores.cases["status"].isin(["missing", "invalid", "not_analysable"]).to_numpy(dtype=bool)
-    if not lost.any() or lost.all():
-        return
-    answered: npt.NDArray[np.bool_] = ~lost
-    for name, value in ready.evaluator.subset(answered).values().items():
-        metrics[name]["answered_only"] = None if np.isnan(value) else value
+    rules = ready.scores.protocol.interval
+    made = answered_values(
+        ready.evaluator.subset(answered), ready.partition.within(answered), rules=rules, key=key, seed=seed,
+        resamples=resamples, metrics=tuple(metrics), interval_of=headline, threads=ready.options.threads,
+    )  # fmt: skip
+    for name, entry in made.items():
+        metrics[name] |= entry
 
 
 def _curves(ready: Prepared, facts: Facts, *, seed: int, resamples: int) -> dict[str, Any]:

@@ -16,11 +16,11 @@ import pandas as pd
 
 from elsewhere.registry import Registry
 from elsewhere.scoring.groups import GroupCodes, group_codes
-from elsewhere.scoring.prepared import BINARY, binary_part, fairness_disparity, truth_of
+from elsewhere.scoring.prepared import BINARY, answered_cases, binary_part, fairness_disparity, truth_of
 from elsewhere.scoring.task import ScoreOptions, Scores, Task
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.fairness import fairness_report, group_table
-from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.partition import UNKNOWN_SITE, Partition
 from elsewhere.statistics.resampling import WeightStream
 
 _WORST_CASES = 20
@@ -95,6 +95,8 @@ def groups(context: AnalysisContext) -> dict[str, Any]:
         seed=context.seed,
         resamples=0 if many else context.resamples,
         positive=context.truth(),
+        answered=answered_cases(context.scores),
+        headline=context.headline,
         threads=context.options.threads,
     )
     report = fairness_report(
@@ -118,7 +120,7 @@ def sites(context: AnalysisContext) -> dict[str, Any]:
     names = context.partition.site_names
     if len(names) < 2:
         return {}
-    of_case = context.partition.site_of_cluster[context.partition.cluster_of_case].astype(np.int16)
+    of_case = context.partition.site_of_case.astype(np.int16)
     coded = GroupCodes(variable="site", names=names, codes=of_case, missing=0, note="")
     rules = context.scores.protocol.interval
     table = group_table(
@@ -130,11 +132,13 @@ def sites(context: AnalysisContext) -> dict[str, Any]:
         seed=context.seed,
         resamples=0 if len(context.cases) > _BIG else context.resamples,
         positive=context.truth(),
+        answered=answered_cases(context.scores),
+        headline=context.headline,
         threads=context.options.threads,
     )["site"]
     from elsewhere.statistics.scenario import new_hospital
 
-    rows = [row["metrics"].get(context.headline, {}) for row in table.values()]
+    rows = [row["metrics"].get(context.headline, {}) for name, row in table.items() if name != UNKNOWN_SITE]
     known = [(r["value"], r["se"]) for r in rows if r.get("value") is not None and r.get("se") is not None]
     expected = new_hospital([v for v, _ in known], [s for _, s in known]).to_dict() if known else None
     return {"sites": table, "new_hospital": {"metric": context.headline, **expected} if expected else None}
@@ -231,6 +235,8 @@ def tumour_size(context: AnalysisContext) -> dict[str, Any]:
             key=context.key,
             seed=context.seed,
             resamples=context.resamples,
+            answered=answered_cases(context.scores),
+            headline=context.headline,
         )
     }
 
@@ -241,8 +247,7 @@ def case_mix(context: AnalysisContext) -> dict[str, Any]:
     names = context.partition.site_names
     if len(names) < 2:
         return {}
-    of_case = context.partition.site_of_cluster[context.partition.cluster_of_case]
-    reference = of_case == 0
+    reference = context.partition.site_of_case == 0
     wanted = dict.fromkeys(
         [
             *context.options.group_by,
@@ -298,13 +303,17 @@ def _level_shift(values: pd.Series, reference: npt.NDArray[np.bool_]) -> dict[st
 
 @analyses.register("worst_cases")
 def worst_cases(context: AnalysisContext) -> dict[str, Any]:
-    """The cases the model did worst on, by salted hash; the key file resolves them locally."""
+    """The answered cases the model did worst on, by salted hash; the key file resolves them locally.
+
+    A case without a usable score is no case that the model read badly: those are counted, and not listed.
+    """
     from elsewhere.report.privacy import hash_ids, new_salt
 
     cases = context.cases
     cost = _case_cost(context)
     if cost is None:
         return {}
+    cost = np.where(answered_cases(context.scores), cost, np.nan)
     all_ids = cases["case_id"].astype(str).to_numpy()
     order = np.lexsort((all_ids, -np.nan_to_num(cost, nan=-np.inf)))[:_WORST_CASES]
     order = order[np.isfinite(cost[order])]

@@ -45,7 +45,7 @@ class CohortReport:
 
     def lines(self) -> Iterator[str]:
         cases = self.cohort.cases
-        patients = cases["patient_id"].nunique() if "patient_id" in cases.columns else len(cases)
+        patients = self.cohort.counts.get("patients", len(cases))
         yield f"{len(cases)} cases of {patients} patients, hash {self.cohort.hash[:12]}, reader {self.cohort.reader}"
         for dataset, grade in self.cohort.id_grades.items():
             yield f"patient ids of {dataset}: grade {grade.grade} ({grade.why})"

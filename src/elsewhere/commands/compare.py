@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elsewhere import __version__
-from elsewhere.errors import UserError, name_rows
+from elsewhere.errors import UserError, check_seed, name_rows
 from elsewhere.report.numbers import format_number
 from elsewhere.results import Result, ids_of, load_result
 from elsewhere.scoring.prepared import prepare
@@ -83,6 +83,7 @@ def compare(
 ) -> Comparison:
     """Bootstrap interval of the difference, permutation, Wilcoxon, t; clustered DeLong for AUROC (ST-02)."""
     check_out(out)
+    check_seed(seed)
     a = result_a if isinstance(result_a, Result) else load_result(result_a)
     b = result_b if isinstance(result_b, Result) else load_result(result_b)
     same_cases(a, b)

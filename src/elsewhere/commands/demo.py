@@ -17,7 +17,7 @@ from elsewhere.cohort import Cohort
 from elsewhere.commands.analyse import Report
 from elsewhere.commands.score import score
 from elsewhere.commands.summarise import StreamSummary, summarise
-from elsewhere.errors import UserError
+from elsewhere.errors import UserError, check_seed
 from elsewhere.phantom.hospitals import MAKERS, Tables, World, make
 from elsewhere.results import Result
 from elsewhere.tables import write_table
@@ -107,6 +107,7 @@ def demo(
 
     `study`: a study file, or 'demo', that is trained to its report afterwards; None for none.
     """
+    check_seed(seed)
     start = time.perf_counter()
     folder = Path(out)
     world = world or World()

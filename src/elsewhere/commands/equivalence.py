@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from elsewhere.commands.compare import options_of
-from elsewhere.errors import EXIT_OK, UserError, unknown_name
+from elsewhere.errors import EXIT_OK, UserError, check_seed, unknown_name
 from elsewhere.results import Result, load_result
-from elsewhere.scoring.prepared import prepare, primary_metric
-from elsewhere.statistics.differences import Difference, difference_independent, difference_subsets
+from elsewhere.scoring.prepared import answered_cases, prepare, primary_metric
+from elsewhere.statistics.answered import BoolArray, with_answered_only
+from elsewhere.statistics.differences import Difference, difference_subsets
 from elsewhere.statistics.equivalence import equivalence_table, study_margin
-from elsewhere.statistics.verdict import assess_claim, overall
+from elsewhere.statistics.two_sides import difference_of_sides
+from elsewhere.statistics.verdict import ClaimVerdict, assess_claim, overall
 from elsewhere.tables import TableOptions, read_table, to_jsonable, to_number, write_json, write_table
 from elsewhere.tables.options import DEFAULT
 
@@ -51,6 +54,8 @@ class EquivalenceVerdict:
         return self.summary
 
     def lines(self) -> Iterator[str]:
+        from elsewhere.report.answered import claim_sentence, verdict_lines
+
         verdict = self.summary["verdict"]
         for claim in verdict["claims"]:
             if claim["difference"] is None:
@@ -63,7 +68,12 @@ class EquivalenceVerdict:
             flips = "" if claim["flips_at"] is None else f"; the word would change at {claim['flips_at']:.4f}"
             yield f"margin {claim['margin']:g} ({claim['margin_source']}){flips}"
             yield claim["power"]
-        yield f"verdict: {verdict['word']}" + (f" ({verdict['reason']})" if verdict.get("reason") else "")
+        for claim in verdict["claims"]:
+            if claim.get("answered_only"):
+                yield claim_sentence(claim)
+            for warning in claim["warnings"]:
+                yield f"warning: {warning}"
+        yield from verdict_lines(verdict)
 
 
 def equivalence(
@@ -81,6 +91,7 @@ def equivalence(
     table: TableOptions = DEFAULT,
 ) -> EquivalenceRows | EquivalenceVerdict:
     """From group summaries (`means`), from two results, or from two parts of one (`split_by`)."""
+    check_seed(seed)
     if means is not None:
         if results:
             raise UserError(
@@ -105,7 +116,6 @@ def equivalence(
         raise unknown_name("metric", chosen, names)
     key = loaded[0].summary["provenance"]["cohort_hash"]
     count = here.scores.protocol.interval.resamples if resamples is None else resamples
-    difference: Difference
     if split_by is not None:
         column = _part(here.scores.cases, split_by)
         inside = (column == reference).fillna(False).to_numpy(dtype=bool)
@@ -119,37 +129,60 @@ def equivalence(
                 f"every case has {split_by} = {reference}: there is nothing to compare it with",
                 fix="Name a column that parts the cases.",
             )
-        difference = difference_subsets(
-            here.evaluator,
-            here.partition,
-            outside,
-            inside,
-            chosen,
-            alpha=alpha,
-            key=key,
-            seed=seed,
-            resamples=count,
-        )
+        answered = answered_cases(here.scores)
+
+        def compare(among: BoolArray) -> Difference:
+            return difference_subsets(
+                here.evaluator,
+                here.partition,
+                outside & among,
+                inside & among,
+                chosen,
+                alpha=alpha,
+                key=key,
+                seed=seed,
+                resamples=count,
+            )
     else:
+        if loaded[0].scores.task != loaded[1].scores.task:
+            raise UserError(
+                f"the results are of two tasks, {loaded[0].scores.task} and {loaded[1].scores.task}",
+                fix="Give two results of one task.",
+            )
         if loaded[0].summary["protocol"] != loaded[1].summary["protocol"]:
             raise UserError(
                 "the results were scored by different protocols", fix="Score both with the same --protocol."
             )
         there = prepare(loaded[1].scores, options_of(loaded[1]))
-        difference = difference_independent(
-            here.evaluator,
-            here.partition,
-            there.evaluator,
-            there.partition,
-            chosen,
-            alpha=alpha,
-            key=key,
-            seed=seed,
-            resamples=count,
-        )
-    judged = overall(
-        [assess_claim(difference, margin=declared, margin_source="declared on the command line")]
+        known = [spec.name for spec in there.evaluator.specs]
+        if chosen not in known:
+            raise unknown_name("metric of the reference result", chosen, known)
+        sides = [answered_cases(one.scores) for one in (here, there)]
+        answered = np.concatenate(sides)
+        outside = np.arange(answered.size) < sides[0].size
+        inside = ~outside
+
+        def compare(among: BoolArray) -> Difference:
+            return difference_of_sides(
+                here.partition,
+                here.evaluator_over,
+                there.partition,
+                there.evaluator_over,
+                chosen,
+                among=among,
+                alpha=alpha,
+                key=key,
+                seed=seed,
+                resamples=count,
+            )
+
+    def judge(among: BoolArray) -> ClaimVerdict:
+        return assess_claim(compare(among), margin=declared, margin_source="declared on the command line")
+
+    claim = with_answered_only(
+        judge(np.ones(answered.size, dtype=bool)), judge, answered, here=outside, reference=inside
     )
+    judged = overall([claim])
     summary = {
         "task": here.scores.task,
         "metric": chosen,

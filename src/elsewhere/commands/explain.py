@@ -14,7 +14,7 @@ import pandas as pd
 from elsewhere import __version__
 from elsewhere.commands.output import Report
 from elsewhere.engine.store import Store
-from elsewhere.errors import UserError, name_rows, unknown_name
+from elsewhere.errors import UserError, check_seed, name_rows, unknown_name
 from elsewhere.explain.looking import Looked
 from elsewhere.explain.maps import METHODS
 from elsewhere.report.numbers import format_number
@@ -103,6 +103,7 @@ def explain(
     Panels show the named `cases`, or `choose` of them by rule (`choose_cases`); the numbers rest on these and
     on `measure` further ones, drawn with `seed`. Pictures are written only on request.
     """
+    check_seed(seed)
     if method and method not in METHODS:
         raise unknown_name("method", method, METHODS)
     if find_spec("torch") is None:

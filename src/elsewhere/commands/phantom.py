@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from elsewhere.commands.analyse import Report
-from elsewhere.errors import UserError
+from elsewhere.errors import UserError, check_seed
 from elsewhere.phantom.ultrasound import LAYOUTS, SCANNERS, Hospital, plan
 from elsewhere.phantom.ultrasound_layouts import MARK, write_hospital
 from elsewhere.tables import check_out, staged_directory, write_json
@@ -55,6 +55,7 @@ def ultrasound(
 
     What is planted is planted in the last hospital: a fault has one place.
     """
+    check_seed(seed)
     start = time.perf_counter()
     specs = specifications(
         hospitals, layouts, patients=patients, shift=shift, difficulty=difficulty, shortcut=shortcut,
@@ -174,6 +175,8 @@ def mri(
     from elsewhere.phantom.mri_sites import Gap, hospitals
     from elsewhere.tables import read_table
 
+    if "seed" in shared:
+        check_seed(shared["seed"])
     start = time.perf_counter()
     planted = {
         "gap": Gap.parse(gap, where="--gap") if gap else None,

@@ -11,7 +11,7 @@ from elsewhere import __version__
 from elsewhere.commands.analyse import Report
 from elsewhere.commands.compare import aligned, options_of, same_cases
 from elsewhere.commands.score import as_cohort, as_predictions, check_choices, choose_protocol
-from elsewhere.errors import UserError, unknown_name
+from elsewhere.errors import UserError, check_seed, unknown_name
 from elsewhere.predictions import ReadOptions
 from elsewhere.report.numbers import format_interval
 from elsewhere.results import Result, ids_of, load_result
@@ -84,6 +84,7 @@ def rank(
     """
     check_choices(on_invalid=on_invalid, matching=None)
     check_out(out)
+    check_seed(seed)
     if (cohort is None) != (task is None):
         raise UserError(
             "--cohort and --task go together",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from elsewhere.cohort import Cohort, audit, load_cohort
 from elsewhere.commands.analyse import Facts, Report, analyse, default_protocol
 from elsewhere.commands.verdicts import site_verdicts
 from elsewhere.commands.where import Part, choose_part
-from elsewhere.errors import UserError
+from elsewhere.errors import UserError, check_seed, near_matches
 from elsewhere.predictions import Predictions, ReadOptions, read_predictions
 from elsewhere.protocols import Protocol, protocols
 from elsewhere.results import Result
@@ -62,7 +63,7 @@ def as_predictions(task: str, source: PredictionsLike, options: ReadOptions, coh
     frame = pd.DataFrame(source)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "predictions.parquet"
-        frame.to_parquet(file)
+        _one_type_a_column(frame).to_parquet(file)
         try:
             read = read_predictions(task, file, options, cohort)
         except UserError as error:
@@ -77,6 +78,16 @@ def as_predictions(task: str, source: PredictionsLike, options: ReadOptions, coh
         warnings=read.warnings,
         points=read.points,
     )
+
+
+def _one_type_a_column(frame: pd.DataFrame) -> pd.DataFrame:
+    """A column of numbers and words, such as a vendor's probabilities, as text: a csv file has it so."""
+    mixed = [
+        name
+        for name in frame.columns
+        if frame[name].dtype == object and len({type(cell) for cell in frame[name].dropna()}) > 1
+    ]
+    return frame.assign(**{str(name): frame[name].astype("string") for name in mixed}) if mixed else frame
 
 
 def choose_protocol(task: Task, name: str | None, reader: str) -> Protocol:
@@ -151,6 +162,7 @@ def score(
     chosen = tasks.get(task)
     check_choices(on_invalid=on_invalid, matching=matching)
     check_out(out)
+    check_seed(seed)
     part = choose_part(as_cohort(cohort, table), where)
     who = part.cohort
     rules = choose_protocol(chosen, protocol, who.reader)
@@ -200,32 +212,61 @@ def score_arrays(
 ) -> Result:
     """Arrays in, result out: row i of every array is one case, so one key serves both tables.
 
-    For classification and response. Without `patient_id`, every case is its own patient (grade C).
+    For classification and response. Without `patient_id`, every case is its own patient (grade C); a missing id
+    among others is an error. A case without a site counts as one of an unknown site. `options` are those of `score`.
     """
+    _check_options(options)
     target = tasks.get(task).target
-    truth = np.asarray(label)
-    ids = [f"case{i:07d}" for i in range(truth.size)]
-    cases: dict[str, Any] = {"case_id": ids, target or "label": truth}
-    if patient_id is not None:
-        cases["patient_id"] = np.asarray(patient_id).astype(str)
-    if site is not None:
-        cases["site"] = np.asarray(site).astype(str)
-    for name, values in (groups or {}).items():
-        cases[name] = np.asarray(values)
-    lengths = {name: len(values) for name, values in cases.items()} | {
-        "probability": np.asarray(probability).size
+    given: dict[str, npt.ArrayLike | None] = {
+        target or "label": label,
+        "probability": probability,
+        "patient_id": patient_id,
+        "site": site,
+        **(groups or {}),
     }
+    columns = {name: _column(values, name) for name, values in given.items() if values is not None}
+    lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         raise UserError(
             f"the arrays have different lengths: {lengths}", fix="Row i of every array must be case i."
         )
-    said = pd.DataFrame({"case_id": ids, "probability": np.asarray(probability, dtype=float)})
-    return score(task, cases, said, group_by=tuple(groups or ()), **options)
+    ids = [f"case{i:07d}" for i in range(lengths["probability"])]
+    said = pd.DataFrame({"case_id": ids, "probability": columns.pop("probability")})
+    return score(task, {"case_id": ids, **columns}, said, group_by=tuple(groups or ()), **options)
+
+
+class UnknownOptionError(UserError, TypeError):
+    """An option that `score` does not have: as a `TypeError` for those who catch one, with its neighbours."""
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """What `score_arrays` hands on to `score`; a wrong name offers its neighbours."""
+    own = {"task", "cohort", "predictions", "group_by"}
+    known = [name for name in inspect.signature(score).parameters if name not in own]
+    for name in options:
+        if name == "group_by":
+            raise UnknownOptionError(
+                "score_arrays has no option 'group_by'", fix="Give the columns to group by in `groups`."
+            )
+        if name not in known:
+            near = near_matches(name, [*known, "patient_id", "site", "groups", "label", "probability"])
+            raise UnknownOptionError(
+                f"score_arrays has no option '{name}'",
+                fix=f"Did you mean {' or '.join(near)}?" if near else f"Options: {', '.join(sorted(known))}.",
+            )
+
+
+def _column(values: npt.ArrayLike, name: str) -> pd.Series:
+    """An array as a column; what is missing (None, NaN, NA) stays missing, and is never the word 'nan'."""
+    if isinstance(values, pd.Series | pd.Index):
+        return pd.Series(values.array).reset_index(drop=True)
+    array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
+    if array.ndim != 1:
+        raise UserError(f"'{name}' has {array.ndim} dimensions", fix="Give one value per case.")
+    return pd.Series(array).infer_objects()
 
 
 def _known_columns(cohort: Cohort, names: Sequence[str]) -> tuple[str, ...]:
-    from elsewhere.errors import near_matches
-
     columns = [str(c) for c in cohort.cases.columns]
     for name in names:
         if name not in columns:

@@ -12,7 +12,7 @@ import pandas as pd
 from elsewhere.commands.analyse import Facts, Report, analyse
 from elsewhere.commands.score import CohortLike, as_cohort, check_choices, choose_protocol, facts_of
 from elsewhere.commands.where import choose_part
-from elsewhere.errors import UserError
+from elsewhere.errors import UserError, check_seed
 from elsewhere.results import Result, load_result
 from elsewhere.scoring.task import ScoreOptions, tasks
 from elsewhere.tables import (
@@ -80,6 +80,7 @@ def summarise(
     chosen = tasks.get(task)
     check_choices(on_invalid=on_invalid, matching=None)
     check_out(out)
+    check_seed(seed)
     if by:
         return _stream(scores, tuple(by), out)
     part = choose_part(as_cohort(cohort, table), where)

@@ -29,7 +29,18 @@ class Part:
         if self.step is None:
             return said
         points = None if said.points is None else self.rows(said.points)
-        return replace(said, table=self.rows(said.table), points=points)
+        kept = replace(said, table=self.rows(said.table), points=points)
+        before = len(said.table if said.points is None else said.points)
+        after = len(kept.table if kept.points is None else kept.points)
+        if after == before:
+            return kept
+        step = {
+            "step": f"rows of {self.step['step']}",
+            "n": after,
+            "lost": before - after,
+            "why": "of cases left out by --where",
+        }
+        return replace(kept, flow=(*said.flow, step))
 
     def rows(self, table: pd.DataFrame) -> pd.DataFrame:
         """A table keyed by case_id without the rows of the cases that were left out."""
@@ -41,8 +52,16 @@ class Part:
         return table[~table["case_id"].astype(str).isin(left_out)].reset_index(drop=True)
 
     def told(self, scores: Scores) -> Scores:
-        """The same scores with the choice as the first step of the flow."""
-        return scores if self.step is None else replace(scores, flow=(self.step, *scores.flow))
+        """The same scores with the choice as the first loss of the cohort's cases."""
+        if self.step is None:
+            return scores
+        flow = list(scores.flow)
+        start = next((i for i, step in enumerate(flow) if step.get("of") == "cohort"), len(flow))
+        flow[start : start + 1] = [
+            {"step": "cohort cases", "n": len(self.whole.cases), "lost": 0, "why": "", "of": "cohort"},
+            {**self.step, "of": "cohort"},
+        ]
+        return replace(scores, flow=tuple(flow))
 
 
 def choose_part(cohort: Cohort, where: Mapping[str, str] | None) -> Part:

@@ -53,7 +53,7 @@ class Join:
     """`row_of_case[i]` is the prediction row of cohort case i, -1 where it has none.
 
     `extra` are prediction ids the cohort does not have, `extra_rows` their rows; `flow` is the account
-    of every row, `diagnosis` what would have joined and by which normalisation.
+    of every row (two steps about the predictions, two about the cohort), `diagnosis` what would have joined and by which normalisation.
     """
 
     row_of_case: npt.NDArray[np.int64]
@@ -62,6 +62,11 @@ class Join:
     flow: tuple[dict[str, Any], ...]
     warnings: tuple[str, ...]
     diagnosis: Diagnosis | None = None
+
+    @property
+    def of_predictions(self) -> tuple[dict[str, Any], ...]:
+        """The steps of `flow` about the rows of the prediction file."""
+        return tuple(step for step in self.flow if step["of"] == "predictions")
 
     @property
     def n_matched(self) -> int:
@@ -260,18 +265,27 @@ def join_by_id(
     matched = int(used.sum())
     by = f" (ignoring {', '.join(_MEANING[rule] for rule in rules)})" if rules else ""
     flow = (
-        {"step": f"{what} ids in the file", "n": int(theirs.size), "lost": 0, "why": ""},
+        {
+            "step": f"{what} ids in the file",
+            "n": int(theirs.size),
+            "lost": 0,
+            "why": "",
+            "of": "predictions",
+        },
         {
             "step": f"{what} ids found in the cohort{by}",
             "n": matched,
             "lost": int(extra_rows.size),
             "why": "the id is not in the cohort" if extra_rows.size else "",
+            "of": "predictions",
         },
+        {"step": "cohort cases", "n": int(ours.size), "lost": 0, "why": "", "of": "cohort"},
         {
             "step": f"cohort cases with a {what}",
             "n": matched,
             "lost": int(lost.size),
             "why": "no row in the prediction file" if lost.size else "",
+            "of": "cohort",
         },
     )
     return Join(

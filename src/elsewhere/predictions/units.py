@@ -131,7 +131,7 @@ def bring_to_unit(
     step = {
         "step": f"{options.unit}s, from rows by {options.combine}",
         "n": len(table),
-        "lost": 0,
+        "lost": len(scored) - len(table),
         "why": f"{len(scored)} rows became {len(table)} {options.unit}s",
     }
     return table, step, warnings

@@ -138,8 +138,20 @@ class Pair:
 @dataclass(frozen=True, kw_only=True)
 class FlowChart:
     steps: Sequence[dict[str, Any]]
+    """Steps that count one thing (`of`) are a chain, and add up."""
     outcomes: Sequence[dict[str, Any]]
     type: str = "flow"
+
+    @property
+    def chains(self) -> list[list[dict[str, Any]]]:
+        """The steps in runs of one `of`."""
+        runs: list[list[dict[str, Any]]] = []
+        for step in self.steps:
+            if runs and runs[-1][-1].get("of") == step.get("of"):
+                runs[-1].append(step)
+            else:
+                runs.append([step])
+        return runs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,7 +58,7 @@ def _participants(d: Prepared) -> str | None:
 def _flow(d: Prepared) -> str | None:
     lost = sum(as_float(s.get("lost")) or 0 for s in d.rows("flow") if isinstance(s, dict))
     return (
-        f"{len(d.rows('flow'))} steps, {count(lost)} rows lost, each with its reason"
+        f"{len(d.rows('flow'))} steps, {count(lost)} rows or cases lost, each with its reason"
         if d.rows("flow")
         else None
     )

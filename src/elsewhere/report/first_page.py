@@ -6,6 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from elsewhere.report.answered import (
+    answered_estimate,
+    claim_sentence,
+    leading_lost_claim,
+    lost_sentence,
+    verdict_sentence,
+    without_score,
+)
 from elsewhere.report.blocks import Cell, Table, cnt, estimate, num, text
 from elsewhere.report.labels import (
     TASK_TITLES,
@@ -72,6 +80,9 @@ class FirstPage:
     alarms: list[str]
     warnings: list[str]
     more_warnings: int = 0
+    answered: list[str] = field(default_factory=list)
+    """What the verdict is without the cases that have no usable score."""
+    decided_by_missing: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -94,7 +105,11 @@ def first_page(data: Prepared, *, title: str | None = None) -> FirstPage:
         badges.append("EQUIVALENT was out of reach: the margin is smaller than these data can prove")
     if verdict.get("non_inferior") and word not in ("EQUIVALENT", "ABOVE"):
         badges.append("Non-inferior as claimed")
+    lost = leading_lost_claim(verdict)
+    again = verdict.get("answered_only")
     return FirstPage(
+        answered=[] if lost is None else [claim_sentence(lost), verdict_sentence(verdict)],
+        decided_by_missing=isinstance(again, dict) and bool(again.get("differs")),
         title=title or f"Elsewhere: {TASK_TITLES.get(str(data.data.get('task')), 'report')}",
         question=title or str(data.data.get("question") or _question(data)),
         masthead=_masthead(data),
@@ -206,6 +221,11 @@ def _facts(claim: Mapping[str, Any]) -> list[tuple[str, Cell]]:
     if as_float(claim.get("flips_at")) is not None:
         other = f"to {claim['flips_to']}" if claim.get("flips_to") else ""
         out.append(("The word flips at a margin of", num(claim["flips_at"], sub=other)))
+    again = claim.get("answered_only")
+    if isinstance(again, dict):
+        ends = interval(again, sign=True)
+        told = f"difference {signed(again.get('difference'))} {ends}: " if ends else ""
+        out.append(("Here, answered cases only", num(again.get("here"), sub=f"{told}{again.get('word')}")))
     if claim.get("non_inferior") is not None:
         out.append(("Non-inferior", text("yes" if claim["non_inferior"] else "no")))
     return out
@@ -214,7 +234,7 @@ def _facts(claim: Mapping[str, Any]) -> list[tuple[str, Cell]]:
 def _claims(claims: list[dict[str, Any]]) -> Table:
     rows = [
         [
-            text(claim_name(c), sub="" if c.get("primary", True) else "descriptive"),
+            text(claim_name(c), sub=_claim_note(c)),
             text(c.get("word"), kind="word"),
             num(c.get("here")),
             num(c.get("claimed")),
@@ -238,6 +258,21 @@ def _claims(claims: list[dict[str, Any]]) -> Table:
     )
 
 
+def _claim_note(claim: Mapping[str, Any]) -> str:
+    """What stands under a claim's name: that it is descriptive, and what it is on the answered cases alone."""
+    parts = [] if claim.get("primary", True) else ["descriptive"]
+    again = claim.get("answered_only")
+    if isinstance(again, dict):
+        lost = int(again.get("without_score") or 0) + int(again.get("reference_without_score") or 0)
+        cases = int(again.get("cases") or 0) + int(again.get("reference_cases") or 0)
+        ends = interval(again, sign=True)
+        numbers = f", difference {signed(again.get('difference'))} {ends}" if ends else ""
+        parts.append(
+            f"{count(lost)} of {count(cases)} cases have no usable score; without them {again.get('word')}{numbers}"
+        )
+    return "; ".join(parts)
+
+
 def _figures(data: Prepared) -> list[tuple[str, Cell]]:
     counts = data.part("counts")
     chosen = [
@@ -247,6 +282,8 @@ def _figures(data: Prepared) -> list[tuple[str, Cell]]:
         ("missing", "Without prediction"),
     ]
     out = [(words, cnt(counts[key])) for key, words in chosen if counts.get(key) is not None]
+    if as_float(counts.get("invalid")):
+        out.append(("Invalid prediction", cnt(counts["invalid"])))
     if as_float(counts.get("not_analysable")):
         out.append(("Not analysable", cnt(counts["not_analysable"])))
     return out
@@ -258,6 +295,12 @@ def _hero(data: Prepared) -> Mapping[str, str] | None:
     if not isinstance(entry, dict) or head is None:
         return None
     defined = as_float(entry.get("value")) is not None
+    sentence = "No claim was tested, so there is no verdict: this is a measurement."
+    if without_score(data.part("counts")):
+        sentence += f" {lost_sentence(data.part('counts'))}"
+    if as_float(entry.get("answered_only")) is not None:
+        again = value_with_interval(answered_estimate(entry))
+        sentence += f" On the answered cases alone it is {again}."
     return {
         "label": label(head, entry),
         "value": number(entry.get("value")) if defined else "undefined",
@@ -265,7 +308,7 @@ def _hero(data: Prepared) -> Mapping[str, str] | None:
         "method": f"95 % interval, {method(entry.get('method'))}" if interval(entry) else "no interval",
         "title": full_interval(entry),
         "spoken": f"{label(head, entry)} {value_with_interval(entry)}",
-        "sentence": "No claim was tested, so there is no verdict: this is a measurement.",
+        "sentence": sentence,
     }
 
 

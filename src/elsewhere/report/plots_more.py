@@ -252,7 +252,7 @@ def flow(steps: Sequence[Mapping[str, Any]], pal: Palette) -> Figure:
             color=pal.ink,
             bbox={"boxstyle": "square,pad=0.5", "facecolor": "none", "edgecolor": pal.muted, "linewidth": 1},
         )
-        if i:
+        if i and steps[i - 1].get("of") == step.get("of"):
             axes.annotate(
                 "", (0.06, y + 0.3), (0.06, y + 0.7), arrowprops={"arrowstyle": "->", "color": pal.muted}
             )

@@ -167,7 +167,7 @@ def _size(entry: Mapping[str, Any]) -> float | None:
 def _withhold(entry: dict[str, Any], shown: Any) -> dict[str, Any]:
     """A row of one to four people: its sizes become `<5`, and its values are those people's own."""
     kept = dict(entry)
-    for key in ("cases", "patients", "positives", "negatives"):
+    for key in ("cases", "patients", "positives", "negatives", "without_score"):
         if key in kept:
             kept[key] = SUPPRESSED if shown == SUPPRESSED else privacy.roughly(kept[key])
     if shown == SUPPRESSED:
@@ -192,6 +192,8 @@ def _suppress_rows(rows: dict[str, Any], out: Prepared) -> dict[str, Any]:
             out.suppressed += 1
         else:
             safe[name] = _guard_positives(entry)
+        if not is_withheld(safe[name].get("without_score")) and "without_score" in entry:
+            safe[name]["without_score"] = privacy.suppress(entry["without_score"])
     return safe
 
 

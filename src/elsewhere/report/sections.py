@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from elsewhere.report.answered import answered_estimate, without_score
 from elsewhere.report.blocks import (
     BLANK,
     Cell,
@@ -69,7 +70,10 @@ def who(data: Prepared, specs: Specs) -> Section | None:
     if rest:
         blocks.append(Facts(items=rest))
     unit = TASK_UNITS.get(str(data.data.get("task")), "cases")
-    lead = f"From the file of predictions to the {unit} that made the numbers. Every row lost has its reason."
+    lead = (
+        f"The rows of the prediction file, and the {unit} of the cohort. Each step is the one before it less what is "
+        "lost there, with the reason."
+    )
     return Section(id="who", title="Who was tested", short="Who was tested", lead=lead, blocks=blocks)
 
 
@@ -100,9 +104,8 @@ def discrimination(data: Prepared, specs: Specs) -> Section | None:
             cnt(defined, sub=sub),
         ]
         if answered:
-            row.append(
-                num(entry["answered_only"]) if as_float(entry.get("answered_only")) is not None else BLANK
-            )
+            known = as_float(entry.get("answered_only")) is not None
+            row.append(estimate(answered_estimate(entry)) if known else BLANK)
         rows.append(row)
     blocks: list[Any] = []
     if curves:
@@ -297,17 +300,26 @@ def subgroups(data: Prepared, specs: Specs) -> Section | None:
 
 
 def _rows_table(variable: str, rows: Mapping[str, Any], head: str | None, *, first: str) -> Table:
-    chosen = leading_metrics(rows, head, 3)
-    has = {
-        key: any(isinstance(r, dict) and key in r for r in rows.values()) for key in ("patients", "positives")
+    lost = any(isinstance(r, dict) and r.get("without_score") for r in rows.values())
+    chosen = leading_metrics(rows, head, 2 if lost else 3)
+    sizes = {
+        key: words
+        for key, words in (
+            ("without_score", "Without a score"),
+            ("patients", label("patients")),
+            ("positives", label("positives")),
+        )
+        if any(isinstance(r, dict) and key in r for r in rows.values())
     }
-    columns = [first, "Cases"]
-    columns += [label(key) for key, there in has.items() if there]
     example = {
         m: next((r["metrics"][m] for r in rows.values() if m in (r.get("metrics") or {})), None)
         for m in chosen
     }
-    columns += [label(m, example[m] if isinstance(example[m], dict) else None) for m in chosen]
+    columns = [first, "Cases", *sizes.values()]
+    for m in chosen:
+        columns.append(label(m, example[m] if isinstance(example[m], dict) else None))
+        if lost and m == chosen[0]:
+            columns.append(f"{columns[-1]}, answered only")
     body = []
     for name, row in rows.items():
         if not isinstance(row, dict):
@@ -318,10 +330,24 @@ def _rows_table(variable: str, rows: Mapping[str, Any], head: str | None, *, fir
         said = any(e.get("undefined_reason") == note for e in undefined)
         said = said or (note.startswith("Not estimable") and not undefined)
         cells = [text(name, sub="" if said else note), cnt(row.get("cases"))]
-        cells += [cnt(row.get(key)) for key, there in has.items() if there]
-        cells += [estimate(e) if isinstance(e, dict) else BLANK for e in entries]
+        cells += [cnt(row.get(key, 0 if key == "without_score" else None)) for key in sizes]
+        for at, entry in enumerate(entries):
+            cells.append(estimate(entry) if isinstance(entry, dict) else BLANK)
+            if lost and at == 0:
+                known = isinstance(entry, dict) and as_float(entry.get("answered_only")) is not None
+                cells.append(estimate(answered_estimate(entry)) if known and entry else BLANK)
         body.append(cells)
-    return Table(name=f"rows-{variable}", caption=label(variable), columns=columns, rows=body)
+    told = (
+        "A case without a usable score counts as the worst value: read a low value beside the one of the answered "
+        "cases alone."
+    )
+    return Table(
+        name=f"rows-{variable}",
+        caption=label(variable),
+        columns=columns,
+        rows=body,
+        note=told if lost else "",
+    )
 
 
 def _fairness_table(fairness: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -477,4 +503,7 @@ def worst_cases(data: Prepared, specs: Specs) -> Section | None:
     lead = (
         "Cases go by a salted hash. The key file beside the results resolves them, and stays in the hospital."
     )
+    unscored = without_score(data.part("counts"))
+    if unscored:
+        lead += f" Chosen among the answered cases: {cnt(unscored).text} without a usable score are counted apart."
     return Section(id="worst-cases", title="The worst cases", short="Worst cases", lead=lead, blocks=[table])

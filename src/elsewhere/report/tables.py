@@ -43,7 +43,7 @@ def summary_tables(summary: Mapping[str, Any] | Prepared) -> dict[str, pd.DataFr
     data = prepare(summary)
     rows: dict[str, list[dict[str, Any]]] = {
         "metrics": list(_metrics(data)),
-        "claims": [c for c in data.part("verdict").get("claims") or [] if isinstance(c, dict)],
+        "claims": [_claim(c) for c in data.part("verdict").get("claims") or [] if isinstance(c, dict)],
         "counts": [
             {"count": key, "n": value} for key, value in data.part("counts").items() if not _nested(value)
         ],
@@ -122,6 +122,15 @@ def _latex_cell(value: Any) -> str:
     return escape_latex(number(value) if as_float(value) is not None or isinstance(value, bool) else value)
 
 
+def _claim(claim: dict[str, Any]) -> dict[str, Any]:
+    """A row of the claims: what it is on the answered cases alone has columns of its own."""
+    again = claim.get("answered_only")
+    row = {key: value for key, value in claim.items() if key != "answered_only"}
+    if isinstance(again, dict):
+        row |= {f"answered_only_{key}": value for key, value in again.items()}
+    return row
+
+
 def _nested(value: Any) -> bool:
     return isinstance(value, dict | list)
 
@@ -153,13 +162,15 @@ def _metrics(data: Prepared) -> Iterator[dict[str, Any]]:
 def _rows_of(kind: str, rows: Mapping[str, Any], **first: Any) -> Iterator[dict[str, Any]]:
     for name, row in _items(rows):
         sizes: dict[str, Any] = {
-            key: row.get(key) for key in ("cases", "patients", "positives") if key in row
+            key: row.get(key) for key in ("cases", "patients", "positives", "without_score") if key in row
         }
         metrics = list(_items(row.get("metrics")))
         if not metrics:
             yield {**first, kind: name, **sizes, "note": row.get("note")}
         for metric, entry in metrics:
             estimate = {key: entry.get(key) for key in _ESTIMATE}
+            if "answered_only" in entry:
+                estimate["answered_only"] = entry["answered_only"]
             yield {**first, kind: name, **sizes, "metric": metric, **estimate, "note": row.get("note")}
 
 

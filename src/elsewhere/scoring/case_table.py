@@ -32,7 +32,7 @@ _STATUS_OF = {"ok": "scored", "invalid": "invalid", "not_analysable": "not_analy
 
 @dataclass(frozen=True, kw_only=True)
 class CaseTable:
-    """`cases` has a row for every case of the cohort, in its order."""
+    """`cases` has a row for every case of the cohort, in its order; `flow` is about the prediction file."""
 
     cases: pd.DataFrame
     n_extra: int
@@ -87,7 +87,7 @@ def join_probabilities(
     return CaseTable(
         cases=cases,
         n_extra=len(join.extra),
-        flow=(*predictions.flow, *join.flow),
+        flow=(*predictions.flow, *join.of_predictions),
         warnings=(*predictions.warnings, *join.warnings),
     )
 
@@ -136,9 +136,17 @@ def predictions_from_scores(table: pd.DataFrame, *, source: str = "scores table"
         table=out,
         source=source,
         digest="",
-        flow=({"step": "rows in the scores table", "n": len(frame), "lost": 0, "why": ""},),
+        flow=_rows_kept(len(frame), len(out)),
         extras={"ordinal": "ordinal"} if ordinal else {},
     )
+
+
+def _rows_kept(rows: int, kept: int) -> tuple[dict[str, Any], ...]:
+    found = [{"step": "rows in the scores table", "n": rows, "lost": 0, "why": ""}]
+    if kept < rows:
+        why = "the table says that their cases have no prediction"
+        found.append({"step": "rows with a prediction", "n": kept, "lost": rows - kept, "why": why})
+    return tuple(found)
 
 
 def check_threshold(threshold: float) -> float:

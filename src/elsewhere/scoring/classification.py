@@ -26,7 +26,8 @@ from elsewhere.scoring.case_table import (
     reversed_warning,
 )
 from elsewhere.scoring.curves import probability_curves
-from elsewhere.scoring.labels import Truth, need_two_classes, read_truth
+from elsewhere.scoring.flow import participant_flow
+from elsewhere.scoring.labels import Truth, need_truth, read_truth
 from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
 from elsewhere.scoring.temperature import FileTemperature, temperature_from_file
 from elsewhere.statistics.auroc import auroc_interval
@@ -59,7 +60,7 @@ class ClassificationTask(Task):
         self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
     ) -> Scores:
         truth = read_truth(cohort.cases, "label")
-        need_two_classes(truth.label, column="label", names=CLASS_NAMES, truth=truth)
+        need_truth(truth.label, column="label", names=CLASS_NAMES, truth=truth)
         joined = join_probabilities(
             cohort, predictions, group_by=options.group_by, normalise_ids=options.normalise_ids
         )
@@ -101,7 +102,7 @@ class ClassificationTask(Task):
         if options.calibrate_on is not None or CALIBRATED not in table.columns:
             return self.score(cohort, predictions, protocol, options)
         truth = read_truth(cohort.cases, "label")
-        need_two_classes(truth.label, column="label", names=CLASS_NAMES, truth=truth)
+        need_truth(truth.label, column="label", names=CLASS_NAMES, truth=truth)
         joined = join_probabilities(
             cohort, predictions, group_by=options.group_by, normalise_ids=options.normalise_ids
         )
@@ -207,20 +208,13 @@ def _finish(
     judged = judge(label, cases["probability"], nll_epsilon=protocol.classification.nll_epsilon)
     if not _is_ordinal(cases):
         cases["nll"], cases["brier"] = judged.nll, judged.brier
-    warnings = [*joined.warnings]
-    flow = [*joined.flow]
+    warnings = [*joined.warnings, *need_truth(truth.label, column="label", names=CLASS_NAMES, truth=truth)]
+    left_out: list[tuple[str, int, str]] = []
     n_normal = int(truth.normal.sum())
     if n_normal or truth.n_others:
         why = [f"{n_normal} normal"] if n_normal else []
         why += [f"{truth.n_others} with another label: {truth.others_text()}"] if truth.n_others else []
-        flow.append(
-            {
-                "step": "cohort cases labelled benign or malignant",
-                "n": len(cases),
-                "lost": int((~lesion).sum()),
-                "why": "; ".join(why),
-            }
-        )
+        left_out.append(("cohort cases labelled benign or malignant", int((~lesion).sum()), "; ".join(why)))
     if truth.n_others:
         warnings.append(
             f"{truth.n_others} cases have another label and were left out: {truth.others_text()}."
@@ -248,7 +242,9 @@ def _finish(
         cases=cases,
         events=events,
         counts=counts,
-        flow=tuple(flow),
+        flow=participant_flow(
+            joined.flow, cohort_cases=len(joined.cases), status=cases["status"], left_out=left_out
+        ),
         warnings=tuple(warnings),
         extras=extras,
     )

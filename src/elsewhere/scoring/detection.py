@@ -37,6 +37,7 @@ from elsewhere.scoring.detection_tables import (
     no_events,
     worst_scores,
 )
+from elsewhere.scoring.flow import participant_flow
 from elsewhere.scoring.froc import FrocEvaluator, FrocEvents, froc_specs
 from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
 from elsewhere.statistics.evaluator import Evaluator, FloatArray
@@ -106,7 +107,7 @@ class DetectionTask(Task):
             {
                 "step": "boxes in volumes of the cohort",
                 "n": int((~extra).sum()),
-                "lost": 0,
+                "lost": int(extra.sum()),
                 "why": f"{int(extra.sum())} boxes lie in volumes that the cohort does not list; "
                 "they count as false positives over all volumes"
                 if extra.any()
@@ -169,7 +170,9 @@ class DetectionTask(Task):
             "missing": int((rows < 0).sum()),
         }
         cases.loc[rows < 0, "status"] = "missing"
-        return _finish(cases, events, protocol, flow=join.flow, warnings=join.warnings, counts=counts)
+        return _finish(
+            cases, events, protocol, flow=join.of_predictions, warnings=join.warnings, counts=counts
+        )
 
     def partition(self, scores: Scores, *, cluster: str | None = None) -> Partition:
         """Volumes to patients; `cluster="case_id"` resamples volumes, as the study may have done."""
@@ -335,7 +338,7 @@ def _finish(
         cases=cases,
         events=events,
         counts={**full, **counts},
-        flow=tuple(flow),
+        flow=participant_flow(flow, cohort_cases=len(cases), status=status, what="prediction"),
         warnings=tuple(warnings),
     )
 

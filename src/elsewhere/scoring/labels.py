@@ -76,23 +76,27 @@ def read_truth(
     return Truth(label=label, normal=normal, others=dict(others.most_common()))
 
 
-def need_two_classes(
+def need_truth(
     label: npt.NDArray[np.int8], *, column: str, names: tuple[str, str], truth: Truth
-) -> None:
-    """One class alone cannot be scored as a whole (a group or a resample with one class is undefined)."""
+) -> tuple[str, ...]:
+    """Refuse a column without any truth; return a warning where all cases are of one class.
+
+    One class is no mistake of the user: a screening month may have no cancer. What needs both classes is then
+    undefined, with the reason, and everything else is computed.
+    """
     known = label[label >= 0]
+    said = truth.others_text() if truth.others else ""
     if known.size == 0:
-        said = f" It says: {truth.others_text()}." if truth.others else ""
         raise UserError(
             f"no case has a truth in the column '{column}'",
             where="the cohort",
-            fix=f"Write {names[0]} or {names[1]} (0 or 1).{said}",
+            fix=f"Write {names[0]} or {names[1]} (0 or 1)." + (f" It says: {said}." if said else ""),
         )
     for value in (0, 1):
         if not (known == value).any():
-            said = f" Left out: {truth.others_text()}." if truth.others else ""
-            raise UserError(
-                f"all {known.size} cases are {names[1 - value]}; there is no {names[value]} case",
-                where=f"the cohort, column '{column}'",
-                fix=f"Add {names[value]} cases, or check the column.{said}",
+            left_out = f" Left out of the column '{column}': {said}." if said else ""
+            return (
+                f"All {known.size} cases are {names[1 - value]}; there is no {names[value]} case, so that "
+                f"metrics that need both classes are undefined.{left_out}",
             )
+    return ()

@@ -18,6 +18,8 @@ from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.subgroups import comparable_metrics
 
+WITHOUT_SCORE = ("missing", "invalid", "not_analysable")
+"""The statuses of a case that has no usable score."""
 BINARY = {"classification": "label", "response": "pcr"}
 
 
@@ -30,6 +32,11 @@ class Prepared:
     partition: Partition
     evaluator: Evaluator
     options: ScoreOptions
+
+    def evaluator_over(self, partition: Partition) -> Evaluator:
+        """The same metrics of the same cases, with patients numbered by another partition of these cases."""
+        made = self.task.evaluator(self.scores, partition, self.options)
+        return with_extra_metrics(made, self.scores, self.task.name)
 
 
 def prepare(scores: Scores, options: ScoreOptions) -> Prepared:
@@ -70,6 +77,13 @@ def primary_metric(evaluator: Evaluator, protocol: Protocol) -> str:
     if chosen in names:
         return str(chosen)
     return next((spec.name for spec in evaluator.specs if spec.primary), names[0])
+
+
+def answered_cases(scores: Scores) -> npt.NDArray[np.bool_]:
+    """The cases with a usable score; the others count as the worst value (ST-14)."""
+    if "status" not in scores.cases.columns:
+        return np.ones(len(scores.cases), dtype=bool)
+    return ~scores.cases["status"].isin(WITHOUT_SCORE).to_numpy(dtype=bool)
 
 
 def truth_of(scores: Scores) -> npt.NDArray[np.float64] | None:

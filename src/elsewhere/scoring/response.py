@@ -29,8 +29,9 @@ from elsewhere.scoring.case_table import (
     reversed_warning,
 )
 from elsewhere.scoring.curves import probability_curves
+from elsewhere.scoring.flow import participant_flow
 from elsewhere.scoring.groups import GroupCodes, fairness_codes
-from elsewhere.scoring.labels import OUTCOME_WORDS, Truth, need_two_classes, read_truth
+from elsewhere.scoring.labels import OUTCOME_WORDS, Truth, need_truth, read_truth
 from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, FloatArray, RatioInputs
 from elsewhere.statistics.group_scores import EqualisedOdds, combined_score, fairness_score
@@ -207,7 +208,7 @@ class ResponseTask(Task):
         self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
     ) -> Scores:
         truth = read_truth(cohort.cases, "pcr", words=OUTCOME_WORDS, normal_words=frozenset())
-        need_two_classes(truth.label, column="pcr", names=CLASS_NAMES, truth=truth)
+        need_truth(truth.label, column="pcr", names=CLASS_NAMES, truth=truth)
         joined = join_probabilities(
             cohort,
             predictions,
@@ -289,7 +290,11 @@ class ResponseTask(Task):
             "constant_prediction": is_constant(decided, np.isfinite(evaluator.binary.probability)),
         }
         if not evaluator.invalid:
-            out["chance_test"] = chance_test(truth, decided).to_dict()
+            out["chance_test"] = (
+                chance_test(truth, decided).to_dict()
+                if truth.any() and not truth.all()
+                else {"undefined_reason": "both classes are needed"}
+            )
         return out
 
 
@@ -322,15 +327,11 @@ def _finish(joined: CaseTable, truth: Truth, protocol: Protocol, options: ScoreO
     cases["decision"] = judged.decision.astype(np.int8)
     if PROBABILITY_KIND not in cases.columns:
         cases["nll"], cases["brier"] = judged.nll, judged.brier
-    warnings, flow = [*joined.warnings], [*joined.flow]
+    warnings = [*joined.warnings, *need_truth(truth.label, column="pcr", names=CLASS_NAMES, truth=truth)]
+    left_out: list[tuple[str, int, str]] = []
     if truth.n_others:
-        flow.append(
-            {
-                "step": "cohort cases with a known response",
-                "n": len(cases),
-                "lost": truth.n_others,
-                "why": f"pcr is {truth.others_text()}",
-            }
+        left_out.append(
+            ("cohort cases with a known response", truth.n_others, f"pcr is {truth.others_text()}")
         )
         warnings.append(f"{truth.n_others} cases have no known response and were left out.")
     groups, notes = fairness_codes(cases, protocol.fairness)
@@ -354,7 +355,9 @@ def _finish(joined: CaseTable, truth: Truth, protocol: Protocol, options: ScoreO
         protocol=protocol,
         cases=cases,
         counts=counts,
-        flow=tuple(flow),
+        flow=participant_flow(
+            joined.flow, cohort_cases=len(joined.cases), status=cases["status"], left_out=left_out
+        ),
         warnings=tuple(dict.fromkeys(warnings)),
         extras={
             "threshold": _threshold(protocol, options),

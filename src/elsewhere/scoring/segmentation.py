@@ -20,6 +20,7 @@ from elsewhere.errors import UserError, name_rows
 from elsewhere.predictions.join import join_by_id
 from elsewhere.protocols import Protocol, SegmentationRules
 from elsewhere.scoring.case_table import ATTRIBUTES, IDENTITY, check_group_by
+from elsewhere.scoring.flow import participant_flow
 from elsewhere.scoring.groups import fairness_codes, told
 from elsewhere.scoring.segmentation_cases import (
     COMPONENT_COLUMNS,
@@ -103,7 +104,7 @@ class SegmentationTask(Task):
             pd.concat([cases, judged], axis=1),
             protocol,
             n_extra=len(join.extra),
-            flow=(*predictions.flow, *join.flow),
+            flow=(*predictions.flow, *join.of_predictions),
             warnings=(*predictions.warnings, *join.warnings),
         )
 
@@ -147,7 +148,10 @@ class SegmentationTask(Task):
             pd.concat([cases, judged], axis=1),
             protocol,
             n_extra=len(join.extra),
-            flow=({"step": "rows in the scores table", "n": len(frame), "lost": 0, "why": ""}, *join.flow),
+            flow=(
+                {"step": "rows in the scores table", "n": len(frame), "lost": 0, "why": ""},
+                *join.of_predictions,
+            ),
             warnings=join.warnings,
         )
 
@@ -405,7 +409,7 @@ def _finish(
         protocol=protocol,
         cases=cases,
         counts=counts,
-        flow=tuple(flow),
+        flow=participant_flow(flow, cohort_cases=len(cases), status=cases["status"], what="mask"),
         warnings=tuple(notes),
         extras=extras,
     )

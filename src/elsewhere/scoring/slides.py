@@ -21,6 +21,7 @@ from elsewhere.errors import UserError, name_rows
 from elsewhere.predictions import Predictions, join_by_id
 from elsewhere.predictions.stages import PATIENT_STAGES, STAGES, normalise_stage
 from elsewhere.protocols import Protocol, SlideRules
+from elsewhere.scoring.flow import participant_flow, step
 from elsewhere.scoring.slide_cases import (
     mask_downsample,
     mask_pixel_um,
@@ -85,7 +86,12 @@ class SlideTask(Task):
         )
         node_rows, patient_rows = table[~is_patient_row], table[is_patient_row]
         warnings: list[str] = list(predictions.warnings)
-        flow: list[dict[str, Any]] = list(predictions.flow)
+        flow: list[dict[str, Any]] = [dict(one) for one in predictions.flow]
+        if len(patient_rows):
+            why = "they are of patients: see below"
+            flow.append(
+                {"step": "rows of slides", "n": len(node_rows), "lost": len(patient_rows), "why": why}
+            )
         extra = 0
         status = np.full(len(cases), "scored", dtype=object)
         events: pd.DataFrame | None = None
@@ -96,7 +102,7 @@ class SlideTask(Task):
                 normalise=options.normalise_ids,
                 source=predictions.source,
             )
-            flow += list(join.flow)
+            flow += join.of_predictions
             warnings += list(join.warnings)
             extra = len(join.extra)
             said = node_rows["stage"].to_numpy(dtype=object)
@@ -110,7 +116,7 @@ class SlideTask(Task):
             join = join_by_id(
                 cases["case_id"], table["case_id"], normalise=options.normalise_ids, source=predictions.source
             )
-            flow += list(join.flow)
+            flow += join.of_predictions
             warnings += list(join.warnings)
             extra = len(join.extra)
             status[join.row_of_case < 0] = "missing"
@@ -124,7 +130,8 @@ class SlideTask(Task):
                 source=predictions.source,
                 what="slide",
             )
-            flow += list(join.flow[:2])
+            flow = [{**one, "of": "points"} for one in flow]
+            flow += [{**one, "of": "slides"} for one in join.of_predictions]
             warnings += list(join.warnings)
             extra = len(join.extra)
             own_id = {
@@ -138,9 +145,16 @@ class SlideTask(Task):
             cases["patient_stage_predicted"] = [said_of.get(p) for p in cases["patient_id"]]
             unknown = len(set(said_of) - set(cases["patient_id"]))
             extra += unknown
-            why = "no such patient in the cohort: ignored" if unknown else ""
+            why = "no such patient in the cohort: ignored"
+            flow.append(step("patient stages in the file", len(said_of), of="patients"))
             flow.append(
-                {"step": "patient stages in the file", "n": len(said_of), "lost": unknown, "why": why}
+                step(
+                    "patient stages of the cohort",
+                    len(said_of) - unknown,
+                    of="patients",
+                    lost=unknown,
+                    why=why,
+                )
             )
         cases["status"] = status
         return self._finish(cases, events, protocol, extra=extra, flow=flow, warnings=warnings)
@@ -176,7 +190,12 @@ class SlideTask(Task):
                 cases[column] = [int(values[row]) if row >= 0 else 0 for row in join.row_of_case]
         cases["status"] = status
         return self._finish(
-            cases, events, protocol, extra=len(join.extra), flow=list(join.flow), warnings=list(join.warnings)
+            cases,
+            events,
+            protocol,
+            extra=len(join.extra),
+            flow=join.of_predictions,
+            warnings=list(join.warnings),
         )
 
     def _base(self, cohort: Cohort, options: ScoreOptions) -> pd.DataFrame:
@@ -328,7 +347,9 @@ class SlideTask(Task):
         known = cases["stage_true"].isin(STAGES).sum() if "stage_true" in cases.columns else 0
         counts = {
             "cases": len(cases),
-            "patients": int(cases["patient_id"].nunique()),
+            "patients": len(cases[["dataset", "patient_id"]].drop_duplicates())
+            if "dataset" in cases.columns
+            else int(cases["patient_id"].nunique()),
             "scored": int((cases["status"] == "scored").sum()),
             "missing": int((cases["status"] == "missing").sum()),
             "invalid": int((cases["status"] == "invalid").sum()),
@@ -342,7 +363,7 @@ class SlideTask(Task):
             cases=cases,
             events=events,
             counts=counts,
-            flow=tuple(flow),
+            flow=participant_flow(flow, cohort_cases=len(cases), status=cases["status"]),
             warnings=tuple(warnings),
         )
 

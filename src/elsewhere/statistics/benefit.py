@@ -59,17 +59,18 @@ class AtPrevalence:
         }
 
 
-def at_prevalence(sensitivity: Rate, specificity: Rate, prevalence: float) -> AtPrevalence:
+def at_prevalence(
+    sensitivity: Rate, specificity: Rate, prevalence: float, *, patients: int | None = None
+) -> AtPrevalence:
     """PPV, NPV and recall rate that this sensitivity and specificity give at `prevalence`.
 
     The intervals follow from those of the two rates by MOVER, on the log scale for PPV and NPV, so that
-    a rate of 0 or 1 still leaves an interval with width.
+    a rate of 0 or 1 still leaves an interval with width. `patients` is how many people stand behind both rates:
+    a patient with a positive and a negative case counts in each of them, and is one.
     """
     check_prevalence(prevalence)
-    cases, patients = (
-        sensitivity.cases + specificity.cases,
-        sensitivity.patients + specificity.patients,
-    )
+    cases = sensitivity.cases + specificity.cases
+    patients = sensitivity.patients + specificity.patients if patients is None else patients
     s, c = _triple(sensitivity), _triple(specificity)
     if s is None or c is None:
         reason = sensitivity.undefined_reason or specificity.undefined_reason or "a rate has no interval"

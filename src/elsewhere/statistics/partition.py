@@ -6,7 +6,7 @@ patient, the stratum is the site, and, where a metric asks for it, the patient's
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -47,13 +47,17 @@ def pool_small_strata(
             own[by_size[:n_pooled]] = by_size[:n_pooled].min()
         stratum[inside] = own[of_site[inside]] * n_kinds + k
     return np.unique(stratum, return_inverse=True)[1].astype(np.int32)
+UNKNOWN_SITE = "unknown"
+"""Where a case without a site is counted: a row of its own, and no hospital."""
 
 
 @dataclass(frozen=True)
 class Partition:
-    """`cluster_of_case[i]` is the patient of case i; `site_of_cluster[c]` that patient's site.
+    """`cluster_of_case[i]` is the patient of case i; `site_of_cluster[c]` the stratum she is resampled in.
 
-    `case_order` lists the cases by patient and, within a patient, by case id (None: as they stand).
+    Values belong to the case's own site, `site_of_case`: a patient seen at two hospitals is one patient, and
+    each hospital still has its own cases of her (ST-01b). `case_order` lists the cases by patient and, within
+    a patient, by case id (None: as they stand).
     """
 
     cluster_of_case: IntArray
@@ -63,6 +67,31 @@ class Partition:
     positive_cluster: npt.NDArray[np.bool_] | None = None
     grade: str | None = None
     case_order: npt.NDArray[np.int64] | None = None
+    case_sites: IntArray | None = None
+    """What `site_of_case` gives; None where every patient was seen at one site."""
+
+    @property
+    def site_of_case(self) -> IntArray:
+        """The site of each case, from its own row: what values are split by."""
+        if self.case_sites is not None:
+            return self.case_sites
+        sites: IntArray = self.site_of_cluster[self.cluster_of_case]
+        return sites
+
+    def within(self, cases: npt.NDArray[np.bool_]) -> Partition:
+        """The same patients, each in the stratum of the site of these cases alone.
+
+        For a part of the cohort, such as one site: a patient who was also seen elsewhere counts here with
+        the patients of this site (of several, the site of most of these cases). The cases keep their places;
+        patients without a case here keep theirs.
+        """
+        if self.case_sites is None:
+            return self
+        of_these = self.cluster_of_case[cases]
+        sites = self.site_of_cluster.copy()
+        common = _most_common(of_these, self.case_sites[cases], n_clusters=self.n_clusters)
+        sites[of_these] = common[of_these]
+        return replace(self, site_of_cluster=sites)
 
     @property
     def n_cases(self) -> int:
@@ -90,8 +119,8 @@ class Partition:
         A patient is (dataset, patient_id), so that 'patient 1' of two sets stays two people. Patients are
         numbered by sorted (dataset, patient_id) and never by where they stand in the table, so that the order
         of the rows changes no resample (ST-01b). A patient seen at several sites is resampled with the site
-        of most of her cases (of those, the first by name), and the id audit says so. `positive` (a truth value
-        a case) puts a patient with any positive case in the positive stratum (US-05).
+        of most of her cases (of those, the first by name), and the id audit reports her; her cases keep
+        their own sites (`site_of_case`). `positive` (a truth value per case) puts a patient with any positive case in the positive stratum (US-05).
         """
         n = len(table)
         if cluster in table.columns:
@@ -127,7 +156,7 @@ class Partition:
         if site_column is None:
             site_codes, site_names = np.zeros(n, dtype=np.int64), ["all"]
         else:
-            named = table[site_column].astype("string").fillna("unknown")
+            named = table[site_column].astype("string").fillna(UNKNOWN_SITE)
             site_codes, site_index = pd.factorize(named.to_numpy(), sort=True)
             site_names = [str(name) for name in site_index]
         positive_cluster = None
@@ -143,6 +172,7 @@ class Partition:
             positive_cluster=positive_cluster,
             grade=grade,
             case_order=np.lexsort((_id_numbers(table), codes)).astype(np.int64),
+            case_sites=site_codes.astype(np.int32),
         )
 
     def strata(

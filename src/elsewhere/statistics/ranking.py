@@ -379,13 +379,12 @@ def _against(
 def left_out_sites(
     evaluators: Sequence[Evaluator], partition: Partition, metric: str, *, names: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """The ranking without each site in turn: leaving a site out is a weight (design)."""
+    """The ranking without the cases of each site in turn; a patient seen at two sites keeps her other cases."""
     if partition.n_sites < 2:
         return {}
-    weights = np.ones((partition.n_sites + 1, partition.n_clusters), dtype=np.uint16)
-    for s in range(partition.n_sites):
-        weights[s + 1, partition.site_of_cluster == s] = 0
-    values = np.stack([ev.evaluate(weights)[:, ev.index(metric)] for ev in evaluators], axis=1)
+    of_case = partition.site_of_case
+    parts = [np.ones(of_case.size, dtype=bool), *(of_case != s for s in range(partition.n_sites))]
+    values = np.array([[ev.subset(part).values()[metric] for ev in evaluators] for part in parts])
     better = evaluators[0].spec(metric).higher_is_better
     everyone = ranks_of(values[0], higher_is_better=better)
     out: dict[str, dict[str, Any]] = {}

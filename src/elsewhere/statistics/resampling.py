@@ -18,6 +18,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from elsewhere.errors import check_seed
+
 if TYPE_CHECKING:
     from elsewhere.statistics.evaluator import Evaluator
     from elsewhere.statistics.partition import Partition
@@ -61,6 +63,7 @@ def _fill_weights(
 
 def generator_for(key: str, seed: int, *stream: int) -> np.random.Generator:
     """The generator of one named stream: every draw in the program goes back to such a call."""
+    seed = check_seed(seed)
     digest = hashlib.sha256(key.encode()).digest()
     words = [int.from_bytes(digest[i : i + 4], "little") for i in range(0, 16, 4)]
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence([*words, seed, *stream])))

@@ -69,11 +69,14 @@ def strata_table(
     seed: int,
     resamples: int,
     metrics: Sequence[str] | None = None,
+    answered: npt.NDArray[np.bool_] | None = None,
+    headline: str | None = None,
 ) -> dict[str, Any]:
     """summary.json's `size_strata`: estimates within each stratum, the edges and the note."""
     table = group_table(
-        evaluator, partition, [strata], rules=rules, key=key, seed=seed, resamples=resamples, metrics=metrics
-    )
+        evaluator, partition, [strata], rules=rules, key=key, seed=seed, resamples=resamples, metrics=metrics,
+        answered=answered, headline=headline,
+    )  # fmt: skip
     return {"edges": list(strata.edges), "note": strata.note, "strata": table[strata.variable]}
 
 

@@ -40,12 +40,16 @@ def group_table(
     resamples: int,
     metrics: Sequence[str] | None = None,
     positive: npt.ArrayLike | None = None,
+    answered: npt.NDArray[np.bool_] | None = None,
+    headline: str | None = None,
     threads: int | None = None,
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """summary.json's `groups`: {variable: {group: {cases, patients, positives?, metrics, note?}}}.
+    """summary.json's `groups`: {variable: {group: {cases, patients, positives?, without_score?, metrics, note?}}}.
 
     `codes` are `GroupCodes`. `metrics` None: all that a group can have of its own. `positive` (a truth a
-    case) adds the number of positives. Intervals are those of `estimate_all` on the group's cases.
+    case) adds the number of positives. Intervals are those of `estimate_all` on the group's cases. `answered`
+    marks the cases with a usable score: a group with others has their number in `without_score`, and the values
+    without them, the `headline` metric with its interval.
     """
     wanted = tuple(metrics) if metrics is not None else comparable_metrics(evaluator)
     truth = None if positive is None else np.nan_to_num(np.asarray(positive, dtype=np.float64)) > 0
@@ -57,6 +61,7 @@ def group_table(
             label = f"{name} (no value)" if code == -1 and name in coded.names else name
             rows[label] = _row(
                 evaluator, partition, coded.codes == code, truth, wanted,
+                answered=answered, headline=headline,
                 rules=rules, key=key, seed=seed, resamples=resamples, threads=threads,
             )  # fmt: skip
             if code == -1:
@@ -72,6 +77,8 @@ def _row(
     truth: npt.NDArray[np.bool_] | None,
     metrics: Sequence[str],
     *,
+    answered: npt.NDArray[np.bool_] | None,
+    headline: str | None,
     rules: IntervalRules,
     key: str,
     seed: int,
@@ -86,11 +93,51 @@ def _row(
         empty = {"value": None, "lo": None, "hi": None, "method": "none", "undefined_reason": "no case"}
         return row | {"metrics": {m: dict(empty) for m in metrics}, "note": "No case in this group."}
     estimates = estimate_all(
-        evaluator.subset(mask), partition, rules=rules, key=key, seed=seed, resamples=resamples,
+        evaluator.subset(mask), partition.within(mask), rules=rules, key=key, seed=seed, resamples=resamples,
         level=rules.level, metrics=metrics, threads=threads,
     )  # fmt: skip
     row["metrics"] = {name: estimate.to_dict() for name, estimate in estimates.items()}
     undefined = [name for name, estimate in estimates.items() if estimate.value is None]
     if undefined:
         row["note"] = f"Not estimable here: {', '.join(undefined)}."
+    both = mask if answered is None else mask & answered
+    if int(both.sum()) < cases:
+        row["without_score"] = cases - int(both.sum())
+    if both.any() and int(both.sum()) < cases:
+        made = answered_values(
+            evaluator.subset(both), partition.within(both), rules=rules, key=key, seed=seed,
+            resamples=resamples, metrics=metrics, interval_of=headline, threads=threads,
+        )  # fmt: skip
+        for name, entry in made.items():
+            row["metrics"][name] |= entry
     return row
+
+
+def answered_values(
+    evaluator: Evaluator,
+    partition: Partition,
+    *,
+    rules: IntervalRules,
+    key: str,
+    seed: int,
+    resamples: int,
+    metrics: Sequence[str],
+    interval_of: str | None,
+    threads: int | None,
+) -> dict[str, dict[str, Any]]:
+    """`answered_only` of each metric (None: undefined), and `answered_only_interval` of one.
+
+    `evaluator` has the answered cases alone: missing stays the worst value in the metric itself (ST-14).
+    """
+    values = evaluator.values()
+    out: dict[str, dict[str, Any]] = {
+        name: {"answered_only": None if np.isnan(values[name]) else values[name]} for name in metrics
+    }
+    if interval_of in out:
+        made = estimate_all(
+            evaluator, partition, rules=rules, key=key, seed=seed, resamples=resamples, level=rules.level,
+            metrics=[interval_of], threads=threads,
+        )[interval_of]  # fmt: skip
+        if made.lo is not None or made.hi is not None:
+            out[interval_of]["answered_only_interval"] = [made.lo, made.hi]
+    return out

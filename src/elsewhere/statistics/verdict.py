@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from elsewhere.errors import (
     EXIT_BELOW,
@@ -29,6 +29,9 @@ from elsewhere.errors import (
 )
 from elsewhere.statistics.differences import Difference
 from elsewhere.statistics.power import power_numbers
+
+if TYPE_CHECKING:
+    from elsewhere.statistics.answered import AnsweredOnly
 
 ClaimAim = Literal["equivalence", "non-inferiority"]
 
@@ -137,6 +140,8 @@ class ClaimVerdict:
     power_sentence: str
     group: str | None = None
     warnings: tuple[str, ...] = ()
+    answered_only: AnsweredOnly | None = None
+    """The claim without the cases that have no usable score; None where there are none."""
 
     def to_dict(self) -> dict[str, Any]:
         out: dict[str, Any] = {
@@ -169,6 +174,8 @@ class ClaimVerdict:
             out["reason"] = self.reason
         if self.group:
             out["group"] = self.group
+        if self.answered_only is not None:
+            out["answered_only"] = self.answered_only.to_dict()
         return out
 
 
@@ -282,6 +289,8 @@ class OverallVerdict:
     claims: tuple[ClaimVerdict, ...]
     non_inferior: bool
     reason: str | None = None
+    answered_only: OverallVerdict | None = None
+    """The verdict without the cases that have no usable score; None where every case has one."""
 
     def to_dict(self) -> dict[str, Any]:
         out: dict[str, Any] = {
@@ -292,12 +301,30 @@ class OverallVerdict:
         }
         if self.reason:
             out["reason"] = self.reason
+        if self.answered_only is not None:
+            again = self.answered_only
+            out["answered_only"] = {
+                "word": str(again.word),
+                "non_inferior": again.non_inferior,
+                "differs": (again.word, again.exit_code) != (self.word, self.exit_code),
+            } | ({"reason": again.reason} if again.reason else {})
         return out
 
 
 def overall(claims: Iterable[ClaimVerdict]) -> OverallVerdict:
     """All primary claims must pass (ST-05); the rules stand at the head of this module."""
     every = tuple(claims)
+    made = _overall(every)
+    if not any(claim.answered_only for claim in every):
+        return made
+    again = [
+        replace(claim.answered_only.judged, primary=claim.primary) if claim.answered_only else claim
+        for claim in every
+    ]
+    return replace(made, answered_only=_overall(tuple(again)))
+
+
+def _overall(every: tuple[ClaimVerdict, ...]) -> OverallVerdict:
     primary = [claim for claim in every if claim.primary]
 
     def result(word: Verdict, code: int, reason: str | None = None) -> OverallVerdict:

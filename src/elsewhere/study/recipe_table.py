@@ -105,8 +105,14 @@ def join_volumes(
         }
     )
     frame["group"] = _women(cohorts, frame["patient"])
+    frame["patient"], at_two_sites = patients_of_places(frame)
     shared = frame.groupby("group")["collection"].nunique()
     warnings = list(dict.fromkeys(cohort.warnings))
+    if at_two_sites:
+        warnings.append(
+            f"{at_two_sites} patients were seen at two sites: each exam belongs to its own site, and no training "
+            "holds one of them where the other is tested"
+        )
     if (shared > 1).any():
         warnings.append(
             f"{int((shared > 1).sum())} patients stand in two datasets of the study (mamamia_id): no training "
@@ -260,6 +266,15 @@ def _women(cohorts: Mapping[str, Cohort], patient: pd.Series) -> pd.Series:
     for name, key in woman.items():
         first.setdefault(key, name)
     return patient.map(lambda name: first[woman[name]] if name in woman else name).astype("str")
+
+
+def patients_of_places(frame: pd.DataFrame) -> tuple[pd.Series, int]:
+    """Patients by place, and how many were seen at two: such a patient has a name at each site, and stays one
+    group, since exams belong to their own site and splits never part a patient.
+    """
+    several = frame.groupby("patient")["dataset"].transform("nunique") > 1
+    named = frame["patient"].mask(several, frame["patient"] + " at " + frame["dataset"])
+    return named.astype("str"), int(frame.loc[several, "patient"].nunique())
 
 
 def plain_clinical(value: Any) -> Value:
