@@ -38,6 +38,13 @@ class CaseTable:
     n_extra: int
     flow: tuple[dict[str, Any], ...]
     warnings: tuple[str, ...]
+    status_words: tuple[dict[str, Any], ...] = ()
+    """Every word of the predictions' status column, its rows, and what was done with them."""
+
+    @property
+    def extras(self) -> dict[str, Any]:
+        """What the summary carries of the prediction file beside its cases."""
+        return {"status_words": list(self.status_words)} if self.status_words else {}
 
 
 def check_group_by(cohort_cases: pd.DataFrame, group_by: Sequence[str]) -> None:
@@ -89,6 +96,7 @@ def join_probabilities(
         n_extra=len(join.extra),
         flow=(*predictions.flow, *join.flow),
         warnings=(*predictions.warnings, *join.warnings),
+        status_words=tuple(predictions.extras.get("status_words", ())),
     )
 
 
