@@ -85,7 +85,9 @@ class Result:
         )
         words = summary.get("score_extras", {}).get("status_words") or []
         if words and all(word["understood"] and word["score_used"] for word in words):
-            yield "status column: " + ", ".join(f"'{word['word']}' in {word['rows']} rows" for word in words[:8])
+            yield "status column: " + ", ".join(
+                f"'{word['word']}' in {word['rows']} rows" for word in words[:8]
+            )
         for dataset, grade in (summary["provenance"].get("id_grades") or {}).items():
             yield f"patient ids of {dataset}: grade {grade['grade']} ({grade['why']})"
         for name, entry in summary["metrics"].items():
@@ -101,6 +103,8 @@ class Result:
         verdict = summary.get("verdict")
         if verdict:
             yield f"verdict: {verdict['word']}" + (f" ({verdict['reason']})" if verdict.get("reason") else "")
+        if (summary.get("claim_lock") or {}).get("changed"):
+            yield "the claim was changed after a verdict on the same cohort and predictions (exit code 6)"
         if self.path is not None:
             yield f"report: {self.path / 'report.html'}"
 

@@ -72,6 +72,7 @@ class FirstPage:
     alarms: list[str]
     warnings: list[str]
     more_warnings: int = 0
+    claim_changes: Table | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -94,6 +95,13 @@ def first_page(data: Prepared, *, title: str | None = None) -> FirstPage:
         badges.append("EQUIVALENT was out of reach: the margin is smaller than these data can prove")
     if verdict.get("non_inferior") and word not in ("EQUIVALENT", "ABOVE"):
         badges.append("Non-inferior as claimed")
+    changed = data.part("claim_lock")
+    if changed.get("changed"):
+        since = changed.get("changed_since") or {}
+        badges.append(
+            f"The claim was changed after the verdict {since.get('verdict')} of {since.get('time')} on the same cases "
+            "and predictions"
+        )
     return FirstPage(
         title=title or f"Elsewhere: {TASK_TITLES.get(str(data.data.get('task')), 'report')}",
         question=title or str(data.data.get("question") or _question(data)),
@@ -111,6 +119,7 @@ def first_page(data: Prepared, *, title: str | None = None) -> FirstPage:
         alarms=alarms[:MOST_WARNINGS],
         warnings=warnings[:room],
         more_warnings=max(len(warnings) - room, 0) + max(len(alarms) - MOST_WARNINGS, 0),
+        claim_changes=_claim_changes(changed),
     )
 
 
@@ -235,6 +244,36 @@ def _claims(claims: list[dict[str, Any]]) -> Table:
         columns=columns,
         rows=rows,
         note="All primary claims must pass; none is corrected for the others.",
+    )
+
+
+def _claim_changes(lock: Mapping[str, Any]) -> Table | None:
+    """What the claim, its descriptions and the reading options were at the first verdict on the same data, and are."""
+    kinds = {
+        "changes": "claim",
+        "description_changes": "description",
+        "reading_changes": "reading option",
+    }
+    rows = [
+        [
+            text(kind),
+            text(entry.get("field")),
+            text("not there" if entry.get("before") is None else str(entry["before"])),
+            text("not there" if entry.get("now") is None else str(entry["now"])),
+        ]
+        for key, kind in kinds.items()
+        for entry in lock.get(key) or []
+        if isinstance(entry, dict)
+    ]
+    if not rows:
+        return None
+    return Table(
+        name="claim_changes",
+        caption="What changed since the first verdict on these data",
+        columns=["Kind", "Field", "Then", "Now"],
+        rows=rows,
+        note="Compared with the first verdict on the same cohort and predictions that a lock file tells of. The "
+        "verdict follows from the claim; reading options can change it too.",
     )
 
 
