@@ -201,8 +201,7 @@ def _judge(
     if line.missing or line.value is None or line.margin is None:
         return not_assessed(
             line.metric,
-            f"the claim is not filled in: {' and '.join(line.missing)} {'is' if len(line.missing) == 1 else 'are'} "
-            f"empty in {claim.source.name}",
+            f"the claim is not filled in ({claim.source.name} has no {' and no '.join(line.missing)})",
             margin=line.margin,
             claimed=line.value,
             alpha=claim.alpha,

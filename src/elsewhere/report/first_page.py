@@ -200,7 +200,7 @@ def _facts(claim: Mapping[str, Any]) -> list[tuple[str, Cell]]:
         (
             "Margin",
             Cell(
-                text=f"±{number(claim.get('margin'))}",
+                text="—" if as_float(claim.get("margin")) is None else f"±{number(claim.get('margin'))}",
                 sub=str(claim.get("margin_source") or "source not stated"),
                 title=full(claim.get("margin")),
                 kind="number",

@@ -177,6 +177,7 @@ def _n_patients(cases: pd.DataFrame) -> int:
 
 
 _ENOUGH_FOR_DIRECTION = 50_000
+REVERSED = "The scores look reversed"
 
 
 def reversed_warning(label: npt.ArrayLike, cases: pd.DataFrame) -> str | None:
@@ -196,6 +197,6 @@ def reversed_warning(label: npt.ArrayLike, cases: pd.DataFrame) -> str | None:
     if interval is None or not interval.hi < 0.5:
         return None
     return (
-        f"The scores look reversed: AUROC {interval.value:.3f}, below 0.5 beyond chance. If a high score "
+        f"{REVERSED}: AUROC {interval.value:.3f}, below 0.5 beyond chance. If a high score "
         "means the negative class, turn the scale round: --scale 1-0 (or 100-0)."
     )
