@@ -329,6 +329,37 @@ def test_command_line_over_claim(run, hospital, tmp_path):
     assert run(*arguments, "--scale", "0-100").code in (0, 2, 3)
 
 
+def test_a_claim_may_name_the_words_of_failure(run, judged, hospital, tmp_path):
+    """`failed_status` of the claim, and `--failed-status` over it."""
+    said = pd.read_csv(hospital.predictions)
+    files = write_pair(
+        tmp_path / "words",
+        pd.read_csv(hospital.cohort),
+        said.assign(status=["Abbruch", "Stau"] + ["done"] * (len(said) - 2)),
+    )
+    plain = judged(files=files)
+    assert plain.json["counts"]["not_analysable"] == 0
+    assert any("'Abbruch'" in line for line in plain.json["warnings"])
+    named = judged(files=files, more='[predictions]\nfailed_status = ["Abbruch", "Stau"]')
+    assert named.json["counts"]["not_analysable"] == 2
+    assert named.json["claim_lock"]["history"][0]["reading"]["failed_status"] == "Abbruch, Stau"
+    claim = tmp_path / "claim.toml"
+    claim.write_text((tmp_path / "claim1" / "claim.toml").read_text())
+    over = run(
+        "accept",
+        files.cohort,
+        files.predictions,
+        "--claim",
+        claim,
+        "--failed-status",
+        "stau",
+        "--resamples",
+        0,
+        "--json",
+    )
+    assert over.json["counts"]["not_analysable"] == 1
+
+
 @pytest.mark.parametrize("task", ["response", "segmentation", "detection", "slides"])
 def test_every_task_can_be_claimed(task, results, run, tmp_path):
     files, _, scored = results(task)

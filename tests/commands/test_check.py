@@ -200,6 +200,21 @@ def test_check_approves_what_score_takes(run, tmp_path, task):
     assert done.json["ok"] is True
 
 
+def test_outcomes_that_scoring_leaves_out_are_named(run, pair):
+    """Some cells in another language: scoring leaves those cases out, and `check` says so beforehand."""
+    in_cohort(lambda f: f.assign(label=["Karzinom"] * 3 + list(f["label"][3:])))(pair)
+    done = run("check", pair.predictions, "--task", "classification", "--cohort", pair.cohort)
+    assert done.code == 0
+    assert "'karzinom' (3)" in done.out
+
+
+def test_an_empty_outcome_column_is_a_participants_copy(run, pair):
+    in_cohort(lambda f: f.assign(label=None))(pair)
+    done = run("check", pair.predictions, "--task", "classification", "--cohort", pair.cohort)
+    assert done.code == 0
+    assert "no outcomes" in done.out
+
+
 def without_truth(files):
     in_cohort(lambda f: f.drop(columns="mask"))(files)
 

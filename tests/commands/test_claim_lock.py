@@ -37,20 +37,22 @@ def judge(run, hospital, tmp_path):
     """`judge(margin=..., claim="other.toml")` writes that claim and judges it."""
 
     def judged(
-        *more,
+        *arguments,
         claim="claim.toml",
         model="Vendor X",
         scale="0-1",
         value=0.99,
         margin=0.03,
         source="the board",
+        more="",
         files=hospital,
     ):
         path = tmp_path / claim
         path.parent.mkdir(exist_ok=True)
-        path.write_text(CLAIM.format(model=model, scale=scale, value=value, margin=margin, source=source))
+        text = CLAIM.format(model=model, scale=scale, value=value, margin=margin, source=source)
+        path.write_text(more + text)
         return run(
-            "accept", files.cohort, files.predictions, "--claim", path, "--resamples", 0, "--json", *more
+            "accept", files.cohort, files.predictions, "--claim", path, "--resamples", 0, "--json", *arguments
         )
 
     return judged
@@ -141,6 +143,15 @@ def test_other_cases_are_another_question(judge, tmp_path):
     assert any("this cohort with other predictions" in line for line in noted.json["claim_lock"]["sentences"])
 
 
+def test_two_claims_about_two_sites_are_two_claims(judge):
+    """North and South share no case: neither is a change of the other. A part chosen after a verdict on all is."""
+    assert judge(more='where = { site = "north" }').code in (2, 3)
+    south = judge(claim="south.toml", more='where = { site = "south" }')
+    assert south.code in (2, 3)
+    assert any("other cases of this cohort" in line for line in south.json["claim_lock"]["sentences"])
+    assert judge(claim="all.toml").code == 6
+
+
 def test_reading_options_and_descriptions_are_kept_apart(judge, run, hospital, tmp_path):
     """How the file is read, and the model's name, may be mended without changing the claim; both are recorded."""
     first = judge()
@@ -160,6 +171,17 @@ def test_reading_options_and_descriptions_are_kept_apart(judge, run, hospital, t
 def test_a_changed_source_of_the_margin_is_a_changed_claim(judge):
     assert judge().code == 2
     assert judge(source="the vendor").code == 6
+
+
+def test_notes_of_any_kind_can_be_kept(judge, tmp_path):
+    """What describes the outcomes may be a list or a date: the lock that holds it can be read again."""
+    more = '[outcomes]\nnotes = ["a", 2024-01-01]\nfollow_up_months = 24.5\n'
+    path = tmp_path / "claim.toml"
+    assert judge(source='x"\n' + more + '[subgroups]\n# "').code == 2
+    assert "2024" in path.read_text()
+    again = judge(source='x"\n' + more + '[subgroups]\n# "')
+    assert again.code == 2
+    assert again.json["claim_lock"]["description_changes"] == []
 
 
 def test_what_defaults_mean_is_part_of_the_claim(tmp_path):

@@ -151,7 +151,11 @@ class Claim:
     def described(self) -> dict[str, Any]:
         """What the report prints and the verdict does not depend on."""
         out: dict[str, Any] = {"model": self.model}
-        out |= dict(sorted(self.outcomes.items()))
+        plain = (str, int, bool)
+        out |= {
+            key: value if isinstance(value, plain) else f"{value}"
+            for key, value in sorted(self.outcomes.items())
+        }
         out["prevalence_of_use"] = self.population.get("prevalence_of_use")
         out["describe"] = ", ".join(self.describe)
         return {key: value for key, value in out.items() if value not in (None, "")}

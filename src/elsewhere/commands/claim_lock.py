@@ -59,7 +59,17 @@ class ShownVerdict:
         return out | {"judged": self.judged} | {name: dict(getattr(self, name)) for name in _PARTS}
 
     def same_data(self, other: ShownVerdict) -> bool:
-        return (self.cohort, self.predictions) == (other.cohort, other.predictions)
+        """The same predictions of the same cohort, and not two claims about different parts of it.
+
+        `where` does not make other data of them, for a part may be chosen after the verdict; only two claims that
+        name different values of the same columns (site = North, site = South) share no case.
+        """
+        same = (self.cohort, self.predictions) == (other.cohort, other.predictions)
+        mine, theirs = self._where(), other._where()
+        return same and not (mine and mine.keys() == theirs.keys() and mine != theirs)
+
+    def _where(self) -> dict[str, Scalar]:
+        return {name: value for name, value in self.claimed.items() if name.startswith("where ")}
 
     def same_but_for_the_time(self, other: ShownVerdict) -> bool:
         return {**self.to_dict(), "time": ""} == {**other.to_dict(), "time": ""}
@@ -149,11 +159,12 @@ class ClaimHistory:
                 out.append(f"{what} changed since the verdict {first.verdict} of {first.time}: {told}.")
         other = next((r for r in self.other_data if r.judged and r.digest != self.now.digest), None)
         if other is not None and not self.changed:
-            same_cohort = other.cohort == self.now.cohort
             which = (
-                "this cohort with other predictions"
-                if same_cohort
-                else "these predictions with another cohort"
+                "these predictions with another cohort"
+                if other.cohort != self.now.cohort
+                else "this cohort with other predictions"
+                if other.predictions != self.now.predictions
+                else "other cases of this cohort"
             )
             told = "; ".join(map(str, changes(other.claimed, self.now.claimed)))
             out.append(
