@@ -30,6 +30,7 @@ from elsewhere.report.numbers import (
 from elsewhere.report.prepare import Prepared
 
 MOST_WARNINGS = 6
+MOST_CHANGES = 8
 WORDS = {
     "EQUIVALENT": ("equivalent", "It still works: the difference lies within the margin."),
     "BELOW": ("below", "It works less well here than claimed."),
@@ -267,13 +268,15 @@ def _claim_changes(lock: Mapping[str, Any]) -> Table | None:
     ]
     if not rows:
         return None
+    rest = len(rows) - MOST_CHANGES
     return Table(
         name="claim_changes",
         caption="What changed since the first verdict on these data",
         columns=["Kind", "Field", "Then", "Now"],
-        rows=rows,
+        rows=rows[:MOST_CHANGES],
         note="Compared with the first verdict on the same cohort and predictions that a lock file tells of. The "
-        "verdict follows from the claim; reading options can change it too.",
+        "verdict follows from the claim; reading options can change it too."
+        + (f" {rest} more changes stand in summary.json (claim_lock)." if rest > 0 else ""),
     )
 
 
