@@ -236,6 +236,19 @@ def test_a_participant_learns_what_is_wrong_with_a_mask(run, mask_pair, bad, coh
     assert any("1 masks are invalid" in f["message"] for f in lenient.json["findings"])
 
 
+@pytest.mark.parametrize("cohort", [True, False])
+def test_a_participant_learns_what_is_wrong_with_a_slides_mask(run, tmp_path, cohort):
+    files = slide_masks(tmp_path)
+    in_cohort(lambda f: f[["case_id", "patient_id"]])(files)
+    more = ("--cohort", files.cohort) if cohort else ()
+    arguments = ("check", files.predictions, "--task", "slides", *more, "--json")
+    assert run(*arguments).code == 0
+    cut(files.predictions / "s2.png")
+    done = run(*arguments)
+    assert done.code == 64
+    assert "s2.png" in json.dumps(done.json["findings"])
+
+
 @pytest.mark.parametrize("bad", list(GRIDS))
 @pytest.mark.parametrize("phases", [True, False])
 def test_a_participant_learns_that_a_mask_is_not_on_its_images_grid(run, mask_pair, bad, phases):

@@ -227,6 +227,32 @@ def test_a_lock_that_cannot_be_understood_is_refused_by_name(judge, tmp_path, co
     assert "claim.toml.lock" in done.json["where"]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"time": "yesterday"},
+        {"time": "2026-01-01T00:00:00"},
+        {"time": "0001-01-01T00:00:00+14:00"},
+        {"verdict": 3},
+        {"verdict": "x" * 100_000},
+        {"judged": "yes"},
+        {"claimed": {"auroc margin": [0.05]}},
+        {"claimed": {"auroc margin": 10**400}},
+        {"reading": None},
+    ],
+)
+def test_a_lock_with_a_broken_entry_is_refused_by_name(judge, tmp_path, change):
+    """Whatever was edited in a lock: a clear refusal, never a traceback, and never a silent comparison."""
+    assert judge().code == 2
+    lock = tmp_path / "claim.toml.lock"
+    content = json.loads(lock.read_text())
+    content["history"][0] |= change
+    lock.write_text(json.dumps(content))
+    done = judge(margin=0.3)
+    assert done.code == 64, done.said
+    assert "claim.toml.lock" in done.json["where"]
+
+
 @pytest.mark.parametrize("kind", ["folder", "fifo"])
 def test_a_lock_that_is_no_plain_file_is_refused(judge, tmp_path, kind):
     lock = tmp_path / "claim.toml.lock"

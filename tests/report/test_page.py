@@ -144,7 +144,7 @@ def test_a_changed_claim_and_every_status_word_are_on_the_page():
         "claim_lock": {
             "changed": True,
             "changed_since": {
-                "time": "2026-01-02T03:04:05+00:00",
+                "when": "2026-01-02 03:04:05 UTC",
                 "verdict": "BELOW",
                 "claim_file": "c.toml",
             },

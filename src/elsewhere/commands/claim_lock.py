@@ -34,6 +34,8 @@ _NOTE = "What was claimed when a verdict was shown. Keep this file beside the cl
 _MOST_BYTES = 4 * 2**20
 _MOST_SUMMARY_BYTES = 64 * 2**20
 _MOST_LOCKS = 500
+_LONGEST = 50_000
+_LARGEST = 1e300
 _TEXTS = ("time", "claim_file", "digest", "cohort", "predictions", "verdict")
 _PARTS = ("claimed", "described", "reading")
 Scalar = str | int | float | bool | None
@@ -123,7 +125,7 @@ class ClaimHistory:
     def locked_at(self) -> str:
         """When this claim was first judged on these data."""
         times = [record.time for record in self.same_data if record.digest == self.now.digest]
-        return min([*times, self.now.time])
+        return min([*times, self.now.time], key=datetime.fromisoformat)
 
     def _part_changes(self, part: str) -> tuple[Change, ...]:
         return () if self.first is None else changes(getattr(self.first, part), getattr(self.now, part))
@@ -135,28 +137,28 @@ class ClaimHistory:
         if first is not None and self.changed:
             told = "; ".join(str(change) for change in self._part_changes("claimed"))
             out.append(
-                f"The claim was changed after the verdict {first.verdict} of {first.time} on the same cohort and "
+                f"The claim was changed after the verdict {first.verdict} of {when(first.time)} on the same cohort and "
                 f"predictions ({first.claim_file}). Changed: {told}."
             )
         elif first is not None:
             others = {r.digest for r in self.same_data if r.judged} - {first.digest}
             if others and self.now.judged:
                 out.append(
-                    f"This claim was judged first on these cases ({first.time}); {len(others)} other "
+                    f"This claim was judged first on these cases ({when(first.time)}); {len(others)} other "
                     f"{'claim was' if len(others) == 1 else 'claims were'} judged on them since."
                 )
         else:
             looked = next((r for r in self.same_data if not r.judged), None)
             if looked is not None and self.now.judged:
                 out.append(
-                    f"Results of these cases were already shown at {looked.time}, before the claim could be judged "
+                    f"Results of these cases were already shown at {when(looked.time)}, before the claim could be judged "
                     f"({looked.claim_file}: {looked.verdict})."
                 )
         for part, what in (("described", "Descriptions"), ("reading", "Options of reading and resampling")):
             found = self._part_changes(part)
             if found and first is not None:
                 told = "; ".join(map(str, found))
-                out.append(f"{what} changed since the verdict {first.verdict} of {first.time}: {told}.")
+                out.append(f"{what} changed since the verdict {first.verdict} of {when(first.time)}: {told}.")
         other = next((r for r in self.other_data if r.judged and r.digest != self.now.digest), None)
         if other is not None and not self.changed:
             which = (
@@ -168,7 +170,7 @@ class ClaimHistory:
             )
             told = "; ".join(map(str, changes(other.claimed, self.now.claimed)))
             out.append(
-                f"On {which}, another claim was judged at {other.time} ({other.claim_file}: {other.verdict}). "
+                f"On {which}, another claim was judged at {when(other.time)} ({other.claim_file}: {other.verdict}). "
                 f"Different: {told}."
             )
         out += [f"{name} could not be read, and was not compared." for name in self.unreadable]
@@ -182,7 +184,12 @@ class ClaimHistory:
             "changed": self.changed,
             "changed_since": None
             if first is None or not self.changed
-            else {"time": first.time, "verdict": first.verdict, "claim_file": first.claim_file},
+            else {
+                "time": first.time,
+                "when": when(first.time),
+                "verdict": first.verdict,
+                "claim_file": first.claim_file,
+            },
             "changes": [c.to_dict() for c in self._part_changes("claimed")] if self.changed else [],
             "description_changes": [c.to_dict() for c in self._part_changes("described")],
             "reading_changes": [c.to_dict() for c in self._part_changes("reading")],
@@ -220,7 +227,7 @@ def look_back(claim: Path, now: ShownVerdict, out: str | Path | None = None) -> 
     unique: dict[str, ShownVerdict] = {
         json.dumps(record.to_dict(), sort_keys=True): record for record in records
     }
-    ordered = sorted(unique.values(), key=lambda record: record.time)
+    ordered = sorted(unique.values(), key=lambda record: datetime.fromisoformat(record.time))
     return ClaimHistory(
         now=now,
         same_data=tuple(r for r in ordered if r.same_data(now)),
@@ -261,7 +268,12 @@ def locked(claim: Path, now: ShownVerdict) -> Iterator[None]:
 
 
 def utc_now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def when(time: str) -> str:
+    """A time of a lock as a person reads it."""
+    return f"{datetime.fromisoformat(time).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _shown(value: Scalar) -> str:
@@ -320,21 +332,25 @@ def _record(entry: Any) -> ShownVerdict:
     if not isinstance(entry, dict) or not isinstance(entry.get("judged"), bool):
         raise ValueError("an entry of its history is not complete")
     for name in _TEXTS:
-        if not isinstance(entry.get(name), str):
+        if not isinstance(entry.get(name), str) or len(entry[name]) > _LONGEST:
             raise ValueError(f"an entry of its history has no {name}")
     for name in _PARTS:
         part = entry.get(name)
-        if not isinstance(part, dict) or not all(
-            value is None or isinstance(value, str | int | float) for value in part.values()
-        ):
+        if not isinstance(part, dict) or not all(_is_plain(value) for value in part.values()):
             raise ValueError(f"an entry of its history has no {name}")
     time = datetime.fromisoformat(entry["time"])
-    if time.tzinfo is None:
-        raise ValueError("a time of its history has no zone")
+    if time.tzinfo is None or not 2000 < time.year < 9000:
+        raise ValueError("a time of its history is none")
     return ShownVerdict(
         judged=entry["judged"],
         **{name: entry[name] for name in (*_TEXTS, *_PARTS)},
     )
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) <= _LONGEST
+    return value is None or (isinstance(value, int | float) and abs(value) < _LARGEST)
 
 
 def _locks_beside(own: Path) -> Sequence[Path]:

@@ -100,7 +100,7 @@ def first_page(data: Prepared, *, title: str | None = None) -> FirstPage:
     if changed.get("changed"):
         since = changed.get("changed_since") or {}
         badges.append(
-            f"The claim was changed after the verdict {since.get('verdict')} of {since.get('time')} on the same cases "
+            f"The claim was changed after the verdict {since.get('verdict')} of {since.get('when')} on the same cases "
             "and predictions"
         )
     return FirstPage(
