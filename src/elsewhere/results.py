@@ -84,6 +84,11 @@ class Result:
         yield f"{counts['cases']} cases of {counts['patients']} patients, {counts['scored']} scored" + (
             f"; {lost}" if lost else ""
         )
+        words = summary.get("score_extras", {}).get("status_words") or []
+        if words and all(word["understood"] and word["score_used"] for word in words):
+            yield "status column: " + ", ".join(
+                f"'{word['word']}' in {word['rows']} rows" for word in words[:8]
+            )
         for dataset, grade in (summary["provenance"].get("id_grades") or {}).items():
             yield f"patient ids of {dataset}: grade {grade['grade']} ({grade['why']})"
         for name, entry in summary["metrics"].items():
@@ -106,6 +111,8 @@ class Result:
             ):
                 yield f"warning: {warning}"
             yield from verdict_lines(verdict)
+        if (summary.get("claim_lock") or {}).get("changed"):
+            yield "the claim was changed after a verdict on the same cohort and predictions (exit code 6)"
         if self.path is not None:
             yield f"report: {self.path / 'report.html'}"
 

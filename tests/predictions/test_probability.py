@@ -113,7 +113,7 @@ def test_the_words_can_be_chosen(tmp_path):
     text = "case_id,probability\na,0.1\nb,kaputt\n"
     with pytest.raises(UserError):
         read(tmp_path, text)
-    found = read(tmp_path, text, not_analysable=("kaputt",))
+    found = read(tmp_path, text, failed_status=("kaputt",))
     assert found.table["status"].tolist() == ["ok", "not_analysable"]
 
 

@@ -137,6 +137,36 @@ def test_the_verdict_is_a_word_with_an_icon_never_a_colour_alone(word):
     assert "grade B" in first
 
 
+def test_a_changed_claim_and_every_status_word_are_on_the_page():
+    """What changed stands on the first page, field by field; the words of the status column where cases are counted."""
+    many = [{"field": f"field {i}", "before": None, "now": i} for i in range(9)]
+    summary = make_summary("classification", word="EQUIVALENT") | {
+        "claim_lock": {
+            "changed": True,
+            "changed_since": {
+                "when": "2026-01-02 03:04:05 UTC",
+                "verdict": "BELOW",
+                "claim_file": "c.toml",
+            },
+            "changes": [{"field": "auroc margin", "before": 0.05, "now": 0.15}],
+            "reading_changes": many,
+        },
+        "score_extras": {
+            "status_words": [
+                {"word": "Abbruch", "rows": 12, "rows_with_a_score": 9, "meaning": "not known: score used"}
+            ]
+        },
+    }
+    html = render_report(summary)
+    first = html[html.index('id="verdict"') : html.index('id="contents"')]
+    assert "changed after the verdict BELOW of 2026-01-02" in first
+    for expected in ("auroc margin", "0.05", "0.15", "2 more changes"):
+        assert expected in first
+    assert "Abbruch" in html
+    assert "not known: score used" in html
+    assert "What changed since" not in render_report(make_summary("classification", word="EQUIVALENT"))
+
+
 def test_without_a_claim_the_headline_metric_leads():
     html = render_report(make_summary("classification", word=None))
     first = html[html.index('id="verdict"') : html.index('id="contents"')]

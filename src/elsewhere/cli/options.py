@@ -54,6 +54,13 @@ IdsOpt = Annotated[
 InvalidOpt = Annotated[
     str, typer.Option(help="A bad case among many: error (stop), or worst (score it worst, and count it).")
 ]
+FailedOpt = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--failed-status",
+        help="A word of the status column that means 'could not be analysed' (may be repeated).",
+    ),
+]
 EncodingOpt = Annotated[
     str | None,
     typer.Option("--encoding", help="Encoding of text tables that are not UTF-8: latin-1, cp1252..."),

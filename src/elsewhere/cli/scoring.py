@@ -14,6 +14,7 @@ from elsewhere.cli.options import (
     DecimalOpt,
     DelimiterOpt,
     EncodingOpt,
+    FailedOpt,
     GroupOpt,
     IdsOpt,
     InvalidOpt,
@@ -67,6 +68,7 @@ def score(
     combine: CombineOpt = "max",
     normalise_ids: IdsOpt = "",
     on_invalid: InvalidOpt = "error",
+    failed_status: FailedOpt = None,
     encoding: EncodingOpt = None,
     delimiter: DelimiterOpt = None,
     decimal: DecimalOpt = ".",
@@ -105,6 +107,7 @@ def score(
             combine=combine,
             normalise_ids=split_list(normalise_ids),
             on_invalid=on_invalid,
+            failed_status=tuple(failed_status or ()),
             table=table_options(encoding, delimiter, decimal),
             reference_site=reference_site,
             margin=margin,
@@ -181,32 +184,43 @@ def check(
     predictions: PredictionsArg,
     task: Annotated[str, typer.Option(help="classification, detection, segmentation, response or slides.")],
     cohort: Annotated[Path | None, typer.Option(help="The cohort; it may come without the truth.")] = None,
+    protocol: ProtocolOpt = None,
+    where: WhereOpt = None,
     column_map: MapOpt = None,
     scale: ScaleOpt = "0-1",
     unit: UnitOpt = "case",
     combine: CombineOpt = "max",
     normalise_ids: IdsOpt = "",
     on_invalid: InvalidOpt = "error",
+    failed_status: FailedOpt = None,
     encoding: EncodingOpt = None,
     delimiter: DelimiterOpt = None,
     decimal: DecimalOpt = ".",
+    threads: ThreadsOpt = None,
     as_json: JsonOpt = False,
 ) -> int:
-    """Look before scoring: ids, columns, direction and scale of the scores, rows lost and why."""
+    """Look before scoring: ids, columns, direction and scale of the scores, files that cannot be read, rows lost."""
     from elsewhere.commands.check import check as run
+    from elsewhere.commands.output import progress_bar
 
-    result = run(
-        predictions,
-        task=task,
-        cohort=cohort,
-        column_map=pairs(column_map),
-        scale=scale,
-        unit=unit,
-        combine=combine,
-        normalise_ids=split_list(normalise_ids),
-        on_invalid=on_invalid,
-        table=table_options(encoding, delimiter, decimal),
-    )
+    with progress_bar(enabled=not as_json) as progress:
+        result = run(
+            predictions,
+            task=task,
+            cohort=cohort,
+            protocol=protocol,
+            where=pairs(where, option="--where"),
+            column_map=pairs(column_map),
+            scale=scale,
+            unit=unit,
+            combine=combine,
+            normalise_ids=split_list(normalise_ids),
+            on_invalid=on_invalid,
+            failed_status=tuple(failed_status or ()),
+            table=table_options(encoding, delimiter, decimal),
+            threads=threads,
+            progress=progress,
+        )
     return show(result, as_json=as_json)
 
 

@@ -1,28 +1,31 @@
-"""`accept`: does the vendor's claim hold here? The claim is locked before the outcomes are read."""
+"""`accept`: does the vendor's claim hold here? What was claimed is recorded when the verdict is shown."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from elsewhere.commands.analyse import analyse
-from elsewhere.commands.claim import Claim, ClaimedMetric, is_template, lock_claim, read_claim
+from elsewhere.commands.claim import Claim, ClaimedMetric, read_claim
+from elsewhere.commands.claim_lock import ShownVerdict, check_lock, locked, look_back, utc_now
 from elsewhere.commands.score import as_cohort, as_predictions, check_choices, choose_protocol, facts_of
 from elsewhere.commands.where import choose_part
-from elsewhere.errors import UserError, check_seed, near_matches
+from elsewhere.errors import EXIT_CLAIM_CHANGED, UserError, check_seed, near_matches
 from elsewhere.predictions import ReadOptions
 from elsewhere.results import Result
 from elsewhere.scoring.groups import group_codes
 from elsewhere.scoring.prepared import BINARY, Prepared, answered_cases, binary_part, prepare
 from elsewhere.scoring.task import ScoreOptions, tasks
 from elsewhere.statistics.answered import BoolArray, with_answered_only
-from elsewhere.statistics.differences import ClaimedValue, difference_from_claim
+from elsewhere.statistics.differences import ClaimedValue, claimed_limits, difference_from_claim
 from elsewhere.statistics.evaluator import Evaluator
+from elsewhere.statistics.metric import MetricSpec
 from elsewhere.statistics.resampling import WeightStream
-from elsewhere.statistics.verdict import ClaimVerdict, assess_claim, not_assessed, overall
+from elsewhere.statistics.verdict import ClaimVerdict, Verdict, assess_claim, not_assessed, overall
 from elsewhere.tables import TableOptions, check_out
 
 
@@ -38,14 +41,19 @@ def accept(
     scale: str | None = None,
     normalise_ids: Sequence[str] = (),
     on_invalid: str = "error",
+    failed_status: Sequence[str] = (),
     table: TableOptions | None = None,
 ) -> Result:
-    """Judge a claim on the hospital's own cases; options given here override the claim's own."""
+    """Judge a claim on the hospital's own cases; options given here override the claim's own.
+
+    What was claimed is written to `CLAIM.lock` when the verdict is there. Where another claim was judged before on
+    the same cohort and predictions, the result says what changed, and its exit code is 6.
+    """
     check_choices(on_invalid=on_invalid, matching=None)
     check_out(out)
     check_seed(seed)
     promised = claim if isinstance(claim, Claim) else read_claim(Path(claim))
-    lock = lock_claim(promised)
+    check_lock(promised.source)
     task = tasks.get(promised.task)
     how = promised.predictions
     written = table or TableOptions(
@@ -54,7 +62,7 @@ def accept(
     part = choose_part(as_cohort(cohort, written), promised.where)
     who = part.cohort
     rules = choose_protocol(task, promised.protocol, who.reader)
-    known = {spec.name for spec in task.metrics(rules)}
+    known = {spec.name: spec for spec in task.metrics(rules)}
     for line in (*promised.primary, *promised.subgroup_claims):
         if line.metric not in known:
             near = near_matches(line.metric, known)
@@ -63,6 +71,7 @@ def accept(
                 where=str(promised.source),
                 fix=f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(sorted(known))}.",
             )
+        _check_interval(line, known[line.metric], promised)
     ids = tuple(normalise_ids) or tuple(how.get("normalise_ids", ()))
     read = ReadOptions(
         column_map={**how.get("map", {}), **(column_map or {})},
@@ -71,6 +80,7 @@ def accept(
         combine=how.get("combine", "max"),
         normalise_ids=ids,
         on_invalid="worst" if on_invalid == "worst" else "error",
+        failed_status=tuple(failed_status) or tuple(how.get("failed_status", ())),
         table=written,
     )
     said = part.predictions(as_predictions(promised.task, Path(predictions), read, part.whole))
@@ -96,15 +106,33 @@ def accept(
     settings: dict[str, Any] = {"key": who.hash, "seed": seed, "resamples": count}
     claims = [_judge(ready, promised, line, primary=True, **settings) for line in promised.primary]
     claims += [_judge(ready, promised, line, primary=True, **settings) for line in promised.subgroup_claims]
+    judged = overall(claims)
     verdict = {
-        **overall(claims).to_dict(),
+        **judged.to_dict(),
         "model": promised.model,
         "aim": promised.aim,
         "claim_digest": promised.digest,
     }
-    extra: dict[str, Any] = {"verdict": verdict, "claim": promised.to_dict(), "claim_lock": lock}
+    shown = ShownVerdict(
+        time=utc_now(),
+        claim_file=promised.source.name,
+        digest=promised.digest,
+        cohort=part.whole.hash,
+        predictions=said.digest,
+        verdict=str(judged.word),
+        judged=any(claim.word is not Verdict.NOT_ASSESSED for claim in claims),
+        claimed=promised.claimed(),
+        described=promised.described(),
+        reading=_reading(read) | {"resamples": count, "seed": seed},
+    )
+    history = look_back(promised.source, shown, out)
+    extra: dict[str, Any] = {
+        "verdict": verdict,
+        "claim": promised.to_dict(),
+        "claim_lock": history.to_dict(),
+    }
     extra["clinical"] = _clinical(ready, promised)
-    source = {line.metric: line.value for line in promised.primary}
+    source = {line.metric: line.value for line in promised.primary if line.value is not None}
     point = _operating_point(ready, source, **settings)
     if point is not None:
         extra["operating_point"] = point
@@ -116,27 +144,75 @@ def accept(
         seed=seed,
         extra=extra,
     )
-    if lock["changed"]:
-        result.summary["warnings"].append("The claim was changed after it was first locked: see claim_lock.")
-    if is_template(promised):
-        result.summary["warnings"].append(
-            "The claim is the one that --init wrote: its numbers are examples, and nobody's claim."
-        )
+    result.summary["warnings"][:0] = history.sentences()
     if promised.outcomes.get("only_biopsied"):
         result.summary["warnings"].append(
             "Only biopsied cases have outcomes: missed cancers without biopsy are absent, so sensitivity is flattered (verification bias)."
         )
-    return result if out is None else result.save(out)
+    if history.changed:
+        result = replace(result, exit_code=EXIT_CLAIM_CHANGED)
+    with locked(promised.source, shown):
+        return result if out is None else result.save(out)
+
+
+def _reading(read: ReadOptions) -> dict[str, str | int | float | bool | None]:
+    """How the vendor's file was read, field by field: it may change the verdict, and is no part of the claim."""
+    out: dict[str, str | int | float | bool | None] = {
+        f"map {target}": column for target, column in sorted(read.column_map.items())
+    }
+    out |= {name: getattr(read, name) for name in ("scale", "unit", "combine", "on_invalid")}
+    out |= {name: ", ".join(getattr(read, name)) for name in ("normalise_ids", "failed_status")}
+    out |= {name: getattr(read.table, name) for name in ("encoding", "delimiter", "decimal")}
+    return {name: value for name, value in out.items() if value not in (None, "")}
+
+
+def _check_interval(line: ClaimedMetric, spec: MetricSpec, claim: Claim) -> None:
+    """An interval of every possible value is no information: with it no model could ever be found worse."""
+    if line.lo is None or line.hi is None:
+        return
+    if line.lo <= spec.lower_bound and line.hi >= spec.upper_bound:
+        raise UserError(
+            f"the claimed interval of {spec.label}, {line.lo:g} to {line.hi:g}, holds every possible value: it says "
+            "nothing",
+            where=str(claim.source),
+            fix="Give the interval that was published, or n (and positives); or leave lo and hi out: the value is "
+            "then taken as a constant.",
+        )
+
+
+def _own_uncertainty(
+    value: ClaimedValue, spec: MetricSpec, *, margin: float, alpha: float
+) -> tuple[str, ...]:
+    """A warning where the claim is so unsure of itself that no number of cases here can confirm it."""
+    limits, _ = claimed_limits(value, spec, alpha=alpha)
+    if max(limits.hi - limits.value, limits.value - limits.lo) < margin:
+        return ()
+    return (
+        f"The claim's own {100 * (1 - 2 * alpha):.4g} % interval, {limits.lo:.3f} to {limits.hi:.3f}, reaches further "
+        f"than the margin of {margin:g}: with so vague a claim EQUIVALENT cannot be reached, and a drop is hard to "
+        "show, whatever the number of cases here.",
+    )
 
 
 def _judge(
     ready: Prepared, claim: Claim, line: ClaimedMetric, *, primary: bool, key: str, seed: int, resamples: int
 ) -> ClaimVerdict:
     """One claimed number against this hospital: its uncertainty is the claim's own where it brings any (ST-05)."""
-    group = None
     inside = np.ones(ready.evaluator.n_cases, dtype=bool)
+    group = None if line.variable is None else f"{line.variable} = {line.group}"
+    if line.missing or line.value is None or line.margin is None:
+        return not_assessed(
+            line.metric,
+            f"the claim is not filled in ({claim.source.name} has no {' and no '.join(line.missing)})",
+            margin=line.margin,
+            claimed=line.value,
+            alpha=claim.alpha,
+            margin_source=line.margin_source or "not stated",
+            aim=claim.aim,
+            primary=primary,
+            group=group,
+        )
     if line.variable is not None:
-        group = f"{line.variable} = {line.group}"
         codes = group_codes(ready.scores.cases, line.variable, ready.scores.protocol.fairness)
         named = {name.casefold(): name for name in codes.names}
         found = line.group if line.group in codes.names else named.get(str(line.group).strip().casefold())
@@ -147,7 +223,7 @@ def _judge(
                 margin=line.margin,
                 claimed=line.value,
                 alpha=claim.alpha,
-                margin_source=line.margin_source or "not stated",
+                margin_source=line.margin_source,
                 aim=claim.aim,
                 primary=primary,
                 group=group,
@@ -155,6 +231,7 @@ def _judge(
         inside = codes.codes == codes.names.index(str(found))
     prevalence = claim.population.get("prevalence_of_source")
     value = ClaimedValue(value=line.value, lo=line.lo, hi=line.hi, n=line.n, positives=line.positives)
+    margin = line.margin
 
     def judge(among: BoolArray) -> ClaimVerdict:
         chosen = inside & among
@@ -176,12 +253,13 @@ def _judge(
         )
         return assess_claim(
             difference,
-            margin=line.margin,
-            margin_source=line.margin_source or "declared in the claim, without a source",
+            margin=margin,
+            margin_source=line.margin_source,
             aim=claim.aim,
             primary=primary,
             standardised=standardised,
             group=group,
+            warnings=_own_uncertainty(value, evaluator.spec(metric), margin=margin, alpha=claim.alpha),
         )
 
     everybody = np.ones(inside.size, dtype=bool)

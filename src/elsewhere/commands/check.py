@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from elsewhere.commands.score import check_choices, open_cohort
+from elsewhere.commands.analyse import Report
+from elsewhere.commands.score import check_choices, choose_protocol, open_cohort
+from elsewhere.commands.where import choose_part
+from elsewhere.errors import UserError
 from elsewhere.predictions import ReadOptions
 from elsewhere.scoring.check import CheckReport, check_predictions
+from elsewhere.scoring.task import tasks
 from elsewhere.tables import TableOptions
 from elsewhere.tables.options import DEFAULT
 
@@ -17,15 +21,23 @@ def check(
     *,
     task: str,
     cohort: str | Path | None = None,
+    protocol: str | None = None,
+    where: Mapping[str, str] | None = None,
     column_map: Mapping[str, str] | None = None,
     scale: str = "0-1",
     unit: str = "case",
     combine: str = "max",
     normalise_ids: Sequence[str] = (),
     on_invalid: str = "error",
+    failed_status: Sequence[str] = (),
     table: TableOptions = DEFAULT,
+    threads: int | None = None,
+    progress: Report | None = None,
 ) -> CheckReport:
-    """Ids, columns, direction and scale of the scores, rows lost and why; works without the truth."""
+    """Ids, columns, direction and scale of the scores, rows lost and why; works without the truth.
+
+    With a cohort that has the truth, it opens what `score` opens and ends with the same refusals.
+    """
     check_choices(on_invalid=on_invalid, matching=None)
     options = ReadOptions(
         column_map=dict(column_map or {}),
@@ -34,7 +46,24 @@ def check(
         combine=combine,
         normalise_ids=tuple(normalise_ids),
         on_invalid="worst" if on_invalid == "worst" else "error",
+        failed_status=tuple(failed_status),
         table=table,
     )
-    who = None if cohort is None else open_cohort(Path(cohort), table)
-    return check_predictions(Path(predictions), task, options, who)
+    chosen = tasks.get(task)
+    opened = None if progress is None else lambda done, total: progress("files", done, total)
+    if cohort is None:
+        if where or protocol:
+            raise UserError("--where and --protocol are about a cohort", fix="Give it with --cohort.")
+        return check_predictions(Path(predictions), task, options, threads=threads, progress=opened)
+    part = choose_part(open_cohort(Path(cohort), table), where)
+    return check_predictions(
+        Path(predictions),
+        task,
+        options,
+        part.cohort,
+        protocol=choose_protocol(chosen, protocol, part.cohort.reader),
+        whole=part.whole,
+        keep=part.predictions,
+        threads=threads,
+        progress=opened,
+    )

@@ -1,31 +1,32 @@
-"""The claim: the vendor's numbers, the fixed threshold, the margin and the subgroups, before outcomes are read.
+"""The claim: the vendor's numbers, the fixed threshold, the margin and the subgroups, written down beforehand.
 
-A claim is a TOML file. Its hash and the time stand in a lock file beside it before the first outcome is
-read; a claim that changes afterwards is still judged, and the report says that it changed.
+A claim is a TOML file. What it says when a verdict is shown is kept in a lock file beside it (`claim_lock.py`); a
+claim that changes afterwards is still judged, and the console and the report say what changed. A claim that was not
+filled in is not judged.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from elsewhere.errors import UserError, near_matches
-from elsewhere.tables import write_json
 
 TEMPLATE = """\
 # What is claimed, written down before the outcomes are read. Every line can be edited;
 # lines that start with # are explanations or optional.
+# Until value, margin and margin_source of every block are filled in, the verdict is NOT ASSESSED.
 
-model = "Vendor model, version"        # what was tested
+model = ""                             # what was tested: the vendor's model, and its version
 task = "classification"                # classification, response, detection, segmentation, slides
 # protocol = "plain"                   # `elsewhere protocols` lists them
-threshold = 0.5                        # fixed: positive at or above it
+# threshold = 0.5                      # the vendor's fixed threshold: positive at or above it
 alpha = 0.05                           # level of each one-sided test; the interval is 1 - 2 alpha
 aim = "equivalence"                    # or "non-inferiority"
 # where = { site = "Main hospital" }   # only these cases are judged
@@ -36,6 +37,7 @@ scale = "0-1"                          # 0-1, 0-100, MIN-MAX, logit or birads
 # unit = "exam"                        # views brought together ...
 # combine = "max"                      # ... by their highest score
 # normalise_ids = ["zeros", "case", "blanks"]
+# failed_status = ["released"]         # further status words that mean 'could not be analysed'
 # encoding = "latin-1"                 # where the csv is not UTF-8 ...
 # delimiter = ";"                      # ... or not parted by commas ...
 # decimal = ","                        # ... or has decimal commas
@@ -52,13 +54,13 @@ follow_up_months = 0
 # One block a primary claim. All of them must pass.
 [[primary]]
 metric = "auroc"
-value = 0.90                           # what is claimed
+value = ""                             # what is claimed, such as 0.90
 # lo = 0.87                            # its interval, or ...
 # hi = 0.93
 # n = 1000                             # ... its number of cases (and positives); without either, it is a constant
 # positives = 200
-margin = 0.05                          # the largest difference that would not matter
-margin_source = ""                     # who set it, and why
+margin = ""                            # the largest difference that would not matter, such as 0.05
+margin_source = ""                     # who set the margin, and why
 
 # [[primary]]
 # metric = "sensitivity"
@@ -82,11 +84,11 @@ describe = []                          # columns to show apart, e.g. ["site", "b
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimedMetric:
-    """One line of the claim; `variable` and `group` where it is about a subgroup."""
+    """One line of the claim; `variable` and `group` where it is about a subgroup; None: not filled in."""
 
     metric: str
-    value: float
-    margin: float
+    value: float | None
+    margin: float | None
     margin_source: str = ""
     lo: float | None = None
     hi: float | None = None
@@ -94,6 +96,17 @@ class ClaimedMetric:
     positives: int | None = None
     variable: str | None = None
     group: str | None = None
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What must be filled in before it can be judged: the number, the margin, and where the margin is from."""
+        empty = {"value": self.value is None, "margin": self.margin is None}
+        empty["margin_source"] = not self.margin_source.strip()
+        return tuple(name for name, is_empty in empty.items() if is_empty)
+
+    @property
+    def name(self) -> str:
+        return f"subgroup {self.variable} = {self.group} {self.metric}" if self.variable else self.metric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,9 +129,41 @@ class Claim:
     describe: tuple[str, ...] = ()
     where: Mapping[str, str] = field(default_factory=dict)
 
+    def claimed(self) -> dict[str, Any]:
+        """What decides the verdict, field by field, with defaults filled in: the digest is made of this."""
+        out: dict[str, Any] = {
+            "task": self.task,
+            "protocol": self.protocol,
+            "threshold": self.threshold,
+            "alpha": self.alpha,
+            "aim": self.aim,
+            "prevalence_of_source": self.population.get("prevalence_of_source"),
+        }
+        out |= {f"where {column}": wanted for column, wanted in sorted(self.where.items())}
+        times: dict[str, int] = {}
+        for line in (*self.primary, *self.subgroup_claims):
+            times[line.name] = times.get(line.name, 0) + 1
+            name = line.name if times[line.name] == 1 else f"{line.name} ({times[line.name]})"
+            for key in ("value", "lo", "hi", "n", "positives", "margin", "margin_source"):
+                out[f"{name} {key}"] = getattr(line, key)
+        return {key: value for key, value in out.items() if value not in (None, "")}
+
+    def described(self) -> dict[str, Any]:
+        """What the report prints and the verdict does not depend on."""
+        out: dict[str, Any] = {"model": self.model}
+        plain = (str, int, bool)
+        out |= {
+            key: value if isinstance(value, plain) else f"{value}"
+            for key, value in sorted(self.outcomes.items())
+        }
+        out["prevalence_of_use"] = self.population.get("prevalence_of_use")
+        out["describe"] = ", ".join(self.describe)
+        return {key: value for key, value in out.items() if value not in (None, "")}
+
     def to_dict(self) -> dict[str, Any]:
         def line(c: ClaimedMetric) -> dict[str, Any]:
-            return {k: v for k, v in c.__dict__.items() if v is not None}
+            kept = {k: v for k, v in c.__dict__.items() if v is not None}
+            return kept | ({"not_filled_in": list(c.missing)} if c.missing else {})
 
         return {
             "model": self.model,
@@ -183,6 +228,7 @@ _SECTIONS = {
         "unit",
         "combine",
         "normalise_ids",
+        "failed_status",
         "encoding",
         "delimiter",
         "decimal",
@@ -201,11 +247,7 @@ def read_claim(path: Path) -> Claim:
             where=str(path),
             fix=f"elsewhere accept --init --claim {path} writes one to fill in.",
         )
-    raw = path.read_bytes()
-    try:
-        content = tomllib.loads(raw.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise UserError(f"the claim is not valid TOML: {problem}", where=str(path)) from problem
+    content = _content(path)
     where = str(path)
     _known(content, _TOP, where)
     for section, keys in _SECTIONS.items():
@@ -234,10 +276,10 @@ def read_claim(path: Path) -> Claim:
     describe = content.get("subgroups", {}).get("describe", [])
     if not isinstance(describe, list) or not all(isinstance(name, str) for name in describe):
         raise UserError("describe must be a list of column names", where=f"{where} [subgroups]")
-    return Claim(
+    claim = Claim(
         model=str(content.get("model", "")),
         task=str(content.get("task", "classification")),
-        digest=_digest(content),
+        digest="",
         source=path,
         primary=primary,
         subgroup_claims=subgroup_claims,
@@ -251,6 +293,15 @@ def read_claim(path: Path) -> Claim:
         describe=tuple(describe),
         where=_where(content.get("where", {}), where),
     )
+    return replace(claim, digest=_digest(claim))
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """The claim's TOML."""
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise UserError(f"the claim is not valid TOML: {problem}", where=str(path)) from problem
 
 
 def _where(value: Any, place: str) -> dict[str, str]:
@@ -261,46 +312,10 @@ def _where(value: Any, place: str) -> dict[str, str]:
     return {str(column): str(wanted) for column, wanted in value.items()}
 
 
-def is_template(claim: Claim) -> bool:
-    """Whether it claims what `--init` wrote, word for word: examples, which nobody claimed."""
-    return claim.digest == _digest(tomllib.loads(TEMPLATE))
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    """Of what is claimed: how the vendor's file is to be read may be mended without changing the claim."""
-    claimed = {key: value for key, value in content.items() if key != "predictions"}
-    text = json.dumps(claimed, sort_keys=True, default=str)
+def _digest(claim: Claim) -> str:
+    """Of what is claimed: how the vendor's file is read, and what only describes, may be mended without changing it."""
+    text = json.dumps(claim.claimed(), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def lock_claim(claim: Claim, *, now: datetime | None = None) -> dict[str, Any]:
-    """Write the claim's digest and the time beside it, before outcomes are read.
-
-    A lock with another digest means that the claim was changed after a first look: the new state is
-    added, the history stays, and `changed` is true.
-    """
-    path = claim.source.with_suffix(claim.source.suffix + ".lock")
-    stamp = (now or datetime.now(UTC)).isoformat(timespec="seconds")
-    history: list[dict[str, str]] = []
-    if path.exists():
-        try:
-            history = list(json.loads(path.read_text(encoding="utf-8"))["history"])
-        except (ValueError, KeyError, TypeError) as problem:
-            raise UserError(
-                "the lock file of the claim cannot be read",
-                where=str(path),
-                fix="Restore it; do not edit it.",
-            ) from problem
-    if not any(entry.get("digest") == claim.digest for entry in history):
-        history.append({"digest": claim.digest, "time": stamp})
-        write_json({"claim": claim.source.name, "history": history}, path)
-    mine = next(entry for entry in history if entry["digest"] == claim.digest)
-    return {
-        "digest": claim.digest,
-        "locked_at": mine["time"],
-        "changed": len(history) > 1,
-        "history": history,
-    }
 
 
 def _known(content: Mapping[str, Any], keys: set[str], where: str) -> None:
@@ -323,6 +338,17 @@ def _number(content: Mapping[str, Any], key: str, where: str, *, default: Any) -
     return float(value)
 
 
+def _to_fill_in(content: Mapping[str, Any], key: str, where: str) -> float | None:
+    """A number, or None where the template's empty text still stands."""
+    value = content.get(key)
+    if isinstance(value, str) and not value.strip():
+        return None
+    number: float | None = _number(content, key, where, default=None)
+    if number is not None and not math.isfinite(number):
+        raise UserError(f"{key} is {number}", where=where, fix="Give a finite number.")
+    return number
+
+
 def _text(content: Mapping[str, Any], key: str, where: str) -> str | None:
     value = content.get(key)
     if value is not None and not isinstance(value, str):
@@ -337,11 +363,13 @@ def _check_sections(content: Mapping[str, Any], where: str) -> None:
         _text(how, key, here)
     if how.get("decimal", ".") not in (".", ","):
         raise UserError(f"decimal '{how['decimal']}' is not known", where=here, fix='Use "." or ",".')
-    columns, ids = how.get("map", {}), how.get("normalise_ids", [])
+    columns = how.get("map", {})
     if not isinstance(columns, dict) or not all(isinstance(value, str) for value in columns.values()):
         raise UserError("map must name columns", where=here, fix='map = { score = "AI score" }')
-    if not isinstance(ids, list) or not all(isinstance(value, str) for value in ids):
-        raise UserError("normalise_ids must be a list", where=here, fix='["zeros", "case", "blanks"]')
+    for key, example in (("normalise_ids", '["zeros", "case", "blanks"]'), ("failed_status", '["released"]')):
+        words = how.get(key, [])
+        if not isinstance(words, list) or not all(isinstance(value, str) for value in words):
+            raise UserError(f"{key} must be a list", where=here, fix=example)
     outcomes = content.get("outcomes", {})
     _text(outcomes, "verified_by", f"{where} [outcomes]")
     if not isinstance(outcomes.get("only_biopsied", False), bool):
@@ -380,26 +408,39 @@ def _metrics(content: Mapping[str, Any], section: str, where: str) -> tuple[Clai
         for key in ("metric", "value", "margin"):
             if key not in block:
                 raise UserError(f"{key} is missing", where=here)
-        margin = _number(block, "margin", here, default=None)
-        if margin is None or margin <= 0:
+        margin = _to_fill_in(block, "margin", here)
+        if margin is not None and margin <= 0:
             raise UserError(
                 f"margin is {margin}",
                 where=here,
                 fix="Give the largest difference that would not matter, above 0.",
             )
+        value = _to_fill_in(block, "value", here)
         lo, hi = _number(block, "lo", here, default=None), _number(block, "hi", here, default=None)
-        value = _number(block, "value", here, default=None)
-        if (lo is None) != (hi is None) or (lo is not None and not lo <= value <= hi):
+        if (lo is None) != (hi is None) or (lo is not None and value is not None and not lo <= value <= hi):
             raise UserError("lo and hi must both be given, around the value", where=here)
+        if lo is not None and lo == hi:
+            raise UserError(
+                f"lo and hi are both {lo:g}: an interval without any width",
+                where=here,
+                fix="Give the interval that was published, or leave lo and hi out: the value is then a constant.",
+            )
+        n = _count(block, "n", here)
+        if n is not None and n < 2:
+            raise UserError(
+                "n is 1: one case says nothing about how sure the claimed value is",
+                where=here,
+                fix="Give the number of cases of the vendor's study, or leave n out: the value is then a constant.",
+            )
         lines.append(
             ClaimedMetric(
                 metric=str(block["metric"]),
                 value=value,
                 margin=margin,
-                margin_source=str(block.get("margin_source", "")),
+                margin_source=_text(block, "margin_source", here) or "",
                 lo=lo,
                 hi=hi,
-                n=_count(block, "n", here),
+                n=n,
                 positives=_count(block, "positives", here),
                 variable=_text(block, "variable", here),
                 group=None if block.get("group") is None else str(block["group"]),

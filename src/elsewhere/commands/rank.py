@@ -46,6 +46,8 @@ class Leaderboard:
             yield f"  {row['rank']:>3}  ({span:>7})  tier {row['tier'] or '-'}  {row['model']:30s} {format_interval(row)}"
         for row in part.get("against_baseline") or []:
             yield f"  {row['model']} - {part['baseline']}: {row['difference']:+.4f}, p {row['p_holm']:.3g} (Holm)"
+        for warning in self.summary["warnings"]:
+            yield f"warning: {warning}"
         for failed in part["failed"]:
             yield f"  failed  {failed['model']}: {failed['why']}"
         if self.path is not None:
@@ -74,6 +76,7 @@ def rank(
     scale: str = "0-1",
     normalise_ids: Sequence[str] = (),
     on_invalid: str = "error",
+    failed_status: Sequence[str] = (),
     table: TableOptions = DEFAULT,
     threads: int | None = None,
     progress: Report | None = None,
@@ -96,6 +99,7 @@ def rank(
             scale=scale,
             normalise_ids=tuple(normalise_ids),
             on_invalid="worst" if on_invalid == "worst" else "error",
+            failed_status=tuple(failed_status),
             table=table,
         )
         entries, failed, key, counts = _from_files(
@@ -192,7 +196,7 @@ def rank(
         "counts": {**counts, "models": len(entries), "failed": len(failed)},
         "metrics": {},
         "ranking": ranking_part,
-        "warnings": [],
+        "warnings": _unknown_status_words(entries),
     }
     if first.scores.events is not None and first.scores.task == "detection":
         summary |= _difficulty(entries)
@@ -296,6 +300,21 @@ def _names_of(paths: Sequence[Path]) -> list[str]:
         name if short.count(name) == 1 else f"{path.resolve().parent.name}/{name}"
         for name, path in zip(short, paths, strict=True)
     ]
+
+
+def _unknown_status_words(entries: Sequence[_Entry]) -> list[str]:
+    """Words of a status column that nobody explained may decide a rank, so every model's are named."""
+    found = []
+    for entry in entries:
+        words = entry.ready.scores.extras.get("status_words", ())
+        unknown = [word for word in words if not word["understood"]]
+        if unknown:
+            shown = ", ".join(f"'{word['word']}' ({word['rows']} rows)" for word in unknown[:5])
+            found.append(
+                f"{entry.name}: status words that are not known: {shown}. Their scores were used; say "
+                f"--failed-status '{unknown[0]['word']}' if it means that the case could not be analysed."
+            )
+    return found
 
 
 def _by_size(

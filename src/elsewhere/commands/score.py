@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,15 +70,7 @@ def as_predictions(task: str, source: PredictionsLike, options: ReadOptions, coh
         except UserError as error:
             where = error.where and error.where.replace(str(file), "data frame")
             raise UserError(error.what, where=where, fix=error.fix) from None
-    return Predictions(
-        kind=read.kind,
-        table=read.table,
-        source="data frame",
-        digest=content_hash(frame),
-        flow=read.flow,
-        warnings=read.warnings,
-        points=read.points,
-    )
+    return replace(read, source="data frame", digest=content_hash(frame))
 
 
 def _one_type_a_column(frame: pd.DataFrame) -> pd.DataFrame:
@@ -147,6 +140,7 @@ def score(
     combine: str = "max",
     normalise_ids: Sequence[str] = (),
     on_invalid: str = "error",
+    failed_status: Sequence[str] = (),
     table: TableOptions = DEFAULT,
     reference_site: str | None = None,
     margin: float | None = None,
@@ -173,6 +167,7 @@ def score(
         combine=combine,
         normalise_ids=tuple(normalise_ids),
         on_invalid="worst" if on_invalid == "worst" else "error",
+        failed_status=tuple(failed_status),
         table=table,
     )
     said = part.predictions(as_predictions(task, predictions, read, part.whole))

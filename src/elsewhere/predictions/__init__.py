@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elsewhere.errors import unknown_name
+from elsewhere.errors import UserError, unknown_name
 from elsewhere.predictions.join import Join, join_by_id
 from elsewhere.predictions.table import Predictions, ReadOptions
 
@@ -28,6 +28,11 @@ def read_predictions(
     """The predictions of `task` from a file or folder; the reader is imported only now."""
     if task not in _READERS:
         raise unknown_name("task", task, list(_READERS))
+    if options is not None and options.failed_status and task not in ("classification", "response"):
+        raise UserError(
+            f"--failed-status is about the status column of a table of scores, which {task} does not have",
+            fix="Leave it out.",
+        )
     module, name = _READERS[task]
     read = getattr(import_module(module), name)
     found: Predictions = read(Path(path), options or ReadOptions(), cohort)

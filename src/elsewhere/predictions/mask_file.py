@@ -378,6 +378,20 @@ def stream_mask(path: str | Path, take: Taker[T], *, most_bytes: int = MOST_BYTE
     )
 
 
+def read_grid(path: str | Path) -> Grid:
+    """Where an image lies, from its header alone: NIfTI, or a picture, which has a shape and no place."""
+    file = Path(path)
+
+    def header_of(file: Path, where: str, most_bytes: int, ending: str) -> Grid:
+        if ending in NIFTI_ENDINGS:
+            header, shape, _ = _nifti_pieces(file, where, most_bytes)
+            return _grid(header, shape, where)
+        with Image.open(file, formats=("PNG", "TIFF")) as image:
+            return Grid((image.height, image.width), None, None, False, where)
+
+    return _guarded(file, MOST_BYTES, header_of)
+
+
 def is_nifti(path: str | Path) -> bool:
     return mask_ending(Path(path)) in NIFTI_ENDINGS
 

@@ -25,14 +25,24 @@ from elsewhere.predictions.scales import (
     parse_scale,
     to_probability,
 )
+from elsewhere.predictions.status import (
+    FAILED,
+    UNKNOWN,
+    StatusWord,
+    failed_rows,
+    is_word_of,
+    status_sentence,
+    status_words,
+)
 from elsewhere.predictions.table import Predictions, ReadOptions
-from elsewhere.predictions.units import KEY_COLUMNS, bring_to_unit, check_unit
+from elsewhere.predictions.units import KEY_COLUMNS, NO_SCORE, bring_to_unit, check_unit
 from elsewhere.tables import file_digest, read_table, to_number
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
 
 ID_TARGETS = ("case_id", "exam_id", "patient_id", "view", "laterality")
+_MOST_WORDS = 50
 TARGETS = (*ID_TARGETS, "probability", "score", "status")
 """What `--map TARGET=COLUMN` understands for a probability file."""
 
@@ -63,7 +73,7 @@ def probabilities_from_frame(
     options = options or ReadOptions()
     check_unit(options)
     frame = _named(raw, options, source=source)
-    scored, warnings = _scored(frame, options, source=source)
+    scored, warnings, words = _scored(frame, options, source=source)
     flow: list[dict[str, Any]] = [
         {"step": "rows in the prediction file", "n": len(raw), "lost": 0, "why": ""}
     ]
@@ -96,6 +106,8 @@ def probabilities_from_frame(
     table = table.assign(case_id=pd.array(ids, dtype="string")).reset_index(drop=True)
     scale = parse_scale(options.scale)
     extras: dict[str, Any] = {"scale": scale.name, "unit": options.unit, "combine": options.combine}
+    if words:
+        extras["status_words"] = [word.to_dict() for word in words[:_MOST_WORDS]]
     if scale.ordinal:
         extras["ordinal"] = ORDINAL_REASON
     return Predictions(
@@ -166,27 +178,18 @@ def _named(raw: pd.DataFrame, options: ReadOptions, *, source: str) -> pd.DataFr
     return pd.DataFrame(columns)
 
 
-def _words(cells: pd.Series) -> pd.Series:
-    return cells.astype("string").str.strip().str.casefold().fillna("")
-
-
 def _is_text(cells: pd.Series) -> bool:
     return isinstance(cells.dtype, pd.StringDtype | pd.CategoricalDtype) or cells.dtype == object
 
 
-def _scored(frame: pd.DataFrame, options: ReadOptions, *, source: str) -> tuple[pd.DataFrame, list[str]]:
-    """`probability, status, reason` a row."""
+def _scored(
+    frame: pd.DataFrame, options: ReadOptions, *, source: str
+) -> tuple[pd.DataFrame, list[str], tuple[StatusWord, ...]]:
+    """`probability, status, reason` a row, warnings, and the words of the status column."""
     scale = parse_scale(options.scale)
     cells = frame["probability"]
-    tokens = {token.strip().casefold() for token in options.not_analysable}
-    failed = (
-        _words(cells).isin(tokens).to_numpy(dtype=bool)
-        if _is_text(cells)
-        else np.zeros(len(frame), dtype=bool)
-    )
-    if "status" in frame.columns:
-        failed = failed | _words(frame["status"]).isin(tokens).to_numpy(dtype=bool)
-    warnings: list[str] = []
+    failed, words = _failed(frame, options)
+    warnings: list[str] = _status_warnings(words, frame, options)
     reason = np.full(len(frame), "", dtype=object)
     reason[failed] = "could not be analysed"
     if scale.kind == "birads":
@@ -206,8 +209,9 @@ def _scored(frame: pd.DataFrame, options: ReadOptions, *, source: str) -> tuple[
         probability, outside = to_probability(values, scale)
         bad = outside & ~failed
         if bad.any() and options.on_invalid == "error":
-            raise _bad_scores(values, bad, scale.name, source=source)
-        reason[bad] = np.where(np.isnan(values[bad]), "no score", "outside the scale")
+            raise _bad_scores(values, bad, scale.name, source=source, status=frame.get("status"))
+        reason[bad] = np.where(np.isnan(values[bad]), "the score is no number", "outside the scale")
+        reason[bad & _is_empty(cells)] = NO_SCORE
         doubt = doubt_scale(values[~failed], scale)
         if doubt:
             warnings.append(doubt)
@@ -219,26 +223,81 @@ def _scored(frame: pd.DataFrame, options: ReadOptions, *, source: str) -> tuple[
     kept["probability"] = probability
     kept["status"] = pd.array(status, dtype="string")
     kept["reason"] = pd.array(reason, dtype="string")
-    return kept, warnings
+    return kept, warnings, words
+
+
+def _is_empty(cells: pd.Series) -> npt.NDArray[np.bool_]:
+    return (cells.astype("string").fillna("").str.strip() == "").to_numpy(dtype=bool)
+
+
+def _failed(
+    frame: pd.DataFrame, options: ReadOptions
+) -> tuple[npt.NDArray[np.bool_], tuple[StatusWord, ...]]:
+    """Which rows could not be analysed, by their status or by what stands in place of the score."""
+    cells = frame["probability"]
+    failed = np.zeros(len(frame), dtype=bool)
+    if _is_text(cells):
+        failed = failed_rows(cells, options.failed_status)
+    if "status" not in frame.columns:
+        return failed, ()
+    words = status_words(frame["status"], ~_is_empty(cells) & ~failed, options.failed_status)
+    return failed | failed_rows(frame["status"], options.failed_status), words
+
+
+def _status_warnings(words: tuple[StatusWord, ...], frame: pd.DataFrame, options: ReadOptions) -> list[str]:
+    """What the status column says, wherever it decided something or is not understood."""
+    found = []
+    if any(word.meaning in (FAILED, UNKNOWN) for word in words):
+        found.append(f"The status column says {status_sentence(words)}.")
+    unknown = [word for word in words if word.meaning == UNKNOWN]
+    if unknown:
+        found.append(
+            f"Status words that are not known: {', '.join(repr(word.word) for word in unknown[:5])}. Their scores "
+            f"were used. If one means that the case could not be analysed, say --failed-status "
+            f"'{unknown[0].word}'."
+        )
+    for word in options.failed_status:
+        texts = [frame["probability"], *([frame["status"]] if "status" in frame.columns else [])]
+        if not any(is_word_of(text, word) for text in texts):
+            found.append(f"--failed-status '{word}' is the word of no row of the prediction file.")
+    return found
 
 
 def _numbers(cells: pd.Series, options: ReadOptions, *, source: str) -> npt.NDArray[np.float64]:
-    numbers = to_number(
-        cells,
-        column="probability",
-        where=source,
-        on_invalid="nan" if options.on_invalid == "worst" else "error",
-        infinite="keep",
-    )
+    try:
+        numbers = to_number(
+            cells,
+            column="probability",
+            where=source,
+            on_invalid="nan" if options.on_invalid == "worst" else "error",
+            infinite="keep",
+        )
+    except UserError as error:
+        hint = "A word that means that the case could not be analysed is named with --failed-status 'WORD'."
+        raise UserError(error.what, where=error.where, fix=f"{error.fix or ''} {hint}".strip()) from None
     return numbers.to_numpy(dtype=np.float64)
 
 
 def _bad_scores(
-    values: npt.NDArray[np.float64], bad: npt.NDArray[np.bool_], scale: str, *, source: str
+    values: npt.NDArray[np.float64],
+    bad: npt.NDArray[np.bool_],
+    scale: str,
+    *,
+    source: str,
+    status: pd.Series | None,
 ) -> UserError:
     rows = np.flatnonzero(bad)
     empty = np.isnan(values[rows])
     if empty.all():
+        said = _said_of(status, rows)
+        if said:
+            return UserError(
+                f"{rows.size} rows have no score; the status of some says "
+                + ", ".join(f"'{word.word}' ({word.rows})" for word in said[:5]),
+                where=f"{source}, rows {name_rows((rows + 1).tolist())}",
+                fix=f"If '{said[0].word}' means that the case could not be analysed, say --failed-status "
+                f"'{said[0].word}' (in a claim: failed_status = [\"{said[0].word}\"]).",
+            )
         return UserError(
             f"{rows.size} rows have no score",
             where=f"{source}, rows {name_rows((rows + 1).tolist())}",
@@ -264,6 +323,14 @@ def _bad_scores(
     return UserError(
         f"{rows.size} of {values.size} rows have {what}", where=f"{source}, rows {name_rows(shown)}", fix=fix
     )
+
+
+def _said_of(status: pd.Series | None, rows: npt.NDArray[np.int64]) -> tuple[StatusWord, ...]:
+    """The status words that are not known, of rows without a score."""
+    if status is None:
+        return ()
+    words = status_words(status.iloc[rows], np.zeros(rows.size, dtype=bool))
+    return tuple(word for word in words if word.meaning == UNKNOWN)
 
 
 def _bad_birads(cells: pd.Series, bad: npt.NDArray[np.bool_], *, source: str) -> UserError:

@@ -13,33 +13,13 @@ from elsewhere.tables.options import DEFAULT, TableOptions
 Kind = Literal["probability", "boxes", "masks", "slides"]
 
 
-NOT_ANALYSABLE = (
-    "could not be analysed",
-    "could not be analyzed",
-    "error",
-    "failed",
-    "n/a - failed",
-    "na - failed",
-    "no result",
-    "not analysable",
-    "not analyzable",
-    "not analysed",
-    "not analyzed",
-    "not evaluable",
-    "not processed",
-    "processing error",
-    "rejected",
-    "unable to process",
-)
-"""What vendors write instead of a score (ST-14); compared without regard to case and blanks around it."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
     """How a vendor's file is to be understood. Nothing here is guessed: it is declared by the user.
 
-    `column_map` is target -> the file's column; `not_analysable` are the words that mean 'could not be
-    analysed'; `table` says how a text file is written (delimiter, decimal comma, encoding).
+    `column_map` is target -> the file's column; `failed_status` are further words that mean 'could not be
+    analysed' (`predictions/status.py` holds those that are known); `table` says how a text file is written
+    (delimiter, decimal comma, encoding).
     """
 
     column_map: Mapping[str, str] = field(default_factory=dict)
@@ -48,7 +28,7 @@ class ReadOptions:
     combine: str = "max"
     normalise_ids: tuple[str, ...] = ()
     on_invalid: Literal["error", "worst"] = "error"
-    not_analysable: tuple[str, ...] = NOT_ANALYSABLE
+    failed_status: tuple[str, ...] = ()
     table: TableOptions = DEFAULT
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
 
 UNITS = ("case", "breast", "exam", "patient")
+NO_SCORE = "no score"
+"""The reason of a row whose score is empty: the case was not answered, unlike a score that cannot be one."""
 _SIDES = {"l": "L", "left": "L", "r": "R", "right": "R"}
 
 
@@ -88,33 +90,42 @@ def bring_to_unit(
 ) -> tuple[pd.DataFrame, dict[str, Any], list[str]]:
     """(table a unit, step of the flow, warnings).
 
-    Views that could not be analysed leave the others to speak; a unit none of whose views could be is
-    not analysable. One invalid view makes the unit invalid: a worst score must not vanish in a mean.
+    Views that could not be analysed, and views without a score, leave the others to speak; a unit none of whose
+    views could be is not analysable. One impossible score makes the unit invalid: a worst score must not vanish
+    in a mean.
     """
     key = unit_key(scored, options.unit, source=source)
     frame = scored.assign(_key=key.to_numpy(dtype=object))
     with np.errstate(divide="ignore"):
         frame["_log_not"] = np.log1p(-frame["probability"].to_numpy())
     frame["_failed"] = (frame["status"] == "not_analysable").to_numpy(dtype=bool)
-    frame["_invalid"] = (frame["status"] == "invalid").to_numpy(dtype=bool)
+    frame["_empty"] = ((frame["status"] == "invalid") & (frame["reason"] == NO_SCORE)).to_numpy(dtype=bool)
+    frame["_impossible"] = (frame["status"] == "invalid").to_numpy(dtype=bool) & ~frame["_empty"]
     answered = frame[frame["status"] == "ok"].groupby("_key", sort=False)
     groups = frame.groupby("_key", sort=False)
     out = pd.DataFrame(
-        {"rows": groups.size(), "failed": groups["_failed"].sum(), "invalid": groups["_invalid"].sum()}
+        {
+            "rows": groups.size(),
+            "failed": groups["_failed"].sum(),
+            "empty": groups["_empty"].sum(),
+            "impossible": groups["_impossible"].sum(),
+        }
     )
     out["probability"] = COMBINATIONS[options.combine](answered).reindex(out.index)
+    silent = (out["failed"] + out["empty"] == out["rows"]).to_numpy(dtype=bool)
     status = np.full(len(out), "ok", dtype=object)
-    status[(out["failed"] == out["rows"]).to_numpy()] = "not_analysable"
-    status[(out["invalid"] > 0).to_numpy()] = "invalid"
+    status[silent] = "invalid"
+    status[silent & (out["failed"] > 0).to_numpy(dtype=bool)] = "not_analysable"
+    status[(out["impossible"] > 0).to_numpy()] = "invalid"
     reason = np.full(len(out), "", dtype=object)
     reason[status == "not_analysable"] = "no view could be analysed"
     reason[status == "invalid"] = "a view has an invalid score"
+    reason[silent & (status == "invalid")] = NO_SCORE
     warnings = []
-    partly = int(((out["failed"] > 0) & (out["failed"] < out["rows"])).sum())
-    if partly:
-        warnings.append(
-            f"{partly} {options.unit}s have views that could not be analysed; their other views were used."
-        )
+    for column, what in (("failed", "that could not be analysed"), ("empty", "without a score")):
+        partly = int(((out[column] > 0) & (status == "ok")).sum())
+        if partly:
+            warnings.append(f"{partly} {options.unit}s have views {what}; their other views were used.")
     ids = pd.Series(out.index.to_numpy(dtype=object), dtype="string")
     if cohort is not None:
         ids = _cohort_spelling(ids, options.unit, cohort)

@@ -38,6 +38,7 @@ from elsewhere.report.numbers import (
 from elsewhere.report.prepare import Prepared
 
 MOST_WARNINGS = 6
+MOST_CHANGES = 8
 WORDS = {
     "EQUIVALENT": ("equivalent", "It still works: the difference lies within the margin."),
     "BELOW": ("below", "It works less well here than claimed."),
@@ -83,6 +84,7 @@ class FirstPage:
     answered: list[str] = field(default_factory=list)
     """What the verdict is without the cases that have no usable score."""
     decided_by_missing: bool = False
+    claim_changes: Table | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -107,6 +109,13 @@ def first_page(data: Prepared, *, title: str | None = None) -> FirstPage:
         badges.append("Non-inferior as claimed")
     lost = leading_lost_claim(verdict)
     again = verdict.get("answered_only")
+    changed = data.part("claim_lock")
+    if changed.get("changed"):
+        since = changed.get("changed_since") or {}
+        badges.append(
+            f"The claim was changed after the verdict {since.get('verdict')} of {since.get('when')} on the same cases "
+            "and predictions"
+        )
     return FirstPage(
         answered=[] if lost is None else [claim_sentence(lost), verdict_sentence(verdict)],
         decided_by_missing=isinstance(again, dict) and bool(again.get("differs")),
@@ -126,6 +135,7 @@ def first_page(data: Prepared, *, title: str | None = None) -> FirstPage:
         alarms=alarms[:MOST_WARNINGS],
         warnings=warnings[:room],
         more_warnings=max(len(warnings) - room, 0) + max(len(alarms) - MOST_WARNINGS, 0),
+        claim_changes=_claim_changes(changed),
     )
 
 
@@ -206,7 +216,7 @@ def _facts(claim: Mapping[str, Any]) -> list[tuple[str, Cell]]:
         (
             "Margin",
             Cell(
-                text=f"±{number(claim.get('margin'))}",
+                text="—" if as_float(claim.get("margin")) is None else f"±{number(claim.get('margin'))}",
                 sub=str(claim.get("margin_source") or "source not stated"),
                 title=full(claim.get("margin")),
                 kind="number",
@@ -271,6 +281,38 @@ def _claim_note(claim: Mapping[str, Any]) -> str:
             f"{count(lost)} of {count(cases)} cases have no usable score; without them {again.get('word')}{numbers}"
         )
     return "; ".join(parts)
+
+
+def _claim_changes(lock: Mapping[str, Any]) -> Table | None:
+    """What the claim, its descriptions and the reading options were at the first verdict on the same data, and are."""
+    kinds = {
+        "changes": "claim",
+        "description_changes": "description",
+        "reading_changes": "reading option",
+    }
+    rows = [
+        [
+            text(kind),
+            text(entry.get("field")),
+            text("not there" if entry.get("before") is None else str(entry["before"])),
+            text("not there" if entry.get("now") is None else str(entry["now"])),
+        ]
+        for key, kind in kinds.items()
+        for entry in lock.get(key) or []
+        if isinstance(entry, dict)
+    ]
+    if not rows:
+        return None
+    rest = len(rows) - MOST_CHANGES
+    return Table(
+        name="claim_changes",
+        caption="What changed since the first verdict on these data",
+        columns=["Kind", "Field", "Then", "Now"],
+        rows=rows[:MOST_CHANGES],
+        note="Compared with the first verdict on the same cohort and predictions that a lock file tells of. The "
+        "verdict follows from the claim; reading options can change it too."
+        + (f" {rest} more changes stand in summary.json (claim_lock)." if rest > 0 else ""),
+    )
 
 
 def _figures(data: Prepared) -> list[tuple[str, Cell]]:

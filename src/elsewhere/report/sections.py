@@ -69,12 +69,32 @@ def who(data: Prepared, specs: Specs) -> Section | None:
     blocks: list[Any] = [FlowChart(steps=steps, outcomes=outcomes)]
     if rest:
         blocks.append(Facts(items=rest))
+    words = _status_words(data)
+    if words is not None:
+        blocks.append(words)
     unit = TASK_UNITS.get(str(data.data.get("task")), "cases")
     lead = (
         f"The rows of the prediction file, and the {unit} of the cohort. Each step is the one before it less what is "
         "lost there, with the reason."
     )
     return Section(id="who", title="Who was tested", short="Who was tested", lead=lead, blocks=blocks)
+
+
+def _status_words(data: Prepared) -> Table | None:
+    """Every word of the predictions' status column, and what was done: one word of a vendor may decide a verdict."""
+    words = [w for w in data.part("score_extras").get("status_words") or [] if isinstance(w, dict)]
+    if not words:
+        return None
+    return Table(
+        name="status_words",
+        caption="Status words of the prediction file",
+        columns=["Word", "Rows", "With a score", "What was done"],
+        rows=[
+            [text(w.get("word")), cnt(w.get("rows")), cnt(w.get("rows_with_a_score")), text(w.get("meaning"))]
+            for w in words
+        ],
+        note="A word that is not known is declared with --failed-status if it means that the case could not be analysed.",
+    )
 
 
 def discrimination(data: Prepared, specs: Specs) -> Section | None:

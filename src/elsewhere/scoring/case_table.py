@@ -38,6 +38,13 @@ class CaseTable:
     n_extra: int
     flow: tuple[dict[str, Any], ...]
     warnings: tuple[str, ...]
+    status_words: tuple[dict[str, Any], ...] = ()
+    """Every word of the predictions' status column, its rows, and what was done with them."""
+
+    @property
+    def extras(self) -> dict[str, Any]:
+        """What the summary carries of the prediction file beside its cases."""
+        return {"status_words": list(self.status_words)} if self.status_words else {}
 
 
 def check_group_by(cohort_cases: pd.DataFrame, group_by: Sequence[str]) -> None:
@@ -89,6 +96,7 @@ def join_probabilities(
         n_extra=len(join.extra),
         flow=(*predictions.flow, *join.of_predictions),
         warnings=(*predictions.warnings, *join.warnings),
+        status_words=tuple(predictions.extras.get("status_words", ())),
     )
 
 
@@ -177,6 +185,7 @@ def _n_patients(cases: pd.DataFrame) -> int:
 
 
 _ENOUGH_FOR_DIRECTION = 50_000
+REVERSED = "The scores look reversed"
 
 
 def reversed_warning(label: npt.ArrayLike, cases: pd.DataFrame) -> str | None:
@@ -196,6 +205,6 @@ def reversed_warning(label: npt.ArrayLike, cases: pd.DataFrame) -> str | None:
     if interval is None or not interval.hi < 0.5:
         return None
     return (
-        f"The scores look reversed: AUROC {interval.value:.3f}, below 0.5 beyond chance. If a high score "
+        f"{REVERSED}: AUROC {interval.value:.3f}, below 0.5 beyond chance. If a high score "
         "means the negative class, turn the scale round: --scale 1-0 (or 100-0)."
     )

@@ -1,12 +1,14 @@
 """Look before scoring: is this file what the task expects, and who would be lost?
 
-Works for a participant without the truth (no cohort, or one without outcome columns) and for a hospital
-with it; the direction of the scores is judged only where the truth is there.
+Where the truth is there, `check` opens what scoring opens, and ends with the same refusals: `Task.check` is scoring
+itself, or for masks everything of it but the measuring. A participant has no truth (no cohort, or one without outcome
+columns): then files are opened by themselves, and masks are compared with the grid of their image where the cohort
+names it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +18,15 @@ import numpy as np
 from elsewhere.errors import EXIT_BAD_INPUT, EXIT_OK, UserError
 from elsewhere.predictions.join import join_by_id
 from elsewhere.predictions.table import Predictions, ReadOptions
+from elsewhere.protocols import Protocol, protocols
+from elsewhere.scoring.case_table import REVERSED
+from elsewhere.scoring.task import Checked, Progress, ScoreOptions, tasks
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
 
-_TRUTH = {"classification": "label", "response": "pcr"}
+_MOST_ERRORS = 20
+_WHAT = {"masks": "mask", "boxes": "volume"}
 _MARK = {"error": "ERROR", "warning": "warning", "info": "ok"}
 
 
@@ -80,22 +86,67 @@ class CheckReport:
 
 
 def check_predictions(
-    path: str | Path, task: str, options: ReadOptions | None = None, cohort: Cohort | None = None
+    path: str | Path,
+    task: str,
+    options: ReadOptions | None = None,
+    cohort: Cohort | None = None,
+    *,
+    protocol: Protocol | None = None,
+    whole: Cohort | None = None,
+    keep: Callable[[Predictions], Predictions] = lambda said: said,
+    threads: int | None = None,
+    progress: Progress | None = None,
 ) -> CheckReport:
-    """Every finding of one file. A mistake that scoring would stop at is an error here, not an exception."""
+    """Every finding of one file. A mistake that scoring would stop at is an error here, not an exception.
+
+    Args:
+        path: The prediction file or folder.
+        task: The task it is meant for.
+        options: How the file is to be read.
+        cohort: The cases that would be scored; None where only the file itself is looked at.
+        protocol: The rules of scoring; `plain` where they are not given.
+        whole: The cohort that the ids are read against, where only a part of it would be scored.
+        keep: Takes the rows of cases that would not be scored out of the predictions.
+        threads: How many files are opened at once.
+        progress: Called with the number of files that were opened, and of all.
+    """
     from elsewhere.predictions import read_predictions
 
     options = options or ReadOptions()
     try:
-        predictions = read_predictions(task, path, options, cohort)
+        predictions = keep(read_predictions(task, path, options, cohort if whole is None else whole))
     except UserError as error:
-        message = error.what if not error.where else f"{error.where}: {error.what}"
-        found = CheckFinding(kind="file", severity="error", message=message, fix=error.fix)
-        return CheckReport(source=str(path), task=task, findings=(found,))
-    return _report(predictions, task, options, cohort)
+        return CheckReport(source=str(path), task=task, findings=(_error_finding(error, kind="file"),))
+    how = ScoreOptions(
+        on_invalid=options.on_invalid,
+        read=options,
+        normalise_ids=tuple(options.normalise_ids),
+        threads=threads,
+        progress=progress,
+    )
+    chosen = tasks.get(task)
+    blind = cohort is None or not chosen.has_truth(cohort)
+    if cohort is None or blind:
+        checked = chosen.check_files(predictions, cohort, how)
+    else:
+        checked = chosen.check(cohort, predictions, protocol or protocols.get("plain"), how)
+    return _report(predictions, task, options, cohort, checked, blind=blind)
 
 
-def _report(predictions: Predictions, task: str, options: ReadOptions, cohort: Cohort | None) -> CheckReport:
+def _error_finding(error: UserError, *, kind: str) -> CheckFinding:
+    message = error.what if not error.where else f"{error.where}: {error.what}"
+    return CheckFinding(kind=kind, severity="error", message=message, fix=error.fix)
+
+
+def _report(
+    predictions: Predictions,
+    task: str,
+    options: ReadOptions,
+    cohort: Cohort | None,
+    checked: Checked,
+    *,
+    blind: bool,
+) -> CheckReport:
     table = predictions.table
     findings = [
         CheckFinding(kind="file", severity="warning", message=text)
@@ -117,17 +168,31 @@ def _report(predictions: Predictions, task: str, options: ReadOptions, cohort: C
                 )
                 findings.append(CheckFinding(kind="rows", severity="warning", message=text))
     flow = [dict(step) for step in predictions.flow]
+    told: tuple[str, ...] = ()
     if cohort is None:
         text = "no cohort given: ids were not compared with anything"
         findings.append(CheckFinding(kind="ids", severity="info", message=text))
     elif ids is not None:
-        more, steps, matched = _id_findings(predictions, ids, options, cohort)
+        more, steps, matched, told = _id_findings(predictions, ids, options, cohort)
         findings += more
         flow += steps
         counts |= {"cohort_cases": len(cohort.cases), "matched": matched}
         counts |= {"missing": len(cohort.cases) - matched, "extra": len(ids) - matched}
-        if predictions.kind == "probability":
-            findings += _direction(predictions, task, cohort)
+        if predictions.kind == "probability" and not checked.errors:
+            findings.append(_direction(checked, blind=blind))
+    findings += [CheckFinding(kind="files", severity="info", message=text) for text in checked.notes]
+    known = {finding.message for finding in findings}
+    errors = [error for error in checked.errors if error.what not in known]
+    findings += [_error_finding(error, kind="score") for error in errors[:_MOST_ERRORS]]
+    if len(errors) > _MOST_ERRORS:
+        text = f"and {len(errors) - _MOST_ERRORS} files more that scoring would refuse"
+        findings.append(CheckFinding(kind="score", severity="error", message=text))
+    known |= {*predictions.warnings, *told}
+    findings += [
+        CheckFinding(kind="score", severity="warning", message=text)
+        for text in dict.fromkeys(checked.warnings)
+        if text not in known
+    ]
     return CheckReport(
         source=predictions.source,
         task=task,
@@ -178,13 +243,18 @@ def _score_findings(
 
 def _id_findings(
     predictions: Predictions, ids: Any, options: ReadOptions, cohort: Cohort
-) -> tuple[list[CheckFinding], list[dict[str, Any]], int]:
+) -> tuple[list[CheckFinding], list[dict[str, Any]], int, tuple[str, ...]]:
+    """(findings, steps of the flow, ids that match, the same findings as scoring words them)."""
     try:
         join = join_by_id(
-            cohort.cases["case_id"], ids, normalise=options.normalise_ids, source=predictions.source
+            cohort.cases["case_id"],
+            ids,
+            normalise=options.normalise_ids,
+            source=predictions.source,
+            what=_WHAT.get(predictions.kind, "prediction"),
         )
     except UserError as error:
-        return [CheckFinding(kind="ids", severity="error", message=str(error.what), fix=error.fix)], [], 0
+        return [CheckFinding(kind="ids", severity="error", message=str(error.what), fix=error.fix)], [], 0, ()
     found = []
     for text in join.warnings:
         fix = f"If they are the same cases, say {join.diagnosis.option()}." if join.diagnosis else None
@@ -199,28 +269,16 @@ def _id_findings(
     if not found:
         text = f"all {join.n_matched} ids are in the cohort, and every case has a prediction"
         found.append(CheckFinding(kind="ids", severity="info", message=text))
-    return found, [dict(step) for step in join.flow], join.n_matched
+    return found, [dict(step) for step in join.flow], join.n_matched, join.warnings
 
 
-def _direction(predictions: Predictions, task: str, cohort: Cohort) -> list[CheckFinding]:
+def _direction(checked: Checked, *, blind: bool) -> CheckFinding:
     """Judged with the truth, where the cohort has it; a participant's cohort has none."""
-    column = _TRUTH.get(task)
-    if column is None or column not in cohort.cases.columns:
+    if blind or checked.scores is None:
         text = "the cohort has no outcomes: the direction of the scores was not judged"
-        return [CheckFinding(kind="direction", severity="info", message=text)]
-    from elsewhere.scoring.case_table import join_probabilities, reversed_warning
-    from elsewhere.scoring.labels import LESION_WORDS, OUTCOME_WORDS, read_truth
-
-    truth = read_truth(
-        cohort.cases, column, words=LESION_WORDS if task == "classification" else OUTCOME_WORDS
-    )
-    known = truth.label >= 0
-    try:
-        cases = join_probabilities(cohort, predictions).cases[known].reset_index(drop=True)
-    except UserError:
-        return []  # the ids were already found not to match
-    turned = reversed_warning(truth.label[known], cases)
+        return CheckFinding(kind="direction", severity="info", message=text)
+    turned = next((text for text in checked.warnings if text.startswith(REVERSED)), None)
     if turned:
-        return [CheckFinding(kind="direction", severity="warning", message=turned)]
+        return CheckFinding(kind="direction", severity="warning", message=turned)
     text = "the direction of the scores agrees with the outcomes, or cannot be told from chance"
-    return [CheckFinding(kind="direction", severity="info", message=text)]
+    return CheckFinding(kind="direction", severity="info", message=text)

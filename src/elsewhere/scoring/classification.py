@@ -6,6 +6,7 @@ kept (as events) for the question whether the model is less sure of them than of
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -181,7 +182,7 @@ def _trapezoid(scores: Scores, partition: Partition) -> float | None:
 
 
 def _replace_cases(joined: CaseTable, cases: pd.DataFrame) -> CaseTable:
-    return CaseTable(cases=cases, n_extra=joined.n_extra, flow=joined.flow, warnings=joined.warnings)
+    return replace(joined, cases=cases)
 
 
 def _is_ordinal(cases: pd.DataFrame) -> bool:
@@ -224,7 +225,7 @@ def _finish(
     turned = reversed_warning(label, cases)
     if turned:
         warnings.append(turned)
-    extras: dict[str, Any] = {"threshold": _threshold(protocol, options)}
+    extras: dict[str, Any] = {"threshold": _threshold(protocol, options), **joined.extras}
     if temperature is not None:
         extras["temperature"] = temperature.to_dict()
         warnings += temperature.warnings()

@@ -363,6 +363,7 @@ def _finish(joined: CaseTable, truth: Truth, protocol: Protocol, options: ScoreO
             "threshold": _threshold(protocol, options),
             "fairness_weight": _fairness_weight(protocol, options),
             "constant_prediction": constant,
+            **joined.extras,
         },
     )
 

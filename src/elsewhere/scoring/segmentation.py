@@ -8,7 +8,9 @@ judge it again under another protocol.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from elsewhere.errors import UserError, name_rows
-from elsewhere.predictions.join import join_by_id
+from elsewhere.predictions.join import Join, join_by_id
 from elsewhere.protocols import Protocol, SegmentationRules
 from elsewhere.scoring.case_table import ATTRIBUTES, IDENTITY, check_group_by
 from elsewhere.scoring.flow import participant_flow
@@ -30,10 +32,12 @@ from elsewhere.scoring.segmentation_cases import (
     MEASURED,
     MM_COLUMNS,
     WORST,
+    check_cases,
     cohort_spacing,
     judge,
     measure_cases,
     norm_hd,
+    open_pair,
     truth_paths,
 )
 from elsewhere.scoring.segmentation_evaluator import (
@@ -43,7 +47,8 @@ from elsewhere.scoring.segmentation_evaluator import (
     SegmentationEvaluator,
     segmentation_specs,
 )
-from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
+from elsewhere.scoring.surface import pack_pieces
+from elsewhere.scoring.task import Checked, ScoreOptions, Scores, Task, tasks
 from elsewhere.statistics.metric import MetricSpec
 from elsewhere.statistics.partition import Partition
 from elsewhere.tables import to_number
@@ -75,25 +80,10 @@ class SegmentationTask(Task):
     def score(
         self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
     ) -> Scores:
-        if predictions.kind != "masks":
-            raise UserError(
-                f"these predictions are {predictions.kind}, not masks",
-                where=predictions.source,
-                fix="Give a folder with one mask a case, named by case id.",
-            )
-        cases = _identity(cohort, protocol, options)
-        truths = truth_paths(cohort)
-        join = join_by_id(
-            cases["case_id"],
-            predictions.table["case_id"],
-            normalise=options.normalise_ids,
-            source=predictions.source,
-            what="mask",
-        )
-        paths = predictions.table["path"].astype("string").to_numpy(dtype=object)
+        cases, truths, paths, join = _joined(cohort, predictions, protocol, options)
         measured = measure_cases(
             truths,
-            [Path(str(paths[row])) if row >= 0 else None for row in join.row_of_case],
+            paths,
             cohort_spacing(cohort),
             on_invalid=options.on_invalid,
             threads=options.threads,
@@ -107,6 +97,66 @@ class SegmentationTask(Task):
             flow=(*predictions.flow, *join.of_predictions),
             warnings=(*predictions.warnings, *join.warnings),
         )
+
+    def has_truth(self, cohort: Cohort) -> bool:
+        """A column that names masks of which none is here is a participant's copy of the cohort."""
+        if not super().has_truth(cohort):
+            return False
+        named = cohort.cases["mask"].dropna().astype("string")
+        return any(cohort.file(str(path)).exists() for path in named if str(path).strip())
+
+    def check(
+        self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
+    ) -> Checked:
+        """Every pair is opened and put on one grid, as scoring does; nothing is measured."""
+        try:
+            _, truths, paths, _ = _joined(cohort, predictions, protocol, options)
+            cohort_spacing(cohort)
+        except UserError as error:
+            return Checked(errors=(error,))
+
+        def opened(truth: Path, path: Path | None) -> str | None:
+            pair = open_pair(truth, path, on_invalid=options.on_invalid)
+            return pair.reason if pair.status == "invalid" else None
+
+        return _checked([partial(opened, *pair) for pair in zip(truths, paths, strict=True)], options)
+
+    def check_files(self, predictions: Predictions, cohort: Cohort | None, options: ScoreOptions) -> Checked:
+        """Every mask is read by itself, and compared with the grid of its image where the cohort has that."""
+        from elsewhere.predictions.mask_file import (
+            check_same_grid,
+            is_nifti,
+            read_grid,
+            read_mask,
+            stream_mask,
+        )
+
+        images = _image_files(cohort) if cohort is not None else {}
+
+        def opened(case: str, path: Path) -> str | None:
+            mask = stream_mask(path, pack_pieces)[0] if is_nifti(path) else read_mask(path)
+            if case in images:
+                image = read_grid(images[case])
+                try:
+                    check_same_grid(mask, image)
+                except UserError as error:
+                    what = error.what.replace("the truth's", "its image's").replace("the truth", "its image")
+                    raise UserError(what, where=error.where, fix=error.fix) from None
+            return None
+
+        def tolerant(case: str, path: Path) -> str | None:
+            try:
+                return opened(case, path)
+            except UserError as error:
+                if options.on_invalid != "worst":
+                    raise
+                return error.what
+
+        table = predictions.table[["case_id", "path"]].astype("string")
+        pairs = [(str(case), Path(str(path))) for case, path in table.itertuples(index=False)]
+        checked = _checked([partial(tolerant, case, path) for case, path in pairs], options)
+        told = f"{sum(case in images for case, _ in pairs)} of {len(pairs)} were compared with the grid of their image"
+        return replace(checked, notes=(f"without the truth, each mask was read by itself; {told}",))
 
     def from_table(
         self,
@@ -200,6 +250,57 @@ class SegmentationTask(Task):
                 "strata": {name: _stratum(evaluator, codes == k, cases) for k, name in enumerate(SIZE_NAMES)},
             }
         return out
+
+
+def _joined(
+    cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
+) -> tuple[pd.DataFrame, list[Path], list[Path | None], Join]:
+    """(case table, truth of every case, prediction of every case or None, the join)."""
+    if predictions.kind != "masks":
+        raise UserError(
+            f"these predictions are {predictions.kind}, not masks",
+            where=predictions.source,
+            fix="Give a folder with one mask a case, named by case id.",
+        )
+    cases = _identity(cohort, protocol, options)
+    truths = truth_paths(cohort)
+    join = join_by_id(
+        cases["case_id"],
+        predictions.table["case_id"],
+        normalise=options.normalise_ids,
+        source=predictions.source,
+        what="mask",
+    )
+    paths = predictions.table["path"].astype("string").to_numpy(dtype=object)
+    return cases, truths, [Path(str(paths[row])) if row >= 0 else None for row in join.row_of_case], join
+
+
+def _checked(opened: Sequence[Callable[[], str | None]], options: ScoreOptions) -> Checked:
+    errors, reasons = check_cases(opened, threads=options.threads, progress=options.progress)
+    warnings = []
+    if reasons:
+        shown = "; ".join(f"{count} x {what}" for what, count in list(_tally(pd.Series(reasons)).items())[:3])
+        warnings.append(f"{len(reasons)} masks are invalid and scored worst: {shown}.")
+    return Checked(errors=tuple(errors), warnings=tuple(warnings))
+
+
+def _image_files(cohort: Cohort) -> dict[str, Path]:
+    """The image of each case whose grid can be read: a mask file ending, or a folder of phases in NIfTI."""
+    from elsewhere.predictions.mask_file import is_nifti, mask_ending
+
+    found: dict[str, Path] = {}
+    if "image" not in cohort.cases.columns:
+        return found
+    for case, name in cohort.cases[["case_id", "image"]].astype("string").itertuples(index=False):
+        if pd.isna(name) or not str(name).strip():
+            continue
+        file = cohort.file(str(name))
+        if file.is_dir():
+            phases = sorted(child for child in file.iterdir() if is_nifti(child))
+            file = phases[0] if phases else file
+        if mask_ending(file) is not None and file.is_file():
+            found[str(case)] = file
+    return found
 
 
 def _identity(cohort: Cohort, protocol: Protocol, options: ScoreOptions) -> pd.DataFrame:

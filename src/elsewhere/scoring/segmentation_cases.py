@@ -8,8 +8,9 @@ packed to bits while it is unpacked, so at no time is there more than two masks 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,10 +113,20 @@ def _row(measured: PairMeasures, *, answered: bool) -> dict[str, float]:
     }
 
 
-def _measure_case(
-    truth_path: Path, prediction_path: Path | None, given_spacing: npt.NDArray[np.float64], *, on_invalid: str
-) -> tuple[dict[str, float], str, str]:
-    """(measured columns, status, reason). A bad truth is always an error; a bad prediction as asked."""
+@dataclass(frozen=True)
+class OpenPair:
+    """A truth and its prediction, read and found to be on one grid; `answer` is None where there is no usable one."""
+
+    truth: Mask | Grid
+    voxels: Any
+    answer: Any
+    status: str
+    reason: str
+    packed: bool
+
+
+def open_pair(truth_path: Path, prediction_path: Path | None, *, on_invalid: str) -> OpenPair:
+    """Read both masks. A bad truth is always an error; a bad prediction as asked."""
     from elsewhere.predictions.mask_file import check_same_grid, is_nifti, read_mask, stream_mask
 
     packed = is_nifti(truth_path) and (prediction_path is None or is_nifti(prediction_path))
@@ -140,13 +151,20 @@ def _measure_case(
             if on_invalid != "worst":
                 raise
             status, reason, answer = "invalid", error.what, None
-    answered = answer is not None
-    spacing = _spacing(truth, given_spacing)
-    if packed:
-        measured = _measure_packed(voxels, answer, spacing, volume=len(truth.shape) == 3)
+    return OpenPair(truth, voxels, answer, status, reason, packed)
+
+
+def _measure_case(
+    truth_path: Path, prediction_path: Path | None, given_spacing: npt.NDArray[np.float64], *, on_invalid: str
+) -> tuple[dict[str, float], str, str]:
+    """(measured columns, status, reason)."""
+    pair = open_pair(truth_path, prediction_path, on_invalid=on_invalid)
+    spacing = _spacing(pair.truth, given_spacing)
+    if pair.packed:
+        measured = _measure_packed(pair.voxels, pair.answer, spacing, volume=len(pair.truth.shape) == 3)
     else:
-        measured = _measure_arrays(voxels, answer, spacing)
-    return _row(measured, answered=answered), status, reason
+        measured = _measure_arrays(pair.voxels, pair.answer, spacing)
+    return _row(measured, answered=pair.answer is not None), pair.status, pair.reason
 
 
 def _measure_packed(
@@ -204,6 +222,31 @@ def measure_cases(
     table["status"] = pd.array([status for _, status, _ in kept], dtype="string")
     table["reason"] = pd.array([reason for _, _, reason in kept], dtype="string")
     return table
+
+
+def check_cases(
+    tasks: Sequence[Callable[[], str | None]], *, threads: int | None = None, progress: Progress | None = None
+) -> tuple[list[UserError], list[str]]:
+    """Open files in a pool of threads: every refusal, in the order of the cases, and every reason of a mask that is
+    scored worst."""
+
+    def work(task: Callable[[], str | None]) -> UserError | str | None:
+        try:
+            return task()
+        except UserError as error:
+            return error
+
+    errors: list[UserError] = []
+    reasons: list[str] = []
+    with ThreadPoolExecutor(min(thread_count(threads), max(1, len(tasks)))) as pool:
+        for done, found in enumerate(pool.map(work, tasks), start=1):
+            if isinstance(found, UserError):
+                errors.append(found)
+            elif found:
+                reasons.append(found)
+            if progress:
+                progress(done, len(tasks))
+    return errors, reasons
 
 
 def judge(table: pd.DataFrame, rules: SegmentationRules) -> pd.DataFrame:

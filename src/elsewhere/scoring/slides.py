@@ -40,7 +40,7 @@ from elsewhere.scoring.slide_regions import (
     patient_stage,
     stage_of_extent,
 )
-from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
+from elsewhere.scoring.task import Checked, ScoreOptions, Scores, Task, tasks
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.metric import MetricSpec
 from elsewhere.statistics.partition import Partition
@@ -158,6 +158,25 @@ class SlideTask(Task):
             )
         cases["status"] = status
         return self._finish(cases, events, protocol, extra=extra, flow=flow, warnings=warnings)
+
+    def has_truth(self, cohort: Cohort) -> bool:
+        return any(name in cohort.cases.columns for name in ("stage", "patient_stage", "mask"))
+
+    def check_files(self, predictions: Predictions, cohort: Cohort | None, options: ScoreOptions) -> Checked:
+        """Every mask is read by itself; stages and points stand in the table, which was read already."""
+        if "path" not in predictions.table.columns:
+            return Checked()
+        errors = []
+        for path in predictions.table["path"]:
+            try:
+                read_slide_mask(Path(str(path)))
+            except UserError as error:
+                errors.append(error)
+        notes = ("without the truth, each mask was read by itself",)
+        if options.on_invalid == "worst":
+            told = f"{len(errors)} masks are invalid and scored worst: {errors[0].what}." if errors else ""
+            return Checked(warnings=(told,) if told else (), notes=notes)
+        return Checked(errors=tuple(errors), notes=notes)
 
     def from_table(
         self,

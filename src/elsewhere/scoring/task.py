@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from elsewhere.errors import UserError
 from elsewhere.protocols import Protocol
 from elsewhere.registry import Registry
 from elsewhere.statistics.evaluator import Evaluator
@@ -62,6 +63,19 @@ class Scores:
     extras: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What scoring would stop at (`errors`; all of them where they can be told apart), and what it would remark.
+
+    `notes` say what was looked at, and what was not.
+    """
+
+    errors: tuple[UserError, ...] = ()
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    scores: Scores | None = None
+
+
 class Task(ABC):
     """A task declares its scoring unit, its cluster, its target column and its metrics (ST-01)."""
 
@@ -80,6 +94,27 @@ class Task(ABC):
         self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
     ) -> Scores:
         """Predictions joined to the cohort by id, scored case by case; missing is worst (ST-14)."""
+
+    def has_truth(self, cohort: Cohort) -> bool:
+        """Whether the cohort holds the truth of this task; a participant's copy of it does not."""
+        if self.target is None:
+            return True
+        column = cohort.cases.get(self.target)
+        return column is not None and bool((column.astype("string").fillna("").str.strip() != "").any())
+
+    def check(
+        self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
+    ) -> Checked:
+        """Everything at which `score` would stop, with the same words. Called where `has_truth`."""
+        try:
+            scores = self.score(cohort, predictions, protocol, options)
+        except UserError as error:
+            return Checked(errors=(error,))
+        return Checked(warnings=scores.warnings, scores=scores)
+
+    def check_files(self, predictions: Predictions, cohort: Cohort | None, options: ScoreOptions) -> Checked:
+        """The files of the predictions, opened without the truth; nothing where the table holds all there is."""
+        return Checked()
 
     @abstractmethod
     def from_table(

@@ -47,6 +47,8 @@ def pool_small_strata(
             own[by_size[:n_pooled]] = by_size[:n_pooled].min()
         stratum[inside] = own[of_site[inside]] * n_kinds + k
     return np.unique(stratum, return_inverse=True)[1].astype(np.int32)
+
+
 UNKNOWN_SITE = "unknown"
 """Where a case without a site is counted: a row of its own, and no hospital."""
 
@@ -216,7 +218,7 @@ def _id_numbers(table: pd.DataFrame) -> npt.NDArray[np.int64]:
 
 
 def _most_common(
-    cluster_of_case: npt.NDArray[np.int64], site_of_case: npt.NDArray[np.int64], *, n_clusters: int
+    cluster_of_case: npt.NDArray[np.integer], site_of_case: npt.NDArray[np.integer], *, n_clusters: int
 ) -> IntArray:
     """The site of most cases of each patient; of equally many, the lowest number."""
     n_sites = int(site_of_case.max(initial=0)) + 1

@@ -74,7 +74,7 @@ def judge(
     reason: str | None = None,
 ) -> Judgement:
     """ST-05 for one interval of (here - reference). Ends that touch the margin do not pass it."""
-    if not (math.isfinite(margin) and margin > 0):
+    if reason is None and not (math.isfinite(margin) and margin > 0):
         raise UserError(f"the margin is {margin!r}", fix="Declare a finite margin above 0, such as 0.05.")
     if reason is None and (math.isnan(lo) or math.isnan(hi)):
         reason = "there is no interval"
@@ -152,7 +152,7 @@ class ClaimVerdict:
             "lo": self.lo,
             "hi": self.hi,
             "alpha": self.alpha,
-            "margin": self.margin,
+            "margin": _number(self.margin),
             "margin_source": self.margin_source,
             "word": str(self.word),
             "non_inferior": self.non_inferior,
@@ -251,7 +251,7 @@ def not_assessed(
     metric: str,
     reason: str,
     *,
-    margin: float,
+    margin: float | None,
     claimed: float | None = None,
     here: float | None = None,
     alpha: float = 0.05,
@@ -260,7 +260,7 @@ def not_assessed(
     primary: bool = True,
     group: str | None = None,
 ) -> ClaimVerdict:
-    """A claim that cannot be judged at all (the metric is not there, the group is too small)."""
+    """A claim that cannot be judged at all (not filled in, the metric is not there, the group is too small)."""
     nan = math.nan
     difference = Difference(
         metric=metric,
@@ -276,7 +276,12 @@ def not_assessed(
         undefined_reason=reason,
     )
     return assess_claim(
-        difference, margin=margin, margin_source=margin_source, aim=aim, primary=primary, group=group
+        difference,
+        margin=nan if margin is None else margin,
+        margin_source=margin_source,
+        aim=aim,
+        primary=primary,
+        group=group,
     )
 
 
