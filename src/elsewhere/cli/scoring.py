@@ -22,6 +22,7 @@ from elsewhere.cli.options import (
     OutOpt,
     PredictionsArg,
     ProtocolOpt,
+    ReplaceOpt,
     ResamplesOpt,
     ScaleOpt,
     SeedOpt,
@@ -45,6 +46,7 @@ def score(
     cohort: CohortArg,
     predictions: PredictionsArg,
     out: OutOpt,
+    replace: ReplaceOpt = False,
     protocol: ProtocolOpt = None,
     group_by: GroupOpt = "",
     where: WhereOpt = None,
@@ -89,6 +91,7 @@ def score(
             cohort,
             predictions,
             out=out,
+            replace=replace,
             protocol=protocol,
             group_by=split_list(group_by),
             where=pairs(where, option="--where"),
@@ -124,6 +127,7 @@ def summarise(
         Path, typer.Argument(help="A scores table (csv or parquet), or an existing result folder.")
     ],
     out: OutOpt,
+    replace: ReplaceOpt = False,
     protocol: ProtocolOpt = None,
     group_by: GroupOpt = "",
     where: WhereOpt = None,
@@ -158,6 +162,7 @@ def summarise(
         cohort,
         scores,
         out=out,
+        replace=replace,
         protocol=protocol,
         group_by=split_list(group_by),
         where=pairs(where, option="--where"),
@@ -218,9 +223,13 @@ def report(
     ] = None,
     tables: Annotated[Path | None, typer.Option(help="Folder for every table as csv and LaTeX.")] = None,
     figures: Annotated[Path | None, typer.Option(help="Folder for every figure as SVG, PDF and PNG.")] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace files of the same names that are there already.")
+    ] = False,
     as_json: JsonOpt = False,
 ) -> int:
     """Write the report again, and every table and figure as files."""
     from elsewhere.commands.report import report as run
 
-    return show(run(result, out=out, tables=tables, figures=figures), as_json=as_json)
+    written = run(result, out=out, tables=tables, figures=figures, replace=replace)
+    return show(written, as_json=as_json)

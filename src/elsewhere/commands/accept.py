@@ -31,6 +31,7 @@ def accept(
     *,
     claim: str | Path | Claim,
     out: str | Path | None = None,
+    replace: bool = False,
     resamples: int | None = None,
     seed: int = 42,
     column_map: Mapping[str, str] | None = None,
@@ -39,9 +40,13 @@ def accept(
     on_invalid: str = "error",
     table: TableOptions | None = None,
 ) -> Result:
-    """Judge a claim on the hospital's own cases; options given here override the claim's own."""
+    """Judge a claim on the hospital's own cases; options given here override the claim's own.
+
+    An earlier result in `out` is replaced only with `replace`, and files that Elsewhere did not write stay.
+    """
     check_choices(on_invalid=on_invalid, matching=None)
-    check_out(out)
+    inputs = (cohort, predictions, claim.source if isinstance(claim, Claim) else claim)
+    check_out(out, replace=replace, inputs=inputs)
     promised = claim if isinstance(claim, Claim) else read_claim(Path(claim))
     lock = lock_claim(promised)
     task = tasks.get(promised.task)
@@ -124,7 +129,7 @@ def accept(
         result.summary["warnings"].append(
             "Only biopsied cases have outcomes: missed cancers without biopsy are absent, so sensitivity is flattered (verification bias)."
         )
-    return result if out is None else result.save(out)
+    return result if out is None else result.save(out, replace=replace, inputs=inputs)
 
 
 def _judge(
