@@ -16,22 +16,27 @@ from elsewhere.files.folders import (
     staged_files,
 )
 from elsewhere.files.limits import (
+    DAMAGED_ARCHIVE,
     LIMIT_VARIABLE,
     SizeLimitError,
+    check_archive,
     check_size,
     check_zip_size,
     human_bytes,
     limited_json,
+    limited_json_text,
     size_limit,
 )
 from elsewhere.files.refusals import explained_refusals, file_system_error
 from elsewhere.files.writing import replacing, write_bytes
 
 __all__ = [
+    "DAMAGED_ARCHIVE",
     "JOURNAL",
     "LIMIT_VARIABLE",
     "MARKER",
     "SizeLimitError",
+    "check_archive",
     "check_out",
     "check_out_file",
     "check_size",
@@ -40,6 +45,7 @@ __all__ = [
     "file_system_error",
     "human_bytes",
     "limited_json",
+    "limited_json_text",
     "replacing",
     "rewritten",
     "settle",

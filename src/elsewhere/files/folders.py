@@ -403,6 +403,12 @@ def _install(staged: Path, out: Path, *, old: Sequence[str], new: Sequence[str])
         staged.rename(target)
         return
     _refuse_collisions(target, out, old, new)
+    if not all(os.path.lexists(target / name) for name in old):
+        raise UserError(
+            "another command changed this folder while the result was made, so nothing is replaced",
+            where=str(out),
+            fix="Run the command again, or give a new --out.",
+        )
     token = _token(staged)
     previous = target / f".elsewhere-{token}.old"
     write_bytes(json.dumps({"token": token, "old": list(old), "new": list(new)}).encode(), target / JOURNAL)

@@ -8,10 +8,13 @@ a workbook, the arrays of an npz, the estimated memory of a parquet table. The e
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import re
 import stat
+import struct
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,22 @@ DEFAULT_LIMIT = 2 * 1024**3
 MOST_DEPTH = 64
 """Levels of lists and objects in a JSON file; ours have fewer than ten."""
 MOST_RATIO, RATIO_FROM = 200.0, 100 * 1024**2
+DAMAGED_ARCHIVE = (
+    AttributeError,
+    EOFError,
+    LookupError,
+    NotImplementedError,
+    OverflowError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    lzma.LZMAError,
+    struct.error,
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    zlib.error,
+)
+"""What a damaged zip archive, npz or npy is known to raise when it is opened or read."""
 _UNITS = {"": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(KB|MB|GB|TB|)\s*", re.IGNORECASE)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
@@ -89,6 +108,21 @@ def check_zip_size(archive: zipfile.ZipFile, path: Path, *, limit: int | None = 
             where=str(path),
             fix="It was probably made to exhaust memory. Fetch it again from its source.",
         )
+
+
+def check_archive(path: Path) -> None:
+    """Refuse an npz or a torch file by what it unpacks to, before any of it is read.
+
+    Raises:
+        SizeLimitError: Where that is over the limit.
+        ValueError: Where it is no zip archive.
+    """
+    check_size(path.stat().st_size, "the file has", where=path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            check_zip_size(archive, path)
+    except DAMAGED_ARCHIVE as error:
+        raise ValueError(f"{path.name} is not a whole archive ({error})") from error
 
 
 def limited_json(path: Path, *, most_bytes: int = 1 << 26, most_depth: int = MOST_DEPTH) -> Any:
