@@ -106,7 +106,7 @@ def write_bundle(
 
 def seal(staged: Path, about: dict[str, Any]) -> None:
     """The digest of every file, and last the mark that says what kind of bundle this is."""
-    files = sorted(p for p in staged.rglob("*") if p.is_file())
+    files = sorted(p for p in staged.rglob("*") if p.is_file() and p != staged / MARKER)
     sums = {p.relative_to(staged).as_posix(): file_digest(p) for p in files}
     write_text("".join(f"{d}  {n}\n" for n, d in sums.items()), staged / SUMS)
     write_json(about | {"files": len(sums)}, staged / MARK)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import pandas as pd
 import pyarrow as pa
@@ -31,7 +32,6 @@ TABLE_ENDINGS = (
     ".xlsx",
     ".xlsm",
 )
-_BATCH_ROWS = 1 << 14
 
 
 def is_table(path: str | Path) -> bool:
@@ -122,7 +122,8 @@ def _read_parquet(
                 limit=options.limit,
                 fix="Split it, or keep the columns that are needed.",
             )
-            table = _decoded(file, options.limit, where)
+            risky = _risky_columns(file, options.limit)
+            table = _decoded(source, risky, options.limit, where)
             table.validate(full=True)
         table = table.rename_columns(names)
         index = [name for name in names if name.startswith("__index_level_")]
@@ -153,7 +154,7 @@ def estimated_memory(file: pq.ParquetFile, strings: Sequence[str]) -> int:
     """About how many bytes a parquet table takes as a data frame, from its metadata alone.
 
     A number takes 8 bytes; a text 32 and at least its part of the uncompressed pages (a dictionary may make the
-    pages much smaller than the texts: `_decoded` counts those as it goes).
+    pages much smaller than the texts: see `_risky_columns`).
     """
     meta = file.metadata
     rows = meta.num_rows
@@ -176,14 +177,31 @@ def estimated_memory(file: pq.ParquetFile, strings: Sequence[str]) -> int:
     return total
 
 
-def _decoded(file: pq.ParquetFile, limit: int, where: str) -> pa.Table:
-    """All batches, counted while they are decoded."""
-    batches, size = [], 0
-    for batch in file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False):
-        size += batch.nbytes
-        check_size(size, "the decoded table takes at least", where=where, limit=limit)
-        batches.append(batch)
-    return pa.Table.from_batches(batches, schema=file.schema_arrow)
+def _decoded(source: BinaryIO, risky: list[str], limit: int, where: str) -> pa.Table:
+    """The whole table; the columns in `risky` as dictionaries, whose texts are counted before they are repeated."""
+    source.seek(0)
+    with pq.ParquetFile(source, read_dictionary=risky) as file:
+        table = file.read()
+    check_size(table.nbytes, "the table takes", where=where, limit=limit)
+    return table
+
+
+def _risky_columns(file: pq.ParquetFile, limit: int) -> list[str]:
+    """Text columns of which the pages may hold a text once that every row repeats.
+
+    A text stands in its pages at least once, so that no column takes more than its rows times its pages. Where that
+    stays under the limit there is nothing to fear.
+    """
+    meta = file.metadata
+    most, names = 0, set()
+    for at in range(meta.num_row_groups):
+        group = meta.row_group(at)
+        for column in range(group.num_columns):
+            chunk = group.column(column)
+            if chunk.physical_type == "BYTE_ARRAY" and "DELTA_BYTE_ARRAY" not in chunk.encodings:
+                most += group.num_rows * max(chunk.total_uncompressed_size, 0)
+                names.add(chunk.path_in_schema)
+    return sorted(names) if most > limit else []
 
 
 def _plain_types(table: pa.Table, strings: Sequence[str], where: str, limit: int) -> pd.DataFrame:
