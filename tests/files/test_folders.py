@@ -160,6 +160,11 @@ def test_the_system_refusing_inside_the_block_names_the_file_as_it_would_be_call
         (s / "deep" / "a").write_text("there is no folder 'deep'")
     assert caught.value.exit_code == 74
     assert "partial" not in str(caught.value) and ".new" not in str(caught.value)
+    with (
+        pytest.raises(UserError, match=r"out/a: too large") as caught,
+        staged_directory(tmp_path / "out") as s,
+    ):
+        raise UserError("too large", where=str(s / "a"))
     with pytest.raises(FileSystemError, match="too long"):
         check_out(tmp_path / ("x" * 300))
     with pytest.raises(FileSystemError, match="too long"):

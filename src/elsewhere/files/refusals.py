@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from elsewhere.errors import FileSystemError
+from elsewhere.errors import FileSystemError, UserError
 
 _NO_SPACE = "Free some space, and run the same command again."
 _NO_RIGHT = "Name a place where you may read and write, or ask for the right to use this one."
@@ -77,6 +77,11 @@ def explained_refusals(where: str | Path, what: str, *, inside: Path | None = No
         yield
     except BrokenPipeError:
         raise
+    except UserError as error:
+        if inside is not None and error.where and Path(error.where).is_relative_to(inside):
+            error.where = str(_named(Path(error.where), Path(where), inside))
+            error.args = (str(error),)
+        raise
     except OSError as error:
         raise file_system_error(error, what, where=_shown(error, Path(where), inside)) from error
 
@@ -87,7 +92,12 @@ def _shown(error: OSError, where: Path, inside: Path | None) -> Path | str:
         return where
     path = Path(os.fsdecode(name))
     if inside is not None and path.is_relative_to(inside):
-        parts = path.relative_to(inside).parts
-        hidden = any(part.startswith(".elsewhere-") for part in parts)
-        return where if hidden else where.joinpath(*parts)
-    return where if path.name.startswith(".elsewhere-") else path
+        return _named(path, where, inside)
+    return where if any(part.startswith(".elsewhere-") for part in path.parts) else path
+
+
+def _named(path: Path, where: Path, inside: Path) -> Path:
+    """A staged file, as it would have been called in its place."""
+    parts = path.relative_to(inside).parts
+    hidden = any(part.startswith(".elsewhere-") for part in parts)
+    return where if hidden else where.joinpath(*parts)
