@@ -164,7 +164,11 @@ def test_the_report_of_a_result_on_the_disk(option, run, small_disk, inputs):
 def test_a_phantom_of_volumes(run, small_disk):
     out = small_disk.root / "mri"
     fills_up(
-        run, small_disk, ["phantom", "mri", out, "--patients", 2, "--size", 32], sizes=SIZES[::2], out=out
+        run,
+        small_disk,
+        ["phantom", "mri", out, "--patients", 2, "--size", 32, "--sites", 1],
+        sizes=SIZES[::2],
+        out=out,
     )
 
 

@@ -70,8 +70,8 @@ def file_system_error(
 def explained_refusals(where: str | Path, what: str, *, inside: Path | None = None) -> Iterator[None]:
     """Turn what the system refuses in the block into a `FileSystemError` at `where`.
 
-    `inside`: the folder that stands for `where` until it is complete; a file in it is named as it would have
-    been called.
+    `inside`: the file or folder that stands for `where` until it is complete; a file in it is named as it would
+    have been called.
     """
     try:
         yield

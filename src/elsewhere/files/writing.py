@@ -25,7 +25,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     temporary = path.with_name(f".elsewhere-{secrets.token_hex(8)}.partial")
     created: list[Path] = []
     complete = False
-    with explained_refusals(path, "the file cannot be written"):
+    with explained_refusals(path, "the file cannot be written", inside=temporary):
         try:
             created = make_folders(path.parent)
             yield temporary

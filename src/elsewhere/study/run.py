@@ -19,7 +19,7 @@ from elsewhere.engine.run import EngineReport, run_units
 from elsewhere.engine.store import Store
 from elsewhere.engine.unit import Unit
 from elsewhere.errors import UserError
-from elsewhere.files import explained_refusals, limited_json
+from elsewhere.files import MARKER, explained_refusals, limited_json
 from elsewhere.scenarios import write_partitions
 from elsewhere.study.estimate import note_speed
 from elsewhere.study.file import StudyFile
@@ -73,14 +73,17 @@ def places(file: StudyFile, *, out: str | Path | None = None, store: str | Path 
 
 
 def _holds_a_study(folder: Path) -> bool:
-    """Whether an earlier run wrote this folder: by what its `study.json` says, not by its name. Before that file
-    is written there is only a store, and none of the files that a run would overwrite.
+    """Whether an earlier run wrote this folder: by what its `study.json` says, not by its name. A run that was
+    stopped before it wrote that file left a store, or splits with our marker, and the manifest at most.
     """
     try:
         about = limited_json(folder / "study.json")
     except FileNotFoundError:
-        begun = (folder / "store").is_dir() and not any(os.path.lexists(folder / name) for name in PARTS)
-        return begun and {entry.name for entry in (folder / "store").iterdir()} <= _STORE
+        parts = {name for name in PARTS if os.path.lexists(folder / name)}
+        if os.path.lexists(folder / "splits" / MARKER):
+            return parts <= {"splits", "manifest.csv"}
+        store = folder / "store"
+        return not parts and store.is_dir() and {entry.name for entry in store.iterdir()} <= _STORE
     except (OSError, ValueError):
         return False
     return isinstance(about, dict) and {"study", "environment", "trainings"} <= set(about)
