@@ -52,7 +52,7 @@ docs: setup
 	$(BIN)/python docs/make_images.py
 
 coverage-tables: setup
-	$(BIN)/elsewhere coverage --out docs/reference
+	$(BIN)/elsewhere coverage --out docs/reference --replace
 
 clean:
 	rm -rf $(OUT) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -117,3 +117,46 @@ def browser():
         started = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
         yield started
         started.close()
+
+
+class SmallDisk:
+    """A file system of its own, of which a test says how many bytes are free."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._filler = root / ".filler"
+
+    def leave(self, free: int) -> None:
+        """Fill the disk up to `free` bytes."""
+        self._filler.unlink(missing_ok=True)
+        state = os.statvfs(self.root)
+        size = state.f_bavail * state.f_frsize - free
+        with self._filler.open("wb") as file:
+            if size > 0:
+                os.posix_fallocate(file.fileno(), 0, size)
+
+    def tree(self) -> dict[str, bytes | None]:
+        """Every file and folder on it but the filling; None for a folder."""
+        found = sorted(path for path in self.root.rglob("*") if path != self._filler)
+        return {str(p.relative_to(self.root)): p.read_bytes() if p.is_file() else None for p in found}
+
+    def remount(self, how: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{how}", str(self.root)], check=True, capture_output=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A tmpfs of 48 MB, which only root may mount."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("a small disk is mounted, which takes root")
+    root = tmp_path / "disk"
+    root.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(root)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"a tmpfs cannot be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        yield SmallDisk(root)
+    finally:
+        subprocess.run(["umount", "-l", str(root)], check=False, capture_output=True)

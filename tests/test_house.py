@@ -24,8 +24,9 @@ ROOMS = {
 } - DOORS
 MAY_USE = {
     "errors": set(),
+    "files": {"errors"},
     "registry": {"errors"},
-    "tables": {"errors"},
+    "tables": {"errors", "files"},
     "protocols": {"errors", "registry"},
     "statistics": {"errors", "protocols"},
     "ensembles": {"errors", "statistics"},
@@ -33,24 +34,24 @@ MAY_USE = {
     "cohort": {"errors", "registry", "tables", "inputs"},
     "predictions": {"errors", "tables", "cohort"},
     "scoring": {"errors", "registry", "tables", "protocols", "statistics", "cohort", "predictions"},
-    "phantom": {"errors", "tables", "inputs", "cohort", "predictions", "scoring"},
+    "phantom": {"errors", "files", "tables", "inputs", "cohort", "predictions", "scoring"},
     "promises": {"errors", "protocols", "statistics", "cohort", "scoring", "phantom"},
     "scenarios": {"errors", "tables", "cohort"},
-    "engine": {"errors", "registry", "inputs"},
+    "engine": {"errors", "files", "registry", "inputs"},
     "models": {"errors"},
     "training": {"errors", "inputs", "engine", "models"},
     "radiomics": {"errors", "inputs"},
     "recipes": {"errors", "registry", "inputs", "engine", "models", "training", "radiomics"},
     "explain": {"errors", "inputs", "engine", "models", "training"},
-    "report": {"errors"},
-    "results": {"errors", "tables", "protocols", "scoring", "report"},
+    "report": {"errors", "files"},
+    "results": {"errors", "files", "tables", "protocols", "scoring", "report"},
     "studies": set(),
     "study": ROOMS - {"promises", "results", "study", "commands", "cli"},
     "commands": ROOMS - {"commands", "cli"},
-    "cli": {"errors", "tables", "engine", "commands"},
+    "cli": {"errors", "files", "tables", "engine", "commands"},
 }
 """What each room may use beside itself. The engine finds the training by its name when it trains."""
-TRAVELS = ("inputs", "engine", "models", "training", "radiomics", "recipes")
+TRAVELS = ("files", "inputs", "engine", "models", "training", "radiomics", "recipes")
 """Rooms that also run on a machine with torch and little else."""
 MAY_TRAVEL = {"torch", "torchvision", "numpy", "scipy", "pandas", "sklearn", "PIL", "isal", "elsewhere"}
 WHERE_IT_IS = {

@@ -1,7 +1,9 @@
-"""The two kinds of failure a person can meet.
+"""The kinds of failure a person can meet.
 
 A `UserError` is something the user can mend: it says what happened, where, and what to do, and the
-command line shows it without a traceback (exit 64). Any other exception is a fault of ours (exit 70).
+command line shows it without a traceback (exit 64). A `FileSystemError` is a `UserError` whose cause is the
+operating system: no space left, a read-only folder, a name that is too long (exit 74). Any other exception is
+a fault of ours (exit 70).
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import difflib
 import operator
 import re
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 EXIT_OK = 0
 EXIT_BELOW = 2
@@ -26,6 +29,8 @@ _WORD = re.compile(r"[^0-9a-z]+")
 class UserError(Exception):
     """A mistake in the input: `what` happened, `where` (file, row, column), and what to do (`fix`)."""
 
+    exit_code: ClassVar[int] = EXIT_BAD_INPUT
+
     def __init__(self, what: str, *, where: str | None = None, fix: str | None = None) -> None:
         self.what = what
         self.where = where
@@ -40,6 +45,15 @@ class UserError(Exception):
 
     def to_dict(self) -> dict[str, str | None]:
         return {"error": self.what, "where": self.where, "fix": self.fix}
+
+
+class FileSystemError(UserError):
+    """The operating system refused to read or write a file that the user named, or the disk is full.
+
+    A file that is not there, or a folder where a file is needed, is a wrong path and stays a plain `UserError`.
+    """
+
+    exit_code: ClassVar[int] = EXIT_FILE_SYSTEM
 
 
 class TrainingError(UserError):

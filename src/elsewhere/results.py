@@ -7,7 +7,7 @@ which resolves the hashed cases of the report and stays with the hospital.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from elsewhere.errors import EXIT_OK, UserError
+from elsewhere.files import explained_refusals, settle
 from elsewhere.protocols import protocols
 from elsewhere.scoring.task import Scores
 from elsewhere.tables import read_table, staged_directory, write_json, write_table
@@ -47,11 +48,24 @@ class Result:
 
         return summary_tables(self.summary)
 
-    def save(self, out: str | Path) -> Result:
-        """Write the folder: all of it, or nothing."""
+    def save(self, out: str | Path, *, replace: bool = False, inputs: Iterable[Any] = ()) -> Result:
+        """Write the folder: all of it, or nothing.
+
+        Args:
+            out: The folder to write.
+            replace: Whether an earlier result in it may be replaced; files that Elsewhere did not write stay.
+            inputs: Paths that must not lie in the folder, because they are read.
+
+        Returns:
+            The same result, with its path.
+
+        Raises:
+            UserError: Where the folder holds an earlier result and `replace` is not set, or other things.
+            FileSystemError: Where the system refuses; an earlier result is then as it was.
+        """
         from elsewhere.report import write_report
 
-        with staged_directory(out) as folder:
+        with staged_directory(out, replace=replace, inputs=inputs) as folder:
             write_table(self.scores.cases, folder / "scores.parquet")
             if self.scores.events is not None:
                 write_table(self.scores.events, folder / "events.parquet")
@@ -128,6 +142,8 @@ def ids_of(scores: Scores) -> tuple[str, ...]:
 def load_result(path: str | Path) -> Result:
     """Read a result folder back. The protocol's rules must be those it was scored with."""
     folder = Path(path)
+    with explained_refusals(folder, "the result cannot be read"):
+        settle(folder)
     file = folder / "summary.json"
     if not file.exists():
         raise UserError(

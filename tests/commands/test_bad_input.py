@@ -226,6 +226,7 @@ def test_semicolons_and_decimal_commas(pair, refused, run, tmp_path):
             0,
             "--out",
             tmp_path / "o",
+            "--replace",
             "--json",
         )
         assert done.code == 0, done.said

@@ -144,16 +144,18 @@ def test_the_same_numbers_twice(scored, run, tmp_path):
         assert entry["value"] == a["metrics"][name]["value"]
 
 
-def test_a_second_run_replaces_the_first(pair, run, tmp_path):
+def test_a_second_run_replaces_the_first_when_asked_to(pair, run, tmp_path):
     out = tmp_path / "here" / "result"
     assert (
         run("score", "classification", pair.cohort, pair.predictions, "--resamples", 50, "--out", out).code
         == 0
     )
-    (out / "stale.txt").write_text("left from before")
-    done = run("score", "classification", pair.cohort, pair.predictions, "--resamples", 0, "--out", out)
+    (out / "notes.txt").write_text("a person's own")
+    again = ("score", "classification", pair.cohort, pair.predictions, "--resamples", 0, "--out", out)
+    assert run(*again).code == 64
+    done = run(*again, "--replace")
     assert done.code == 0, done.said
-    assert not (out / "stale.txt").exists()
+    assert (out / "notes.txt").read_text() == "a person's own"
     assert json.loads((out / "summary.json").read_text())["provenance"]["resamples"] == 0
     assert [p.name for p in out.parent.iterdir() if p.name.startswith(".")] == []
 

@@ -67,12 +67,15 @@ def test_out_holds_tables_and_sheets(run, two_cohorts, tmp_path):
         "groups.csv",
         "summary.json",
         "contact-sheet-01.png",
+        ".elsewhere-result.json",
     }
     groups = pd.read_csv(out / "groups.csv").set_index("case")
     assert groups.loc["A/a5", "group"] == groups.loc["A/a0", "group"] == "A/P0"
     assert groups.loc["B/b1", "group"] == groups.loc["A/a2", "group"] == "A/P2"
     assert json.loads((out / "summary.json").read_text())["counts"]["pairs_across_datasets"] == 1
-    again = run("cohort", "duplicates", *two_cohorts, "--no-keep-duplicates-together", "--out", out)
+    again = run(
+        "cohort", "duplicates", *two_cohorts, "--no-keep-duplicates-together", "--out", out, "--replace"
+    )
     assert again.code == 0
     assert "may put copies on both sides" in again.out
     groups = pd.read_csv(out / "groups.csv")

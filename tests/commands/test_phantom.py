@@ -16,7 +16,7 @@ def test_hospitals_are_written_and_told(run, tmp_path):
     assert told["hospitals"][1]["planted"] == {"duplicate": 1, "missing-mask": 1}
     assert (out / "Alder" / "Dataset_BUSI_with_GT").is_dir()
     assert (out / "Birch" / "BUSBRA" / "bus_data.csv").is_file()
-    again = run(*arguments, "--hospitals", "A,B,C", "--layout", "breast")
+    again = run(*arguments, "--hospitals", "A,B,C", "--layout", "breast", "--replace")
     assert again.code == 0, again.said
     assert "elsewhere cohort read breast" in again.out
     assert sorted(p.name for p in out.iterdir() if p.is_dir()) == ["A", "B", "C"]
@@ -46,7 +46,7 @@ def test_an_mri_world_is_written_and_told(run, tmp_path):
     assert [site["name"] for site in told["sites"]] == ["NORTH", "SOUTH"]
     assert sum(site["patients"] for site in told["sites"]) == 4
     assert sorted(p.name for p in (out / "images").iterdir())[0] == "NORTH_001"
-    again = run(*arguments, "--sites", "WEST,EAST")
+    again = run(*arguments, "--sites", "WEST,EAST", "--replace")
     assert again.code == 0, again.said
     lines = [line for line in again.out.strip().splitlines() if "warning" not in line]
     assert "sagittal" in lines[0] and "fat not suppressed" in lines[1]

@@ -18,7 +18,9 @@ def scored(run, tmp_path):
 
     def score(task, cohort, predictions, *more):
         out = tmp_path / "out"
-        done = run("score", task, cohort, predictions, *more, "--resamples", 0, "--out", out, "--json")
+        done = run(
+            "score", task, cohort, predictions, *more, "--resamples", 0, "--out", out, "--replace", "--json"
+        )
         assert done.code == 0, done.said
         return done.json
 

@@ -34,6 +34,7 @@ def test_the_same_numbers_from_csv_parquet_and_folder(task, results, run, tmp_pa
             50,
             "--out",
             tmp_path / "again",
+            "--replace",
             "--json",
         )
         assert again.code == 0, again.said
@@ -86,7 +87,15 @@ def test_a_large_table_by_its_keys(run, tmp_path, pair):
     column = next(c for c in groups.columns if c in ("dice_mean", "mean", "dice"))
     assert groups[column].to_numpy() == pytest.approx(wanted, abs=1e-12)
     wrong = run(
-        "summarise", "segmentation", pair.cohort, tmp_path / "patches.parquet", "--by", "modl", "--out", out
+        "summarise",
+        "segmentation",
+        pair.cohort,
+        tmp_path / "patches.parquet",
+        "--by",
+        "modl",
+        "--out",
+        out,
+        "--replace",
     )
     assert wrong.code == 64
     assert "modl" in wrong.err

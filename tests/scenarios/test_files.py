@@ -53,7 +53,7 @@ def test_what_is_written_is_read(tmp_path):
     splits = [m for m in MADE if isinstance(m, Partition)]
     assert [read_partition(file, TABLE) for file in files] == splits
     assert read_partitions(tmp_path, TABLE) == splits + [m for m in MADE if isinstance(m, Skipped)]
-    again = write_partitions(MADE, TABLE, tmp_path)
+    again = write_partitions(MADE, TABLE, tmp_path, replace=True)
     assert [f.read_bytes() for f in again] == [f.read_bytes() for f in files]
 
 

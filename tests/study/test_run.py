@@ -218,6 +218,23 @@ def test_a_folder_of_other_things_is_left_alone(world, tmp_path):
     assert [p.name for p in out.iterdir()] == ["thesis.txt"]
 
 
+def test_a_folder_with_files_of_the_names_of_ours_is_left_alone(world, tmp_path):
+    """A folder counted as a study because something in it was called `study.json`, `store` or `splits`: its
+    manifest.csv and runs.csv were overwritten."""
+    for mark in ("study.json", "store", "splits"):
+        out = tmp_path / mark.replace(".", "-")
+        out.mkdir()
+        if mark.endswith("json"):
+            (out / mark).write_text('{"title": "my studies"}')
+        else:
+            (out / mark).mkdir()
+        (out / "manifest.csv").write_text("of a hospital's own")
+        with pytest.raises(UserError, match="left alone"):
+            run_tiny(world, out)
+        assert (out / "manifest.csv").read_text() == "of a hospital's own"
+        assert {p.name for p in out.iterdir()} == {mark, "manifest.csv"}
+
+
 def test_trainings_from_another_machine(world, tmp_path, trainings):
     plan_study(world, out=tmp_path / "out", seeds=[1], export=tmp_path / "work")
     done = subprocess.run(

@@ -187,7 +187,17 @@ def test_tables_of_an_earlier_run_do_not_stay(summary, tmp_path):
     write_study_report(summary, tmp_path, maps=relevance())
     fewer = {name: table for name, table in summary.tables.items() if name != "paired"}
     write_study_report(replace(summary, tables=fewer), tmp_path)
-    assert {path.stem for path in (tmp_path / "tables").iterdir()} == set(fewer)
+    assert {path.stem for path in (tmp_path / "tables").glob("*.csv")} == set(fewer)
+
+
+def test_a_strangers_csv_among_the_tables_stays(summary, tmp_path):
+    """Every csv that was not of this run was deleted."""
+    write_study_report(summary, tmp_path)
+    (tmp_path / "tables" / "mine.csv").write_text("a")
+    (tmp_path / "tables" / "overall.csv").write_text("changed by hand")
+    write_study_report(summary, tmp_path)
+    assert (tmp_path / "tables" / "mine.csv").read_text() == "a"
+    assert (tmp_path / "tables" / "overall.csv").read_text() != "changed by hand"
 
 
 def test_the_same_summary_gives_the_same_bytes(summary, page):
@@ -445,7 +455,7 @@ def test_the_bundle_is_whole_and_its_digests_hold(half, tmp_path):
         == half.outputs(half.runs["run"].iloc[7])["test"]["logit_malignant"].tolist()
     )
     assert "image" not in pd.read_csv(out / "manifest.csv").columns, "no path of this machine"
-    assert write_bundle(half, made, out) == out, "an earlier bundle is replaced"
+    assert write_bundle(half, made, out, replace=True) == out, "an earlier bundle is replaced"
 
 
 def test_a_bundle_with_a_salt_holds_no_id(half, tmp_path):

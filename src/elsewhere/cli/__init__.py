@@ -3,21 +3,32 @@
 Nothing heavy is imported before a command runs, so that `elsewhere --help` answers at once. Exit codes:
 0 done (or equivalent, above, non-inferior as claimed); 2 below; 3 inconclusive; 4 not assessed; 5 some of
 several inputs could not be used; 6 the claim was changed after a verdict; 64 bad input or wrong usage; 70 a
-fault of ours; 74 the operating system refused to read or write a file.
+fault of ours; 74 the operating system refused to read or write a file, or to take what is printed. Where a
+reader of the output stops early (`| head`), the code is that of the result.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import warnings
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 
 from elsewhere.cli import cohorts, explain, judging, models, phantoms, scoring, studies
 from elsewhere.cli.apps import app
 from elsewhere.engine.threads import let_threads_sleep
-from elsewhere.errors import EXIT_BAD_INPUT, EXIT_OK, EXIT_OUR_FAULT, ElsewhereWarning, UserError
+from elsewhere.errors import (
+    EXIT_BAD_INPUT,
+    EXIT_FILE_SYSTEM,
+    EXIT_OK,
+    EXIT_OUR_FAULT,
+    ElsewhereWarning,
+    UserError,
+)
+from elsewhere.files.refusals import file_system_error
 
 __all__ = ["app", "cohorts", "explain", "judging", "main", "models", "phantoms", "scoring", "studies"]
 
@@ -25,6 +36,7 @@ __all__ = ["app", "cohorts", "explain", "judging", "main", "models", "phantoms",
 def main(argv: list[str] | None = None) -> None:
     """Run the program; every way out has its exit code."""
     let_threads_sleep()
+    _print_any_name()
     with warnings.catch_warnings():
         warnings.showwarning = _print_warning
         _run(sys.argv[1:] if argv is None else argv)
@@ -35,8 +47,16 @@ def _run(arguments: list[str]) -> None:
     try:
         code = app(arguments, standalone_mode=False, prog_name="elsewhere")
     except UserError as mistake:
-        _print_mistake(mistake.to_dict(), str(mistake), as_json=as_json)
-        sys.exit(EXIT_BAD_INPUT)
+        _end(mistake, as_json=as_json)
+    except BrokenPipeError:
+        _discard_output()
+        sys.exit(EXIT_FILE_SYSTEM)
+    except OSError as refused:
+        _end(file_system_error(refused, "the operating system refused"), as_json=as_json)
+    except UnicodeEncodeError as odd:
+        if "surrogates" not in odd.reason:
+            _our_fault(odd, as_json=as_json)
+        _end(file_system_error(odd, "a file cannot be used"), as_json=as_json)
     except typer.Abort:
         sys.exit(130)
     except KeyboardInterrupt:
@@ -51,17 +71,57 @@ def _run(arguments: list[str]) -> None:
                 _print_mistake(
                     {"error": message(), "where": None, "fix": "elsewhere --help"}, message(), as_json=as_json
                 )
-            sys.exit(EXIT_BAD_INPUT)
-        import traceback
+            sys.exit(_flushed(EXIT_BAD_INPUT))
+        _our_fault(problem, as_json=as_json)
+    sys.exit(_flushed(code if isinstance(code, int) else EXIT_OK))
 
-        traceback.print_exc()
-        _print_mistake(
-            {"error": f"{type(problem).__name__}: {problem}", "where": None, "fix": None},
-            "This is a fault of ours, not of your input. Please report it with the lines above.",
-            as_json=as_json,
-        )
-        sys.exit(EXIT_OUR_FAULT)
-    sys.exit(code if isinstance(code, int) else EXIT_OK)
+
+def _end(mistake: UserError, *, as_json: bool) -> NoReturn:
+    _print_mistake(mistake.to_dict(), str(mistake), as_json=as_json)
+    sys.exit(_flushed(mistake.exit_code))
+
+
+def _our_fault(problem: Exception, *, as_json: bool) -> NoReturn:
+    import traceback
+
+    traceback.print_exception(problem)
+    _print_mistake(
+        {"error": f"{type(problem).__name__}: {problem}", "where": None, "fix": None},
+        "This is a fault of ours, not of your input. Please report it with the lines above.",
+        as_json=as_json,
+    )
+    sys.exit(_flushed(EXIT_OUR_FAULT))
+
+
+def _print_any_name() -> None:
+    """A file name that is not UTF-8 is printed with its odd bytes escaped, as JSON and terminals can take it."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError, OSError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def _flushed(code: int) -> int:
+    """`code`, once what was printed has left; else the code for a system that did not take it."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_output()
+    except OSError as refused:
+        _discard_output()
+        _print_mistake({}, str(file_system_error(refused, "the output cannot be written")), as_json=False)
+        return EXIT_FILE_SYSTEM
+    except ValueError:  # the stream is closed
+        pass
+    return code
+
+
+def _discard_output() -> None:
+    """What could not be printed is forgotten: Python would try once more at its end, and complain."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
 
 
 def _print_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:

@@ -16,6 +16,7 @@ from elsewhere.cli.options import (
     JsonOpt,
     MapOpt,
     OutOpt,
+    ReplaceOpt,
     SeedOpt,
     ThreadsOpt,
     pairs,
@@ -31,6 +32,7 @@ def cohort_read(
     ],
     source: Annotated[Path, typer.Argument(help="The published folder or table.")],
     out: OutOpt,
+    replace: ReplaceOpt = False,
     column_map: MapOpt = None,
     constants: Annotated[
         list[str] | None, typer.Option("--set", help="A constant column: dataset=NAME (may be repeated).")
@@ -57,6 +59,7 @@ def cohort_read(
             reader,
             source,
             out=out,
+            replace=replace,
             column_map=pairs(column_map),
             constants=pairs(constants, option="--set"),
             ids=ids,
@@ -105,6 +108,7 @@ def cohort_duplicates(
             "--out", help="Folder for pairs.csv, groups.csv, summary.json and contact sheets (pixels)."
         ),
     ] = None,
+    replace: ReplaceOpt = False,
     keep_together: Annotated[
         bool,
         typer.Option(
@@ -126,6 +130,7 @@ def cohort_duplicates(
         result = run(
             cohorts,
             out=out,
+            replace=replace,
             keep_together=keep_together,
             threads=threads,
             table=table_options(encoding, delimiter, decimal),
@@ -168,7 +173,9 @@ def list_metrics(as_json: JsonOpt = False) -> int:
 
 @app.command(epilog="Example: elsewhere demo --out demo-out")
 def demo(
-    out: OutOpt = Path("demo-out"),
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder to write; what an earlier demo wrote in it is replaced.")
+    ] = Path("demo-out"),
     seed: SeedOpt = 7,
     study: Annotated[
         bool, typer.Option("--study/--no-study", help="Also train the study 'demo' on synthetic pictures.")
@@ -184,9 +191,14 @@ def demo(
     return show(result, as_json=as_json)
 
 
-@app.command(epilog="Example: elsewhere coverage --quick --out docs/reference")
+@app.command(epilog="Example: elsewhere coverage --quick --out docs/reference --replace")
 def coverage(
-    out: OutOpt = Path("docs/reference"),
+    out: Annotated[Path, typer.Option("--out", help="Folder for coverage.md and levels.md.")] = Path(
+        "docs/reference"
+    ),
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace pages of these names that are there already.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="A small grid with few replicates.")] = False,
     replicates: Annotated[
         int | None, typer.Option(min=10, help="Simulated cohorts a cell; default 1,000.")
@@ -198,5 +210,5 @@ def coverage(
     from elsewhere.commands.output import progress_bar
 
     with progress_bar(enabled=not as_json) as progress:
-        pages = run(out, quick=quick, replicates=replicates, progress=progress)
+        pages = run(out, replace=replace, quick=quick, replicates=replicates, progress=progress)
     return show(pages, as_json=as_json)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from elsewhere.cli.apps import app
-from elsewhere.cli.options import JsonOpt, OutOpt, SeedOpt, show, split_list
+from elsewhere.cli.options import JsonOpt, OutOpt, ReplaceOpt, SeedOpt, show, split_list
 from elsewhere.cli.studies import DataOpt, SetOpt, StudyArg
 
 
@@ -21,6 +21,7 @@ def explain(
     run: Annotated[
         str, typer.Option("--run", help="How the runs' names begin: 'BUSI>BUS-BRA|cnn|roi|1' (see runs.csv).")
     ],
+    replace: ReplaceOpt = False,
     cases: Annotated[
         str, typer.Option("--cases", help="These test cases, comma-separated: BUSI/a,BUSI/b.")
     ] = "",
@@ -63,6 +64,7 @@ def explain(
         found = explain_runs(
             study,
             out=out,
+            replace=replace,
             run=run,
             cases=split_list(cases),
             choose=choose,

@@ -18,6 +18,7 @@ from elsewhere.cli.options import (
     JsonOpt,
     MapOpt,
     ProtocolOpt,
+    ReplaceOpt,
     ResamplesOpt,
     ScaleOpt,
     SeedOpt,
@@ -35,8 +36,9 @@ def compare(
     result_a: Annotated[Path, typer.Argument(help="Result folder of model A.")],
     result_b: Annotated[Path, typer.Argument(help="Result folder of model B, same cases.")],
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder for comparison.json and report.html.")
+        Path | None, typer.Option("--out", help="Folder for summary.json and report.html.")
     ] = None,
+    replace: ReplaceOpt = False,
     metrics: Annotated[
         str, typer.Option("--metrics", help="Metrics to compare, comma-separated; default all.")
     ] = "",
@@ -47,7 +49,15 @@ def compare(
     """Two models on the same cases: bootstrap, permutation, Wilcoxon, t, and DeLong for AUROC."""
     from elsewhere.commands.compare import compare as run
 
-    result = run(result_a, result_b, metrics=split_list(metrics), resamples=resamples, seed=seed, out=out)
+    result = run(
+        result_a,
+        result_b,
+        metrics=split_list(metrics),
+        resamples=resamples,
+        seed=seed,
+        out=out,
+        replace=replace,
+    )
     return show(result, as_json=as_json)
 
 
@@ -68,8 +78,9 @@ def rank(
     resamples: ResamplesOpt = None,
     seed: SeedOpt = 42,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder for ranking.json and report.html.")
+        Path | None, typer.Option("--out", help="Folder for summary.json and report.html.")
     ] = None,
+    replace: ReplaceOpt = False,
     column_map: MapOpt = None,
     scale: ScaleOpt = "0-1",
     normalise_ids: IdsOpt = "",
@@ -96,6 +107,7 @@ def rank(
             resamples=resamples,
             seed=seed,
             out=out,
+            replace=replace,
             column_map=pairs(column_map),
             scale=scale,
             normalise_ids=split_list(normalise_ids),
@@ -121,6 +133,7 @@ def accept(
         bool, typer.Option("--init", help="Write a commented claim to fill in, and stop.")
     ] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the result and the report.")] = None,
+    replace: ReplaceOpt = False,
     resamples: ResamplesOpt = None,
     seed: SeedOpt = 42,
     column_map: MapOpt = None,
@@ -149,6 +162,7 @@ def accept(
         predictions,
         claim=claim,
         out=out,
+        replace=replace,
         resamples=resamples,
         seed=seed,
         column_map=pairs(column_map),
@@ -201,6 +215,9 @@ def equivalence(
     out: Annotated[
         Path | None, typer.Option("--out", help="csv to write (with --means), or a JSON file.")
     ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace the file of --out, if it is there already.")
+    ] = False,
     encoding: EncodingOpt = None,
     delimiter: DelimiterOpt = None,
     decimal: DecimalOpt = ".",
@@ -220,6 +237,7 @@ def equivalence(
         resamples=resamples,
         seed=seed,
         out=out,
+        replace=replace,
         table=table_options(encoding, delimiter, decimal),
     )
     return show(result, as_json=as_json)

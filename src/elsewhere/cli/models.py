@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from elsewhere.cli.apps import app
-from elsewhere.cli.options import CohortArg, JsonOpt, OutOpt, WhereOpt, pairs, show
+from elsewhere.cli.options import CohortArg, JsonOpt, OutOpt, ReplaceOpt, WhereOpt, pairs, show
 
 SourceArg = Annotated[
     Path, typer.Argument(help="A study's results, its store, or a model file that `models --export` wrote.")
@@ -31,12 +31,15 @@ def models(
             "--export", help="Write these models as a file for another hospital; it names no patient."
         ),
     ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace the file of --export, if it is there already.")
+    ] = False,
     as_json: JsonOpt = False,
 ) -> int:
     """The models that a study kept, and whom they were trained on."""
     from elsewhere.commands.predict import list_models
 
-    return show(list_models(source, model=model, export=export), as_json=as_json)
+    return show(list_models(source, model=model, export=export, replace=replace), as_json=as_json)
 
 
 @app.command(
@@ -48,6 +51,7 @@ def predict(
     source: SourceArg,
     cohort: CohortArg,
     out: OutOpt,
+    replace: ReplaceOpt = False,
     model: ModelOpt = "",
     where: WhereOpt = None,
     masks: Annotated[
@@ -68,6 +72,7 @@ def predict(
             source,
             cohort,
             out=out,
+            replace=replace,
             model=model,
             where=pairs(where, option="--where"),
             masks=masks,

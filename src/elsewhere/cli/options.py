@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,13 @@ CohortArg = Annotated[
 PredictionsArg = Annotated[Path, typer.Argument(help="Prediction file, or a folder of masks or points.")]
 OutOpt = Annotated[
     Path, typer.Option("--out", help="Folder to write; made at once when all is done, or not at all.")
+]
+ReplaceOpt = Annotated[
+    bool,
+    typer.Option(
+        "--replace",
+        help="Replace what Elsewhere wrote in --out before; files that it did not write stay.",
+    ),
 ]
 ProtocolOpt = Annotated[
     str | None, typer.Option(help="Scoring rules by name (`elsewhere protocols` lists them).")
@@ -104,11 +112,12 @@ def table_options(encoding: str | None, delimiter: str | None, decimal: str) -> 
 
 
 def show(result: Any, *, as_json: bool) -> int:
-    """Print a result: its JSON alone, or its text; return its exit code."""
+    """Print a result: its JSON alone, or its text; return its exit code, also where the reader stops early."""
     from elsewhere.commands.output import print_json, print_text
 
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        print_text(result)
+    with contextlib.suppress(BrokenPipeError):
+        if as_json:
+            print_json(result.to_dict())
+        else:
+            print_text(result)
     return int(getattr(result, "exit_code", EXIT_OK))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from elsewhere.cli.apps import WholeSentences, app
-from elsewhere.cli.options import JsonOpt, OutOpt, SeedOpt, pairs, show, split_list
+from elsewhere.cli.options import JsonOpt, OutOpt, ReplaceOpt, SeedOpt, pairs, show, split_list
 from elsewhere.errors import UserError
 
 phantom_app = typer.Typer(
@@ -30,6 +30,7 @@ def phantom() -> None:
 )
 def phantom_ultrasound(
     out: OutOpt,
+    replace: ReplaceOpt = False,
     hospitals: Annotated[str, typer.Option(help="Names, comma-separated.")] = "Alder,Birch",
     layout: Annotated[
         str,
@@ -71,6 +72,7 @@ def phantom_ultrasound(
     with progress_bar(enabled=not as_json) as progress:
         made = ultrasound(
             out,
+            replace=replace,
             hospitals=split_list(hospitals),
             layouts=split_list(layout),
             patients=patients,
@@ -94,6 +96,10 @@ def phantom_mri(
     out: Annotated[
         Path, typer.Argument(help="Folder to write; made at once when all is done, or not at all.")
     ],
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Replace an earlier phantom in the folder; other files in it stay."),
+    ] = False,
     patients: Annotated[int, typer.Option(min=1, help="Patients in all, dealt out among the sites.")] = 24,
     size: Annotated[
         int, typer.Option(help="In-plane voxels, 32 to 640: 64 is quick, 512 real (512 x 512 x 110).")
@@ -123,6 +129,7 @@ def phantom_mri(
     with progress_bar(enabled=not as_json) as progress:
         made = mri(
             out,
+            replace=replace,
             patients=patients,
             size=size,
             sites=int(sites) if sites.strip().isdecimal() else split_list(sites),

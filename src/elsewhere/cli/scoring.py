@@ -23,6 +23,7 @@ from elsewhere.cli.options import (
     OutOpt,
     PredictionsArg,
     ProtocolOpt,
+    ReplaceOpt,
     ResamplesOpt,
     ScaleOpt,
     SeedOpt,
@@ -46,6 +47,7 @@ def score(
     cohort: CohortArg,
     predictions: PredictionsArg,
     out: OutOpt,
+    replace: ReplaceOpt = False,
     protocol: ProtocolOpt = None,
     group_by: GroupOpt = "",
     where: WhereOpt = None,
@@ -91,6 +93,7 @@ def score(
             cohort,
             predictions,
             out=out,
+            replace=replace,
             protocol=protocol,
             group_by=split_list(group_by),
             where=pairs(where, option="--where"),
@@ -127,6 +130,7 @@ def summarise(
         Path, typer.Argument(help="A scores table (csv or parquet), or an existing result folder.")
     ],
     out: OutOpt,
+    replace: ReplaceOpt = False,
     protocol: ProtocolOpt = None,
     group_by: GroupOpt = "",
     where: WhereOpt = None,
@@ -161,6 +165,7 @@ def summarise(
         cohort,
         scores,
         out=out,
+        replace=replace,
         protocol=protocol,
         group_by=split_list(group_by),
         where=pairs(where, option="--where"),
@@ -232,9 +237,13 @@ def report(
     ] = None,
     tables: Annotated[Path | None, typer.Option(help="Folder for every table as csv and LaTeX.")] = None,
     figures: Annotated[Path | None, typer.Option(help="Folder for every figure as SVG, PDF and PNG.")] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace files of the same names that are there already.")
+    ] = False,
     as_json: JsonOpt = False,
 ) -> int:
     """Write the report again, and every table and figure as files."""
     from elsewhere.commands.report import report as run
 
-    return show(run(result, out=out, tables=tables, figures=figures), as_json=as_json)
+    written = run(result, out=out, tables=tables, figures=figures, replace=replace)
+    return show(written, as_json=as_json)

@@ -56,6 +56,10 @@ def plan(
         Path | None,
         typer.Option("--export", help="Write what is still to train as a folder for another machine."),
     ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Replace what Elsewhere wrote in --splits and --export before."),
+    ] = False,
     changes: SetOpt = None,
     seeds: SeedsOpt = "",
     ids: StudyIdsOpt = None,
@@ -78,6 +82,7 @@ def plan(
             store=store,
             splits=splits,
             export=export,
+            replace=replace,
             changes=changes or (),
             seeds=_numbers(seeds),
             ids=ids,
@@ -127,6 +132,10 @@ def run(
             help="Of recipes: the bundle also holds the predicted masks, which are large; else their digests.",
         ),
     ] = False,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Replace an earlier bundle in --bundle; --out is always resumed."),
+    ] = False,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Train only; the report comes later.")
     ] = False,
@@ -174,6 +183,7 @@ def run(
             report=not no_report,
             bundle=bundle,
             bundle_masks=bundle_masks,
+            replace=replace,
             pictures=pictures,
             progress=progress,
         )

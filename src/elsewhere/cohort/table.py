@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -104,14 +104,20 @@ class Cohort:
             synthetic=synthetic,
         )
 
-    def save(self, directory: str | Path) -> Path:
-        """`cases.parquet`, `lesions.parquet` and `cohort.json`, whole or not at all."""
+    def save(self, directory: str | Path, *, replace: bool = False, inputs: Iterable[Any] = ()) -> Path:
+        """`cases.parquet`, `lesions.parquet` and `cohort.json`, whole or not at all.
+
+        Args:
+            directory: The folder to write.
+            replace: Whether an earlier cohort or result in it may be replaced.
+            inputs: Paths that must not lie in the folder, because they are read.
+        """
         from elsewhere import __version__
         from elsewhere.cohort.grades import worst_grade
 
         directory = Path(directory)
         overall = worst_grade(self.id_grades)
-        with staged_directory(directory) as staged:
+        with staged_directory(directory, replace=replace, inputs=inputs) as staged:
             write_table(self.cases, staged / "cases.parquet")
             if self.lesions is not None:
                 write_table(self.lesions, staged / "lesions.parquet")

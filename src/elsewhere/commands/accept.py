@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ def accept(
     *,
     claim: str | Path | Claim,
     out: str | Path | None = None,
+    replace: bool = False,
     resamples: int | None = None,
     seed: int = 42,
     column_map: Mapping[str, str] | None = None,
@@ -48,9 +49,12 @@ def accept(
 
     What was claimed is written to `CLAIM.lock` when the verdict is there. Where another claim was judged before on
     the same cohort and predictions, the result says what changed, and its exit code is 6.
+
+    An earlier result in `out` is replaced only with `replace`, and files that Elsewhere did not write stay.
     """
     check_choices(on_invalid=on_invalid, matching=None)
-    check_out(out)
+    inputs = (cohort, predictions, claim.source if isinstance(claim, Claim) else claim)
+    check_out(out, replace=replace, inputs=inputs)
     check_seed(seed)
     promised = claim if isinstance(claim, Claim) else read_claim(Path(claim))
     check_lock(promised.source)
@@ -150,9 +154,9 @@ def accept(
             "Only biopsied cases have outcomes: missed cancers without biopsy are absent, so sensitivity is flattered (verification bias)."
         )
     if history.changed:
-        result = replace(result, exit_code=EXIT_CLAIM_CHANGED)
+        result = dataclasses.replace(result, exit_code=EXIT_CLAIM_CHANGED)
     with locked(promised.source, shown):
-        return result if out is None else result.save(out)
+        return result if out is None else result.save(out, replace=replace, inputs=inputs)
 
 
 def _reading(read: ReadOptions) -> dict[str, str | int | float | bool | None]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from elsewhere.errors import UserError, near_matches
+from elsewhere.tables import write_text
 
 TEMPLATE = """\
 # What is claimed, written down before the outcomes are read. Every line can be edited;
@@ -200,8 +201,7 @@ def write_claim_template(path: Path) -> Written:
         raise UserError(
             "the file exists already", where=str(path), fix="Name another with --claim, or remove it."
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(TEMPLATE, encoding="utf-8")
+    write_text(TEMPLATE, path)
     return Written(path=path)
 
 

@@ -67,6 +67,7 @@ def read(
     source: str | Path,
     *,
     out: str | Path,
+    replace: bool = False,
     column_map: Mapping[str, str] | None = None,
     constants: Mapping[str, str] | None = None,
     ids: str | None = None,
@@ -74,7 +75,7 @@ def read(
     progress: Report | None = None,
 ) -> CohortReport:
     """Read a published set, or any csv, into a cohort folder. `ids="image"` makes each picture a patient."""
-    check_out(out)
+    check_out(out, replace=replace, inputs=(source,))
     options: dict[str, Any] = {}
     if column_map:
         options["column_map"] = dict(column_map)
@@ -87,7 +88,7 @@ def read(
     if progress is not None and takes(reader, "progress"):
         options["progress"] = progress
     made = cohorts.read_cohort(reader, Path(source), **options)
-    made.save(out)
+    made.save(out, replace=replace, inputs=(source,))
     return CohortReport(cohort=made, findings=cohorts.audit(made), path=Path(out))
 
 

@@ -79,10 +79,15 @@ def compare(
     resamples: int | None = None,
     seed: int = 42,
     out: str | Path | None = None,
+    replace: bool = False,
     threads: int | None = None,
 ) -> Comparison:
-    """Bootstrap interval of the difference, permutation, Wilcoxon, t; clustered DeLong for AUROC (ST-02)."""
-    check_out(out)
+    """Bootstrap interval of the difference, permutation, Wilcoxon, t; clustered DeLong for AUROC (ST-02).
+
+    An earlier result in `out` is replaced only with `replace`, and files that Elsewhere did not write stay.
+    """
+    inputs = tuple(r.path if isinstance(r, Result) else r for r in (result_a, result_b))
+    check_out(out, replace=replace, inputs=inputs)
     check_seed(seed)
     a = result_a if isinstance(result_a, Result) else load_result(result_a)
     b = result_b if isinstance(result_b, Result) else load_result(result_b)
@@ -129,7 +134,7 @@ def compare(
         return Comparison(summary=summary)
     from elsewhere.report import write_report
 
-    with staged_directory(out) as folder:
+    with staged_directory(out, replace=replace, inputs=inputs) as folder:
         write_json(summary, folder / "summary.json")
         write_report(summary, folder / "report.html", redact=ids_of(a.scores))
     return Comparison(summary=summary, path=Path(out))

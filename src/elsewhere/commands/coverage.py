@@ -11,7 +11,9 @@ from typing import Any
 from elsewhere.commands.output import Report
 from elsewhere.promises.coverage import coverage_tables, jobs
 from elsewhere.promises.levels_page import levels_page
-from elsewhere.tables import write_text
+from elsewhere.tables import check_out_file, write_text
+
+PAGES = ("coverage.md", "levels.md")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +32,12 @@ class Pages:
 
 
 def coverage(
-    out: str | Path, *, quick: bool = False, replicates: int | None = None, progress: Report | None = None
+    out: str | Path,
+    *,
+    replace: bool = False,
+    quick: bool = False,
+    replicates: int | None = None,
+    progress: Report | None = None,
 ) -> Pages:
     """Write coverage.md and levels.md into `out` (ST-04, ST-13); `quick` is a small grid with few cohorts.
 
@@ -38,7 +45,8 @@ def coverage(
     """
     start = time.perf_counter()
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    for name in PAGES:
+        check_out_file(folder / name, replace=replace)
     total, done = len(jobs(quick=quick, replicates=replicates)), 0
 
     def cell_done(_: object) -> None:
@@ -47,9 +55,7 @@ def coverage(
         if progress:
             progress("coverage cells", done, total)
 
-    write_text(
-        coverage_tables(quick=quick, replicates=replicates, progress=cell_done), folder / "coverage.md"
-    )
+    write_text(coverage_tables(quick=quick, replicates=replicates, progress=cell_done), folder / PAGES[0])
     count = replicates or (100 if quick else 1000)
-    write_text(levels_page(replicates=count), folder / "levels.md")
-    return Pages(files=(folder / "coverage.md", folder / "levels.md"), seconds=time.perf_counter() - start)
+    write_text(levels_page(replicates=count), folder / PAGES[1])
+    return Pages(files=tuple(folder / name for name in PAGES), seconds=time.perf_counter() - start)

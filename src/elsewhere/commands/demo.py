@@ -20,7 +20,7 @@ from elsewhere.commands.summarise import StreamSummary, summarise
 from elsewhere.errors import UserError, check_seed
 from elsewhere.phantom.hospitals import MAKERS, Tables, World, make
 from elsewhere.results import Result
-from elsewhere.tables import write_table
+from elsewhere.tables import check_out, staged_directory, write_table
 
 MARGINS = {"classification": 0.05, "response": 0.05, "segmentation": 0.05, "detection": 0.10, "slides": 0.05}
 
@@ -105,11 +105,15 @@ def demo(
 ) -> Demo:
     """Write the synthetic tables, score every task, and look for what was planted in the first report.
 
+    What an earlier demo wrote in `out` is replaced; every other file stays.
     `study`: a study file, or 'demo', that is trained to its report afterwards; None for none.
     """
     check_seed(seed)
     start = time.perf_counter()
     folder = Path(out)
+    for task in MAKERS:
+        check_out(folder / "data" / task, replace=True)
+        check_out(folder / task, replace=True)
     world = world or World()
     reports: dict[str, Path] = {}
     results: dict[str, Result] = {}
@@ -123,6 +127,7 @@ def demo(
         cohort_path, predictions_path = write_tables(tables, folder / "data" / task)
         settings: dict[str, Any] = {
             "out": folder / task,
+            "replace": True,
             "resamples": resamples,
             "reference_site": "Alder",
             "margin": MARGINS[task],
@@ -193,17 +198,16 @@ def _has_weights(network: str) -> bool:
 
 
 def write_tables(tables: Tables, folder: Path) -> tuple[Path, Path]:
-    """The synthetic tables as a user has them: a cohort folder (or csv) and a prediction csv."""
-    folder.mkdir(parents=True, exist_ok=True)
-    predictions = folder / "predictions.csv"
-    write_table(tables.predictions, predictions)
-    if tables.lesions is None:
-        cohort = folder / "cohort.csv"
-        write_table(tables.cases, cohort)
-    else:
-        cohort = folder / "cohort"
-        Cohort.from_frame(tables.cases, lesions=tables.lesions).save(cohort)
-    return cohort, predictions
+    """The synthetic tables as a user has them: a cohort folder (or csv) and a prediction csv. Those of an earlier
+    demo are replaced; one that somebody has changed since is not."""
+    cohort, predictions = "cohort.csv" if tables.lesions is None else "cohort", "predictions.csv"
+    with staged_directory(folder, replace=True) as staged:
+        write_table(tables.predictions, staged / predictions)
+        if tables.lesions is None:
+            write_table(tables.cases, staged / cohort)
+        else:
+            Cohort.from_frame(tables.cases, lesions=tables.lesions).save(staged / cohort)
+    return folder / cohort, folder / predictions
 
 
 def look_for(summary: dict[str, Any], planted: dict[str, str]) -> dict[str, dict[str, Any]]:

@@ -94,13 +94,14 @@ def duplicates(
     cohorts: Sequence[CohortLike],
     *,
     out: str | Path | None = None,
+    replace: bool = False,
     keep_together: bool = True,
     threads: int | None = None,
     table: TableOptions = DEFAULT,
     progress: Progress | None = None,
 ) -> DuplicatesReport:
     """Find the pairs; with `out` write pairs.csv, groups.csv, summary.json and the contact sheets there."""
-    check_out(out)
+    check_out(out, replace=replace, inputs=cohorts)
     found = find_duplicates(
         [as_cohort(source, table) for source in cohorts],
         keep_together=keep_together,
@@ -112,7 +113,7 @@ def duplicates(
         return report
     from elsewhere.cohort.contact_sheet import write_contact_sheets
 
-    with staged_directory(out) as staged:
+    with staged_directory(out, replace=replace, inputs=cohorts) as staged:
         write_table(found.pairs, staged / "pairs.csv")
         write_table(found.groups, staged / "groups.csv")
         sheets, left = write_contact_sheets(found, staged)

@@ -20,7 +20,15 @@ from elsewhere.statistics.differences import Difference, difference_subsets
 from elsewhere.statistics.equivalence import equivalence_table, study_margin
 from elsewhere.statistics.two_sides import difference_of_sides
 from elsewhere.statistics.verdict import ClaimVerdict, assess_claim, overall
-from elsewhere.tables import TableOptions, read_table, to_jsonable, to_number, write_json, write_table
+from elsewhere.tables import (
+    TableOptions,
+    check_out_file,
+    read_table,
+    to_jsonable,
+    to_number,
+    write_json,
+    write_table,
+)
 from elsewhere.tables.options import DEFAULT
 
 _NEEDED = ("mean_1", "sd_1", "n_1", "mean_2", "sd_2", "n_2")
@@ -88,10 +96,12 @@ def equivalence(
     resamples: int | None = None,
     seed: int = 42,
     out: str | Path | None = None,
+    replace: bool = False,
     table: TableOptions = DEFAULT,
 ) -> EquivalenceRows | EquivalenceVerdict:
     """From group summaries (`means`), from two results, or from two parts of one (`split_by`)."""
     check_seed(seed)
+    check_out_file(out, replace=replace, inputs=(*results, means))
     if means is not None:
         if results:
             raise UserError(

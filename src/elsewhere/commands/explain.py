@@ -24,7 +24,6 @@ from elsewhere.study.results import StudyResults, results_of
 from elsewhere.study.run import places, plan_of
 from elsewhere.tables import check_out, staged_directory, write_json, write_table
 
-MARKS = ("explain.json",)
 MOST_RUNS = 20
 COLUMNS = (
     "run",
@@ -83,6 +82,7 @@ def explain(
     study: str | Path,
     *,
     out: str | Path,
+    replace: bool = False,
     run: str,
     cases: Sequence[str] = (),
     choose: int = 4,
@@ -108,7 +108,8 @@ def explain(
         raise unknown_name("method", method, METHODS)
     if find_spec("torch") is None:
         raise UserError("relevance maps need torch", fix="pip install 'elsewhere[train]'")
-    check_out(out, marks=MARKS)
+    inputs = (study, results, store)
+    check_out(out, replace=replace, inputs=inputs)
     file = load_study(study, data=data, changes=changes)
     at = places(file, out=results, store=store)
     plan = plan_of(file, at, progress=progress)
@@ -117,7 +118,7 @@ def explain(
     wanted, bare = _runs(found, held, run, where=str(at.store))
     rows: list[dict[str, Any]] = []
     told: list[dict[str, Any]] = []
-    with staged_directory(out, marks=MARKS) as folder:
+    with staged_directory(out, replace=replace, inputs=inputs) as folder:
         for number, name in enumerate(wanted, start=1):
             looked = look(
                 name,

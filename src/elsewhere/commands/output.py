@@ -15,8 +15,7 @@ Report = Callable[[str, int, int], None]
 
 def print_json(content: dict[str, Any]) -> None:
     """Exactly one JSON object on stdout; an undefined number is null."""
-    json.dump(to_jsonable(content), sys.stdout, ensure_ascii=False, allow_nan=False)
-    sys.stdout.write("\n")
+    print(json.dumps(to_jsonable(content), ensure_ascii=False, allow_nan=False))
 
 
 def print_text(result: Any) -> None:

@@ -40,6 +40,7 @@ class Phantoms:
 def ultrasound(
     out: str | Path,
     *,
+    replace: bool = False,
     hospitals: Sequence[str] = ("Alder", "Birch"),
     layouts: Sequence[str] = (),
     patients: int = 60,
@@ -62,9 +63,9 @@ def ultrasound(
         plant=plant, scale=scale, seed=seed,
     )  # fmt: skip
     out = Path(out)
-    check_out(out, marks=(MARK,))
+    check_out(out, replace=replace)
     made = []
-    with staged_directory(out, marks=(MARK,)) as staged:
+    with staged_directory(out, replace=replace) as staged:
         for spec in specs:
             write_hospital(spec, staged / spec.name, progress=progress)
             planned = plan(spec)
@@ -160,6 +161,7 @@ class MriPhantoms:
 def mri(
     out: str | Path,
     *,
+    replace: bool = False,
     patients: int = 24,
     size: int = 64,
     sites: int | Sequence[str] = 3,
@@ -170,7 +172,6 @@ def mri(
     **shared: Any,
 ) -> MriPhantoms:
     """A world of MRI sites in the layout of MAMA-MIA; `gap` and `blind` plant a group that is worse off."""
-    from elsewhere.phantom.mri_layout import MARK as MRI_MARK
     from elsewhere.phantom.mri_layout import write_world
     from elsewhere.phantom.mri_sites import Gap, hospitals
     from elsewhere.tables import read_table
@@ -184,8 +185,8 @@ def mri(
     }
     world = hospitals(sites, patients=patients, size=size, **planted, **shared)
     out = Path(out)
-    check_out(out, marks=(MRI_MARK,))
-    write_world(world, out, workers=workers, progress=progress)
+    check_out(out, replace=replace)
+    write_world(world, out, replace=replace, workers=workers, progress=progress)
     rows = read_table(out / "clinical_and_imaging_info.xlsx", sheet="dataset_info")
     truth = read_table(out / "truth.csv")
     made = []

@@ -18,6 +18,7 @@ from elsewhere.study.estimate import Estimate, estimate
 from elsewhere.study.file import load_study
 from elsewhere.study.plan import Plan
 from elsewhere.study.run import Places, Status, by_configuration, places, plan_of, status_of
+from elsewhere.tables import check_out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +124,7 @@ def plan_study(
     store: str | Path | None = None,
     splits: str | Path | None = None,
     export: str | Path | None = None,
+    replace: bool = False,
     changes: Sequence[str] = (),
     seeds: Sequence[int] = (),
     ids: str | None = None,
@@ -149,6 +151,8 @@ def plan_study(
         only_inputs=only_inputs,
         profile=profile,
     )
+    check_out(splits, replace=replace)
+    check_out(export, replace=replace)
     at = places(file, out=out, store=store)
     plan = plan_of(file, at, progress=progress)
     held = Store(at.store)
@@ -156,13 +160,17 @@ def plan_study(
     folder = None
     if splits is not None:
         folder = Path(splits)
-        write_partitions([*plan.partitions.values(), *plan.skipped], plan.table.frame, folder)
+        write_partitions(
+            [*plan.partitions.values(), *plan.skipped], plan.table.frame, folder, replace=replace
+        )
     exported: Path | None = None
     notes: tuple[str, ...] = ()
     if export is not None:
         from elsewhere.study.export import export_work
 
-        exported, notes = export_work(plan, status.todo, Path(export), store=held, progress=progress)
+        exported, notes = export_work(
+            plan, status.todo, Path(export), store=held, replace=replace, progress=progress
+        )
     return PlannedStudy(
         plan=plan,
         status=status,

@@ -30,9 +30,9 @@ from elsewhere.study.kept_models import (
 from elsewhere.study.predicting import Predicted, predict_volumes
 from elsewhere.study.predicting_pictures import predict_pictures
 from elsewhere.study.recipe_privacy import ids_in, nameless
-from elsewhere.tables import check_out, file_digest, staged_directory, write_json, write_table
+from elsewhere.tables import check_out, check_out_file, file_digest, staged_directory, write_json, write_table
 
-MARKS = ("predictions.json",)
+SUMMARY = "predictions.json"
 MASKS, PROBABILITIES = "masks", "probabilities.csv"
 
 
@@ -65,14 +65,15 @@ class KeptModels:
             yield f"model file: {self.exported}"
 
 
-def list_models(source: str | Path, *, model: str = "", export: str | Path | None = None) -> KeptModels:
+def list_models(
+    source: str | Path, *, model: str = "", export: str | Path | None = None, replace: bool = False
+) -> KeptModels:
     """The kept models behind a folder of results, a store, or a model file; `model` picks by name or key.
 
     `export` writes them as one file for another hospital: weights, settings and whom they were trained on as hashes; no
     prediction of the study, and no name of a case.
     """
-    if export is not None and Path(export).exists():
-        raise UserError("there is a file of this name", where=str(export), fix="Give another --export.")
+    check_out_file(export, replace=replace, inputs=(source,))
     with open_models(source) as store:
         kept, bare = models_in(store)
         if model or export is not None:
@@ -117,6 +118,7 @@ def predict(
     cohort: CohortLike,
     *,
     out: str | Path,
+    replace: bool = False,
     model: str = "",
     where: Mapping[str, str] | None = None,
     masks: str | Path | None = None,
@@ -129,7 +131,8 @@ def predict(
     patient (or a volume, under whatever name) that the model was trained on is refused. Masks, outcomes and, unless the
     recipe says that it reads them, clinical columns of the cohort are hidden from it.
     """
-    check_out(out, marks=MARKS)
+    inputs = (model_source, cohort, masks)
+    check_out(out, replace=replace, inputs=inputs)
     with open_models(model_source) as store:
         chosen = choose_model(store, model, where=str(model_source))
         part = choose_part(as_cohort(cohort), where)
@@ -140,14 +143,14 @@ def predict(
         else:
             found = predict_volumes(chosen, part.cohort, device=device, masks=masks, progress=progress)
         summary = _summary(chosen, part.cohort, found, where or {})
-        with staged_directory(out, marks=MARKS) as folder:
+        with staged_directory(out, replace=replace, inputs=inputs) as folder:
             summary["files"] = _write(chosen, found, folder)
             summary["sha256"] = {
                 str(file.relative_to(folder)): file_digest(file)
                 for file in sorted(folder.rglob("*"))
                 if file.is_file()
             }
-            write_json(summary, folder / MARKS[0])
+            write_json(summary, folder / SUMMARY)
     shown = str(cohort) if isinstance(cohort, str | Path) else "COHORT"
     return Predictions(summary=summary, path=Path(out), cohort=shown)
 

@@ -72,6 +72,7 @@ def rank(
     resamples: int | None = None,
     seed: int = 42,
     out: str | Path | None = None,
+    replace: bool = False,
     column_map: Mapping[str, str] | None = None,
     scale: str = "0-1",
     normalise_ids: Sequence[str] = (),
@@ -86,7 +87,8 @@ def rank(
     `results` are result folders, or, with `cohort` and `task`, prediction files or one folder of them.
     """
     check_choices(on_invalid=on_invalid, matching=None)
-    check_out(out)
+    inputs = (*results, cohort)
+    check_out(out, replace=replace, inputs=inputs)
     check_seed(seed)
     if (cohort is None) != (task is None):
         raise UserError(
@@ -204,7 +206,7 @@ def rank(
         return Leaderboard(summary=summary)
     from elsewhere.report import write_report
 
-    with staged_directory(out) as folder:
+    with staged_directory(out, replace=replace, inputs=inputs) as folder:
         write_json(summary, folder / "summary.json")
         write_report(summary, folder / "report.html", redact=ids_of(first.scores))
     return Leaderboard(summary=summary, path=Path(out))

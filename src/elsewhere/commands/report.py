@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elsewhere.files import rewritten
 from elsewhere.results import ids_of, load_result
 
 
@@ -30,8 +31,13 @@ def report(
     out: str | Path | None = None,
     tables: str | Path | None = None,
     figures: str | Path | None = None,
+    replace: bool = False,
 ) -> Written:
-    """Render a result folder; `tables` as csv and LaTeX, `figures` as SVG, PDF and PNG."""
+    """Render a result folder; `tables` as csv and LaTeX, `figures` as SVG, PDF and PNG.
+
+    The page in the result folder is written again while it is as Elsewhere wrote it. Every other file that exists,
+    and a page that somebody has changed, is replaced only with `replace`.
+    """
     from elsewhere.report import write_figures, write_report, write_tables
     from elsewhere.report.prepare import prepare
 
@@ -39,9 +45,10 @@ def report(
     page = Path(out) if out is not None else Path(result) / "report.html"
     shown = prepare(found.summary, redact=ids_of(found.scores))
     files = [page]
-    write_report(shown, page)
-    if tables is not None:
-        files += list(write_tables(shown, Path(tables)))
-    if figures is not None:
-        files += list(write_figures(shown, Path(figures)))
+    with rewritten(page, replace=replace) as temporary:
+        write_report(shown, temporary)
+        if tables is not None:
+            files += write_tables(shown, Path(tables), replace=replace)
+        if figures is not None:
+            files += write_figures(shown, Path(figures), replace=replace)
     return Written(files=tuple(files))

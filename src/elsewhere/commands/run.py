@@ -212,6 +212,7 @@ def run_study(
     report: bool = True,
     bundle: str | Path | None = None,
     bundle_masks: bool = False,
+    replace: bool = False,
     pictures: bool = False,
     progress: Report | None = None,
 ) -> RanStudy | StoppedStudy:
@@ -219,6 +220,7 @@ def run_study(
 
     `pictures`: the report also shows relevance maps of the kept networks, or the hardest cases of recipes, and so
     holds pixels of patients.
+    `replace`: an earlier release bundle is replaced; the study's own folder is always resumed.
     `minutes`: no training is begun that would probably end later; the rest is left for the next time.
     """
     began = time.time()
@@ -248,6 +250,7 @@ def run_study(
             report=report,
             bundle=bundle,
             bundle_masks=bundle_masks,
+            replace=replace,
             pictures=pictures,
             progress=progress,
         )

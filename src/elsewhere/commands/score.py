@@ -124,6 +124,7 @@ def score(
     predictions: PredictionsLike,
     *,
     out: str | Path | None = None,
+    replace: bool = False,
     protocol: str | None = None,
     group_by: Sequence[str] = (),
     where: Mapping[str, str] | None = None,
@@ -151,11 +152,13 @@ def score(
     """Score predictions against a cohort: metrics with intervals, groups, sites, curves, a report.
 
     `cohort` and `predictions` are paths, data frames or mappings of arrays; nothing is written unless
-    `out` names a folder. `where` keeps the cases with these column values ({"split": "test"}). With `reference_site` and `margin`, every other site gets a verdict (ST-05).
+    `out` names a folder. An earlier result in `out` is replaced only with `replace`, and files that Elsewhere
+    did not write always stay. `where` keeps the cases with these column values ({"split": "test"}). With `reference_site` and `margin`, every other site gets a verdict (ST-05).
     """
     chosen = tasks.get(task)
     check_choices(on_invalid=on_invalid, matching=matching)
-    check_out(out)
+    inputs = (cohort, predictions, calibrate_on)
+    check_out(out, replace=replace, inputs=inputs)
     check_seed(seed)
     part = choose_part(as_cohort(cohort, table), where)
     who = part.cohort
@@ -192,7 +195,7 @@ def score(
     result = analyse(
         scores, facts, options=options, resamples=resamples, seed=seed, extra=extra, progress=progress
     )
-    return result if out is None else result.save(out)
+    return result if out is None else result.save(out, replace=replace, inputs=inputs)
 
 
 def score_arrays(

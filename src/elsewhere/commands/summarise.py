@@ -57,6 +57,7 @@ def summarise(
     scores: str | Path | pd.DataFrame,
     *,
     out: str | Path | None = None,
+    replace: bool = False,
     protocol: str | None = None,
     group_by: Sequence[str] = (),
     where: Mapping[str, str] | None = None,
@@ -79,10 +80,11 @@ def summarise(
     """
     chosen = tasks.get(task)
     check_choices(on_invalid=on_invalid, matching=None)
-    check_out(out)
+    inputs = (cohort, scores)
+    check_out(out, replace=replace, inputs=inputs)
     check_seed(seed)
     if by:
-        return _stream(scores, tuple(by), out)
+        return _stream(scores, tuple(by), out, replace=replace)
     part = choose_part(as_cohort(cohort, table), where)
     who = part.cohort
     events: pd.DataFrame | None = None
@@ -135,7 +137,7 @@ def summarise(
     result = analyse(
         made, facts, options=options, resamples=resamples, seed=seed, extra=extra, progress=progress
     )
-    return result if out is None else result.save(out)
+    return result if out is None else result.save(out, replace=replace, inputs=inputs)
 
 
 def renamed(frame: pd.DataFrame, column_map: Mapping[str, str], *, where: str) -> pd.DataFrame:
@@ -144,7 +146,9 @@ def renamed(frame: pd.DataFrame, column_map: Mapping[str, str], *, where: str) -
     return frame.rename(columns={source: target for target, source in column_map.items()})
 
 
-def _stream(scores: str | Path | pd.DataFrame, by: tuple[str, ...], out: str | Path | None) -> StreamSummary:
+def _stream(
+    scores: str | Path | pd.DataFrame, by: tuple[str, ...], out: str | Path | None, *, replace: bool
+) -> StreamSummary:
     import pyarrow.dataset as pds
 
     from elsewhere.statistics.streaming import summarise_stream
@@ -170,7 +174,7 @@ def _stream(scores: str | Path | pd.DataFrame, by: tuple[str, ...], out: str | P
         return StreamSummary(table=table, by=by)
     from elsewhere.tables import staged_directory
 
-    with staged_directory(out) as folder:
+    with staged_directory(out, replace=replace, inputs=(scores,)) as folder:
         write_table(table, folder / "groups.csv")
         write_json({"by": list(by), "rows": table.to_dict("records")}, folder / "summary.json")
     return StreamSummary(table=table, by=by, path=Path(out))

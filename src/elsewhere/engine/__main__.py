@@ -19,7 +19,7 @@ from elsewhere.engine.store import Store
 from elsewhere.engine.threads import let_threads_sleep
 from elsewhere.engine.unit import Outcome, Unit
 from elsewhere.engine.work import load_work
-from elsewhere.errors import EXIT_BAD_INPUT, UserError
+from elsewhere.errors import UserError
 
 EXIT_UNITS_FAILED = 1
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(options)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
-        return EXIT_BAD_INPUT
+        return error.exit_code
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING
 
 from elsewhere.engine.files import explained
 from elsewhere.engine.outcomes import StoredWeights, check_outcome
-from elsewhere.errors import UserError
+from elsewhere.errors import FileSystemError, UserError
+from elsewhere.files import (
+    DAMAGED_ARCHIVE,
+    SizeLimitError,
+    check_size,
+    file_system_error,
+    human_bytes,
+)
+from elsewhere.files.limits import MOST_RATIO, RATIO_FROM
 
 if TYPE_CHECKING:
     from elsewhere.engine.store import Store
@@ -26,8 +34,7 @@ if TYPE_CHECKING:
 _ENTRY = re.compile(
     r"units/(?P<key>[0-9A-Za-z][0-9A-Za-z_-]{0,63})/(?P<file>(unit|history|done)\.json|outputs\.npz|weights\.(pt|npz))"
 )
-_BIGGEST = {"unit.json": 1 << 28, "history.json": 1 << 28, "done.json": 1 << 24, "outputs.npz": 1 << 32}
-_BIGGEST_WEIGHTS = 1 << 36
+_BIGGEST_JSON = 1 << 26
 _FIRST_DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -62,12 +69,7 @@ def add(store: Store, path: Path) -> list[str]:
     """Every unit is checked before the first is taken; a zip with anything else in it is refused whole."""
     from elsewhere.engine.store import DamagedUnitError, Store
 
-    try:
-        archive = zipfile.ZipFile(path)
-    except FileNotFoundError as error:
-        raise UserError("there is no such file", where=str(path)) from error
-    except (zipfile.BadZipFile, OSError) as error:
-        raise UserError(f"this is no zip of units ({error})", where=str(path)) from error
+    archive = _opened(path)
     with archive, store.borrowed_folder() as folder:
         keys = _extract(archive, path, folder)
         held = Store(folder)
@@ -82,7 +84,9 @@ def add(store: Store, path: Path) -> list[str]:
                     raise DamagedUnitError(wrong)
                 if isinstance(outcome.weights, StoredWeights):
                     outcome.weights.check()
-            except (UserError, TypeError, ValueError, KeyError, AttributeError) as damage:
+            except (FileSystemError, SizeLimitError):
+                raise
+            except (UserError, RecursionError, *DAMAGED_ARCHIVE) as damage:
                 what = (
                     damage.what if isinstance(damage, UserError) else f"unit.json cannot be read ({damage})"
                 )
@@ -93,6 +97,31 @@ def add(store: Store, path: Path) -> list[str]:
                 ) from damage
             taken.append((unit, outcome))
         return [unit.key for unit, outcome in taken if store.save(unit, outcome)]
+
+
+def _opened(path: Path) -> zipfile.ZipFile:
+    """The zip, once it is known to be a plain file that does not unpack without end."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise UserError("this is not a regular file", where=str(path), fix="Give a zip of units.")
+        archive = zipfile.ZipFile(path)
+    except FileNotFoundError as error:
+        raise UserError("there is no such file", where=str(path)) from error
+    except OSError as error:
+        raise file_system_error(error, "the zip of units cannot be read", where=path) from error
+    except DAMAGED_ARCHIVE as error:
+        raise UserError(
+            f"this is no zip of units ({error})", where=str(path), fix="Copy or export it again."
+        ) from error
+    unpacked = sum(entry.file_size for entry in archive.infolist())
+    if unpacked > RATIO_FROM and unpacked > MOST_RATIO * path.stat().st_size:
+        archive.close()
+        raise SizeLimitError(
+            f"the zip unpacks to {human_bytes(unpacked)}, more than {MOST_RATIO:g} times its size",
+            where=str(path),
+            fix="It was probably made to fill the disk. Fetch it again from its source.",
+        )
+    return archive
 
 
 def _extract(archive: zipfile.ZipFile, path: Path, folder: Path) -> list[str]:
@@ -107,8 +136,8 @@ def _extract(archive: zipfile.ZipFile, path: Path, folder: Path) -> list[str]:
                 where=str(path),
                 fix="Only zips written by `elsewhere` (Store.export) can be added.",
             )
-        if entry.file_size > _BIGGEST.get(match["file"], _BIGGEST_WEIGHTS):
-            raise UserError(f"'{entry.filename}' is too large for what it is", where=str(path))
+        most = _BIGGEST_JSON if match["file"].endswith(".json") else None
+        check_size(entry.file_size, f"'{entry.filename}' unpacks to", where=path, limit=most)
         seen.add(entry.filename)
         keys[match["key"]] = None
         target = folder / "units" / match["key"] / match["file"]
@@ -117,7 +146,7 @@ def _extract(archive: zipfile.ZipFile, path: Path, folder: Path) -> list[str]:
             try:
                 with archive.open(entry) as source, target.open("xb") as file:
                     shutil.copyfileobj(source, file, 1 << 20)
-            except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+            except DAMAGED_ARCHIVE as error:
                 raise UserError(
                     f"'{entry.filename}' cannot be unpacked ({error}); nothing was taken",
                     where=str(path),

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from elsewhere.errors import UserError
+from elsewhere.errors import FileSystemError
 
 try:
     import fcntl
@@ -73,12 +73,12 @@ def explained(where: Path, doing: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(
+            raise FileSystemError(
                 f"no space left on the disk while {doing}; nothing that was finished is lost",
                 where=str(where),
                 fix=f"Free some space. {GO_ON}",
             ) from error
-        raise UserError(
+        raise FileSystemError(
             f"{doing}: {error.strerror or error}", where=str(error.filename or where), fix=GO_ON
         ) from error
 

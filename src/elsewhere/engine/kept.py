@@ -15,7 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from elsewhere.files import check_archive, limited_json_text
+
 TREE = "tree"
+_MOST_DEPTH = 256
+"""Each level of a tree is two of its JSON."""
 WEIGHTS_PT, WEIGHTS_NPZ = "weights.pt", "weights.npz"
 WEIGHT_FILES = (WEIGHTS_PT, WEIGHTS_NPZ)
 """A network's state dict by torch; whatever a recipe keeps, as above."""
@@ -76,9 +80,10 @@ def pack_kept(tree: Mapping[str, Any]) -> bytes:
 def unpack_kept(path: Path) -> dict[str, Any]:
     """What `pack_kept` packed: tensors as tensors (torch is imported for them alone), the rest as numpy's and
     Python's own."""
+    check_archive(path)
     with np.load(path, allow_pickle=False) as held:
         arrays = {name: held[name] for name in held.files}
-    tree = json.loads(str(arrays[TREE][()]))
+    tree = limited_json_text(str(arrays[TREE][()]), most_depth=_MOST_DEPTH)
 
     def value(node: dict[str, Any]) -> Any:
         if "map" in node:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import math
+import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from elsewhere.engine.kept import WEIGHT_FILES, WEIGHTS_NPZ, WEIGHTS_PT, pack_ke
 from elsewhere.engine.packed_masks import from_arrays, to_arrays
 from elsewhere.engine.unit import COSTS, Outcome, Unit
 from elsewhere.errors import UserError
+from elsewhere.files import DAMAGED_ARCHIVE, check_archive, file_system_error, limited_json
 
 
 def check_outcome(unit: Unit, outcome: Outcome) -> str:
@@ -112,9 +113,10 @@ def to_files(unit: Unit, outcome: Outcome) -> dict[str, bytes | dict[str, Any]]:
 
 
 def from_files(folder: Path, done: Mapping[str, Any]) -> Outcome:
+    check_archive(folder / "outputs.npz")
     with np.load(folder / "outputs.npz", allow_pickle=False) as held:
         arrays = {name: held[name] for name in held.files}
-    history = json.loads((folder / "history.json").read_text("utf-8"))
+    history = limited_json(folder / "history.json")
     weights = None
     for name in WEIGHT_FILES:
         if name in done["digests"]:
@@ -200,13 +202,25 @@ class StoredWeights(Mapping[str, Any]):
     def _read(self) -> dict[str, Any]:
         if self._state is None:
             self.check()
-            if self.path.name == WEIGHTS_NPZ:
-                self._state = unpack_kept(self.path)
-            else:
-                import torch
-
-                self._state = dict(torch.load(self.path, map_location="cpu", weights_only=True))
+            try:
+                self._state = self._unpacked()
+            except OSError as error:
+                raise file_system_error(error, "the kept weights cannot be read", where=self.path) from error
+            except (*DAMAGED_ARCHIVE, pickle.UnpicklingError, MemoryError, RecursionError) as error:
+                raise UserError(
+                    f"the kept weights cannot be read ({type(error).__name__}: {str(error)[:150]})",
+                    where=str(self.path),
+                    fix="Fetch the model file again; weights that hold code are never read.",
+                ) from error
         return self._state
+
+    def _unpacked(self) -> dict[str, Any]:
+        if self.path.name == WEIGHTS_NPZ:
+            return unpack_kept(self.path)
+        import torch
+
+        check_archive(self.path)
+        return dict(torch.load(self.path, map_location="cpu", weights_only=True))
 
     def __getitem__(self, name: str) -> Any:
         return self._read()[name]

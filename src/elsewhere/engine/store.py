@@ -12,13 +12,11 @@ A unit is made beside its place and renamed into it, so that it is there whole o
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import secrets
 import shutil
 import warnings
-import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +35,7 @@ from elsewhere.engine.kept import WEIGHT_FILES
 from elsewhere.engine.outcomes import from_files, merged, to_files
 from elsewhere.engine.unit import Outcome, Unit
 from elsewhere.errors import ElsewhereWarning, UserError
+from elsewhere.files import DAMAGED_ARCHIVE, file_system_error, limited_json
 from elsewhere.inputs import Cases
 
 STORE_VERSION = 1
@@ -99,12 +98,14 @@ class Store:
                 break
             try:
                 return from_files(folder, _read_done(folder, key))
-            except (_MisfitError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as wrong:
+            except (_MisfitError, RecursionError, *DAMAGED_ARCHIVE) as wrong:
                 damage = self._set_aside(key, wrong)
                 if damage is not None:
                     raise damage from wrong
             except OSError as error:
-                raise UserError(f"unit {key} cannot be read ({error})", where=str(folder)) from error
+                raise file_system_error(error, f"unit {key} cannot be read", where=folder) from error
+            except MemoryError as error:
+                raise UserError(f"unit {key} does not fit into memory", where=str(folder)) from error
         raise UserError(f"unit {key} is not in the store", where=str(self.path), fix="Run the study first.")
 
     def info(self, key: str) -> dict[str, Any]:
@@ -115,7 +116,18 @@ class Store:
     def unit(self, key: str) -> Unit:
         """The unit as it was asked for when it was trained."""
         self.load(key)
-        return Unit.from_dict(json.loads((self._folder(key) / "unit.json").read_text("utf-8")))
+        try:
+            return Unit.from_dict(limited_json(self._folder(key) / "unit.json"))
+        except OSError as error:
+            raise file_system_error(
+                error, f"unit {key} cannot be read", where=self._folder(key) / "unit.json"
+            ) from error
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise DamagedUnitError(
+                f"unit.json of unit {key} cannot be read ({error})",
+                where=str(self._folder(key)),
+                fix="Fetch or train it again, with this version of Elsewhere.",
+            ) from error
 
     # Writing
 
@@ -198,8 +210,8 @@ class Store:
         """Key -> reason, of the units that could not be done."""
         found = {}
         for file in sorted((self.path / "failed").glob("*.json")):
-            with contextlib.suppress(OSError, ValueError, KeyError):
-                content = json.loads(file.read_text("utf-8"))
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                content = limited_json(file)
                 if content["key"] not in self:
                     found[str(content["key"])] = str(content["reason"])
         return found
@@ -385,9 +397,9 @@ class _MisfitError(Exception):
 def _read_done(folder: Path, key: str, *, deep: bool = True) -> dict[str, Any]:
     """done.json, and with `deep` a check of every file but the weights against its digest."""
     try:
-        done = json.loads((folder / "done.json").read_text("utf-8"))
+        done = limited_json(folder / "done.json")
     except ValueError as error:
-        raise _MisfitError("done.json is not JSON") from error
+        raise _MisfitError(f"done.json is not JSON that can be read ({error})") from error
     if not isinstance(done, dict) or not isinstance(done.get("digests"), dict):
         raise _MisfitError("done.json lists no digests")
     if done.get("version") != STORE_VERSION:
@@ -424,7 +436,7 @@ def _is_whole(folder: Path, key: str) -> bool:
 
 def _holder(lock: Path) -> str:
     try:
-        held = json.loads(lock.read_text("utf-8"))
+        held = limited_json(lock)
         return f"process {held['pid']} on {held['host']} since {held['since']} ({held['command']})"
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return "a process that does not say which"

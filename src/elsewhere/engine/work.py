@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,45 +11,29 @@ from typing import Any
 
 import numpy as np
 
-from elsewhere.engine.files import explained, to_json
+from elsewhere.engine.files import to_json
 from elsewhere.engine.plan import unique_units
 from elsewhere.engine.store import Store
 from elsewhere.engine.unit import Unit, Work
 from elsewhere.errors import UserError
+from elsewhere.files import staged_directory
 from elsewhere.inputs import Cases, Pictures
 from elsewhere.inputs.volume_packs import PackedVolumes, pack_volumes
 
 WORK_VERSION = 1
 
 
-def save_work(units: Iterable[Unit], work: Work, folder: str | Path) -> Path:
+def save_work(units: Iterable[Unit], work: Work, folder: str | Path, *, replace: bool = False) -> Path:
     """WORKDIR/{units.json, cases.npz, packs/*.npz, volumes/*, weights/*}: all that `python -m elsewhere.engine`
     needs.
 
     Only the cases that a unit names travel, pictures in one pack a dataset, volumes in one a case. Boxes that units take from box finders
-    which are not among them travel as a small store, `found/`.
+    which are not among them travel as a small store, `found/`. An earlier work folder is replaced with `replace`.
     """
     folder = Path(folder)
     units = unique_units(units, work.cases)
-    if folder.exists() and (
-        not folder.is_dir() or (any(folder.iterdir()) and not (folder / "units.json").is_file())
-    ):
-        raise UserError(
-            "the folder holds other things and is no earlier work, so it is left alone",
-            where=str(folder),
-            fix="Give a new or empty folder.",
-        )
-    target = folder.resolve()
-    staged = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
-    with explained(folder, "writing the work folder"):
-        staged.mkdir(parents=True)
-        try:
-            _write(units, work, staged)
-            if target.is_dir():
-                shutil.rmtree(target)
-            staged.replace(target)
-        finally:
-            shutil.rmtree(staged, ignore_errors=True)
+    with staged_directory(folder, replace=replace) as staged:
+        _write(units, work, staged)
     return folder
 
 

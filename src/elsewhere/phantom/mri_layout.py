@@ -6,6 +6,7 @@ hospital does not know, what was planted) stands in `truth.csv` beside the publi
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -17,6 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from elsewhere.errors import UserError
+from elsewhere.files import write_bytes
 from elsewhere.inputs.volume_layout import told_box
 from elsewhere.phantom.mri import PhantomCase, case_rng, make_case
 from elsewhere.phantom.mri_patient import COLUMNS
@@ -33,16 +35,17 @@ def write_world(
     world: HospitalSpec | Sequence[HospitalSpec],
     folder: str | Path,
     *,
+    replace: bool = False,
     workers: int = 1,
     progress: Progress | None = None,
 ) -> Path:
     """Hospitals under one folder, as MAMA-MIA keeps its collections. Whole or not at all; an earlier phantom in
-    the same place is replaced. The files do not depend on the number of workers.
+    the same place is replaced with `replace` alone. The files do not depend on the number of workers.
     """
     many = _checked([world] if isinstance(world, HospitalSpec) else list(world))
     specs = case_specs(many)
     folder = Path(folder)
-    with staged_directory(folder, marks=(MARK,)) as staged:
+    with staged_directory(folder, replace=replace) as staged:
         for part in ("images", "segmentations/expert", "patient_info_files"):
             (staged / part).mkdir(parents=True)
         rows, truths = [], []
@@ -162,7 +165,9 @@ def _write_table(rows: list[dict[str, Any]], path: Path) -> None:
     for row in rows:
         sheet.append([row[name] for name in COLUMNS])
     book.create_sheet("legend").append(["Field", "Description", "Options"])
-    book.save(path)
+    content = io.BytesIO()
+    book.save(content)
+    write_bytes(content.getvalue(), path)
 
 
 def world_from(spec: Mapping[str, Any], *, where: str = "phantom") -> list[HospitalSpec]:
@@ -198,4 +203,4 @@ def make_phantom_world(
         held = json.loads((folder / MARK).read_text(encoding="utf-8"))["hospitals"]
     except (OSError, ValueError, KeyError, TypeError):
         held = None
-    return folder if held == _told(many) else write_world(many, folder)
+    return folder if held == _told(many) else write_world(many, folder, replace=True)

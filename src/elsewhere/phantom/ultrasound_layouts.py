@@ -6,10 +6,11 @@ a layout has no place for (BUSI's patients), stands in `truth.csv` beside the pu
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pandas as pd
 from PIL import Image
 
 from elsewhere.errors import unknown_name
+from elsewhere.files import write_bytes
 from elsewhere.phantom.ultrasound import LAYOUTS, Hospital, Picture, hospital_from, plan, render
 from elsewhere.phantom.ultrasound_tissue import Lesion
 from elsewhere.tables import staged_directory, write_json, write_table
@@ -45,18 +47,23 @@ Progress = Callable[[str, int, int], None]
 
 
 def write_hospital(
-    hospital: Hospital, folder: str | Path, layout: str | None = None, *, progress: Progress | None = None
+    hospital: Hospital,
+    folder: str | Path,
+    layout: str | None = None,
+    *,
+    replace: bool = False,
+    progress: Progress | None = None,
 ) -> Path:
     """The hospital's pictures, masks and tables under `folder`, which a reader of the layout takes.
 
-    Whole or not at all; an earlier phantom in the same place is replaced.
+    Whole or not at all; an earlier phantom in the same place is replaced with `replace` alone.
     """
     if layout is not None and layout != hospital.layout:
         if layout not in LAYOUTS:
             raise unknown_name("layout", layout, LAYOUTS)
-        hospital = replace(hospital, layout=layout)
+        hospital = dataclasses.replace(hospital, layout=layout)
     folder = Path(folder)
-    with staged_directory(folder, marks=(MARK,)) as staged, _one_thread():
+    with staged_directory(folder, replace=replace) as staged, _one_thread():
         rows = WRITERS[hospital.layout](hospital, staged, _drawn(hospital, progress))
         write_table(pd.DataFrame(rows), staged / "truth.csv")
         write_json({"hospital": asdict(hospital), "scanner": asdict(hospital.optics)}, staged / MARK)
@@ -78,7 +85,7 @@ def make_phantom_cohort(
     except (OSError, ValueError, KeyError, TypeError):
         held = None
     same = held == json.loads(json.dumps(asdict(hospital)))
-    return folder if same else write_hospital(hospital, folder)
+    return folder if same else write_hospital(hospital, folder, replace=True)
 
 
 def _one_thread() -> Any:
@@ -228,7 +235,9 @@ def _breast(hospital: Hospital, folder: Path, drawn: Iterator[Picture]) -> list[
     words.append(["type", "description"])
     for name in BREAST_COLUMNS:
         words.append(["Case_ID" if name == "CaseID" else name, None])
-    book.save(folder / BREAST_TABLE)
+    content = io.BytesIO()
+    book.save(content)
+    write_bytes(content.getvalue(), folder / BREAST_TABLE)
     return rows
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elsewhere.errors import UserError
+from elsewhere.files import staged_files
 from elsewhere.report import canvas, plots, plots_more
 from elsewhere.report.canvas import Palette
 from elsewhere.report.labels import CURVE_TITLES, compared_with, headline, in_sentence, label, leading_metrics
@@ -64,21 +65,27 @@ def inline_figures(summary: Mapping[str, Any] | Prepared) -> dict[str, str]:
 
 
 def write_figures(
-    summary: Mapping[str, Any] | Prepared, directory: str | Path, formats: Sequence[str] = FORMATS
+    summary: Mapping[str, Any] | Prepared,
+    directory: str | Path,
+    formats: Sequence[str] = FORMATS,
+    *,
+    replace: bool = False,
 ) -> list[Path]:
-    """Each figure as `<name>.<format>` in `directory`; returns the paths written."""
+    """Each figure as `<name>.<format>` in `directory`, all or none; returns the paths written.
+
+    Files of these names that are there already are replaced only with `replace`.
+    """
     unknown = sorted(set(formats) - set(FORMATS))
     if unknown:
         raise UserError(f"unknown figure format '{unknown[0]}'", fix=f"Known: {', '.join(FORMATS)}.")
     folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
-    for name, spec in figure_specs(summary).items():
-        for kind in formats:
-            path = folder / f"{name}.{kind}"
-            with canvas.drawing():
-                _save(spec.build(canvas.LIGHT), path, kind)
-            written.append(path)
+    with staged_files(folder, replace=replace) as staged:
+        for name, spec in figure_specs(summary).items():
+            for kind in formats:
+                with canvas.drawing():
+                    _save(spec.build(canvas.LIGHT), staged / f"{name}.{kind}", kind)
+                written.append(folder / f"{name}.{kind}")
     return written
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib import resources
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from elsewhere.errors import UserError
+from elsewhere.files import write_bytes
 from elsewhere.report import sections, sections_more
 from elsewhere.report.blocks import Fold, Pair, Picture, Section
 from elsewhere.report.figures import figure_specs, inline_figures
@@ -77,15 +77,9 @@ def write_report(
 ) -> Path:
     """The page, written whole or not at all."""
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
     html = render_report(summary, title=title, redact=redact)
-    with tempfile.NamedTemporaryFile(
-        "w", dir=target.parent, prefix=f".{target.name}.", encoding="utf-8", delete=False
-    ) as file:
-        file.write(html)
-    temporary = Path(file.name)
-    temporary.chmod(0o644)
-    return temporary.replace(target)
+    write_bytes(html.encode("utf-8", "backslashreplace"), target)
+    return target
 
 
 def _read(name: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from elsewhere.files import staged_files
 from elsewhere.report.labels import label
 from elsewhere.report.numbers import as_float, number
 from elsewhere.report.prepare import Prepared, prepare
@@ -78,16 +79,22 @@ def summary_tables(summary: Mapping[str, Any] | Prepared) -> dict[str, pd.DataFr
     return {name: pd.DataFrame(table) for name, table in rows.items() if table}
 
 
-def write_tables(summary: Mapping[str, Any] | Prepared, directory: str | Path) -> list[Path]:
-    """`<name>.csv` and `<name>.tex` for every table; returns the paths written."""
+def write_tables(
+    summary: Mapping[str, Any] | Prepared, directory: str | Path, *, replace: bool = False
+) -> list[Path]:
+    """`<name>.csv` and `<name>.tex` for every table, all or none; returns the paths written.
+
+    Files of these names that are there already are replaced only with `replace`.
+    """
     folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
-    for name, table in summary_tables(summary).items():
-        csv_path, tex_path = folder / f"{name}.csv", folder / f"{name}.tex"
-        table.to_csv(csv_path, index=False)
-        tex_path.write_text(to_latex(table, caption=label(name), key=f"tab:{name}"), encoding="utf-8")
-        written += [csv_path, tex_path]
+    with staged_files(folder, replace=replace) as staged:
+        for name, table in summary_tables(summary).items():
+            csv, tex = f"{name}.csv", f"{name}.tex"
+            table.to_csv(staged / csv, index=False)
+            text = to_latex(table, caption=label(name), key=f"tab:{name}")
+            (staged / tex).write_text(text, encoding="utf-8")
+            written += [folder / csv, folder / tex]
     return written
 
 

@@ -29,18 +29,25 @@ _PLAIN = re.compile(r"[A-Za-z0-9.-]+(?:>[A-Za-z0-9.-]+)?|[A-Za-z0-9.-]+ fold [0-
 
 
 def write_partitions(
-    made: Iterable[Partition | Skipped], table: pd.DataFrame, folder: str | Path
+    made: Iterable[Partition | Skipped], table: pd.DataFrame, folder: str | Path, *, replace: bool = False
 ) -> list[Path]:
-    """All splits of a study, with what was skipped. The folder is written whole or not at all; one that
-    holds earlier splits is replaced, one that holds anything else is left alone."""
+    """All splits of a study, with what was skipped. The folder is written whole or not at all; earlier splits in
+    it are replaced with `replace` alone, and everything else in it stays."""
     folder, everything = Path(folder), list(made)
     _refuse_other_index(folder)
     rows = _RowsOf(table)
-    with staged_directory(folder, marks=(INDEX,)) as staged:
+    with staged_directory(folder, replace=replace, owned=_indexed) as staged:
         entries = [_write_csv(one, rows, staged) for one in everything if isinstance(one, Partition)]
         skipped = [one.to_dict() for one in everything if isinstance(one, Skipped)]
         write_json({"format": FORMAT, "splits": entries, "skipped": skipped}, staged / INDEX)
     return [folder / entry["file"] for entry in entries]
+
+
+def _indexed(folder: Path) -> list[str]:
+    """The files of earlier splits, where the index is ours."""
+    if not (folder / INDEX).exists():
+        return []
+    return [INDEX, *(str(entry["file"]) for entry in _read_index(folder)["splits"])]
 
 
 def write_partition(partition: Partition, table: pd.DataFrame, folder: str | Path) -> Path:

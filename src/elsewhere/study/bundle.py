@@ -18,6 +18,7 @@ import pandas as pd
 
 import elsewhere
 from elsewhere.errors import UserError
+from elsewhere.files import MARKER
 from elsewhere.report.privacy import Redactor, hash_ids
 from elsewhere.study.report import write_study_report
 from elsewhere.tables import file_digest, staged_directory
@@ -68,6 +69,7 @@ def write_bundle(
     out: str | Path,
     *,
     splits: str | Path | None = None,
+    replace: bool = False,
     salt: str | None = None,
 ) -> Path:
     """The folder, written whole or not at all. `splits`: the folder of exported splits to copy (US-09); they
@@ -75,7 +77,7 @@ def write_bundle(
     if splits is not None and not Path(splits).is_dir():
         raise UserError("there is no such folder of splits", where=str(splits))
     hashed = _Hashed(salt)
-    with staged_directory(out, marks=(MARK,)) as staged:
+    with staged_directory(out, replace=replace) as staged:
         write_table(hashed(_manifest(results.table)), staged / "manifest.csv")
         outputs = _outputs(results)
         write_table(hashed(outputs), staged / "outputs.parquet")
@@ -104,7 +106,7 @@ def write_bundle(
 
 def seal(staged: Path, about: dict[str, Any]) -> None:
     """The digest of every file, and last the mark that says what kind of bundle this is."""
-    files = sorted(p for p in staged.rglob("*") if p.is_file())
+    files = sorted(p for p in staged.rglob("*") if p.is_file() and p != staged / MARKER)
     sums = {p.relative_to(staged).as_posix(): file_digest(p) for p in files}
     write_text("".join(f"{d}  {n}\n" for n, d in sums.items()), staged / SUMS)
     write_json(about | {"files": len(sums)}, staged / MARK)
@@ -127,7 +129,8 @@ def broken_files(folder: Path) -> tuple[int, list[str]]:
     for line in (folder / SUMS).read_text(encoding="utf-8").splitlines():
         digest, _, name = line.partition("  ")
         told[name] = digest
-    here = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()} - {SUMS, MARK}
+    here = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    here -= {SUMS, MARK, MARKER}
     wrong = [f"{name}: it is not there" for name in sorted(set(told) - here)]
     wrong += [f"{name}: it is not listed" for name in sorted(here - set(told))]
     wrong += [

@@ -85,7 +85,7 @@ def _read_once(section: CohortSection, source: Path, cache: Path | None) -> Coho
         except UserError:
             pass
     cohort = read_cohort(section.reader, source, **section.options)
-    cohort.save(folder)
+    cohort.save(folder, replace=True)
     return load_cohort(folder)
 
 

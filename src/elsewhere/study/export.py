@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from elsewhere.engine.store import Store
@@ -15,7 +15,13 @@ from elsewhere.study.plan import Plan
 
 
 def export_work(
-    plan: Plan, units: Sequence[Unit], folder: Path, *, store: Store, progress: Report | None = None
+    plan: Plan,
+    units: Sequence[Unit],
+    folder: Path,
+    *,
+    store: Store,
+    replace: bool = False,
+    progress: Report | None = None,
 ) -> tuple[Path | None, tuple[str, ...]]:
     """Write the folder, and say what it lacks. None where nothing is left to train."""
     if not units:
@@ -23,8 +29,8 @@ def export_work(
     weights, notes = _weights(plan, units)
     if progress:
         progress("packing the work", 0, 1)
-    work = replace(plan.work, weights=weights, found_boxes=store.load)
-    made = save_work(units, work, folder)
+    work = dataclasses.replace(plan.work, weights=weights, found_boxes=store.load)
+    made = save_work(units, work, folder, replace=replace)
     if progress:
         progress("packing the work", 1, 1)
     return made, notes

@@ -28,7 +28,7 @@ from elsewhere.predictions.masks import mask_file_name
 from elsewhere.protocols import protocols
 from elsewhere.recipes.base import RESPONSE, SEGMENTATION
 from elsewhere.scoring.task import Scores
-from elsewhere.study.bundle import MARK, environment, seal
+from elsewhere.study.bundle import environment, seal
 from elsewhere.study.recipe_analysis_boards import REPORTED_COLUMNS
 from elsewhere.study.recipe_report import KEY_FILE, write_recipe_report
 from elsewhere.study.recipe_results import PROBABILITIES, Key, RecipeResults, write_recipe_results
@@ -81,14 +81,20 @@ again from the scores of the cases. By hand, one run of a scenario that tests a 
 
 
 def write_recipe_bundle(
-    results: RecipeResults, summary: RecipeSummary, out: str | Path, *, study: Path, masks: bool = False
+    results: RecipeResults,
+    summary: RecipeSummary,
+    out: str | Path,
+    *,
+    study: Path,
+    masks: bool = False,
+    replace: bool = False,
 ) -> Path:
     """The folder, written whole or not at all. `study`: the folder of the run, for its splits and manifest; `masks`:
     the predicted masks too."""
     for name in ("splits", "manifest.csv"):
         if not (study / name).exists():
             raise UserError(f"the run's folder has no {name}", where=str(study), fix="Run the study again.")
-    with staged_directory(out, marks=(MARK,)) as staged:
+    with staged_directory(out, replace=replace) as staged:
         write_table(_cohort_table(results.cohort), staged / "cohort.csv")
         shutil.copyfile(study / "manifest.csv", staged / "manifest.csv")
         shutil.copytree(study / "splits", staged / "splits")

@@ -182,7 +182,10 @@ def write_predictions(
         return
     place = {name: at for at, name in enumerate(outcome.case)}
     ids = dict(zip(plan.table.frame["case"], plan.table.frame["case_id"], strict=True))
-    with staged_directory(folder, marks=(MARK,)) as staged:
+    files = [MARK, PROBABILITIES, *(mask_file_name(ids[name]) for name in names)]
+    with staged_directory(
+        folder, replace=True, owned=lambda held: files if (held / MARK).is_file() else ()
+    ) as staged:
         if task == SEGMENTATION:
             masks = outcome.masks or ()
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elsewhere.errors import UserError
+from elsewhere.files import staged_directory
 from elsewhere.report.blocks import Heading, Note, Pair, Picture, Section, Table, cnt, num, pct, text
 from elsewhere.report.page import MOST_BYTES, _environment, _with_pictures
 from elsewhere.report.privacy import Redactor
@@ -186,10 +187,9 @@ def write_study_report(
 
 
 def write_tables(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
-    """A csv each. Tables of an earlier run that this one does not have go: they would pass for its own."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, table in tables.items():
-        write_table(table, folder / f"{name}.csv")
-    for path in folder.glob("*.csv"):
-        if path.stem not in tables:
-            path.unlink()
+    """A csv each. Tables of an earlier run that this one does not have go: they would pass for its own. Files that
+    Elsewhere did not write there stay."""
+    files = [f"{name}.csv" for name in tables]
+    with staged_directory(folder, replace=True, owned=lambda _: files) as staged:
+        for name, table in tables.items():
+            write_table(table, staged / f"{name}.csv")

@@ -6,6 +6,7 @@ moment is the same command again.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from elsewhere.engine.run import EngineReport, run_units
 from elsewhere.engine.store import Store
 from elsewhere.engine.unit import Unit
 from elsewhere.errors import UserError
+from elsewhere.files import MARKER, explained_refusals, limited_json
 from elsewhere.scenarios import write_partitions
 from elsewhere.study.estimate import note_speed
 from elsewhere.study.file import StudyFile
@@ -31,7 +33,9 @@ from elsewhere.study.results import StudyResults, results_of
 from elsewhere.study.table import build_table
 from elsewhere.tables import check_out, write_json, write_table
 
-MARKS = ("study.json", "store", "splits")
+PARTS = ("study.json", "manifest.csv", "runs.csv", "trainings.csv", "predictions.parquet", "splits", "report")
+"""What a run writes into its folder, and writes anew every time."""
+_STORE = {"units", "failed", "damaged", "scratch", "cache", ".writers", ".lock", ".commit"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,16 +59,34 @@ def places(file: StudyFile, *, out: str | Path | None = None, store: str | Path 
     folder = Path(out) if out is not None else Path(file.name)
     if folder.exists() and not folder.is_dir():
         raise UserError("there is a file of this name", where=str(folder), fix="Give another --out.")
-    if folder.is_dir() and any(folder.iterdir()) and not any((folder / mark).exists() for mark in MARKS):
-        raise UserError(
-            "the folder holds other things and no earlier run of a study, so it is left alone",
-            where=str(folder),
-            fix="Give a new or empty --out.",
-        )
+    with explained_refusals(folder, "the folder cannot be used"):
+        if folder.is_dir() and any(folder.iterdir()) and not _holds_a_study(folder):
+            raise UserError(
+                "the folder holds other things and no earlier run of a study, so it is left alone",
+                where=str(folder),
+                fix="Give a new or empty --out.",
+            )
     if store is not None:
         return Places(out=folder, store=Path(store))
     own = file.study.study.store
     return Places(out=folder, store=file.file_of(own) if own else folder / "store")
+
+
+def _holds_a_study(folder: Path) -> bool:
+    """Whether an earlier run wrote this folder: by what its `study.json` says, not by its name. A run that was
+    stopped before it wrote that file left a store, or splits with our marker, and the manifest at most.
+    """
+    try:
+        about = limited_json(folder / "study.json")
+    except FileNotFoundError:
+        parts = {name for name in PARTS if os.path.lexists(folder / name)}
+        if os.path.lexists(folder / "splits" / MARKER):
+            return parts <= {"splits", "manifest.csv"}
+        store = folder / "store"
+        return not parts and store.is_dir() and {entry.name for entry in store.iterdir()} <= _STORE
+    except (OSError, ValueError):
+        return False
+    return isinstance(about, dict) and {"study", "environment", "trainings"} <= set(about)
 
 
 def plan_of(file: StudyFile, at: Places, *, progress: Report | None = None) -> Plan:
@@ -128,19 +150,20 @@ def execute(
     report: bool = True,
     bundle: str | Path | None = None,
     bundle_masks: bool = False,
+    replace: bool = False,
     pictures: bool = False,
     progress: Report | None = None,
 ) -> StudyRun:
     """Do a study. What is in the store is not done again; what fails is recorded, and the rest goes on.
 
     `bundle`: a folder for the release bundle, what another team needs to check the numbers (US-24);
-    `bundle_masks`: with the masks that recipes predicted.
+    `bundle_masks`: with the masks that recipes predicted. `replace`: an earlier bundle there is replaced.
     `pictures`: of patients, drawn into the report: relevance maps of the kept networks (US-23), or the hardest
     cases of a study of recipes.
     """
     if pictures and not file.study.of_recipes:
         check_maps_can_be_drawn(file)
-    _check_bundle(file, bundle, masks=bundle_masks, report=report)
+    _check_bundle(file, bundle, masks=bundle_masks, report=report, replace=replace)
     plan = plan_of(file, at, progress=progress)
     if not plan.units:
         gone = plan.runs[plan.runs["status"] == "skipped"]
@@ -179,7 +202,9 @@ def execute(
                 if bundle is not None:
                     from elsewhere.study.recipe_bundle import write_recipe_bundle
 
-                    packed = write_recipe_bundle(results, summary, bundle, study=at.out, masks=bundle_masks)
+                    packed = write_recipe_bundle(
+                        results, summary, bundle, study=at.out, masks=bundle_masks, replace=replace
+                    )
         else:
             results = results_of(plan, store, done.failed)
             write_results(results, at)
@@ -193,7 +218,7 @@ def execute(
                 if bundle is not None:
                     from elsewhere.study.bundle import write_bundle
 
-                    packed = write_bundle(results, summary, bundle, splits=at.out / "splits")
+                    packed = write_bundle(results, summary, bundle, splits=at.out / "splits", replace=replace)
     return StudyRun(
         plan=plan,
         engine=done,
@@ -206,10 +231,10 @@ def execute(
     )
 
 
-def _check_bundle(file: StudyFile, bundle: str | Path | None, *, masks: bool, report: bool) -> None:
+def _check_bundle(
+    file: StudyFile, bundle: str | Path | None, *, masks: bool, report: bool, replace: bool
+) -> None:
     """What would be found out after hours of training is found out before."""
-    from elsewhere.study.bundle import MARK
-
     if masks and (bundle is None or not file.study.of_recipes):
         raise UserError(
             "masks go into a bundle of a study of recipes",
@@ -222,14 +247,16 @@ def _check_bundle(file: StudyFile, bundle: str | Path | None, *, masks: bool, re
         raise UserError(
             "a bundle holds the report's tables", where="--bundle", fix="Leave out --no-report, or --bundle."
         )
-    check_out(bundle, marks=(MARK,))
+    check_out(bundle, replace=replace)
 
 
 def write_plan(plan: Plan, at: Places) -> None:
     """The study as it is run: settings, audit, manifest and splits (US-09, US-24)."""
     from elsewhere.study.bundle import environment
 
-    write_partitions([*plan.partitions.values(), *plan.skipped], plan.table.frame, at.out / "splits")
+    write_partitions(
+        [*plan.partitions.values(), *plan.skipped], plan.table.frame, at.out / "splits", replace=True
+    )
     manifest = plan.table.frame.assign(digest=list(plan.table.cases.digest))
     if "masks" in manifest.columns:
         manifest = manifest.assign(masks=manifest["masks"].map(len)).drop(columns="image")

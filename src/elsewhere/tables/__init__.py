@@ -6,13 +6,12 @@ the option that reads it deliberately. Text formats give strings, so that an id 
 
 from __future__ import annotations
 
+from elsewhere.files import check_out, check_out_file, staged_directory
 from elsewhere.tables.hashing import content_hash, file_digest, infer_types, same_as_csv
 from elsewhere.tables.numbers import to_number
 from elsewhere.tables.options import TableOptions
 from elsewhere.tables.reading import TABLE_ENDINGS, is_table, read_table
 from elsewhere.tables.writing import (
-    check_out,
-    staged_directory,
     to_jsonable,
     write_json,
     write_table,
@@ -23,6 +22,7 @@ __all__ = [
     "TABLE_ENDINGS",
     "TableOptions",
     "check_out",
+    "check_out_file",
     "content_hash",
     "file_digest",
     "infer_types",

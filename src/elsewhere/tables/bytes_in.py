@@ -8,6 +8,8 @@ import zlib
 from pathlib import Path
 
 from elsewhere.errors import UserError, near_matches
+from elsewhere.files.limits import SizeLimitError, check_size, how_to_raise, human_bytes
+from elsewhere.files.refusals import file_system_error
 from elsewhere.tables.options import MIB, TableOptions
 
 _MAGIC = (
@@ -18,14 +20,6 @@ _MAGIC = (
     (b"\x89PNG", "a PNG picture", ".png"),
     (b"%PDF", "a PDF document", ".pdf"),
 )
-
-
-def human_bytes(count: float) -> str:
-    for unit in ("bytes", "KB", "MB", "GB"):
-        if count < 1024 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GB"
 
 
 def neighbours(path: Path) -> str:
@@ -40,11 +34,13 @@ def neighbours(path: Path) -> str:
 
 def check_regular_file(path: Path) -> None:
     try:
-        there = path.exists()
-    except (OSError, ValueError) as error:
-        raise UserError(f"the file cannot be reached ({error})", where=str(path)[:200]) from error
-    if not there:
-        raise UserError("there is no such file", where=str(path), fix=neighbours(path))
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UserError("there is no such file", where=str(path), fix=neighbours(path)) from error
+    except OSError as error:
+        raise file_system_error(error, "the file cannot be reached", where=str(path)[:200]) from error
+    except ValueError as error:
+        raise UserError(f"this cannot be a path ({error})", where=repr(str(path))[:200]) from error
     if path.is_dir():
         tables = sorted(
             p.name for p in path.iterdir() if p.is_file() and p.suffix in (".csv", ".parquet", ".xlsx")
@@ -68,16 +64,16 @@ def read_bytes(path: Path, options: TableOptions) -> bytes:
     try:
         if path.suffix.lower() == ".gz":
             return _gunzip(path, options)
-        size = path.stat().st_size
-        if size > options.max_bytes:
-            raise UserError(
-                f"the file has {human_bytes(size)}; a text table may have {human_bytes(options.max_bytes)}",
-                where=str(path),
-                fix="Convert it to parquet, or split it.",
-            )
+        check_size(
+            path.stat().st_size,
+            "the file has",
+            where=path,
+            limit=options.limit,
+            fix="Convert it to parquet with the columns that are needed, or split it.",
+        )
         return path.read_bytes()
     except OSError as error:
-        raise UserError(f"the file cannot be read ({error.strerror or error})", where=str(path)) from error
+        raise file_system_error(error, "the file cannot be read", where=path) from error
 
 
 def _gunzip(path: Path, options: TableOptions) -> bytes:
@@ -89,15 +85,13 @@ def _gunzip(path: Path, options: TableOptions) -> bytes:
             while chunk := stream.read(4 * MIB):
                 total += len(chunk)
                 ratio = total / max(packed, 1)
-                if total > options.max_bytes or (
-                    total > options.ratio_from_bytes and ratio > options.max_ratio
-                ):
-                    raise UserError(
+                if total > options.limit or (total > options.ratio_from_bytes and ratio > options.max_ratio):
+                    raise SizeLimitError(
                         f"the gzip file ({human_bytes(packed)}) unpacks to over {human_bytes(total)}",
                         where=str(path),
-                        fix=f"Limit: {human_bytes(options.max_bytes)} in all, {options.max_ratio:g} times "
+                        fix=f"The limit is {human_bytes(options.limit)} in all, and {options.max_ratio:g} times "
                         f"the packed size beyond {human_bytes(options.ratio_from_bytes)}. "
-                        "If the table is real, unpack it or use parquet.",
+                        f"If the table is real, unpack it, or use parquet. {how_to_raise(total)}",
                     )
                 parts.append(chunk)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

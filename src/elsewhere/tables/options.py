@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-GIB = 1024**3
+from elsewhere.files.limits import MOST_RATIO, RATIO_FROM, size_limit
+
 MIB = 1024**2
 
 
@@ -13,16 +14,21 @@ MIB = 1024**2
 class TableOptions:
     """Declared by the user, never guessed. `None` means the plain form of the file's kind.
 
-    `max_bytes` bounds what a file may unpack to; `max_ratio` bounds unpacked : packed beyond
-    `ratio_from_bytes`, so that a file made to unpack without end stops early.
+    `max_bytes` bounds what a file may take once it is unpacked (None: `ELSEWHERE_MAX_BYTES`, or 2 GB); `max_ratio`
+    bounds unpacked : packed beyond `ratio_from_bytes`, so that a file made to unpack without end stops early.
     """
 
     encoding: str | None = None
     delimiter: str | None = None
     decimal: Literal[".", ","] = "."
-    max_bytes: int = 4 * GIB
-    max_ratio: float = 200.0
-    ratio_from_bytes: int = 100 * MIB
+    max_bytes: int | None = None
+    max_ratio: float = MOST_RATIO
+    ratio_from_bytes: int = RATIO_FROM
+
+    @property
+    def limit(self) -> int:
+        """The most bytes that a file may take."""
+        return size_limit() if self.max_bytes is None else self.max_bytes
 
 
 DEFAULT = TableOptions()

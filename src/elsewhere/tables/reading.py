@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import pandas as pd
 import pyarrow as pa
@@ -11,6 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from elsewhere.errors import UserError, near_columns
+from elsewhere.files.limits import check_size
+from elsewhere.files.refusals import file_system_error
 from elsewhere.tables.bytes_in import check_regular_file, decode, read_bytes
 from elsewhere.tables.options import DEFAULT, TableOptions
 from elsewhere.tables.text import header_names, read_text_table
@@ -29,7 +32,6 @@ TABLE_ENDINGS = (
     ".xlsx",
     ".xlsm",
 )
-_MAX_CELLS = 2_000_000_000
 
 
 def is_table(path: str | Path) -> bool:
@@ -56,7 +58,7 @@ def read_table(
     path = Path(path)
     lower = path.name.lower()
     if lower.endswith((".parquet", ".pq")):
-        frame = _read_parquet(path, options, strings)
+        frame = _read_parquet(path, options, strings, required)
     elif lower.endswith((".xlsx", ".xlsm")):
         frame = read_workbook(path, options, sheet=sheet)
     elif lower.endswith(TABLE_ENDINGS):
@@ -100,29 +102,32 @@ def require_columns(frame: pd.DataFrame, required: Sequence[str], *, where: str)
     )
 
 
-def _read_parquet(path: Path, options: TableOptions, strings: Sequence[str]) -> pd.DataFrame:
+def _read_parquet(
+    path: Path, options: TableOptions, strings: Sequence[str], required: Sequence[str]
+) -> pd.DataFrame:
+    """The table, once its schema and its size have been looked at: nothing is decoded before."""
     where = str(path)
     check_regular_file(path)
     try:
-        with pq.ParquetFile(path) as file:
-            meta = file.metadata
-            size = sum(meta.row_group(at).total_byte_size for at in range(meta.num_row_groups))
-            if (
-                size > 8 * options.max_bytes
-                or meta.num_rows * max(meta.num_columns, 1) > _MAX_CELLS
-                or meta.num_rows < 0
-            ):
-                raise UserError(
-                    f"the file claims {meta.num_rows} rows of {meta.num_columns} columns: too many",
-                    where=where,
-                    fix="Split it, or keep the columns that are needed.",
-                )
-            table = file.read()
+        # Arrow takes names in UTF-8 alone; an open file has none.
+        with path.open("rb") as source, pq.ParquetFile(source) as file:
+            names = header_names(file.schema_arrow.names, where)
+            require_columns(pd.DataFrame(columns=names), required, where=where)
+            needed = estimated_memory(file, strings)
+            check_size(
+                needed,
+                f"the file holds {file.metadata.num_rows:,} rows of {file.metadata.num_columns} columns, which "
+                "take about",
+                where=where,
+                limit=options.limit,
+                fix="Split it, or keep the columns that are needed.",
+            )
+            risky = _risky_columns(file, options.limit)
+            table = _decoded(source, risky, options.limit, where)
             table.validate(full=True)
-        names = header_names(table.column_names, where)
         table = table.rename_columns(names)
         index = [name for name in names if name.startswith("__index_level_")]
-        return _plain_types(table.drop_columns(index) if index else table, strings, where)
+        return _plain_types(table.drop_columns(index) if index else table, strings, where, options.limit)
     except UserError:
         raise
     except (
@@ -136,6 +141,8 @@ def _read_parquet(path: Path, options: TableOptions, strings: Sequence[str]) -> 
         UnicodeError,
         AttributeError,
     ) as error:
+        if isinstance(error, OSError) and isinstance(error.errno, int):
+            raise file_system_error(error, "the parquet file cannot be read", where=path) from error
         raise UserError(
             f"the parquet file cannot be read ({type(error).__name__}: {str(error)[:150]})",
             where=where,
@@ -143,12 +150,67 @@ def _read_parquet(path: Path, options: TableOptions, strings: Sequence[str]) -> 
         ) from error
 
 
-def _plain_types(table: pa.Table, strings: Sequence[str], where: str) -> pd.DataFrame:
+def estimated_memory(file: pq.ParquetFile, strings: Sequence[str]) -> int:
+    """About how many bytes a parquet table takes as a data frame, from its metadata alone.
+
+    A number takes 8 bytes; a text 32 and at least its part of the uncompressed pages (a dictionary may make the
+    pages much smaller than the texts: see `_risky_columns`).
+    """
+    meta = file.metadata
+    rows = meta.num_rows
+    if rows < 0:
+        raise ValueError("the file claims a negative number of rows")
+    pages: dict[str, int] = {}
+    for at in range(meta.num_row_groups):
+        group = meta.row_group(at)
+        for column in range(group.num_columns):
+            chunk = group.column(column)
+            name = chunk.path_in_schema.split(".")[0]
+            pages[name] = pages.get(name, 0) + max(chunk.total_uncompressed_size, 0)
+    total = 0
+    for field in file.schema_arrow:
+        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+        as_text = field.name in strings or not (
+            number or pa.types.is_temporal(field.type) or pa.types.is_boolean(field.type)
+        )
+        total += rows * 32 + pages.get(field.name, 0) if as_text else rows * 8
+    return total
+
+
+def _decoded(source: BinaryIO, risky: list[str], limit: int, where: str) -> pa.Table:
+    """The whole table; the columns in `risky` as dictionaries, whose texts are counted before they are repeated."""
+    source.seek(0)
+    with pq.ParquetFile(source, read_dictionary=risky) as file:
+        table = file.read()
+    check_size(table.nbytes, "the table takes", where=where, limit=limit)
+    return table
+
+
+def _risky_columns(file: pq.ParquetFile, limit: int) -> list[str]:
+    """Text columns of which the pages may hold a text once that every row repeats.
+
+    A text stands in its pages at least once, so that no column takes more than its rows times its pages. Where that
+    stays under the limit there is nothing to fear.
+    """
+    meta = file.metadata
+    most, names = 0, set()
+    for at in range(meta.num_row_groups):
+        group = meta.row_group(at)
+        for column in range(group.num_columns):
+            chunk = group.column(column)
+            if chunk.physical_type == "BYTE_ARRAY" and "DELTA_BYTE_ARRAY" not in chunk.encodings:
+                most += group.num_rows * max(chunk.total_uncompressed_size, 0)
+                names.add(chunk.path_in_schema)
+    return sorted(names) if most > limit else []
+
+
+def _plain_types(table: pa.Table, strings: Sequence[str], where: str, limit: int) -> pd.DataFrame:
     """Dictionaries decoded, decimals to floats, nested columns refused, id columns to text (exactly)."""
     columns: dict[str, pd.Series] = {}
     for name in table.column_names:
         column = table.column(name)
         if pa.types.is_dictionary(column.type):
+            _check_expanded(column, where, limit)
             column = column.cast(column.type.value_type)
         if pa.types.is_nested(column.type):
             raise UserError(
@@ -171,3 +233,16 @@ def _plain_types(table: pa.Table, strings: Sequence[str], where: str) -> pd.Data
         else:
             columns[name] = column.to_pandas()
     return pd.DataFrame(columns) if columns else pd.DataFrame()
+
+
+def _check_expanded(column: pa.ChunkedArray, where: str, limit: int) -> None:
+    """A dictionary may hold one long text for millions of rows: its size is counted before it is written out."""
+    if not pa.types.is_string(column.type.value_type) and not pa.types.is_large_string(
+        column.type.value_type
+    ):
+        return
+    size = 0
+    for chunk in column.chunks:
+        lengths = pc.binary_length(chunk.dictionary)
+        size += pc.sum(pc.take(lengths, chunk.indices.drop_null())).as_py() or 0
+    check_size(size, "a column takes", where=where, limit=limit)

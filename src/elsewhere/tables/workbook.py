@@ -16,7 +16,9 @@ from typing import Any
 import pandas as pd
 
 from elsewhere.errors import ElsewhereWarning, UserError, unknown_name
-from elsewhere.tables.bytes_in import check_regular_file, human_bytes
+from elsewhere.files.limits import SizeLimitError, how_to_raise, human_bytes
+from elsewhere.files.refusals import file_system_error
+from elsewhere.tables.bytes_in import check_regular_file
 from elsewhere.tables.options import TableOptions
 from elsewhere.tables.text import drop_unnamed_empty, header_names
 
@@ -56,13 +58,13 @@ def _check_archive(path: Path, options: TableOptions) -> None:
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(entry.file_size for entry in archive.infolist())
     packed = max(path.stat().st_size, 1)
-    if unpacked > options.max_bytes or (
+    if unpacked > options.limit or (
         unpacked > options.ratio_from_bytes and unpacked / packed > options.max_ratio
     ):
-        raise UserError(
+        raise SizeLimitError(
             f"the workbook ({human_bytes(packed)}) unpacks to {human_bytes(unpacked)}, over the limit",
             where=where,
-            fix="Export the sheet as csv or parquet.",
+            fix=f"Export the sheet as csv or parquet. {how_to_raise(unpacked)}",
         )
 
 
@@ -183,8 +185,12 @@ def read_workbook(path: Path, options: TableOptions, *, sheet: str | None = None
             rows, title, others = _read_sheet(path, sheet)
     except UserError:
         raise
-    except (OSError, MemoryError) as error:
-        raise UserError(f"the workbook cannot be read ({error})", where=where) from error
+    except OSError as error:
+        raise file_system_error(error, "the workbook cannot be read", where=where) from error
+    except MemoryError as error:
+        raise UserError(
+            "the workbook does not fit into memory", where=where, fix="Export it as csv."
+        ) from error
     except _DAMAGE as error:
         raise UserError(
             f"the workbook is damaged or cannot be read ({type(error).__name__}: {str(error)[:150]})",

@@ -1,0 +1,91 @@
+"""The marker of a result folder: which files in it Elsewhere wrote, and what they were when it wrote them.
+
+A folder is an earlier result because of this file alone, never because of a file that happens to be called
+`summary.json`. Only the files that it lists, unchanged, are ever replaced; everything else is somebody's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from elsewhere.files.limits import limited_json
+
+MARKER = ".elsewhere-result.json"
+FORMAT = 1
+_MOST_BYTES = 1 << 28
+
+Listed = dict[str, tuple[int, str]]
+"""Name inside the folder -> size in bytes and sha256."""
+
+
+def safe_name(name: Any) -> bool:
+    """Whether a name from a file stays inside its folder."""
+    if not isinstance(name, str) or not name or "\\" in name or "\0" in name:
+        return False
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts and path.as_posix() == name
+
+
+def files_below(folder: Path) -> list[str]:
+    """Every file under a folder, by its name inside it, sorted; links are not followed."""
+    found = []
+    for root, _, names in os.walk(folder):
+        found += [(Path(root) / name).relative_to(folder).as_posix() for name in names]
+    return sorted(found)
+
+
+def digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def describe(folder: Path, names: Iterable[str]) -> Listed:
+    """Size and digest of these files."""
+    return {name: ((folder / name).stat().st_size, digest(folder / name)) for name in names}
+
+
+def marker_bytes(listed: Mapping[str, tuple[int, str]]) -> bytes:
+    """The marker's content; the same files give the same bytes."""
+    content = {
+        "format": FORMAT,
+        "about": "Written by Elsewhere. It replaces the files listed here, while they are unchanged, and no other.",
+        "files": {name: {"bytes": size, "sha256": value} for name, (size, value) in sorted(listed.items())},
+    }
+    text = json.dumps(content, indent=1, ensure_ascii=True)
+    return (text + "\n").encode()
+
+
+def read_marker(folder: Path) -> Listed | None:
+    """What the marker lists; None where there is none, or none that can be understood."""
+    try:
+        content = limited_json(folder / MARKER, most_bytes=_MOST_BYTES)
+    except (OSError, ValueError):
+        return None
+    files = content.get("files") if isinstance(content, dict) and content.get("format") == FORMAT else None
+    if not isinstance(files, dict):
+        return None
+    listed: Listed = {}
+    for name, about in files.items():
+        if not safe_name(name) or not isinstance(about, dict):
+            return None
+        size, value = about.get("bytes"), about.get("sha256")
+        if not isinstance(size, int) or not isinstance(value, str):
+            return None
+        listed[name] = (size, value)
+    return listed
+
+
+def is_unchanged(folder: Path, name: str, about: tuple[int, str]) -> bool:
+    """Whether a listed file is still, byte for byte, what was written."""
+    path = folder / name
+    try:
+        status = path.lstat()
+        return stat.S_ISREG(status.st_mode) and status.st_size == about[0] and digest(path) == about[1]
+    except OSError:
+        return False

@@ -1,0 +1,71 @@
+"""One file, written whole or not at all: a reader never sees half of it, and a crash leaves the old one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from elsewhere.files.refusals import explained_refusals
+
+
+@contextlib.contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A temporary sibling of `path` that takes its name when the block ends well, and vanishes otherwise.
+
+    Missing folders above it are made, and removed again where the block fails. The temporary name does not
+    depend on the name of the file, so that every name the system allows can be written.
+
+    Raises:
+        FileSystemError: Where the system refuses: no space, no right, a name that is too long.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".elsewhere-{secrets.token_hex(8)}.partial")
+    created: list[Path] = []
+    complete = False
+    with explained_refusals(path, "the file cannot be written", inside=temporary):
+        try:
+            created = make_folders(path.parent)
+            yield temporary
+            temporary.replace(path)
+            complete = True
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            if not complete:
+                remove_empty(created)
+
+
+def write_bytes(content: bytes, path: str | Path) -> None:
+    """`content`, atomically."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def make_folders(folder: Path) -> list[Path]:
+    """Make `folder` and what is missing above it; returns what was made, outermost first."""
+    missing = []
+    at = folder
+    while not os.path.lexists(at) and at != at.parent:
+        missing.append(at)
+        at = at.parent
+    created: list[Path] = []
+    try:
+        for one in reversed(missing):
+            one.mkdir(exist_ok=True)
+            created.append(one)
+        if not missing and not folder.is_dir():
+            folder.mkdir()
+    except OSError:
+        remove_empty(created)
+        raise
+    return created
+
+
+def remove_empty(folders: list[Path]) -> None:
+    """Remove folders that were made in vain, innermost first, where nothing else lies in them by now."""
+    for one in reversed(folders):
+        with contextlib.suppress(OSError):
+            one.rmdir()

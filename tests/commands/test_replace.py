@@ -1,0 +1,220 @@
+"""`--out` and `--replace` of every command: an earlier result and other people's files are never lost unasked."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands_helpers import MAKERS
+
+from elsewhere.files import MARKER
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+CLAIM = """
+model = "a model"
+task = "classification"
+
+[[primary]]
+metric = "auroc"
+value = 0.9
+n = 300
+positives = 100
+margin = 0.05
+margin_source = "written down before"
+"""
+
+
+@pytest.fixture(scope="module")
+def made_place(tmp_path_factory, run):
+    """A cohort, predictions, a claim, and two results of them."""
+    folder = tmp_path_factory.mktemp("place") / "place"
+    files = MAKERS["classification"](folder)
+    (folder / "claim.toml").write_text(CLAIM)
+    command = ("score", "classification", files.cohort, files.predictions, "--resamples", 0)
+    assert run(*command, "--out", folder / "a").code == 0
+    shutil.copytree(folder / "a", folder / "b")
+    return folder
+
+
+@pytest.fixture
+def place(made_place, tmp_path):
+    shutil.copytree(made_place, tmp_path / "place")
+    return tmp_path / "place"
+
+
+def commands(place: Path) -> dict[str, list[object]]:
+    """Commands that write a folder, without `--out`."""
+    pair = [place / "cohort.csv", place / "predictions.csv"]
+    few = ["--resamples", 50]
+    return {
+        "score": ["score", "classification", *pair, *few],
+        "accept": ["accept", *pair, "--claim", place / "claim.toml", *few],
+        "summarise": ["summarise", "classification", pair[0], place / "a" / "scores.parquet", *few],
+        "rank": ["rank", place / "a", place / "b", *few],
+        "compare": ["compare", place / "a", place / "b", *few],
+        "cohort read": ["cohort", "read", "csv", pair[0]],
+        "phantom ultrasound": ["phantom", "ultrasound", "--patients", 4, "--scale", 0.2],
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["score", "accept", "summarise", "rank", "compare", "cohort read", "phantom ultrasound"]
+)
+def test_a_second_run_asks_before_it_replaces(name, place, run):
+    """The earlier verdict and a person's notes went without a word."""
+    command = [*commands(place)[name], "--out", place / "out"]
+    first = run(*command)
+    assert first.code not in (64, 70, 74), first.said
+    (place / "out" / "notes.txt").write_text("of a person")
+    before = tree(place / "out")
+    again = run(*command)
+    assert again.code == 64 and "--replace" in again.err
+    assert tree(place / "out") == before
+    done = run(*command, "--replace")
+    assert done.code == first.code, done.said
+    assert set(tree(place / "out")) == set(before)
+    assert (place / "out" / "notes.txt").read_text() == "of a person"
+
+
+@pytest.mark.parametrize("name", ["score", "accept", "summarise", "cohort read"])
+def test_an_out_that_holds_an_input_is_refused(name, place, run):
+    """The cohort and the predictions in it were deleted."""
+    (place / "summary.json").write_text("{}")
+    before = tree(place)
+    for more in ([], ["--replace"]):
+        done = run(*commands(place)[name], "--out", place, *more)
+        assert done.code == 64 and "reads" in done.err, done.said
+    assert tree(place) == before
+
+
+@pytest.mark.parametrize("name", ["rank", "compare", "summarise"])
+def test_a_result_that_is_read_is_not_written_over(name, place, run):
+    command = commands(place)[name]
+    before = tree(place)
+    done = run(*command, "--out", place / "a", "--replace")
+    assert done.code == 64 and "reads" in done.err, done.said
+    assert tree(place) == before
+
+
+def test_the_report_is_written_again_but_not_over_remarks(place, run):
+    page = place / "a" / "report.html"
+    assert run("report", place / "a").code == 0
+    page.write_text(page.read_text() + "<!-- my remark -->")
+    refused = run("report", place / "a")
+    assert refused.code == 64 and "changed" in refused.err
+    assert page.read_text().endswith("<!-- my remark -->")
+    assert run("report", place / "a", "--replace").code == 0
+    assert "my remark" not in page.read_text()
+    again = run(*commands(place)["score"], "--out", place / "a", "--replace")
+    assert again.code == 0, again.said
+
+
+def test_tables_and_figures_go_into_a_folder_of_other_things(place, run):
+    """As into the folder of a paper; what is there of the same names is not overwritten unasked."""
+    (place / "paper").mkdir()
+    (place / "paper" / "metrics.csv").write_text("mine")
+    command = ("report", place / "a", "--tables", place / "paper")
+    refused = run(*command)
+    assert refused.code == 64 and "metrics.csv" in refused.err
+    assert tree(place / "paper") == {"metrics.csv": b"mine"}
+    assert run(*command, "--replace").code == 0
+    assert (place / "paper" / "metrics.csv").read_text() != "mine"
+    assert (place / "paper" / "metrics.tex").exists()
+
+
+def test_single_files_are_not_overwritten_unasked(place, run):
+    out = place / "verdict.json"
+    out.write_text("mine")
+    command = ("equivalence", place / "a", place / "b", "--margin", 0.1, "--resamples", 50, "--out", out)
+    refused = run(*command)
+    assert refused.code == 64 and "--replace" in refused.err and out.read_text() == "mine"
+    assert run(*command, "--replace").code in (0, 3)
+    assert "verdict" in json.loads(out.read_text())
+    page = place / "page.html"
+    page.write_text("mine")
+    assert run("report", place / "a", "--out", page).code == 64
+    assert page.read_text() == "mine"
+
+
+def test_from_python_too(place):
+    import elsewhere
+    from elsewhere.errors import UserError
+
+    ask = {"out": place / "a", "resamples": 0}
+    with pytest.raises(UserError, match="replace=True"):
+        elsewhere.score("classification", place / "cohort.csv", place / "predictions.csv", **ask)
+    made = elsewhere.score(
+        "classification", place / "cohort.csv", place / "predictions.csv", replace=True, **ask
+    )
+    with pytest.raises(UserError, match="replace=True"):
+        made.save(place / "a")
+    assert made.save(place / "a", replace=True).path == place / "a"
+
+
+def test_a_result_of_an_earlier_version_is_refused_with_what_to_do(place, run):
+    """It has no marker, so that nobody can say which files in it are ours."""
+    (place / "a" / MARKER).unlink()
+    done = run(*commands(place)["score"], "--out", place / "a", "--replace")
+    assert done.code == 64 and "earlier version" in done.err and "move" in done.err
+
+
+def program(*arguments: object, cwd: Path, **options) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "elsewhere", *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        check=False,
+        **options,
+    )
+
+
+def test_a_name_that_is_not_utf8_is_scored_printed_and_parsed(place, run):
+    """The table could not be opened, and printing the path ended in a traceback and exit 70."""
+    odd = Path(os.fsdecode(os.fsencode(place) + b"/caf\xe9"))
+    odd.mkdir()
+    for name in ("cohort.csv", "predictions.csv"):
+        (odd / name).write_bytes((place / name).read_bytes())
+    tables = run("cohort", "read", "csv", odd / "cohort.csv", "--out", odd / "cohort")
+    assert tables.code == 0, tables.said
+    command = ["score", "classification", odd / "cohort", odd / "predictions.csv", "--resamples", 0]
+    done = program(*command, "--out", odd / "out", "--json", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert os.fsdecode(b"caf\xe9") in json.loads(done.stdout)["path"]
+    plain = program(*command, "--out", odd / "out", "--replace", cwd=place)
+    assert plain.returncode == 0 and b"caf\\udce9" in plain.stdout, plain.stderr
+
+
+def test_a_path_over_the_systems_limit_ends_with_74(place, run):
+    for name in ("x" * 300, "/".join(["y" * 200] * 25)):
+        done = run(*commands(place)["score"], "--out", place / name)
+        assert done.code == 74 and "too long" in done.err, done.said
+        done = run("score", "classification", place / name / "c.csv", place / "predictions.csv", "--out", "o")
+        assert done.code == 74 and "too long" in done.err, done.said
+        assert run("report", place / "a", "--tables", place / name).code == 74
+
+
+def test_what_reads_the_output_may_stop_early(place):
+    """`elsewhere ... | head -1`: the code stays that of the result, and nothing is complained about."""
+    line = f"{sys.executable} -m elsewhere protocols | head -c 1 > /dev/null; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], cwd=place, capture_output=True, check=False)
+    assert done.returncode == 0 and done.stderr == b""
+    closed = f"{sys.executable} -m elsewhere protocols --json >&-"
+    done = subprocess.run(["bash", "-c", closed], cwd=place, capture_output=True, check=False)
+    assert done.returncode == 0 and b"Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_an_output_that_takes_nothing_ends_with_74(place):
+    line = f"{sys.executable} -m elsewhere protocols > /dev/full"
+    done = subprocess.run(["bash", "-c", line], cwd=place, capture_output=True, check=False)
+    assert done.returncode == 74 and b"No space left" in done.stderr
+    assert b"Traceback" not in done.stderr and b"Exception ignored" not in done.stderr
