@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from elsewhere.statistics.simultaneous import max_t
+from elsewhere.statistics.simultaneous import constant_difference_p, constant_differences, max_t
 
 
 def test_max_t_at_one_member_is_the_plain_interval():
@@ -39,3 +39,15 @@ def test_nothing_usable_gives_no_interval():
     assert not made.usable.any()
     assert np.isnan(made.lo).all()
     assert np.isnan(made.critical)
+
+
+def test_constant_differences_need_patients_and_a_difference():
+    """Not zero, the same in every resample, and borne by enough patients for the whole family (ST-09a)."""
+    point = np.array([0.5, 0.0, 0.5, np.nan])
+    draws = np.tile(point, (50, 1))
+    draws[0, 2] = 0.4
+    assert constant_differences(point, draws, patients=20).tolist() == [True, False, False, False]
+    assert not constant_differences(point, draws, patients=6).any()  # 4 members: 4 x 2 / 2**6 is above 5 %
+    assert constant_differences(point[:1], draws[:, :1], patients=6).all()
+    assert not constant_differences(point, draws[:0], patients=20).any()
+    assert [constant_difference_p(n) for n in (0, 1, 2, 6)] == [1.0, 1.0, 0.5, 2 / 64]
