@@ -107,13 +107,6 @@ def test_percentages_offer_their_scale(pair, refused, tmp_path):
     refused(("score", "classification", pair.cohort, tmp_path / "bad.csv"), "--scale 0-100")
 
 
-@pytest.mark.parametrize(("task", "target"), [("classification", "label"), ("response", "pcr")])
-@pytest.mark.parametrize("share", [0.0, 1.0])
-def test_one_class(refused, tmp_path, task, target, share):
-    files = write_pair(tmp_path, *binary_tables(positives=share, target=target))
-    refused(("score", task, files.cohort, files.predictions), target)
-
-
 @pytest.mark.parametrize("content", ["", "\n\n", "case_id,probability\n"])
 @pytest.mark.parametrize("which", ["cohort", "predictions"])
 def test_empty_files(pair, refused, tmp_path, content, which):
