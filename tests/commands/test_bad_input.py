@@ -7,7 +7,7 @@ import gzip
 import numpy as np
 import pandas as pd
 import pytest
-from commands_helpers import binary_tables, box_mask, write_nifti, write_pair
+from commands_helpers import box_mask, write_nifti, write_pair
 
 
 @pytest.fixture
