@@ -7,7 +7,7 @@ import gzip
 import numpy as np
 import pandas as pd
 import pytest
-from commands_helpers import binary_tables, box_mask, write_nifti, write_pair
+from commands_helpers import box_mask, write_nifti, write_pair
 
 
 @pytest.fixture
@@ -105,13 +105,6 @@ def test_percentages_offer_their_scale(pair, refused, tmp_path):
     said = pd.read_csv(pair.predictions)
     said.assign(probability=(100 * said["probability"]).round(1)).to_csv(tmp_path / "bad.csv", index=False)
     refused(("score", "classification", pair.cohort, tmp_path / "bad.csv"), "--scale 0-100")
-
-
-@pytest.mark.parametrize(("task", "target"), [("classification", "label"), ("response", "pcr")])
-@pytest.mark.parametrize("share", [0.0, 1.0])
-def test_one_class(refused, tmp_path, task, target, share):
-    files = write_pair(tmp_path, *binary_tables(positives=share, target=target))
-    refused(("score", task, files.cohort, files.predictions), target)
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", "case_id,probability\n"])

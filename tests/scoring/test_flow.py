@@ -127,7 +127,7 @@ def test_slides(seed):
     check(score("slides", cases, both, protocol="camelyon16", resamples=0).summary, rows=len(both))
 
 
-def test_views_that_become_one_exam_are_merged_not_lost_twice():
+def test_views_that_become_one_exam_are_merged_not_lost():
     cases = pd.DataFrame(
         {"case_id": ["e1", "e2", "e3"], "patient_id": ["p1", "p2", "p3"], "label": [0, 1, 1]}
     )
@@ -136,7 +136,8 @@ def test_views_that_become_one_exam_are_merged_not_lost_twice():
         "classification", cases, views, unit="exam", resamples=0, column_map={"case_id": "exam_id"}
     ).summary
     check(made, rows=4)
-    assert [step["lost"] for step in made["flow"]] == [0, 1, 0, 1, 0, 1]
+    assert [step["lost"] for step in made["flow"]] == [0, 0, 0, 1, 0, 1]
+    assert made["flow"][1]["why"] == "4 rows became 3 exams"
 
 
 def test_a_case_without_a_label_and_without_a_prediction_is_lost_once():

@@ -79,7 +79,7 @@ def probabilities_from_frame(
     ]
     if options.unit != "case":
         table, step, more = bring_to_unit(scored, options, cohort, source=source)
-        flow.append(step)
+        flow = [{**flow[0], "of": "rows"}, step]
         warnings += more
     else:
         table = scored[["case_id", "probability", "status", "reason"]]

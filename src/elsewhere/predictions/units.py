@@ -142,8 +142,9 @@ def bring_to_unit(
     step = {
         "step": f"{options.unit}s, from rows by {options.combine}",
         "n": len(table),
-        "lost": len(scored) - len(table),
+        "lost": 0,
         "why": f"{len(scored)} rows became {len(table)} {options.unit}s",
+        "of": "predictions",
     }
     return table, step, warnings
 

@@ -44,7 +44,7 @@ def participant_flow(
     Returns:
         The steps; the last one counts the cases with the status 'scored'.
     """
-    steps = [{"of": "predictions", **one} for one in predictions]
+    steps: list[Step] = [{"of": "predictions", **one} for one in predictions]
     n = cohort_cases
     steps.append(step("cohort cases", n, of="cohort"))
     for name, lost, why in left_out:

@@ -18,9 +18,9 @@ import pandas as pd
 
 from elsewhere.errors import UserError
 from elsewhere.report.privacy import suppress
-from elsewhere.scoring.prepared import prepare, truth_of
+from elsewhere.scoring.prepared import Prepared, answered_cases, prepare, truth_of
 from elsewhere.scoring.task import ScoreOptions, Scores
-from elsewhere.statistics.differences import Difference, difference_independent, difference_subsets
+from elsewhere.statistics.differences import Difference, difference_subsets
 from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.paired import compare_pair
@@ -28,6 +28,7 @@ from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.power import auroc_variance, power_numbers, smallest_detectable_drop
 from elsewhere.statistics.scenario import scenario_summary
 from elsewhere.statistics.seeds import over_seeds
+from elsewhere.statistics.two_sides import difference_of_sides
 from elsewhere.statistics.verdict import Verdict, judge
 from elsewhere.study.analysis_drop import ALPHA, CHANGE, SOURCES_NEEDED, few_sources
 from elsewhere.study.recipe_analysis_boards import (
@@ -35,6 +36,7 @@ from elsewhere.study.recipe_analysis_boards import (
     SEED,
     USUAL_BASELINE,
     Board,
+    Entry,
     ids_of,
     in_order,
     kinds_of,
@@ -59,12 +61,18 @@ _NAN = float("nan")
 def _evaluated(scores: Mapping[int, Scores]) -> tuple[Evaluator, Partition, Scores] | None:
     """The seeds that tested the same cases, in whatever order, as one evaluator; nothing for a constant
     prediction, which the board tells."""
-    kept = _same_cases(scores)
-    try:
-        ready = [prepare(s, ScoreOptions()) for s in kept.values()]
-    except UserError:
+    ready = _prepared(scores)
+    if not ready:
         return None
     return over_seeds([r.evaluator for r in ready]), ready[0].partition, ready[0].scores
+
+
+def _prepared(scores: Mapping[int, Scores]) -> list[Prepared]:
+    """A seed each, over one order of the cases; none for a constant prediction."""
+    try:
+        return [prepare(s, ScoreOptions()) for s in _same_cases(scores).values()]
+    except UserError:
+        return []
 
 
 def _same_cases(scores: Mapping[int, Scores]) -> dict[int, Scores]:
@@ -191,14 +199,19 @@ def _transfer(
     few = too_few(*_compared(scores, home[at], paired=paired))
     if few:
         return out | {"home": _NAN, "reason": f"{few}: not compared", "word": _word(None, margin)}
-    difference = (
-        _same_patients(scores, home[at], metric, key=key, resamples=resamples)
-        if paired
-        else _other_patients(here, home[at], metric, key=key, resamples=resamples)
-    )
+    compare = _same_patients if paired else _other_patients
+    difference = compare(scores, home[at], metric, key=key, resamples=resamples)
     if difference is None:
         return out | {"home": _NAN, "reason": "no interval", "word": _word(None, margin)}
-    return out | {"compared": "same patients" if paired else "other patients"} | _judged(difference, margin)
+    out |= {"compared": "same patients" if paired else "other patients"} | _judged(difference, margin)
+    sides = [_answered(side) for side in (scores, home[at])]
+    lost = sum(_size(side) - _size(kept) for side, kept in zip((scores, home[at]), sides, strict=True))
+    if not lost:
+        return out
+    again = (
+        compare(sides[0], sides[1], metric, key=key, resamples=resamples) if all(map(_size, sides)) else None
+    )
+    return out | _answered_only(again, lost, margin)
 
 
 def _compared(
@@ -249,19 +262,53 @@ def _word(d: Difference | None, margin: float | None) -> str:
     return str(judge(d.lo, d.hi, margin, higher_is_better=d.higher_is_better, reason=d.undefined_reason).word)
 
 
+def _size(scores: Mapping[int, Scores]) -> int:
+    return len(scores[min(scores)].cases)
+
+
+def _answered(scores: Mapping[int, Scores]) -> dict[int, Scores]:
+    """The cases that every seed has a usable score for."""
+    unanswered = set().union(
+        *(s.cases.loc[~answered_cases(s), "case_id"].astype(str) for s in scores.values())
+    )
+    if not unanswered:
+        return dict(scores)
+    return {
+        seed: replace(
+            s, cases=s.cases[~s.cases["case_id"].astype(str).isin(unanswered)].reset_index(drop=True)
+        )
+        for seed, s in scores.items()
+    }
+
+
+def _answered_only(again: Difference | None, lost: int, margin: float | None) -> dict[str, Any]:
+    """The same comparison without the cases that have no usable score, beside the one with them (ST-14)."""
+    return {
+        "without_score": lost,
+        "difference_answered": _NAN if again is None else again.difference,
+        "lo90_answered": _NAN if again is None else again.lo,
+        "hi90_answered": _NAN if again is None else again.hi,
+        "word_answered": _word(again, margin),
+    }
+
+
 def _other_patients(
-    here: tuple[Evaluator, Partition, Scores],
-    home: Mapping[int, Scores],
-    metric: str,
-    *,
-    key: str,
-    resamples: int,
+    away: Mapping[int, Scores], home: Mapping[int, Scores], metric: str, *, key: str, resamples: int
 ) -> Difference | None:
-    there = _evaluated(home)
-    if there is None:
+    """Two sets of cases; patients seen in both are compared with themselves."""
+    here, there = _prepared(away), _prepared(home)
+    if not here or not there:
         return None
-    return difference_independent(
-        here[0], here[1], there[0], there[1], metric, alpha=ALPHA, key=key, seed=SEED, resamples=resamples
+    return difference_of_sides(
+        here[0].partition,
+        lambda numbered: over_seeds([r.evaluator_over(numbered) for r in here]),
+        there[0].partition,
+        lambda numbered: over_seeds([r.evaluator_over(numbered) for r in there]),
+        metric,
+        alpha=ALPHA,
+        key=key,
+        seed=SEED,
+        resamples=resamples,
     )
 
 
@@ -360,15 +407,26 @@ def centres(board: Board, *, margin: float | None, coins: frozenset[str] = froze
                     row |= {"patients": f"<{FEWEST}", "word": _word(None, margin)}
                     rows.append(row | {"reason": f"fewer than {FEWEST} patients: not compared"})
                     continue
-                made = difference_subsets(
-                    entry.evaluator, board.partition, here, (coded.codes >= 0) & ~here, metric, alpha=ALPHA,
-                    key=board.key, seed=SEED, resamples=board.resamples,
-                )  # fmt: skip
+                others = (coded.codes >= 0) & ~here
+                answered = np.logical_and.reduce([answered_cases(r.scores) for r in entry.ready])
+                made = _between(board, entry, here, others)
                 told = _judged(made, margin)
+                lost = int(((here | others) & ~answered).sum())
+                if lost:
+                    both = (here & answered).any() and (others & answered).any()
+                    again = _between(board, entry, here & answered, others & answered) if both else None
+                    told |= _answered_only(again, lost, margin)
                 told["value"], told["others"] = told.pop("elsewhere_compared"), told.pop("home")
                 told = without_word(told, margin) if entry.recipe in coins else told
                 rows.append(row | told)
     return pd.DataFrame(rows)
+
+
+def _between(board: Board, entry: Entry, here: Any, others: Any) -> Difference:
+    return difference_subsets(
+        entry.evaluator, board.partition, here, others, MAIN[board.task], alpha=ALPHA, key=board.key, seed=SEED,
+        resamples=board.resamples,
+    )  # fmt: skip
 
 
 def could_see(results: RecipeResults, boards: list[Board]) -> pd.DataFrame:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from elsewhere.report.blocks import Cell, Fold, Note, Section, Table, cnt, num, pct, text
 from elsewhere.report.numbers import ABSENT, MINUS, as_float, count, interval, number, p_value
+from elsewhere.report.privacy import suppress
 from elsewhere.study.analysis_design import KIND_WORDS
 from elsewhere.study.recipe_analysis_boards import MAIN
 from elsewhere.study.recipe_analysis_groups import CENTRES, OVERALL, SIZE
@@ -87,6 +88,15 @@ def _word(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _without(row: Mapping[str, Any]) -> str:
+    """What the word is without the cases that have no usable score, where there are such cases."""
+    lost = as_float(row.get("without_score"))
+    if not lost:
+        return ""
+    told = suppress(int(lost))
+    return f"{_word(row.get('word_answered')) or 'no word'} without {told} cases that have no usable score"
+
+
 def _home(task: str, rows: list[dict[str, Any]], *, word: bool) -> Any:
     cells = [
         [
@@ -103,7 +113,7 @@ def _home(task: str, rows: list[dict[str, Any]], *, word: bool) -> Any:
             if as_float(r.get("difference")) is not None
             else text(ABSENT, sub=_word(r.get("reason")), kind="undefined"),
             _seen(r.get("smallest_drop"), r.get("home"), MAIN[task]),
-            *([Cell(text=str(r["word"]), kind="word")] if word else []),
+            *([Cell(text=str(r["word"]), kind="word", sub=_without(r))] if word else []),
         ]
         for r in rows
     ]
@@ -139,7 +149,7 @@ def _centres(summary: RecipeSummary, task: str, told: Mapping[str, Any]) -> list
             num(r.get("others")),
             with_interval(r["difference"], r["lo90"], r["hi90"], sign=True),
             _seen(r.get("smallest_drop"), r.get("others"), MAIN[task]),
-            *([Cell(text=str(r["word"]), kind="word")] if word else []),
+            *([Cell(text=str(r["word"]), kind="word", sub=_without(r))] if word else []),
         ]
         for r in rows[:MOST_ROWS]
     ]
