@@ -404,7 +404,19 @@ def sites(data: Prepared, specs: Specs) -> Section | None:
         expected = {"value": new.get("value"), "lo": new["prediction_lo"], "hi": new.get("prediction_hi")}
         blocks.append(Facts(items=[("What a new hospital would see", estimate(expected))]))
     lead = "Fewer than five sites: what a new hospital would see is not estimable." if len(rows) < 5 else ""
+    if isinstance(new, dict) and len(rows) >= 5:
+        lead = _sites_left_out(new)
     return Section(id="sites", title="Sites side by side", short="Sites", lead=lead, blocks=blocks)
+
+
+def _sites_left_out(new: Mapping[str, Any]) -> str:
+    """Which sites the prediction for a new hospital does not rest on, in a sentence; empty where on all."""
+    left_out = int(as_float(new.get("left_out")) or 0)
+    if new.get("undefined_reason"):
+        return f"What a new hospital would see is {new['undefined_reason']}."
+    if left_out:
+        return f"The prediction for a new hospital rests on {new.get('sites')} sites; {left_out} without a standard error (too few cases, or a perfect value) are not in it."
+    return ""
 
 
 def case_mix(data: Prepared, specs: Specs) -> Section | None:
