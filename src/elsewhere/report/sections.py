@@ -336,7 +336,7 @@ def _fairness_table(fairness: Mapping[str, Mapping[str, Any]]) -> Table:
         rows.append(
             [
                 text(label(variable)),
-                num(e.get("gap"), sub=verdict),
+                num(e.get("gap"), sub=verdict) if gap is not None else _no_gap(e),
                 _gap_interval(e),
                 num(
                     e.get("null_band_upper"),
@@ -373,6 +373,10 @@ def _fairness_table(fairness: Mapping[str, Mapping[str, Any]]) -> Table:
         rows=rows,
         note=" ".join(dict.fromkeys([about, *(str(e["note"]) for e in fairness.values() if e.get("note"))])),
     )
+
+
+def _no_gap(entry: Mapping[str, Any]) -> Cell:
+    return text("undefined", sub=str(entry.get("undefined_reason") or "no gap"), kind="undefined")
 
 
 def _gap_interval(entry: Mapping[str, Any]) -> Any:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.protocols import FairnessRules
-from elsewhere.statistics.disparity import Disparity, Weights
+from elsewhere.statistics.disparity import GROUPS_NEEDED, Disparity, Weights
 from elsewhere.statistics.gap_interval import gap_interval
 from elsewhere.statistics.group_scores import mean_disparity, spread
 from elsewhere.statistics.paired import holm
@@ -298,6 +298,17 @@ def _why_not(disparity: Disparity, values: FloatArray, cases: int) -> str | None
     return f"not estimable: {', '.join(missing)}" if missing else None
 
 
+def _why_no_gap(disparity: Disparity, values: FloatArray, names: Sequence[str]) -> str:
+    """Fewer than two groups have the metric (the first such metric is named)."""
+    for metric, column in zip(disparity.metrics, values.T, strict=True):
+        known = [name for name, value in zip(names, column, strict=True) if np.isfinite(value)]
+        if len(known) < GROUPS_NEEDED:
+            only = f"only the group {known[0]} is estimable" if known else "no group is estimable"
+            of = f" ({metric})" if len(disparity.metrics) > 1 else ""
+            return f"{only}{of}, and a gap needs two groups" if known else f"{only}{of}"
+    return "no group is estimable"
+
+
 def variable_report(
     disparity: Disparity,
     partition: Partition,
@@ -326,6 +337,8 @@ def variable_report(
     score = disparity.score(values) if n_groups else np.zeros(0)
     sign = 1.0 if disparity.score_is_better_high else -1.0
     known = np.flatnonzero(np.isfinite(score))
+    ranges = spread(values, 0, fewest=GROUPS_NEEDED)
+    several = known.size >= GROUPS_NEEDED
     entry: dict[str, Any] = {
         "metric": disparity.name,
         "gap": _number(gap),
@@ -335,9 +348,9 @@ def variable_report(
         "null_mean": None,
         "gap_above_null": None,
         "p": None,
-        "worst_group": names[known[np.argmin(sign * score[known])]] if known.size else None,
-        "best_group": names[known[np.argmax(sign * score[known])]] if known.size else None,
-        "variance": float(np.var(score[known])) if known.size else None,
+        "worst_group": names[known[np.argmin(sign * score[known])]] if several else None,
+        "best_group": names[known[np.argmax(sign * score[known])]] if several else None,
+        "variance": float(np.var(score[known])) if several else None,
         "sizes": {name: int(n) for name, n in zip(names, cases, strict=True)},
         "patients": {name: int(n) for name, n in zip(names, patients, strict=True)},
         "smallest_group": int(cases[cases > 0].min()) if (cases > 0).any() else 0,
@@ -346,7 +359,7 @@ def variable_report(
             name: {m: _number(v) for m, v in zip(disparity.metrics, row, strict=True)}
             for name, row in zip(names, values, strict=True)
         },
-        "gaps": {m: _number(r) for m, r in zip(disparity.metrics, spread(values, 0), strict=True)},
+        "gaps": {m: _number(r) for m, r in zip(disparity.metrics, ranges, strict=True)},
         "unestimable": {
             name: why
             for name, row, n in zip(names, values, cases, strict=True)
@@ -361,7 +374,7 @@ def variable_report(
             " Some patients have cases in several groups: permuted among patients with as many cases."
         )
     if np.isnan(gap):
-        entry["undefined_reason"] = "no group is estimable"
+        entry["undefined_reason"] = _why_no_gap(disparity, values, names)
     if resamples <= 0 or not n_groups:
         return entry
     null = permuted_gaps(
