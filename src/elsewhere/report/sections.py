@@ -283,7 +283,11 @@ def subgroups(data: Prepared, specs: Specs) -> Section | None:
         ]
         if pairs:
             columns = ["Variable", "Groups", "Difference"]
+            methods = dict.fromkeys(
+                str(e["pairwise_method"]) for e in fairness.values() if e.get("pairwise_method")
+            )
             note = "Intervals hold for all pairs of a variable together."
+            note += f" Method: {'; '.join(methods)}." if methods else ""
             blocks.append(
                 Table(name="pairs", caption="Group against group", columns=columns, rows=pairs, note=note)
             )

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from elsewhere.protocols import FairnessRules
 from elsewhere.statistics.disparity import GROUPS_NEEDED, Disparity, Weights
-from elsewhere.statistics.gap_interval import gap_interval
+from elsewhere.statistics.gap_interval import gap_interval, pairwise_of_rates
 from elsewhere.statistics.group_scores import mean_disparity, spread
 from elsewhere.statistics.paired import holm
 from elsewhere.statistics.partition import Partition
@@ -53,6 +53,12 @@ RANGE_NOTE = (
     "A range is biased upward and a percentile bootstrap of it has no valid coverage: "
     "read the gap against the null band, its interval from all pairwise differences, and these."
 )
+PAIRS_BY_RESAMPLING = "max-t over bootstrap resamples of patients"
+PAIRS_OF_RATES = "Jeffreys limits of each rate, joined by square-and-add, at Tukey's critical value"
+_NO_PAIR = (
+    f"a group is not estimable, does not vary, or is empty in more than {1 - LEAST_USABLE:.0%} of the resamples"
+)
+_NO_PAIR_OF_RATES = "a group has no positive case or no negative case"
 _STREAM = 7008
 _BLOCK = 64
 _CELLS = 2**24
@@ -393,19 +399,25 @@ def variable_report(
         by_class=disparity.within_class and partition.positive_cluster is not None,
     )
     drawn = resampled_groups(disparity, codes, n_groups, stream)
-    entry |= _interval_of_gap(disparity, values, drawn, coded, patients, level=level)
-    draws = disparity.score(drawn)
-    pairs, difference, together = pairwise_differences(score, draws, patients, level=level)
+    trials = None
+    if disparity.trials is not None:
+        trials = np.stack([disparity.trials(codes == g) for g in range(n_groups)])
+    entry |= _interval_of_gap(disparity, values, drawn, coded, patients, trials, level=level)
+    if trials is None:
+        draws = disparity.score(drawn)
+        pairs, difference, together = pairwise_differences(score, draws, patients, level=level)
+    else:
+        pairs, difference, together = pairwise_of_rates(
+            disparity, values, drawn, patients, trials, level=level
+        )
+    entry["pairwise_method"] = PAIRS_BY_RESAMPLING if trials is None else PAIRS_OF_RATES
     for i, (a, b) in enumerate(pairs):
         if cases[a] == 0 or cases[b] == 0:
             continue
         pair = {"a": names[a], "b": names[b], "difference": _number(difference[i])}
         pair |= {"lo": _number(together.lo[i]), "hi": _number(together.hi[i])}
         if not together.usable[i]:
-            pair["undefined_reason"] = (
-                "a group is not estimable, does not vary, or is empty in more than "
-                f"{1 - LEAST_USABLE:.0%} of the resamples"
-            )
+            pair["undefined_reason"] = _NO_PAIR if trials is None else _NO_PAIR_OF_RATES
         entry["pairwise"].append(pair)
     return entry
 
@@ -416,13 +428,11 @@ def _interval_of_gap(
     drawn: FloatArray,
     coded: Any,
     patients: npt.NDArray[np.int64],
+    trials: FloatArray | None,
     *,
     level: float,
 ) -> dict[str, Any]:
     """`gap_lo`, `gap_hi`, and the groups that have no interval of their own and are left out of it."""
-    trials = None
-    if disparity.trials is not None:
-        trials = np.stack([disparity.trials(coded.codes == g) for g in range(len(coded.names))])
     made = gap_interval(disparity, values, drawn, patients, trials=trials, level=level)
     left_out = [
         name for name, inside, n in zip(coded.names, made.inside, patients, strict=True) if n and not inside
