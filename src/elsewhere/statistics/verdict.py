@@ -206,6 +206,7 @@ def assess_claim(
         margin=margin,
         alpha=difference.alpha,
         power=power,
+        comparison=difference.comparison,
     )
     passes = judged.word in (Verdict.EQUIVALENT, Verdict.ABOVE) or (
         aim == "non-inferiority" and judged.non_inferior
