@@ -25,8 +25,8 @@ AIMS: tuple[str, ...] = ("equivalence", "non-inferiority", "detect")
 PLANNED_METRICS: tuple[str, ...] = ("auroc", "sensitivity", "specificity", "balanced_accuracy", "dice")
 _MAX_CASES = 100_000_000
 _MOST_SKEWED = 5.0
-DICE_SKEWNESS = -1.5
-"""Taken for a mean Dice whose skewness is not given: most cases near the top, some that failed."""
+DICE_SKEWNESS = -2.0
+"""Allowed for in a mean Dice whose skewness is not given: most cases near the top, some that failed."""
 
 
 def _z(p: float) -> float:
@@ -218,7 +218,8 @@ def plan_sample(
     aim 'detect', the drop to be seen). `anticipated_drop` is a true drop that should still pass.
     `reference_se` is the claimed number's own standard error. Patients give `cases_per_patient` cases,
     alike by `icc`: the design effect is 1 + (cases_per_patient - 1) icc. `skewness` is that of a mean's values
-    over cases, from a pilot; a mean Dice has a long lower tail, and -1.5 is taken where none is given.
+    over cases, from a pilot. Where none is given, a plan allows for the worse of the usual: -2 (a Dice has a long
+    lower tail), or 0 where a drop is to be detected, which such a tail makes easier.
 
     The plan is solved for the interval that the verdict will use (logit DeLong for AUROC, Wilson for proportions,
     t on the logit for balanced accuracy, bootstrap-t for means), with its t quantile, its asymmetry, and an error
@@ -252,7 +253,7 @@ def plan_sample(
         sd=sd,
         reference_se=reference_se,
         variance_model=variance_model,
-        skewness=DICE_SKEWNESS if skewness is None else skewness,
+        skewness=(0.0 if aim == "detect" else DICE_SKEWNESS) if skewness is None else skewness,
     )
 
     def reached(cases: int, exact: bool = False) -> float:
