@@ -234,8 +234,9 @@ class Comparison:
         lo, hi, weight = self._intervals(0.0)
         reach = np.maximum(np.abs(lo), np.abs(hi))
         order = np.argsort(reach)
-        found = reach[order][np.searchsorted(np.cumsum(weight[order]), power)]
-        return float(found) if found < self.span else None
+        found = float(reach[order][min(np.searchsorted(np.cumsum(weight[order]), power), order.size - 1)])
+        found *= 1 + 1e-6  # An end that touches the margin does not pass it.
+        return found if found < self.span else None
 
     def _start(self) -> float:
         return max(math.hypot(self.here.se, self.reference.se), 1e-3)

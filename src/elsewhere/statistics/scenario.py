@@ -412,7 +412,7 @@ def _one_more_site(y: FloatArray, s: FloatArray, level: float) -> tuple[float, f
     k = y.size
     squares = stats.chi2.ppf((np.arange(_SPREADS) + 0.5) / _SPREADS, k - 1)
     scale2 = float(y.var(ddof=1)) + float(s.max()) ** 2
-    candidates = np.concatenate([[0.0], np.geomspace(1e-6 * scale2, 10 * k * scale2 / squares[0], 400)])
+    candidates = np.concatenate([[0.0], np.geomspace(1e-6 * scale2, 10 * k * scale2 / squares[0], 200)])
     given = _weighted_squares(y, s, candidates)[1]
     tau2 = np.interp(squares, given[::-1], candidates[::-1], right=0.0)
     weights = 1 / (s**2 + tau2[:, None])
@@ -428,14 +428,11 @@ def _one_more_site(y: FloatArray, s: FloatArray, level: float) -> tuple[float, f
         return float(part) / centre.size
 
     low, high = float((centre - 9 * tau).min()), float((centre + 9 * tau).max())
-    ends = []
-    for p in (0.5 - level / 2, 0.5 + level / 2):
-        a, b = low, high
-        while b - a > 1e-9 * (high - low):
-            middle = (a + b) / 2
-            a, b = (middle, b) if below(middle) < p else (a, middle)
-        ends.append((a + b) / 2)
-    return ends[0], ends[1]
+    first, last = (
+        float(optimize.brentq(lambda x, p=p: below(x) - p, low, high, xtol=1e-7 * (high - low), rtol=1e-9))
+        for p in (0.5 - level / 2, 0.5 + level / 2)
+    )
+    return first, last
 
 
 def _weighted_squares(y: FloatArray, s: FloatArray, tau2: FloatArray) -> tuple[FloatArray, FloatArray]:
