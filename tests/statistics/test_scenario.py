@@ -171,3 +171,13 @@ def test_prediction_interval_covers_new_sites(sites, spread):
         r = new_hospital(truth[:sites] + rng.normal(0, se), se, bounds=None)
         hits += r.prediction_lo <= truth[sites] <= r.prediction_hi
     assert 0.925 <= hits / 600 <= 0.985
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.floats(-2, 2), st.floats(0.01, 1.0)), min_size=5, max_size=12))
+def test_one_more_site_is_never_better_known_than_the_mean_of_alike_sites(sites):
+    """Where the sites agree exactly the prediction is not narrower than the mean's interval, and symmetric."""
+    errors = np.array([s for _, s in sites])
+    r = new_hospital(np.full(errors.size, 0.5), errors, bounds=None)
+    assert r.prediction_hi - 0.5 == pytest.approx(0.5 - r.prediction_lo, rel=1e-3)
+    assert r.prediction_lo <= r.lo + 1e-6 and r.hi - 1e-6 <= r.prediction_hi

@@ -419,17 +419,19 @@ def _one_more_site(y: FloatArray, s: FloatArray, level: float) -> tuple[float, f
     mean, found = _weighted_squares(y, s, tau2)
     error = np.sqrt(np.maximum(found / (k - 1), 1.0) / weights.sum(axis=1))
     t = stats.t.ppf((np.arange(_MEANS) + 0.5) / _MEANS, k - 1)
-    centre = (mean[:, None] + error[:, None] * t).ravel()
-    tau = np.repeat(np.sqrt(tau2), _MEANS)
-    still = tau == 0.0
+    still, moving = tau2 <= 0.0, tau2 > 0.0
+    centre = (mean[moving, None] + error[moving, None] * t).ravel()
+    tau = np.repeat(np.sqrt(tau2[moving]), _MEANS)
 
     def below(x: float) -> float:
-        part = (centre[still] <= x).sum() + special.ndtr((x - centre[~still]) / tau[~still]).sum()
-        return float(part) / centre.size
+        """P(the new site <= x); where nothing spreads the sites, it is the mean itself."""
+        of_mean = special.stdtr(k - 1, (x - mean[still]) / error[still]).sum()
+        return float(of_mean + special.ndtr((x - centre) / tau).sum() / _MEANS) / _SPREADS
 
-    low, high = float((centre - 9 * tau).min()), float((centre + 9 * tau).max())
+    reach = 50 * float(np.max(error) + math.sqrt(float(tau2.max())))
+    low, high = float(mean.min()) - reach, float(mean.max()) + reach
     first, last = (
-        float(optimize.brentq(lambda x, p=p: below(x) - p, low, high, xtol=1e-7 * (high - low), rtol=1e-9))
+        float(optimize.brentq(lambda x, p=p: below(x) - p, low, high, xtol=1e-8 * (high - low), rtol=1e-12))
         for p in (0.5 - level / 2, 0.5 + level / 2)
     )
     return first, last
