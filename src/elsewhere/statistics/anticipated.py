@@ -276,7 +276,7 @@ def _smallest(probability: Callable[[float], float], power: float, most: float, 
             return None
         low, high = high, min(2 * high, most)
     for _ in range(40):
-        if high - low <= 1e-4 * high:
+        if high - low <= 1e-5 * high:
             break
         middle = (low + high) / 2
         low, high = (low, middle) if probability(middle) >= power else (middle, high)

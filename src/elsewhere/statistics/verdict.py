@@ -135,6 +135,7 @@ class ClaimVerdict:
     non_inferior_from: float | None
     out_of_reach: bool
     power_sentence: str
+    drop_out_of_reach: bool = False
     group: str | None = None
     warnings: tuple[str, ...] = ()
 
@@ -163,6 +164,7 @@ class ClaimVerdict:
             "non_inferior_from": self.non_inferior_from,
             "out_of_reach": self.out_of_reach,
             "power": self.power_sentence,
+            "drop_out_of_reach": self.drop_out_of_reach,
             "warnings": list(self.warnings),
         }
         if self.reason:
@@ -236,6 +238,7 @@ def assess_claim(
         non_inferior_from=judged.non_inferior_from,
         out_of_reach=numbers.out_of_reach,
         power_sentence=numbers.sentence,
+        drop_out_of_reach=numbers.drop_out_of_reach,
         group=group,
         warnings=tuple(dict.fromkeys((*difference.warnings, *warnings))),
     )
