@@ -219,7 +219,16 @@ def test_one_estimable_group_has_no_gap(means):
     """ST-08a: a range of one group is 0, and so is every permuted one, which would read as 'fair, p = 1'."""
     for codes in (np.zeros(N, dtype=int), np.where(np.arange(N) < 40, -1, 0)):
         entry = report(means, coded(codes, names=("a", "b")))
-        for name in ("gap", "gap_lo", "gap_hi", "p", "null_band_upper", "gap_above_null", "worst_group", "variance"):
+        for name in (
+            "gap",
+            "gap_lo",
+            "gap_hi",
+            "p",
+            "null_band_upper",
+            "gap_above_null",
+            "worst_group",
+            "variance",
+        ):
             assert entry[name] is None, name
         assert entry["gaps"] == {"dice": None}
         assert entry["undefined_reason"] == "only the group a is estimable, and a gap needs two groups"

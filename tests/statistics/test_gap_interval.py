@@ -221,7 +221,12 @@ def test_pairs_of_rates_are_square_and_add_of_jeffreys_limits():
     """Two groups without repeats: each rate's limits by hand, the score's halves, then the difference."""
     truth, yes, codes = made_rates([(16, 20, 15, 50), (15, 30, 10, 40)])
     entry = variable_report(
-        rates(truth, yes), patients(len(truth), truth > 0), coded(codes, "ab"), key="k", seed=1, resamples=4000
+        rates(truth, yes),
+        patients(len(truth), truth > 0),
+        coded(codes, "ab"),
+        key="k",
+        seed=1,
+        resamples=4000,
     )
     z = stats.norm.ppf(0.975)
 

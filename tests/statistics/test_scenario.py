@@ -149,8 +149,12 @@ def test_prediction_moves_and_stretches_with_its_sites(sites, shift, factor):
     moved = new_hospital(shift + factor * y, factor * s, bounds=None)
     assert plain.prediction_lo <= plain.value <= plain.prediction_hi
     span = plain.prediction_hi - plain.prediction_lo
-    assert moved.prediction_lo == pytest.approx(shift + factor * plain.prediction_lo, abs=0.01 * factor * span)
-    assert moved.prediction_hi == pytest.approx(shift + factor * plain.prediction_hi, abs=0.01 * factor * span)
+    assert moved.prediction_lo == pytest.approx(
+        shift + factor * plain.prediction_lo, abs=0.01 * factor * span
+    )
+    assert moved.prediction_hi == pytest.approx(
+        shift + factor * plain.prediction_hi, abs=0.01 * factor * span
+    )
 
 
 def test_alike_sites_have_no_spread():

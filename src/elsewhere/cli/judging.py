@@ -237,7 +237,9 @@ def plan_sample(
     sd: Annotated[float | None, typer.Option(help="Standard deviation a case, for means.")] = None,
     skewness: Annotated[
         float | None,
-        typer.Option(help="Skewness of the values over cases, for means (from a pilot; without it, -2 is allowed for)."),
+        typer.Option(
+            help="Skewness of the values over cases, for means (from a pilot; without it, -2 is allowed for)."
+        ),
     ] = None,
     cases_per_patient: Annotated[float, typer.Option()] = 1.0,
     icc: Annotated[float, typer.Option(help="Correlation of cases of one patient.")] = 0.0,

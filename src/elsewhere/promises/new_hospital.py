@@ -39,7 +39,9 @@ class NewHospitalCell:
     @property
     def setting(self) -> str:
         what = (
-            "AUROC around 0.85, 50 to 300 patients each" if self.of == "auroc" else "standard errors 0.1 to 0.5"
+            "AUROC around 0.85, 50 to 300 patients each"
+            if self.of == "auroc"
+            else "standard errors 0.1 to 0.5"
         )
         return f"{self.sites} sites, spread {self.spread:g} on the logit, {what}"
 
@@ -50,11 +52,7 @@ CELLS: tuple[NewHospitalCell, ...] = (
         for sites in (5, 10, 20)
         for spread in (0.0, 0.1, 0.2, 0.5)
     ),
-    *(
-        NewHospitalCell(sites=sites, spread=spread, of="auroc")
-        for sites in (5, 20)
-        for spread in (0.1, 0.5)
-    ),
+    *(NewHospitalCell(sites=sites, spread=spread, of="auroc") for sites in (5, 20) for spread in (0.1, 0.5)),
 )
 
 

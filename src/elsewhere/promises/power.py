@@ -86,7 +86,9 @@ POWER_CELLS: tuple[PowerCell, ...] = (
 )
 PLAN_CELLS: tuple[PlanCell, ...] = (
     *(
-        PlanCell(metric=metric, expected=expected, margin=margin, aim="non-inferiority", prevalence=prevalence)
+        PlanCell(
+            metric=metric, expected=expected, margin=margin, aim="non-inferiority", prevalence=prevalence
+        )
         for metric, expected, margin in (
             ("auroc", 0.9, 0.06),
             ("sensitivity", 0.85, 0.1),
@@ -122,9 +124,7 @@ def drop_promises(
         margins = [c.smallest_provable_margin for c in stated if c.smallest_provable_margin is not None]
         if drops:
             drop = float(np.median(drops))
-            hits = sum(
-                _difference(cell, cell.reference - drop, rng, run).hi < 0 for run in range(replicates)
-            )
+            hits = sum(_difference(cell, cell.reference - drop, rng, run).hi < 0 for run in range(replicates))
             rows.append(
                 judge_between(
                     "stated drop detected", f"{cell.setting}: {drop:.3f}",
@@ -161,9 +161,7 @@ def plan_promises(
             here = simulated(cell.metric, truth, plan.positives or 0, plan.cases, rng, shape=cell.shape)
             d = _against_constant(cell.metric, here, cell.expected, run)
             below, inside = d.hi < 0, d.lo > -cell.margin
-            passed = {"detect": below, "non-inferiority": inside}.get(
-                cell.aim, inside and d.hi < cell.margin
-            )
+            passed = {"detect": below, "non-inferiority": inside}.get(cell.aim, inside and d.hi < cell.margin)
             hits += bool(passed)
         share = f"{100 * cell.prevalence:g} % positive" if cell.metric != "dice" else cell.shape
         low, high = PLANNED_DICE if cell.metric == "dice" else PLANNED

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 from elsewhere.registry import Registry
 
-
 _LATER: Mapping[str, bool] = {"later": True}
 """Marks a rule that was added after protocols had been published: at its default it changes no digest."""
 

@@ -211,7 +211,7 @@ def _facts(claim: Mapping[str, Any]) -> list[tuple[str, Cell]]:
     return out
 
 
-def _detectable(claim: dict[str, Any]) -> Cell:
+def _detectable(claim: Mapping[str, Any]) -> Cell:
     if claim.get("drop_out_of_reach"):
         return text("none", sub="no possible drop has 80 % power", title=str(claim.get("power") or ""))
     return num(claim.get("smallest_detectable_drop"), sub="with 80 % power")

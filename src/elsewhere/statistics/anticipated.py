@@ -48,7 +48,7 @@ class Outcomes:
         order = np.argsort(self.value, kind="stable")
         weight = self.weight[order]
         bin_of = np.minimum((np.cumsum(weight) - weight / 2) / weight.sum() * points, points - 1).astype(int)
-        total = np.bincount(bin_of, weight, points)
+        total = np.asarray(np.bincount(bin_of, weight, points), dtype=np.float64)
         kept = total > 0
         columns = [
             np.bincount(bin_of, weight * column[order], points)[kept] / total[kept]
@@ -124,7 +124,11 @@ class Side:
             )
             effective, weight = np.full(_POINTS, effective_n), _even(_POINTS)
         centre = (value + t * t / (2 * effective)) / (1 + t * t / effective)
-        half = t / (1 + t * t / effective) * np.sqrt(value * (1 - value) / effective + (t / (2 * effective)) ** 2)
+        half = (
+            t
+            / (1 + t * t / effective)
+            * np.sqrt(value * (1 - value) / effective + (t / (2 * effective)) ** 2)
+        )
         return Outcomes(
             value, np.maximum(value - centre + half, 0.0), np.maximum(centre + half - value, 0.0), weight
         )
@@ -234,8 +238,8 @@ class Comparison:
         lo, hi, weight = self._intervals(0.0)
         reach = np.maximum(np.abs(lo), np.abs(hi))
         order = np.argsort(reach)
-        found = float(reach[order][min(np.searchsorted(np.cumsum(weight[order]), power), order.size - 1)])
-        found *= 1 + 1e-6  # An end that touches the margin does not pass it.
+        enough = min(int(np.searchsorted(np.cumsum(weight[order]), power)), order.size - 1)
+        found = float(reach[order][enough]) * (1 + 1e-6)  # An end that touches the margin does not pass it.
         return found if found < self.span else None
 
     def _start(self) -> float:

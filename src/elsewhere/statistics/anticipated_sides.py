@@ -41,10 +41,10 @@ def side_of(s: Studentiser, *, alpha: float, method: str = "auto") -> Side:
     if chosen == DELONG and isinstance(s, AurocStudentiser):
         made = one_sample_limits(s, alpha=alpha, method=DELONG, key="")
         df = made.df if made.se > 0 else max(1, s.clusters - 1)
-        side = Side(
-            kind="auroc", value=value, se=se, df=df, positives=s.positives, negatives=s.negatives
+        side = Side(kind="auroc", value=value, se=se, df=df, positives=s.positives, negatives=s.negatives)
+        return _with_effect(
+            side, value, se, math.sqrt(float(binormal_variance(_inside(value), s.positives, s.negatives)))
         )
-        return _with_effect(side, value, se, math.sqrt(float(binormal_variance(_inside(value), s.positives, s.negatives))))
     df = float(max(1, s.clusters - 1))
     if chosen == LOGIT_T and spec.kind is MetricKind.COMPOSITE and s.partition.positive_cluster is not None:
         positive = s.partition.positive_cluster[s.strata.active]

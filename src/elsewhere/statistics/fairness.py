@@ -55,9 +55,7 @@ RANGE_NOTE = (
 )
 PAIRS_BY_RESAMPLING = "max-t over bootstrap resamples of patients"
 PAIRS_OF_RATES = "Jeffreys limits of each rate, joined by square-and-add, at Tukey's critical value"
-_NO_PAIR = (
-    f"a group is not estimable, does not vary, or is empty in more than {1 - LEAST_USABLE:.0%} of the resamples"
-)
+_NO_PAIR = f"a group is not estimable, does not vary, or is empty in more than {1 - LEAST_USABLE:.0%} of the resamples"
 _NO_PAIR_OF_RATES = "a group has no positive case or no negative case"
 _STREAM = 7008
 _BLOCK = 64

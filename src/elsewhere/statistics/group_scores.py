@@ -186,7 +186,9 @@ class MeanRanges:
 
     def __call__(self, weights: npt.NDArray[np.uint16]) -> FloatArray:
         """(rows, variables) disparities; NaN where too few groups are estimable."""
-        per_variable = [spread(means, 1, fewest=self._fewest).mean(axis=1) for means in self.group_means(weights)]
+        per_variable = [
+            spread(means, 1, fewest=self._fewest).mean(axis=1) for means in self.group_means(weights)
+        ]
         return np.stack(per_variable, axis=1) if per_variable else np.zeros((weights.shape[0], 0))
 
 

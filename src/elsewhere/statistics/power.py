@@ -356,9 +356,7 @@ class _Study:
         if not self.reference_se:
             return Side(kind="constant", value=self.expected)
         reach = _z(1 - self.alpha) * self.reference_se
-        return Side(
-            kind="claimed", value=self.expected, se=self.reference_se, below=reach, above=reach
-        )
+        return Side(kind="claimed", value=self.expected, se=self.reference_se, below=reach, above=reach)
 
     def side(self, cases: int, *, exact: bool = False) -> Side | None:
         """These cases as one side of the verdict's comparison; None where a class would hardly be there.
