@@ -118,7 +118,7 @@ def drop_promises(
         rng = generator_for(f"promises/power/{cell}", seed)
         stated = [
             assess_claim(_difference(cell, cell.reference, rng, run), margin=_STATED)
-            for run in range(max(20, replicates // 20))
+            for run in range(max(40, replicates // 16))
         ]
         drops = [c.smallest_detectable_drop for c in stated if c.smallest_detectable_drop is not None]
         margins = [c.smallest_provable_margin for c in stated if c.smallest_provable_margin is not None]
