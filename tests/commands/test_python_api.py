@@ -197,3 +197,19 @@ def test_an_installed_package_brings_reader_protocol_and_analysis(tmp_path, inst
     assert found["protocol"] == "strict"
     assert found["metrics"]["sensitivity"]["value"] == 0.0
     assert found["tiny"] == {"cases": 40, "metric": "auroc"}
+
+
+def test_a_new_hospital_is_predicted_on_the_logit_and_sites_left_out_are_counted():
+    """ST-10a. Seven sites, one of them perfect (its AUROC has a bound and no standard error)."""
+    rng = np.random.default_rng(2)
+    site = np.repeat(list("ABCDEFG"), 60)
+    y = np.tile([0, 0, 1], 140)
+    score = 1 / (1 + np.exp(-rng.normal(2.2 * y - 1.1, 1.0)))
+    score[site == "G"] = 0.1 + 0.8 * y[site == "G"]
+    made = elsewhere.score_arrays(
+        "classification", label=y, probability=score, patient_id=np.arange(420), site=site, resamples=0
+    )
+    new = made.summary["new_hospital"]
+    assert (new["sites"], new["left_out"]) == (6, 1)
+    assert "logit" in new["method"]
+    assert 0 < new["prediction_lo"] < new["value"] < new["prediction_hi"] < 1

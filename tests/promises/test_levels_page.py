@@ -44,7 +44,14 @@ def test_a_broken_promise_is_printed_as_broken(monkeypatch):
     monkeypatch.setattr(levels_page, "equivalence_levels", levels)
     monkeypatch.setattr(levels_page, "fairness_promises", lambda **_: [bad, good])
     monkeypatch.setattr(levels_page, "chance_promises", lambda **_: [])
-    monkeypatch.setattr(levels_page, "planted_promises", lambda **_: [])
+    for name in (
+        "planted_promises",
+        "odds_promises",
+        "drop_promises",
+        "plan_promises",
+        "new_hospital_promises",
+    ):
+        monkeypatch.setattr(levels_page, name, lambda **_: [])
     monkeypatch.setattr(levels_page, "site_rows", lambda *_: [])
     page = levels_page.levels_page(replicates=100)
     assert "| fair model flagged | 50 patients | 5 | 30.0 |" in page

@@ -213,3 +213,50 @@ def test_no_known_value_at_all(means):
     entry = report(means, empty)
     assert entry["gap"] is None
     assert entry["undefined_reason"] == "no group is estimable"
+
+
+def test_one_estimable_group_has_no_gap(means):
+    """ST-08a: a range of one group is 0, and so is every permuted one, which would read as 'fair, p = 1'."""
+    for codes in (np.zeros(N, dtype=int), np.where(np.arange(N) < 40, -1, 0)):
+        entry = report(means, coded(codes, names=("a", "b")))
+        for name in (
+            "gap",
+            "gap_lo",
+            "gap_hi",
+            "p",
+            "null_band_upper",
+            "gap_above_null",
+            "worst_group",
+            "variance",
+        ):
+            assert entry[name] is None, name
+        assert entry["gaps"] == {"dice": None}
+        assert entry["undefined_reason"] == "only the group a is estimable, and a gap needs two groups"
+    made = fairness_report(
+        Disparity.of_metrics(means, ["dice"]), patients(), [coded(np.zeros(N), ("a",), "w"), GROUPS],
+        key="k", seed=1, resamples=50,
+    )  # fmt: skip
+    assert made["w"]["p_holm"] is None and made["w"]["flagged"] is None
+    assert made["v"]["p_holm"] == made["v"]["p"], "a variable without a test is not one of the family"
+
+
+def test_equalised_odds_need_two_groups_in_each_rate():
+    """Both groups have negatives, but only one has positives: the false-positive range alone is no gap."""
+    truth = np.where(np.arange(N) % 2 == 0, np.arange(N) % 3 == 0, False).astype(int)
+    yes = (np.arange(N) % 5 == 0).astype(int)
+    groups = coded(np.arange(N) % 2, names=("a", "b"))
+    odds = Disparity.equalised_odds(np.arange(N, dtype=np.int32), truth, yes, n_clusters=N)
+    entry = variable_report(odds, patients(positive=truth > 0), groups, key="k", seed=1, resamples=50)
+    assert entry["gap"] is None and entry["p"] is None
+    assert entry["gaps"]["fpr"] is not None and entry["gaps"]["tpr"] is None
+    assert entry["undefined_reason"] == "only the group a is estimable (tpr), and a gap needs two groups"
+
+
+def test_a_variable_without_a_gap_stays_out_of_the_overall_band(means):
+    alone = coded(np.zeros(N), ("a",), variable="w")
+    disparity = Disparity.of_metrics(means, ["dice"])
+    common = {"rules": FairnessRules(), "key": "k", "seed": 4, "permutations": 20}
+    band = overall_null(disparity, patients(), [GROUPS, alone], **common)
+    assert band.gap == pytest.approx(report(means, GROUPS, resamples=0)["gap"])
+    nothing = overall_null(disparity, patients(), [alone], **common)
+    assert np.isnan(nothing.gap) and np.isnan(nothing.p)

@@ -58,7 +58,7 @@ def test_a_tiny_group_does_not_rule_the_weighted_variance():
     assert made.weighted_variance_based > made.variance_based + 0.4
 
 
-@given(st.lists(unit, min_size=1, max_size=6))
+@given(st.lists(unit, min_size=2, max_size=6))
 def test_all_variants_stay_in_the_unit_interval(scores):
     made = fairness_variants(scores, names=[str(i) for i in range(len(scores))], sizes=[1] * len(scores))
     values = [made.range_based, made.worst_group, made.best_group, made.variance_based]
@@ -89,3 +89,11 @@ def test_a_uniformly_wrong_model_wins_by_the_plain_weight_only():
     assert by_name["useful"]["gated_rank"] == 1
     assert by_name["useful"]["adaptive_rank"] == 1
     assert by_name["useful"]["adaptive_weight"] == pytest.approx(0.06)
+
+
+def test_one_group_compares_nothing():
+    """Its own score is known; a range or a spread of one group would call any model perfectly fair."""
+    made = fairness_variants([np.nan, 0.4], names=["a", "b"], sizes=[3, 4])
+    assert (made.worst_name, made.worst_group) == ("b", 0.4)
+    compared = [made.range_based, made.variance_based, made.weighted_variance_based, made.variance]
+    assert np.isnan(compared).all()

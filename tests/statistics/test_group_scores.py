@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -207,3 +208,28 @@ def test_the_rows_handed_over_at_once_do_not_matter_and_tiles_join():
 def test_a_wrong_number_of_codes_is_refused():
     with pytest.raises(ValueError, match="3 codes for 4 cases"):
         mean_ranges(ones(4), np.arange(4, dtype=np.int32), np.ones((4, 1)), [[0, 1, 0]])
+
+
+def test_one_group_is_no_disparity_in_plain_and_zero_as_the_challenge_published_it():
+    """ST-08a: the published scores of MAMA-MIA stay to the digit; `plain` calls a range of one undefined."""
+    clusters, alone = np.arange(7, dtype=np.int32), [np.zeros(7, dtype=int)]
+    plain = protocols.get("plain").fairness
+    for name in ("mamamia-paper", "mamamia-code"):
+        published = protocols.get(name).fairness
+        assert EqualisedOdds(clusters, TRUTH, YES, alone, n_clusters=7, rules=published)(ones(7))[0, 0] == 0.0
+        dice = MeanRanges(clusters, np.linspace(0, 1, 7), alone, n_clusters=7, rules=published)
+        assert dice(ones(7))[0, 0] == 0.0
+    assert np.isnan(EqualisedOdds(clusters, TRUTH, YES, alone, n_clusters=7, rules=plain)(ones(7))[0, 0])
+    dice = MeanRanges(clusters, np.linspace(0, 1, 7), alone, n_clusters=7, rules=plain)
+    assert np.isnan(dice(ones(7))[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"), [("mamamia-paper", "5797684598edf46b"), ("mamamia-code", "ccbe9c2bcd42d87f")]
+)
+def test_a_rule_added_later_changes_no_digest_of_a_published_protocol(name, digest):
+    """Results scored before the rule was added can still be read beside new ones."""
+    protocol = protocols.get(name)
+    assert protocol.digest() == digest
+    other = replace(protocol, fairness=replace(protocol.fairness, one_group_disparity="undefined"))
+    assert other.digest() != digest

@@ -109,18 +109,52 @@ def test_new_hospital_needs_five_sites():
 
 
 def test_prediction_interval_by_hand_for_equal_errors():
-    """Equal SEs: the Paule-Mandel variance is the sample variance less the SE's square."""
-    y, se = np.array([0.70, 0.75, 0.80, 0.85, 0.90, 0.78]), 0.01
+    """Equal SEs: the Paule-Mandel variance is the sample variance less the SE's square, and the prediction
+    interval is that of draws of (spread, mean, new site) made one after the other."""
+    y, se = np.array([0.70, 0.75, 0.80, 0.85, 0.90, 0.78]), 0.05
     r = new_hospital(y, np.full(6, se), bounds=None)
     tau2 = y.var(ddof=1) - se**2
     assert r.tau == pytest.approx(math.sqrt(tau2))
     assert r.value == pytest.approx(y.mean())
     assert r.hi - r.lo == pytest.approx(2 * stats.t.ppf(0.975, 5) * y.std(ddof=1) / math.sqrt(6))
-    reach = stats.t.ppf(0.975, 4) * math.sqrt(tau2 + y.var(ddof=1) / 6)
-    assert r.prediction_hi - r.prediction_lo == pytest.approx(2 * reach)
-    assert new_hospital(y, np.full(6, 0.01), scale="logit").prediction_hi < 1
+    rng = np.random.default_rng(0)
+    squares = rng.chisquare(5, 400_000)
+    spread = np.maximum(5 * y.var(ddof=1) / squares - se**2, 0.0)
+    found = 5 * y.var(ddof=1) / (se**2 + spread)
+    mean = rng.standard_t(5, squares.size) * np.sqrt(np.maximum(found / 5, 1.0) * (se**2 + spread) / 6)
+    low, high = np.quantile(y.mean() + mean + rng.normal(0, np.sqrt(spread)), [0.025, 0.975])
+    assert r.prediction_lo == pytest.approx(low, abs=0.004)
+    assert r.prediction_hi == pytest.approx(high, abs=0.004)
     with pytest.raises(UserError, match="scale"):
         new_hospital(y, np.full(6, se), scale="probit")
+
+
+def test_prediction_on_the_logit_stays_inside_and_names_what_it_left_out():
+    y = np.array([0.70, 0.75, 0.80, 0.85, 0.90, 0.78, 1.0])
+    r = new_hospital(y, np.array([0.01] * 6 + [math.nan]), scale="logit")
+    assert 0 < r.prediction_lo < r.lo < r.hi < r.prediction_hi < 1
+    assert (r.sites, r.left_out) == (6, 1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(-2, 2), st.floats(0.01, 1.0)), min_size=5, max_size=20),
+    st.floats(-3, 3),
+    st.floats(0.1, 10),
+)
+def test_prediction_moves_and_stretches_with_its_sites(sites, shift, factor):
+    """A property of any sensible interval: no unit and no origin is special, and the mean lies inside."""
+    y, s = np.array(sites).T
+    plain = new_hospital(y, s, bounds=None)
+    moved = new_hospital(shift + factor * y, factor * s, bounds=None)
+    assert plain.prediction_lo <= plain.value <= plain.prediction_hi
+    span = plain.prediction_hi - plain.prediction_lo
+    assert moved.prediction_lo == pytest.approx(
+        shift + factor * plain.prediction_lo, abs=0.01 * factor * span
+    )
+    assert moved.prediction_hi == pytest.approx(
+        shift + factor * plain.prediction_hi, abs=0.01 * factor * span
+    )
 
 
 def test_alike_sites_have_no_spread():
@@ -129,12 +163,25 @@ def test_alike_sites_have_no_spread():
     assert r.prediction_hi - r.prediction_lo > 0.1
 
 
-def test_prediction_interval_covers_new_sites():
+@pytest.mark.parametrize(("sites", "spread"), [(8, 0.15), (20, 0.1), (10, 0.5)])
+def test_prediction_interval_covers_new_sites(sites, spread):
+    """ST-10a. With a small spread the plug-in interval covered 84 to 88 % here: in many sets of sites the
+    estimated variance is 0 by chance. 600 replicates err by 0.9 points, so 92 % is three errors below 95 %."""
     rng = np.random.default_rng(4)
     hits = 0
     for _ in range(600):
-        truth = rng.normal(0, 0.5, 11)
-        se = rng.uniform(0.1, 0.4, 10)
-        r = new_hospital(truth[:10] + rng.normal(0, se), se, bounds=None)
-        hits += r.prediction_lo <= truth[10] <= r.prediction_hi
-    assert 0.92 <= hits / 600 <= 0.985
+        truth = rng.normal(0, spread, sites + 1)
+        se = rng.uniform(0.1, 0.4, sites)
+        r = new_hospital(truth[:sites] + rng.normal(0, se), se, bounds=None)
+        hits += r.prediction_lo <= truth[sites] <= r.prediction_hi
+    assert 0.925 <= hits / 600 <= 0.985
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.floats(-2, 2), st.floats(0.01, 1.0)), min_size=5, max_size=12))
+def test_one_more_site_is_never_better_known_than_the_mean_of_alike_sites(sites):
+    """Where the sites agree exactly the prediction is not narrower than the mean's interval, and symmetric."""
+    errors = np.array([s for _, s in sites])
+    r = new_hospital(np.full(errors.size, 0.5), errors, bounds=None)
+    assert r.prediction_hi - 0.5 == pytest.approx(0.5 - r.prediction_lo, rel=1e-3)
+    assert r.prediction_lo <= r.lo + 1e-6 and r.hi - 1e-6 <= r.prediction_hi

@@ -258,6 +258,12 @@ def plan_sample(
     power: Annotated[float, typer.Option()] = 0.8,
     prevalence: Annotated[float, typer.Option(help="Share of positives.")] = 0.5,
     sd: Annotated[float | None, typer.Option(help="Standard deviation a case, for means.")] = None,
+    skewness: Annotated[
+        float | None,
+        typer.Option(
+            help="Skewness of the values over cases, for means (from a pilot; without it, -2 is allowed for)."
+        ),
+    ] = None,
     cases_per_patient: Annotated[float, typer.Option()] = 1.0,
     icc: Annotated[float, typer.Option(help="Correlation of cases of one patient.")] = 0.0,
     as_json: JsonOpt = False,
@@ -274,6 +280,7 @@ def plan_sample(
         power=power,
         prevalence=prevalence,
         sd=sd,
+        skewness=skewness,
         cases_per_patient=cases_per_patient,
         icc=icc,
     )

@@ -6,6 +6,7 @@ takes an `AnalysisContext` and returns the parts of the summary that it fills.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -139,9 +140,15 @@ def sites(context: AnalysisContext) -> dict[str, Any]:
     from elsewhere.statistics.scenario import new_hospital
 
     rows = [row["metrics"].get(context.headline, {}) for name, row in table.items() if name != UNKNOWN_SITE]
-    known = [(r["value"], r["se"]) for r in rows if r.get("value") is not None and r.get("se") is not None]
-    expected = new_hospital([v for v, _ in known], [s for _, s in known]).to_dict() if known else None
-    return {"sites": table, "new_hospital": {"metric": context.headline, **expected} if expected else None}
+    values, errors = (
+        [math.nan if row.get(name) is None else float(row[name]) for row in rows] for name in ("value", "se")
+    )
+    if not np.isfinite(values).any():
+        return {"sites": table, "new_hospital": None}
+    spec = context.evaluator.spec(context.headline)
+    bounds = (spec.lower_bound, spec.upper_bound)
+    made = new_hospital(values, errors, scale="logit" if bounds == (0.0, 1.0) else "identity", bounds=bounds)
+    return {"sites": table, "new_hospital": {"metric": context.headline, **made.to_dict()}}
 
 
 @analyses.register("calibration")

@@ -1,4 +1,4 @@
-"""What the null band, the pairwise intervals and the tiers promise, by simulation (ST-08, ST-09, ST-13).
+"""What the null band, the pairwise intervals and the tiers promise, by simulation (ST-08, ST-08a, ST-09, ST-13).
 
 A level holds when the 99 % lower bound of the simulated rate of mistakes is at most alpha; a coverage holds
 when its 99 % interval reaches the nominal. `fairness_promises()` remakes the whole table.
@@ -6,10 +6,11 @@ when its 99 % interval reaches the nominal. `fairness_promises()` remakes the wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,23 +18,51 @@ from scipy import stats
 
 from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.disparity import Disparity
-from elsewhere.statistics.fairness import group_values, null_band, permuted_gaps, variable_report
+from elsewhere.statistics.fairness import (
+    group_values,
+    null_band,
+    permuted_gaps,
+    resampled_groups,
+    variable_report,
+)
+from elsewhere.statistics.gap_interval import pairwise_of_rates
 from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.ranking import rank_models
-from elsewhere.statistics.resampling import generator_for
+from elsewhere.statistics.resampling import WeightStream, generator_for
 from elsewhere.statistics.strata import SizeStrata
 
+AnyCell = TypeVar("AnyCell")
 ALPHA = 0.05
 SHARES = np.array([0.15, 0.30, 0.27, 0.18, 0.10])
 """Group sizes as ages fall: a large middle, two small ends."""
 PERMUTATIONS, RESAMPLES = 199, 400
+_ODDS_RESAMPLES = 128
+PAIRWISE_KEPT = (0.93, 1.0)
+"""Simultaneous intervals of rates: from few cases with rates near 1 they hold more often than 95 %."""
+ODDS_CELLS: tuple[tuple[tuple[int, ...], float, tuple[float, float]], ...] = tuple(
+    (sizes, prevalence, rates)
+    for sizes in (
+        (10, 10, 10, 10),
+        (20, 20, 20, 20),
+        (50, 50, 50, 50),
+        (100, 100, 100, 100),
+        (10, 20, 50, 100),
+        (10, 30, 100, 200, 400),
+    )
+    for prevalence in (0.1, 0.3)
+    for rates in ((0.7, 0.7), (0.85, 0.9), *(((0.97, 0.9),) if len(sizes) == 5 else ()))
+)
+"""Cases of each group, their share of positives, and the (equal) true sensitivity and specificity."""
+SMALL_RUN = 300
+"""With fewer replicates than this, a page that is only looked at, every fourth cell is simulated."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Promise:
     """One cell of the table: how often `event` happened, with its 99 % interval, and whether that is kept.
 
-    `kind` 'level': at most `nominal`; 'coverage': at least it; 'power': shown, nothing is promised.
+    `kind` 'level': at most `nominal`; 'coverage': at least it; 'between': inside a stated band around it; 'power':
+    shown, nothing is promised.
     """
 
     event: str
@@ -70,6 +99,24 @@ def judge_rate(
         hi99=float(both.high),
         holds=holds,
     )
+
+
+def some_of(cells: Sequence[AnyCell], replicates: int) -> Sequence[AnyCell]:
+    """All cells of a grid, or every fourth of it in a small run."""
+    return cells if replicates >= SMALL_RUN else cells[::4]
+
+
+def judge_between(
+    event: str, setting: str, *, nominal: float, low: float, high: float, hits: int, runs: int
+) -> Promise:
+    """ST-13 for a rate that is promised to lie in [low, high]: its 99 % interval must reach that band."""
+    if runs == 0:
+        return Promise(
+            event=event, setting=setting, kind="between", nominal=nominal, replicates=0, rate=math.nan,
+            lo99=0.0, hi99=1.0, holds=False,
+        )  # fmt: skip
+    made = judge_rate(event, setting, kind="power", nominal=None, hits=hits, runs=runs)
+    return replace(made, kind="between", nominal=nominal, holds=made.hi99 >= low and made.lo99 <= high)
 
 
 def _partition(
@@ -145,6 +192,46 @@ def pairwise_covered(patients: int, run: int) -> bool:
         and pair["lo"] <= truth[names.index(pair["a"])] - truth[names.index(pair["b"])] <= pair["hi"]
         for pair in entry["pairwise"]
     )
+
+
+def odds_pairs_covered(
+    sizes: tuple[int, ...], prevalence: float, rates: tuple[float, float], run: int
+) -> bool | None:
+    """All pairwise differences of the groups' balanced accuracies inside their intervals at once; None where no
+    pair has one (no two groups with both classes)."""
+    rng = generator_for(f"fairness promises: odds pairs {sizes} {prevalence} {rates}", run)
+    codes = np.repeat(np.arange(len(sizes)), sizes)
+    truth = rng.random(codes.size) < prevalence
+    yes = rng.random(codes.size) < np.where(truth, rates[0], 1 - rates[1])
+    partition = _partition(codes.size, positive=truth)
+    odds = Disparity.equalised_odds(partition.cluster_of_case, truth, yes, n_clusters=codes.size)
+    values = group_values(odds, partition, codes.astype(np.int16), len(sizes))
+    stream = WeightStream(partition, key="promise", seed=run, resamples=_ODDS_RESAMPLES, by_class=True)
+    drawn = resampled_groups(odds, codes.astype(np.int16), len(sizes), stream, threads=1)
+    counted = np.stack([odds.trials(codes == g) for g in range(len(sizes))]) if odds.trials else np.zeros(0)
+    together = pairwise_of_rates(odds, values, drawn, np.array(sizes), counted)[2]
+    if not together.usable.any():
+        return None
+    return bool(((together.lo <= 0) & (together.hi >= 0))[together.usable].all())
+
+
+def odds_promises(*, replicates: int = 1000) -> list[Promise]:
+    """Pairwise intervals of equalised odds in small groups: equal and unequal, with 10 and 30 % positives (ST-08a)."""
+    rows = []
+    for sizes, prevalence, rates in some_of(ODDS_CELLS, replicates):
+        held = [odds_pairs_covered(sizes, prevalence, rates, run) for run in range(replicates)]
+        judged = [one for one in held if one is not None]
+        setting = (
+            f"groups of {', '.join(map(str, sizes))} cases, {100 * prevalence:g} % positive, "
+            f"sensitivity {rates[0]:g}, specificity {rates[1]:g}"
+        )
+        rows.append(
+            judge_between(
+                "pairwise intervals of equalised odds hold at once", setting, nominal=0.95,
+                low=PAIRWISE_KEPT[0], high=PAIRWISE_KEPT[1], hits=sum(judged), runs=len(judged),
+            )
+        )  # fmt: skip
+    return rows
 
 
 def _ranked(

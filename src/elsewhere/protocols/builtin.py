@@ -19,13 +19,18 @@ _MAMAMIA_INTERVAL = IntervalRules(method="percentile", resamples=1000, seed=42, 
 PLAIN = add_protocol(
     Protocol(
         name="plain",
-        version="1.0",
+        version="1.1",
         title="Neutral rules for hospitals and studies",
         tasks=("classification", "detection", "segmentation", "response", "slides"),
         source="statistics.md ST-01 to ST-14",
         detection=DetectionRules(matching="nearest"),
         response=ResponseRules(constant_is_invalid=False),
-        notes=("Both masks empty: undefined, and counted.", "Intervals resample patients, site by site."),
+        fairness=FairnessRules(one_group_disparity="undefined"),
+        notes=(
+            "Both masks empty: undefined, and counted.",
+            "Intervals resample patients, site by site.",
+            "A variable with a single group that has a value has no disparity (version 1.0 counted 0).",
+        ),
     )
 )
 

@@ -9,10 +9,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from elsewhere.registry import Registry
+
+_LATER: Mapping[str, bool] = {"later": True}
+"""Marks a rule that was added after protocols had been published: at its default it changes no digest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +68,11 @@ class ResponseRules:
 
 @dataclass(frozen=True, kw_only=True)
 class FairnessRules:
-    """MRI-04 to MRI-07. Age edges are upper ends of half-open intervals (lower, upper]."""
+    """MRI-04 to MRI-07. Age edges are upper ends of half-open intervals (lower, upper].
+
+    `one_group_disparity`: what the range over groups is where only one group has a value. The published
+    challenge counts it as 0, which makes a model perfectly fair over a variable that says nothing.
+    """
 
     variables: tuple[str, ...] = ("age", "menopausal_status", "breast_density")
     age_upper_edges: tuple[float, ...] = (40.0, 50.0, 60.0, 70.0)
@@ -76,6 +84,7 @@ class FairnessRules:
     same_class_group_is_zero: bool = False
     cut_mean_disparity_to_one: bool = False
     fairness_weight: float = 0.5
+    one_group_disparity: Literal["zero", "undefined"] = field(default="zero", metadata=_LATER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +138,13 @@ class Protocol:
 
     def digest(self) -> str:
         """A hash of the rules themselves: two protocols with one name cannot pass for each other."""
-        text = json.dumps(self.to_dict(), sort_keys=True)
+        rules = self.to_dict()
+        for part in dataclasses.fields(self):
+            inside = getattr(self, part.name)
+            for rule in dataclasses.fields(inside) if dataclasses.is_dataclass(inside) else ():
+                if rule.metadata.get("later") and getattr(inside, rule.name) == rule.default:
+                    del rules[part.name][rule.name]
+        text = json.dumps(rules, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -129,6 +129,8 @@ def _groups(d: Prepared) -> str | None:
 def _fairness(d: Prepared) -> str | None:
     parts = [
         f"{label(v)}: gap {number(e.get('gap'))}, null band up to {number(e.get('null_band_upper'))}"
+        if as_float(e.get("gap")) is not None
+        else f"{label(v)}: no gap ({e.get('undefined_reason') or 'undefined'})"
         for v, e in d.part("fairness").items()
         if isinstance(e, dict)
     ]

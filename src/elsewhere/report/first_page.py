@@ -222,7 +222,7 @@ def _facts(claim: Mapping[str, Any]) -> list[tuple[str, Cell]]:
                 kind="number",
             ),
         ),
-        ("Smallest detectable drop", num(claim.get("smallest_detectable_drop"), sub="with 80 % power")),
+        ("Smallest detectable drop", _detectable(claim)),
         (
             "Smallest provable margin",
             num(claim.get("smallest_provable_margin"), sub="if there were no difference"),
@@ -239,6 +239,12 @@ def _facts(claim: Mapping[str, Any]) -> list[tuple[str, Cell]]:
     if claim.get("non_inferior") is not None:
         out.append(("Non-inferior", text("yes" if claim["non_inferior"] else "no")))
     return out
+
+
+def _detectable(claim: Mapping[str, Any]) -> Cell:
+    if claim.get("drop_out_of_reach"):
+        return text("none", sub="no possible drop has 80 % power", title=str(claim.get("power") or ""))
+    return num(claim.get("smallest_detectable_drop"), sub="with 80 % power")
 
 
 def _claims(claims: list[dict[str, Any]]) -> Table:

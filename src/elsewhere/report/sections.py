@@ -306,7 +306,11 @@ def subgroups(data: Prepared, specs: Specs) -> Section | None:
         ]
         if pairs:
             columns = ["Variable", "Groups", "Difference"]
+            methods = dict.fromkeys(
+                str(e["pairwise_method"]) for e in fairness.values() if e.get("pairwise_method")
+            )
             note = "Intervals hold for all pairs of a variable together."
+            note += f" Method: {'; '.join(methods)}." if methods else ""
             blocks.append(
                 Table(name="pairs", caption="Group against group", columns=columns, rows=pairs, note=note)
             )
@@ -382,7 +386,7 @@ def _fairness_table(fairness: Mapping[str, Mapping[str, Any]]) -> Table:
         rows.append(
             [
                 text(label(variable)),
-                num(e.get("gap"), sub=verdict),
+                num(e.get("gap"), sub=verdict) if gap is not None else _no_gap(e),
                 _gap_interval(e),
                 num(
                     e.get("null_band_upper"),
@@ -421,6 +425,10 @@ def _fairness_table(fairness: Mapping[str, Mapping[str, Any]]) -> Table:
     )
 
 
+def _no_gap(entry: Mapping[str, Any]) -> Cell:
+    return text("undefined", sub=str(entry.get("undefined_reason") or "no gap"), kind="undefined")
+
+
 def _gap_interval(entry: Mapping[str, Any]) -> Any:
     """The ends of the gap's interval; a group too small to have one is named."""
     lo, hi = as_float(entry.get("gap_lo")), as_float(entry.get("gap_hi"))
@@ -450,7 +458,19 @@ def sites(data: Prepared, specs: Specs) -> Section | None:
         expected = {"value": new.get("value"), "lo": new["prediction_lo"], "hi": new.get("prediction_hi")}
         blocks.append(Facts(items=[("What a new hospital would see", estimate(expected))]))
     lead = "Fewer than five sites: what a new hospital would see is not estimable." if len(rows) < 5 else ""
+    if isinstance(new, dict) and len(rows) >= 5:
+        lead = _sites_left_out(new)
     return Section(id="sites", title="Sites side by side", short="Sites", lead=lead, blocks=blocks)
+
+
+def _sites_left_out(new: Mapping[str, Any]) -> str:
+    """Which sites the prediction for a new hospital does not rest on, in a sentence; empty where on all."""
+    left_out = int(as_float(new.get("left_out")) or 0)
+    if new.get("undefined_reason"):
+        return f"What a new hospital would see is {new['undefined_reason']}."
+    if left_out:
+        return f"The prediction for a new hospital rests on {new.get('sites')} sites; {left_out} without a standard error (too few cases, or a perfect value) are not in it."
+    return ""
 
 
 def case_mix(data: Prepared, specs: Specs) -> Section | None:

@@ -130,7 +130,9 @@ class SegmentationEvaluator(Evaluator):
     def ranges(self) -> MeanRanges:
         if self._ranges is None:
             values = np.stack([self.columns["dice"], self.columns["norm_hd"]], axis=1)
-            self._ranges = MeanRanges(self.cluster_of_case, values, self.groups, n_clusters=self.n_clusters)
+            self._ranges = MeanRanges(
+                self.cluster_of_case, values, self.groups, n_clusters=self.n_clusters, rules=self.rules
+            )
         return self._ranges
 
     def evaluate(self, weights: npt.NDArray[np.uint16]) -> FloatArray:

@@ -16,6 +16,8 @@ import numpy.typing as npt
 from scipy import stats
 
 from elsewhere.errors import UserError
+from elsewhere.statistics.anticipated import Comparison
+from elsewhere.statistics.anticipated_sides import claimed_side, comparison_of, side_of
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.limits import (
     CLUSTERED_T,
@@ -64,6 +66,8 @@ class Difference:
     undefined_resamples: int = 0
     undefined_reason: str | None = None
     warnings: tuple[str, ...] = ()
+    comparison: Comparison | None = None
+    """Both sides as they would vary from study to study, for the power numbers (ST-07a)."""
 
     def to_dict(self) -> dict[str, Any]:
         def number(x: float) -> float | None:
@@ -103,6 +107,7 @@ def _result(
     lost: int = 0,
     warnings: tuple[str, ...] = (),
     reason: str | None = None,
+    comparison: Comparison | None = None,
 ) -> Difference:
     span = spec.upper_bound - spec.lower_bound
     lo, hi = ends
@@ -123,6 +128,7 @@ def _result(
         undefined_resamples=lost,
         undefined_reason=reason,
         warnings=tuple(dict.fromkeys(warnings)),
+        comparison=comparison,
     )
 
 
@@ -156,6 +162,9 @@ def difference_independent(
     if method == "auto" and chosen in (STUDENTISED, CLUSTERED_T):
         chosen = STUDENTISED if min(here.clusters, ref.clusters) >= SMALL_CLUSTERS else CLUSTERED_T
     se = math.hypot(here.se, ref.se)
+    compared = comparison_of(
+        side_of(here, alpha=alpha, method=chosen), side_of(ref, alpha=alpha, method=chosen), spec, alpha
+    )
     warnings: tuple[str, ...] = ()
     lost = 0
     if chosen == STUDENTISED and se > 0 and resamples > 0:
@@ -182,13 +191,14 @@ def difference_independent(
                 source=source,
                 resamples=resamples,
                 lost=lost,
+                comparison=compared,
             )
         warnings = (f"{lost} of {resamples} resamples had no standard error: Welch's t instead.",)
     if chosen in (STUDENTISED, CLUSTERED_T):
         ends = _welch(here, ref, alpha)
         return _result(
             spec, here.value, ref.value, ends, se=se, alpha=alpha, method=WELCH_T, source=source, lost=lost,
-            warnings=warnings,
+            warnings=warnings, comparison=compared,
         )  # fmt: skip
     limits_here = one_sample_limits(here, alpha=alpha, method=chosen, key=key)
     limits_ref = one_sample_limits(ref, alpha=alpha, method=chosen, key=key)
@@ -202,6 +212,7 @@ def difference_independent(
         method=f"mover ({chosen})",
         source=source,
         warnings=limits_here.warnings + limits_ref.warnings,
+        comparison=compared,
     )
 
 
@@ -461,6 +472,10 @@ def difference_from_claim(
         spec, here.value, claimed.value, ends, se=se, alpha=alpha, method=name, source=source,
         resamples=resamples if here.method == STUDENTISED else 0, lost=here.undefined_resamples,
         warnings=warnings,
+        comparison=comparison_of(
+            side_of(s, alpha=alpha, method=method),
+            claimed_side(claimed, unit=(spec.lower_bound, spec.upper_bound) == (0.0, 1.0)), spec, alpha,
+        ),
     )  # fmt: skip
 
 

@@ -14,6 +14,8 @@ from elsewhere.statistics.group_scores import EqualisedOdds, spread
 
 FloatArray = npt.NDArray[np.float64]
 Weights = npt.NDArray[np.uint16]
+GROUPS_NEEDED = 2
+"""A gap lies between two groups; fewer have none."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +128,12 @@ class Disparity:
         )
 
     def gap(self, values: FloatArray) -> FloatArray:
-        """(..., groups, metrics) -> (...): ranges over the estimable groups, combined over metrics."""
-        ranges = spread(values, -2)
+        """(..., groups, metrics) -> (...): ranges over the estimable groups, combined over metrics.
+
+        A range needs two groups: with one it would be 0, and every permutation's too, so that the test would
+        call a variable fair (p = 1) that says nothing (ST-08a). So NaN where any metric has fewer.
+        """
+        ranges = spread(values, -2, fewest=GROUPS_NEEDED)
         total: FloatArray = ranges.sum(axis=-1)
         return total / len(self.metrics) if self.how == "mean" else total
 

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.protocols import FairnessRules
-from elsewhere.statistics.disparity import Disparity, Weights
-from elsewhere.statistics.gap_interval import gap_interval
+from elsewhere.statistics.disparity import GROUPS_NEEDED, Disparity, Weights
+from elsewhere.statistics.gap_interval import gap_interval, pairwise_of_rates
 from elsewhere.statistics.group_scores import mean_disparity, spread
 from elsewhere.statistics.paired import holm
 from elsewhere.statistics.partition import Partition
@@ -53,6 +53,10 @@ RANGE_NOTE = (
     "A range is biased upward and a percentile bootstrap of it has no valid coverage: "
     "read the gap against the null band, its interval from all pairwise differences, and these."
 )
+PAIRS_BY_RESAMPLING = "max-t over bootstrap resamples of patients"
+PAIRS_OF_RATES = "Jeffreys limits of each rate, joined by square-and-add, at Tukey's critical value"
+_NO_PAIR = f"a group is not estimable, does not vary, or is empty in more than {1 - LEAST_USABLE:.0%} of the resamples"
+_NO_PAIR_OF_RATES = "a group has no positive case or no negative case"
 _STREAM = 7008
 _BLOCK = 64
 _CELLS = 2**24
@@ -298,6 +302,17 @@ def _why_not(disparity: Disparity, values: FloatArray, cases: int) -> str | None
     return f"not estimable: {', '.join(missing)}" if missing else None
 
 
+def _why_no_gap(disparity: Disparity, values: FloatArray, names: Sequence[str]) -> str:
+    """Fewer than two groups have the metric (the first such metric is named)."""
+    for metric, column in zip(disparity.metrics, values.T, strict=True):
+        known = [name for name, value in zip(names, column, strict=True) if np.isfinite(value)]
+        if len(known) < GROUPS_NEEDED:
+            only = f"only the group {known[0]} is estimable" if known else "no group is estimable"
+            of = f" ({metric})" if len(disparity.metrics) > 1 else ""
+            return f"{only}{of}, and a gap needs two groups" if known else f"{only}{of}"
+    return "no group is estimable"
+
+
 def variable_report(
     disparity: Disparity,
     partition: Partition,
@@ -326,6 +341,8 @@ def variable_report(
     score = disparity.score(values) if n_groups else np.zeros(0)
     sign = 1.0 if disparity.score_is_better_high else -1.0
     known = np.flatnonzero(np.isfinite(score))
+    ranges = spread(values, 0, fewest=GROUPS_NEEDED)
+    several = known.size >= GROUPS_NEEDED
     entry: dict[str, Any] = {
         "metric": disparity.name,
         "gap": _number(gap),
@@ -335,9 +352,9 @@ def variable_report(
         "null_mean": None,
         "gap_above_null": None,
         "p": None,
-        "worst_group": names[known[np.argmin(sign * score[known])]] if known.size else None,
-        "best_group": names[known[np.argmax(sign * score[known])]] if known.size else None,
-        "variance": float(np.var(score[known])) if known.size else None,
+        "worst_group": names[known[np.argmin(sign * score[known])]] if several else None,
+        "best_group": names[known[np.argmax(sign * score[known])]] if several else None,
+        "variance": float(np.var(score[known])) if several else None,
         "sizes": {name: int(n) for name, n in zip(names, cases, strict=True)},
         "patients": {name: int(n) for name, n in zip(names, patients, strict=True)},
         "smallest_group": int(cases[cases > 0].min()) if (cases > 0).any() else 0,
@@ -346,7 +363,7 @@ def variable_report(
             name: {m: _number(v) for m, v in zip(disparity.metrics, row, strict=True)}
             for name, row in zip(names, values, strict=True)
         },
-        "gaps": {m: _number(r) for m, r in zip(disparity.metrics, spread(values, 0), strict=True)},
+        "gaps": {m: _number(r) for m, r in zip(disparity.metrics, ranges, strict=True)},
         "unestimable": {
             name: why
             for name, row, n in zip(names, values, cases, strict=True)
@@ -361,7 +378,7 @@ def variable_report(
             " Some patients have cases in several groups: permuted among patients with as many cases."
         )
     if np.isnan(gap):
-        entry["undefined_reason"] = "no group is estimable"
+        entry["undefined_reason"] = _why_no_gap(disparity, values, names)
     if resamples <= 0 or not n_groups:
         return entry
     null = permuted_gaps(
@@ -380,19 +397,25 @@ def variable_report(
         by_class=disparity.within_class and partition.positive_cluster is not None,
     )
     drawn = resampled_groups(disparity, codes, n_groups, stream)
-    entry |= _interval_of_gap(disparity, values, drawn, coded, patients, level=level)
-    draws = disparity.score(drawn)
-    pairs, difference, together = pairwise_differences(score, draws, patients, level=level)
+    trials = None
+    if disparity.trials is not None:
+        trials = np.stack([disparity.trials(codes == g) for g in range(n_groups)])
+    entry |= _interval_of_gap(disparity, values, drawn, coded, patients, trials, level=level)
+    if trials is None:
+        draws = disparity.score(drawn)
+        pairs, difference, together = pairwise_differences(score, draws, patients, level=level)
+    else:
+        pairs, difference, together = pairwise_of_rates(
+            disparity, values, drawn, patients, trials, level=level
+        )
+    entry["pairwise_method"] = PAIRS_BY_RESAMPLING if trials is None else PAIRS_OF_RATES
     for i, (a, b) in enumerate(pairs):
         if cases[a] == 0 or cases[b] == 0:
             continue
         pair = {"a": names[a], "b": names[b], "difference": _number(difference[i])}
         pair |= {"lo": _number(together.lo[i]), "hi": _number(together.hi[i])}
         if not together.usable[i]:
-            pair["undefined_reason"] = (
-                "a group is not estimable, does not vary, or is empty in more than "
-                f"{1 - LEAST_USABLE:.0%} of the resamples"
-            )
+            pair["undefined_reason"] = _NO_PAIR if trials is None else _NO_PAIR_OF_RATES
         entry["pairwise"].append(pair)
     return entry
 
@@ -403,13 +426,11 @@ def _interval_of_gap(
     drawn: FloatArray,
     coded: Any,
     patients: npt.NDArray[np.int64],
+    trials: FloatArray | None,
     *,
     level: float,
 ) -> dict[str, Any]:
     """`gap_lo`, `gap_hi`, and the groups that have no interval of their own and are left out of it."""
-    trials = None
-    if disparity.trials is not None:
-        trials = np.stack([disparity.trials(coded.codes == g) for g in range(len(coded.names))])
     made = gap_interval(disparity, values, drawn, patients, trials=trials, level=level)
     left_out = [
         name for name, inside, n in zip(coded.names, made.inside, patients, strict=True) if n and not inside

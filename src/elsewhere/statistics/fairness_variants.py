@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.errors import UserError, unknown_name
+from elsewhere.statistics.disparity import GROUPS_NEEDED
 from elsewhere.statistics.ranking import ranks_of
 
 FloatArray = npt.NDArray[np.float64]
@@ -94,7 +95,10 @@ class Variants:
 def fairness_variants(
     scores: npt.ArrayLike, *, names: Sequence[str], sizes: Sequence[int], higher_is_better: bool = True
 ) -> Variants:
-    """The variants from the scores of the groups of one variable; groups that are NaN are left out."""
+    """The variants from the scores of the groups of one variable; groups that are NaN are left out.
+
+    With a single group left, its own score is known, and nothing that compares groups is.
+    """
     values = np.asarray(scores, dtype=np.float64)
     if not higher_is_better:
         values = 1.0 - values
@@ -104,6 +108,9 @@ def fairness_variants(
         return Variants(nan, nan, nan, nan, nan, None, None, nan)
     kept, weight = values[known], np.asarray(sizes, dtype=np.float64)[known]
     low, high = int(np.argmin(kept)), int(np.argmax(kept))
+    if known.size < GROUPS_NEEDED:
+        nan, name = float("nan"), names[known[0]]
+        return Variants(nan, float(kept[0]), float(kept[0]), nan, nan, name, name, nan)
     mean = np.average(kept, weights=weight) if weight.sum() > 0 else kept.mean()
     weighted = np.average((kept - mean) ** 2, weights=weight) if weight.sum() > 0 else kept.var()
     return Variants(

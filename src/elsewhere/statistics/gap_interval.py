@@ -11,11 +11,17 @@ group is small: what a group of four might be is not known, and the upper end sa
 Means and other smooth metrics take max-t over bootstrap resamples of patients. Rates (TPR, FPR) in small groups are
 0 or 1 without any variation, which a bootstrap takes for certainty: they take Wilson's interval of each rate, two
 rates' intervals joined into one of their difference (the square-and-add method, MOVER), and Tukey's critical value.
+
+The pairwise differences of a group's score (with TPR and FPR: its balanced accuracy) are made the same way, with
+Jeffreys limits of each rate. Five groups need limits at 2.7 standard errors, and so far out Wilson's err on one side:
+simulated with groups of 10 to 400 cases they hold together in 90 to 99 %, Jeffreys' in 93 to 99 %, and resampling in
+83 to 88 %.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -23,7 +29,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from elsewhere.statistics.disparity import Disparity
-from elsewhere.statistics.simultaneous import LEAST_USABLE, max_t
+from elsewhere.statistics.simultaneous import LEAST_USABLE, Simultaneous, max_t
 
 FloatArray = npt.NDArray[np.float64]
 _STILL = 1e-24
@@ -67,6 +73,45 @@ def gap_interval(
     most = np.minimum(most, disparity.widest or np.inf)
     share = n_metrics if disparity.how == "mean" else 1
     return GapInterval(float(least.sum() / share), float(most.sum() / share), inside)
+
+
+def pairwise_of_rates(
+    disparity: Disparity,
+    values: FloatArray,
+    draws: FloatArray,
+    patients: npt.NDArray[np.int64],
+    trials: FloatArray,
+    *,
+    level: float = 0.95,
+) -> tuple[list[tuple[int, int]], FloatArray, Simultaneous]:
+    """Simultaneous intervals of all pairwise differences of group scores that are means of rates (ST-08a).
+
+    Jeffreys limits of each rate, joined by square-and-add into limits of the score and again into those of the
+    difference, at Tukey's critical value for as many groups as have every rate. `values` (groups, metrics), `draws`
+    (resamples, groups, metrics) for the design effect, `trials` (groups, metrics).
+    """
+    inside, variance = _usable(values, draws, patients, trials)
+    pairs = list(combinations(range(len(values)), 2))
+    a, b = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    score = disparity.score(values)
+    difference = score[a] - score[b]
+    usable = inside[a] & inside[b]
+    lo, hi, se = (np.full(len(pairs), np.nan) for _ in range(3))
+    if not usable.any():
+        return pairs, difference, Simultaneous(lo, hi, se, usable, float("nan"))
+    z = _tukey(level, int(inside.sum()))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        low, high = _jeffreys(values, _effective(values, variance, trials), z)
+    turned = np.asarray(disparity.better) < 0
+    if len(turned) == 1:
+        turned = np.zeros(1, dtype=bool)
+    under = np.where(turned, high - values, values - low)
+    over = np.where(turned, values - low, high - values)
+    below, above = (np.sqrt((side**2).sum(axis=1)) / len(turned) for side in (under, over))
+    lo[usable] = np.maximum(difference - np.hypot(below[a], above[b]), -1.0)[usable]
+    hi[usable] = np.minimum(difference + np.hypot(above[a], below[b]), 1.0)[usable]
+    se[usable] = ((hi - lo) / (2 * z))[usable]
+    return pairs, difference, Simultaneous(lo, hi, se, usable, z)
 
 
 def _usable(
@@ -127,15 +172,35 @@ def _by_wilson(
     the binomial one.
     """
     each = level ** (1.0 / values.shape[1])
-    z = float(stats.studentized_range.ppf(each, n_groups, np.inf)) / np.sqrt(2.0)
+    z = _tukey(each, n_groups)
     with np.errstate(invalid="ignore", divide="ignore"):
-        design = variance / (values * (1.0 - values) / trials)
-        n = trials / np.where(np.isfinite(design), np.maximum(design, 1.0), 1.0)
-        low, high = _wilson(values, n, z)
+        low, high = _wilson(values, _effective(values, variance, trials), z)
     down = np.sqrt((values[a] - low[a]) ** 2 + (high[b] - values[b]) ** 2)
     up = np.sqrt((high[a] - values[a]) ** 2 + (values[b] - low[b]) ** 2)
     difference = values[a] - values[b]
     return difference - down, difference + up
+
+
+@lru_cache(maxsize=256)
+def _tukey(level: float, n_groups: int) -> float:
+    """The critical value at which all pairs of as many groups hold together."""
+    return float(stats.studentized_range.ppf(level, n_groups, np.inf) / np.sqrt(2.0))
+
+
+def _effective(values: FloatArray, variance: FloatArray, trials: FloatArray) -> FloatArray:
+    """Trials divided by the design effect (never below 1; not known where a rate does not vary)."""
+    design = variance / (values * (1.0 - values) / trials)
+    n: FloatArray = trials / np.where(np.isfinite(design), np.maximum(design, 1.0), 1.0)
+    return n
+
+
+def _jeffreys(rate: FloatArray, n: FloatArray, z: float) -> tuple[FloatArray, FloatArray]:
+    """Equal-tailed Jeffreys limits, which reach 0 (1) where nothing (everything) was a success."""
+    tail = float(stats.norm.sf(z))
+    hits, misses = rate * n + 0.5, (1.0 - rate) * n + 0.5
+    low = np.where(rate <= 0.0, 0.0, stats.beta.ppf(tail, hits, misses))
+    high = np.where(rate >= 1.0, 1.0, stats.beta.isf(tail, hits, misses))
+    return np.minimum(low, rate), np.maximum(high, rate)
 
 
 def _wilson(rate: FloatArray, n: FloatArray, z: float) -> tuple[FloatArray, FloatArray]:

@@ -129,13 +129,18 @@ class GroupSums:
         return out
 
 
-def spread(values: FloatArray, axis: int) -> FloatArray:
-    """Largest minus smallest over the defined values; NaN where none is defined."""
+def spread(values: FloatArray, axis: int, *, fewest: int = 1) -> FloatArray:
+    """Largest minus smallest over the defined values; NaN where fewer than `fewest` are defined."""
     if values.shape[axis] == 0:
         return np.full(np.delete(values.shape, axis), np.nan)
     high: FloatArray = np.fmax.reduce(values, axis=axis)
     low: FloatArray = np.fmin.reduce(values, axis=axis)
-    return high - low
+    return np.where(np.isfinite(values).sum(axis=axis) >= fewest, high - low, np.nan)
+
+
+def fewest_groups(rules: FairnessRules) -> int:
+    """How many groups need a value for a disparity: one where the protocol counts its range as 0, else two."""
+    return 1 if rules.one_group_disparity == "zero" else 2
 
 
 def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
@@ -147,7 +152,8 @@ def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
 class MeanRanges:
     """MRI-04: the disparity of a variable is the mean over metrics of (largest - smallest group mean).
 
-    `values` is (cases, K); an undefined value (NaN) leaves that metric's mean alone.
+    `values` is (cases, K); an undefined value (NaN) leaves that metric's mean alone. `rules` say what the
+    range of a single group is.
     """
 
     def __init__(
@@ -157,7 +163,9 @@ class MeanRanges:
         codes: Sequence[Coded | npt.ArrayLike],
         *,
         n_clusters: int,
+        rules: FairnessRules | None = None,
     ) -> None:
+        self._fewest = fewest_groups(rules or FairnessRules())
         values = np.asarray(values, dtype=np.float64)
         if values.ndim == 1:
             values = values[:, None]
@@ -177,8 +185,10 @@ class MeanRanges:
         ]
 
     def __call__(self, weights: npt.NDArray[np.uint16]) -> FloatArray:
-        """(rows, variables) disparities; NaN where no group is estimable."""
-        per_variable = [spread(means, 1).mean(axis=1) for means in self.group_means(weights)]
+        """(rows, variables) disparities; NaN where too few groups are estimable."""
+        per_variable = [
+            spread(means, 1, fewest=self._fewest).mean(axis=1) for means in self.group_means(weights)
+        ]
         return np.stack(per_variable, axis=1) if per_variable else np.zeros((weights.shape[0], 0))
 
 
@@ -230,8 +240,11 @@ class EqualisedOdds:
         return out
 
     def __call__(self, weights: npt.NDArray[np.uint16]) -> FloatArray:
-        """(rows, variables) disparities; NaN where either range has no group."""
-        per_variable = [spread(tpr, 1) + spread(fpr, 1) for tpr, fpr in self.rates(weights)]
+        """(rows, variables) disparities; NaN where either range has too few groups."""
+        fewest = fewest_groups(self.rules)
+        per_variable = [
+            spread(tpr, 1, fewest=fewest) + spread(fpr, 1, fewest=fewest) for tpr, fpr in self.rates(weights)
+        ]
         return np.stack(per_variable, axis=1) if per_variable else np.zeros((weights.shape[0], 0))
 
 

@@ -138,6 +138,7 @@ class ClaimVerdict:
     non_inferior_from: float | None
     out_of_reach: bool
     power_sentence: str
+    drop_out_of_reach: bool = False
     group: str | None = None
     warnings: tuple[str, ...] = ()
     answered_only: AnsweredOnly | None = None
@@ -168,6 +169,7 @@ class ClaimVerdict:
             "non_inferior_from": self.non_inferior_from,
             "out_of_reach": self.out_of_reach,
             "power": self.power_sentence,
+            "drop_out_of_reach": self.drop_out_of_reach,
             "warnings": list(self.warnings),
         }
         if self.reason:
@@ -213,6 +215,7 @@ def assess_claim(
         margin=margin,
         alpha=difference.alpha,
         power=power,
+        comparison=difference.comparison,
     )
     passes = judged.word in (Verdict.EQUIVALENT, Verdict.ABOVE) or (
         aim == "non-inferiority" and judged.non_inferior
@@ -242,6 +245,7 @@ def assess_claim(
         non_inferior_from=judged.non_inferior_from,
         out_of_reach=numbers.out_of_reach,
         power_sentence=numbers.sentence,
+        drop_out_of_reach=numbers.drop_out_of_reach,
         group=group,
         warnings=tuple(dict.fromkeys((*difference.warnings, *warnings))),
     )

@@ -195,8 +195,6 @@ def _row(made: Mapping[str, Any], coded: GroupCodes, *, scored: bool) -> dict[st
     worst_few, best_few = variants.worst_name in few, variants.best_name in few
     groups = int(np.isfinite(values).sum())
     reason = made.get("undefined_reason", "")
-    if not reason and groups < 2:
-        reason = "one group only: a range of 0 says nothing"
     return {
         "variable": coded.variable,
         "scored": scored,

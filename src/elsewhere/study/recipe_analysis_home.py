@@ -239,7 +239,7 @@ def _counted(scores: Scores) -> tuple[int, tuple[int, int] | None]:
 
 
 def _judged(d: Difference, margin: float | None) -> dict[str, Any]:
-    power = power_numbers(d.se, lo=d.lo, hi=d.hi, margin=margin, alpha=ALPHA)
+    power = power_numbers(d.se, lo=d.lo, hi=d.hi, margin=margin, alpha=ALPHA, comparison=d.comparison)
     return {
         "home": d.reference,
         "elsewhere_compared": d.here,

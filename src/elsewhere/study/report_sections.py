@@ -255,7 +255,8 @@ def _new_hospital(summary: StudySummary) -> list[Any]:
                 "Targets",
             ],
             rows=cells,
-            note="Random effects over targets (Paule-Mandel, Hartung-Knapp): where the next hospital may lie (ST-10).",
+            note="Random effects over targets, on the logit scale: where the AUROC of one more hospital may lie. The interval averages over all spreads "
+            "between hospitals that these targets allow.",
         )
     ]
 
