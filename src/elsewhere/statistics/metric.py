@@ -37,6 +37,8 @@ class MetricSpec:
 
     `interval` is the default under protocol `plain` (ST-02, ST-03); challenge protocols override it.
     `moves_with_prevalence` decides ST-06; `stratify_by_class` decides the resampling strata of ST-01.
+    `skewed` marks a mean of values that are mostly small (or zero) and now and then large, such as distances,
+    rates of rare errors and counts: its interval is the bootstrap-t, in a domain of its own (ST-03a).
     """
 
     name: str
@@ -50,4 +52,5 @@ class MetricSpec:
     unit: str = ""
     moves_with_prevalence: bool = False
     stratify_by_class: bool = False
+    skewed: bool = False
     primary: bool = False
