@@ -31,8 +31,8 @@ class Domain:
     """Least numbers for an interval to keep its promise; 0 asks for nothing.
 
     `patients` is asked of Kish's effective number too, so that a few patients with many cases each do not
-    pass for many patients; `largest_share` is the most of all cases that one patient may hold. `carriers` is
-    asked of skewed means alone.
+    pass for many patients; `largest_share` is the most of all cases that one patient may hold, or
+    TIMES_AN_EVEN_SHARE where that is more. `carriers` is asked of skewed means alone.
     """
 
     patients: int
@@ -43,7 +43,8 @@ class Domain:
     near_the_end: float = 1.0
     events: int = 0
     carriers: int = 0
-    largest_share: float = 0.1
+    value_up_to: float = 1.0
+    largest_share: float = 0.025
 
     def complaints(self, m: Measures) -> list[str]:
         """One sentence for each rule that this estimate breaks."""
@@ -62,8 +63,12 @@ class Domain:
             for have, least, what in rules
             if have is not None and have < least
         ]
+        nearest = max(m.value, 1.0 - m.value)
+        if self.value_up_to < nearest < 1.0:
+            found.append(f"a value of {m.value:.3f}, the promise ends at {self.value_up_to:g}")
         few = m.effective_patients is not None and m.patients >= self.patients > m.effective_patients
-        heavy = m.largest_share is not None and m.patients >= self.patients and m.largest_share > self.largest_share
+        most = max(self.largest_share, TIMES_AN_EVEN_SHARE / max(1.0, m.patients))
+        heavy = m.largest_share is not None and m.patients >= self.patients and m.largest_share > most
         if few:
             found.append(
                 f"{m.patients:.0f} patients with such unequal numbers of cases count as {m.effective_patients:.0f}, "
@@ -72,11 +77,14 @@ class Domain:
         elif heavy:
             found.append(
                 f"one patient has {100 * (m.largest_share or 0.0):.0f} % of the cases, "
-                f"the promise holds up to {100 * self.largest_share:.0f} %"
+                f"the promise holds up to {100 * most:.1f} %"
             )
         return [f"{OUTSIDE}: {text}." for text in found]
 
 
+TIMES_AN_EVEN_SHARE = 5.0
+"""No patient may weigh more than this many patients with an even share (in small cohorts, where a share of
+2.5 % is what an average patient has)."""
 OUTSIDE = "Outside the domain of promised coverage"
 OWN_METHOD = (
     "This interval is made by the protocol's own published method ({method}); "
@@ -85,14 +93,20 @@ OWN_METHOD = (
 
 DOMAIN: dict[str, Domain] = {
     "auroc": Domain(
-        patients=50, rarer_class_patients=15, near_the_end=0.9, rarer_class_patients_near_the_end=50
+        patients=50,
+        rarer_class_patients=15,
+        near_the_end=0.9,
+        rarer_class_patients_near_the_end=50,
+        value_up_to=0.98,
     ),
     "proportion": Domain(patients=20, events=10),
     "mean": Domain(patients=50),
-    "skewed-mean": Domain(patients=50, carriers=30),
+    "skewed-mean": Domain(patients=50, carriers=40),
     "loss": Domain(patients=100, rarer_class_patients=25),
     "ratio": Domain(patients=50, rarer_class_patients=15, events=10),
-    "composite": Domain(patients=50, rarer_class_patients=25),
+    "composite": Domain(
+        patients=50, rarer_class_patients=25, near_the_end=0.95, rarer_class_patients_near_the_end=50
+    ),
     "precision-recall": Domain(patients=300, rarer_class_patients=75),
     "calibration-error": Domain(patients=300, cases=1200, rarer_class_patients=50),
     "froc": Domain(patients=300, positive_patients=200),
