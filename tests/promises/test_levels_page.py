@@ -57,7 +57,7 @@ def test_the_command_writes_both_pages(monkeypatch, tmp_path):
     monkeypatch.setattr(command, "levels_page", lambda **settings: f"# Levels {settings['replicates']}\n")
     pages = command.coverage(tmp_path / "reference", quick=True)
     assert [file.name for file in pages.files] == ["coverage.md", "levels.md"]
-    assert (tmp_path / "reference" / "levels.md").read_text() == "# Levels 100\n"
+    assert (tmp_path / "reference" / "levels.md").read_text() == "# Levels 60\n"
 
 
 @pytest.mark.slow

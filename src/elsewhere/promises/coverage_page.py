@@ -90,6 +90,8 @@ def _domain_table() -> list[str]:
                 f"{domain.rarer_class_patients_near_the_end} of the rarer class where the value is beyond "
                 f"{domain.near_the_end:g} (or below {1 - domain.near_the_end:g})"
             )
+        if domain.carriers_of_verdicts:
+            parts.append(f"{domain.carriers_of_verdicts} of them for a verdict, where one limit stands against a margin")
         if domain.value_up_to < 1.0:
             parts.append(f"values up to {domain.value_up_to:g}, or exactly 1")
         out.append(f"| {_DOMAIN_TITLES.get(name, name)} | {'; '.join(parts)} |")

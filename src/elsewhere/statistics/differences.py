@@ -319,7 +319,7 @@ def _domain_of_sides(here: Studentiser, ref: Studentiser) -> tuple[str, ...]:
     return tuple(
         text
         for side, s in (("Here", here), ("Reference", ref))
-        for text in domain_warnings(s.evaluator, s.partition, s.spec, s.value, side=side)
+        for text in domain_warnings(s.evaluator, s.partition, s.spec, s.value, side=side, verdict=True)
     )
 
 
@@ -490,7 +490,7 @@ def difference_from_claim(
             source=source, reason=f"here: {here.undefined_reason}",
         )  # fmt: skip
     warnings = (
-        here.warnings + claimed.warnings + domain_warnings(evaluator, partition, spec, here.value)
+        here.warnings + claimed.warnings + domain_warnings(evaluator, partition, spec, here.value, verdict=True)
     )
     if claimed.method == CONSTANT:
         ends, name, se = (here.lo - claimed.value, here.hi - claimed.value), here.method, here.se

@@ -43,11 +43,12 @@ class Domain:
     near_the_end: float = 1.0
     events: int = 0
     carriers: int = 0
+    carriers_of_verdicts: int = 0
     value_up_to: float = 1.0
     largest_share: float = 0.025
 
-    def complaints(self, m: Measures) -> list[str]:
-        """One sentence for each rule that this estimate breaks."""
+    def complaints(self, m: Measures, *, verdict: bool = False) -> list[str]:
+        """One sentence for each rule that this estimate breaks; `verdict`: a limit stands against a margin."""
         near = max(m.value, 1.0 - m.value) > self.near_the_end
         of_class = self.rarer_class_patients_near_the_end if near else self.rarer_class_patients
         rules = (
@@ -56,7 +57,7 @@ class Domain:
             (m.positive_patients, self.positive_patients, "positive patients"),
             (m.rarer_class_patients, of_class, "patients of the rarer class"),
             (m.events, self.events, "cases on the rarer side"),
-            (m.carriers, self.carriers, "patients that carry the mean"),
+            (m.carriers, self.carriers_of_verdicts if verdict else self.carriers, _CARRIERS),
         )
         found = [
             f"{have:.0f} {what}, the promise begins at {least}"
@@ -85,6 +86,7 @@ class Domain:
 TIMES_AN_EVEN_SHARE = 5.0
 """No patient may weigh more than this many patients with an even share (in small cohorts, where a share of
 2.5 % is what an average patient has)."""
+_CARRIERS = "patients carry this skewed mean"
 OUTSIDE = "Outside the domain of promised coverage"
 OWN_METHOD = (
     "This interval is made by the protocol's own published method ({method}); "
@@ -101,7 +103,7 @@ DOMAIN: dict[str, Domain] = {
     ),
     "proportion": Domain(patients=20, events=10),
     "mean": Domain(patients=50),
-    "skewed-mean": Domain(patients=50, carriers=40),
+    "skewed-mean": Domain(patients=50, carriers=40, carriers_of_verdicts=100),
     "loss": Domain(patients=100, rarer_class_patients=25),
     "ratio": Domain(patients=50, rarer_class_patients=15, events=10),
     "composite": Domain(
@@ -133,11 +135,20 @@ def domain_of(spec: MetricSpec) -> Domain | None:
 
 
 def domain_warnings(
-    evaluator: Evaluator, partition: Partition, spec: MetricSpec, value: float, *, side: str = ""
+    evaluator: Evaluator,
+    partition: Partition,
+    spec: MetricSpec,
+    value: float,
+    *,
+    side: str = "",
+    verdict: bool = False,
 ) -> tuple[str, ...]:
-    """The sentences about an estimate outside its domain; `side` names whose cases they are."""
+    """The sentences about an estimate outside its domain; `side` names whose cases they are.
+
+    `verdict`: the estimate's limit stands against a margin.
+    """
     domain = domain_of(spec)
     if domain is None:
         return ()
-    found = domain.complaints(measures_of(evaluator, partition, spec, value))
+    found = domain.complaints(measures_of(evaluator, partition, spec, value), verdict=verdict)
     return tuple(f"{side}: {text}" if side else text for text in found)
