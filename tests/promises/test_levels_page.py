@@ -30,6 +30,7 @@ def test_a_broken_promise_is_printed_as_broken(monkeypatch):
                 "further": 0.06,
                 "not_assessed": 0.0,
                 "holds": True,
+                "promised": True,
             }
         ]
     )

@@ -60,7 +60,7 @@ class Domain:
             (m.carriers, self.carriers_of_verdicts if verdict else self.carriers, _CARRIERS),
         )
         found = [
-            f"{have:.0f} {what}, the promise begins at {least}"
+            f"{have:.0f} {what}{'' if float(have).is_integer() else ' (effective number)'}, the promise begins at {least}"
             for have, least, what in rules
             if have is not None and have < least
         ]

@@ -26,7 +26,7 @@ class Measures:
 
     `effective_patients` is Kish's effective number and `largest_share` the largest patient's share of the
     cases; `rarer_class_patients` is an effective number too. `events` is the smaller of successes and failures
-    of a proportion (numerator and the rest of a ratio), reduced alike where the cases are unequally spread.
+    of a proportion (numerator and the rest of a ratio).
     `carriers` is Kish's number over the patients' sums of a skewed mean: how many of them carry the value.
     """
 
@@ -68,8 +68,7 @@ def measures_of(evaluator: Evaluator, partition: Partition, spec: MetricSpec, va
         weights = denominator
         cases = float(sizes[denominator > 0].sum())
         if spec.kind in (MetricKind.PROPORTION, MetricKind.RATIO):
-            evenness = kish(weights) / max(1, np.count_nonzero(weights))
-            events = max(0.0, min(value, 1.0 - value)) * float(denominator.sum()) * evenness
+            events = max(0.0, min(value, 1.0 - value)) * float(denominator.sum())
         if spec.skewed:
             carriers = kish(np.abs(numerator))
     patients = int(np.count_nonzero(weights))
