@@ -173,7 +173,9 @@ def perfect(label, probability, **more) -> tuple[BinaryEvaluator, Partition]:
     return evaluator, partition
 
 
-@pytest.mark.parametrize("rules", [IntervalRules(), IntervalRules(method="percentile"), IntervalRules(method="bca")])
+@pytest.mark.parametrize(
+    "rules", [IntervalRules(), IntervalRules(method="percentile"), IntervalRules(method="bca")]
+)
 @pytest.mark.parametrize("right", [True, False])
 def test_no_interval_has_zero_width_when_every_case_is_right_or_wrong(right, rules):
     """Balanced accuracy [1, 1] covered 81.5 % at a true 0.977: a perfect sample gets a one-sided bound."""

@@ -50,7 +50,9 @@ def binary(positives: int, negatives: int, *, seed: int = 0, d: float = 1.5):
 
 def mean_of(name: str, values):
     n = values.size
-    return SimulatedMean(name, np.asarray(values, dtype=float), np.arange(n, dtype=np.int32), n), each_alone(n)
+    return SimulatedMean(name, np.asarray(values, dtype=float), np.arange(n, dtype=np.int32), n), each_alone(
+        n
+    )
 
 
 def level(cell: LevelCell, replicates: int, resamples: int = 299):
@@ -116,9 +118,7 @@ def test_only_the_limit_towards_one_half_is_moved():
 
 def test_two_hospitals_of_sixty_are_judged_by_the_limits_of_both():
     """A Hausdorff distance at two hospitals of 60 was wrongly non-inferior in 11 %."""
-    cell = LevelCell(
-        metric="hausdorff95_mm", against="hospital", patients=60, skewed=SKEWED_DESIGNS[1]
-    )
+    cell = LevelCell(metric="hausdorff95_mm", against="hospital", patients=60, skewed=SKEWED_DESIGNS[1])
     found = level(cell, 300)
     assert found["method"] == "mover (studentised-bootstrap)"
     assert found["nearer_lower99"] <= 0.05 and found["warned"] == 1.0 and not found["promised"]

@@ -207,9 +207,7 @@ def froc_evaluator(patients: int, volumes_per_patient: int, rng: np.random.Gener
 
 
 @lru_cache(maxsize=256)
-def _binary_truth(
-    prevalence: float, auroc: float, slope: float, threshold: float = 0.3
-) -> dict[str, float]:
+def _binary_truth(prevalence: float, auroc: float, slope: float, threshold: float = 0.3) -> dict[str, float]:
     """The metrics' population values, from a million independent cases."""
     design = BinormalDesign(patients=_TRUTH_CASES, prevalence=prevalence, auroc=auroc, slope=slope)
     cases = simulate_binormal(design, np.random.default_rng(20_240_601))
@@ -365,7 +363,12 @@ class Job:
 
     def generator(self) -> np.random.Generator:
         """The generator of the cell, which depends on the cell alone."""
-        seed = [self.patients, self.cases_per_patient, round(1000 * self.prevalence), round(1000 * self.auroc)]
+        seed = [
+            self.patients,
+            self.cases_per_patient,
+            round(1000 * self.prevalence),
+            round(1000 * self.auroc),
+        ]
         words = f"{self.family}{self.counts if self.counts != EQUAL else ''}{self.setting}"
         return np.random.default_rng([*seed, sum(map(ord, words)), *([20_261_118] if self.fresh else [])])
 
@@ -519,7 +522,15 @@ def fresh_jobs(todo: Iterable[Job], rows: Sequence[CoverageRow]) -> list[Job]:
     return [
         replace(job, fresh=True, alternatives=False)
         for job in todo
-        if (job.family, job.patients, job.cases_per_patient, job.prevalence, job.auroc, job.counts, job.setting)
+        if (
+            job.family,
+            job.patients,
+            job.cases_per_patient,
+            job.prevalence,
+            job.auroc,
+            job.counts,
+            job.setting,
+        )
         in inside
     ]
 

@@ -91,7 +91,9 @@ def _domain_table() -> list[str]:
                 f"{domain.near_the_end:g} (or below {1 - domain.near_the_end:g})"
             )
         if domain.carriers_of_verdicts:
-            parts.append(f"{domain.carriers_of_verdicts} of them for a verdict, where one limit stands against a margin")
+            parts.append(
+                f"{domain.carriers_of_verdicts} of them for a verdict, where one limit stands against a margin"
+            )
         if domain.value_up_to < 1.0:
             parts.append(f"values up to {domain.value_up_to:g}, or exactly 1")
         out.append(f"| {_DOMAIN_TITLES.get(name, name)} | {'; '.join(parts)} |")
@@ -137,7 +139,9 @@ def _listed(title: str, text: str, rows: Sequence[CoverageRow]) -> list[str]:
     ]
     for r in rows:
         made = max(1, r.replicates)
-        cohort = r.setting or ("" if r.auroc is None else f"{100 * r.prevalence:g} % positive, AUROC {r.auroc:g}")
+        cohort = r.setting or (
+            "" if r.auroc is None else f"{100 * r.prevalence:g} % positive, AUROC {r.auroc:g}"
+        )
         weight = r.measures.effective_patients if r.measures.carriers is None else r.measures.carriers
         cases = f"{r.cases_per_patient}" if r.counts == EQUAL else f"{r.measures.cases_per_patient:.1f}"
         out.append(
@@ -228,11 +232,15 @@ def _failures(rows: Sequence[CoverageRow]) -> list[str]:
 
 
 def _failing_table(failing: Sequence[CoverageRow]) -> list[str]:
-    out = ["| metric | patients | cases a patient | positives | AUROC, or values | coverage, % | 99 % interval |"]
+    out = [
+        "| metric | patients | cases a patient | positives | AUROC, or values | coverage, % | 99 % interval |"
+    ]
     out += ["|---|---:|---:|---:|---|---:|---|"]
     for r in sorted(failing, key=lambda r: (r.metric, r.patients, r.cases_per_patient)):
         lo, hi = binomial_interval(r.covered, r.replicates)
-        cases = f"{r.cases_per_patient}" if r.counts == EQUAL else f"{r.measures.cases_per_patient:.1f}, unequal"
+        cases = (
+            f"{r.cases_per_patient}" if r.counts == EQUAL else f"{r.measures.cases_per_patient:.1f}, unequal"
+        )
         positives = "" if r.auroc is None else f"{100 * r.prevalence:.0f} %"
         out.append(
             f"| {r.metric} | {r.patients} | {cases} | {positives} | "

@@ -153,9 +153,7 @@ def levels_page(
     if wanted("planted"):
         say("planted gaps")
         worlds = max(20, replicates // _WORLDS_SHARE)
-        lines += _promises(
-            "Planted gaps", PLANTED.format(worlds=worlds), planted_promises(replicates=worlds)
-        )
+        lines += _promises("Planted gaps", PLANTED.format(worlds=worlds), planted_promises(replicates=worlds))
     if wanted("chance"):
         say("chance")
         lines += _promises(

@@ -490,7 +490,9 @@ def difference_from_claim(
             source=source, reason=f"here: {here.undefined_reason}",
         )  # fmt: skip
     warnings = (
-        here.warnings + claimed.warnings + domain_warnings(evaluator, partition, spec, here.value, verdict=True)
+        here.warnings
+        + claimed.warnings
+        + domain_warnings(evaluator, partition, spec, here.value, verdict=True)
     )
     if claimed.method == CONSTANT:
         ends, name, se = (here.lo - claimed.value, here.hi - claimed.value), here.method, here.se
