@@ -125,12 +125,12 @@ def test_two_hospitals_of_sixty_are_judged_by_the_limits_of_both():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("design", SKEWED_DESIGNS[:3], ids=lambda design: design.title)
-def test_promised_cells_of_skewed_means_hold(design):
-    for against in ("hospital", "constant"):
-        cell = LevelCell(metric=design.metric, against=against, patients=480, skewed=design)
-        found = level(cell, 600)
-        assert found["promised"] and found["holds"], found
+@pytest.mark.parametrize("against", ["hospital", "constant"])
+def test_promised_cells_of_skewed_means_hold(against):
+    design = SKEWED_DESIGNS[0]
+    cell = LevelCell(metric=design.metric, against=against, patients=480, skewed=design)
+    found = level(cell, 600)
+    assert found["promised"] and found["holds"], found
 
 
 def test_a_verdict_outside_the_domain_says_so():

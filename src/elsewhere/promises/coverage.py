@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from multiprocessing import get_context
@@ -509,10 +509,12 @@ def coverage_rows(
     for job in ordered:  # the workers inherit the truths
         _truth_of(job)
     with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
-        for job, found in zip(ordered, pool.map(run_job, ordered), strict=True):
-            rows += found
-            if progress:
-                progress(job)
+        running = {pool.submit(run_job, job): job for job in ordered}
+        if progress:
+            for finished in as_completed(running):
+                progress(running[finished])
+        for finished in running:  # in the order of the cells, whichever came first
+            rows += finished.result()
     return rows
 
 

@@ -103,7 +103,7 @@ DOMAIN: dict[str, Domain] = {
     ),
     "proportion": Domain(patients=20, events=10),
     "mean": Domain(patients=50),
-    "skewed-mean": Domain(patients=50, carriers=40, carriers_of_verdicts=100),
+    "skewed-mean": Domain(patients=50, carriers=40, carriers_of_verdicts=200),
     "loss": Domain(patients=100, rarer_class_patients=25),
     "ratio": Domain(patients=50, rarer_class_patients=15, events=10),
     "composite": Domain(
