@@ -19,6 +19,7 @@ import pyarrow as pa
 from elsewhere.errors import EXIT_OK, UserError
 from elsewhere.protocols import protocols
 from elsewhere.scoring.task import Scores
+from elsewhere.statistics.domain import OUTSIDE
 from elsewhere.tables import read_table, staged_directory, write_json, write_table
 
 
@@ -97,6 +98,10 @@ class Result:
             yield f"warning: {', '.join(names)}: {warning}"
         verdict = summary.get("verdict")
         if verdict:
+            for claim in verdict.get("claims") or []:
+                for warning in claim.get("warnings") or []:
+                    if OUTSIDE in warning and warning not in told:
+                        yield f"warning: the verdict on {claim['metric']}: {warning}"
             yield f"verdict: {verdict['word']}" + (f" ({verdict['reason']})" if verdict.get("reason") else "")
         if self.path is not None:
             yield f"report: {self.path / 'report.html'}"

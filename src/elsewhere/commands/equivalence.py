@@ -15,6 +15,7 @@ from elsewhere.errors import EXIT_OK, UserError, unknown_name
 from elsewhere.results import Result, load_result
 from elsewhere.scoring.prepared import prepare, primary_metric
 from elsewhere.statistics.differences import Difference, difference_independent, difference_subsets
+from elsewhere.statistics.domain import OUTSIDE
 from elsewhere.statistics.equivalence import equivalence_table, study_margin
 from elsewhere.statistics.verdict import assess_claim, overall
 from elsewhere.tables import TableOptions, read_table, to_jsonable, to_number, write_json, write_table
@@ -63,6 +64,7 @@ class EquivalenceVerdict:
             flips = "" if claim["flips_at"] is None else f"; the word would change at {claim['flips_at']:.4f}"
             yield f"margin {claim['margin']:g} ({claim['margin_source']}){flips}"
             yield claim["power"]
+            yield from (f"warning: {text}" for text in claim.get("warnings") or [] if OUTSIDE in text)
         yield f"verdict: {verdict['word']}" + (f" ({verdict['reason']})" if verdict.get("reason") else "")
 
 

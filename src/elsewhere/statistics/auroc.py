@@ -165,7 +165,7 @@ def least_variance(parts: AurocComponents, label: npt.ArrayLike, score: npt.Arra
     positive = np.asarray(label) > 0
     m = int(positive.sum())
     n, a = positive.size - m, max(parts.value, 1.0 - parts.value)
-    z = special.ndtri(a)
+    z = float(special.ndtri(a))
     both_normal = a - 2.0 * special.owens_t(z, 1.0 / math.sqrt(3.0)) - a * a
     q1, q2 = a / (2.0 - a) - a * a, 2.0 * a * a / (1.0 + a) - a * a
     normal = a * (1.0 - a) + (m + n - 2) * both_normal
