@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -181,6 +184,7 @@ def equivalence_levels(
     resamples: int = 499,
     alpha: float = 0.05,
     seed: int = 42,
+    processes: int = 1,
     progress: Callable[[LevelCell], None] | None = None,
 ) -> pd.DataFrame:
     """A row a cell: how often the verdict was wrong with the truth on the margin, and whether it holds.
@@ -190,48 +194,59 @@ def equivalence_levels(
     itself, `*_lower99` their lower bounds; `not_assessed` is the share without an interval, `warned` the share
     of studies that the program calls outside the domain; a cell that it mostly calls so is not promised.
     """
-    rows = []
-    for cell in cells:
-        rng = generator_for(f"levels/{cell}", seed)
-        counts = {"nearer": 0, "further": 0, "equivalent": 0, "not_assessed": 0}
-        margin, method, warned, higher = 0.0, "", 0, True
-        for replicate in range(replicates):
-            made = _replicate(cell, rng, alpha=alpha, resamples=resamples, seed=replicate)
-            margin, lo, hi, method, higher = made.margin, made.lo, made.hi, made.method, made.higher_is_better
-            warned += made.warned
-            judged = judge(
-                lo, hi, margin, higher_is_better=higher, reason="undefined" if math.isnan(lo) else None
-            )
-            counts["nearer"] += judged.non_inferior if cell.side == "worse" else hi < margin
-            counts["further"] += judged.word in (Verdict.BELOW, Verdict.ABOVE)
-            counts["equivalent"] += judged.word is Verdict.EQUIVALENT
-            counts["not_assessed"] += judged.word is Verdict.NOT_ASSESSED
-        bounds = {
-            name: rejection_lower_bound(counts[name], replicates)
-            for name in ("nearer", "further", "equivalent")
-        }
-        rows.append(
-            {
-                "metric": cell.metric,
-                "against": cell.against,
-                "side": cell.side,
-                "patients": cell.patients,
-                "cases_per_patient": cell.cases_per_patient,
-                "method": method,
-                "setting": cell.setting,
-                "warned": warned / replicates,
-                "margin": margin,
-                "alpha": alpha,
-                "replicates": replicates,
-                **{name: count / replicates for name, count in counts.items()},
-                **{f"{name}_lower99": bound for name, bound in bounds.items()},
-                "promised": promised(cell) and warned <= WARNED_SHARE * replicates,
-                "holds": all(bound <= alpha for bound in bounds.values()),
-            }
+    one = partial(_level_of, replicates=replicates, resamples=resamples, alpha=alpha, seed=seed)
+    rows: dict[int, dict[str, Any]] = {}
+    if processes > 1 and len(cells) > 1:
+        with ProcessPoolExecutor(processes, mp_context=get_context("fork")) as pool:
+            running = {pool.submit(one, cell): i for i, cell in enumerate(cells)}
+            for finished in as_completed(running):
+                rows[running[finished]] = finished.result()
+                if progress:
+                    progress(cells[running[finished]])
+    else:
+        for i, cell in enumerate(cells):
+            rows[i] = one(cell)
+            if progress:
+                progress(cell)
+    return pd.DataFrame([rows[i] for i in range(len(cells))])
+
+
+def _level_of(cell: LevelCell, *, replicates: int, resamples: int, alpha: float, seed: int) -> dict[str, Any]:
+    """All studies of one cell; the generator depends on the cell and the seed alone."""
+    rng = generator_for(f"levels/{cell}", seed)
+    counts = {"nearer": 0, "further": 0, "equivalent": 0, "not_assessed": 0}
+    margin, method, warned, higher = 0.0, "", 0, True
+    for replicate in range(replicates):
+        made = _replicate(cell, rng, alpha=alpha, resamples=resamples, seed=replicate)
+        margin, lo, hi, method, higher = made.margin, made.lo, made.hi, made.method, made.higher_is_better
+        warned += made.warned
+        judged = judge(
+            lo, hi, margin, higher_is_better=higher, reason="undefined" if math.isnan(lo) else None
         )
-        if progress:
-            progress(cell)
-    return pd.DataFrame(rows)
+        counts["nearer"] += judged.non_inferior if cell.side == "worse" else hi < margin
+        counts["further"] += judged.word in (Verdict.BELOW, Verdict.ABOVE)
+        counts["equivalent"] += judged.word is Verdict.EQUIVALENT
+        counts["not_assessed"] += judged.word is Verdict.NOT_ASSESSED
+    bounds = {
+        name: rejection_lower_bound(counts[name], replicates) for name in ("nearer", "further", "equivalent")
+    }
+    return {
+        "metric": cell.metric,
+        "against": cell.against,
+        "side": cell.side,
+        "patients": cell.patients,
+        "cases_per_patient": cell.cases_per_patient,
+        "method": method,
+        "setting": cell.setting,
+        "warned": warned / replicates,
+        "margin": margin,
+        "alpha": alpha,
+        "replicates": replicates,
+        **{name: count / replicates for name, count in counts.items()},
+        **{f"{name}_lower99": bound for name, bound in bounds.items()},
+        "promised": promised(cell) and warned <= WARNED_SHARE * replicates,
+        "holds": all(bound <= alpha for bound in bounds.values()),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,13 +11,14 @@ from elsewhere.promises.chance import chance_promises
 from elsewhere.promises.equivalence_levels import DEFAULT_CELLS, equivalence_levels
 from elsewhere.promises.fairness import Promise, fairness_promises
 from elsewhere.promises.planted import planted_promises
+from elsewhere.statistics.resampling import thread_count
 
 HEAD = """# Levels of the tests and verdicts
 
 Remade by `elsewhere coverage`. Edit the code, not this page.
 
 A test keeps its level when the 99 % lower bound of its simulated rejection rate is at most 5 % (ST-13). Among so many
-cells about one in a hundred fails by chance; a cell that fails is shown as it came out, and then once more with ten times
+cells about one in a hundred fails by chance; a promised cell that fails is shown as it came out, and then once more with ten times
 the replicates and fresh draws. Coverage, and the paired tests' levels, are on [their own page](coverage.md).
 """
 
@@ -85,7 +86,7 @@ def _equivalence(rows: pd.DataFrame, again: pd.DataFrame | None, replicates: int
         *_rows(rows),
     ]
     if again is not None and len(again):
-        lines += [f"\nThe cells that failed, with {replicates:,} fresh replicates each:\n", *_rows(again)]
+        lines += [f"\nThe promised cells that failed, with {replicates:,} fresh replicates each:\n", *_rows(again)]
     return lines
 
 
@@ -135,13 +136,17 @@ def levels_page(
         def cell_done(_: object) -> None:
             say(f"equivalence, cell {next(done)} of {len(cells)}")
 
-        equivalence = equivalence_levels(cells=cells, replicates=replicates, progress=cell_done)
+        equivalence = equivalence_levels(
+            cells=cells, replicates=replicates, processes=thread_count(), progress=cell_done
+        )
         judged = zip(cells, equivalence["holds"], equivalence["promised"], strict=True)
         failed = [cell for cell, holds, promised in judged if promised and not holds]
         again = None
         if failed and not quick:
             say(f"equivalence, {len(failed)} cells once more")
-            again = equivalence_levels(cells=failed, replicates=_AGAIN * replicates, seed=_FRESH_SEED)
+            again = equivalence_levels(
+                cells=failed, replicates=_AGAIN * replicates, seed=_FRESH_SEED, processes=thread_count()
+            )
         lines += _equivalence(equivalence, again, _AGAIN * replicates)
     if wanted("fairness"):
         say("fairness and ranks")
