@@ -398,3 +398,12 @@ def test_every_task_can_be_claimed(task, results, run, tmp_path):
     )
     assert done.code in (0, 3, 4), done.said
     assert done.json["verdict"]["claims"][0]["difference"] in (None, pytest.approx(0, abs=1e-9))
+
+
+def test_a_claim_outside_the_domain_is_warned_about(judged, tmp_path):
+    """Thirty patients with a handful of positives: the claim itself carries the sentence, not only the metric."""
+    files = write_pair(tmp_path / "few", *binary_tables(patients=30, strength=2.0))
+    claim = judged(files=files).json["verdict"]["claims"][0]
+    assert any(text.startswith("Outside the domain") for text in claim["warnings"])
+    plenty = judged().json["verdict"]["claims"][0]
+    assert not any("Outside the domain" in text for text in plenty["warnings"])

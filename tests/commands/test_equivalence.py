@@ -110,6 +110,20 @@ def test_two_results(hospitals, run, here, word, code, tmp_path):
     assert f"verdict: {word}" in run(*arguments).out
 
 
+def test_a_verdict_on_few_patients_carries_the_domain_warning(hospitals, run, tmp_path):
+    """Verdicts look at the domain of the promised coverage: the console and the json name the side."""
+    files = write_pair(tmp_path / "few", *binary_tables(patients=40, strength=2.0, seed=8))
+    few = tmp_path / "few_result"
+    done = run("score", "classification", files.cohort, files.predictions, "--resamples", 0, "--out", few)
+    assert done.code == 0, done.said
+    arguments = ("equivalence", few, hospitals / "home_result", "--margin", 0.1, "--resamples", 50)
+    said = run(*arguments, "--json").json["verdict"]["claims"][0]["warnings"]
+    assert [text for text in said if text.startswith("Here: Outside the domain")]
+    assert "warning: Here: Outside the domain" in run(*arguments).out
+    plenty = run("equivalence", hospitals / "same_result", hospitals / "home_result", "--margin", 0.1)
+    assert "Outside the domain" not in plenty.out
+
+
 def test_without_resamples_and_not_assessed_as_text(hospitals, run):
     arguments = ("equivalence", hospitals / "same_result", hospitals / "home_result", "--margin", 0.1)
     assert run(*arguments, "--metric", "ppv", "--resamples", 50).code == 4

@@ -21,11 +21,16 @@ from elsewhere.promises.coverage import (
 from elsewhere.promises.coverage_page import coverage_page
 from elsewhere.promises.paired_levels import level_rows
 from elsewhere.promises.simulation import (
+    EQUAL,
+    HEAVY_FEW,
+    SKEWED_DESIGNS,
     BinormalDesign,
     simulate_binormal,
     simulate_boxes,
     simulate_dice,
+    simulate_skewed,
     simulate_two_models,
+    skewed_mean,
 )
 from elsewhere.statistics.domain import DOMAIN, Domain, Measures
 
@@ -136,6 +141,9 @@ def test_domain_rules_each_complain():
         near_the_end=0.9,
         rarer_class_patients_near_the_end=40,
         events=5,
+        carriers=20,
+        carriers_of_verdicts=30,
+        value_up_to=0.98,
     )
     good = Measures(
         patients=100,
@@ -145,7 +153,12 @@ def test_domain_rules_each_complain():
         positive_patients=50,
         rarer_class_patients=20,
         events=30,
+        effective_patients=90.0,
+        largest_share=0.03,
+        carriers=25.0,
     )
+    assert len(domain.complaints(good, verdict=True)) == 1
+    assert domain.complaints(dataclasses.replace(good, value=1.0, rarer_class_patients=50)) == []
     assert domain.complaints(good) == []
     for change in (
         {"patients": 10},
@@ -155,19 +168,90 @@ def test_domain_rules_each_complain():
         {"events": 1},
         {"value": 0.95},
         {"value": 0.05},
-        {"cases_per_patient": 9},
+        {"value": 0.995, "rarer_class_patients": 50},
+        {"effective_patients": 49.0},
+        {"largest_share": 0.06},
+        {"carriers": 19.0},
     ):
         assert len(domain.complaints(dataclasses.replace(good, **change))) == 1, change
 
 
-@pytest.mark.parametrize("family", ["closed", "resampled", "dice", "froc"])
+FAMILIES = {
+    "closed": {},
+    "resampled": {},
+    "dice": {},
+    "froc": {},
+    "skewed": {"skewed": SKEWED_DESIGNS[0]},
+    "uneven": {"counts": HEAVY_FEW},
+    "uneven-means": {"counts": HEAVY_FEW, "skewed": SKEWED_DESIGNS[5]},
+    "perfect": {"auroc": 0.995, "prevalence": 0.5},
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_cell_is_simulated_and_repeats_itself(family):
-    rows = run_job(small(family))
+    more = FAMILIES[family]
+    rows = run_job(small(family, **more))
     assert rows and all(r.replicates + r.without <= 6 for r in rows)
     assert all(r.covered + r.below + r.above == r.replicates for r in rows)
     assert {r.domain for r in rows} <= set(DOMAIN)
     assert sum(r.covered for r in rows) >= 0.5 * sum(r.replicates for r in rows)
-    assert run_job(small(family)) == rows
+    assert run_job(small(family, **more)) == rows
+    fresh = run_job(small(family, fresh=True, **more))
+    assert [(r.metric, r.truth) for r in fresh] != [(r.metric, r.truth) for r in rows] or family in (
+        "froc",
+        "uneven-means",
+    )
+    assert fresh != rows, "fresh cohorts are other cohorts"
+
+
+@pytest.mark.parametrize("design", SKEWED_DESIGNS, ids=lambda design: design.title)
+def test_skewed_values_have_the_mean_that_is_promised(design):
+    """The truth of the coverage cells is a closed form: the simulated values must have it as their mean."""
+    values, cluster = simulate_skewed(design, 60_000, 2, np.random.default_rng(2))
+    error = values.std() / np.sqrt(cluster.size / 2)
+    assert values.mean() == pytest.approx(skewed_mean(design), abs=4 * error)
+    assert values.min() >= 0 and stats.skew(values) > 1
+
+
+def test_few_patients_hold_most_cases_where_counts_are_unequal():
+    """The cohort of the finding: 5 % of the patients with 20 to 60 cases, a mean near three."""
+    design = BinormalDesign(patients=400, counts=HEAVY_FEW, prevalence=0.2, auroc=0.8)
+    made = simulate_binormal(design, np.random.default_rng(0))
+    sizes = np.bincount(made.cluster)
+    assert (sizes > 1).sum() == 20 and sizes.max() <= 60 and 2 < sizes.mean() < 4
+    fixed = simulate_binormal(
+        dataclasses.replace(design, counts=EQUAL, positive_patients=15), np.random.default_rng(0)
+    )
+    assert np.unique(fixed.cluster[fixed.label > 0]).size <= 15
+
+
+def test_the_fresh_check_is_counted_by_the_code():
+    """The sentence about fresh cohorts is filled from the run, and names what failed there."""
+    page = coverage_page([row()], [], resamples=500, fresh=[row(), row(patients=300, covered=880)])
+    text = page.split("## Checked on fresh cohorts")[1]
+    assert "1 of 2 kept the promise" in text and "between 88.0 and 95.0 %" in text
+    assert "| auroc | 300 |" in text
+    assert "| auroc | 300 |" not in page.split("## Checked on fresh cohorts")[0]
+
+
+def test_only_cells_inside_the_domain_are_checked_again():
+    inside, outside = small("closed", patients=100), small("closed", patients=20)
+    rows = [row(patients=n, cases_per_patient=2, family="closed") for n in (100,)]
+    found = coverage.fresh_jobs([inside, outside], rows)
+    assert [(job.patients, job.fresh, job.alternatives) for job in found] == [(100, True, False)]
+
+
+def test_parts_of_the_grid_can_be_run_alone():
+    assert {job.part for job in jobs(only=["means", "perfect"])} == {"means", "perfect"}
+    assert {job.part for job in jobs()} == set(coverage.PARTS) - {"paired"}
+    assert any(job.skewed is not None for job in jobs()) and any(job.counts != EQUAL for job in jobs())
+
+
+def test_a_bound_may_cover_more_but_not_less():
+    """Nearly perfect models have one-sided bounds: only too little coverage is a failure there."""
+    assert row(covered=1000, family="perfect").keeps_promise
+    assert not row(covered=900, family="perfect").keeps_promise
 
 
 def test_alternatives_stand_beside_the_default():

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from elsewhere.commands import coverage as command
+from elsewhere.errors import UserError
 from elsewhere.promises import levels_page
 from elsewhere.promises.chance import chance_promises
 from elsewhere.promises.fairness import judge_rate
@@ -30,6 +31,7 @@ def test_a_broken_promise_is_printed_as_broken(monkeypatch):
                 "further": 0.06,
                 "not_assessed": 0.0,
                 "holds": True,
+                "promised": True,
             }
         ]
     )
@@ -65,7 +67,7 @@ def test_the_command_writes_both_pages(monkeypatch, tmp_path):
     monkeypatch.setattr(command, "levels_page", lambda **settings: f"# Levels {settings['replicates']}\n")
     pages = command.coverage(tmp_path / "reference", quick=True)
     assert [file.name for file in pages.files] == ["coverage.md", "levels.md"]
-    assert (tmp_path / "reference" / "levels.md").read_text() == "# Levels 100\n"
+    assert (tmp_path / "reference" / "levels.md").read_text() == "# Levels 60\n"
 
 
 @pytest.mark.slow
@@ -74,3 +76,29 @@ def test_equivalence_levels_hold_on_a_few_cells():
 
     rows = equivalence_levels(cells=DEFAULT_CELLS[2:4], replicates=400)
     assert rows["holds"].all()
+
+
+def test_levels_are_the_same_in_one_process_and_in_two():
+    """Every cell has its own generator, so how the cells are spread over processes changes no number."""
+    from elsewhere.promises.equivalence_levels import LevelCell, equivalence_levels
+
+    cells = [LevelCell(metric=metric, against="constant", patients=40) for metric in ("auroc", "sensitivity")]
+    seen: list[LevelCell] = []
+    settings = {"cells": cells, "replicates": 8, "resamples": 99}
+    one, two = (
+        equivalence_levels(**settings),
+        equivalence_levels(**settings, processes=2, progress=seen.append),
+    )
+    pd.testing.assert_frame_equal(one, two)
+    assert set(seen) == set(cells)
+
+
+def test_parts_of_the_pages_can_be_run_alone(monkeypatch, tmp_path):
+    """A page without any of the parts that were asked for is not written; an unknown part is named."""
+    monkeypatch.setattr(levels_page, "fairness_promises", lambda **_: [])
+    pages = command.coverage(tmp_path, quick=True, only=["fairness"])
+    assert [file.name for file in pages.files] == ["levels.md"]
+    text = (tmp_path / "levels.md").read_text()
+    assert "A part of the page" in text and "## Equivalence" not in text and "## Planted" not in text
+    with pytest.raises(UserError, match="unknown part 'clams'"):
+        command.coverage(tmp_path, only=["clams"])

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from elsewhere.errors import UserError
-from elsewhere.promises.simulation import BinormalDesign, simulate_binormal
+from elsewhere.promises.simulated_mean import SimulatedMean
+from elsewhere.promises.simulation import HEAVY_FEW, BinormalDesign, simulate_binormal
 from elsewhere.protocols import IntervalRules
 from elsewhere.scoring.binary import BinaryEvaluator
 from elsewhere.statistics.estimates import estimate_all
@@ -126,9 +127,127 @@ def test_many_patients_need_no_bootstrap_t(monkeypatch):
     assert (few.lo, few.hi) == pytest.approx((many.lo, many.hi), abs=0.5 * (many.hi - many.lo))
 
 
-def test_domain_knows_cluster_sizes():
+def uneven(patients: int, seed: int = 0) -> tuple[BinaryEvaluator, Partition]:
+    """5 % of the patients have 20 to 60 cases, the others one."""
+    made = simulate_binormal(
+        BinormalDesign(patients=patients, counts=HEAVY_FEW, prevalence=0.4, auroc=0.8),
+        np.random.default_rng(seed),
+    )
+    positive = np.bincount(made.cluster, weights=made.label, minlength=patients) > 0
+    sites = np.zeros(patients, dtype=np.int32)
+    partition = Partition(made.cluster, tuple(map(str, range(patients))), sites, ("all",), positive)
+    return (
+        BinaryEvaluator(
+            label=made.label, probability=made.probability, cluster_of_case=made.cluster, n_clusters=patients
+        ),
+        partition,
+    )
+
+
+def test_unequal_numbers_of_cases_are_outside_the_domain_whatever_their_mean():
+    """100 patients, three cases each on average, but five hold two thirds of them: coverage is 76 to 90 %."""
+    evaluator, partition = uneven(100)
+    assert evaluator.n_cases / 100 < 4
+    found = run(evaluator, partition, resamples=0)
+    for metric in ("auroc", "sensitivity", "specificity", "nll"):
+        assert any("Outside the domain" in text for text in found[metric].warnings), metric
+    assert any("with such unequal numbers of cases count as 1" in text for text in found["nll"].warnings)
+    plenty = run(*uneven(1500), resamples=0)
+    assert not any("Outside the domain" in text for text in plenty["auroc"].warnings)
+
+
+def test_many_cases_from_every_patient_are_no_complaint():
     found = run(*make(200, cases=9), resamples=0)
-    assert any("9.0 cases a patient" in text for text in found["auroc"].warnings)
+    assert not any("Outside the domain" in text for text in found["auroc"].warnings)
+
+
+def perfect(label, probability, **more) -> tuple[BinaryEvaluator, Partition]:
+    n = label.size
+    cluster = np.arange(n, dtype=np.int32)
+    partition = Partition(
+        cluster, tuple(map(str, range(n))), np.zeros(n, dtype=np.int32), ("all",), label > 0
+    )
+    evaluator = BinaryEvaluator(
+        label=label, probability=probability, cluster_of_case=cluster, n_clusters=n, **more
+    )
+    return evaluator, partition
+
+
+@pytest.mark.parametrize(
+    "rules", [IntervalRules(), IntervalRules(method="percentile"), IntervalRules(method="bca")]
+)
+@pytest.mark.parametrize("right", [True, False])
+def test_no_interval_has_zero_width_when_every_case_is_right_or_wrong(right, rules):
+    """Balanced accuracy [1, 1] covered 81.5 % at a true 0.977: a perfect sample gets a one-sided bound."""
+    label = (np.arange(60) % 3 == 0).astype(np.int8)
+    found = run(*perfect(label, (label == right).astype(float)), rules=rules)
+    for name, made in found.items():
+        if made.value is None or made.lo is None:
+            continue
+        assert made.lo < made.hi, (name, made)
+        assert made.lo <= made.value <= made.hi
+    bound = found["balanced_accuracy"]
+    assert bound.method == "one-sided-bound"
+    width = 1 - 0.05 ** (1 / 20)
+    assert (bound.lo, bound.hi) == pytest.approx((1 - width, 1.0) if right else (0.0, width))
+    assert any("One-sided bound" in text for text in bound.warnings)
+
+
+def test_a_constant_prediction_has_no_interval_of_zero_width():
+    """Everybody called positive: balanced accuracy is 0.5 in every resample."""
+    label = (np.arange(60) % 2).astype(np.int8)
+    made = run(*perfect(label, np.ones(60)))["balanced_accuracy"]
+    assert made.value == 0.5 and made.lo < 0.45 and made.hi > 0.55
+
+
+def test_a_perfect_sample_without_a_bound_has_no_interval():
+    """No false component at all says nothing about how many there may be: no interval, and the reason."""
+    made = mean_of("false_components_per_case", np.zeros(60))
+    assert made.value == 0.0 and made.lo is None and made.method == "none"
+    assert any("cannot be estimated" in text for text in made.warnings)
+    far = mean_of("hausdorff95_mm", np.zeros(60))
+    assert far.lo == 0.0 and far.hi > 1.0 and far.method == "one-sided-bound"
+
+
+def mean_of(name: str, values, **changes):
+    cluster = np.arange(values.size, dtype=np.int32)
+    partition = Partition(
+        cluster, tuple(map(str, cluster)), np.zeros(values.size, dtype=np.int32), ("all",), None
+    )
+    return run(SimulatedMean(name, values, cluster, values.size), partition, **changes)[name]
+
+
+def test_skewed_means_use_the_bootstrap_t_in_a_domain_of_their_own():
+    """Distances reach further above the mean than below it, and a few patients carry it."""
+    rng = np.random.default_rng(3)
+    heavy = mean_of("hausdorff95_mm", 6 * np.exp(1.2 * rng.normal(size=100)))
+    assert heavy.method == "bootstrap-t"
+    assert heavy.hi - heavy.value > 1.3 * (heavy.value - heavy.lo)
+    assert any("carry this skewed mean" in text for text in heavy.warnings)
+    calm = mean_of("hausdorff95_mm", 6 * np.exp(0.5 * rng.normal(size=300)))
+    assert not calm.warnings
+    assert mean_of("dice", rng.random(100)).method == "t-clustered"
+
+
+def test_rare_errors_leave_no_resample_with_an_infinite_t():
+    """Five of 100 slides have false positives: some resamples have none, and still there is an interval."""
+    values = np.zeros(100)
+    values[:5] = (0.01, 0.02, 0.2, 0.01, 0.05)
+    made = mean_of("slide_false_positive_rate", values)
+    assert made.method == "bootstrap-t" and 0.0 <= made.lo < made.value < made.hi <= 1.0
+    rarer = np.zeros(100)
+    rarer[0] = 0.2
+    made = mean_of("slide_false_positive_rate", rarer)
+    assert made.method == "t-clustered" and any("without spread" in text for text in made.warnings)
+
+
+def test_a_protocols_own_interval_carries_no_promise_of_ours():
+    """Under a challenge's published method the result says so, and does not speak of our domain."""
+    found = run(*make(60, cases=1), rules=IntervalRules(method="percentile"))
+    for made in found.values():
+        assert any("protocol's own published method (percentile)" in text for text in made.warnings)
+        assert not any("Outside the domain" in text for text in made.warnings)
+    assert not any("published method" in text for text in run(*make(60, cases=1))["auroc"].warnings)
 
 
 def test_undefined_values_have_a_reason_and_resamples_are_counted():

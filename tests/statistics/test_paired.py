@@ -270,3 +270,15 @@ def test_holm_keeps_the_order_and_never_lowers(p):
     assert all(a >= b for a, b in zip(adjusted, p, strict=True))
     order = np.argsort(p, kind="stable")
     assert (np.diff(np.array(adjusted)[order]) >= 0).all()
+
+
+def test_a_comparison_outside_the_domain_says_so():
+    """Comparisons look at the domain of the promised coverage too, and say whose method an interval is."""
+    few = run(*models(patients=30))
+    assert any("Outside the domain" in text and "30 patients" in text for text in few["auroc"].warnings)
+    assert len(set(few["brier"].warnings)) == len(few["brier"].warnings)
+    plenty = run(*models(patients=200))
+    assert not any("Outside the domain" in text for text in plenty["auroc"].warnings)
+    theirs = run(*models(patients=30), rules=IntervalRules(method="percentile"))
+    assert any("published method" in text for text in theirs["brier"].warnings)
+    assert not any("Outside the domain" in text for text in theirs["brier"].warnings)

@@ -231,3 +231,15 @@ def test_models_of_another_cohort_are_refused():
         rank([])
     with pytest.raises(UserError, match="names"):
         weight_stability([0.1], [0.2, 0.3], names=["a"])
+
+
+def test_a_ranking_outside_the_domain_says_so():
+    """Ranks look at the domain of the promised coverage too: forty patients are too few for a mean."""
+    assert not any("Outside the domain" in note for note in rank(models(0.0, 0.1)).notes)
+    few = np.arange(40, dtype=np.int32)
+    rng = np.random.default_rng(0)
+    small = [ColumnMeans({"dice": rng.random(40)}, few, n_clusters=40) for _ in range(3)]
+    partition = Partition(few, tuple(map(str, few)), np.zeros(40, dtype=np.int32), ("north",))
+    made = rank_models(small, partition, "dice", names=["a", "b", "c"], key="k", seed=1, resamples=50)
+    (note,) = [note for note in made.notes if "Outside the domain" in note]
+    assert "40 patients" in note and note.endswith("This concerns 3 of 3 models.")

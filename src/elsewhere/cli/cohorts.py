@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -203,12 +204,22 @@ def coverage(
     replicates: Annotated[
         int | None, typer.Option(min=10, help="Simulated cohorts a cell; default 1,000.")
     ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            help="Parts to simulate, separated by commas: binary, means, boxes, uneven, perfect, paired, "
+            "claims, fairness, planted, chance."
+        ),
+    ] = None,
     as_json: JsonOpt = False,
 ) -> int:
     """Simulate what the intervals and tests promise, and write the tables (ST-04, ST-13)."""
     from elsewhere.commands.coverage import coverage as run
+    from elsewhere.commands.coverage import progress_in_lines
     from elsewhere.commands.output import progress_bar
 
-    with progress_bar(enabled=not as_json) as progress:
-        pages = run(out, replace=replace, quick=quick, replicates=replicates, progress=progress)
+    parts = None if only is None else [part.strip() for part in only.split(",") if part.strip()]
+    with progress_bar(enabled=not as_json) as bar:
+        progress = bar if as_json or sys.stderr.isatty() else progress_in_lines()
+        pages = run(out, replace=replace, quick=quick, replicates=replicates, only=parts, progress=progress)
     return show(pages, as_json=as_json)

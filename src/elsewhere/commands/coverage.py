@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from elsewhere.commands.output import Report
+from elsewhere.errors import unknown_name
+from elsewhere.promises import coverage as cells
+from elsewhere.promises import levels_page as levels
 from elsewhere.promises.coverage import coverage_tables, jobs
 from elsewhere.promises.levels_page import levels_page
 from elsewhere.tables import check_out_file, write_text
@@ -31,31 +35,65 @@ class Pages:
             yield f"written: {file}"
 
 
+PARTS = tuple(dict.fromkeys((*cells.PARTS, *levels.PARTS)))
+
+
 def coverage(
     out: str | Path,
     *,
     replace: bool = False,
     quick: bool = False,
     replicates: int | None = None,
+    only: Sequence[str] | None = None,
     progress: Report | None = None,
 ) -> Pages:
     """Write coverage.md and levels.md into `out` (ST-04, ST-13); `quick` is a small grid with few cohorts.
 
-    Every replicate has a generator of its own, made from its cell: the pages come out the same each time.
+    `only` names the `PARTS` to simulate; a page without any of them is not written. Every replicate has a
+    generator of its own, made from its cell: the pages come out the same each time.
     """
+    for part in only or ():
+        if part not in PARTS:
+            raise unknown_name("part", part, PARTS)
     start = time.perf_counter()
     folder = Path(out)
-    for name in PAGES:
+    of_page = dict(zip(PAGES, (cells.PARTS, levels.PARTS), strict=True))
+    wanted = [name for name, parts in of_page.items() if only is None or set(only) & set(parts)]
+    for name in wanted:
         check_out_file(folder / name, replace=replace)
-    total, done = len(jobs(quick=quick, replicates=replicates)), 0
+    files = []
+    if PAGES[0] in wanted:
+        total, done = len(jobs(quick=quick, replicates=replicates, only=only)), 0
 
-    def cell_done(_: object) -> None:
-        nonlocal done
-        done += 1
-        if progress:
-            progress("coverage cells", done, total)
+        def cell_done(job: cells.Job) -> None:
+            nonlocal done
+            done += not job.fresh
+            if progress:
+                progress("fresh cohorts" if job.fresh else "coverage cells", done, total)
 
-    write_text(coverage_tables(quick=quick, replicates=replicates, progress=cell_done), folder / PAGES[0])
-    count = replicates or (100 if quick else 1000)
-    write_text(levels_page(replicates=count), folder / PAGES[1])
-    return Pages(files=tuple(folder / name for name in PAGES), seconds=time.perf_counter() - start)
+        page = coverage_tables(quick=quick, replicates=replicates, only=only, progress=cell_done)
+        files.append(folder / PAGES[0])
+        write_text(page, files[-1])
+    if PAGES[1] in wanted:
+
+        def said(what: str) -> None:
+            if progress:
+                progress(f"levels: {what}", 1, 1)
+
+        count = replicates or (60 if quick else 1000)
+        files.append(folder / PAGES[1])
+        write_text(levels_page(replicates=count, quick=quick, only=only, progress=said), files[-1])
+    return Pages(files=tuple(files), seconds=time.perf_counter() - start)
+
+
+def progress_in_lines() -> Report:
+    """For a long run whose output goes to a file: a line on stderr when something new begins, or every 20 steps."""
+    last = ""
+
+    def say(what: str, done: int, total: int) -> None:
+        nonlocal last
+        if what != last or done % 20 == 0 or done == total:
+            print(what if total <= 1 else f"{what}: {done} of {total}", file=sys.stderr, flush=True)
+        last = what
+
+    return say

@@ -15,13 +15,14 @@ from elsewhere.promises.planted import planted_promises
 from elsewhere.promises.power import drop_promises, plan_promises
 from elsewhere.promises.sites import level_jobs, site_rows
 from elsewhere.promises.sites_page import site_level_section
+from elsewhere.statistics.resampling import thread_count
 
 HEAD = """# Levels of the tests and verdicts
 
 Remade by `elsewhere coverage`. Edit the code, not this page.
 
 A test keeps its level when the 99 % lower bound of its simulated rejection rate is at most 5 % (ST-13). Among so many
-cells about one in a hundred fails by chance; a cell that fails is shown as it came out, and then once more with ten times
+cells about one in a hundred fails by chance; a promised cell that fails is shown as it came out, and then once more with ten times
 the replicates and fresh draws. Coverage, and the paired tests' levels, are on [their own page](coverage.md).
 """
 
@@ -67,16 +68,16 @@ def _cell_name(row: dict[str, Any]) -> str:
         if "cases_per_patient" in row
         else ""
     )
-    return ", ".join(part for part in (*parts, size) if part)
+    return ", ".join(part for part in (*parts, size, str(row.get("setting", ""))) if part)
 
 
 def _rows(rows: pd.DataFrame) -> list[str]:
     lines = [
-        "| cell | method | nearer, % | further, % | not assessed, % | holds | promised |",
-        "|---|---|---:|---:|---:|---|---|",
+        "| cell | method | nearer, % | further, % | not assessed, % | warned, % | holds | promised |",
+        "|---|---|---:|---:|---:|---:|---|---|",
     ]
     for row in rows.to_dict("records"):
-        numbers = " | ".join(f"{100 * row[name]:.1f}" for name in ("nearer", "further", "not_assessed"))
+        numbers = " | ".join(f"{100 * row.get(name, 0.0):.1f}" for name in _SHARES)
         promised = "yes" if row.get("promised", True) else "no"
         named = {str(key): value for key, value in row.items()}
         lines.append(
@@ -85,16 +86,32 @@ def _rows(rows: pd.DataFrame) -> list[str]:
     return lines
 
 
+_SHARES = ("nearer", "further", "not_assessed", "warned")
+
+
+def _count(rows: pd.DataFrame) -> str:
+    text = f"{int(rows['holds'].sum())} of {len(rows)} cells hold"
+    if "promised" in rows:
+        inside = rows[rows["promised"]]
+        text += f"; of the {len(inside)} that are promised, {int(inside['holds'].sum())}"
+    return f"{text}.\n"
+
+
 def _equivalence(rows: pd.DataFrame, again: pd.DataFrame | None, replicates: int) -> list[str]:
     lines = [
         "\n## Equivalence and non-inferiority\n",
         "The truth lies exactly on the margin, so every word but INCONCLUSIVE is wrong there. `nearer`: the rate of claiming "
         "less distance than there is; `further`: of BELOW or ABOVE.\n",
-        f"{int(rows['holds'].sum())} of {len(rows)} cells hold.\n",
+        "`warned`: the share of the studies whose verdict carries a warning that it lies outside the domain; a cell with more than "
+        "half of them is not promised.\n",
+        _count(rows),
         *_rows(rows),
     ]
     if again is not None and len(again):
-        lines += [f"\nThe cells that failed, with {replicates:,} fresh replicates each:\n", *_rows(again)]
+        lines += [
+            f"\nThe promised cells that failed, with {replicates:,} fresh replicates each:\n",
+            *_rows(again),
+        ]
     return lines
 
 
@@ -114,50 +131,77 @@ def _promises(title: str, text: str, rows: Sequence[Promise]) -> list[str]:
     return lines
 
 
-def levels_page(*, replicates: int = 1000, progress: Callable[[str], None] | None = None) -> str:
-    """Simulate every level and write the page."""
+PARTS = ("claims", "fairness", "sites", "odds", "power", "new-hospital", "planted", "chance")
+"""What `elsewhere coverage --only` can run of this page."""
+
+
+def levels_page(
+    *,
+    replicates: int = 1000,
+    quick: bool = False,
+    only: Sequence[str] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> str:
+    """Simulate every level, or the `PARTS` named in `only`, and write the page; `quick` takes every third cell."""
 
     def say(what: str) -> None:
         if progress:
             progress(what)
 
-    say("equivalence")
-    cells = tuple(DEFAULT_CELLS)
-    equivalence = equivalence_levels(cells=cells, replicates=replicates)
-    failed = [cell for cell, holds in zip(cells, equivalence["holds"], strict=True) if not holds]
-    again = (
-        equivalence_levels(cells=failed, replicates=_AGAIN * replicates, seed=_FRESH_SEED) if failed else None
-    )
-    say("fairness and ranks")
-    fairness = fairness_promises(replicates=replicates)
-    say("equalised odds")
-    odds = odds_promises(replicates=replicates)
-    say("power")
-    drops, plans = drop_promises(replicates=replicates), plan_promises(replicates=replicates)
-    say("new hospital")
-    new_hospital = new_hospital_promises(replicates=replicates)
-    say("planted gaps")
-    worlds = max(20, replicates // _WORLDS_SHARE)
-    planted = planted_promises(replicates=worlds)
-    say("sites")
-    sites = site_rows(level_jobs(replicates=replicates))
-    say("chance")
-    chance = chance_promises(replicates=replicates)
-    lines = [
-        HEAD,
-        f"{replicates:,} replicates a cell.",
-        *_equivalence(equivalence, again, _AGAIN * replicates),
-        *_promises(
+    def wanted(part: str) -> bool:
+        return only is None or part in only
+
+    lines = [HEAD, f"{replicates:,} replicates a cell."]
+    if only is not None:
+        lines.append(f"\n**A part of the page**: {', '.join(only)}.")
+    if wanted("claims"):
+        cells = tuple(DEFAULT_CELLS[::3] if quick else DEFAULT_CELLS)
+        done = iter(range(1, len(cells) + 1))
+
+        def cell_done(_: object) -> None:
+            say(f"equivalence, cell {next(done)} of {len(cells)}")
+
+        equivalence = equivalence_levels(
+            cells=cells, replicates=replicates, processes=thread_count(), progress=cell_done
+        )
+        judged = zip(cells, equivalence["holds"], equivalence["promised"], strict=True)
+        failed = [cell for cell, holds, promised in judged if promised and not holds]
+        again = None
+        if failed and not quick:
+            say(f"equivalence, {len(failed)} cells once more")
+            again = equivalence_levels(
+                cells=failed, replicates=_AGAIN * replicates, seed=_FRESH_SEED, processes=thread_count()
+            )
+        lines += _equivalence(equivalence, again, _AGAIN * replicates)
+    if wanted("fairness"):
+        say("fairness and ranks")
+        lines += _promises(
             "Fairness, ranks and tiers",
             "Fair models must not be flagged, equal models must not be parted; power is shown beside, nothing is promised of it.",
-            fairness,
-        ),
-        *site_level_section(sites),
-        *_promises("Pairwise intervals of equalised odds", ODDS, odds),
-        *_promises("The two power numbers", DROPS, drops),
-        *_promises("The planner", PLANS, plans),
-        *_promises("A new hospital", NEW_HOSPITAL, new_hospital),
-        *_promises("Planted gaps", PLANTED.format(worlds=worlds), planted),
-        *_promises("Chance", "Balanced accuracy against 1,000 random classifiers (MRI-09).", chance),
-    ]
+            fairness_promises(replicates=replicates),
+        )
+    if wanted("sites"):
+        say("sites")
+        lines += site_level_section(site_rows(level_jobs(replicates=replicates)))
+    if wanted("odds"):
+        say("equalised odds")
+        lines += _promises("Pairwise intervals of equalised odds", ODDS, odds_promises(replicates=replicates))
+    if wanted("power"):
+        say("power")
+        lines += _promises("The two power numbers", DROPS, drop_promises(replicates=replicates))
+        lines += _promises("The planner", PLANS, plan_promises(replicates=replicates))
+    if wanted("new-hospital"):
+        say("new hospital")
+        lines += _promises("A new hospital", NEW_HOSPITAL, new_hospital_promises(replicates=replicates))
+    if wanted("planted"):
+        say("planted gaps")
+        worlds = max(20, replicates // _WORLDS_SHARE)
+        lines += _promises("Planted gaps", PLANTED.format(worlds=worlds), planted_promises(replicates=worlds))
+    if wanted("chance"):
+        say("chance")
+        lines += _promises(
+            "Chance",
+            "Balanced accuracy against 1,000 random classifiers (MRI-09).",
+            chance_promises(replicates=replicates),
+        )
     return "\n".join(lines) + "\n"

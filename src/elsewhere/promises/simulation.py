@@ -18,12 +18,22 @@ SHARE_IN_POSITIVE_PATIENT = 0.6
 """In a patient with any positive, this share of the cases is positive (more where prevalence asks for it)."""
 
 
+EQUAL, HEAVY_FEW = "equal", "5 % of patients with 20 to 60 cases, the others with 1"
+_HEAVY_SHARE, _HEAVY_CASES = 0.05, (20, 60)
+
+
 @dataclass(frozen=True, kw_only=True)
 class BinormalDesign:
-    """`intraclass` is the correlation of two cases of a patient; `slope` stretches the logit (1: calibrated)."""
+    """`intraclass` is the correlation of two cases of a patient; `slope` stretches the logit (1: calibrated).
+
+    `counts` HEAVY_FEW gives few patients most of the cases (`cases_per_patient` is not used then).
+    `positive_patients` fixes how many patients have a positive case, where the prevalence would draw it.
+    """
 
     patients: int
     cases_per_patient: int = 1
+    counts: str = EQUAL
+    positive_patients: int | None = None
     prevalence: float = 0.3
     auroc: float = 0.8
     intraclass: float = 0.5
@@ -77,7 +87,46 @@ def to_probability(design: BinormalDesign, score: FloatArray) -> FloatArray:
     return special.expit(design.slope * logit)
 
 
+def cases_of_patients(
+    patients: int, cases_per_patient: int, counts: str, rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """How many cases each patient has."""
+    if counts == EQUAL:
+        return np.full(patients, cases_per_patient, dtype=np.int64)
+    sizes = np.ones(patients, dtype=np.int64)
+    heavy = max(1, round(_HEAVY_SHARE * patients))
+    sizes[:heavy] = rng.integers(_HEAVY_CASES[0], _HEAVY_CASES[1] + 1, size=heavy)
+    return sizes
+
+
+def patient_noise(
+    sizes: npt.NDArray[np.int64], intraclass: float, rng: np.random.Generator
+) -> tuple[FloatArray, npt.NDArray[np.int32]]:
+    """Standard normal noise, one a case, correlated within a patient; and the patient of each case."""
+    cluster = np.repeat(np.arange(sizes.size, dtype=np.int32), sizes)
+    patient = rng.normal(size=sizes.size) * math.sqrt(intraclass)
+    return patient[cluster] + rng.normal(size=cluster.size) * math.sqrt(1.0 - intraclass), cluster
+
+
+def _simulate_uneven(design: BinormalDesign, rng: np.random.Generator) -> SimulatedCases:
+    """Unequal numbers of cases, or a fixed number of positive patients; the same marginal distributions."""
+    sizes = cases_of_patients(design.patients, design.cases_per_patient, design.counts, rng)
+    noise, cluster = patient_noise(sizes, design.intraclass, rng)
+    single = design.counts == EQUAL and design.cases_per_patient == 1
+    of_patients = design.prevalence if single else min(1.0, design.prevalence / SHARE_IN_POSITIVE_PATIENT)
+    within = design.prevalence / of_patients
+    if design.positive_patients is None:
+        positive = rng.random(design.patients) < of_patients
+    else:
+        positive = np.arange(design.patients) < design.positive_patients
+    label = (positive[cluster] & (rng.random(cluster.size) < within)).astype(np.int8)
+    score = noise + design.separation * label
+    return SimulatedCases(label, score, to_probability(design, score), cluster)
+
+
 def simulate_binormal(design: BinormalDesign, rng: np.random.Generator) -> SimulatedCases:
+    if design.counts != EQUAL or design.positive_patients is not None:
+        return _simulate_uneven(design, rng)
     label = _labels(design, rng)
     score = binormal_scores(design, label, rng)
     cluster = np.repeat(np.arange(design.patients, dtype=np.int32), design.cases_per_patient)
@@ -110,14 +159,94 @@ def simulate_dice(
     spread: float = 1.0,
     intraclass: float = 0.5,
     failure_rate: float = 0.04,
+    counts: str = EQUAL,
 ) -> tuple[FloatArray, npt.NDArray[np.int32]]:
     """Dice values: logit-normal around 0.8 with a patient effect, and some failures at exactly 0."""
+    if counts != EQUAL:
+        sizes = cases_of_patients(patients, cases_per_patient, counts, rng)
+        uneven, cluster = patient_noise(sizes, intraclass, rng)
+        dice = special.expit(centre + spread * uneven)
+        dice[rng.random(dice.size) < failure_rate] = 0.0
+        return dice, cluster
     shape = (patients, cases_per_patient)
     noise = rng.normal(size=(patients, 1)) * math.sqrt(intraclass)
     noise = noise + rng.normal(size=shape) * math.sqrt(1.0 - intraclass)
     dice = special.expit(centre + spread * noise)
     dice[rng.random(shape) < failure_rate] = 0.0
     return dice.ravel(), np.repeat(np.arange(patients, dtype=np.int32), cases_per_patient)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkewedDesign:
+    """Values that are mostly small and now and then large, as such metrics are met (ST-03a).
+
+    `shape` 'distance': lognormal millimetres with this `median` and `sigma` of the logarithm, and failures at
+    `far` in a share `failures`. 'rate': zero but for a share `nonzero` of the cases, lognormal there, at most 1.
+    'count': negative binomial with mean `median` and dispersion `sigma`. `metric` is the one it stands for.
+    """
+
+    metric: str
+    shape: str
+    median: float
+    sigma: float
+    nonzero: float = 1.0
+    failures: float = 0.0
+    far: float = 150.0
+
+    @property
+    def title(self) -> str:
+        if self.shape == "distance":
+            failed = f", {100 * self.failures:g} % failures at {self.far:g}" if self.failures else ""
+            return f"lognormal, sigma {self.sigma:g}{failed}"
+        if self.shape == "rate":
+            return f"zero but for {100 * self.nonzero:g} %"
+        return f"negative binomial, mean {self.median:g}, dispersion {self.sigma:g}"
+
+
+SKEWED_DESIGNS = (
+    SkewedDesign(metric="hausdorff95_mm", shape="distance", median=6.0, sigma=0.8),
+    SkewedDesign(metric="hausdorff95_mm", shape="distance", median=6.0, sigma=1.1),
+    SkewedDesign(metric="hausdorff95_mm", shape="distance", median=6.0, sigma=0.9, failures=0.04),
+    SkewedDesign(metric="slide_false_positive_rate", shape="rate", median=0.005, sigma=1.5, nonzero=0.3),
+    SkewedDesign(metric="slide_false_positive_rate", shape="rate", median=0.005, sigma=1.5, nonzero=0.15),
+    SkewedDesign(metric="false_components_per_case", shape="count", median=0.5, sigma=0.5),
+    SkewedDesign(metric="false_components_per_case", shape="count", median=0.3, sigma=0.2),
+)
+
+
+def simulate_skewed(
+    design: SkewedDesign,
+    patients: int,
+    cases_per_patient: int,
+    rng: np.random.Generator,
+    *,
+    counts: str = EQUAL,
+    intraclass: float = 0.5,
+) -> tuple[FloatArray, npt.NDArray[np.int32]]:
+    """(values, patient of each case); the values of a patient's cases are alike."""
+    sizes = cases_of_patients(patients, cases_per_patient, counts, rng)
+    noise, cluster = patient_noise(sizes, intraclass, rng)
+    if design.shape == "distance":
+        values = design.median * np.exp(design.sigma * noise)
+        values[rng.random(values.size) < design.failures] = design.far
+        return values, cluster
+    if design.shape == "rate":
+        large = design.median * np.exp(design.sigma * rng.normal(size=noise.size))
+        return np.where(special.ndtr(noise) < design.nonzero, np.minimum(large, 1.0), 0.0), cluster
+    mean_of_patient = rng.gamma(design.sigma, design.median / design.sigma, size=patients)
+    return rng.poisson(mean_of_patient[cluster]).astype(np.float64), cluster
+
+
+def skewed_mean(design: SkewedDesign) -> float:
+    """The population mean of a skewed design, in closed form."""
+    if design.shape == "distance":
+        typical = design.median * math.exp(design.sigma**2 / 2.0)
+        return (1.0 - design.failures) * typical + design.failures * design.far
+    if design.shape == "rate":
+        s, cut = design.sigma, -math.log(design.median) / design.sigma
+        below = design.median * math.exp(s * s / 2.0) * special.ndtr(cut - s)
+        return float(design.nonzero * (below + special.ndtr(-cut)))
+    return design.median
 
 
 @dataclass(frozen=True)

@@ -28,15 +28,17 @@ RATIO = "lesion_sensitivity"
 
 
 def _mean(name: str, label: str, *, worst: float, higher: bool = False, unit: str = "") -> MetricSpec:
+    """Overlaps are bounded means; distances and counts are skewed ones, now and then large (ST-03a)."""
     return MetricSpec(
         name=name,
         label=label,
         higher_is_better=higher,
         kind=MetricKind.MEAN,
-        interval=IntervalMethod.CLUSTERED_T,
+        interval=IntervalMethod.CLUSTERED_T if higher else IntervalMethod.BOOTSTRAP_T,
         upper_bound=1.0 if higher else math.inf,
         worst=worst,
         unit=unit,
+        skewed=not higher,
     )
 
 

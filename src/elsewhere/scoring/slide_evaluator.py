@@ -67,9 +67,10 @@ def slide_metrics() -> tuple[MetricSpec, ...]:
             "slide_false_positive_rate",
             "False-positive rate of negative slides",
             MetricKind.MEAN,
-            IntervalMethod.CLUSTERED_T,
+            IntervalMethod.BOOTSTRAP_T,
             up=False,
             worst=1.0,
+            skewed=True,
         ),
         spec(
             "froc_score",

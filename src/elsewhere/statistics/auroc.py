@@ -153,6 +153,29 @@ def auroc(label: npt.ArrayLike, score: npt.ArrayLike) -> float:
     return parts.value if parts else math.nan
 
 
+def least_variance(parts: AurocComponents, label: npt.ArrayLike, score: npt.ArrayLike) -> float:
+    """The variance that an AUROC of this size is expected to have, times its design effect (ST-05a).
+
+    With few positives most of them score high, and DeLong's variance is made from the one or two that do not.
+    A sample without those shows a high AUROC and a small variance together, so that its lower limit is too
+    high more often than alpha. The expected variance does not fall with them: half of it is that of normal
+    scores, half that of exponential ones (Hanley and McNeil 1982), whose low positives are rarer and lower.
+    The design effect is the clustered over the unclustered DeLong variance, and at least 1.
+    """
+    positive = np.asarray(label) > 0
+    m = int(positive.sum())
+    n, a = positive.size - m, max(parts.value, 1.0 - parts.value)
+    z = float(special.ndtri(a))
+    both_normal = a - 2.0 * special.owens_t(z, 1.0 / math.sqrt(3.0)) - a * a
+    q1, q2 = a / (2.0 - a) - a * a, 2.0 * a * a / (1.0 + a) - a * a
+    normal = a * (1.0 - a) + (m + n - 2) * both_normal
+    exponential = a * (1.0 - a) + (m - 1) * q1 + (n - 1) * q2
+    alone = auroc_components(label, score, np.arange(positive.size, dtype=np.int32))
+    unclustered = alone.variance()[0] if alone is not None else math.nan
+    effect = parts.variance()[0] / unclustered if unclustered > 0.0 else 1.0
+    return float(max(effect, 1.0) * 0.5 * (normal + exponential) / (m * n))
+
+
 @dataclass(frozen=True, kw_only=True)
 class AurocInterval:
     """`method` says which of the two forms of ST-02 was possible; `reason` why the bound was taken."""

@@ -1,35 +1,39 @@
 """The domain inside which the default intervals are promised to cover 93 to 97 % (ST-04).
 
 The numbers are what docs/reference/coverage.md shows by simulation; the program warns outside them, and the
-tables show the cells that fail. Change one only together with the tables.
+tables show the cells that fail. Change one only together with the tables. Single metrics, differences, claims,
+comparisons and ranks all ask here (ST-04a).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elsewhere.statistics.evaluator import Evaluator
+from elsewhere.statistics.measures import Measures, measures_of
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
+from elsewhere.statistics.partition import Partition
 
-
-@dataclass(frozen=True, kw_only=True)
-class Measures:
-    """What an estimate rests on. None where a number has no meaning for the metric or is not known.
-
-    `events` is the smaller of successes and failures of a proportion (numerator and the rest of a ratio).
-    """
-
-    patients: float
-    cases: float
-    value: float
-    cases_per_patient: float
-    positive_patients: float | None = None
-    rarer_class_patients: float | None = None
-    events: float | None = None
+__all__ = [
+    "DOMAIN",
+    "OUTSIDE",
+    "OWN_METHOD",
+    "Domain",
+    "Measures",
+    "domain_name",
+    "domain_of",
+    "domain_warnings",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Domain:
-    """Least numbers for an interval to keep its promise; 0 asks for nothing."""
+    """Least numbers for an interval to keep its promise; 0 asks for nothing.
+
+    `patients` is asked of Kish's effective number too, so that a few patients with many cases each do not
+    pass for many patients; `largest_share` is the most of all cases that one patient may hold, or
+    TIMES_AN_EVEN_SHARE where that is more. `carriers` is asked of skewed means alone.
+    """
 
     patients: int
     cases: int = 0
@@ -38,10 +42,13 @@ class Domain:
     rarer_class_patients_near_the_end: int = 0
     near_the_end: float = 1.0
     events: int = 0
-    cases_per_patient: float = 4.0
+    carriers: int = 0
+    carriers_of_verdicts: int = 0
+    value_up_to: float = 1.0
+    largest_share: float = 0.025
 
-    def complaints(self, m: Measures) -> list[str]:
-        """One sentence for each rule that this estimate breaks."""
+    def complaints(self, m: Measures, *, verdict: bool = False) -> list[str]:
+        """One sentence for each rule that this estimate breaks; `verdict`: a limit stands against a margin."""
         near = max(m.value, 1.0 - m.value) > self.near_the_end
         of_class = self.rarer_class_patients_near_the_end if near else self.rarer_class_patients
         rules = (
@@ -50,29 +57,58 @@ class Domain:
             (m.positive_patients, self.positive_patients, "positive patients"),
             (m.rarer_class_patients, of_class, "patients of the rarer class"),
             (m.events, self.events, "cases on the rarer side"),
+            (m.carriers, self.carriers_of_verdicts if verdict else self.carriers, _CARRIERS),
         )
         found = [
-            f"{have:.0f} {what}, the promise begins at {least}"
+            f"{have:.0f} {what}{'' if float(have).is_integer() else ' (effective number)'}, the promise begins at {least}"
             for have, least, what in rules
             if have is not None and have < least
         ]
-        if m.cases_per_patient > self.cases_per_patient + 0.5:
-            most = self.cases_per_patient
-            found.append(f"{m.cases_per_patient:.1f} cases a patient on average, simulated up to {most:g}")
+        nearest = max(m.value, 1.0 - m.value)
+        if self.value_up_to < nearest < 1.0:
+            found.append(f"a value of {m.value:.3f}, the promise ends at {self.value_up_to:g}")
+        few = m.effective_patients is not None and m.patients >= self.patients > m.effective_patients
+        most = max(self.largest_share, TIMES_AN_EVEN_SHARE / max(1.0, m.patients))
+        heavy = m.largest_share is not None and m.patients >= self.patients and m.largest_share > most
+        if few:
+            found.append(
+                f"{m.patients:.0f} patients with such unequal numbers of cases count as {m.effective_patients:.0f}, "
+                f"the promise begins at {self.patients}"
+            )
+        elif heavy:
+            found.append(
+                f"one patient has {100 * (m.largest_share or 0.0):.0f} % of the cases, "
+                f"the promise holds up to {100 * most:.1f} %"
+            )
         return [f"{OUTSIDE}: {text}." for text in found]
 
 
+TIMES_AN_EVEN_SHARE = 5.0
+"""No patient may weigh more than this many patients with an even share (in small cohorts, where a share of
+2.5 % is what an average patient has)."""
+_CARRIERS = "patients carry this skewed mean"
 OUTSIDE = "Outside the domain of promised coverage"
+OWN_METHOD = (
+    "This interval is made by the protocol's own published method ({method}); "
+    "Elsewhere's promise of coverage does not extend to it."
+)
 
 DOMAIN: dict[str, Domain] = {
     "auroc": Domain(
-        patients=50, rarer_class_patients=15, near_the_end=0.9, rarer_class_patients_near_the_end=50
+        patients=50,
+        rarer_class_patients=15,
+        near_the_end=0.9,
+        rarer_class_patients_near_the_end=50,
+        value_up_to=0.98,
     ),
     "proportion": Domain(patients=20, events=10),
     "mean": Domain(patients=50),
+    "skewed-mean": Domain(patients=50, carriers=40, carriers_of_verdicts=200),
     "loss": Domain(patients=100, rarer_class_patients=25),
     "ratio": Domain(patients=50, rarer_class_patients=15, events=10),
-    "composite": Domain(patients=50, rarer_class_patients=25),
+    "composite": Domain(
+        patients=50, rarer_class_patients=25, near_the_end=0.95, rarer_class_patients_near_the_end=50
+    ),
     "precision-recall": Domain(patients=300, rarer_class_patients=75),
     "calibration-error": Domain(patients=300, cases=1200, rarer_class_patients=50),
     "froc": Domain(patients=300, positive_patients=200),
@@ -83,6 +119,8 @@ def domain_name(spec: MetricSpec) -> str | None:
     """Which domain a metric belongs to; none for ranges, whose intervals have no valid coverage (ST-08)."""
     if spec.kind is MetricKind.RANGE:
         return None
+    if spec.kind is MetricKind.MEAN and spec.skewed:
+        return "skewed-mean"
     if spec.kind is MetricKind.MEAN and spec.interval is not IntervalMethod.CLUSTERED_T:
         return "loss"
     if spec.kind is not MetricKind.CURVE:
@@ -94,3 +132,23 @@ def domain_name(spec: MetricSpec) -> str | None:
 def domain_of(spec: MetricSpec) -> Domain | None:
     name = domain_name(spec)
     return None if name is None else DOMAIN.get(name)
+
+
+def domain_warnings(
+    evaluator: Evaluator,
+    partition: Partition,
+    spec: MetricSpec,
+    value: float,
+    *,
+    side: str = "",
+    verdict: bool = False,
+) -> tuple[str, ...]:
+    """The sentences about an estimate outside its domain; `side` names whose cases they are.
+
+    `verdict`: the estimate's limit stands against a margin.
+    """
+    domain = domain_of(spec)
+    if domain is None:
+        return ()
+    found = domain.complaints(measures_of(evaluator, partition, spec, value), verdict=verdict)
+    return tuple(f"{side}: {text}" if side else text for text in found)

@@ -18,7 +18,14 @@ import numpy.typing as npt
 from elsewhere.errors import UserError, unknown_name
 from elsewhere.protocols import IntervalRules
 from elsewhere.statistics.auroc import auroc_interval
-from elsewhere.statistics.domain import Measures, domain_of
+from elsewhere.statistics.bounds import (
+    NO_SPREAD,
+    at_a_bound,
+    independent_patients,
+    is_flat,
+    limits_without_spread,
+)
+from elsewhere.statistics.domain import OWN_METHOD, domain_of
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
 from elsewhere.statistics.intervals import (
     LeftOut,
@@ -37,6 +44,7 @@ from elsewhere.statistics.means import (
     clustered_ratio,
     t_interval,
 )
+from elsewhere.statistics.measures import Measures, measures_of
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
 from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.proportions import proportion_from_ratio
@@ -198,41 +206,12 @@ class _Run:
 
     def measures(self, spec: MetricSpec, value: float) -> Measures:
         """What this estimate rests on, for the domain of ST-04."""
-        patients, cases, events = int(self.active.size), self.evaluator.n_cases, None
-        ratio = self.ratio(spec.name)
-        if ratio is not None:
-            patients, cases = ratio.patients, self._cases_with(ratio)
-            if spec.kind in (MetricKind.PROPORTION, MetricKind.RATIO):
-                events = max(0.0, min(ratio.value, 1.0 - ratio.value)) * ratio.denominator
-        positive, rarer = None, None
-        if self.partition.positive_cluster is not None:
-            positive = int(self.partition.positive_cluster[self.active].sum())
-            rarer = min(positive, int(self.active.size) - positive)
-        return Measures(
-            patients=patients,
-            cases=cases,
-            value=value,
-            cases_per_patient=cases / max(1, patients),
-            positive_patients=positive,
-            rarer_class_patients=self.rarer_class(spec, rarer),
-            events=events,
-        )
+        return measures_of(self.evaluator, self.partition, spec, value)
 
-    def rarer_class(self, spec: MetricSpec, of_patients: int | None) -> int | None:
-        """Patients of the rarer class; for an AUROC those with any such case, as its variance counts them."""
-        inputs = self.evaluator.closed_form(spec.name) if spec.kind is MetricKind.AUROC else None
-        if not isinstance(inputs, AurocInputs):
-            return of_patients
-        positive = np.asarray(inputs.label) > 0
-        present = [
-            np.bincount(self.evaluator.cluster_of_case[side], minlength=self.evaluator.n_clusters) > 0
-            for side in (positive, ~positive)
-        ]
-        return min(int(side.sum()) for side in present)
-
-    def _cases_with(self, ratio: ClusteredRatio) -> int:
-        part = ratio.denominator_of_cluster > 0
-        return int(part[self.evaluator.cluster_of_case].sum())
+    @property
+    def promised(self) -> bool:
+        """Whether the intervals are ours; a protocol that names a method for all brings its own (ST-04a)."""
+        return self.override is None
 
 
 def estimate_all(
@@ -324,10 +303,17 @@ def _estimate(
         )
     draws = run.draws.get(run.by_class(spec))
     column = None if draws is None else draws[:, run.evaluator.index(spec.name)]
+    measures = run.measures(spec, value)
     made = _interval(run, spec, method, value, column)
-    domain = domain_of(spec) if made.method != IntervalMethod.NONE.value else None
-    outside = domain.complaints(run.measures(spec, value)) if domain is not None else []
-    warnings = [*notes, *made.notes, *outside]
+    if method is not IntervalMethod.NONE:
+        made = _never_without_width(run, spec, made, measures)
+    warnings = [*notes, *made.notes]
+    if made.method != IntervalMethod.NONE.value:
+        domain = domain_of(spec)
+        if not run.promised:
+            warnings.append(OWN_METHOD.format(method=made.method))
+        elif domain is not None:
+            warnings += domain.complaints(measures)
     lo, hi = made.lo, made.hi
     if lo is not None and hi is not None:
         lo, hi = max(lo, spec.lower_bound), min(hi, spec.upper_bound)
@@ -396,6 +382,24 @@ def _interval(
     return _t(run, spec, value, ratio)
 
 
+def _never_without_width(run: _Run, spec: MetricSpec, made: _Made, measures: Measures) -> _Made:
+    """A sample without spread gets a bound in place of an interval of zero width (ST-02a)."""
+    value = measures.value
+    flat = made.lo is not None and made.hi is not None and is_flat(made.hi - made.lo, value)
+    perfect = made.lo is None and at_a_bound(spec, value) and run.active.size >= 2
+    if not flat and not perfect:
+        return made
+    why = NO_SPREAD.format(label=spec.label)
+    ends = None
+    if spec.kind is not MetricKind.RANGE:
+        patients = independent_patients(spec, measures)
+        ends = limits_without_spread(spec, value, patients, alpha=1.0 - run.level, both_sides=True)
+    if ends is None:
+        return _Made(notes=(*made.notes, f"No interval: {why}."))
+    method = IntervalMethod.ONE_SIDED.value
+    return _Made(method=method, lo=ends[0], hi=ends[1], notes=(*made.notes, f"One-sided bound: {why}."))
+
+
 def _t(run: _Run, spec: MetricSpec, value: float, ratio: ClusteredRatio | None) -> _Made:
     """Clustered t: linearised where the metric is a ratio of sums, by leaving patients out otherwise."""
     method = IntervalMethod.CLUSTERED_T.value
@@ -430,6 +434,10 @@ def _resampled(run: _Run, spec: MetricSpec, method: IntervalMethod, value: float
             return _Made(
                 method=method.value, lo=ends[0], hi=ends[1], se=ratio.se, df=ratio.df, notes=tuple(notes)
             )
+        if spec.skewed and run.override is None:
+            plain = _t(run, spec, value, ratio)
+            why = "The bootstrap-t is not defined here (too many resamples without spread): t."
+            return replace(plain, notes=(*notes, *plain.notes, why))
         notes.append("The bootstrap-t is not defined here (no spread between patients): percentile.")
     if method is IntervalMethod.BCA:
         acceleration = run.left_out(run.by_class(spec)).acceleration(run.evaluator.index(spec.name))

@@ -128,14 +128,16 @@ class StudentisedRatio:
 def bootstrap_t_interval(
     value: float, se: float, values: FloatArray, errors: FloatArray, *, level: float = 0.95
 ) -> tuple[float, float] | None:
-    """Studentised bootstrap: value - t*[hi] x SE, value - t*[lo] x SE; None where too few are defined."""
+    """Studentised bootstrap: value - t*[hi] x SE, value - t*[lo] x SE; None where too few are defined.
+
+    A resample without spread has no standard error (of mostly zero values all may come out zero). Such ones
+    are left out; beyond a tenth of them there is no interval.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         t_star = (values - value) / errors
     t_star = np.where((errors <= 0) & (values == value), 0.0, t_star)
-    usable = t_star[~np.isnan(t_star)]
-    if usable.size < 40 or not se > 0:
+    usable = t_star[np.isfinite(t_star)]
+    if usable.size < max(40.0, 0.9 * t_star.size) or not se > 0:
         return None
     low, high = np.quantile(usable, [0.5 - level / 2.0, 0.5 + level / 2.0])
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return None
     return float(value - high * se), float(value - low * se)

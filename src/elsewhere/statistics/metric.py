@@ -39,6 +39,8 @@ class MetricSpec:
     `moves_with_prevalence` decides ST-06; `stratify_by_class` decides the resampling strata of ST-01.
     `rank_based`: no strictly rising transformation of a model's scores changes the value, so permutation tests
     swap ranks in place of scores (ST-12a).
+    `skewed` marks a mean of values that are mostly small (or zero) and now and then large, such as distances,
+    rates of rare errors and counts: its interval is the bootstrap-t, in a domain of its own (ST-03a).
     """
 
     name: str
@@ -53,4 +55,5 @@ class MetricSpec:
     moves_with_prevalence: bool = False
     stratify_by_class: bool = False
     rank_based: bool = False
+    skewed: bool = False
     primary: bool = False

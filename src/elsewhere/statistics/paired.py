@@ -20,6 +20,7 @@ from elsewhere.errors import UserError, unknown_name
 from elsewhere.protocols import IntervalRules
 from elsewhere.statistics.accumulators import cluster_sums
 from elsewhere.statistics.auroc import paired_auroc
+from elsewhere.statistics.domain import OWN_METHOD, domain_warnings
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
 from elsewhere.statistics.intervals import bca_allowed, bca_interval, leave_out, percentile_interval
 from elsewhere.statistics.means import site_strata
@@ -428,6 +429,12 @@ def _one(
         if chosen.reason:
             warnings.append(f"{chosen.reason}: percentile instead.")
         lo, hi, method, se = chosen.lo, chosen.hi, chosen.method, float(np.nanstd(draws, ddof=1))
+    if method != IntervalMethod.NONE.value:
+        if override is not None:
+            warnings.append(OWN_METHOD.format(method=method))
+        else:
+            for evaluator, value in ((a, value_a), (b, value_b)):
+                warnings += domain_warnings(evaluator, partition, spec, value)
     first = DELONG if DELONG in tests else LINEARISED_T if LINEARISED_T in tests else PERMUTATION
     main = tests.get(first)
     return PairedResult(
@@ -443,5 +450,5 @@ def _one(
         p_method=None if main is None else first,
         tests=tests,
         bootstrap=beside,
-        warnings=tuple(warnings),
+        warnings=tuple(dict.fromkeys(warnings)),
     )

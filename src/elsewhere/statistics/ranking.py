@@ -8,8 +8,9 @@ ranks that already have it, and their spread is no confidence interval.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from elsewhere.errors import UserError, unknown_name
+from elsewhere.statistics.domain import domain_warnings
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.metric import MetricSpec
 from elsewhere.statistics.paired import holm
@@ -223,7 +225,7 @@ def rank_models(
         for ev, d in zip(evaluators, draw(evaluators, stream, threads=threads), strict=True)
     ]
     draws = np.stack(columns, axis=1)
-    return rank_from_draws(
+    ranking = rank_from_draws(
         values,
         draws,
         names=names,
@@ -236,6 +238,20 @@ def rank_models(
         baseline=baseline,
         left_out_sites=left_out_sites(evaluators, partition, metric, names=names),
     )
+    return replace(ranking, notes=(*ranking.notes, *_outside_the_domain(evaluators, partition, spec, values)))
+
+
+def _outside_the_domain(
+    evaluators: Sequence[Evaluator], partition: Partition, spec: MetricSpec, values: FloatArray
+) -> list[str]:
+    """What is to be said where models lie outside the domain of the promised coverage (ST-04a)."""
+    found = Counter(
+        text
+        for evaluator, value in zip(evaluators, values, strict=True)
+        if np.isfinite(value)
+        for text in domain_warnings(evaluator, partition, spec, float(value))
+    )
+    return [f"{text} This concerns {count} of {values.size} models." for text, count in found.items()]
 
 
 def _rarer_class(partition: Partition) -> int | None:
