@@ -2,7 +2,8 @@
 
 A folder holds `<case_id>.nii.gz` (or .nii, .png, .tif, .tiff); a `/` in an id is written `%2F`. One
 folder a case is understood too: `<case_id>/<case_id>.nii.gz` and `<case_id>/mask.nii.gz`. A table with
-`case_id, path` serves where files have other names. What is in a file: `mask_file.py`.
+`case_id, path` serves where files have other names; the files lie in the table's folder. What is in a file:
+`mask_file.py`; which files may be opened: `plain_files.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pandas as pd
 from elsewhere.errors import UserError, name_rows
 from elsewhere.predictions.join import check_normalisations, join_by_id
 from elsewhere.predictions.mask_file import MASK_ENDINGS, Mask, check_same_grid, mask_ending, read_mask
+from elsewhere.predictions.plain_files import check_plain_file, files_inside, lies_inside
 from elsewhere.predictions.table import Predictions, ReadOptions
 from elsewhere.tables import file_digest, is_table, read_table
 
@@ -60,16 +62,8 @@ def _digest(pairs: Iterable[tuple[str, Path]]) -> str:
 
 
 def _from_folder(folder: Path, known: frozenset[str]) -> tuple[pd.DataFrame, list[str], int]:
-    found: list[tuple[str, Path]] = []
-    ignored = 0
-    for file in sorted(folder.rglob("*")):
-        if not file.is_file() or any(part.startswith(".") for part in file.relative_to(folder).parts):
-            continue
-        ending = mask_ending(file)
-        if ending is None:
-            ignored += 1
-            continue
-        found.append((_case_id(folder, file, ending, known), file))
+    files, ignored = files_inside(folder, wanted=lambda path: mask_ending(path) is not None)
+    found = [(_case_id(folder, file, str(mask_ending(file)), known), file) for file in files]
     if not found:
         raise UserError(
             "no mask found in the folder",
@@ -103,6 +97,9 @@ def _from_table(path: Path, options: ReadOptions) -> tuple[pd.DataFrame, list[st
             "empty path", where=f"{path}, rows {name_rows(rows)}", fix="Leave out cases without a mask."
         )
     paths = [str(path.parent / str(value)) for value in frame["path"]]
+    for file in map(Path, paths):
+        if file.exists() or file.is_symlink() or not lies_inside(file, inside=path.parent):
+            check_plain_file(file, inside=path.parent)
     table = pd.DataFrame(
         {"case_id": frame["case_id"].astype("string"), "path": pd.array(paths, dtype="string")}
     )

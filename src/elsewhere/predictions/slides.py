@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import pandas as pd
 
 from elsewhere.errors import UserError, name_rows
+from elsewhere.predictions.plain_files import files_inside
 from elsewhere.predictions.stages import PATIENT_STAGES, STAGES, normalise_stage
 from elsewhere.predictions.table import Predictions, ReadOptions
 from elsewhere.tables import file_digest, read_table, to_number
@@ -36,10 +37,10 @@ def read_slides(path: Path, options: ReadOptions, cohort: Cohort | None = None) 
     """Stages, points or masks, told apart by what is there; never by guessing at values."""
     path = Path(path)
     if path.is_dir():
-        files = sorted(p for p in path.iterdir() if p.is_file())
-        if any(p.suffix.lower() == ".csv" for p in files):
-            return _points_folder(path, [p for p in files if p.suffix.lower() == ".csv"], options)
-        masks = [p for p in files if p.suffix.lower() in _MASK_ENDINGS]
+        tables, _ = files_inside(path, wanted=lambda file: file.suffix.lower() == ".csv", deep=False)
+        if tables:
+            return _points_folder(path, tables, options)
+        masks, _ = files_inside(path, wanted=lambda file: file.suffix.lower() in _MASK_ENDINGS, deep=False)
         if not masks:
             raise UserError(
                 "no prediction found in the folder",
