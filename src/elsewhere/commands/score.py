@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,15 +69,7 @@ def as_predictions(task: str, source: PredictionsLike, options: ReadOptions, coh
         except UserError as error:
             where = error.where and error.where.replace(str(file), "data frame")
             raise UserError(error.what, where=where, fix=error.fix) from None
-    return Predictions(
-        kind=read.kind,
-        table=read.table,
-        source="data frame",
-        digest=content_hash(frame),
-        flow=read.flow,
-        warnings=read.warnings,
-        points=read.points,
-    )
+    return replace(read, source="data frame", digest=content_hash(frame))
 
 
 def choose_protocol(task: Task, name: str | None, reader: str) -> Protocol:
