@@ -11,6 +11,7 @@ from elsewhere.cohort.table import Cohort, IdGrade
 from elsewhere.errors import UserError
 from elsewhere.tables import TableOptions, is_table, read_table
 from elsewhere.tables.bytes_in import neighbours
+from elsewhere.tables.identifiers import note_source
 from elsewhere.tables.options import DEFAULT
 
 ID_COLUMNS = ("patient_id", "exam_id", "case_id", "lesion_id")
@@ -29,6 +30,7 @@ def load_cohort(
     the hash of another table.
     """
     path = Path(path)
+    note_source(path)
     if path.is_dir():
         if column_map:
             raise UserError(

@@ -23,8 +23,10 @@ from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.resampling import WeightStream
 from elsewhere.statistics.verdict import ClaimVerdict, assess_claim, not_assessed, overall
 from elsewhere.tables import TableOptions, check_out
+from elsewhere.tables.identifiers import remembers_ids
 
 
+@remembers_ids
 def accept(
     cohort: str | Path,
     predictions: str | Path,

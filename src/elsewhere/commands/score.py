@@ -21,6 +21,7 @@ from elsewhere.protocols import Protocol, protocols
 from elsewhere.results import Result
 from elsewhere.scoring.task import ScoreOptions, Task, tasks
 from elsewhere.tables import TableOptions, check_out, content_hash
+from elsewhere.tables.identifiers import remembers_ids
 from elsewhere.tables.options import DEFAULT
 
 CohortLike = Cohort | str | Path | pd.DataFrame | Mapping[str, Any]
@@ -107,6 +108,7 @@ def check_choices(*, on_invalid: str, matching: str | None) -> None:
         raise UserError(f"--matching '{matching}' is not known", fix="Use challenge or nearest.")
 
 
+@remembers_ids
 def score(
     task: str,
     cohort: CohortLike,

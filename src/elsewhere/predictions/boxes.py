@@ -40,6 +40,7 @@ from elsewhere.predictions.dbtex import (
 from elsewhere.predictions.join import as_ids, check_normalisations, join_by_id
 from elsewhere.predictions.table import Predictions, ReadOptions
 from elsewhere.tables import file_digest, read_table, to_number
+from elsewhere.tables.identifiers import note_ids, note_source
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
@@ -63,7 +64,9 @@ def read_boxes(
     """
     path, options = Path(path), options or ReadOptions()
     ids = [options.column_map.get(name, name) for name in ("case_id", "patient_id", *DBTEX_IDS)]
+    note_source(path)
     raw = read_table(path, allow_empty=True, strings=ids, options=options.table)
+    note_ids(*(raw[name] for name in ids if name in raw.columns and name != "View"))
     found = boxes_from_frame(raw, options, cohort, source=str(path), digest=file_digest(path))
     if not is_dbtex(raw.columns) or options.column_map:
         return found
@@ -89,6 +92,7 @@ def boxes_from_frame(
         view = _whole_ids(raw["View"], what="boxes (column View)", where=source)
         table = pd.DataFrame({"case_id": case_ids(study, view)})
         table["patient_id"] = raw["PatientID"].astype("string")
+        note_ids(table["case_id"])
         sources = {native: name for name, native in NATIVE_OF_DBTEX.items()}
     else:
         table = pd.DataFrame({"case_id": _whole_ids(raw["case_id"], what="boxes", where=source)})

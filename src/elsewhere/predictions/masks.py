@@ -23,6 +23,7 @@ from elsewhere.predictions.mask_file import MASK_ENDINGS, Mask, check_same_grid,
 from elsewhere.predictions.plain_files import check_plain_file, files_inside, lies_inside
 from elsewhere.predictions.table import Predictions, ReadOptions
 from elsewhere.tables import file_digest, is_table, read_table
+from elsewhere.tables.identifiers import note_files, note_ids, note_source
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
@@ -63,7 +64,9 @@ def _digest(pairs: Iterable[tuple[str, Path]]) -> str:
 
 def _from_folder(folder: Path, known: frozenset[str]) -> tuple[pd.DataFrame, list[str], int]:
     files, ignored = files_inside(folder, wanted=lambda path: mask_ending(path) is not None)
+    note_files(files, inside=folder)
     found = [(_case_id(folder, file, str(mask_ending(file)), known), file) for file in files]
+    note_ids([case_id for case_id, _ in found])
     if not found:
         raise UserError(
             "no mask found in the folder",
@@ -81,8 +84,12 @@ def _from_folder(folder: Path, known: frozenset[str]) -> tuple[pd.DataFrame, lis
 
 
 def _from_table(path: Path, options: ReadOptions) -> tuple[pd.DataFrame, list[str], int]:
-    frame = read_table(path, strings=("case_id", "path"), options=options.table)
+    strings = [options.column_map.get(name, name) for name in ("case_id", "path")]
+    frame = read_table(path, strings=strings, options=options.table)
     frame = frame.rename(columns={source: target for target, source in options.column_map.items()})
+    note_ids(*(frame[name] for name in ("case_id", "patient_id", "exam_id") if name in frame.columns))
+    if "path" in frame.columns:
+        note_files(frame["path"].dropna().astype(str), inside=path.parent)
     lacking = [name for name in ("case_id", "path") if name not in frame.columns]
     if lacking:
         raise UserError(
@@ -109,6 +116,7 @@ def _from_table(path: Path, options: ReadOptions) -> tuple[pd.DataFrame, list[st
 def read_masks(path: Path, options: ReadOptions, cohort: Cohort | None = None) -> Predictions:
     """Which file belongs to which case (`case_id, path`); the masks themselves are read when scored."""
     path = Path(path)
+    note_source(path)
     known = frozenset(cohort.cases["case_id"].astype("string")) if cohort is not None else frozenset()
     if path.is_dir():
         table, warnings, n_files = _from_folder(path, known)
@@ -117,6 +125,8 @@ def read_masks(path: Path, options: ReadOptions, cohort: Cohort | None = None) -
     elif (ending := mask_ending(path)) is not None:
         case_id = _case_id(path.parent, path, ending, known)
         table = pd.DataFrame({"case_id": [case_id], "path": [str(path)]}, dtype="string")
+        note_files([path], inside=path.parent)
+        note_ids([case_id])
         warnings, n_files = [], 1
     elif is_table(path):
         table, warnings, n_files = _from_table(path, options)

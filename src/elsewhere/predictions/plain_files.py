@@ -28,7 +28,9 @@ def lies_inside(path: Path, *, inside: Path) -> bool:
     return _is_inside(os.path.realpath(path), os.path.realpath(inside))
 
 
-def files_inside(folder: Path, *, wanted: Callable[[Path], bool], deep: bool = True) -> tuple[list[Path], int]:
+def files_inside(
+    folder: Path, *, wanted: Callable[[Path], bool], deep: bool = True
+) -> tuple[list[Path], int]:
     """The files of a folder (and, if `deep`, of its folders) that are `wanted` by name, in order of name, and
     how many others there are; hidden ones are not looked at.
 

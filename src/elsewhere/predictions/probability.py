@@ -28,11 +28,13 @@ from elsewhere.predictions.scales import (
 from elsewhere.predictions.table import Predictions, ReadOptions
 from elsewhere.predictions.units import KEY_COLUMNS, bring_to_unit, check_unit
 from elsewhere.tables import file_digest, read_table, to_number
+from elsewhere.tables.identifiers import note_ids, note_source
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
 
-ID_TARGETS = ("case_id", "exam_id", "patient_id", "view", "laterality")
+ID_COLUMNS = ("case_id", "exam_id", "patient_id")
+ID_TARGETS = (*ID_COLUMNS, "view", "laterality")
 TARGETS = (*ID_TARGETS, "probability", "score", "status")
 """What `--map TARGET=COLUMN` understands for a probability file."""
 
@@ -47,7 +49,10 @@ def read_probabilities(
         if target not in TARGETS:
             raise unknown_name("--map target", target, TARGETS)
     strings = [options.column_map.get(target, target) for target in (*ID_TARGETS, "status")]
+    note_source(path)
     raw = read_table(path, strings=strings, options=options.table)
+    names = (options.column_map.get(target, target) for target in ID_COLUMNS)
+    note_ids(*(raw[name] for name in names if name in raw.columns))
     return probabilities_from_frame(raw, options, cohort, source=str(path), digest=file_digest(path))
 
 
