@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elsewhere.results import ids_of, load_result
+from elsewhere.results import ids_of_result, load_result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ def report(
 
     found = load_result(result)
     page = Path(out) if out is not None else Path(result) / "report.html"
-    shown = prepare(found.summary, redact=ids_of(found.scores))
+    shown = prepare(found.summary, redact=ids_of_result(found))
     files = [page]
     write_report(shown, page)
     if tables is not None:

@@ -43,7 +43,7 @@ def files_inside(
         if wanted(path):
             files.append(path)
         else:
-            others += os.path.isfile(path)
+            others += path.is_file()
     return sorted(files), others
 
 
@@ -57,7 +57,7 @@ def _walk(
         path = folder / name
         if wanted(path):
             yield _checked(path, root)
-        elif not os.path.isdir(path):
+        elif not _is_folder(path):
             yield path
         elif deep:
             real = os.path.realpath(path)
@@ -67,12 +67,19 @@ def _walk(
                 yield from _walk(path, root, wanted, deep, above)
 
 
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, RuntimeError):
+        return False
+
+
 def _checked(path: Path, root: str) -> Path:
     try:
         real = os.path.realpath(path, strict=True)
         mode = os.lstat(real).st_mode
     except OSError as error:
-        if os.path.islink(path):
+        if path.is_symlink():
             raise UserError(
                 "this is a link that leads nowhere", where=str(path), fix="Copy the file itself."
             ) from error
@@ -99,4 +106,4 @@ def _leads_out(path: Path) -> UserError:
 
 def _by_link(path: Path) -> bool:
     """Whether a link, rather than `..` or an absolute path, leads there."""
-    return os.path.realpath(path) != os.path.realpath(os.path.dirname(path)) + os.sep + path.name
+    return os.path.realpath(path) != os.path.realpath(path.parent) + os.sep + path.name
