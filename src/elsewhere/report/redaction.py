@@ -246,8 +246,6 @@ class Redactor:
 
     def tree(self, value: Any, *, _above: tuple[str, ...] = ()) -> Any:
         """Every text below `value`, and every key that comes from the data: somebody may group by an id."""
-        if not self._ids and not self._folders:
-            return value
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
