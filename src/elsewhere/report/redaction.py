@@ -40,12 +40,13 @@ _COUNTED = re.compile(
     re.IGNORECASE,
 )
 _PATH = re.compile(
-    r"(?<![\w.:/\\~%])(?:~[\w.-]*(?=[/\\])|[A-Za-z]:(?=\\))?"
-    r"(?:[/\\]+[^\s/\\'\"`<>|:;,()\[\]{}]+){2,}[/\\]?|(?<![\w.:/\\~%])~[/\\][^\s'\"`<>|:;,()\[\]{}]+"
+    r"(?<![\w.:/\\~%\u0300-\u036f])(?:~[\w.-]*(?=[/\\])|[A-Za-z]:(?=\\))?"
+    r"(?:[/\\]+[^\s/\\'\"`<>|:;,()\[\]{}]+){2,}[/\\]?|(?<![\w.:/\\~%\u0300-\u036f])~[/\\][^\s'\"`<>|:;,()\[\]{}]+"
 )
 _HOME = re.compile(r"(?:/home|/Users|[A-Za-z]:\\Users)[/\\][^/\\]+[/\\]?", re.IGNORECASE)
 _FOLDER = "[folder]"
 _FEWEST = 4
+_BETWEEN = "-_./\\ :#+~@&\u2010\u2011\u2012\u2013\u2014"
 _WIDEST_GAP = 8
 
 CLOSED_VALUES = frozenset(
@@ -105,6 +106,7 @@ class _Index:
         """Numbers of four digits and more, which may also be a count."""
         self.doubtful: set[str] = set()
         """Found only where the text says that an id follows."""
+        self._between = frozenset("".join(ids)) | frozenset(_BETWEEN)
         for one, form in zip(ids, _forms(ids), strict=True):
             if form:
                 self._add(one, form)
@@ -130,6 +132,10 @@ class _Index:
             bare = one[atoms[0].start : atoms[-1].end].casefold()
             if len(bare) >= _FEWEST:
                 self.exact.add(bare)
+
+    def joins(self, gap: str) -> bool:
+        """Whether what stands between two runs of letters and digits may stand inside an id."""
+        return len(gap) <= _WIDEST_GAP and (self._between.issuperset(gap) or gap[:1] == "%")
 
     def is_one(self, form: str, cased: str, raw: str) -> bool:
         """Whether this can be nothing but an id."""
@@ -207,10 +213,8 @@ class Redactor:
         """The number after the last atom of the longest id that begins at atom `at`, or 0."""
         for length in self._index.lengths:
             end = at + length
-            if end > len(atoms) or any(
-                atoms[i + 1].start - atoms[i].end > _WIDEST_GAP
-                or "\n" in text[atoms[i].end : atoms[i + 1].start]
-                for i in range(at, end - 1)
+            if end > len(atoms) or not all(
+                self._index.joins(text[atoms[i].end : atoms[i + 1].start]) for i in range(at, end - 1)
             ):
                 continue
             if self._is_id(text, atoms[at:end], last_id):
