@@ -53,7 +53,7 @@ def make_submissions(folder, prefix):
     files = folder / "subs"
     files.mkdir()
     said.to_csv(files / "good.csv", index=False)
-    more = pd.DataFrame({"case_id": foreign, "probability": 0.5})
+    more = pd.DataFrame({"case_id": foreign[1:], "probability": 0.5})
     pd.concat([said, more]).to_csv(files / "extra.csv", index=False)
     pd.concat([said, said.iloc[:2]]).to_csv(files / "twice.csv", index=False)
     pd.concat([more, more]).to_csv(files / "foreign-twice.csv", index=False)
@@ -90,7 +90,7 @@ def rank_once(run, folder, prefix):
     assert "case_key.csv" in (out / "SHARING.txt").read_text().split("Stay with the data")[1]
     failed = {row["model"]: row["why"] for row in done.json["ranking"]["failed"]}
     assert "[id " in failed["twice.csv"] and "stands in rows" in failed["twice.csv"]
-    assert "not one of 4" in failed["all-foreign.csv"]
+    assert "not one of 3" in failed["all-foreign.csv"]
     assert "Fallnummer" in failed["other-column.csv"], "columns are no ids"
 
 
@@ -121,7 +121,7 @@ def test_whatever_the_ids_look_like_many_times(run, tmp_path_factory, prefix):
 
 def test_the_terminal_still_names_what_is_to_be_mended(run, tmp_path):
     """Console output is local: without the id nobody finds the row."""
-    cohort, files, ids = make_submissions(tmp_path / FOLDER, "ISPY")
+    cohort, files, _ = make_submissions(tmp_path / FOLDER, "ISPY")
     done = run("rank", files, "--cohort", cohort, "--task", "response", "--metric", "auroc", "--resamples", 0)
     assert done.code == 5
     assert "ISPY-000000" in done.out
