@@ -34,7 +34,10 @@ def _run(arguments: list[str]) -> None:
     as_json = "--json" in arguments
     try:
         code = app(arguments, standalone_mode=False, prog_name="elsewhere")
-    except UserError as mistake:
+    except UserError as given:
+        from elsewhere.commands.advice import fit_error
+
+        mistake = fit_error(given, _command(arguments))
         _print_mistake(mistake.to_dict(), str(mistake), as_json=as_json)
         sys.exit(EXIT_BAD_INPUT)
     except typer.Abort:
@@ -62,6 +65,12 @@ def _run(arguments: list[str]) -> None:
         )
         sys.exit(EXIT_OUR_FAULT)
     sys.exit(code if isinstance(code, int) else EXIT_OK)
+
+
+def _command(arguments: list[str]) -> str:
+    """The command that was called: its name, with its group's where it is in one."""
+    names = [word for word in arguments if not word.startswith("-")]
+    return " ".join(names[: 2 if names[:1] == ["cohort"] else 1])
 
 
 def _print_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:

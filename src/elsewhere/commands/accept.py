@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from elsewhere.commands.advice import fit_advice
 from elsewhere.commands.analyse import analyse
 from elsewhere.commands.claim import Claim, ClaimedMetric, is_template, lock_claim, read_claim
 from elsewhere.commands.score import as_cohort, as_predictions, check_choices, choose_protocol, facts_of
@@ -116,6 +117,8 @@ def accept(
         seed=seed,
         extra=extra,
     )
+    warnings = (fit_advice(warning, "accept") for warning in result.summary["warnings"])
+    result.summary["warnings"] = list(filter(None, warnings))
     if lock["changed"]:
         result.summary["warnings"].append("The claim was changed after it was first locked: see claim_lock.")
     if is_template(promised):

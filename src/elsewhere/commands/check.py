@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from elsewhere.commands.advice import fit_finding
 from elsewhere.commands.score import check_choices, open_cohort
 from elsewhere.predictions import ReadOptions
 from elsewhere.scoring.check import CheckReport, check_predictions
@@ -37,4 +39,5 @@ def check(
         table=table,
     )
     who = None if cohort is None else open_cohort(Path(cohort), table)
-    return check_predictions(Path(predictions), task, options, who)
+    found = check_predictions(Path(predictions), task, options, who)
+    return replace(found, findings=tuple(fit_finding(finding, "check") for finding in found.findings))

@@ -55,7 +55,7 @@ def same_cases(a: Result, b: Result) -> None:
     if a.summary["protocol"] != b.summary["protocol"]:
         raise UserError(
             f"scored by different protocols: {a.summary['protocol']} and {b.summary['protocol']}",
-            fix="Score both with the same --protocol.",
+            fix="Score both by one protocol: `elsewhere score ... --protocol NAME`.",
         )
     ours, theirs = set(a.scores.cases["case_id"]), set(b.scores.cases["case_id"])
     if ours != theirs:

@@ -133,7 +133,8 @@ def equivalence(
     else:
         if loaded[0].summary["protocol"] != loaded[1].summary["protocol"]:
             raise UserError(
-                "the results were scored by different protocols", fix="Score both with the same --protocol."
+                "the results were scored by different protocols",
+                fix="Score both by one protocol: `elsewhere score ... --protocol NAME`.",
             )
         there = prepare(loaded[1].scores, options_of(loaded[1]))
         difference = difference_independent(

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from elsewhere import __version__
+from elsewhere.commands.advice import fit_error
 from elsewhere.commands.analyse import Report
 from elsewhere.commands.compare import aligned, options_of, same_cases
 from elsewhere.commands.score import as_cohort, as_predictions, check_choices, choose_protocol
@@ -323,7 +324,8 @@ def _from_files(
             ready = prepare(chosen.score(who, said, rules, options), options)
             entries.append(_Entry(name=names[number], ready=ready, digest=said.digest))
         except UserError as problem:
-            failures.append(Failure(model=path.name, why=str(problem), path=path, options=read))
+            why = str(fit_error(problem, "rank"))
+            failures.append(Failure(model=path.name, why=why, path=path, options=read))
         if progress:
             progress("scoring", number + 1, len(paths))
     first = entries[0].ready if entries else None

@@ -39,7 +39,8 @@ def as_cohort(source: CohortLike, table: TableOptions = DEFAULT) -> Cohort:
 
 def open_cohort(path: Path, table: TableOptions = DEFAULT) -> Cohort:
     """A cohort from a path. What is declared of text tables is meant for the predictions first: a cohort
-    that is plain UTF-8 with commas is read plainly, and as declared where that is refused.
+    that is plain UTF-8 with commas is read plainly, and as declared where that is refused. When both fail, the
+    error is that of the reading that could part the table into columns.
     """
     plain = TableOptions(decimal=table.decimal)
     if path.is_dir() or (table.encoding is None and table.delimiter is None):
@@ -49,8 +50,13 @@ def open_cohort(path: Path, table: TableOptions = DEFAULT) -> Cohort:
     except UserError as refused:
         try:
             return load_cohort(path, options=table)
-        except UserError:
-            raise refused from None
+        except UserError as declared:
+            raise (declared if _is_of_the_text(refused) else refused) from None
+
+
+def _is_of_the_text(error: UserError) -> bool:
+    """Whether a table could not even be parted into columns."""
+    return any(f"--{name}" in (error.fix or "") for name in ("encoding", "delimiter"))
 
 
 def as_predictions(task: str, source: PredictionsLike, options: ReadOptions, cohort: Cohort) -> Predictions:

@@ -86,7 +86,7 @@ def probabilities_from_frame(
         raise UserError(
             f"the id '{first}' stands in rows {name_rows(rows)}; {len(set(ids[repeated]))} ids are repeated",
             where=source,
-            fix="Keep one row a case; where rows are views of one exam, say `--unit exam --combine max`.",
+            fix="Keep one row per case. Where rows are views of one exam, say `--unit exam --combine max`.",
         )
     if cohort is not None and options.normalise_ids:
         rules = check_normalisations(options.normalise_ids)
@@ -204,7 +204,7 @@ def _scored(frame: pd.DataFrame, options: ReadOptions, *, source: str) -> tuple[
         reason[bad] = "no BI-RADS category"
         warnings.append(
             "BI-RADS categories are ranks: AUROC and operating points are meaningful, calibration is not. "
-            f"'Category 4 or more' is --threshold {BIRADS_BIOPSY_THRESHOLD}; the default 0.5 is 4C or more."
+            f"The default threshold 0.5 means 4C or more. 'Category 4 or more' is --threshold {BIRADS_BIOPSY_THRESHOLD}."
         )
     else:
         values = _numbers(cells.mask(pd.Series(failed), other=None), options, source=source)
@@ -247,14 +247,14 @@ def _bad_scores(
         return UserError(
             f"{rows.size} rows have no score",
             where=f"{source}, rows {name_rows((rows + 1).tolist())}",
-            fix="Fill them in; or write 'not analysable'; or take the rows out (they count as missing); "
-            "or score them worst with --on-invalid worst.",
+            fix="Fill them in, or write 'not analysable', or take the rows out (they count as missing). "
+            "Or score them worst with --on-invalid worst.",
         )
     shown = [f"{row + 1} ({values[row]:g})" for row in rows[~empty]]
     if np.isinf(values[rows[~empty]]).all():
         what, fix = (
             "infinite scores",
-            "A finite number is needed; or score them worst with --on-invalid worst.",
+            "A finite number is needed. Or score them worst with --on-invalid worst.",
         )
     else:
         what = f"scores outside the scale {scale}"
