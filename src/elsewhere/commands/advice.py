@@ -21,33 +21,32 @@ _IN_CLAIM = {
     "--combine": 'combine = "{}" under [predictions] in the claim',
 }
 _IN_STUDY = ("--scale", "--threshold", "--unit", "--combine", "--normalise-ids", "--on-invalid", "--protocol")
-_OF_TABLES = ("--encoding", "--delimiter", "--decimal", "--map")
-_NOT_THERE = dict.fromkeys((*_IN_STUDY, *_OF_TABLES, "--resample", "--matching", "--calibrate-on"), "")
+_OF_TABLES = ("--encoding", "--delimiter", "--decimal")
+_NO_TABLES = dict.fromkeys((*_IN_STUDY, "--map"), "")
+_NOTHING = _NO_TABLES | dict.fromkeys(_OF_TABLES, "")
 INSTEAD: dict[str, dict[str, str]] = {
     "accept": _IN_CLAIM,
     "check": dict.fromkeys(("--threshold", "--protocol"), ""),
     "rank": dict.fromkeys(("--threshold", "--unit", "--combine"), ""),
     "summarise": dict.fromkeys(("--scale", "--unit", "--combine", "--normalise-ids"), ""),
-    "compare": _NOT_THERE,
-    "equivalence": {
-        k: v for k, v in _NOT_THERE.items() if k not in ("--encoding", "--delimiter", "--decimal")
-    },
-    "diff": _NOT_THERE,
-    "report": _NOT_THERE,
-    "explain": _NOT_THERE,
-    "plan": _NOT_THERE,
-    "run": _NOT_THERE,
-    "models": _NOT_THERE,
-    "predict": _NOT_THERE,
+    "compare": _NOTHING,
+    "equivalence": _NO_TABLES,
+    "diff": _NOTHING,
+    "report": _NOTHING,
+    "explain": _NOTHING,
+    "plan": _NOTHING,
+    "run": _NOTHING,
+    "models": _NOTHING,
+    "predict": _NOTHING,
     "cohort read": dict.fromkeys(_IN_STUDY, ""),
-    "cohort check": _NOT_THERE,
-    "cohort describe": _NOT_THERE,
-    "cohort duplicates": _NOT_THERE,
+    "cohort check": _NO_TABLES,
+    "cohort describe": _NO_TABLES,
+    "cohort duplicates": _NO_TABLES,
 }
 """By command: options that it lacks, and what does the same there; nothing where there is nothing."""
 _OPTION = re.compile(r"(?<![\w-])(?P<name>--[a-z][a-z-]*)(?:[ =](?P<value>'[^']*'|[^\s`;]*[^\s`;.,:?)]))?")
-_COMMAND = re.compile(r"elsewhere [a-z][^`]*?(?=`|\. |\.$|; |$)")
-_SENTENCE = re.compile(r"(?<=[.;?])\s+")
+_COMMAND = re.compile(r"elsewhere [a-z][^`]*?(?=`|(?<!\.)\. |\.$|; |$)")
+_SENTENCE = re.compile(r"(?<!\.\.\.)(?<=[.;?])\s+")
 
 
 def fit_advice(text: str, command: str) -> str:

@@ -204,7 +204,7 @@ def rank(
         weight=rules.fairness.fairness_weight,
     )
     ranking_part |= _by_size(entries, names, chosen, key=key, seed=seed, resamples=count)
-    summary = {
+    summary: dict[str, Any] = {
         "elsewhere": __version__,
         "task": first.scores.task,
         "protocol": rules.name,
@@ -231,8 +231,8 @@ def rank(
     if failures:
         summary["warnings"].append(_incomplete(summary["counts"]))
     if first.scores.task == "detection":
-        found, missing = _difficulty(entries)
-        summary |= found
+        difficulty, missing = _difficulty(entries)
+        summary |= difficulty
         summary["warnings"] += missing
     redactor = Redactor(ids, folders=read_folders())
     summary = redactor.summary(summary)
