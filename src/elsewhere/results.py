@@ -31,7 +31,8 @@ ID_COLUMNS = ("case_id", "patient_id", "exam_id")
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a scoring gave. `summary` is the content of summary.json (the contract of others' scripts)."""
+    """What a scoring gave. `summary` is for this machine: its texts may name cases and files. `to_dict` is the content
+    of summary.json (the contract of others' scripts), which names nobody."""
 
     summary: dict[str, Any]
     scores: Scores

@@ -69,6 +69,16 @@ def make_submissions(folder, prefix):
     return folder / "cohort.csv", files, ids
 
 
+CLAIM = """
+model = "Vendor"
+task = "response"
+describe = ["exam_id"]
+[[primary]]
+metric = "auroc"
+value = 0.8
+margin = 0.2
+margin_source = "agreed with case {group}, minutes in {folder}/minutes.txt"
+"""
 PREFIX = st.text("ABCDEFGHKMNPQRSTUVXYZ", min_size=4, max_size=8)
 
 
@@ -183,6 +193,14 @@ def test_score_accept_compare_diff_and_report_name_nobody(run, tmp_path):
         printed = done.out.replace(str(tmp_path), "")
         assert_names_nobody({**shared_texts(outs[-1]), "--json": printed}, ids)
         assert stat.S_IMODE((outs[-1] / "case_key.csv").stat().st_mode) == 0o600
+    claim = tmp_path / FOLDER / "claim.toml"
+    claim.write_text(CLAIM.format(group=ids[0], folder=tmp_path / FOLDER))
+    verdict = tmp_path / "verdict"
+    done = run(
+        "accept", cohort, files / "extra.csv", "--claim", claim, "--resamples", 0, "--out", verdict, "--json"
+    )
+    assert done.code in (0, 2, 3, 4), done.said
+    assert_names_nobody({**shared_texts(verdict), "--json": done.out.replace(str(tmp_path), "")}, ids)
     tables, figures = tmp_path / "tables", tmp_path / "figures"
     assert run("report", outs[0], "--tables", tables, "--figures", figures).code == 0
     assert_names_nobody(shared_texts(outs[0], tables, figures), ids)

@@ -107,11 +107,16 @@ class _Index:
         self.doubtful: set[str] = set()
         """Found only where the text says that an id follows."""
         self._between = frozenset("".join(ids)) | frozenset(_BETWEEN)
+        blanks = {0}
         for one, form in zip(ids, _forms(ids), strict=True):
-            if form:
+            if " " in form:
+                blanks.add(form.count(" "))
                 self._add(one, form)
-        parts = (self.sure, self.cased, self.counts, self.doubtful)
-        self.lengths = sorted({form.count(" ") + 1 for part in parts for form in part}, reverse=True)
+            elif len(form) >= _FEWEST and not form.isdigit():
+                self.sure.add(form)
+            elif form:
+                self._add(one, form)
+        self.lengths = [count + 1 for count in sorted(blanks, reverse=True)]
 
     def _add(self, one: str, form: str) -> None:
         length = len(form) - form.count(" ")
