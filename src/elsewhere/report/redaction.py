@@ -53,6 +53,7 @@ CLOSED_VALUES = frozenset(
     {"aim", "code_version", "cohort_hash", "cohort_reader", "command", "created", "digest", "elsewhere"}
     | {"headline", "interval", "matching", "method", "metric", "numpy", "p_method", "predictions_digest"}
     | {"protocol", "protocol_digest", "protocol_version", "python", "severity", "split_hash", "task", "word"}
+    | {"label", "x_label", "y_label", "band"}
 )
 """Fields whose text the program itself chooses, whatever the input is called."""
 NAMED_BY_DATA = frozenset(
