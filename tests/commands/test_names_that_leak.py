@@ -72,12 +72,13 @@ def make_submissions(folder, prefix):
 CLAIM = """
 model = "Vendor"
 task = "response"
-describe = ["exam_id"]
 [[primary]]
 metric = "auroc"
 value = 0.8
 margin = 0.2
 margin_source = "agreed with case {group}, minutes in {folder}/minutes.txt"
+[subgroups]
+describe = ["exam_id"]
 """
 PREFIX = st.text("ABCDEFGHKMNPQRSTUVXYZ", min_size=4, max_size=8)
 
