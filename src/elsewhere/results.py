@@ -1,17 +1,19 @@
 """A result: the summary, the scores it was made from, and the folder that holds both.
 
 The folder has `scores.parquet` (and `events.parquet`), `summary.json`, `report.html`, and `case_key.csv`,
-which resolves the hashed cases of the report and stays with the hospital.
+which resolves the hashed cases of the report and the ids that were taken out of texts, and stays with the
+hospital. `SHARING.txt` says which files name nobody.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
@@ -21,11 +23,18 @@ from elsewhere.files import explained_refusals, settle
 from elsewhere.protocols import protocols
 from elsewhere.scoring.task import Scores
 from elsewhere.tables import read_table, staged_directory, write_json, write_table
+from elsewhere.tables.identifiers import read_folders, read_ids
+
+if TYPE_CHECKING:
+    from elsewhere.report.redaction import Redactor
+
+ID_COLUMNS = ("case_id", "patient_id", "exam_id")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a scoring gave. `summary` is the content of summary.json (the contract of others' scripts)."""
+    """What a scoring gave. `summary` is for this machine: its texts may name cases and files. `to_dict` is the content
+    of summary.json (the contract of others' scripts), which names nobody."""
 
     summary: dict[str, Any]
     scores: Scores
@@ -33,9 +42,18 @@ class Result:
     path: Path | None = None
     exit_code: int = EXIT_OK
     redact: tuple[str, ...] = field(default=(), repr=False)
+    folders: tuple[str, ...] = field(default_factory=read_folders, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        return self.summary if self.path is None else {**self.summary, "path": str(self.path)}
+        """What summary.json holds, without any id or folder of the inputs; and where the result was written."""
+        shared = self.redactor().summary(self.summary)
+        return shared if self.path is None else {**shared, "path": str(self.path)}
+
+    def redactor(self) -> Redactor:
+        """Takes the ids and the folders of every input out of what is shared."""
+        from elsewhere.report.redaction import Redactor
+
+        return Redactor(self.redact, folders=self.folders)
 
     @property
     def metrics(self) -> dict[str, dict[str, Any]]:
@@ -46,7 +64,7 @@ class Result:
         """Every table of the report as a data frame."""
         from elsewhere.report import summary_tables
 
-        return summary_tables(self.summary)
+        return summary_tables(self.summary, redact=self.redactor())
 
     def save(self, out: str | Path, *, replace: bool = False, inputs: Iterable[Any] = ()) -> Result:
         """Write the folder: all of it, or nothing.
@@ -64,23 +82,19 @@ class Result:
             FileSystemError: Where the system refuses; an earlier result is then as it was.
         """
         from elsewhere.report import write_report
+        from elsewhere.report.sharing import KEY_FILE, write_sharing_note
 
+        redactor = self.redactor()
+        shared = redactor.summary(self.summary)
         with staged_directory(out, replace=replace, inputs=inputs) as folder:
             write_table(self.scores.cases, folder / "scores.parquet")
             if self.scores.events is not None:
                 write_table(self.scores.events, folder / "events.parquet")
-            if self.case_key is not None:
-                write_table(self.case_key, folder / "case_key.csv")
-            write_json(self.summary, folder / "summary.json")
-            write_report(self.summary, folder / "report.html", redact=self.redact)
-        return Result(
-            summary=self.summary,
-            scores=self.scores,
-            case_key=self.case_key,
-            path=Path(out),
-            exit_code=self.exit_code,
-            redact=self.redact,
-        )
+            write_json(shared, folder / "summary.json")
+            write_report(shared, folder / "report.html", redact=redactor)
+            write_key(folder / KEY_FILE, self.case_key, redactor.originals)
+            write_sharing_note(folder)
+        return dataclasses.replace(self, path=Path(out))
 
     def lines(self) -> Iterator[str]:
         """What the terminal shows."""
@@ -131,12 +145,27 @@ class Result:
             yield f"report: {self.path / 'report.html'}"
 
 
+def write_key(path: Path, case_key: pd.DataFrame | None, originals: Mapping[str, str]) -> None:
+    """`case,case_id`: who stands behind a hash of a worst case or a mark in a text; for its owner alone."""
+    from elsewhere.report.privacy import write_pairs
+
+    pairs = [] if case_key is None else [*map(tuple, case_key[["case", "case_id"]].astype("str").to_numpy())]
+    if case_key is not None or originals:
+        write_pairs(path, ("case", "case_id"), [*pairs, *originals.items()])
+
+
 def ids_of(scores: Scores) -> tuple[str, ...]:
-    """Every id that a report must not show."""
-    cases = scores.cases
-    columns = [cases[name] for name in ("case_id", "patient_id", "exam_id") if name in cases.columns]
-    texts = (pa.array(column.astype("str")).to_pylist() for column in columns)
-    return tuple(dict.fromkeys(chain.from_iterable(texts)))
+    """Every id that a report must not show: of the cases, and whatever else this command has read."""
+    tables = [scores.cases, *([] if scores.events is None else [scores.events])]
+    columns = [table[name] for table in tables for name in ID_COLUMNS if name in table.columns]
+    texts = (pa.array(column.dropna().drop_duplicates().astype("str")).to_pylist() for column in columns)
+    return tuple(dict.fromkeys(chain.from_iterable((*texts, read_ids()))))
+
+
+def ids_of_result(result: Result) -> tuple[str, ...]:
+    """The same for a result of another command: its key file names what it has taken out."""
+    key = [] if result.case_key is None else result.case_key["case_id"].astype("str").tolist()
+    return tuple(dict.fromkeys((*ids_of(result.scores), *result.redact, *key)))
 
 
 def load_result(path: str | Path) -> Result:
@@ -161,14 +190,16 @@ def load_result(path: str | Path) -> Result:
     protocol = protocols.get(name)
     matching = (summary["provenance"].get("settings") or {}).get("matching")
     if matching is not None:
-        protocol = replace(protocol, detection=replace(protocol.detection, matching=matching))
+        protocol = dataclasses.replace(
+            protocol, detection=dataclasses.replace(protocol.detection, matching=matching)
+        )
     if protocol.digest() != digest:
         raise UserError(
             f"it was scored with other rules under the name {name} (version {summary.get('protocol_version')}, now {protocol.version})",
             where=str(folder),
             fix="Score the predictions again, so that both results stand on the same rules.",
         )
-    events = folder / "events.parquet"
+    events, key = folder / "events.parquet", folder / "case_key.csv"
     scores = Scores(
         task=summary["task"],
         protocol=protocol,
@@ -179,4 +210,6 @@ def load_result(path: str | Path) -> Result:
         warnings=tuple(summary.get("warnings", [])),
         extras=summary.get("score_extras", {}),
     )
-    return Result(summary=summary, scores=scores, path=folder)
+    named = read_table(key, strings=("case", "case_id"), allow_empty=True) if key.is_file() else None
+    whole = named is not None and {"case", "case_id"} <= set(named.columns)
+    return Result(summary=summary, scores=scores, case_key=named if whole else None, path=folder)

@@ -56,7 +56,9 @@ def test_other_predictions_name_the_changed_cases(scored, run, pair, tmp_path):
     done = run("diff", a, b, "--json")
     assert causes(done) == {"predictions_digest"}
     assert done.json["cases"]["changed"] == 2
-    assert set(done.json["cases"]["first_changed"]) == {"C0004", "C0009"}
+    rows = pd.read_parquet(a / "scores.parquet")["case_id"].to_numpy()
+    assert set(rows[[row - 1 for row in done.json["cases"]["first_changed_rows"]]]) == {"C0004", "C0009"}
+    assert "C0004" not in done.out
     counts = {row["name"]: (row["a"], row["b"]) for row in done.json["counts"]}
     assert counts["missing"] == (0, 1)
     text = run("diff", a, b).out

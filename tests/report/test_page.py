@@ -263,7 +263,7 @@ def test_no_id_of_the_input_is_in_the_page():
     html = render_report(summary, redact=ids)
     assert [i for i in ids if i in html] == []
     assert "9917" not in html
-    assert "[id removed]" in html
+    assert "[id 1]" in html
     assert "ids were taken out of messages" in html
 
 

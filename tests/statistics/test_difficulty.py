@@ -9,7 +9,13 @@ import pandas as pd
 import pytest
 
 from elsewhere.errors import UserError
-from elsewhere.statistics.difficulty import budget_threshold, false_positives_at, lesion_difficulty
+from elsewhere.statistics.difficulty import (
+    budget_threshold,
+    events_by_nearest,
+    false_positives_at,
+    lesion_difficulty,
+    lesions_in,
+)
 
 
 def table(*rows):
@@ -91,3 +97,32 @@ def test_lesions_of_the_truth_and_some_volumes_only():
 def test_bad_input(options, message):
     with pytest.raises(UserError, match=message):
         lesion_difficulty(options.pop("events"), **options)
+
+
+CHALLENGE = table(
+    ("v1", "L1", 0.9, "tp"),
+    ("v1", "L1", 0.8, "duplicate"),
+    ("v1", None, 0.7, "fp"),
+    ("v1", "L2", np.nan, "fn"),
+    ("v2", "L3", 0.6, "tp"),
+).assign(nearest_lesion_id=["L2", "L2", None, None, "L3"])
+
+
+def test_difficulty_is_of_matching_nearest_whatever_scored():
+    """The first listed lesion took both boxes; the nearest one is L2, so L1 is the one that nobody finds."""
+    by_nearest = events_by_nearest(CHALLENGE, matching="challenge")
+    assert set(map(tuple, lesions_in(by_nearest).to_numpy())) == {("v1", "L1"), ("v1", "L2"), ("v2", "L3")}
+    assert by_nearest["kind"].value_counts().to_dict() == {"tp": 2, "duplicate": 1, "fp": 1, "fn": 1}
+    assert by_nearest.loc[by_nearest["kind"] == "tp", "score"].tolist() == [0.9, 0.6]
+    made = lesion_difficulty({"one": by_nearest}, volumes=2)
+    assert made.table.set_index("lesion_id")["detected_by"].to_dict() == {"L1": 0, "L2": 1, "L3": 1}
+    assert made.to_dict()["matching"] == "nearest"
+    assert events_by_nearest(CHALLENGE, matching="nearest") is CHALLENGE
+
+
+def test_events_without_the_nearest_lesion_tell_only_where_volumes_have_one_lesion():
+    old = CHALLENGE.drop(columns="nearest_lesion_id")
+    assert events_by_nearest(old, matching="challenge") is None
+    single = old[old["lesion_id"].fillna("L1") != "L2"]
+    assert events_by_nearest(single, matching="challenge") is single
+    assert events_by_nearest(old, matching="nearest") is old

@@ -65,7 +65,8 @@ def test_it_names_no_case_and_no_patient(page, results):
             assert name.split("/")[-1] not in page
 
 
-def test_ids_in_warnings_are_taken_out(half):
+def test_ids_in_warnings_are_taken_out(half, tmp_path):
+    """Of the page, of summary.json and of every table; the key file alone has them, and a bundle has no key file."""
     name = half.table["patient"].iloc[0]
     told = half.audit | {
         "warnings": [f"patient {name} has 2 boxes"],
@@ -73,9 +74,17 @@ def test_ids_in_warnings_are_taken_out(half):
             {"dataset": "BUSI", "reason": f"case {half.table['case_id'].iloc[3]} is empty", "rows": 1}
         ],
     }
-    made = render_study_report(analyse(replace(half, audit=told), resamples=0))
+    summary = analyse(replace(half, audit=told), resamples=0)
+    made = render_study_report(summary)
     assert name not in made and half.table["case_id"].iloc[3] not in made
-    assert "[id removed]" in made and "has 2 boxes" in made
+    write_study_report(replace(summary, warnings=(*summary.warnings, f"patient {name} twice")), tmp_path)
+    for file in tmp_path.rglob("*"):
+        if file.is_file() and file.name != "case_key.csv":
+            assert name not in file.read_text(), file.name
+    assert name in (tmp_path / "case_key.csv").read_text()
+    write_study_report(summary, tmp_path / "bundle", key_file=False)
+    assert not (tmp_path / "bundle" / "case_key.csv").exists()
+    assert "[id 1]" in made and "has 2 boxes" in made
 
 
 def test_a_list_of_names_becomes_its_count(half):

@@ -145,7 +145,7 @@ def test_what_a_training_tells_of_itself_is_written_without_its_cases():
     clean = nameless(told, redact)
     assert clean == {"0": [{"epoch": 2, "weights": {"least": 1.0, "by_case": {"cases_not_shown": 2}}}]}
     assert nameless(("A/A_003: no mask, left out of training",), redact) == [
-        "[id removed]: no mask, left out of training"
+        "[id 1]: no mask, left out of training"
     ]
     assert "A_00" not in json.dumps(clean)
 

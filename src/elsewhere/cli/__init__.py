@@ -46,8 +46,10 @@ def _run(arguments: list[str]) -> None:
     as_json = "--json" in arguments
     try:
         code = app(arguments, standalone_mode=False, prog_name="elsewhere")
-    except UserError as mistake:
-        _end(mistake, as_json=as_json)
+    except UserError as given:
+        from elsewhere.commands.advice import fit_error
+
+        _end(fit_error(given, _command(arguments)), as_json=as_json)
     except BrokenPipeError:
         _discard_output()
         sys.exit(EXIT_FILE_SYSTEM)
@@ -122,6 +124,12 @@ def _discard_output() -> None:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         os.close(null)
+
+
+def _command(arguments: list[str]) -> str:
+    """The command that was called: its name, with its group's where it is in one."""
+    names = [word for word in arguments if not word.startswith("-")]
+    return " ".join(names[: 2 if names[:1] == ["cohort"] else 1])
 
 
 def _print_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:

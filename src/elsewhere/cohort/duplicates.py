@@ -203,7 +203,7 @@ def _joined(cohorts: Sequence[Cohort]) -> tuple[pd.DataFrame, list[str]]:
     if twice.any():
         raise UserError(
             f"{int(twice.sum())} cases stand in two of the cohorts: {name_rows(list(table['case'][twice]))}",
-            fix="Give each cohort once, with a dataset name of its own (--set dataset=NAME).",
+            fix="Give each cohort once, with a dataset name of its own: `elsewhere cohort read ... --set dataset=NAME`.",
         )
     if len(table) < 2:
         raise UserError("there are no two pictures to compare", where="the column 'image'")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,10 @@ from elsewhere.cohort.table import Cohort, IdGrade
 from elsewhere.errors import UserError
 from elsewhere.tables import TableOptions, is_table, read_table
 from elsewhere.tables.bytes_in import neighbours
+from elsewhere.tables.identifiers import note_source
 from elsewhere.tables.options import DEFAULT
 
+_TABLE_OPTION = re.compile(r"(?<![\w-])--(encoding|delimiter|decimal|map) ('[^']*'|[^\s;,)]*[^\s;,).])")
 ID_COLUMNS = ("patient_id", "exam_id", "case_id", "lesion_id")
 
 
@@ -29,6 +33,7 @@ def load_cohort(
     the hash of another table.
     """
     path = Path(path)
+    note_source(path)
     if path.is_dir():
         if column_map:
             raise UserError(
@@ -50,9 +55,32 @@ def load_cohort(
     from elsewhere.cohort.readers.csv_table import apply_map
 
     strings = (*ID_COLUMNS, *_sources_of_ids(column_map))
-    frame = read_table(path, sheet=sheet, strings=strings, options=options)
-    frame = apply_map(frame, column_map, where=str(path))
-    return Cohort.from_frame(frame, root=path.parent, where=str(path))
+    try:
+        frame = read_table(path, sheet=sheet, strings=strings, options=options)
+        frame = apply_map(frame, column_map, where=str(path))
+        return Cohort.from_frame(frame, root=path.parent, where=str(path))
+    except UserError as error:
+        raise _read_it_first(error, path, options) from error
+
+
+def _read_it_first(error: UserError, path: Path, options: TableOptions) -> UserError:
+    """Options of the command that is running are for the predictions; `cohort read` has those of a cohort table."""
+    wanted = dict(_TABLE_OPTION.findall(re.sub(r"\(and [^)]*\)", "", error.fix or "")))
+    if not wanted:
+        return error
+    given = {"encoding": options.encoding, "delimiter": options.delimiter}
+    given |= {"decimal": options.decimal} if options.decimal != "." else {}
+    chosen = {name: value for name, value in given.items() if value} | wanted
+    words = ["elsewhere", "cohort", "read", "csv", shlex.quote(str(path))]
+    for name, value in chosen.items():
+        words += [f"--{name}", value if value.startswith("'") else shlex.quote(value)]
+    listed = re.search(r"The columns are: .*", error.fix or "", re.DOTALL)
+    return UserError(
+        error.what,
+        where=error.where,
+        fix=f"Read it into a cohort folder, and give that folder: `{' '.join([*words, '--out', 'cohort'])}`."
+        + (f" {listed.group(0)}" if listed else ""),
+    )
 
 
 def _sources_of_ids(column_map: Mapping[str, str] | str | None) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from elsewhere.cohort.rows import rows_that_are_no_case
 from elsewhere.errors import UserError, name_rows
 from elsewhere.tables import content_hash, file_digest, infer_types, staged_directory, write_json, write_table
 from elsewhere.tables.hashing import TEXT_COLUMNS, arrow_text
+from elsewhere.tables.identifiers import note_files, note_ids
 
 LEVELS = ("patient_id", "exam_id", "case_id", "lesion_id")
 FILE_COLUMNS = ("image", "mask", "annotation", "slide", "volume", "path", "file")
@@ -85,6 +86,9 @@ class Cohort:
         from elsewhere.cohort.grades import grade_all
 
         root_path = Path(root) if root is not None else None
+        _note(cases)
+        if lesions is not None:
+            _note(lesions)
         table, ids_made, notes = _checked_cases(cases, where=where, root=root_path)
         parts = _checked_lesions(lesions, table, where=where) if lesions is not None else None
         digests, absent = _truth_digests(table, root_path, truth_files or {})
@@ -160,6 +164,14 @@ class Cohort:
     def file(self, relative: str) -> Path:
         """The full path of a file named in the table."""
         return Path(relative) if self.root is None else self.root / relative
+
+
+def _note(table: pd.DataFrame) -> None:
+    """Ids and names of files: whatever a command shares must not print them."""
+    note_ids(*(table[name] for name in LEVELS if name in table.columns))
+    for name in (*FILE_COLUMNS, *(str(c) for c in table.columns if _FURTHER_TRUTH.fullmatch(str(c)))):
+        if name in table.columns:
+            note_files(table[name].dropna().astype(str).unique())
 
 
 def _checked_cases(

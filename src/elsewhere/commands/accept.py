@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from elsewhere.commands.advice import fit_advice
 from elsewhere.commands.analyse import analyse
 from elsewhere.commands.claim import Claim, ClaimedMetric, read_claim
 from elsewhere.commands.claim_lock import ShownVerdict, check_lock, locked, look_back, utc_now
@@ -27,8 +28,10 @@ from elsewhere.statistics.metric import MetricSpec
 from elsewhere.statistics.resampling import WeightStream
 from elsewhere.statistics.verdict import ClaimVerdict, Verdict, assess_claim, not_assessed, overall
 from elsewhere.tables import TableOptions, check_out
+from elsewhere.tables.identifiers import remembers_ids
 
 
+@remembers_ids
 def accept(
     cohort: str | Path,
     predictions: str | Path,
@@ -148,6 +151,8 @@ def accept(
         seed=seed,
         extra=extra,
     )
+    warnings = (fit_advice(warning, "accept") for warning in result.summary["warnings"])
+    result.summary["warnings"] = list(filter(None, warnings))
     result.summary["warnings"][:0] = history.sentences()
     if promised.outcomes.get("only_biopsied"):
         result.summary["warnings"].append(

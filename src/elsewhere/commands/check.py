@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from elsewhere.commands.advice import fit_finding
 from elsewhere.commands.analyse import Report
 from elsewhere.commands.score import check_choices, choose_protocol, open_cohort
 from elsewhere.commands.where import choose_part
@@ -54,16 +56,23 @@ def check(
     if cohort is None:
         if where or protocol:
             raise UserError("--where and --protocol are about a cohort", fix="Give it with --cohort.")
-        return check_predictions(Path(predictions), task, options, threads=threads, progress=opened)
+        return _fitted(check_predictions(Path(predictions), task, options, threads=threads, progress=opened))
     part = choose_part(open_cohort(Path(cohort), table), where)
-    return check_predictions(
-        Path(predictions),
-        task,
-        options,
-        part.cohort,
-        protocol=choose_protocol(chosen, protocol, part.cohort.reader),
-        whole=part.whole,
-        keep=part.predictions,
-        threads=threads,
-        progress=opened,
+    return _fitted(
+        check_predictions(
+            Path(predictions),
+            task,
+            options,
+            part.cohort,
+            protocol=choose_protocol(chosen, protocol, part.cohort.reader),
+            whole=part.whole,
+            keep=part.predictions,
+            threads=threads,
+            progress=opened,
+        )
     )
+
+
+def _fitted(found: CheckReport) -> CheckReport:
+    """The report with advice that `check` itself can take."""
+    return replace(found, findings=tuple(fit_finding(finding, "check") for finding in found.findings))

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from elsewhere import __version__
+from elsewhere.commands.submissions import names_of
 from elsewhere.errors import UserError, check_seed, name_rows
 from elsewhere.report.numbers import format_number
-from elsewhere.results import Result, ids_of, load_result
+from elsewhere.report.redaction import Redactor
+from elsewhere.report.sharing import KEY_FILE, write_sharing_note
+from elsewhere.results import Result, ids_of_result, load_result, write_key
 from elsewhere.scoring.prepared import prepare
 from elsewhere.scoring.task import ScoreOptions
 from elsewhere.statistics.paired import compare_pair
@@ -52,7 +55,7 @@ def same_cases(a: Result, b: Result) -> None:
     if a.summary["protocol"] != b.summary["protocol"]:
         raise UserError(
             f"scored by different protocols: {a.summary['protocol']} and {b.summary['protocol']}",
-            fix="Score both with the same --protocol.",
+            fix="Score both by one protocol: `elsewhere score ... --protocol NAME`.",
         )
     ours, theirs = set(a.scores.cases["case_id"]), set(b.scores.cases["case_id"])
     if ours != theirs:
@@ -108,7 +111,7 @@ def compare(
         metrics=list(metrics) or None,
         threads=threads,
     )
-    names = [str(r.path) if r.path else label for r, label in ((a, "A"), (b, "B"))]
+    names = labels_of(a, b)
     summary = {
         "elsewhere": __version__,
         "task": a.scores.task,
@@ -130,14 +133,26 @@ def compare(
         },
         "warnings": [],
     }
+    redactor = Redactor([*ids_of_result(a), *ids_of_result(b)])
+    summary = redactor.summary(summary)
     if out is None:
         return Comparison(summary=summary)
     from elsewhere.report import write_report
 
     with staged_directory(out, replace=replace, inputs=inputs) as folder:
         write_json(summary, folder / "summary.json")
-        write_report(summary, folder / "report.html", redact=ids_of(a.scores))
+        write_report(summary, folder / "report.html", redact=redactor)
+        write_key(folder / KEY_FILE, None, redactor.originals)
+        write_sharing_note(folder)
     return Comparison(summary=summary, path=Path(out))
+
+
+def labels_of(a: Result, b: Result) -> tuple[str, str]:
+    """What the two models are called: their result folders, without the folders that lead there."""
+    if a.path is None or b.path is None:
+        return (a.path.name if a.path else "A"), (b.path.name if b.path else "B")
+    first, second = names_of([a.path, b.path])
+    return first, second
 
 
 def options_of(result: Result) -> ScoreOptions:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from elsewhere.results import Result, load_result
+from elsewhere.report.redaction import Redactor
+from elsewhere.results import Result, ids_of_result, load_result
 
 _WHY = {
     "cohort_hash": "the cohort's content changed",
@@ -26,7 +27,10 @@ _INTERVALS_ONLY = {"seed", "resamples"}
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """Causes (what went in), and effects (numbers and cases that came out otherwise)."""
+    """Causes (what went in), and effects (numbers and cases that came out otherwise).
+
+    No case is named: `cases["first_changed_rows"]` are rows of the first result's scores.parquet, from 1.
+    """
 
     causes: tuple[dict[str, Any], ...]
     metrics: tuple[dict[str, Any], ...]
@@ -117,8 +121,9 @@ def diff(a: str | Path | Result, b: str | Path | Result) -> Changes:
     values_moved = any(not row["interval_only"] for row in metrics)
     explained = {cause["name"] for cause in causes}
     unexplained = (values_moved and not explained - _INTERVALS_ONLY) or (bool(metrics) and not explained)
+    redactor = Redactor([*ids_of_result(first), *ids_of_result(second)])
     return Changes(
-        causes=tuple(causes),
+        causes=tuple(redactor.tree(causes)),
         metrics=tuple(metrics),
         counts=tuple(counts),
         cases=cases,
@@ -139,5 +144,5 @@ def _changed_cases(a: pd.DataFrame, b: pd.DataFrame) -> dict[str, Any]:
         "both": len(shared),
         "changed": int(changed.sum()),
         "columns": {str(c): int(n) for c, n in differs.sum().items() if n},
-        "first_changed": [str(i) for i in shared[changed.to_numpy()][:10]],
+        "first_changed_rows": (x.index.get_indexer(shared[changed.to_numpy()][:10]) + 1).tolist(),
     }

@@ -161,7 +161,8 @@ def equivalence(
             )
         if loaded[0].summary["protocol"] != loaded[1].summary["protocol"]:
             raise UserError(
-                "the results were scored by different protocols", fix="Score both with the same --protocol."
+                "the results were scored by different protocols",
+                fix="Score both by one protocol: `elsewhere score ... --protocol NAME`.",
             )
         there = prepare(loaded[1].scores, options_of(loaded[1]))
         known = [spec.name for spec in there.evaluator.specs]

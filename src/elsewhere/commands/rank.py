@@ -7,29 +7,48 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from elsewhere import __version__
+from elsewhere.commands.advice import fit_error
 from elsewhere.commands.analyse import Report
 from elsewhere.commands.compare import aligned, options_of, same_cases
 from elsewhere.commands.score import as_cohort, as_predictions, check_choices, choose_protocol
-from elsewhere.errors import UserError, check_seed, unknown_name
+from elsewhere.commands.submissions import Failure, check_entry, entries_of, names_of
+from elsewhere.errors import EXIT_INCOMPLETE, EXIT_OK, UserError, check_seed, unknown_name
 from elsewhere.predictions import ReadOptions
 from elsewhere.report.numbers import format_interval
-from elsewhere.results import Result, ids_of, load_result
+from elsewhere.report.redaction import Redactor
+from elsewhere.report.sharing import KEY_FILE, write_sharing_note
+from elsewhere.results import Result, ids_of, ids_of_result, load_result, write_key
 from elsewhere.scoring.prepared import Prepared, prepare, primary_metric
 from elsewhere.scoring.task import ScoreOptions, tasks
 from elsewhere.statistics.boards import fairness_weighting, top_against_bottom_by_size
 from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.ranking import rank_models
 from elsewhere.tables import TableOptions, check_out, staged_directory, write_json
+from elsewhere.tables.identifiers import note_source, read_folders, remembers_ids
 from elsewhere.tables.options import DEFAULT
 
 
 @dataclass(frozen=True, kw_only=True)
 class Leaderboard:
-    """Rank, interval and tier of every model; those that failed are listed with why."""
+    """Rank, interval and tier of every model; those that could not be scored are listed with the reason.
+
+    Attributes:
+        summary: The content of summary.json; it names no case and no folder.
+        path: The folder that was written, or None.
+        failures: The entries that could not be scored, with reasons that may name cases and files.
+    """
 
     summary: dict[str, Any]
     path: Path | None = None
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 where every entry is ranked, 5 where some could not be scored."""
+        return EXIT_INCOMPLETE if self.failures else EXIT_OK
 
     def to_dict(self) -> dict[str, Any]:
         return self.summary
@@ -46,12 +65,19 @@ class Leaderboard:
             yield f"  {row['rank']:>3}  ({span:>7})  tier {row['tier'] or '-'}  {row['model']:30s} {format_interval(row)}"
         for row in part.get("against_baseline") or []:
             yield f"  {row['model']} - {part['baseline']}: {row['difference']:+.4f}, p {row['p_holm']:.3g} (Holm)"
+        for failed in self.failures:
+            yield f"  failed  {failed.model}: {failed.why}"
+        if self.failures:
+            yield _incomplete(self.summary["counts"])
         for warning in self.summary["warnings"]:
-            yield f"warning: {warning}"
-        for failed in part["failed"]:
-            yield f"  failed  {failed['model']}: {failed['why']}"
+            if warning != _incomplete(self.summary["counts"]):
+                yield f"warning: {warning}"
         if self.path is not None:
             yield f"report: {self.path / 'report.html'}"
+
+
+def _incomplete(counts: Mapping[str, Any]) -> str:
+    return f"{counts['models']} of {counts['entries']} entries ranked; {counts['failed']} could not be scored"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +87,7 @@ class _Entry:
     digest: str | None
 
 
+@remembers_ids
 def rank(
     results: Sequence[str | Path | Result],
     *,
@@ -84,7 +111,8 @@ def rank(
 ) -> Leaderboard:
     """Ranks with ties, rank intervals, tiers and stability (ST-09, MRI-10).
 
-    `results` are result folders, or, with `cohort` and `task`, prediction files or one folder of them.
+    `results` are result folders, or, with `cohort` and `task`, prediction files or one folder of them. An entry
+    that cannot be scored does not stop the others; `exit_code` is then 5.
     """
     check_choices(on_invalid=on_invalid, matching=None)
     inputs = (*results, cohort)
@@ -104,7 +132,7 @@ def rank(
             failed_status=tuple(failed_status),
             table=table,
         )
-        entries, failed, key, counts = _from_files(
+        entries, failures, key, counts, ids = _from_files(
             results,
             cohort,
             task,
@@ -115,9 +143,9 @@ def rank(
             progress=progress,
         )
     else:
-        entries, failed, key, counts = _from_results(results)
+        entries, failures, key, counts, ids = _from_results(results)
     if not entries:
-        reasons = "; ".join(f"{f['model']}: {f['why']}" for f in failed)
+        reasons = "; ".join(f"{f.model}: {f.why}" for f in failures)
         raise UserError(
             "no model could be scored",
             fix=reasons or "Give result folders, or prediction files with --cohort and --task.",
@@ -171,7 +199,7 @@ def rank(
         "table": [{k: v for k, v in row.items() if k != "frequencies"} for row in shown],
         "frequencies": {row["model"]: row["frequencies"] for row in shown if "frequencies" in row},
         "metrics": estimates,
-        "failed": failed,
+        "failed": [],
         "baseline": baseline,
     }
     ranking_part |= fairness_weighting(
@@ -181,7 +209,7 @@ def rank(
         weight=rules.fairness.fairness_weight,
     )
     ranking_part |= _by_size(entries, names, chosen, key=key, seed=seed, resamples=count)
-    summary = {
+    summary: dict[str, Any] = {
         "elsewhere": __version__,
         "task": first.scores.task,
         "protocol": rules.name,
@@ -195,21 +223,35 @@ def rank(
             "protocol_digest": rules.digest(),
             "predictions_digest": {entry.name: entry.digest for entry in entries},
         },
-        "counts": {**counts, "models": len(entries), "failed": len(failed)},
+        "counts": {
+            **counts,
+            "entries": len(entries) + len(failures),
+            "models": len(entries),
+            "failed": len(failures),
+        },
         "metrics": {},
         "ranking": ranking_part,
         "warnings": _unknown_status_words(entries),
     }
-    if first.scores.events is not None and first.scores.task == "detection":
-        summary |= _difficulty(entries)
+    if failures:
+        summary["warnings"].append(_incomplete(summary["counts"]))
+    if first.scores.task == "detection":
+        difficulty, missing = _difficulty(entries)
+        summary |= difficulty
+        summary["warnings"] += missing
+    redactor = Redactor(ids, folders=read_folders())
+    summary = redactor.summary(summary)
+    summary["ranking"]["failed"] = [failure.shared(redactor) for failure in failures]
     if out is None:
-        return Leaderboard(summary=summary)
+        return Leaderboard(summary=summary, failures=tuple(failures))
     from elsewhere.report import write_report
 
     with staged_directory(out, replace=replace, inputs=inputs) as folder:
         write_json(summary, folder / "summary.json")
-        write_report(summary, folder / "report.html", redact=ids_of(first.scores))
-    return Leaderboard(summary=summary, path=Path(out))
+        write_report(summary, folder / "report.html", redact=redactor)
+        write_key(folder / KEY_FILE, None, redactor.originals)
+        write_sharing_note(folder)
+    return Leaderboard(summary=summary, path=Path(out), failures=tuple(failures))
 
 
 def _shown(ready: Prepared, metric: str) -> list[str]:
@@ -218,32 +260,36 @@ def _shown(ready: Prepared, metric: str) -> list[str]:
     return [name for name in dict.fromkeys(wanted) if name in have]
 
 
-def _from_results(
-    results: Sequence[str | Path | Result],
-) -> tuple[list[_Entry], list[dict[str, str]], str, dict[str, Any]]:
-    names = _names_of([Path("." if isinstance(item, Result) else item) for item in results])
+_Found = tuple[list[_Entry], list[Failure], str, dict[str, Any], tuple[str, ...]]
+
+
+def _from_results(results: Sequence[str | Path | Result]) -> _Found:
+    names = names_of([Path("." if isinstance(item, Result) else item) for item in results])
     loaded: list[tuple[str, Result]] = []
-    failed: list[dict[str, str]] = []
+    failures: list[Failure] = []
     for i, item in enumerate(results):
         if isinstance(item, Result):
             loaded.append((item.path.name if item.path else f"model {i + 1}", item))
             continue
+        note_source(item)
         try:
             loaded.append((names[i], load_result(item)))
         except UserError as problem:
-            failed.append({"model": Path(item).name, "why": str(problem)})
+            failures.append(Failure(model=names[i], why=str(problem)))
     if not loaded:
-        return [], failed, "", {}
+        return [], failures, "", {}, ()
     hashes = [result.summary["provenance"]["cohort_hash"] for _, result in loaded]
     usual = max(dict.fromkeys(hashes), key=hashes.count)
     reference = loaded[hashes.index(usual)][1]
     entries = []
+    ids: dict[str, None] = {}
     for name, result in loaded:
+        ids |= dict.fromkeys(ids_of_result(result))
         try:
             same_cases(reference, result)
             ready = prepare(aligned(reference, result).scores, options_of(result))
         except UserError as problem:
-            failed.append({"model": name, "why": str(problem)})
+            failures.append(Failure(model=name, why=str(problem)))
             continue
         entries.append(
             _Entry(
@@ -253,7 +299,7 @@ def _from_results(
             )
         )
     counts = {k: reference.summary["counts"][k] for k in ("cases", "patients")}
-    return entries, failed, reference.summary["provenance"]["cohort_hash"], counts
+    return entries, failures, reference.summary["provenance"]["cohort_hash"], counts, tuple(ids)
 
 
 def _from_files(
@@ -266,23 +312,25 @@ def _from_files(
     normalise_ids: tuple[str, ...],
     on_invalid: str,
     progress: Report | None,
-) -> tuple[list[_Entry], list[dict[str, str]], str, dict[str, Any]]:
+) -> _Found:
     chosen = tasks.get(task)
     who = as_cohort(cohort, read.table)
     rules = choose_protocol(chosen, protocol, who.reader)
-    paths = [Path(item) for item in results if not isinstance(item, Result)]
-    if len(paths) == 1 and paths[0].is_dir():
-        paths = sorted(p for p in paths[0].iterdir() if not p.name.startswith("."))
-    entries, failed = [], []
-    names = _names_of(paths)
+    given = [Path(item) for item in results if not isinstance(item, Result)]
+    paths = entries_of(given)
+    entries, failures = [], []
+    names = names_of(paths)
     options = ScoreOptions(on_invalid=on_invalid, normalise_ids=normalise_ids)
     for number, path in enumerate(paths):
+        note_source(path)
         try:
+            check_entry(path, given)
             said = as_predictions(task, path, read, who)
             ready = prepare(chosen.score(who, said, rules, options), options)
             entries.append(_Entry(name=names[number], ready=ready, digest=said.digest))
         except UserError as problem:
-            failed.append({"model": path.name, "why": str(problem)})
+            why = str(fit_error(problem, "rank"))
+            failures.append(Failure(model=path.name, why=why, path=path, options=read))
         if progress:
             progress("scoring", number + 1, len(paths))
     first = entries[0].ready if entries else None
@@ -290,18 +338,7 @@ def _from_files(
         "cases": len(first.scores.cases) if first else 0,
         "patients": first.partition.n_clusters if first else 0,
     }
-    return entries, failed, who.hash, counts
-
-
-def _names_of(paths: Sequence[Path]) -> list[str]:
-    """The file's or folder's name without its ending; with its folder's where two would be the same."""
-    short = [
-        path.name if path.is_dir() else path.stem.removesuffix(".csv").removesuffix(".nii") for path in paths
-    ]
-    return [
-        name if short.count(name) == 1 else f"{path.resolve().parent.name}/{name}"
-        for name, path in zip(short, paths, strict=True)
-    ]
+    return entries, failures, who.hash, counts, ids_of(first.scores) if first else ()
 
 
 def _unknown_status_words(entries: Sequence[_Entry]) -> list[str]:
@@ -341,10 +378,30 @@ def _by_size(
     return {"top_against_bottom": found} if found else {}
 
 
-def _difficulty(entries: Sequence[_Entry]) -> dict[str, Any]:
-    """DBT-08: how many of the algorithms find each lesion, and at what cost."""
-    from elsewhere.statistics.difficulty import lesion_difficulty
+def _difficulty(entries: Sequence[_Entry]) -> tuple[dict[str, Any], list[str]]:
+    """DBT-08: how many of the algorithms find each lesion, and at what cost, whatever protocol ranks them."""
+    from elsewhere.statistics.difficulty import events_by_nearest, lesion_difficulty, lesions_in
 
-    events = {e.name: e.ready.scores.events for e in entries if e.ready.scores.events is not None}
-    found = lesion_difficulty(events, volumes=len(entries[0].ready.scores.cases))
-    return {"difficulty": found.to_dict()}
+    scores = {entry.name: entry.ready.scores for entry in entries if entry.ready.scores.events is not None}
+    events, without = {}, [entry.name for entry in entries if entry.name not in scores]
+    for name, one in scores.items():
+        if one.events is None:
+            continue
+        by_nearest = events_by_nearest(one.events, matching=one.protocol.detection.matching)
+        if by_nearest is None:
+            without.append(name)
+        else:
+            events[name] = by_nearest
+    warnings = []
+    if without:
+        warnings.append(
+            f"The difficulty of the lesions leaves out {', '.join(without)}: it needs the nearest lesion of every "
+            "box (column nearest_lesion_id of events.parquet), which these results do not have. Score them again."
+        )
+    lesions = pd.concat([lesions_in(table) for table in events.values()]) if events else pd.DataFrame()
+    if lesions.empty:
+        return {}, warnings
+    found = lesion_difficulty(
+        events, volumes=len(entries[0].ready.scores.cases), lesions=lesions.drop_duplicates()
+    )
+    return {"difficulty": found.to_dict()}, warnings

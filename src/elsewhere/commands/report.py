@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elsewhere.files import rewritten
-from elsewhere.results import ids_of, load_result
+from elsewhere.results import ids_of_result, load_result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ def report(
 
     found = load_result(result)
     page = Path(out) if out is not None else Path(result) / "report.html"
-    shown = prepare(found.summary, redact=ids_of(found.scores))
+    shown = prepare(found.summary, redact=ids_of_result(found))
     files = [page]
     with rewritten(page, replace=replace) as temporary:
         write_report(shown, temporary)

@@ -22,6 +22,7 @@ from elsewhere.protocols import Protocol, protocols
 from elsewhere.results import Result
 from elsewhere.scoring.task import ScoreOptions, Task, tasks
 from elsewhere.tables import TableOptions, check_out, content_hash
+from elsewhere.tables.identifiers import remembers_ids
 from elsewhere.tables.options import DEFAULT
 
 CohortLike = Cohort | str | Path | pd.DataFrame | Mapping[str, Any]
@@ -39,7 +40,8 @@ def as_cohort(source: CohortLike, table: TableOptions = DEFAULT) -> Cohort:
 
 def open_cohort(path: Path, table: TableOptions = DEFAULT) -> Cohort:
     """A cohort from a path. What is declared of text tables is meant for the predictions first: a cohort
-    that is plain UTF-8 with commas is read plainly, and as declared where that is refused.
+    that is plain UTF-8 with commas is read plainly, and as declared where that is refused. When both fail, the
+    error is that of the reading that could part the table into columns.
     """
     plain = TableOptions(decimal=table.decimal)
     if path.is_dir() or (table.encoding is None and table.delimiter is None):
@@ -49,8 +51,13 @@ def open_cohort(path: Path, table: TableOptions = DEFAULT) -> Cohort:
     except UserError as refused:
         try:
             return load_cohort(path, options=table)
-        except UserError:
-            raise refused from None
+        except UserError as declared:
+            raise (declared if _is_of_the_text(refused) else refused) from None
+
+
+def _is_of_the_text(error: UserError) -> bool:
+    """Whether a table could not even be parted into columns."""
+    return any(f"--{name}" in (error.fix or "") for name in ("encoding", "delimiter"))
 
 
 def as_predictions(task: str, source: PredictionsLike, options: ReadOptions, cohort: Cohort) -> Predictions:
@@ -118,6 +125,7 @@ def check_choices(*, on_invalid: str, matching: str | None) -> None:
         raise UserError(f"--matching '{matching}' is not known", fix="Use challenge or nearest.")
 
 
+@remembers_ids
 def score(
     task: str,
     cohort: CohortLike,

@@ -24,6 +24,7 @@ from elsewhere.tables import (
     write_json,
     write_table,
 )
+from elsewhere.tables.identifiers import remembers_ids
 from elsewhere.tables.options import DEFAULT
 from elsewhere.tables.reading import require_columns
 
@@ -51,6 +52,7 @@ class StreamSummary:
             yield f"written: {self.path}"
 
 
+@remembers_ids
 def summarise(
     task: str,
     cohort: CohortLike,

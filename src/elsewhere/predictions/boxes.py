@@ -10,6 +10,8 @@ pixels and slices (csv, parquet, xlsx). Pictures without slices leave `z` and `d
   outside its volume than a hit can reach: 100 px, or 25 % of the slices (`volume_slices`, and
   `image_width`, `image_height` of the cohort, where known). Nearer ones are scored: the published
   evaluation lets a box that overshoots the edge hit a lesion beside it.
+- In DBTex's csv any finite `Depth` is accepted, also -1 and 0, which the organisers' baseline and other published
+  files have: the published evaluation takes Z + Depth/2 as the centre slice and checks nothing (DBT-07).
 - With `on_invalid="worst"` an invalid box becomes a false positive with the highest score of its volume
   (ST-14): it can only cost sensitivity, so writing NaN never pays.
 """
@@ -38,6 +40,7 @@ from elsewhere.predictions.dbtex import (
 from elsewhere.predictions.join import as_ids, check_normalisations, join_by_id
 from elsewhere.predictions.table import Predictions, ReadOptions
 from elsewhere.tables import file_digest, read_table, to_number
+from elsewhere.tables.identifiers import note_ids, note_source
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
@@ -61,7 +64,9 @@ def read_boxes(
     """
     path, options = Path(path), options or ReadOptions()
     ids = [options.column_map.get(name, name) for name in ("case_id", "patient_id", *DBTEX_IDS)]
+    note_source(path)
     raw = read_table(path, allow_empty=True, strings=ids, options=options.table)
+    note_ids(*(raw[name] for name in ids if name in raw.columns and name != "View"))
     found = boxes_from_frame(raw, options, cohort, source=str(path), digest=file_digest(path))
     if not is_dbtex(raw.columns) or options.column_map:
         return found
@@ -87,6 +92,7 @@ def boxes_from_frame(
         view = _whole_ids(raw["View"], what="boxes (column View)", where=source)
         table = pd.DataFrame({"case_id": case_ids(study, view)})
         table["patient_id"] = raw["PatientID"].astype("string")
+        note_ids(table["case_id"])
         sources = {native: name for name, native in NATIVE_OF_DBTEX.items()}
     else:
         table = pd.DataFrame({"case_id": _whole_ids(raw["case_id"], what="boxes", where=source)})
@@ -124,7 +130,9 @@ def boxes_from_frame(
     extent = volume_extent(cohort) if cohort is not None else None
     return BoxPredictions(
         kind="boxes",
-        table=check_boxes(table, extent=extent, on_invalid=options.on_invalid, source=source),
+        table=check_boxes(
+            table, extent=extent, on_invalid=options.on_invalid, source=source, any_depth=dbtex
+        ),
         source=source,
         digest=digest,
         flow=({"step": "boxes in the prediction file", "n": len(table), "lost": 0, "why": ""},),
@@ -209,11 +217,17 @@ def volume_extent(cohort: Cohort) -> pd.DataFrame:
 
 
 def check_boxes(
-    table: pd.DataFrame, *, extent: pd.DataFrame | None = None, on_invalid: str = "error", source: str = ""
+    table: pd.DataFrame,
+    *,
+    extent: pd.DataFrame | None = None,
+    on_invalid: str = "error",
+    source: str = "",
+    any_depth: bool = False,
 ) -> pd.DataFrame:
-    """The table with a `reason` a row: missing where the box is sound, else why it is not.
+    """The table with a `reason` per row: missing where the box is sound, else why it is not.
 
     `on_invalid="error"` raises for the first kind of fault, naming its rows; `"worst"` lets them stand.
+    `any_depth` accepts depths below 0, as the challenge's evaluation does in DBTex's csv (DBT-07).
     """
     n = len(table)
     reason = np.full(n, None, dtype=object)
@@ -237,7 +251,7 @@ def check_boxes(
 
     for name in needed:
         note(~np.isfinite(numbers[name]), f"{name} is missing or not a finite number")
-    for name in ("width", "height", "depth"):
+    for name in ("width", "height") if any_depth else ("width", "height", "depth"):
         note(numbers[name] < 0, f"{name} is negative")
     limits = _limits(table, extent)
     for low, size, column in (

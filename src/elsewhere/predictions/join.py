@@ -227,7 +227,7 @@ def join_by_id(
         what=what,
         where=source,
         fix=duplicates_fix
-        or "Keep one row a case; where rows are views of one exam, say `--unit exam --combine max`.",
+        or "Keep one row per case. Where rows are views of one exam, say `--unit exam --combine max`.",
     )
     ours, theirs = ours_raw, theirs_raw
     if rules:
@@ -245,7 +245,9 @@ def join_by_id(
         hint = (
             f"{diagnosis.sentence()}: if they are the same cases, say {diagnosis.option()}."
             if diagnosis
-            else "Name the id column with `--map case_id=COLUMN`, or check that the file is of this cohort."
+            else "Check that the files are of this cohort, and named by case id."
+            if what == "mask"
+            else "Check that the file is of this cohort. Name the id column with `--map case_id=COLUMN`."
         )
         raise UserError(
             f"not one of {theirs.size} {what} ids is in the cohort of {ours.size} cases "

@@ -343,7 +343,12 @@ def _guarded(path: Path, most_bytes: int, read: Callable[[Path, str, int, str], 
         )
     try:
         if not path.is_file():
-            raise UserError("there is no such mask", where=where)
+            raise UserError(
+                "this is not a plain file (a folder, a pipe or a device)"
+                if path.exists()
+                else "there is no such mask",
+                where=where,
+            )
         if path.stat().st_size == 0:
             raise UserError("the file is empty", where=where, fix="Write the mask again.")
         _check_size(float(path.stat().st_size), where, most_bytes)

@@ -2,7 +2,8 @@
 
 A folder holds `<case_id>.nii.gz` (or .nii, .png, .tif, .tiff); a `/` in an id is written `%2F`. One
 folder a case is understood too: `<case_id>/<case_id>.nii.gz` and `<case_id>/mask.nii.gz`. A table with
-`case_id, path` serves where files have other names. What is in a file: `mask_file.py`.
+`case_id, path` serves where files have other names; the files lie in the table's folder. What is in a file:
+`mask_file.py`; which files may be opened: `plain_files.py`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import pandas as pd
 from elsewhere.errors import UserError, name_rows
 from elsewhere.predictions.join import check_normalisations, join_by_id
 from elsewhere.predictions.mask_file import MASK_ENDINGS, Mask, check_same_grid, mask_ending, read_mask
+from elsewhere.predictions.plain_files import check_plain_file, files_inside, lies_inside
 from elsewhere.predictions.table import Predictions, ReadOptions
 from elsewhere.tables import file_digest, is_table, read_table
+from elsewhere.tables.identifiers import note_files, note_ids, note_source
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
@@ -60,16 +63,10 @@ def _digest(pairs: Iterable[tuple[str, Path]]) -> str:
 
 
 def _from_folder(folder: Path, known: frozenset[str]) -> tuple[pd.DataFrame, list[str], int]:
-    found: list[tuple[str, Path]] = []
-    ignored = 0
-    for file in sorted(folder.rglob("*")):
-        if not file.is_file() or any(part.startswith(".") for part in file.relative_to(folder).parts):
-            continue
-        ending = mask_ending(file)
-        if ending is None:
-            ignored += 1
-            continue
-        found.append((_case_id(folder, file, ending, known), file))
+    files, ignored = files_inside(folder, wanted=lambda path: mask_ending(path) is not None)
+    note_files(files, inside=folder)
+    found = [(_case_id(folder, file, str(mask_ending(file)), known), file) for file in files]
+    note_ids([case_id for case_id, _ in found])
     if not found:
         raise UserError(
             "no mask found in the folder",
@@ -87,8 +84,12 @@ def _from_folder(folder: Path, known: frozenset[str]) -> tuple[pd.DataFrame, lis
 
 
 def _from_table(path: Path, options: ReadOptions) -> tuple[pd.DataFrame, list[str], int]:
-    frame = read_table(path, strings=("case_id", "path"), options=options.table)
+    strings = [options.column_map.get(name, name) for name in ("case_id", "path")]
+    frame = read_table(path, strings=strings, options=options.table)
     frame = frame.rename(columns={source: target for target, source in options.column_map.items()})
+    note_ids(*(frame[name] for name in ("case_id", "patient_id", "exam_id") if name in frame.columns))
+    if "path" in frame.columns:
+        note_files(frame["path"].dropna().astype(str), inside=path.parent)
     lacking = [name for name in ("case_id", "path") if name not in frame.columns]
     if lacking:
         raise UserError(
@@ -103,6 +104,9 @@ def _from_table(path: Path, options: ReadOptions) -> tuple[pd.DataFrame, list[st
             "empty path", where=f"{path}, rows {name_rows(rows)}", fix="Leave out cases without a mask."
         )
     paths = [str(path.parent / str(value)) for value in frame["path"]]
+    for file in map(Path, paths):
+        if file.exists() or file.is_symlink() or not lies_inside(file, inside=path.parent):
+            check_plain_file(file, inside=path.parent)
     table = pd.DataFrame(
         {"case_id": frame["case_id"].astype("string"), "path": pd.array(paths, dtype="string")}
     )
@@ -112,6 +116,7 @@ def _from_table(path: Path, options: ReadOptions) -> tuple[pd.DataFrame, list[st
 def read_masks(path: Path, options: ReadOptions, cohort: Cohort | None = None) -> Predictions:
     """Which file belongs to which case (`case_id, path`); the masks themselves are read when scored."""
     path = Path(path)
+    note_source(path)
     known = frozenset(cohort.cases["case_id"].astype("string")) if cohort is not None else frozenset()
     if path.is_dir():
         table, warnings, n_files = _from_folder(path, known)
@@ -120,6 +125,8 @@ def read_masks(path: Path, options: ReadOptions, cohort: Cohort | None = None) -
     elif (ending := mask_ending(path)) is not None:
         case_id = _case_id(path.parent, path, ending, known)
         table = pd.DataFrame({"case_id": [case_id], "path": [str(path)]}, dtype="string")
+        note_files([path], inside=path.parent)
+        note_ids([case_id])
         warnings, n_files = [], 1
     elif is_table(path):
         table, warnings, n_files = _from_table(path, options)

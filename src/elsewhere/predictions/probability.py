@@ -37,11 +37,13 @@ from elsewhere.predictions.status import (
 from elsewhere.predictions.table import Predictions, ReadOptions
 from elsewhere.predictions.units import KEY_COLUMNS, NO_SCORE, bring_to_unit, check_unit
 from elsewhere.tables import file_digest, read_table, to_number
+from elsewhere.tables.identifiers import note_ids, note_source
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
 
-ID_TARGETS = ("case_id", "exam_id", "patient_id", "view", "laterality")
+ID_COLUMNS = ("case_id", "exam_id", "patient_id")
+ID_TARGETS = (*ID_COLUMNS, "view", "laterality")
 _MOST_WORDS = 50
 TARGETS = (*ID_TARGETS, "probability", "score", "status")
 """What `--map TARGET=COLUMN` understands for a probability file."""
@@ -57,7 +59,10 @@ def read_probabilities(
         if target not in TARGETS:
             raise unknown_name("--map target", target, TARGETS)
     strings = [options.column_map.get(target, target) for target in (*ID_TARGETS, "status")]
+    note_source(path)
     raw = read_table(path, strings=strings, options=options.table)
+    names = (options.column_map.get(target, target) for target in ID_COLUMNS)
+    note_ids(*(raw[name] for name in names if name in raw.columns))
     return probabilities_from_frame(raw, options, cohort, source=str(path), digest=file_digest(path))
 
 
@@ -91,7 +96,7 @@ def probabilities_from_frame(
         raise UserError(
             f"the id '{first}' stands in rows {name_rows(rows)}; {len(set(ids[repeated]))} ids are repeated",
             where=source,
-            fix="Keep one row a case; where rows are views of one exam, say `--unit exam --combine max`.",
+            fix="Keep one row per case. Where rows are views of one exam, say `--unit exam --combine max`.",
         )
     if cohort is not None and options.normalise_ids:
         rules = check_normalisations(options.normalise_ids)
@@ -202,7 +207,7 @@ def _scored(
         reason[bad] = "no BI-RADS category"
         warnings.append(
             "BI-RADS categories are ranks: AUROC and operating points are meaningful, calibration is not. "
-            f"'Category 4 or more' is --threshold {BIRADS_BIOPSY_THRESHOLD}; the default 0.5 is 4C or more."
+            f"The default threshold 0.5 means 4C or more. 'Category 4 or more' is --threshold {BIRADS_BIOPSY_THRESHOLD}."
         )
     else:
         values = _numbers(cells.mask(pd.Series(failed), other=None), options, source=source)
@@ -301,14 +306,14 @@ def _bad_scores(
         return UserError(
             f"{rows.size} rows have no score",
             where=f"{source}, rows {name_rows((rows + 1).tolist())}",
-            fix="Fill them in; or write 'not analysable'; or take the rows out (they count as missing); "
-            "or score them worst with --on-invalid worst.",
+            fix="Fill them in, or write 'not analysable', or take the rows out (they count as missing). "
+            "Or score them worst with --on-invalid worst.",
         )
     shown = [f"{row + 1} ({values[row]:g})" for row in rows[~empty]]
     if np.isinf(values[rows[~empty]]).all():
         what, fix = (
             "infinite scores",
-            "A finite number is needed; or score them worst with --on-invalid worst.",
+            "A finite number is needed. Or score them worst with --on-invalid worst.",
         )
     else:
         what = f"scores outside the scale {scale}"

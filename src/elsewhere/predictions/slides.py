@@ -16,9 +16,11 @@ from urllib.parse import unquote
 import pandas as pd
 
 from elsewhere.errors import UserError, name_rows
+from elsewhere.predictions.plain_files import files_inside
 from elsewhere.predictions.stages import PATIENT_STAGES, STAGES, normalise_stage
 from elsewhere.predictions.table import Predictions, ReadOptions
 from elsewhere.tables import file_digest, read_table, to_number
+from elsewhere.tables.identifiers import note_files, note_ids, note_source
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
@@ -35,11 +37,14 @@ def without_ending(ids: pd.Series) -> pd.Series:
 def read_slides(path: Path, options: ReadOptions, cohort: Cohort | None = None) -> Predictions:
     """Stages, points or masks, told apart by what is there; never by guessing at values."""
     path = Path(path)
+    note_source(path)
     if path.is_dir():
-        files = sorted(p for p in path.iterdir() if p.is_file())
-        if any(p.suffix.lower() == ".csv" for p in files):
-            return _points_folder(path, [p for p in files if p.suffix.lower() == ".csv"], options)
-        masks = [p for p in files if p.suffix.lower() in _MASK_ENDINGS]
+        tables, _ = files_inside(path, wanted=lambda file: file.suffix.lower() == ".csv", deep=False)
+        note_files(tables, inside=path)
+        if tables:
+            return _points_folder(path, tables, options)
+        masks, _ = files_inside(path, wanted=lambda file: file.suffix.lower() in _MASK_ENDINGS, deep=False)
+        note_files(masks, inside=path)
         if not masks:
             raise UserError(
                 "no prediction found in the folder",
@@ -64,7 +69,9 @@ def read_slides(path: Path, options: ReadOptions, cohort: Cohort | None = None) 
             where=str(path),
             fix="Name it with `--map case_id=COLUMN`.",
         )
+    note_ids(table["case_id"])
     table["case_id"] = without_ending(table["case_id"])
+    note_ids(table["case_id"], *(table[name] for name in ("patient_id", "exam_id") if name in table.columns))
     if {"x", "y", "score"} <= set(table.columns):
         points = _points(table, path, options)
         return Predictions(

@@ -16,6 +16,7 @@ from elsewhere.report.figures import figure_specs, inline_figures
 from elsewhere.report.first_page import first_page
 from elsewhere.report.numbers import count
 from elsewhere.report.prepare import Prepared, prepare
+from elsewhere.report.redaction import Redactor
 
 MOST_BYTES = 2_000_000
 _ORDER = (
@@ -47,9 +48,12 @@ def build_sections(data: Prepared) -> list[Section]:
 
 
 def render_report(
-    summary: Mapping[str, Any] | Prepared, *, title: str | None = None, redact: Iterable[Any] = ()
+    summary: Mapping[str, Any] | Prepared,
+    *,
+    title: str | None = None,
+    redact: Iterable[Any] | Redactor = (),
 ) -> str:
-    """The whole page as text. `redact`: ids of the cohort, taken out of every message that names one."""
+    """The whole page as text. `redact`: ids of all inputs, taken out of every text that names one."""
     if not isinstance(summary, Mapping | Prepared):
         raise UserError("the report needs a summary", fix="Give the object that summary.json holds.")
     data = prepare(summary, redact=redact)
@@ -73,7 +77,7 @@ def write_report(
     path: str | Path,
     *,
     title: str | None = None,
-    redact: Iterable[Any] = (),
+    redact: Iterable[Any] | Redactor = (),
 ) -> Path:
     """The page, written whole or not at all."""
     target = Path(path)

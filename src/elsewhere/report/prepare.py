@@ -14,7 +14,8 @@ from elsewhere.report import privacy
 from elsewhere.report.labels import label
 from elsewhere.report.normalise import normalise
 from elsewhere.report.numbers import as_float, count
-from elsewhere.report.privacy import SMALLEST_CELL, SUPPRESSED, Redactor, is_withheld, suppress_counts
+from elsewhere.report.privacy import SMALLEST_CELL, SUPPRESSED, is_withheld, suppress_counts
+from elsewhere.report.redaction import Redactor, marks_in
 from elsewhere.report.sanitise import sanitise, thin_curve
 
 MOST_GROUPS = 40
@@ -48,12 +49,12 @@ class Prepared:
         return value if isinstance(value, list) else []
 
 
-def prepare(summary: Mapping[str, Any] | Prepared, *, redact: Iterable[Any] = ()) -> Prepared:
-    """Curves to 500 points, rows capped, cells under five suppressed, ids out of every text."""
+def prepare(summary: Mapping[str, Any] | Prepared, *, redact: Iterable[Any] | Redactor = ()) -> Prepared:
+    """Curves to 500 points, rows capped, cells under five suppressed, ids and folders out of every text."""
     if isinstance(summary, Prepared):
         return summary
     out = Prepared(data={})
-    redactor = Redactor(redact)
+    redactor = redact if isinstance(redact, Redactor) else Redactor(redact)
     raw = normalise(summary)
     _lists(raw, out)
     curves = _curves(raw.pop("curves", None), out)
@@ -61,8 +62,8 @@ def prepare(summary: Mapping[str, Any] | Prepared, *, redact: Iterable[Any] = ()
     if curves:
         out.data["curves"] = sanitise(curves)
     _worst_cases(out, redactor)
-    out.data = redactor.tree(out.data)
-    out.removed_ids = redactor.removed
+    out.data = redactor.summary(out.data)
+    out.removed_ids = marks_in(out.data)
     _groups(out)
     _fairness(out)
     _sites(out)

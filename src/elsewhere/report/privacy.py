@@ -1,4 +1,4 @@
-"""No patient in the page: salted hashes for cases, suppressed small cells, ids taken out of free text.
+"""No patient in the page: salted hashes for cases and suppressed small cells (ids in text: `redaction.py`).
 
 A hash without a salt can be undone by hashing every id of the hospital, so the salt is secret and
 lives, with the ids, only in the key file that stays beside the data.
@@ -11,23 +11,22 @@ import hashlib
 import hmac
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from elsewhere.errors import UserError
 from elsewhere.report.numbers import as_float
+from elsewhere.report.redaction import Redactor
 
+__all__ = ["Redactor", "hash_ids", "new_salt", "suppress", "suppress_counts", "write_key_file"]
 SMALLEST_CELL = 5
 SUPPRESSED = "<5"
 ROUGHLY = 10
 HASH_LENGTH = 10
 SHORTEST_SALT = 8
-REMOVED = "[id removed]"
 _OUR_HASH = re.compile(r"^h-[0-9a-f]{8,64}$")
 _HEX_WITH_LETTER = re.compile(r"^(?=.*[a-f])[0-9a-f]{8,64}$")
-_TOKEN = re.compile(r"[^\s,;\"'`()\[\]{}<>=]+")
-_LONGEST_BLANK_SEARCH = 5000
 
 
 def new_salt() -> str:
@@ -46,15 +45,26 @@ def hash_ids(ids: Iterable[Any], salt: str) -> list[str]:
     return ["h-" + hmac.new(key, str(i).encode(), hashlib.sha256).hexdigest()[:HASH_LENGTH] for i in ids]
 
 
-def write_key_file(path: str | Path, ids: Iterable[Any], salt: str) -> Path:
-    """`hash,id` beside the report, readable by its owner alone: resolves the worst cases locally."""
-    target = Path(path)
+def write_key_file(
+    path: str | Path, ids: Iterable[Any], salt: str, *, originals: Mapping[str, str] | None = None
+) -> Path:
+    """`hash,id` beside the report, readable by its owner alone: resolves the worst cases locally.
+
+    `originals` are the ids that were taken out of texts, by the mark that stands there now.
+    """
     listed = [str(i) for i in dict.fromkeys(ids)]
+    pairs = [*zip(hash_ids(listed, salt), listed, strict=True), *(originals or {}).items()]
+    return write_pairs(path, ("hash", "id"), pairs)
+
+
+def write_pairs(path: str | Path, header: tuple[str, str], pairs: Iterable[tuple[str, str]]) -> Path:
+    """A csv of two columns that only its owner can read."""
+    target = Path(path)
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["hash", "id"])
-        writer.writerows(zip(hash_ids(listed, salt), listed, strict=True))
+        writer.writerow(header)
+        writer.writerows(pairs)
     target.chmod(0o600)
     return target
 
@@ -98,55 +108,3 @@ def roughly(value: Any) -> Any:
 def is_withheld(value: Any) -> bool:
     """Suppressed or rounded: what `suppress_counts` did not leave as it was."""
     return isinstance(value, str)
-
-
-def _names(text: str) -> bool:
-    return bool(text) and not (text.isdigit() and len(text) < 4)
-
-
-class Redactor:
-    """Takes known ids out of free text (audit messages, warnings, reasons), as whole words only.
-
-    Numbers of up to three digits stay: `12` in a message is nearly always a count, and names nobody.
-    """
-
-    def __init__(self, ids: Iterable[Any] = ()) -> None:
-        self._ids = frozenset(map(str.strip, map(str, ids)))
-        blank = re.compile(r"\s").search
-        spaced = (
-            (i for i in self._ids if blank(i)) if blank("\n".join(self._ids).replace("\n", "")) else iter(())
-        )
-        self._with_blanks: Sequence[str] = sorted(spaced, key=len)[::-1][:_LONGEST_BLANK_SEARCH]
-        self.removed = 0
-
-    def __contains__(self, text: str) -> bool:
-        return text in self._ids and _names(text)
-
-    def text(self, text: str) -> str:
-        if not self._ids or not text:
-            return text
-        for one in self._with_blanks:
-            if one in text:
-                self.removed += text.count(one)
-                text = text.replace(one, REMOVED)
-        return _TOKEN.sub(self._token, text)
-
-    def _token(self, match: re.Match[str]) -> str:
-        token = match.group(0)
-        for core in (token, token.rstrip(".:!?"), token.strip(".:!?*")):
-            if core in self:
-                self.removed += 1
-                return token.replace(core, REMOVED)
-        return token
-
-    def tree(self, value: Any) -> Any:
-        """Every text below `value`, keys too: a group's name can be an id when somebody groups by it."""
-        if not self._ids:
-            return value
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, Mapping):
-            return {self.text(str(key)): self.tree(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.tree(item) for item in value]
-        return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from elsewhere.files import staged_files
 from elsewhere.report.labels import label
 from elsewhere.report.numbers import as_float, number
 from elsewhere.report.prepare import Prepared, prepare
+from elsewhere.report.redaction import Redactor
 
 _ESTIMATE = ("value", "lo", "hi", "method", "undefined_reason")
 _LATEX = {
@@ -37,11 +38,13 @@ _LATEX = {
 }
 
 
-def summary_tables(summary: Mapping[str, Any] | Prepared) -> dict[str, pd.DataFrame]:
-    """Every table this summary has, by name. Small cells are suppressed here as on the page."""
+def summary_tables(
+    summary: Mapping[str, Any] | Prepared, *, redact: Iterable[Any] | Redactor = ()
+) -> dict[str, pd.DataFrame]:
+    """Every table this summary has, by name. Small cells and ids are taken out here as on the page."""
     from elsewhere.report.checklist import checklist_rows
 
-    data = prepare(summary)
+    data = prepare(summary, redact=redact)
     rows: dict[str, list[dict[str, Any]]] = {
         "metrics": list(_metrics(data)),
         "claims": [_claim(c) for c in data.part("verdict").get("claims") or [] if isinstance(c, dict)],

@@ -83,6 +83,7 @@ class DetectionTask(Task):
             extent=volume_extent(cohort),
             on_invalid=options.on_invalid,
             source=predictions.source,
+            any_depth=predictions.extras.get("form") == "dbtex",
         )
         warnings = [*predictions.warnings, *id_warnings(cases, boxes, source=predictions.source)]
         if cohort.lesions is None:
@@ -92,7 +93,12 @@ class DetectionTask(Task):
         score = worst_scores(boxes["score"].to_numpy(dtype=float), volume, invalid, boxes["case_id"])
         hit = hits_of(boxes, lesions, volume=volume, ids=ids, protocol=protocol)
         hit[invalid] = -1
-        events = events_of(boxes, lesions, hit=hit, score=score)
+        nearest = hit
+        if protocol.detection.matching != "nearest":
+            by_distance = _with_matching(protocol, dataclasses.replace(options, matching="nearest"))
+            nearest = hits_of(boxes, lesions, volume=volume, ids=ids, protocol=by_distance)
+            nearest[invalid] = -1
+        events = events_of(boxes, lesions, hit=hit, nearest=nearest, score=score)
         cases = case_numbers(cases, events, lesions)
         cases["status"] = "scored"
         cases.loc[np.unique(volume[invalid & (volume >= 0)]), "status"] = "invalid"

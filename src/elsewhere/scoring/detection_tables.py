@@ -26,7 +26,17 @@ if TYPE_CHECKING:
     from elsewhere.predictions import Predictions
 
 KINDS = ("tp", "duplicate", "fp", "fn")
-EVENT_COLUMNS = ("case_id", "patient_id", "lesion_id", "lesion_class", "score", "kind", "box")
+NEAREST_LESION = "nearest_lesion_id"
+EVENT_COLUMNS = (
+    "case_id",
+    "patient_id",
+    "lesion_id",
+    "lesion_class",
+    "score",
+    "kind",
+    "box",
+    NEAREST_LESION,
+)
 _KEPT = ("case_id", "patient_id", "exam_id", "dataset", "site", "view", "laterality", "label")
 _ATTRIBUTES = ("age", "menopausal_status", "breast_density")
 
@@ -187,23 +197,33 @@ def hits_of(
 
 
 def events_of(
-    boxes: pd.DataFrame, lesions: pd.DataFrame, *, hit: npt.NDArray[np.int64], score: FloatArray
+    boxes: pd.DataFrame,
+    lesions: pd.DataFrame,
+    *,
+    hit: npt.NDArray[np.int64],
+    nearest: npt.NDArray[np.int64],
+    score: FloatArray,
 ) -> pd.DataFrame:
-    """One row a box, in the file's order, then one a lesion that no box hits."""
+    """One row per box, in the file's order, then one per lesion that no box hits.
+
+    `hit` is the lesion of each box by the protocol's matching, `nearest` by matching `nearest`, which the
+    difficulty of lesions is defined by (DBT-08) whatever the protocol says.
+    """
     kind = np.full(len(boxes), "fp", dtype=object)
     by_score = np.argsort(-score, kind="stable")
     hits = by_score[hit[by_score] >= 0]
     kind[hits] = "duplicate"
     kind[hits[np.unique(hit[hits], return_index=True)[1]]] = "tp"
     missed = np.setdiff1d(np.arange(len(lesions)), hit[hits])
-    lesion = np.concatenate([hit, missed]).astype(np.int64)
-    none = lesion < 0
     n_missed = missed.size
+    lesion = np.concatenate([hit, missed]).astype(np.int64)
+    closest = np.concatenate([nearest, np.full(n_missed, -1)]).astype(np.int64)
 
-    def of_lesion(column: str) -> Any:
+    def of_lesion(column: str, number: npt.NDArray[np.int64]) -> Any:
         if not len(lesions):
-            return pd.array([pd.NA] * len(lesion), dtype="string")
-        values = lesions[column].array.take(np.where(none, 0, lesion))
+            return pd.array([pd.NA] * len(number), dtype="string")
+        none = number < 0
+        values = lesions[column].array.take(np.where(none, 0, number))
         values[none] = pd.NA
         return values
 
@@ -214,13 +234,14 @@ def events_of(
             "patient_id": pd.concat(
                 [boxes["patient_id"].astype("string"), pd.Series(blank)], ignore_index=True
             ),
-            "lesion_id": of_lesion("lesion_id"),
-            "lesion_class": of_lesion("lesion_class"),
+            "lesion_id": of_lesion("lesion_id", lesion),
+            "lesion_class": of_lesion("lesion_class", lesion),
             "score": np.concatenate([score, np.full(n_missed, np.nan)]),
             "kind": pd.array(np.concatenate([kind, np.full(n_missed, "fn", dtype=object)]), dtype="string"),
             "box": pd.array(
                 np.concatenate([boxes["row"].to_numpy(dtype=np.int64), np.full(n_missed, -1)]), dtype="Int64"
             ),
+            NEAREST_LESION: of_lesion("lesion_id", closest),
         }
     ).assign(box=lambda table: table["box"].where(table["box"] >= 0))
 
@@ -249,6 +270,8 @@ def checked_events(events: pd.DataFrame) -> pd.DataFrame:
         )
     out = pd.DataFrame(index=range(len(events)))
     for name in EVENT_COLUMNS:
+        if name == NEAREST_LESION and name not in events.columns:
+            continue
         if name == "score":
             out[name] = to_number(events[name], column=name, where=where).to_numpy()
         elif name in events.columns:

@@ -48,7 +48,7 @@ def prepare(scores: Scores, options: ScoreOptions) -> Prepared:
         raise UserError(
             f"a constant prediction: every patient gets the same decision, which {scores.protocol.name} "
             "calls invalid",
-            fix="Check the predictions and --scale; --protocol plain scores them as they are.",
+            fix="Check the predictions and their scale. They are scored as they are with --protocol plain.",
         )
     evaluator = with_extra_metrics(made, scores, task.name)
     return Prepared(task=task, scores=scores, partition=partition, evaluator=evaluator, options=options)

@@ -80,9 +80,11 @@ def read_slide_mask(path: Path) -> npt.NDArray[np.bool_]:
     """A PNG or TIFF mask: anything above 0 is tumour; transparency is not."""
     from PIL import Image, UnidentifiedImageError
 
-    if not path.exists():
+    if not path.is_file():
         raise UserError(
-            "the mask file does not exist",
+            "this is not a plain file (a folder, a pipe or a device)"
+            if path.exists()
+            else "the mask file does not exist",
             where=str(path),
             fix="Check the path in the cohort, or the folder of predictions.",
         )

@@ -1,7 +1,9 @@
 """Which lesions are hard: over many algorithms, from their events tables alone (DBT-08).
 
-An events table has a row a box: `case_id, lesion_id` (missing for a false positive), `score`, `kind`
-(`tp` the best hit of a lesion, `duplicate` a further hit, `fp`, and `fn` for a lesion never hit).
+An events table has one row per box: `case_id, lesion_id` (missing for a false positive), `score`, `kind`
+(`tp` the best hit of a lesion, `duplicate` a further hit, `fp`, and `fn` for a lesion never hit), and
+`nearest_lesion_id`, the lesion that the box takes by matching `nearest`. Difficulty is defined by that matching,
+whatever the protocol that scored: `events_by_nearest` gives the events that it would have made.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from elsewhere.errors import UserError
 
 FloatArray = npt.NDArray[np.float64]
 HITS = ("tp", "duplicate")
+NEAREST_LESION = "nearest_lesion_id"
 _NEEDED = ("case_id", "lesion_id", "score", "kind")
+_LESION = ["case_id", "lesion_id"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +45,7 @@ class Difficulty:
         algorithms = len(self.thresholds)
         histogram = np.bincount(self.table["detected_by"].to_numpy(dtype=np.int64), minlength=algorithms + 1)
         return {
+            "matching": "nearest",
             "algorithms": algorithms,
             "lesions": len(self.table),
             "never_detected": self.never_detected,
@@ -61,6 +66,34 @@ class Difficulty:
                 )
             ],
         }
+
+
+def lesions_in(events: pd.DataFrame) -> pd.DataFrame:
+    """`case_id, lesion_id` of every lesion: each is hit by a box or listed as missed."""
+    named = events.loc[events["kind"].isin([*HITS, "fn"]).to_numpy(dtype=bool), _LESION]
+    return named.drop_duplicates().reset_index(drop=True)
+
+
+def events_by_nearest(events: pd.DataFrame, *, matching: str) -> pd.DataFrame | None:
+    """The events that matching `nearest` gives, from events that `matching` gave; None where they do not tell.
+
+    A box that hits some lesion by one matching hits one by the other too, so only which lesion changes, and only
+    in volumes with several. Events saved without `nearest_lesion_id` tell nothing in such volumes.
+    """
+    lesions = lesions_in(events)
+    if matching == "nearest" or not lesions["case_id"].duplicated().any():
+        return events
+    if NEAREST_LESION not in events.columns:
+        return None
+    boxes = events[(events["kind"] != "fn").to_numpy(dtype=bool)]
+    nearest = boxes[NEAREST_LESION]
+    kind = np.where(nearest.notna().to_numpy(dtype=bool), "duplicate", "fp")
+    boxes = boxes.assign(lesion_id=nearest, kind=pd.array(kind, dtype="string"))
+    best = boxes.sort_values("score", ascending=False, kind="stable").drop_duplicates(_LESION)
+    boxes.loc[best.index[best["lesion_id"].notna().to_numpy(dtype=bool)], "kind"] = "tp"
+    found = pd.MultiIndex.from_frame(boxes.loc[nearest.notna().to_numpy(dtype=bool), _LESION])
+    missed = lesions[~pd.MultiIndex.from_frame(lesions).isin(found)]
+    return pd.concat([boxes, missed.assign(score=np.nan, kind="fn")], ignore_index=True)
 
 
 def false_positives_at(false_scores: FloatArray, thresholds: FloatArray, volumes: int) -> FloatArray:
@@ -93,7 +126,8 @@ def lesion_difficulty(
 
     `events` is {algorithm: events table}; `volumes` the number of volumes the rate is over; `lesions` the
     truth's `case_id, lesion_id` (None: every lesion that some table names). `cases`, if given, are the
-    volumes that count (the positive ones, say). Match with rule `nearest`, as the study did.
+    volumes that count (the positive ones, say). Give events of matching `nearest`, as the study did
+    (`events_by_nearest`).
     """
     if volumes <= 0:
         raise UserError("no volume to count false positives over", fix="Give the number of volumes.")

@@ -20,6 +20,7 @@ import elsewhere
 from elsewhere.errors import UserError
 from elsewhere.files import MARKER
 from elsewhere.report.privacy import Redactor, hash_ids
+from elsewhere.study.recipe_privacy import redacted_table
 from elsewhere.study.report import write_study_report
 from elsewhere.tables import file_digest, staged_directory
 from elsewhere.tables.writing import write_json, write_table, write_text
@@ -85,14 +86,14 @@ def write_bundle(
             shutil.copytree(splits, staged / "splits")
         else:
             write_table(hashed(_splits(results, outputs)), staged / "splits.parquet")
-        write_table(_plain(results.runs), staged / "runs.csv")
-        if results.units is not None and len(results.units):
-            write_table(results.units, staged / "trainings.csv")
         clean = Redactor(summary.ids if salt is not None else ())
+        write_table(redacted_table(_plain(results.runs), clean), staged / "runs.csv")
+        if results.units is not None and len(results.units):
+            write_table(redacted_table(results.units, clean), staged / "trainings.csv")
         write_json(clean.tree(results.audit), staged / "audit.json")
         write_json(results.settings, staged / "study.json")
         write_json(environment(), staged / "environment.json")
-        write_study_report(summary, staged)
+        write_study_report(summary, staged, key_file=False)
         ids = (
             ""
             if salt is None

@@ -113,8 +113,8 @@ def choose_models(store: Store, wanted: str, *, where: str) -> list[Model]:
             if bare
             else "there is no training here",
             where=where,
-            fix='Write keep_weights = ["all"] under [study], or --set \'study.keep_weights=["all"]\', and run the '
-            "study again: it trains these anew.",
+            fix='Write keep_weights = ["all"] under [study], or say '
+            "`elsewhere run STUDY --set 'study.keep_weights=[\"all\"]'`, and run the study again: it trains these anew.",
         )
     found = [model for model in kept if _begins(model, wanted)]
     if found:

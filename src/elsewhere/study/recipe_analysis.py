@@ -50,6 +50,8 @@ class RecipeSummary:
     chosen: dict[str, tuple[Chosen, ...]] = field(default_factory=dict)
     ids: frozenset[str] = field(default=frozenset(), repr=False)
     salt: str = field(default="", repr=False)
+    originals: dict[str, str] = field(default_factory=dict, repr=False)
+    """The ids that were taken out of tables and warnings, by the mark that stands there now."""
 
     def to_dict(self) -> dict[str, Any]:
         """For summary.json: the headline and every table but the long ones, which stand beside as csv."""
@@ -141,6 +143,7 @@ def analyse_recipes(
         chosen=chosen,
         ids=ids,
         salt=salt,
+        originals=redact.originals,
     )
 
 

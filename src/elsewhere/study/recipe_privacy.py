@@ -9,6 +9,7 @@ import pandas as pd
 
 from elsewhere.cohort import Cohort
 from elsewhere.report.privacy import Redactor
+from elsewhere.tables.identifiers import note_files, remembered
 
 LEFT_OUT = "cases_not_shown"
 
@@ -20,6 +21,11 @@ def ids_in(cohort: Cohort) -> frozenset[str]:
     found = {str(v) for c in names for v in cases[c].dropna().unique()}
     if "dataset" in cases.columns:
         found |= {f"{d}/{c}" for d, c in zip(cases["dataset"], cases["case_id"], strict=True)}
+    with remembered() as read:
+        for column in ("image", "mask", "annotation", "slide", "volume"):
+            if column in cases.columns:
+                note_files(cases[column].dropna().astype(str).unique())
+        found |= set(read.ids())
     return frozenset(found)
 
 

@@ -224,7 +224,7 @@ def write_recipe_report(
     write_tables(shown, folder / "tables")
     write_json(summary.to_dict(), folder / "summary.json")
     ids = [pick.case for picks in summary.chosen.values() for pick in picks]
-    if ids:
-        write_key_file(folder / KEY_FILE, ids, summary.salt)
+    if ids or summary.originals:
+        write_key_file(folder / KEY_FILE, ids, summary.salt, originals=summary.originals)
     write_text(html, folder / "report.html")
     return folder / "report.html"

@@ -17,14 +17,16 @@ from elsewhere.errors import UserError
 from elsewhere.files import staged_directory
 from elsewhere.report.blocks import Heading, Note, Pair, Picture, Section, Table, cnt, num, pct, text
 from elsewhere.report.page import MOST_BYTES, _environment, _with_pictures
-from elsewhere.report.privacy import Redactor
+from elsewhere.report.privacy import Redactor, write_pairs
+from elsewhere.report.sharing import KEY_FILE
 from elsewhere.study.figures import inline_figures, study_figures
+from elsewhere.study.recipe_privacy import redacted_table
 from elsewhere.study.report_back import audit, how, paper, provenance
 from elsewhere.study.report_compare import comparisons, margins, multi_source, without
-from elsewhere.study.report_first import first_page
+from elsewhere.study.report_first import first_page, told_warnings
 from elsewhere.study.report_sections import home_and_away, transfers, who
 from elsewhere.study.report_trust import abstention, calibration, normal
-from elsewhere.tables.writing import write_json, write_table, write_text
+from elsewhere.tables.writing import to_jsonable, write_json, write_table, write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -165,9 +167,17 @@ def _numbers(maps: Relevance) -> Table:
 
 
 def write_study_report(
-    summary: StudySummary, out: str | Path, *, maps: Relevance | None = None, title: str | None = None
+    summary: StudySummary,
+    out: str | Path,
+    *,
+    maps: Relevance | None = None,
+    title: str | None = None,
+    key_file: bool = True,
 ) -> Path:
-    """`report.html`, `summary.json` and `tables/*.csv` under `out`; returns the report's path."""
+    """`report.html`, `summary.json` and `tables/*.csv` under `out`; returns the report's path.
+
+    Ids are taken out of all of them; `case_key.csv` says which, unless `key_file` is False (in a bundle).
+    """
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     html = render_study_report(summary, title=title, maps=maps)
@@ -180,8 +190,12 @@ def write_study_report(
     tables = dict(summary.tables)
     if maps is not None and maps.runs:
         tables["relevance"] = maps.table()
-    write_tables(tables, folder / "tables")
-    write_json(summary.to_dict(), folder / "summary.json")
+    redact = Redactor(summary.ids)
+    write_tables({name: redacted_table(table, redact) for name, table in tables.items()}, folder / "tables")
+    shared = summary.to_dict() | {"warnings": told_warnings(summary, redact.text)}
+    write_json(redact.summary(to_jsonable(shared)), folder / "summary.json")
+    if key_file and redact.originals:
+        write_pairs(folder / KEY_FILE, ("hash", "id"), redact.originals.items())
     write_text(html, folder / "report.html")
     return folder / "report.html"
 

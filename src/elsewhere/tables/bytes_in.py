@@ -134,7 +134,7 @@ def decode(data: bytes, path: Path, options: TableOptions) -> bytes:
         raise UserError(
             f"the text is not {encoding.upper()}: byte 0x{byte:02x} at position {at}, line {line}",
             where=where,
-            fix=f"Save it as UTF-8; or, if you know its encoding, name it: --encoding {named}.",
+            fix=f"Save it as UTF-8. If you know its encoding, name it: --encoding {named}.",
         ) from error
     except (LookupError, ValueError) as error:
         raise UserError(
@@ -153,6 +153,6 @@ def decode(data: bytes, path: Path, options: TableOptions) -> bytes:
         raise UserError(
             f"there is a NUL byte in line {line}: this is no text table, or UTF-16 without its mark",
             where=where,
-            fix=f"Export it as UTF-8 csv; for UTF-16 without mark: --encoding {named}.",
+            fix=f"Export it as UTF-8 csv. For UTF-16 without mark: --encoding {named}.",
         )
     return data

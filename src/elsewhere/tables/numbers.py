@@ -109,9 +109,9 @@ def _not_numbers(series: pd.Series, bad: np.ndarray, *, column: str, where: str,
     shown = ", ".join(f"row {i + 1} ({cell[:30]!r})" for i, cell in zip(at[:4], cells, strict=False))
     more = f" and {len(at) - 4} more" if len(at) > 4 else ""
     if all(_COMMA.fullmatch(cell) for cell in cells):
-        fix = "These are decimal commas: read the file with --decimal ',', or export it with decimal points."
+        fix = "These are decimal commas: export it with decimal points. Or read the file with --decimal ','."
     elif all(_PERCENT.fullmatch(cell) for cell in cells):
-        fix = "These are percentages: remove the % signs and say --scale 0-100."
+        fix = "These are percentages: remove the % signs. A model's scores are then read with --scale 0-100."
     elif all(_THOUSANDS.fullmatch(cell) for cell in cells):
         fix = "These have commas between the thousands: export them without."
     elif all(cell.casefold() in {"nan", "na", "n/a", "none", "null", "-", "."} for cell in cells):

@@ -52,7 +52,7 @@ def _choose_delimiter(data: bytes, path: Path, options: TableOptions) -> str:
         raise UserError(
             "the first line is a spreadsheet's 'sep=' mark",
             where=where,
-            fix="Remove that line, and name the delimiter: --delimiter ';'.",
+            fix="Remove that line. Where the delimiter is no comma, name it: --delimiter ';'.",
         )
     widths = {mark: len(_first_record(data, mark, where)) for mark in _NAMES}
     best = max(widths, key=lambda mark: widths[mark])
@@ -61,8 +61,8 @@ def _choose_delimiter(data: bytes, path: Path, options: TableOptions) -> str:
         raise UserError(
             f"the columns are parted by {_NAMES[best]} ({widths[best]} in all), not by {_NAMES[expected]}",
             where=where,
-            fix=f"Read it so: --delimiter '{option}' (and --decimal ',' if its numbers have decimal commas); "
-            f"or save it with {_NAMES[expected]}.",
+            fix=f"Save it with {_NAMES[expected]}. Or read it so: --delimiter '{option}' "
+            "(and --decimal ',' if its numbers have decimal commas).",
         )
     return expected
 
@@ -168,7 +168,7 @@ def _ragged(
         and any(re.search(r"(^|,)-?\d+,\d+", t) for _, _, t in bad)
     ):
         fix += (
-            " If the numbers have decimal commas, export them with points; or with semicolons, "
+            " If the numbers have decimal commas, export them with points. Or export with semicolons, "
             "and read with --delimiter ';' --decimal ','."
         )
     return UserError(f"the header has {width} columns, but {shown}{more}", where=where, fix=fix)

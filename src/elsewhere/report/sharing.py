@@ -1,0 +1,43 @@
+"""What of a folder may be shared, and what stays with the data: stated in the folder itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+SHARING_FILE = "SHARING.txt"
+KEY_FILE = "case_key.csv"
+_CONTENT = {
+    "report.html": "the report",
+    "summary.json": "every number of the report",
+    KEY_FILE: "who stands behind a hash (h-...) or a mark ([id 1]) of the report",
+    "scores.parquet": "one row per case, with its ids",
+    "events.parquet": "one row per box or point, with the ids of its case",
+}
+_LOCAL = frozenset({KEY_FILE, "scores.parquet", "events.parquet"})
+
+
+def write_sharing_note(folder: Path, *, more: Mapping[str, str] | None = None) -> Path:
+    """`SHARING.txt`: the files that this folder has, by whether they name anybody. `more`: further shareable ones."""
+    there = [name for name in _CONTENT if (folder / name).is_file()]
+    lines = [
+        "May be shared: no id of a case or patient, no name of a file of a case, and no folder is in these files.",
+        *(f"  {name}: {_CONTENT[name]}" for name in there if name not in _LOCAL),
+        *(f"  {name}: {what}" for name, what in (more or {}).items()),
+    ]
+    local = [name for name in there if name in _LOCAL]
+    if local:
+        lines += [
+            "",
+            "Stay with the data: these files name cases and patients.",
+            *(f"  {name}: {_CONTENT[name]}" for name in local),
+        ]
+    lines += [
+        "",
+        "Names of models, sites and groups are shown as they were given: look at them before you share.",
+        "What a command prints on the terminal may name cases and files; it is meant for you alone.",
+        "",
+    ]
+    path = folder / SHARING_FILE
+    path.write_text("\n".join(lines), encoding="utf-8", newline="\n")
+    return path

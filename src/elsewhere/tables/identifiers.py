@@ -1,0 +1,123 @@
+"""Which ids, file names and folders a command has read, so that nothing it shares prints them.
+
+A page is redacted with the ids of the cohort, but messages also quote what other inputs hold: an id of a
+prediction file that the cohort does not have, the name of a mask file, a path with somebody's user name. So the
+readers note what they read, at the place where they read it, for as long as a command runs (`remembers_ids`).
+Outside a command nothing is noted and nothing is kept.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import pandas as pd
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_ENDING = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,5}$")
+_GENERIC = frozenset(
+    {"annotation", "image", "label", "labels", "mask", "masks", "pred", "prediction", "predictions", "seg"}
+    | {"segmentation", "slide", "truth", "volume"}
+)
+
+
+@dataclass
+class Identifiers:
+    """What was read so far: columns and lists of ids as they came, and the folders of the inputs."""
+
+    columns: list[Iterable[Any]] = field(default_factory=list)
+    folders: set[str] = field(default_factory=set)
+
+    def ids(self) -> tuple[str, ...]:
+        """Every id once, as text; empty ones are none."""
+        found: dict[str, None] = {}
+        for column in self.columns:
+            series = column if isinstance(column, pd.Series) else pd.Series(list(column), dtype="object")
+            found.update(dict.fromkeys(series.dropna().astype("str").unique().tolist()))
+        found.pop("", None)
+        return tuple(found)
+
+
+_READ: ContextVar[Identifiers | None] = ContextVar("read", default=None)
+
+
+@contextmanager
+def remembered() -> Iterator[Identifiers]:
+    """Note what is read in this block; inside another such block, that one goes on."""
+    outer = _READ.get()
+    if outer is not None:
+        yield outer
+        return
+    token = _READ.set(found := Identifiers())
+    try:
+        yield found
+    finally:
+        _READ.reset(token)
+
+
+def remembers_ids(command: Callable[P, T]) -> Callable[P, T]:
+    """A command that notes the ids it reads, for the pages and tables that it writes."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        with remembered():
+            return command(*args, **kwargs)
+
+    return run
+
+
+def note_ids(*columns: Iterable[Any]) -> None:
+    """These are ids: columns of a table, or any list of names."""
+    if (read := _READ.get()) is not None:
+        read.columns += columns
+
+
+def note_files(files: Iterable[str | Path], *, inside: Path | None = None) -> None:
+    """The names of these files are ids (a mask is named by its case), and so are folders named by a number."""
+    if (read := _READ.get()) is None:
+        return
+    names: list[str] = []
+    for file in files:
+        path = Path(file)
+        if inside is not None and path.is_relative_to(inside):
+            path = path.relative_to(inside)
+        names += [part for part in path.parts[:-1] if any(c.isdigit() for c in part)]
+        names += [path.name, stem_of(path.name)]
+    read.columns.append([name for name in dict.fromkeys(names) if name.casefold() not in _GENERIC])
+
+
+def note_source(path: str | Path) -> None:
+    """An input lies here: its name is a label, but the folders that lead to it are nobody's business."""
+    if (read := _READ.get()) is not None:
+        given = Path(path)
+        try:
+            whole = given.resolve()
+        except (OSError, RuntimeError, ValueError):
+            whole = given
+        read.folders |= {str(given.parent), str(whole.parent)} - {".", "/"}
+
+
+def read_ids() -> tuple[str, ...]:
+    """Every id noted so far in this command."""
+    read = _READ.get()
+    return () if read is None else read.ids()
+
+
+def read_folders() -> tuple[str, ...]:
+    """The folders of the inputs noted so far in this command."""
+    read = _READ.get()
+    return () if read is None else tuple(sorted(read.folders))
+
+
+def stem_of(name: str) -> str:
+    """A file's name without its endings: `A.nii.gz` is `A`, `1.2.840.113` stays."""
+    while (shorter := _ENDING.sub("", name)) and shorter != name:
+        name = shorter
+    return name
