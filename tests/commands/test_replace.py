@@ -202,6 +202,24 @@ def test_a_path_over_the_systems_limit_ends_with_74(place, run):
         assert run("report", place / "a", "--tables", place / name).code == 74
 
 
+def test_a_mask_whose_name_is_not_utf8_ends_with_74(tmp_path, run):
+    """The name of the file is the id of the case, and no table can hold it."""
+    files = MAKERS["segmentation"](tmp_path)
+    odd = Path(os.fsdecode(os.fsencode(files.predictions) + b"/caf\xe9.nii.gz"))
+    odd.write_bytes(next(files.predictions.glob("*.nii.gz")).read_bytes())
+    done = run("score", "segmentation", files.cohort, files.predictions, "--out", tmp_path / "out")
+    assert done.code in (0, 64, 74) and "Traceback" not in done.said, done.said
+
+
+def test_by_reads_parquet_alone(tmp_path, run):
+    (tmp_path / "a.parquet").write_bytes(b"not parquet")
+    for name in ("a.parquet", "none.parquet"):
+        done = run(
+            "summarise", "segmentation", "c.csv", tmp_path / name, "--by", "model", "--out", tmp_path / "o"
+        )
+        assert done.code == 64 and name in done.err, done.said
+
+
 def test_what_reads_the_output_may_stop_early(place):
     """`elsewhere ... | head -1`: the code stays that of the result, and nothing is complained about."""
     line = f"{sys.executable} -m elsewhere protocols | head -c 1 > /dev/null; exit ${{PIPESTATUS[0]}}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from elsewhere.commands.output import Report
+from elsewhere.files import staged_files
 from elsewhere.promises.coverage import coverage_tables, jobs
 from elsewhere.promises.levels_page import levels_page
 from elsewhere.tables import check_out_file, write_text
@@ -55,7 +56,9 @@ def coverage(
         if progress:
             progress("coverage cells", done, total)
 
-    write_text(coverage_tables(quick=quick, replicates=replicates, progress=cell_done), folder / PAGES[0])
-    count = replicates or (100 if quick else 1000)
-    write_text(levels_page(replicates=count), folder / PAGES[1])
+    tables = coverage_tables(quick=quick, replicates=replicates, progress=cell_done)
+    levels = levels_page(replicates=replicates or (100 if quick else 1000))
+    with staged_files(folder, replace=replace) as staged:
+        write_text(tables, staged / PAGES[0])
+        write_text(levels, staged / PAGES[1])
     return Pages(files=tuple(folder / name for name in PAGES), seconds=time.perf_counter() - start)
