@@ -1,7 +1,8 @@
 """A result: the summary, the scores it was made from, and the folder that holds both.
 
 The folder has `scores.parquet` (and `events.parquet`), `summary.json`, `report.html`, and `case_key.csv`,
-which resolves the hashed cases of the report and stays with the hospital.
+which resolves the hashed cases of the report and stays with the hospital. `.elsewhere-result.json` lists what was written,
+so that only these files are ever replaced.
 """
 
 from __future__ import annotations
