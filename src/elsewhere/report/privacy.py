@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from elsewhere.errors import UserError
+from elsewhere.files import replacing
 from elsewhere.report.numbers import as_float
 
 SMALLEST_CELL = 5
@@ -50,12 +51,12 @@ def write_key_file(path: str | Path, ids: Iterable[Any], salt: str) -> Path:
     """`hash,id` beside the report, readable by its owner alone: resolves the worst cases locally."""
     target = Path(path)
     listed = [str(i) for i in dict.fromkeys(ids)]
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["hash", "id"])
-        writer.writerows(zip(hash_ids(listed, salt), listed, strict=True))
-    target.chmod(0o600)
+    with replacing(target) as temporary:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["hash", "id"])
+            writer.writerows(zip(hash_ids(listed, salt), listed, strict=True))
     return target
 
 
