@@ -61,7 +61,7 @@ def read_all(files: list[Path]) -> int:
 
 
 def score_all(table: Path, predicted: Path, out: Path) -> Any:
-    return elsewhere.score("segmentation", table, predicted, protocol="mamamia-paper", out=out)
+    return elsewhere.score("segmentation", table, predicted, protocol="mamamia-paper", out=out, replace=True)
 
 
 def monai_pair(truth: Path, prediction: Path) -> tuple[float, float]:

@@ -31,7 +31,7 @@ MAY_USE = {
     "statistics": {"errors", "protocols"},
     "ensembles": {"errors", "statistics"},
     "inputs": {"errors"},
-    "cohort": {"errors", "registry", "tables", "inputs"},
+    "cohort": {"errors", "files", "registry", "tables", "inputs"},
     "predictions": {"errors", "tables", "cohort"},
     "scoring": {"errors", "registry", "tables", "protocols", "statistics", "cohort", "predictions"},
     "phantom": {"errors", "files", "tables", "inputs", "cohort", "predictions", "scoring"},

@@ -2,7 +2,8 @@
 
 The folder has `scores.parquet` (and `events.parquet`), `summary.json`, `report.html`, and `case_key.csv`,
 which resolves the hashed cases of the report and the ids that were taken out of texts, and stays with the
-hospital. `SHARING.txt` says which files name nobody.
+hospital. `SHARING.txt` says which files name nobody. `.elsewhere-result.json` lists what was written, so that
+only these files are ever replaced.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from elsewhere.commands.demo import demo, look_for
-from elsewhere.phantom.hospitals import World
+from elsewhere.errors import UserError
+from elsewhere.phantom.hospitals import MAKERS, World
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +54,28 @@ def test_a_world_without_faults_shows_none(shown, tmp_path):
     )
     found = look_for(fair.summary, World().planted())
     assert {name: fault["found"] for name, fault in found.items()} == dict.fromkeys(found, False)
+
+
+def test_a_second_demo_replaces_its_own_and_nothing_else(tmp_path, monkeypatch):
+    """`make demo` is run again and again, in a folder where people try things out."""
+    import elsewhere.commands.demo as command
+
+    monkeypatch.setattr(command, "MAKERS", {"classification": MAKERS["classification"]})
+    out = tmp_path / "demo-out"
+    demo(out, resamples=20)
+    notes = (
+        out / "notes.txt",
+        out / "classification" / "notes.txt",
+        out / "data" / "classification" / "my.csv",
+    )
+    for file in notes:
+        file.write_text("mine")
+    demo(out, resamples=20, seed=8)
+    assert [file.read_text() for file in notes] == ["mine"] * 3
+    table = out / "data" / "classification" / "predictions.csv"
+    table.write_text(table.read_text() + "# my change\n")
+    page = (out / "classification" / "report.html").read_bytes()
+    with pytest.raises(UserError, match=r"predictions\.csv was changed"):
+        demo(out, resamples=20)
+    assert table.read_text().endswith("# my change\n")
+    assert (out / "classification" / "report.html").read_bytes() == page

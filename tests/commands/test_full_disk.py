@@ -160,6 +160,21 @@ def test_the_report_of_a_result_on_the_disk(option, run, small_disk, inputs):
     assert option is None or list(target.iterdir())
 
 
+def test_the_pages_of_the_simulations_are_both_new_or_both_old(run, small_disk, monkeypatch):
+    """The simulations are left out: how their pages are written is what is looked at."""
+    import elsewhere.commands.coverage as command
+
+    for made, old in (("coverage_tables", "x" * 40_000), ("levels_page", "y" * 40_000)):
+        monkeypatch.setattr(command, made, lambda text=old, **_: text)
+    out = small_disk.root / "pages"
+    out.mkdir()
+    for name in command.PAGES:
+        (out / name).write_text("old")
+    assert run("coverage", "--out", out).code == 64
+    fills_up(run, small_disk, ["coverage", "--out", out, "--replace"], sizes=SIZES, out=out)
+    assert [(out / name).stat().st_size for name in command.PAGES] == [40_000, 40_000]
+
+
 @pytest.mark.slow
 def test_a_phantom_of_volumes(run, small_disk):
     out = small_disk.root / "mri"

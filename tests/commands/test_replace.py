@@ -202,6 +202,24 @@ def test_a_path_over_the_systems_limit_ends_with_74(place, run):
         assert run("report", place / "a", "--tables", place / name).code == 74
 
 
+def test_a_mask_whose_name_is_not_utf8_ends_with_74(tmp_path, run):
+    """The name of the file is the id of the case, and no table can hold it."""
+    files = MAKERS["segmentation"](tmp_path)
+    odd = Path(os.fsdecode(os.fsencode(files.predictions) + b"/caf\xe9.nii.gz"))
+    odd.write_bytes(next(files.predictions.glob("*.nii.gz")).read_bytes())
+    done = run("score", "segmentation", files.cohort, files.predictions, "--out", tmp_path / "out")
+    assert done.code == 74 and "caf" in done.err and "not valid UTF-8" in done.err, done.said
+
+
+def test_by_reads_parquet_alone(tmp_path, run):
+    (tmp_path / "a.parquet").write_bytes(b"not parquet")
+    for name in ("a.parquet", "none.parquet"):
+        done = run(
+            "summarise", "segmentation", "c.csv", tmp_path / name, "--by", "model", "--out", tmp_path / "o"
+        )
+        assert done.code == 64 and name in done.err, done.said
+
+
 def test_what_reads_the_output_may_stop_early(place):
     """`elsewhere ... | head -1`: the code stays that of the result, and nothing is complained about."""
     line = f"{sys.executable} -m elsewhere protocols | head -c 1 > /dev/null; exit ${{PIPESTATUS[0]}}"
@@ -218,3 +236,67 @@ def test_an_output_that_takes_nothing_ends_with_74(place):
     done = subprocess.run(["bash", "-c", line], cwd=place, capture_output=True, check=False)
     assert done.returncode == 74 and b"No space left" in done.stderr
     assert b"Traceback" not in done.stderr and b"Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (OSError(5, "Input/output error", "/data/a.csv"), 74, ["/data/a.csv", "Check it, or use another"]),
+        (OSError(28, "No space left on device"), 74, ["No space left", "Free some space"]),
+        (PermissionError(13, "Permission denied", "/data/a.csv"), 74, ["/data/a.csv", "Permission denied"]),
+        (OSError("Error writing bytes to file. Detail: [errno 122] Disk quota exceeded"), 74, ["quota"]),
+        (
+            UnicodeEncodeError("utf-8", "caf\udce9", 3, 4, "surrogates not allowed"),
+            74,
+            ["caf", "plain letters"],
+        ),
+        (UnicodeEncodeError("ascii", "\u00e9", 0, 1, "ordinal not in range"), 70, ["a fault of ours"]),
+        (ValueError("no file has to do with it"), 70, ["a fault of ours"]),
+    ],
+)
+def test_the_last_net_under_every_command(error, code, words, run, monkeypatch):
+    """What the system refuses anywhere is the user's to mend; only what is left is a fault of ours."""
+    import elsewhere.commands.listing as listing
+
+    def fail():
+        raise error
+
+    monkeypatch.setattr(listing, "list_protocols", fail)
+    done = run("protocols")
+    assert done.code == code and all(word in done.err for word in words), done.said
+    assert ("Traceback" in done.err) == (code == 70)
+    as_json = run("protocols", "--json")
+    assert as_json.code == code and set(as_json.json) == {"error", "where", "fix"}
+
+
+@pytest.mark.parametrize("what", ["result", "cohort"])
+def test_a_replacement_that_was_killed_is_undone_by_whoever_reads_the_folder(what, place, run, monkeypatch):
+    """A mix of two results was read as if it were one."""
+    from elsewhere.files import folders
+
+    if what == "result":
+        out, read = place / "a", ["report", place / "a"]
+        write = [*commands(place)["score"], "--out", out, "--replace"]
+    else:
+        out, read = place / "cohort", ["cohort", "describe", place / "cohort"]
+        write = [*commands(place)["cohort read"], "--out", out, "--replace"]
+        assert run(*write).code == 0
+    before, real, moves = tree(out), folders._move, []
+
+    def killed(source, target):
+        moves.append(target)
+        if len(moves) == len(before) + 2:
+            raise KeyboardInterrupt
+        real(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folders, "_move", killed)
+        patched.setattr(folders, "_roll_back", lambda *_: None)
+        patched.setattr(folders.shutil, "rmtree", lambda *_, **__: None)
+        assert run(*write).code == 130
+    assert tree(out) != before
+    done = run(*read)
+    assert done.code == 0 and "the earlier result was put back" in done.err, done.said
+    if what == "cohort":
+        assert tree(out) == before
+    assert run(*write).code == 0

@@ -127,7 +127,7 @@ def test_arrays_over_the_limit_are_refused_before_they_are_read(tmp_path, export
     assert Store(store.path).load(key)
 
 
-def test_weights_that_cannot_be_read_are_a_clear_error(tmp_path):
+def test_weights_that_cannot_be_read_are_a_clear_error(tmp_path, monkeypatch):
     """Broken archives, code in place of arrays, trees without end."""
 
     def stored(name, content):
@@ -145,7 +145,8 @@ def test_weights_that_cannot_be_read_are_a_clear_error(tmp_path):
         for name in ("weights.npz", "weights.pt"):
             with pytest.raises(UserError, match="weights cannot be read"):
                 dict(stored(name, content))
-    np.savez_compressed(tmp_path / "bomb.npz", a=np.zeros(14_000_000))
+    np.savez_compressed(tmp_path / "bomb.npz", a=np.zeros(4_000_000, np.uint8))
+    monkeypatch.setenv(LIMIT_VARIABLE, "3MB")
     with pytest.raises(SizeLimitError):
         unpack_kept(tmp_path / "bomb.npz")
 

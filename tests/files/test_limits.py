@@ -112,10 +112,8 @@ def test_text_tables_and_workbooks(tmp_path, monkeypatch):
 
 def test_an_archive_is_measured_by_its_directory(tmp_path, monkeypatch):
     path = tmp_path / "weights.npz"
-    np.savez_compressed(path, a=np.zeros(14_000_000))
-    with pytest.raises(SizeLimitError, match="more than 200 times its size"):
-        check_archive(path)
-    np.savez(path, a=np.zeros(10_000))
+    np.savez_compressed(path, a=np.zeros(10_000))
+    assert path.stat().st_size < 1000
     check_archive(path)
     monkeypatch.setenv(LIMIT_VARIABLE, "50KB")
     with pytest.raises(SizeLimitError, match=LIMIT_VARIABLE):

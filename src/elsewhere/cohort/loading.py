@@ -11,6 +11,7 @@ from typing import Any
 
 from elsewhere.cohort.table import Cohort, IdGrade
 from elsewhere.errors import UserError
+from elsewhere.files import explained_refusals, settle
 from elsewhere.tables import TableOptions, is_table, read_table
 from elsewhere.tables.bytes_in import neighbours
 from elsewhere.tables.identifiers import note_source
@@ -90,6 +91,8 @@ def _sources_of_ids(column_map: Mapping[str, str] | str | None) -> tuple[str, ..
 
 
 def _load_folder(folder: Path) -> Cohort:
+    with explained_refusals(folder, "the cohort cannot be read"):
+        settle(folder)
     meta = _read_meta(folder)
     cases = read_table(folder / "cases.parquet", strings=ID_COLUMNS)
     lesions_path = folder / "lesions.parquet"

@@ -11,6 +11,7 @@ from typing import Any
 
 from elsewhere.commands.output import Report
 from elsewhere.errors import unknown_name
+from elsewhere.files import staged_files
 from elsewhere.promises import coverage as cells
 from elsewhere.promises import levels_page as levels
 from elsewhere.promises.coverage import coverage_tables, jobs
@@ -61,7 +62,7 @@ def coverage(
     wanted = [name for name, parts in of_page.items() if only is None or set(only) & set(parts)]
     for name in wanted:
         check_out_file(folder / name, replace=replace)
-    files = []
+    pages: dict[str, str] = {}
     if PAGES[0] in wanted:
         total, done = len(jobs(quick=quick, replicates=replicates, only=only)), 0
 
@@ -71,9 +72,7 @@ def coverage(
             if progress:
                 progress("fresh cohorts" if job.fresh else "coverage cells", done, total)
 
-        page = coverage_tables(quick=quick, replicates=replicates, only=only, progress=cell_done)
-        files.append(folder / PAGES[0])
-        write_text(page, files[-1])
+        pages[PAGES[0]] = coverage_tables(quick=quick, replicates=replicates, only=only, progress=cell_done)
     if PAGES[1] in wanted:
 
         def said(what: str) -> None:
@@ -81,9 +80,11 @@ def coverage(
                 progress(f"levels: {what}", 1, 1)
 
         count = replicates or (60 if quick else 1000)
-        files.append(folder / PAGES[1])
-        write_text(levels_page(replicates=count, quick=quick, only=only, progress=said), files[-1])
-    return Pages(files=tuple(files), seconds=time.perf_counter() - start)
+        pages[PAGES[1]] = levels_page(replicates=count, quick=quick, only=only, progress=said)
+    with staged_files(folder, replace=replace) as staged:
+        for name, text in pages.items():
+            write_text(text, staged / name)
+    return Pages(files=tuple(folder / name for name in pages), seconds=time.perf_counter() - start)
 
 
 def progress_in_lines() -> Report:

@@ -24,6 +24,7 @@ from elsewhere.tables import (
     write_json,
     write_table,
 )
+from elsewhere.tables.bytes_in import check_regular_file
 from elsewhere.tables.identifiers import remembers_ids
 from elsewhere.tables.options import DEFAULT
 from elsewhere.tables.reading import require_columns
@@ -151,6 +152,7 @@ def renamed(frame: pd.DataFrame, column_map: Mapping[str, str], *, where: str) -
 def _stream(
     scores: str | Path | pd.DataFrame, by: tuple[str, ...], out: str | Path | None, *, replace: bool
 ) -> StreamSummary:
+    import pyarrow as pa
     import pyarrow.dataset as pds
 
     from elsewhere.statistics.streaming import summarise_stream
@@ -160,7 +162,16 @@ def _stream(
             "--by reads a parquet file or folder as a stream",
             fix="Give a path, or use pandas' groupby on your frame.",
         )
-    columns = [str(name) for name in pds.dataset(Path(scores), format="parquet").schema.names]
+    if not Path(scores).is_dir():
+        check_regular_file(Path(scores))
+    try:
+        columns = [str(name) for name in pds.dataset(Path(scores), format="parquet").schema.names]
+    except pa.ArrowException as error:
+        raise UserError(
+            f"the parquet files cannot be read ({str(error)[:150]})",
+            where=str(scores),
+            fix="--by reads a parquet file, or a folder of them.",
+        ) from error
     missing = [name for name in by if name not in columns]
     if missing:
         raise UserError(

@@ -25,7 +25,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from elsewhere.errors import ElsewhereWarning, FileSystemError, UserError
+from elsewhere.errors import ElsewhereWarning, UserError
+from elsewhere.files.access import check_may_write, exists
 from elsewhere.files.limits import limited_json
 from elsewhere.files.marker import (
     MARKER,
@@ -83,7 +84,7 @@ def check_out_file(out: str | Path | None, *, replace: bool = False, inputs: Ite
         return
     path = Path(out)
     with explained_refusals(path, "the file cannot be written"):
-        exists, is_folder = _exists(path), path.is_dir()
+        there, is_folder = exists(path), path.is_dir()
     if is_folder:
         raise UserError("there is a folder of this name", where=str(path), fix="Name a file.")
     for source in _paths(inputs):
@@ -91,13 +92,13 @@ def check_out_file(out: str | Path | None, *, replace: bool = False, inputs: Ite
             raise UserError(
                 "this file is read by the same command", where=str(path), fix="Name another file."
             )
-    if exists and not replace:
+    if there and not replace:
         raise UserError(
             "there is a file of this name already",
             where=str(path),
             fix="Name another file, or add --replace (replace=True in Python).",
         )
-    _check_may_write(path)
+    check_may_write(path)
 
 
 @contextlib.contextmanager
@@ -137,9 +138,9 @@ def staged_files(folder: str | Path, *, replace: bool = False) -> Iterator[Path]
     with explained_refusals(folder, _DURING):
         if folder.is_dir():
             settle(folder)
-        elif _exists(folder):
+        elif exists(folder):
             raise UserError("there is a file of this name", where=str(folder), fix="Name a folder.")
-    _check_may_write(folder)
+    check_may_write(folder)
     with _staging(folder) as staged:
         yield staged
         with explained_refusals(folder, _DURING, inside=staged):
@@ -165,13 +166,13 @@ def rewritten(file: str | Path, *, replace: bool = False) -> Iterator[Path]:
     path = Path(file)
     folder = path.parent
     with explained_refusals(path, "the file cannot be written"):
-        exists = _exists(path)
+        there = exists(path)
         if path.is_dir():
             raise UserError("there is a folder of this name", where=str(path), fix="Name a file.")
         settle(folder)
     listed = read_marker(folder)
     ours = listed is not None and path.name in listed and is_unchanged(folder, path.name, listed[path.name])
-    if exists and not ours and not replace:
+    if there and not ours and not replace:
         raise UserError(
             "the file was changed after Elsewhere wrote it, or is somebody else's"
             if listed is not None
@@ -183,13 +184,13 @@ def rewritten(file: str | Path, *, replace: bool = False) -> Iterator[Path]:
         with replacing(path) as temporary:
             yield temporary
         return
-    _check_may_write(path)
+    check_may_write(path)
     with _staging(folder) as staged:
         yield staged / path.name
         with explained_refusals(folder, _DURING, inside=staged):
             listed |= describe(staged, [path.name])
             (staged / MARKER).write_bytes(marker_bytes(listed))
-            old = [path.name, MARKER] if exists else [MARKER]
+            old = [path.name, MARKER] if there else [MARKER]
             _install(staged, folder, old=old, new=[path.name, MARKER])
 
 
@@ -232,11 +233,11 @@ def settle(folder: str | Path) -> None:
 def _to_replace(out: Path, *, replace: bool, inputs: Iterable[Any], owned: Owned | None) -> list[str]:
     """The files of `out` that give way to new ones."""
     with explained_refusals(out, "the folder cannot be used"):
-        if _exists(out) and not out.is_dir():
+        if exists(out) and not out.is_dir():
             raise UserError("there is a file of this name", where=str(out), fix="Give another --out.")
         _refuse_inputs(out, inputs)
         old = _ours(out, replace=replace, owned=owned) if out.is_dir() else []
-    _check_may_write(out)
+    check_may_write(out)
     return old
 
 
@@ -277,7 +278,7 @@ def _ours(out: Path, *, replace: bool, owned: Owned | None) -> list[str]:
 
 
 def _refuse_inputs(out: Path, inputs: Iterable[Any]) -> None:
-    if not _exists(out):
+    if not exists(out):
         return
     folder = _resolved(out)
     for source in _paths(inputs):
@@ -293,37 +294,6 @@ def _paths(inputs: Iterable[Any]) -> Iterator[Path]:
     for source in inputs:
         if isinstance(source, str | Path):
             yield Path(source)
-
-
-def _check_may_write(out: Path) -> None:
-    """What the system would refuse after the work, it refuses before: a read-only disk, a name too long."""
-    with explained_refusals(out, "nothing can be written here"):
-        at = out
-        while not _exists(at) and at != at.parent:
-            at = at.parent
-        folder = at if at.is_dir() else at.parent
-        with contextlib.suppress(AttributeError):
-            if os.statvfs(folder).f_flag & os.ST_RDONLY:
-                raise FileSystemError(
-                    "the disk may only be read", where=str(out), fix="Name a folder on another disk."
-                )
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise FileSystemError(
-                f"you may not write to {folder}",
-                where=str(out),
-                fix="Name a folder that you may write to, or ask for the right to write there.",
-            )
-
-
-def _exists(path: Path) -> bool:
-    """Also a link that leads nowhere exists; what the system cannot look at raises."""
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except ValueError as error:
-        raise UserError(f"this cannot be a path ({error})", where=repr(str(path))[:200]) from error
-    return True
 
 
 def _resolved(path: Path) -> Path:

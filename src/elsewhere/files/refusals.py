@@ -49,9 +49,11 @@ def file_system_error(
         where: The path as the user knows it; default: the one in `error`.
     """
     if isinstance(error, UnicodeError):
+        name = getattr(error, "object", None)
+        named = name if isinstance(name, str) and len(name) < 300 else None
         return FileSystemError(
-            f"{what} (a file name is not valid UTF-8: {error})",
-            where=None if where is None else str(where),
+            f"{what} (a file name is not valid UTF-8)",
+            where=named if where is None else str(where),
             fix="Rename the file or folder with plain letters.",
         )
     number = errno_of(error)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from elsewhere.errors import UserError
+from elsewhere.files import replacing
 from elsewhere.report.numbers import as_float
 from elsewhere.report.redaction import Redactor
 
@@ -60,12 +61,12 @@ def write_key_file(
 def write_pairs(path: str | Path, header: tuple[str, str], pairs: Iterable[tuple[str, str]]) -> Path:
     """A csv of two columns that only its owner can read."""
     target = Path(path)
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(pairs)
-    target.chmod(0o600)
+    with replacing(target) as temporary:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(header)
+            writer.writerows(pairs)
     return target
 
 

@@ -1,0 +1,41 @@
+"""Whether something is there, and whether it may be written: asked before any work is done."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from elsewhere.errors import FileSystemError, UserError
+from elsewhere.files.refusals import explained_refusals
+
+
+def exists(path: Path) -> bool:
+    """Also a link that leads nowhere exists; what the system cannot look at raises."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except ValueError as error:
+        raise UserError(f"this cannot be a path ({error})", where=repr(str(path))[:200]) from error
+    return True
+
+
+def check_may_write(out: Path) -> None:
+    """What the system would refuse after the work, it refuses before: a read-only disk, a name too long."""
+    with explained_refusals(out, "nothing can be written here"):
+        at = out
+        while not exists(at) and at != at.parent:
+            at = at.parent
+        folder = at if at.is_dir() else at.parent
+        with contextlib.suppress(AttributeError):
+            if os.statvfs(folder).f_flag & os.ST_RDONLY:
+                raise FileSystemError(
+                    "the disk may only be read", where=str(out), fix="Name a folder on another disk."
+                )
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise FileSystemError(
+                f"you may not write to {folder}",
+                where=str(out),
+                fix="Name a folder that you may write to, or ask for the right to write there.",
+            )
