@@ -18,6 +18,7 @@ from elsewhere.cli import cohorts, explain, judging, models, phantoms, scoring, 
 from elsewhere.cli.apps import app
 from elsewhere.engine.threads import let_threads_sleep
 from elsewhere.errors import EXIT_BAD_INPUT, EXIT_OK, EXIT_OUR_FAULT, ElsewhereWarning, UserError
+from elsewhere.untrusted import printable, printable_json
 
 __all__ = ["app", "cohorts", "explain", "judging", "main", "models", "phantoms", "scoring", "studies"]
 
@@ -67,15 +68,15 @@ def _run(arguments: list[str]) -> None:
 def _print_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
     """What a reader must know, as a sentence; what libraries remark, as Python prints it."""
     if issubclass(category, ElsewhereWarning):
-        print(f"warning: {message}", file=sys.stderr)
+        print(printable(f"warning: {message}", lines=True), file=sys.stderr)
     else:
-        sys.stderr.write(warnings.formatwarning(message, category, *where[:2]))
+        sys.stderr.write(printable(warnings.formatwarning(message, category, *where[:2]), lines=True))
 
 
 def _print_mistake(content: dict[str, str | None], text: str, *, as_json: bool) -> None:
     if as_json:
         import json
 
-        print(json.dumps(content))
+        print(printable_json(json.dumps(content)))
     else:
-        print(f"elsewhere: {text}", file=sys.stderr)
+        print(printable(f"elsewhere: {text}", lines=True), file=sys.stderr)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from elsewhere.errors import UserError, near_matches
 from elsewhere.tables import write_json
+from elsewhere.untrusted import parse_toml, read_json, read_toml
 
 TEMPLATE = """\
 # What is claimed, written down before the outcomes are read. Every line can be edited;
@@ -195,17 +196,9 @@ _SECTIONS = {
 
 def read_claim(path: Path) -> Claim:
     """Parse and check a claim; an unknown key offers its neighbours."""
-    if not path.exists():
-        raise UserError(
-            "there is no claim",
-            where=str(path),
-            fix=f"elsewhere accept --init --claim {path} writes one to fill in.",
-        )
-    raw = path.read_bytes()
-    try:
-        content = tomllib.loads(raw.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise UserError(f"the claim is not valid TOML: {problem}", where=str(path)) from problem
+    content = read_toml(
+        path, what="claim", fix=f"elsewhere accept --init --claim {path} writes one to fill in."
+    )
     where = str(path)
     _known(content, _TOP, where)
     for section, keys in _SECTIONS.items():
@@ -263,7 +256,7 @@ def _where(value: Any, place: str) -> dict[str, str]:
 
 def is_template(claim: Claim) -> bool:
     """Whether it claims what `--init` wrote, word for word: examples, which nobody claimed."""
-    return claim.digest == _digest(tomllib.loads(TEMPLATE))
+    return claim.digest == _digest(parse_toml(TEMPLATE, where="the template"))
 
 
 def _digest(content: Mapping[str, Any]) -> str:
@@ -282,15 +275,8 @@ def lock_claim(claim: Claim, *, now: datetime | None = None) -> dict[str, Any]:
     path = claim.source.with_suffix(claim.source.suffix + ".lock")
     stamp = (now or datetime.now(UTC)).isoformat(timespec="seconds")
     history: list[dict[str, str]] = []
-    if path.exists():
-        try:
-            history = list(json.loads(path.read_text(encoding="utf-8"))["history"])
-        except (ValueError, KeyError, TypeError) as problem:
-            raise UserError(
-                "the lock file of the claim cannot be read",
-                where=str(path),
-                fix="Restore it; do not edit it.",
-            ) from problem
+    if os.path.lexists(path):
+        history = _history(path)
     if not any(entry.get("digest") == claim.digest for entry in history):
         history.append({"digest": claim.digest, "time": stamp})
         write_json({"claim": claim.source.name, "history": history}, path)
@@ -301,6 +287,19 @@ def lock_claim(claim: Claim, *, now: datetime | None = None) -> dict[str, Any]:
         "changed": len(history) > 1,
         "history": history,
     }
+
+
+def _history(path: Path) -> list[dict[str, str]]:
+    """The states of the claim that a lock file tells of: each has a digest and a time."""
+    fix = "Restore it; do not edit it."
+    found = read_json(path, what="lock file of the claim", most=1 << 20, fix=fix).get("history")
+    if (
+        not isinstance(found, list)
+        or not all(isinstance(entry, dict) for entry in found)
+        or not all(isinstance(entry.get(key), str) for entry in found for key in ("digest", "time"))
+    ):
+        raise UserError("the lock file of the claim cannot be read", where=str(path), fix=fix)
+    return found
 
 
 def _known(content: Mapping[str, Any], keys: set[str], where: str) -> None:

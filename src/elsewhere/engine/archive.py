@@ -16,9 +16,11 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from elsewhere.engine.arrays import DAMAGE, check_ratio
 from elsewhere.engine.files import explained
 from elsewhere.engine.outcomes import StoredWeights, check_outcome
 from elsewhere.errors import UserError
+from elsewhere.untrusted import check_plain_file
 
 if TYPE_CHECKING:
     from elsewhere.engine.store import Store
@@ -62,11 +64,11 @@ def add(store: Store, path: Path) -> list[str]:
     """Every unit is checked before the first is taken; a zip with anything else in it is refused whole."""
     from elsewhere.engine.store import DamagedUnitError, Store
 
+    packed = check_plain_file(path, what="zip of units").st_size
     try:
         archive = zipfile.ZipFile(path)
-    except FileNotFoundError as error:
-        raise UserError("there is no such file", where=str(path)) from error
-    except (zipfile.BadZipFile, OSError) as error:
+        check_ratio(sum(entry.file_size for entry in archive.infolist()), packed, what="the zip")
+    except DAMAGE as error:
         raise UserError(f"this is no zip of units ({error})", where=str(path)) from error
     with archive, store.borrowed_folder() as folder:
         keys = _extract(archive, path, folder)
@@ -82,7 +84,7 @@ def add(store: Store, path: Path) -> list[str]:
                     raise DamagedUnitError(wrong)
                 if isinstance(outcome.weights, StoredWeights):
                     outcome.weights.check()
-            except (UserError, TypeError, ValueError, KeyError, AttributeError) as damage:
+            except (UserError, *DAMAGE) as damage:
                 what = (
                     damage.what if isinstance(damage, UserError) else f"unit.json cannot be read ({damage})"
                 )
@@ -117,7 +119,7 @@ def _extract(archive: zipfile.ZipFile, path: Path, folder: Path) -> list[str]:
             try:
                 with archive.open(entry) as source, target.open("xb") as file:
                     shutil.copyfileobj(source, file, 1 << 20)
-            except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+            except DAMAGE as error:
                 raise UserError(
                     f"'{entry.filename}' cannot be unpacked ({error}); nothing was taken",
                     where=str(path),

@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from elsewhere.engine.arrays import read_arrays
+from elsewhere.untrusted import parse_json
+
 TREE = "tree"
 WEIGHTS_PT, WEIGHTS_NPZ = "weights.pt", "weights.npz"
 WEIGHT_FILES = (WEIGHTS_PT, WEIGHTS_NPZ)
@@ -76,9 +79,8 @@ def pack_kept(tree: Mapping[str, Any]) -> bytes:
 def unpack_kept(path: Path) -> dict[str, Any]:
     """What `pack_kept` packed: tensors as tensors (torch is imported for them alone), the rest as numpy's and
     Python's own."""
-    with np.load(path, allow_pickle=False) as held:
-        arrays = {name: held[name] for name in held.files}
-    tree = json.loads(str(arrays[TREE][()]))
+    arrays = read_arrays(path)
+    tree = parse_json(str(arrays[TREE][()]), where=str(path), what="tree of the kept weights", most_depth=200)
 
     def value(node: dict[str, Any]) -> Any:
         if "map" in node:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-import json
 import math
+import pickle
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from elsewhere.engine.arrays import DAMAGE, check_ratio, read_arrays
 from elsewhere.engine.files import digest_of, to_json
 from elsewhere.engine.kept import WEIGHT_FILES, WEIGHTS_NPZ, WEIGHTS_PT, pack_kept, unpack_kept, wrong_with
 from elsewhere.engine.packed_masks import from_arrays, to_arrays
 from elsewhere.engine.unit import COSTS, Outcome, Unit
 from elsewhere.errors import UserError
+from elsewhere.untrusted import MAX_JSON_BYTES, parse_json, read_text
 
 
 def check_outcome(unit: Unit, outcome: Outcome) -> str:
@@ -112,13 +115,20 @@ def to_files(unit: Unit, outcome: Outcome) -> dict[str, bytes | dict[str, Any]]:
 
 
 def from_files(folder: Path, done: Mapping[str, Any]) -> Outcome:
-    with np.load(folder / "outputs.npz", allow_pickle=False) as held:
-        arrays = {name: held[name] for name in held.files}
-    history = json.loads((folder / "history.json").read_text("utf-8"))
+    """The outcome that `to_files` wrote; one of `arrays.DAMAGE`, or a UserError, where the files hold something else."""
+    arrays = read_arrays(folder / "outputs.npz")
+    history = parse_json(
+        read_text(folder / "history.json", most=MAX_JSON_BYTES), where=str(folder), what="history.json"
+    )
     weights = None
     for name in WEIGHT_FILES:
         if name in done["digests"]:
             weights = StoredWeights(folder / name, done["digests"][name])
+    trained_on = done.get("trained_on")
+    if trained_on is not None:
+        _check_record(trained_on)
+    if arrays["case"].ndim != 1 or not isinstance(done["device"], str):
+        raise ValueError("the outputs are no table")
     return Outcome(
         case=tuple(map(str, arrays["case"])),
         fingerprint=arrays["fingerprint"],
@@ -137,8 +147,23 @@ def from_files(folder: Path, done: Mapping[str, Any]) -> Outcome:
         cost=arrays.get("cost"),
         notes=tuple(map(str, done.get("notes", ()))),
         details=dict(done.get("details", {})),
-        trained_on=done.get("trained_on"),
+        trained_on=trained_on,
     )
+
+
+def _check_record(record: Any) -> None:
+    """Whom kept weights were trained on (`engine.trained_on`): people are kept apart by it, so that it must be whole."""
+    texts = [record[name] for name in ("patients", "ids", "also", "pixels", "clinical")]
+    if not all(isinstance(part, list) and all(isinstance(text, str) for text in part) for part in texts):
+        raise ValueError("trained_on holds something else than names")
+    if not all(isinstance(record[name], int) for name in ("n_patients", "train", "validation")):
+        raise ValueError("trained_on holds something else than counts")
+    if not isinstance(record["study"], str) or not all(
+        isinstance(k, int) for k in record["datasets"].values()
+    ):
+        raise ValueError("trained_on does not say which datasets")
+    if not all(isinstance(text, str) for text in record["cohorts"].values()):
+        raise ValueError("trained_on does not say which cohorts")
 
 
 def merged(old: Outcome, new: Outcome) -> Outcome:
@@ -200,13 +225,30 @@ class StoredWeights(Mapping[str, Any]):
     def _read(self) -> dict[str, Any]:
         if self._state is None:
             self.check()
-            if self.path.name == WEIGHTS_NPZ:
-                self._state = unpack_kept(self.path)
-            else:
-                import torch
-
-                self._state = dict(torch.load(self.path, map_location="cpu", weights_only=True))
+            try:
+                self._state = self._load()
+            except ModuleNotFoundError:
+                raise
+            except (*DAMAGE, pickle.PickleError) as error:
+                raise UserError(
+                    f"the kept weights cannot be read ({type(error).__name__}: {str(error)[:200]})",
+                    where=str(self.path),
+                    fix="They must hold arrays and plain values alone: code in them is not run. Fetch the model again.",
+                ) from error
         return self._state
+
+    def _load(self) -> dict[str, Any]:
+        if self.path.name == WEIGHTS_NPZ:
+            return unpack_kept(self.path)
+        import torch
+
+        with zipfile.ZipFile(self.path) as archive:
+            check_ratio(
+                sum(e.file_size for e in archive.infolist()),
+                self.path.stat().st_size,
+                what="the kept weights",
+            )
+        return dict(torch.load(self.path, map_location="cpu", weights_only=True))
 
     def __getitem__(self, name: str) -> Any:
         return self._read()[name]

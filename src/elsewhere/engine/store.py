@@ -18,11 +18,11 @@ import re
 import secrets
 import shutil
 import warnings
-import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from elsewhere.engine.arrays import DAMAGE
 from elsewhere.engine.files import (
     FileLock,
     describe_this_process,
@@ -38,6 +38,7 @@ from elsewhere.engine.outcomes import from_files, merged, to_files
 from elsewhere.engine.unit import Outcome, Unit
 from elsewhere.errors import ElsewhereWarning, UserError
 from elsewhere.inputs import Cases
+from elsewhere.untrusted import read_json
 
 STORE_VERSION = 1
 KEY = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
@@ -99,7 +100,13 @@ class Store:
                 break
             try:
                 return from_files(folder, _read_done(folder, key))
-            except (_MisfitError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as wrong:
+            except UserError as wrong:
+                if isinstance(wrong, OtherVersionError):
+                    raise
+                damage = self._set_aside(key, wrong)
+                if damage is not None:
+                    raise damage from wrong
+            except (_MisfitError, *DAMAGE) as wrong:
                 damage = self._set_aside(key, wrong)
                 if damage is not None:
                     raise damage from wrong
@@ -115,7 +122,15 @@ class Store:
     def unit(self, key: str) -> Unit:
         """The unit as it was asked for when it was trained."""
         self.load(key)
-        return Unit.from_dict(json.loads((self._folder(key) / "unit.json").read_text("utf-8")))
+        file = self._folder(key) / "unit.json"
+        try:
+            return Unit.from_dict(read_json(file, what="description of the unit"))
+        except DAMAGE as wrong:
+            raise UserError(
+                f"unit {key} cannot be understood ({wrong})",
+                where=str(file),
+                fix="The next run does it again.",
+            ) from wrong
 
     # Writing
 
@@ -198,8 +213,8 @@ class Store:
         """Key -> reason, of the units that could not be done."""
         found = {}
         for file in sorted((self.path / "failed").glob("*.json")):
-            with contextlib.suppress(OSError, ValueError, KeyError):
-                content = json.loads(file.read_text("utf-8"))
+            with contextlib.suppress(OSError, UserError, KeyError):
+                content = read_json(file)
                 if content["key"] not in self:
                     found[str(content["key"])] = str(content["reason"])
         return found
@@ -378,6 +393,10 @@ class Store:
         )
 
 
+class OtherVersionError(UserError):
+    """A store of another version of Elsewhere: nothing in it is damaged."""
+
+
 class _MisfitError(Exception):
     """What does not fit in a unit's folder."""
 
@@ -385,13 +404,15 @@ class _MisfitError(Exception):
 def _read_done(folder: Path, key: str, *, deep: bool = True) -> dict[str, Any]:
     """done.json, and with `deep` a check of every file but the weights against its digest."""
     try:
-        done = json.loads((folder / "done.json").read_text("utf-8"))
-    except ValueError as error:
-        raise _MisfitError("done.json is not JSON") from error
-    if not isinstance(done, dict) or not isinstance(done.get("digests"), dict):
+        done = read_json(folder / "done.json", what="done.json")
+    except UserError as error:
+        raise _MisfitError(f"done.json is not JSON as the store writes it ({error.what})") from error
+    if not isinstance(done.get("digests"), dict) or not isinstance(done.get("sizes"), dict):
         raise _MisfitError("done.json lists no digests")
+    if not isinstance(done.get("name", ""), str):
+        raise _MisfitError("done.json has a name that is no text")
     if done.get("version") != STORE_VERSION:
-        raise UserError(
+        raise OtherVersionError(
             f"the store was written by another version of Elsewhere ({done.get('version')}, not {STORE_VERSION})",
             where=str(folder),
             fix="Give another --store.",

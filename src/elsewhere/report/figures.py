@@ -18,6 +18,7 @@ from elsewhere.report.canvas import Palette
 from elsewhere.report.labels import CURVE_TITLES, compared_with, headline, in_sentence, label, leading_metrics
 from elsewhere.report.numbers import MINUS, as_float, count, number, value_with_interval
 from elsewhere.report.prepare import Prepared, prepare
+from elsewhere.untrusted import file_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,7 +76,7 @@ def write_figures(
     written: list[Path] = []
     for name, spec in figure_specs(summary).items():
         for kind in formats:
-            path = folder / f"{name}.{kind}"
+            path = folder / f"{file_name(name)}.{kind}"
             with canvas.drawing():
                 _save(spec.build(canvas.LIGHT), path, kind)
             written.append(path)

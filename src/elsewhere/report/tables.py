@@ -11,6 +11,7 @@ import pandas as pd
 from elsewhere.report.labels import label
 from elsewhere.report.numbers import as_float, number
 from elsewhere.report.prepare import Prepared, prepare
+from elsewhere.untrusted import file_name
 
 _ESTIMATE = ("value", "lo", "hi", "method", "undefined_reason")
 _LATEX = {
@@ -79,14 +80,18 @@ def summary_tables(summary: Mapping[str, Any] | Prepared) -> dict[str, pd.DataFr
 
 
 def write_tables(summary: Mapping[str, Any] | Prepared, directory: str | Path) -> list[Path]:
-    """`<name>.csv` and `<name>.tex` for every table; returns the paths written."""
+    """`<name>.csv` and `<name>.tex` for every table; returns the paths written.
+
+    A table may be named by what a summary holds; its file's name is made safe (`untrusted.file_name`).
+    """
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for name, table in summary_tables(summary).items():
-        csv_path, tex_path = folder / f"{name}.csv", folder / f"{name}.tex"
+        safe = file_name(name)
+        csv_path, tex_path = folder / f"{safe}.csv", folder / f"{safe}.tex"
         table.to_csv(csv_path, index=False)
-        tex_path.write_text(to_latex(table, caption=label(name), key=f"tab:{name}"), encoding="utf-8")
+        tex_path.write_text(to_latex(table, caption=label(name), key=f"tab:{safe}"), encoding="utf-8")
         written += [csv_path, tex_path]
     return written
 

@@ -17,6 +17,8 @@ import pandas as pd
 from scipy.special import expit
 
 from elsewhere.cohort import Cohort
+from elsewhere.engine.arrays import DAMAGE
+from elsewhere.engine.job import reason_of
 from elsewhere.engine.local import devices_of
 from elsewhere.engine.store import Store
 from elsewhere.engine.trained_on import check_apart
@@ -47,9 +49,16 @@ def predict_pictures(
     digest = dict(zip(cases.case, cases.digest, strict=True))
     check_apart(unit, model.trained_on, patients, digest)
     blind = replace(unit, train=(), validation=(), predict=cases.case, keep_weights=False)
-    logits, boxes = apply_network(
-        blind, model.outcome.weights or {}, work, device=devices_of(device)[0], finder=finder
-    )
+    try:
+        logits, boxes = apply_network(
+            blind, model.outcome.weights or {}, work, device=devices_of(device)[0], finder=finder
+        )
+    except DAMAGE as error:
+        raise UserError(
+            f"the model could not be applied: {reason_of(error)}",
+            where=f"unit {model.name}",
+            fix="Nothing was written. Its weights have to be those of its network.",
+        ) from error
     import torch
 
     outcome = Outcome(

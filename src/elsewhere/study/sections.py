@@ -42,7 +42,7 @@ Kind = Literal["internal", "external", "leave-one-dataset-out", "folds", "nested
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class StudySection(Section):
