@@ -34,7 +34,7 @@ MAY_USE = {
     "cohort": {"errors", "untrusted", "registry", "tables", "inputs"},
     "predictions": {"errors", "tables", "cohort"},
     "scoring": {"errors", "registry", "tables", "protocols", "statistics", "cohort", "predictions"},
-    "phantom": {"errors", "tables", "inputs", "cohort", "predictions", "scoring"},
+    "phantom": {"errors", "untrusted", "tables", "inputs", "cohort", "predictions", "scoring"},
     "promises": {"errors", "protocols", "statistics", "cohort", "scoring", "phantom"},
     "scenarios": {"errors", "tables", "cohort"},
     "engine": {"errors", "untrusted", "registry", "inputs"},

@@ -36,9 +36,9 @@ _KINDS = (
     (stat.S_ISSOCK, "a socket"),
 )
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
-_LONG_KEY = re.compile(
-    r"""(?<![A-Za-z0-9_"'-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){40}"""
-)
+_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
+_MANY_PARTS = re.compile(rf"""(?<![A-Za-z0-9_"'-])(?:{_PART}\.[ \t]*+){{{MAX_DEPTH},}}+""")
+_END_OF_KEY = re.compile(rf"{_PART}[=\]]")
 _UNSAFE_IN_NAMES = re.compile(r"[^\w.+=,@ -]")
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
 
@@ -185,7 +185,8 @@ def parse_toml(text: str, *, where: str, what: str = "file") -> dict[str, Any]:
     """
     if len(text) > MAX_TOML_BYTES:
         raise UserError(f"the {what} has over {MAX_TOML_BYTES:,} characters", where=where)
-    if _LONG_KEY.search(text):  # the standard library's reader takes the square of a key's parts
+    # The standard library's reader takes the square of a key's parts.
+    if any(_END_OF_KEY.match(text, run.end()) for run in _MANY_PARTS.finditer(text)):
         raise UserError(f"the {what} has a key of over {MAX_DEPTH} parts", where=where)
     try:
         found = tomllib.loads(text)
@@ -280,6 +281,15 @@ def _shows(character: str) -> bool:
 def _escaped(character: str) -> str:
     code = ord(character)
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
+
+
+def is_plain_name(name: str, *, most: int = 100) -> bool:
+    """Whether a name that a user gives may be a folder's: letters, digits, - _ and dots inside, such as 'BUS-BRA'.
+
+    A name of dots alone is the folder itself or the one above it, and one that begins with a dot is hidden.
+    """
+    inside = all(c.isalnum() or c in "-_." for c in name)
+    return 0 < len(name) <= most and inside and not name.startswith(".") and not name.endswith(".")
 
 
 def file_name(name: object, *, most: int = 120) -> str:

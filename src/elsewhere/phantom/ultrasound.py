@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.errors import UserError, near_matches
+from elsewhere.untrusted import is_plain_name
 from elsewhere.phantom.ultrasound_overlays import Grey, add_border, add_overlays, add_shortcut
 from elsewhere.phantom.ultrasound_tissue import (
     Breast,
@@ -92,9 +93,10 @@ class Hospital:
     seed: int = 7
 
     def __post_init__(self) -> None:
-        if not self.name or not all(c.isalnum() or c in "-_." for c in self.name):
+        if not is_plain_name(self.name):
             raise UserError(
-                f"'{self.name}' cannot be a hospital's name", fix="Use letters, digits, - _ and ."
+                f"'{self.name}' cannot be a hospital's name",
+                fix="Use letters, digits, - _ and dots inside; at most 100 characters.",
             )
         if self.layout not in LAYOUTS:
             near = near_matches(self.layout, LAYOUTS) or list(LAYOUTS)

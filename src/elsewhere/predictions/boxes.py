@@ -10,6 +10,8 @@ pixels and slices (csv, parquet, xlsx). Pictures without slices leave `z` and `d
   outside its volume than a hit can reach: 100 px, or 25 % of the slices (`volume_slices`, and
   `image_width`, `image_height` of the cohort, where known). Nearer ones are scored: the published
   evaluation lets a box that overshoots the edge hit a lesion beside it.
+- A place or a size of over a million pixels or slices is none: no picture has as many, and arithmetic with such
+  numbers loses the small ones. That holds where the extent of a volume is not known, too.
 - With `on_invalid="worst"` an invalid box becomes a false positive with the highest score of its volume
   (ST-14): it can only cost sensitivity, so writing NaN never pays.
 """
@@ -47,6 +49,7 @@ SLICE_COLUMNS = ("z", "depth")
 BOX_COLUMNS = (*PLANE_COLUMNS, *SLICE_COLUMNS, "score")
 _EXTENT = ("volume_slices", "image_width", "image_height")
 _REACH_PX = 100.0
+_LARGEST_PX = 1e6
 _REACH_OF_SLICES = 0.25
 _REACH_UNKNOWN_SLICES = 25.0
 
@@ -239,6 +242,11 @@ def check_boxes(
         note(~np.isfinite(numbers[name]), f"{name} is missing or not a finite number")
     for name in ("width", "height", "depth"):
         note(numbers[name] < 0, f"{name} is negative")
+    for name in (*PLANE_COLUMNS, *SLICE_COLUMNS):
+        note(
+            np.abs(numbers[name]) > _LARGEST_PX,
+            f"{name} is over {_LARGEST_PX:,.0f}, and no picture is as large",
+        )
     limits = _limits(table, extent)
     for low, size, column in (
         ("x", "width", "image_width"),

@@ -28,7 +28,7 @@ from elsewhere.study.sections import (
     StudySection,
     TaskSection,
 )
-from elsewhere.untrusted import check_values, parse_toml, read_toml
+from elsewhere.untrusted import check_values, is_plain_name, parse_toml, read_toml
 
 DATA_VARIABLE = "ELSEWHERE_DATA"
 _NAMED = {
@@ -87,8 +87,10 @@ class Study(Section):
                     )
         for group in (self.inputs, self.models, self.recipes):
             for name in group:
-                if not name or not all(c.isalnum() or c in "-_." for c in name):
-                    raise ValueError(f"'{name}' cannot be a name: letters, digits, - _ . only")
+                if not is_plain_name(name):
+                    raise ValueError(
+                        f"'{name[:120]}' cannot be a name: letters, digits, - _ and dots inside only, at most 100"
+                    )
         return self
 
     @property

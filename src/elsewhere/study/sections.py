@@ -48,7 +48,11 @@ class Section(BaseModel):
 class StudySection(Section):
     """[study]: what it is called, and the rules that hold for all of it."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$", description="Also the default output folder.")
+    name: str = Field(
+        max_length=100,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$",
+        description="Also the default output folder.",
+    )
     task: Literal["classification"] = Field("classification", description="What is predicted.")
     description: str = Field("", description="Stands in the report.")
     publication: bool = Field(
