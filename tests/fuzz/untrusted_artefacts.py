@@ -9,9 +9,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1]
-for room in ("commands", "study", "recipes", "engine"):
-    sys.path.insert(0, str(TESTS / room))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "commands"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "study"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "engine"))
 
 import fake_recipes  # noqa: F401 - registers 'threshold' and 'kept-threshold'
 import pandas as pd

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.errors import UserError, near_matches
-from elsewhere.untrusted import is_plain_name
 from elsewhere.phantom.ultrasound_overlays import Grey, add_border, add_overlays, add_shortcut
 from elsewhere.phantom.ultrasound_tissue import (
     Breast,
@@ -29,6 +28,7 @@ from elsewhere.phantom.ultrasound_tissue import (
     picture,
     seen_again,
 )
+from elsewhere.untrusted import is_plain_name
 
 LAYOUTS = ("busi", "bus-bra", "breast", "bus-uclm")
 NORMAL = {"busi": 0.17, "bus-bra": 0.0, "breast": 0.02, "bus-uclm": 0.5}

@@ -38,7 +38,8 @@ def _one_form(text: str) -> str:
     """The compatibility form that Unicode calls NFKC, without marks and controls that nobody sees."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(c for c in unicodedata.normalize("NFKC", text) if not _is_invisible(c))
+    seen = "".join(c for c in unicodedata.normalize("NFKC", text) if not _is_invisible(c))
+    return unicodedata.normalize("NFKC", seen)  # what a mark of no width kept apart may be one character now
 
 
 def _is_invisible(character: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from elsewhere.study.sections import (
     StudySection,
     TaskSection,
 )
-from elsewhere.untrusted import check_values, is_plain_name, parse_toml, read_toml
+from elsewhere.untrusted import check_values, is_plain_name, read_toml
 
 DATA_VARIABLE = "ELSEWHERE_DATA"
 _NAMED = {
@@ -264,8 +265,8 @@ def _apply(content: dict[str, Any], change: str, *, where: str) -> None:
 
 def _value(text: str) -> Any:
     try:
-        return parse_toml(f"x = {text.strip()}", where="--set")["x"]
-    except UserError:
+        return tomllib.loads(f"x = {text.strip()}")["x"]
+    except (ValueError, RecursionError):
         return text.strip()
 
 
