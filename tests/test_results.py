@@ -207,6 +207,13 @@ def test_no_table_is_written_outside_of_its_folder(made, tmp_path):
     assert any(path.name.startswith("confusion_.._.._x") for path in written)
 
 
+def test_a_step_of_the_flow_with_its_name_alone_is_shown(result, tmp_path):
+    """The template took for granted what the schema does not ask for."""
+    change(result, lambda tree: tree["flow"].append({"step": "the last step"}), sealed=True)
+    report(result, out=tmp_path / "page.html")
+    assert "the last step" in (tmp_path / "page.html").read_text()
+
+
 def test_a_group_with_the_marks_of_a_formula_can_be_drawn(made, tmp_path):
     """matplotlib took a name with two dollar signs for a formula, and ended in its parser."""
     files = write_pair(tmp_path, *_named("$\\frac{1}$"))

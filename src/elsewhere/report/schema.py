@@ -17,7 +17,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Shown = Count | Annotated[str, Field(max_length=40)]
 """A count, or what stands for it where it is too small to be told."""
-Name = Annotated[str, Field(max_length=500)]
+Name = Annotated[str, Field(max_length=10_000)]
 Text = Annotated[str, Field(max_length=100_000)]
 Numbers = list[Number | None]
 

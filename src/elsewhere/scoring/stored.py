@@ -155,14 +155,14 @@ def _check_column(name: str, column: pd.Series, place: str) -> None:
         _refuse(
             (~known).to_numpy(dtype=bool), f"have a {name} that is none of {', '.join(_STAGES[name])}", place
         )
-    if numeric:
+    if bounds is not None and numeric:
         values = column.to_numpy(dtype=float, na_value=np.nan)
-        low, high = bounds or (-_LARGEST, _LARGEST)
-        _refuse((values < low) | (values > high), f"have a {name} outside of {low:g} to {high:g}", place)
+        low, high = bounds
+        outside = (values < low) | (values > high)
+        _refuse(outside, f"have a {name} outside of {low:g} to {high:g}", place)
         if name in _COUNTS:
-            _refuse(
-                np.isfinite(values) & (values != np.round(values)), f"have a {name} that is no count", place
-            )
+            uneven = np.isfinite(values) & (values != np.round(values))
+            _refuse(uneven, f"have a {name} that is no count", place)
 
 
 def _bounds(name: str) -> tuple[float, float] | None:
