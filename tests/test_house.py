@@ -24,34 +24,35 @@ ROOMS = {
 } - DOORS
 MAY_USE = {
     "errors": set(),
-    "files": {"errors"},
+    "untrusted": {"errors"},
+    "files": {"errors", "untrusted"},
     "registry": {"errors"},
-    "tables": {"errors", "files"},
+    "tables": {"errors", "untrusted", "files"},
     "protocols": {"errors", "registry"},
     "statistics": {"errors", "protocols"},
     "ensembles": {"errors", "statistics"},
     "inputs": {"errors"},
-    "cohort": {"errors", "files", "registry", "tables", "inputs"},
+    "cohort": {"errors", "untrusted", "files", "registry", "tables", "inputs"},
     "predictions": {"errors", "tables", "cohort"},
     "scoring": {"errors", "registry", "tables", "protocols", "statistics", "cohort", "predictions"},
-    "phantom": {"errors", "files", "tables", "inputs", "cohort", "predictions", "scoring"},
+    "phantom": {"errors", "untrusted", "files", "tables", "inputs", "cohort", "predictions", "scoring"},
     "promises": {"errors", "protocols", "statistics", "cohort", "scoring", "phantom"},
     "scenarios": {"errors", "tables", "cohort"},
-    "engine": {"errors", "files", "registry", "inputs"},
+    "engine": {"errors", "untrusted", "files", "registry", "inputs"},
     "models": {"errors"},
     "training": {"errors", "inputs", "engine", "models"},
     "radiomics": {"errors", "inputs"},
     "recipes": {"errors", "registry", "inputs", "engine", "models", "training", "radiomics"},
     "explain": {"errors", "inputs", "engine", "models", "training"},
-    "report": {"errors", "files"},
-    "results": {"errors", "files", "tables", "protocols", "scoring", "report"},
+    "report": {"errors", "untrusted", "files"},
+    "results": {"errors", "untrusted", "files", "tables", "protocols", "scoring", "report"},
     "studies": set(),
     "study": ROOMS - {"promises", "results", "study", "commands", "cli"},
     "commands": ROOMS - {"commands", "cli"},
-    "cli": {"errors", "files", "tables", "engine", "commands"},
+    "cli": {"errors", "untrusted", "files", "tables", "engine", "commands"},
 }
 """What each room may use beside itself. The engine finds the training by its name when it trains."""
-TRAVELS = ("files", "inputs", "engine", "models", "training", "radiomics", "recipes")
+TRAVELS = ("untrusted", "files", "inputs", "engine", "models", "training", "radiomics", "recipes")
 """Rooms that also run on a machine with torch and little else."""
 MAY_TRAVEL = {"torch", "torchvision", "numpy", "scipy", "pandas", "sklearn", "PIL", "isal", "elsewhere"}
 WHERE_IT_IS = {

@@ -120,8 +120,20 @@ def test_header_only_can_be_allowed(tmp_path):
 
 
 def test_quoted_newlines_crlf_and_missing_last_newline(tmp_path):
-    frame = read_table(put(tmp_path / "a.csv", 'a,b\r\n"x\r\ny",1\r\n"say ""hi""",2'))
+    with pytest.warns(ElsewhereWarning, match="no line end"):
+        frame = read_table(put(tmp_path / "a.csv", 'a,b\r\n"x\r\ny",1\r\n"say ""hi""",2'))
     assert frame["a"].tolist() == ["x\r\ny", 'say "hi"']
+
+
+def test_a_file_cut_in_the_middle_of_a_row_is_noticed(tmp_path):
+    """Cut inside the last cell, 0.87 became 0.8 without a word; cut before it, the fix was to add a cell."""
+    whole = "case_id,score\nc1,0.91\nc2,0.87\n"
+    with pytest.warns(ElsewhereWarning, match=r"a\.csv: the last line has no line end.*row 2"):
+        assert read_table(put(tmp_path / "a.csv", whole[:-2]))["score"].tolist() == ["0.91", "0.8"]
+    refused(put(tmp_path / "b.csv", whole[:-6]), "line 3 has 1", "it was cut off")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(read_table(put(tmp_path / "c.csv", whole))) == 2
 
 
 def test_unnamed_columns(tmp_path):

@@ -4,11 +4,16 @@ The folder has `scores.parquet` (and `events.parquet`), `summary.json`, `report.
 which resolves the hashed cases of the report and the ids that were taken out of texts, and stays with the
 hospital. `SHARING.txt` says which files name nobody. `.elsewhere-result.json` lists what was written, so that
 only these files are ever replaced.
+
+A summary names the digests of its tables and carries a digest of itself (`seal`), so that an edited summary, or one
+that lies beside the scores of another result, is refused when the folder is read. That finds mistakes and careless
+edits. It is no signature: whoever edits a file can compute the digests again.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,14 +27,19 @@ import pyarrow as pa
 from elsewhere.errors import EXIT_OK, UserError
 from elsewhere.files import explained_refusals, settle
 from elsewhere.protocols import protocols
-from elsewhere.scoring.task import Scores
-from elsewhere.tables import read_table, staged_directory, write_json, write_table
+from elsewhere.scoring.stored import check_stored_scores
+from elsewhere.scoring.task import Scores, tasks
+from elsewhere.tables import file_digest, read_table, staged_directory, to_jsonable, write_json, write_table
 from elsewhere.tables.identifiers import read_folders, read_ids
+from elsewhere.untrusted import check_plain_file, read_json
 
 if TYPE_CHECKING:
     from elsewhere.report.redaction import Redactor
 
 ID_COLUMNS = ("case_id", "patient_id", "exam_id")
+
+SUMMARY, SCORES, EVENTS = "summary.json", "scores.parquet", "events.parquet"
+_DIGESTS = {"scores_digest": SCORES, "events_digest": EVENTS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,10 +98,11 @@ class Result:
         redactor = self.redactor()
         shared = redactor.summary(self.summary)
         with staged_directory(out, replace=replace, inputs=inputs) as folder:
-            write_table(self.scores.cases, folder / "scores.parquet")
+            write_table(self.scores.cases, folder / SCORES)
             if self.scores.events is not None:
-                write_table(self.scores.events, folder / "events.parquet")
-            write_json(shared, folder / "summary.json")
+                write_table(self.scores.events, folder / EVENTS)
+            shared = reseal(shared, folder)
+            write_json(shared, folder / SUMMARY)
             write_report(shared, folder / "report.html", redact=redactor)
             write_key(folder / KEY_FILE, self.case_key, redactor.originals)
             write_sharing_note(folder)
@@ -169,48 +180,110 @@ def ids_of_result(result: Result) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*ids_of(result.scores), *result.redact, *key)))
 
 
+def seal_of(summary: Mapping[str, Any]) -> str:
+    """The digest of all that a summary says but for the digest itself."""
+    content = {key: value for key, value in summary.items() if key != "seal"}
+    text = json.dumps(to_jsonable(content), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def reseal(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The summary with the digests of the tables that lie in `folder`, and its own."""
+    provenance = {key: value for key, value in summary["provenance"].items() if key not in _DIGESTS}
+    provenance |= {
+        key: file_digest(folder / name) for key, name in _DIGESTS.items() if (folder / name).exists()
+    }
+    made: dict[str, Any] = {**summary, "provenance": provenance}
+    return {**made, "seal": seal_of(made)}
+
+
 def load_result(path: str | Path) -> Result:
-    """Read a result folder back. The protocol's rules must be those it was scored with."""
+    """Read a result folder back.
+
+    Args:
+        path: A folder that `score`, `accept` or `summarise` wrote.
+
+    Returns:
+        The result. It may have come from somebody else: its files are plain and of bounded size, its summary has the
+        shape and the digests that it was written with, its tables are those that the summary names and hold what the
+        task writes, and its protocol's rules are those of this version.
+
+    Raises:
+        UserError: it is no result folder, or one of these does not hold.
+    """
+    from elsewhere.report.schema import check_summary
+
     folder = Path(path)
     with explained_refusals(folder, "the result cannot be read"):
         settle(folder)
-    file = folder / "summary.json"
-    if not file.exists():
-        raise UserError(
-            "this is no result folder (it has no summary.json)",
-            where=str(folder),
-            fix="Make one with `elsewhere score ... --out FOLDER`.",
-        )
-    try:
-        summary = json.loads(file.read_text(encoding="utf-8"))
-        name, digest = summary["protocol"], summary["provenance"]["protocol_digest"]
-    except (ValueError, KeyError, TypeError) as problem:
-        raise UserError(
-            f"summary.json cannot be understood ({problem!r})", where=str(file), fix="Score again."
-        ) from problem
-    protocol = protocols.get(name)
+    again = "Score the predictions again."
+    summary = read_json(
+        folder / SUMMARY,
+        what="summary of the result",
+        fix="A result folder holds summary.json: make one with `elsewhere score ... --out FOLDER`.",
+    )
+    where = str(folder / SUMMARY)
+    check_summary(summary, where=where, fix=again)
+    _check_seal(summary, folder)
+    task = tasks.get(str(summary["task"])).name
+    protocol = protocols.get(str(summary["protocol"]))
     matching = (summary["provenance"].get("settings") or {}).get("matching")
     if matching is not None:
         protocol = dataclasses.replace(
             protocol, detection=dataclasses.replace(protocol.detection, matching=matching)
         )
-    if protocol.digest() != digest:
+    if protocol.digest() != summary["provenance"]["protocol_digest"]:
         raise UserError(
-            f"it was scored with other rules under the name {name} (version {summary.get('protocol_version')}, now {protocol.version})",
+            f"it was scored with other rules under the name {protocol.name} (version {summary['protocol_version']}, now {protocol.version})",
             where=str(folder),
             fix="Score the predictions again, so that both results stand on the same rules.",
         )
-    events, key = folder / "events.parquet", folder / "case_key.csv"
+    events = (
+        read_table(folder / EVENTS, allow_empty=True) if "events_digest" in summary["provenance"] else None
+    )
+    cases = read_table(folder / SCORES)
+    check_stored_scores(task, cases, events, where=str(folder))
+    if len(cases) != summary["counts"].get("cases"):
+        raise UserError(
+            f"summary.json tells of {summary['counts'].get('cases')} cases, and the scores have {len(cases)}",
+            where=str(folder),
+            fix=again,
+        )
     scores = Scores(
-        task=summary["task"],
+        task=task,
         protocol=protocol,
-        cases=read_table(folder / "scores.parquet"),
-        events=read_table(events) if events.exists() else None,
-        counts={k: v for k, v in summary["counts"].items() if isinstance(v, int)},
+        cases=cases,
+        events=events,
+        counts=dict(summary["counts"]),
         flow=tuple(summary.get("flow", [])),
         warnings=tuple(summary.get("warnings", [])),
         extras=summary.get("score_extras", {}),
     )
+    key = folder / "case_key.csv"
     named = read_table(key, strings=("case", "case_id"), allow_empty=True) if key.is_file() else None
     whole = named is not None and {"case", "case_id"} <= set(named.columns)
     return Result(summary=summary, scores=scores, case_key=named if whole else None, path=folder)
+
+
+def _check_seal(summary: Mapping[str, Any], folder: Path) -> None:
+    """Refuse a summary that was edited, and one that lies beside the tables of another result."""
+    where = str(folder / SUMMARY)
+    anew = "Score the predictions again, or sum the scores up anew: elsewhere summarise TASK COHORT SCORES --out NEW."
+    if "seal" not in summary or "scores_digest" not in summary["provenance"]:
+        raise UserError(
+            "summary.json does not say which scores it belongs to: an earlier version wrote it, or something else did",
+            where=where,
+            fix=anew,
+        )
+    if summary["seal"] != seal_of(summary):
+        raise UserError("summary.json was edited after it was written", where=where, fix=anew)
+    for key, name in _DIGESTS.items():
+        file, digest = folder / name, summary["provenance"].get(key)
+        if digest is None and not file.exists():
+            continue
+        check_plain_file(file, what="table of the result", fix=anew)
+        with file.open("rb") as table:  # a large file that is no table is refused before all of it is read
+            if table.read(4) != b"PAR1":
+                raise UserError(f"{name} is no parquet table", where=str(file), fix=anew)
+        if digest != file_digest(file):
+            raise UserError(f"summary.json does not belong to the {name} beside it", where=where, fix=anew)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import zipfile
 
 import numpy as np
@@ -14,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from elsewhere.errors import UserError
-from elsewhere.files import LIMIT_VARIABLE, SizeLimitError, check_archive, limited_json, size_limit
-from elsewhere.files.limits import limited_json_text
+from elsewhere.files import LIMIT_VARIABLE, SizeLimitError, check_archive, size_limit
 from elsewhere.tables import read_table, reading
 
 
@@ -121,19 +119,6 @@ def test_an_archive_is_measured_by_its_directory(tmp_path, monkeypatch):
     path.write_bytes(b"PK\x03\x04 and no more")
     with pytest.raises(ValueError, match="not a whole archive"):
         check_archive(path)
-
-
-def test_json_is_bounded_in_size_and_depth(tmp_path):
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps({"deep in text": "[" * 500, "list": [[1]] * 100}))
-    assert limited_json(path)["list"] == [[1]] * 100
-    with pytest.raises(ValueError, match="limit is 10 bytes"):
-        limited_json(path, most_bytes=10)
-    for text in ("[" * 100 + "]" * 100, "[" * 200_000, '{"a":' * 100_000):
-        with pytest.raises(ValueError, match="nested more than 64"):
-            limited_json_text(text)
-    with pytest.raises(ValueError, match="not a regular file"):
-        limited_json(tmp_path)
 
 
 def test_a_zip_that_lies_about_its_sizes_gives_no_more_than_it_says(tmp_path):

@@ -46,6 +46,19 @@ def cohort():
     return Cohort(cases=cases, lesions=lesions)
 
 
+@pytest.mark.parametrize("name", ["x", "y", "width", "height", "z", "depth"])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_box_beyond_any_picture_is_invalid(name, known):
+    """Boxes at 1e16 were scored where no extent was known, and one as wide as that around its own centre anywhere."""
+    frame = native(**{name: [1e16, 20.0, 30.0]})
+    if name in ("width", "height", "depth"):
+        frame.loc[0, {"width": "x", "height": "y", "depth": "z"}[name]] = -5e15
+    with pytest.raises(UserError, match=r"1 of 3 boxes: .* is over 1,000,000"):
+        boxes_from_frame(frame, cohort=cohort() if known else None)
+    worst = boxes_from_frame(frame, ReadOptions(on_invalid="worst"), cohort() if known else None).table
+    assert worst["reason"].notna().tolist() == [True, False, False]
+
+
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".xlsx", ".csv.gz", ".tsv"])
 def test_native_columns_in_every_format(ending, tmp_path):
     path = tmp_path / f"boxes{ending}"

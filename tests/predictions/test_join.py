@@ -36,7 +36,12 @@ def test_flow_accounts_for_every_row():
         ("P007-01", "P7-1", "zeros"),
         ("Case1", "CASE1", "case"),
         ("p 1", "p\u00a01 ", "blanks"),
-        ("p1", "\ufeffp1\u200b", "blanks"),
+        ("p1", "\ufeffp1\u200b", "unicode"),
+        ("p1", "p1\n", "unicode"),
+        ("p1", "p\u202e1", "unicode"),
+        ("Jos\u00e9", "Jose\u0301", "unicode"),
+        ("p12", "p\uff11\uff12", "unicode"),
+        ("p 1", "p 1 ", "blanks"),
         ("p1", "out/p1.nii.gz", "paths"),
         ("p1", "C:\\images\\p1.PNG", "paths"),
         ("Case007", "case7 ", "zeros,case,blanks"),
@@ -51,6 +56,27 @@ def test_look_alikes_are_offered_not_joined(ours, theirs, option):
     mended = join_by_id(["same", ours], ["same", theirs], normalise=option.split(","))
     assert mended.row_of_case.tolist() == [0, 1]
     assert not mended.warnings
+
+
+@pytest.mark.parametrize(
+    ("theirs", "which"),
+    [
+        ("p1\n", "U+000A control character"),
+        ("p1\u200b", "U+200B zero width space"),
+        ("p\u202e1", "U+202E right-to-left override"),
+        ("p\uff11", "another Unicode normal form"),
+    ],
+)
+def test_which_characters_keep_ids_apart_is_said(theirs, which):
+    """Both sides look the same on the screen: the message names what nobody sees."""
+    join = join_by_id(["same", "p1"], ["same", theirs])
+    assert join.diagnosis is not None and which in join.diagnosis.sentence(masked=True)
+    assert "the predictions' has" in join.warnings[0]
+
+
+def test_a_form_that_joins_two_people_is_refused():
+    with pytest.raises(UserError, match="the same"):
+        join_by_id(["p1", "p\u200b1"], ["p1"], normalise=["unicode"])
 
 
 def test_what_goes_into_a_report_names_nobody():
@@ -134,6 +160,12 @@ def test_a_join_is_exact_and_complete(ours, theirs):
         assert (row >= 0) == (case in theirs)
         assert row < 0 or theirs[row] == case
     assert set(join.extra) == set(theirs) - set(ours)
+
+
+@given(st.text(max_size=20))
+def test_one_unicode_form_is_reached_at_once(text):
+    once = normalise_id(text, ("unicode",))
+    assert normalise_id(once, ("unicode",)) == once and "\n" not in once and "\u200b" not in once
 
 
 @given(st.text(max_size=20))

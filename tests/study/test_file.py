@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 import pytest
 
 from elsewhere.engine.unit import InputSpec, Recipe
 from elsewhere.errors import UserError
 from elsewhere.study.file import ModelSection, load_study, parse_study, shipped
+from elsewhere.study.inheritance import resolve_likes
 
 SMALL = {
     "study": {"name": "small"},
@@ -95,7 +97,7 @@ def test_an_unknown_key_is_refused_with_its_neighbour(change, key, near):
         ("models.cnn.epochs=two", "valid integer"),
         ("models.cnn.epochs=2.5", "valid integer"),
         ("models.cnn.learning_rate=-1e-4", "greater than 0"),
-        ("models.cnn.learning_rate=nan", "greater than 0"),
+        ("models.cnn.learning_rate=nan", "is not a finite number"),
         ("models.cnn.mirror=1", "valid boolean"),
         ("models.cnn.scale=[1.1, 0.9]", "smaller scale comes first"),
         ("models.cnn.method=dro", "'plain', 'group-dro'"),
@@ -112,6 +114,10 @@ def test_an_unknown_key_is_refused_with_its_neighbour(change, key, near):
         ("cohort.0.phantom={name='x'}", "either source or phantom"),
         ("cohort=[]", "at least 1"),
         ("models={}", "'models' is missing or empty"),
+        ("models.cnn.learning_rate=inf", "is inf, which is not a finite number"),
+        ("models.cnn.weight_decay=nan", "is nan, which is not a finite number"),
+        ("cohort.0.options.slope=-inf", "is -inf, which is not a finite number"),
+        ("models.cnn.epochs=99999999999999999999999", "too many digits"),
     ],
 )
 def test_a_bad_value_is_refused_with_its_key(change, said):
@@ -183,11 +189,33 @@ def test_where_the_data_are(tmp_path, monkeypatch):
 
 def test_no_toml(tmp_path):
     (tmp_path / "x.toml").write_text("[study\n")
-    with pytest.raises(UserError, match="no TOML"):
+    with pytest.raises(UserError, match="not valid TOML"):
         load_study(tmp_path / "x.toml")
     (tmp_path / "y.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="no text in UTF-8"):
         load_study(tmp_path / "y.toml")
+
+
+@pytest.mark.parametrize("name", ["..", ".", ".hidden", "a/b", "x" * 101])
+def test_a_name_that_cannot_be_a_folder_is_refused(name):
+    """Names of models and recipes are folders of the output; '..' was one too."""
+    with pytest.raises(UserError, match="cannot be a name"):
+        parse_study(SMALL | {"models": {name: {}}}, where="")
+
+
+def test_models_that_are_like_each_other_without_end_are_refused():
+    """A chain of a thousand ended in a traceback."""
+    models = {"m0": {}} | {f"m{n}": {"like": f"m{n - 1}"} for n in range(1, 1500)}
+    with pytest.raises(UserError, match="like each other in turn"):
+        resolve_likes({"models": models}, where="x.toml")
+
+
+@pytest.mark.parametrize("put", ["fifo", "folder", "device"])
+def test_a_study_file_is_a_plain_file(put, tmp_path):
+    path = tmp_path / "x.toml"
+    {"fifo": os.mkfifo, "folder": os.mkdir, "device": lambda p: os.symlink("/dev/zero", p)}[put](path)
+    with pytest.raises(UserError, match="must be a plain file"):
+        load_study(path)
 
 
 def test_a_whole_picture_has_no_margin_in_its_key():

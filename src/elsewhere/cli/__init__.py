@@ -29,6 +29,7 @@ from elsewhere.errors import (
     UserError,
 )
 from elsewhere.files.refusals import file_system_error
+from elsewhere.untrusted import printable, printable_json
 
 __all__ = ["app", "cohorts", "explain", "judging", "main", "models", "phantoms", "scoring", "studies"]
 
@@ -135,15 +136,15 @@ def _command(arguments: list[str]) -> str:
 def _print_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
     """What a reader must know, as a sentence; what libraries remark, as Python prints it."""
     if issubclass(category, ElsewhereWarning):
-        print(f"warning: {message}", file=sys.stderr)
+        print(printable(f"warning: {message}", lines=True), file=sys.stderr)
     else:
-        sys.stderr.write(warnings.formatwarning(message, category, *where[:2]))
+        sys.stderr.write(printable(warnings.formatwarning(message, category, *where[:2]), lines=True))
 
 
 def _print_mistake(content: dict[str, str | None], text: str, *, as_json: bool) -> None:
     if as_json:
         import json
 
-        print(json.dumps(content))
+        print(printable_json(json.dumps(content)))
     else:
-        print(f"elsewhere: {text}", file=sys.stderr)
+        print(printable(f"elsewhere: {text}", lines=True), file=sys.stderr)

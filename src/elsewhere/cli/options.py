@@ -57,7 +57,10 @@ UnitOpt = Annotated[
 ]
 CombineOpt = Annotated[str, typer.Option(help="How finer rows become one: max, mean, noisy-or.")]
 IdsOpt = Annotated[
-    str, typer.Option("--normalise-ids", help="Compare ids after: zeros,case,blanks (never guessed).")
+    str,
+    typer.Option(
+        "--normalise-ids", help="Compare ids after: zeros,case,unicode,blanks,paths (never guessed)."
+    ),
 ]
 InvalidOpt = Annotated[
     str, typer.Option(help="A bad case among many: error (stop), or worst (score it worst, and count it).")

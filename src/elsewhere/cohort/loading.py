@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from elsewhere.tables import TableOptions, is_table, read_table
 from elsewhere.tables.bytes_in import neighbours
 from elsewhere.tables.identifiers import note_source
 from elsewhere.tables.options import DEFAULT
+from elsewhere.untrusted import read_json
 
 _TABLE_OPTION = re.compile(r"(?<![\w-])--(encoding|delimiter|decimal|map) ('[^']*'|[^\s;,)]*[^\s;,).])")
 ID_COLUMNS = ("patient_id", "exam_id", "case_id", "lesion_id")
@@ -153,10 +153,4 @@ def _read_meta(folder: Path) -> dict[str, Any]:
             where=str(folder),
             fix="Make one: elsewhere cohort read READER SOURCE --out DIR; or give a single csv or parquet.",
         )
-    try:
-        meta = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"cohort.json cannot be read ({error})", where=str(folder)) from error
-    if not isinstance(meta, dict):
-        raise UserError("cohort.json is no JSON object", where=str(folder))
-    return meta
+    return read_json(path, what="description of the cohort")

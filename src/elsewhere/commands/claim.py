@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, Literal
 
 from elsewhere.errors import UserError, near_matches
 from elsewhere.tables import write_text
+from elsewhere.untrusted import read_toml
 
 TEMPLATE = """\
 # What is claimed, written down before the outcomes are read. Every line can be edited;
@@ -241,13 +241,9 @@ _SECTIONS = {
 
 def read_claim(path: Path) -> Claim:
     """Parse and check a claim; an unknown key offers its neighbours."""
-    if not path.exists():
-        raise UserError(
-            "there is no claim",
-            where=str(path),
-            fix=f"elsewhere accept --init --claim {path} writes one to fill in.",
-        )
-    content = _content(path)
+    content = read_toml(
+        path, what="claim", fix=f"elsewhere accept --init --claim {path} writes one to fill in."
+    )
     where = str(path)
     _known(content, _TOP, where)
     for section, keys in _SECTIONS.items():
@@ -294,14 +290,6 @@ def read_claim(path: Path) -> Claim:
         where=_where(content.get("where", {}), where),
     )
     return replace(claim, digest=_digest(claim))
-
-
-def _content(path: Path) -> dict[str, Any]:
-    """The claim's TOML."""
-    try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise UserError(f"the claim is not valid TOML: {problem}", where=str(path)) from problem
 
 
 def _where(value: Any, place: str) -> dict[str, str]:

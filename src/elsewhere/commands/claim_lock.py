@@ -26,6 +26,7 @@ from typing import Any
 
 from elsewhere.errors import UserError
 from elsewhere.tables import write_json
+from elsewhere.untrusted import read_json, read_text
 
 LOCK_ENDING = ".lock"
 FORMAT = 2
@@ -293,30 +294,12 @@ def _not_understood(path: Path, why: str) -> UserError:
     )
 
 
-def _bounded_text(path: Path, most: int) -> str:
-    """The text of a plain file of at most `most` bytes."""
-    if not path.is_file():
-        raise ValueError("it is no plain file")
-    with path.open("rb") as file:
-        raw = file.read(most + 1)
-    if len(raw) > most:
-        raise ValueError(f"it is larger than {most / 2**20:g} MiB")
-    return raw.decode("utf-8")
-
-
-def _json(path: Path, most: int) -> Any:
-    try:
-        return json.loads(_bounded_text(path, most))
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
 def _records_of_lock(path: Path) -> tuple[ShownVerdict, ...]:
     """The records of a lock of ours; () where there is none."""
     if not path.exists():
         return ()
     try:
-        content = _json(path, _MOST_BYTES)
+        content = read_json(path, what="lock file of the claim", most=_MOST_BYTES)
         if not isinstance(content, dict) or content.get(_MARK) != FORMAT:
             raise ValueError(f"it is no lock of this version, {FORMAT}")
         history = content.get("history")
@@ -325,6 +308,8 @@ def _records_of_lock(path: Path) -> tuple[ShownVerdict, ...]:
         return tuple(_record(entry) for entry in history)
     except (ValueError, OSError) as problem:
         raise _not_understood(path, str(problem)) from problem
+    except UserError as problem:
+        raise _not_understood(path, problem.what) from problem
 
 
 def _record(entry: Any) -> ShownVerdict:
@@ -359,8 +344,8 @@ def _locks_beside(own: Path) -> Sequence[Path]:
     for path in sorted(own.parent.glob(f"*{LOCK_ENDING}"))[:_MOST_LOCKS]:
         if path.name == own.name or path.is_symlink() or not path.is_file():
             continue
-        with contextlib.suppress(ValueError, OSError):
-            if _MARK in _bounded_text(path, _MOST_BYTES):
+        with contextlib.suppress(UserError, OSError):
+            if _MARK in read_text(path, most=_MOST_BYTES):
                 found.append(path)
     return found
 
@@ -369,8 +354,8 @@ def _records_of_result(out: Path) -> Sequence[ShownVerdict]:
     """The verdicts that an earlier result in `out` tells of; () where it is none of ours."""
     path = out / "summary.json"
     try:
-        content = _json(path, _MOST_SUMMARY_BYTES)
+        content = read_json(path, most=_MOST_SUMMARY_BYTES)
         history = content["claim_lock"]["history"]
         return [_record(entry) for entry in history]
-    except (ValueError, OSError, KeyError, TypeError):
+    except (UserError, ValueError, OSError, KeyError, TypeError):
         return ()

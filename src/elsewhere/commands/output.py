@@ -9,19 +9,21 @@ from contextlib import contextmanager
 from typing import Any
 
 from elsewhere.tables import to_jsonable
+from elsewhere.untrusted import printable, printable_json
 
 Report = Callable[[str, int, int], None]
 
 
 def print_json(content: dict[str, Any]) -> None:
     """Exactly one JSON object on stdout; an undefined number is null."""
-    print(json.dumps(to_jsonable(content), ensure_ascii=False, allow_nan=False))
+    text = json.dumps(to_jsonable(content), ensure_ascii=False, allow_nan=False)
+    sys.stdout.write(printable_json(text) + "\n")
 
 
 def print_text(result: Any) -> None:
-    """Every result knows its own lines."""
+    """Every result knows its own lines; what a file names is shown without its control characters."""
     for line in result.lines():
-        print(line)
+        print(printable(line, lines=True))
 
 
 @contextmanager
@@ -33,13 +35,18 @@ def progress_bar(*, enabled: bool) -> Iterator[Report]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         known: dict[str, Any] = {}
 
         def report(what: str, done: int, total: int) -> None:
             if what not in known:
-                known[what] = bars.add_task(what, total=total)
+                known[what] = bars.add_task(printable(what), total=total)
             bars.update(known[what], completed=done, total=total)
 
         yield report

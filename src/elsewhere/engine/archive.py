@@ -86,7 +86,7 @@ def add(store: Store, path: Path) -> list[str]:
                     outcome.weights.check()
             except (FileSystemError, SizeLimitError):
                 raise
-            except (UserError, RecursionError, *DAMAGED_ARCHIVE) as damage:
+            except (UserError, *DAMAGED_ARCHIVE) as damage:
                 what = (
                     damage.what if isinstance(damage, UserError) else f"unit.json cannot be read ({damage})"
                 )

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from elsewhere.files import check_archive, limited_json_text
+from elsewhere.engine.arrays import read_arrays
+from elsewhere.untrusted import parse_json
 
 TREE = "tree"
 _MOST_DEPTH = 256
@@ -80,10 +81,8 @@ def pack_kept(tree: Mapping[str, Any]) -> bytes:
 def unpack_kept(path: Path) -> dict[str, Any]:
     """What `pack_kept` packed: tensors as tensors (torch is imported for them alone), the rest as numpy's and
     Python's own."""
-    check_archive(path)
-    with np.load(path, allow_pickle=False) as held:
-        arrays = {name: held[name] for name in held.files}
-    tree = limited_json_text(str(arrays[TREE][()]), most_depth=_MOST_DEPTH)
+    arrays = read_arrays(path)
+    tree = parse_json(str(arrays[TREE][()]), where=str(path), what="tree of the kept weights", most_depth=200)
 
     def value(node: dict[str, Any]) -> Any:
         if "map" in node:

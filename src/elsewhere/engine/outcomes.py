@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from elsewhere.engine.arrays import read_arrays
 from elsewhere.engine.files import digest_of, to_json
 from elsewhere.engine.kept import WEIGHT_FILES, WEIGHTS_NPZ, WEIGHTS_PT, pack_kept, unpack_kept, wrong_with
 from elsewhere.engine.packed_masks import from_arrays, to_arrays
 from elsewhere.engine.unit import COSTS, Outcome, Unit
 from elsewhere.errors import UserError
-from elsewhere.files import DAMAGED_ARCHIVE, check_archive, file_system_error, limited_json
+from elsewhere.files import DAMAGED_ARCHIVE, check_archive, file_system_error
+from elsewhere.untrusted import MAX_JSON_BYTES, parse_json, read_text
 
 
 def check_outcome(unit: Unit, outcome: Outcome) -> str:
@@ -113,14 +115,20 @@ def to_files(unit: Unit, outcome: Outcome) -> dict[str, bytes | dict[str, Any]]:
 
 
 def from_files(folder: Path, done: Mapping[str, Any]) -> Outcome:
-    check_archive(folder / "outputs.npz")
-    with np.load(folder / "outputs.npz", allow_pickle=False) as held:
-        arrays = {name: held[name] for name in held.files}
-    history = limited_json(folder / "history.json")
+    """The outcome that `to_files` wrote; one of `files.DAMAGED_ARCHIVE`, or a UserError, where the files hold something else."""
+    arrays = read_arrays(folder / "outputs.npz")
+    history = parse_json(
+        read_text(folder / "history.json", most=MAX_JSON_BYTES), where=str(folder), what="history.json"
+    )
     weights = None
     for name in WEIGHT_FILES:
         if name in done["digests"]:
             weights = StoredWeights(folder / name, done["digests"][name])
+    trained_on = done.get("trained_on")
+    if trained_on is not None:
+        _check_record(trained_on)
+    if arrays["case"].ndim != 1 or not isinstance(done["device"], str):
+        raise ValueError("the outputs are no table")
     return Outcome(
         case=tuple(map(str, arrays["case"])),
         fingerprint=arrays["fingerprint"],
@@ -139,8 +147,23 @@ def from_files(folder: Path, done: Mapping[str, Any]) -> Outcome:
         cost=arrays.get("cost"),
         notes=tuple(map(str, done.get("notes", ()))),
         details=dict(done.get("details", {})),
-        trained_on=done.get("trained_on"),
+        trained_on=trained_on,
     )
+
+
+def _check_record(record: Any) -> None:
+    """Whom kept weights were trained on (`engine.trained_on`): people are kept apart by it, so that it must be whole."""
+    texts = [record[name] for name in ("patients", "ids", "also", "pixels", "clinical")]
+    if not all(isinstance(part, list) and all(isinstance(text, str) for text in part) for part in texts):
+        raise ValueError("trained_on holds something else than names")
+    if not all(isinstance(record[name], int) for name in ("n_patients", "train", "validation")):
+        raise ValueError("trained_on holds something else than counts")
+    if not isinstance(record["study"], str) or not all(
+        isinstance(k, int) for k in record["datasets"].values()
+    ):
+        raise ValueError("trained_on does not say which datasets")
+    if not all(isinstance(text, str) for text in record["cohorts"].values()):
+        raise ValueError("trained_on does not say which cohorts")
 
 
 def merged(old: Outcome, new: Outcome) -> Outcome:
@@ -206,7 +229,7 @@ class StoredWeights(Mapping[str, Any]):
                 self._state = self._unpacked()
             except OSError as error:
                 raise file_system_error(error, "the kept weights cannot be read", where=self.path) from error
-            except (*DAMAGED_ARCHIVE, pickle.UnpicklingError, MemoryError, RecursionError) as error:
+            except (*DAMAGED_ARCHIVE, pickle.PickleError) as error:
                 raise UserError(
                     f"the kept weights cannot be read ({type(error).__name__}: {str(error)[:150]})",
                     where=str(self.path),

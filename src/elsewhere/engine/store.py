@@ -34,9 +34,10 @@ from elsewhere.engine.files import (
 from elsewhere.engine.kept import WEIGHT_FILES
 from elsewhere.engine.outcomes import from_files, merged, to_files
 from elsewhere.engine.unit import Outcome, Unit
-from elsewhere.errors import ElsewhereWarning, UserError
-from elsewhere.files import DAMAGED_ARCHIVE, file_system_error, limited_json
+from elsewhere.errors import ElsewhereWarning, FileSystemError, UserError
+from elsewhere.files import DAMAGED_ARCHIVE, SizeLimitError, file_system_error
 from elsewhere.inputs import Cases
+from elsewhere.untrusted import read_json
 
 STORE_VERSION = 1
 KEY = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
@@ -98,14 +99,20 @@ class Store:
                 break
             try:
                 return from_files(folder, _read_done(folder, key))
-            except (_MisfitError, RecursionError, *DAMAGED_ARCHIVE) as wrong:
+            except UserError as wrong:
+                if isinstance(wrong, OtherVersionError | SizeLimitError | FileSystemError):
+                    raise
+                damage = self._set_aside(key, wrong)
+                if damage is not None:
+                    raise damage from wrong
+            except MemoryError as error:
+                raise UserError(f"unit {key} does not fit into memory", where=str(folder)) from error
+            except (_MisfitError, *DAMAGED_ARCHIVE) as wrong:
                 damage = self._set_aside(key, wrong)
                 if damage is not None:
                     raise damage from wrong
             except OSError as error:
                 raise file_system_error(error, f"unit {key} cannot be read", where=folder) from error
-            except MemoryError as error:
-                raise UserError(f"unit {key} does not fit into memory", where=str(folder)) from error
         raise UserError(f"unit {key} is not in the store", where=str(self.path), fix="Run the study first.")
 
     def info(self, key: str) -> dict[str, Any]:
@@ -116,18 +123,15 @@ class Store:
     def unit(self, key: str) -> Unit:
         """The unit as it was asked for when it was trained."""
         self.load(key)
+        file = self._folder(key) / "unit.json"
         try:
-            return Unit.from_dict(limited_json(self._folder(key) / "unit.json"))
-        except OSError as error:
-            raise file_system_error(
-                error, f"unit {key} cannot be read", where=self._folder(key) / "unit.json"
-            ) from error
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise DamagedUnitError(
-                f"unit.json of unit {key} cannot be read ({error})",
-                where=str(self._folder(key)),
-                fix="Fetch or train it again, with this version of Elsewhere.",
-            ) from error
+            return Unit.from_dict(read_json(file, what="description of the unit"))
+        except DAMAGED_ARCHIVE as wrong:
+            raise UserError(
+                f"unit {key} cannot be understood ({wrong})",
+                where=str(file),
+                fix="The next run does it again.",
+            ) from wrong
 
     # Writing
 
@@ -210,8 +214,8 @@ class Store:
         """Key -> reason, of the units that could not be done."""
         found = {}
         for file in sorted((self.path / "failed").glob("*.json")):
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                content = limited_json(file)
+            with contextlib.suppress(OSError, UserError, KeyError):
+                content = read_json(file)
                 if content["key"] not in self:
                     found[str(content["key"])] = str(content["reason"])
         return found
@@ -390,6 +394,10 @@ class Store:
         )
 
 
+class OtherVersionError(UserError):
+    """A store of another version of Elsewhere: nothing in it is damaged."""
+
+
 class _MisfitError(Exception):
     """What does not fit in a unit's folder."""
 
@@ -397,13 +405,15 @@ class _MisfitError(Exception):
 def _read_done(folder: Path, key: str, *, deep: bool = True) -> dict[str, Any]:
     """done.json, and with `deep` a check of every file but the weights against its digest."""
     try:
-        done = limited_json(folder / "done.json")
-    except ValueError as error:
-        raise _MisfitError(f"done.json is not JSON that can be read ({error})") from error
-    if not isinstance(done, dict) or not isinstance(done.get("digests"), dict):
+        done = read_json(folder / "done.json", what="done.json")
+    except UserError as error:
+        raise _MisfitError(f"done.json is not JSON as the store writes it ({error.what})") from error
+    if not isinstance(done.get("digests"), dict) or not isinstance(done.get("sizes"), dict):
         raise _MisfitError("done.json lists no digests")
+    if not isinstance(done.get("name", ""), str):
+        raise _MisfitError("done.json has a name that is no text")
     if done.get("version") != STORE_VERSION:
-        raise UserError(
+        raise OtherVersionError(
             f"the store was written by another version of Elsewhere ({done.get('version')}, not {STORE_VERSION})",
             where=str(folder),
             fix="Give another --store.",
@@ -436,7 +446,7 @@ def _is_whole(folder: Path, key: str) -> bool:
 
 def _holder(lock: Path) -> str:
     try:
-        held = limited_json(lock)
+        held = read_json(lock)
         return f"process {held['pid']} on {held['host']} since {held['since']} ({held['command']})"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, UserError, KeyError):
         return "a process that does not say which"

@@ -102,8 +102,8 @@ class RecipeSpec:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> RecipeSpec:
-        values = {f.name: content[f.name] for f in fields(cls) if f.name in content}
-        return cls(**values | {"tasks": tuple(values.get("tasks", ()))})
+        values = {"name": content["name"], **_typed(cls(name=""), content)}
+        return cls(**values | {"tasks": _names(values.get("tasks", ()), "tasks")})
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON gives it back: lists, no tuples. Without files it is what it was before there were any, for
@@ -149,16 +149,19 @@ class Unit:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Unit:
-        values = {f.name: content[f.name] for f in fields(cls) if f.name in content}
-        values["input"] = InputSpec(**values.get("input", {}))
-        recipe = dict(values.get("recipe", {}))
-        if "scale" in recipe:
-            recipe["scale"] = tuple(recipe["scale"])
-        values["recipe"] = Recipe(**recipe)
-        if values.get("job") is not None:
-            values["job"] = RecipeSpec.from_dict(values["job"])
+        """The unit that `to_dict` wrote. TypeError where a value is of another type: it may come from elsewhere."""
+        rest = {name: value for name, value in content.items() if name not in ("input", "recipe", "job")}
+        values = _typed(cls(), rest)
+        for name, made in (("input", InputSpec()), ("recipe", Recipe())):
+            given = content.get(name, {})
+            strange = sorted(set(_mapping(given, name)) - {f.name for f in fields(made)})
+            if strange:
+                raise TypeError(f"{name} has an unknown '{strange[0]}'")
+            values[name] = replace(made, **_typed(made, given))
+        if content.get("job") is not None:
+            values["job"] = RecipeSpec.from_dict(_mapping(content["job"], "job"))
         for name in ("train", "validation", "predict"):
-            values[name] = tuple(values.get(name, ()))
+            values[name] = _names(values.get(name, ()), name)
         return cls(**values)
 
     def fingerprints(self, cases: Cases) -> npt.NDArray[np.uint64]:
@@ -226,6 +229,42 @@ class Unit:
             "train": seen[: len(self.train)],
             "validation": seen[len(self.train) :],
         }
+
+
+def _typed(default: Any, content: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that `content` has of a dataclass, each of the type that its default has."""
+    values: dict[str, Any] = {}
+    for f in fields(default):
+        if f.name not in content:
+            continue
+        value, like = content[f.name], getattr(default, f.name)
+        if isinstance(like, tuple):
+            fits = isinstance(value, list | tuple)
+            value = tuple(value) if fits else value
+        elif isinstance(like, float):
+            fits = isinstance(value, int | float) and not isinstance(value, bool)
+        elif isinstance(like, Mapping):
+            fits = isinstance(value, Mapping)
+        else:
+            fits = isinstance(value, type(like)) and isinstance(value, bool) == isinstance(like, bool)
+        if f.name == "scale" and fits:
+            fits = len(value) == 2 and all(isinstance(part, int | float) for part in value)
+        if not fits:
+            raise TypeError(f"{f.name} is no {type(like).__name__}")
+        values[f.name] = value
+    return values
+
+
+def _mapping(value: Any, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} is no mapping")
+    return value
+
+
+def _names(values: Any, name: str) -> tuple[str, ...]:
+    if not all(isinstance(value, str) for value in values):
+        raise TypeError(f"{name} holds something else than names")
+    return tuple(values)
 
 
 def _hash(content: Mapping[str, Any]) -> str:

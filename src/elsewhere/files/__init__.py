@@ -23,8 +23,6 @@ from elsewhere.files.limits import (
     check_size,
     check_zip_size,
     human_bytes,
-    limited_json,
-    limited_json_text,
     size_limit,
 )
 from elsewhere.files.refusals import explained_refusals, file_system_error
@@ -44,8 +42,6 @@ __all__ = [
     "explained_refusals",
     "file_system_error",
     "human_bytes",
-    "limited_json",
-    "limited_json_text",
     "replacing",
     "rewritten",
     "settle",

@@ -27,7 +27,6 @@ from typing import Any
 
 from elsewhere.errors import ElsewhereWarning, UserError
 from elsewhere.files.access import check_may_write, exists
-from elsewhere.files.limits import limited_json
 from elsewhere.files.marker import (
     MARKER,
     describe,
@@ -39,6 +38,7 @@ from elsewhere.files.marker import (
 )
 from elsewhere.files.refusals import explained_refusals, file_system_error
 from elsewhere.files.writing import make_folders, remove_empty, replacing, write_bytes
+from elsewhere.untrusted import read_json
 
 try:
     import fcntl
@@ -458,10 +458,10 @@ def _read_journal(folder: Path) -> tuple[str, list[str], list[str]]:
     """The journal's token, and the names of the earlier and of the new files."""
     problem = None
     try:
-        content = limited_json(folder / JOURNAL, most_bytes=1 << 28)
+        content = read_json(folder / JOURNAL, most=1 << 28)
     except OSError as error:
         raise file_system_error(error, "the journal of a replacement cannot be read", where=folder) from error
-    except ValueError as error:
+    except UserError as error:
         content, problem = None, error
     if isinstance(content, dict):
         token, old, new = content.get("token"), content.get("old"), content.get("new")

@@ -7,31 +7,28 @@ a workbook, the arrays of an npz, the estimated memory of a parquet table. The e
 
 from __future__ import annotations
 
-import json
 import lzma
 import os
 import re
-import stat
 import struct
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
 
 from elsewhere.errors import UserError
 
 LIMIT_VARIABLE = "ELSEWHERE_MAX_BYTES"
 DEFAULT_LIMIT = 2 * 1024**3
-MOST_DEPTH = 64
-"""Levels of lists and objects in a JSON file; ours have fewer than ten."""
 MOST_RATIO, RATIO_FROM = 200.0, 100 * 1024**2
 DAMAGED_ARCHIVE = (
+    ArithmeticError,
     AttributeError,
     EOFError,
     LookupError,
+    MemoryError,
     NotImplementedError,
-    OverflowError,
     RuntimeError,
+    SyntaxError,
     TypeError,
     ValueError,
     lzma.LZMAError,
@@ -40,10 +37,9 @@ DAMAGED_ARCHIVE = (
     zipfile.LargeZipFile,
     zlib.error,
 )
-"""What a damaged zip archive, npz or npy is known to raise when it is opened or read."""
+"""What a damaged or crafted zip archive, npz, npy or JSON of a unit makes the libraries raise that read it."""
 _UNITS = {"": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(KB|MB|GB|TB|)\s*", re.IGNORECASE)
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
 
 class SizeLimitError(UserError):
@@ -115,35 +111,3 @@ def check_archive(path: Path) -> None:
             check_zip_size(archive, path)
     except DAMAGED_ARCHIVE as error:
         raise ValueError(f"{path.name} is not a whole archive ({error})") from error
-
-
-def limited_json(path: Path, *, most_bytes: int = 1 << 26, most_depth: int = MOST_DEPTH) -> Any:
-    """A JSON file of stated size and depth.
-
-    Raises:
-        OSError: Where it cannot be read.
-        ValueError: Where it is no plain file, too large, too deep, or no JSON.
-    """
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise ValueError(f"{path.name} is not a regular file")
-    if status.st_size > most_bytes:
-        raise ValueError(
-            f"{path.name} has {human_bytes(status.st_size)}; the limit is {human_bytes(most_bytes)}"
-        )
-    return limited_json_text(path.read_text(encoding="utf-8"), most_depth=most_depth)
-
-
-def limited_json_text(text: str, *, most_depth: int = MOST_DEPTH) -> Any:
-    """JSON from text that is not nested deeper than `most_depth`; `ValueError` otherwise."""
-    if text.count("[") + text.count("{") > most_depth:
-        depth = 0
-        for token in _TOKEN.finditer(text):
-            first = text[token.start()]
-            if first in "[{":
-                depth += 1
-                if depth > most_depth:
-                    raise ValueError(f"the JSON is nested more than {most_depth} levels deep")
-            elif first in "]}":
-                depth -= 1
-    return json.loads(text)

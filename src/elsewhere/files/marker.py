@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from elsewhere.files.limits import limited_json
+from elsewhere.errors import UserError
+from elsewhere.untrusted import read_json
 
 MARKER = ".elsewhere-result.json"
 FORMAT = 1
@@ -64,8 +65,8 @@ def marker_bytes(listed: Mapping[str, tuple[int, str]]) -> bytes:
 def read_marker(folder: Path) -> Listed | None:
     """What the marker lists; None where there is none, or none that can be understood."""
     try:
-        content = limited_json(folder / MARKER, most_bytes=_MOST_BYTES)
-    except (OSError, ValueError):
+        content = read_json(folder / MARKER, most=_MOST_BYTES)
+    except (OSError, UserError):
         return None
     files = content.get("files") if isinstance(content, dict) and content.get("format") == FORMAT else None
     if not isinstance(files, dict):

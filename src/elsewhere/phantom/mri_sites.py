@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from elsewhere.errors import UserError, near_matches, unknown_name
+from elsewhere.untrusted import is_plain_name
 
 SUBTYPES = ("triple_negative", "luminal_a", "luminal", "her2_enriched", "luminal_b", "her2_pure")
 DENSITIES = ("A", "B", "C", "D")
@@ -178,7 +179,7 @@ class HospitalSpec:
                 object.__setattr__(self, key, Gap.parse(value, where=key))
             elif isinstance(value, Mapping):
                 object.__setattr__(self, key, Gap(**value))
-        if not self.name or not all(c.isalnum() or c == "-" for c in self.name):
+        if not is_plain_name(self.name) or not all(c.isalnum() or c == "-" for c in self.name):
             raise UserError(f"'{self.name}' cannot be a hospital's name", fix="Use letters, digits and -.")
         if self.layout != "mama-mia":
             raise UserError(f"there is no MRI layout '{self.layout}'", where=self.name, fix='Use "mama-mia".')

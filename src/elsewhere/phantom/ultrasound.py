@@ -28,6 +28,7 @@ from elsewhere.phantom.ultrasound_tissue import (
     picture,
     seen_again,
 )
+from elsewhere.untrusted import is_plain_name
 
 LAYOUTS = ("busi", "bus-bra", "breast", "bus-uclm")
 NORMAL = {"busi": 0.17, "bus-bra": 0.0, "breast": 0.02, "bus-uclm": 0.5}
@@ -92,9 +93,10 @@ class Hospital:
     seed: int = 7
 
     def __post_init__(self) -> None:
-        if not self.name or not all(c.isalnum() or c in "-_." for c in self.name):
+        if not is_plain_name(self.name):
             raise UserError(
-                f"'{self.name}' cannot be a hospital's name", fix="Use letters, digits, - _ and ."
+                f"'{self.name}' cannot be a hospital's name",
+                fix="Use letters, digits, - _ and dots inside; at most 100 characters.",
             )
         if self.layout not in LAYOUTS:
             near = near_matches(self.layout, LAYOUTS) or list(LAYOUTS)

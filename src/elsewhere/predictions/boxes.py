@@ -12,6 +12,8 @@ pixels and slices (csv, parquet, xlsx). Pictures without slices leave `z` and `d
   evaluation lets a box that overshoots the edge hit a lesion beside it.
 - In DBTex's csv any finite `Depth` is accepted, also -1 and 0, which the organisers' baseline and other published
   files have: the published evaluation takes Z + Depth/2 as the centre slice and checks nothing (DBT-07).
+- A place or a size of over a million pixels or slices is none: no picture has as many, and arithmetic with such
+  numbers loses the small ones. That holds where the extent of a volume is not known, too.
 - With `on_invalid="worst"` an invalid box becomes a false positive with the highest score of its volume
   (ST-14): it can only cost sensitivity, so writing NaN never pays.
 """
@@ -50,6 +52,7 @@ SLICE_COLUMNS = ("z", "depth")
 BOX_COLUMNS = (*PLANE_COLUMNS, *SLICE_COLUMNS, "score")
 _EXTENT = ("volume_slices", "image_width", "image_height")
 _REACH_PX = 100.0
+_LARGEST_PX = 1e6
 _REACH_OF_SLICES = 0.25
 _REACH_UNKNOWN_SLICES = 25.0
 
@@ -253,6 +256,11 @@ def check_boxes(
         note(~np.isfinite(numbers[name]), f"{name} is missing or not a finite number")
     for name in ("width", "height") if any_depth else ("width", "height", "depth"):
         note(numbers[name] < 0, f"{name} is negative")
+    for name in (*PLANE_COLUMNS, *SLICE_COLUMNS):
+        note(
+            np.abs(numbers[name]) > _LARGEST_PX,
+            f"{name} is over {_LARGEST_PX:,.0f}, and no picture is as large",
+        )
     limits = _limits(table, extent)
     for low, size, column in (
         ("x", "width", "image_width"),

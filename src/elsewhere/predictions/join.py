@@ -8,6 +8,7 @@ number that nobody can see is wrong. Every row that is lost stands in `flow`.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -20,6 +21,7 @@ import pandas as pd
 from elsewhere.errors import UserError, name_rows, unknown_name
 
 _INVISIBLE = r"[\s\u00ad\u034f\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff]+"
+_NO_WIDTH = "\u034f\u115f\u1160\u2028\u2029\u3164\uffa0"
 _EXTENSION = re.compile(
     r"\.(?:nii(?:\.gz)?|dcm|dicom|png|jpe?g|tiff?|bmp|svs|mrxs|ndpi|npy|npz|mha|mhd|nrrd|csv|json|gz|zip)$",
     re.IGNORECASE,
@@ -32,7 +34,21 @@ def _strip_path(text: str) -> str:
     return _EXTENSION.sub("", text.replace("\\", "/").rsplit("/", 1)[-1])
 
 
+def _one_form(text: str) -> str:
+    """The compatibility form that Unicode calls NFKC, without marks and controls that nobody sees."""
+    if text.isascii() and text.isprintable():
+        return text
+    seen = "".join(c for c in unicodedata.normalize("NFKC", text) if not _is_invisible(c))
+    return unicodedata.normalize("NFKC", seen)  # what a mark of no width kept apart may be one character now
+
+
+def _is_invisible(character: str) -> bool:
+    """A control character (a line feed), or a mark of no width: direction, joiner, byte order, soft hyphen."""
+    return unicodedata.category(character) in ("Cc", "Cf") or character in _NO_WIDTH
+
+
 _RULES: dict[str, Callable[[str], str]] = {
+    "unicode": _one_form,
     "blanks": lambda text: _BLANKS.sub("", text),
     "case": str.casefold,
     "paths": _strip_path,
@@ -41,6 +57,7 @@ _RULES: dict[str, Callable[[str], str]] = {
 _MEANING = {
     "zeros": "leading zeros",
     "case": "letter case",
+    "unicode": "characters that look the same",
     "blanks": "blanks or invisible characters",
     "paths": "folders and file extensions",
 }
@@ -90,7 +107,20 @@ class Diagnosis:
         what = " and ".join(_MEANING[rule] for rule in self.rules)
         ours, theirs = (shape_of(text) if masked else text for text in self.example)
         pair = f"like '{ours}' in the cohort and '{theirs}' in the predictions"
-        return f"{self.count} would match if {what} were ignored ({pair})"
+        which = f"; {self.characters()}" if "unicode" in self.rules else ""
+        return f"{self.count} would match if {what} were ignored ({pair}{which})"
+
+    def characters(self) -> str:
+        """Which characters of the pair nobody sees, by their Unicode names."""
+        told = []
+        for side, text in zip(("the cohort's", "the predictions'"), self.example, strict=True):
+            unseen = dict.fromkeys(c for c in text if _is_invisible(c))
+            names = [f"U+{ord(c):04X} {unicodedata.name(c, 'control character').lower()}" for c in unseen]
+            if not unicodedata.is_normalized("NFKC", text):
+                names.append("characters in another Unicode normal form")
+            if names:
+                told.append(f"{side} has {' and '.join(names)}")
+        return ", ".join(told)
 
     def option(self) -> str:
         return f"--normalise-ids {','.join(self.rules)}"
@@ -112,7 +142,7 @@ def check_normalisations(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def normalise_id(text: str, rules: Sequence[str]) -> str:
-    """One id after the rules, in the order blanks, case, paths, zeros."""
+    """One id after the rules, in the order unicode, blanks, case, paths, zeros."""
     for rule in _RULES:
         if rule in rules:
             text = _RULES[rule](text)

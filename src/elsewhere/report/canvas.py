@@ -69,6 +69,7 @@ _RC: Any = {
     "font.family": ["DejaVu Sans"],
     "font.size": 11.0,
     "axes.unicode_minus": True,
+    "text.parse_math": False,  # names come from files: "$x" is a name, no formula
     "path.simplify": True,
     "figure.dpi": 72,
     "savefig.dpi": 160,

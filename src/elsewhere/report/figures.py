@@ -19,6 +19,7 @@ from elsewhere.report.canvas import Palette
 from elsewhere.report.labels import CURVE_TITLES, compared_with, headline, in_sentence, label, leading_metrics
 from elsewhere.report.numbers import MINUS, as_float, count, number, value_with_interval
 from elsewhere.report.prepare import Prepared, prepare
+from elsewhere.untrusted import file_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,8 +85,8 @@ def write_figures(
         for name, spec in figure_specs(summary).items():
             for kind in formats:
                 with canvas.drawing():
-                    _save(spec.build(canvas.LIGHT), staged / f"{name}.{kind}", kind)
-                written.append(folder / f"{name}.{kind}")
+                    _save(spec.build(canvas.LIGHT), staged / f"{file_name(name)}.{kind}", kind)
+                written.append(folder / f"{file_name(name)}.{kind}")
     return written
 
 

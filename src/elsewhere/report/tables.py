@@ -13,6 +13,7 @@ from elsewhere.report.labels import label
 from elsewhere.report.numbers import as_float, number
 from elsewhere.report.prepare import Prepared, prepare
 from elsewhere.report.redaction import Redactor
+from elsewhere.untrusted import file_name
 
 _ESTIMATE = ("value", "lo", "hi", "method", "undefined_reason")
 _LATEX = {
@@ -87,15 +88,17 @@ def write_tables(
 ) -> list[Path]:
     """`<name>.csv` and `<name>.tex` for every table, all or none; returns the paths written.
 
-    Files of these names that are there already are replaced only with `replace`.
+    Files of these names that are there already are replaced only with `replace`. A table may be named by what a
+    summary holds; its file's name is made safe (`untrusted.file_name`).
     """
     folder = Path(directory)
     written: list[Path] = []
     with staged_files(folder, replace=replace) as staged:
         for name, table in summary_tables(summary).items():
-            csv, tex = f"{name}.csv", f"{name}.tex"
+            safe = file_name(name)
+            csv, tex = f"{safe}.csv", f"{safe}.tex"
             table.to_csv(staged / csv, index=False)
-            text = to_latex(table, caption=label(name), key=f"tab:{name}")
+            text = to_latex(table, caption=label(name), key=f"tab:{safe}")
             (staged / tex).write_text(text, encoding="utf-8")
             written += [folder / csv, folder / tex]
     return written

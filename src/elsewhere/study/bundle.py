@@ -7,7 +7,6 @@ own, and every name becomes a keyed hash.
 
 from __future__ import annotations
 
-import json
 import platform
 import shutil
 from importlib import metadata
@@ -24,6 +23,7 @@ from elsewhere.study.recipe_privacy import redacted_table
 from elsewhere.study.report import write_study_report
 from elsewhere.tables import file_digest, staged_directory
 from elsewhere.tables.writing import write_json, write_table, write_text
+from elsewhere.untrusted import read_json, read_text
 
 if TYPE_CHECKING:
     from elsewhere.study.analysis import StudySummary
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 MARK, SUMS = "bundle.json", "SHA256SUMS"
 FORMAT = "elsewhere-study-bundle-1"
+MOST_SUMS, MOST_BYTES = 1 << 26, 1 << 32
+"""Of the list of digests, and of each file of a bundle."""
 _PACKAGES = (
     "numpy",
     "scipy",
@@ -115,30 +117,28 @@ def seal(staged: Path, about: dict[str, Any]) -> None:
 
 def read_mark(folder: Path) -> dict[str, Any]:
     """What a bundle says of itself."""
-    try:
-        about = json.loads((folder / MARK).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(
-            "this is no release bundle", where=str(folder), fix="Give a folder that `run --bundle` wrote."
-        ) from error
-    return dict(about)
+    fix = "Give a folder that `run --bundle` wrote."
+    if not (folder / MARK).is_file():
+        raise UserError("this is no release bundle", where=str(folder), fix=fix)
+    return read_json(folder / MARK, what="mark of the bundle", fix=fix)
 
 
 def broken_files(folder: Path) -> tuple[int, list[str]]:
     """How many files the bundle lists, and what is wrong with which: changed, lost, or of nobody."""
     told: dict[str, str] = {}
-    for line in (folder / SUMS).read_text(encoding="utf-8").splitlines():
+    listed = read_text(folder / SUMS, most=MOST_SUMS, what="list of digests", fix="Fetch the bundle again.")
+    for line in listed.splitlines():
         digest, _, name = line.partition("  ")
         told[name] = digest
     here = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     here -= {SUMS, MARK, MARKER}
     wrong = [f"{name}: it is not there" for name in sorted(set(told) - here)]
     wrong += [f"{name}: it is not listed" for name in sorted(here - set(told))]
-    wrong += [
-        f"{name}: it has changed"
-        for name in sorted(here & set(told))
-        if file_digest(folder / name) != told[name]
-    ]
+    for name in sorted(here & set(told)):
+        if (folder / name).stat().st_size > MOST_BYTES:
+            wrong.append(f"{name}: it has over {MOST_BYTES:,} bytes, and was not read")
+        elif file_digest(folder / name) != told[name]:
+            wrong.append(f"{name}: it has changed")
     return len(told), wrong
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.errors import UserError
+from elsewhere.files import DAMAGED_ARCHIVE
 from elsewhere.predictions import ReadOptions, read_predictions
 from elsewhere.recipes.base import RESPONSE
 from elsewhere.scoring.prepared import prepare
@@ -61,17 +62,28 @@ def check_bundle_folder(
     if about.get("format") != FORMAT or wrong:
         return BundleCheck(**known)
     results = read_recipe_bundle(folder, about)
-    scored, other = _scores_again(results)
-    made, differ = _tables_again(results, folder, progress)
+    scored, other = _tried(lambda: _scores_again(results), "the scores of the response")
+    metrics, odd = _tried(lambda: (len(results.scores), _metrics_again(results, folder)), "the metrics")
+    made, differ = _tried(lambda: _tables_again(results, folder, progress), "the tables")
     return BundleCheck(
         **known,
         scored_again=scored,
         other_scores=tuple(other),
-        metrics=len(results.scores),
-        other_metrics=tuple(_metrics_again(results, folder)),
+        metrics=metrics,
+        other_metrics=tuple(odd),
         tables=made,
         other_tables=tuple(differ),
     )
+
+
+def _tried(again: Callable[[], tuple[int, list[str]]], what: str) -> tuple[int, list[str]]:
+    """What making it again tells; where the bundle's own files do not allow it, that is what is wrong with it."""
+    try:
+        return again()
+    except UserError as mistake:
+        return 0, [f"{what} cannot be made again: {mistake.what}"]
+    except (*DAMAGED_ARCHIVE, OSError, pd.errors.IndexingError) as error:
+        return 0, [f"{what} cannot be made again ({type(error).__name__}: {str(error)[:200]})"]
 
 
 def _scores_again(results: RecipeResults) -> tuple[int, list[str]]:

@@ -29,6 +29,7 @@ from elsewhere.study.sections import (
     StudySection,
     TaskSection,
 )
+from elsewhere.untrusted import check_values, is_plain_name, read_toml
 
 DATA_VARIABLE = "ELSEWHERE_DATA"
 _NAMED = {
@@ -87,8 +88,10 @@ class Study(Section):
                     )
         for group in (self.inputs, self.models, self.recipes):
             for name in group:
-                if not name or not all(c.isalnum() or c in "-_." for c in name):
-                    raise ValueError(f"'{name}' cannot be a name: letters, digits, - _ . only")
+                if not is_plain_name(name):
+                    raise ValueError(
+                        f"'{name[:120]}' cannot be a name: letters, digits, - _ and dots inside only, at most 100"
+                    )
         return self
 
     @property
@@ -194,6 +197,7 @@ def load_study(
 def parse_study(content: Mapping[str, Any], *, where: str) -> Study:
     """A checked study from its TOML content; every mistake with its key, and near matches for a name."""
     content = {name: part for name, part in content.items() if name != "profiles"}
+    check_values(content, where=where, what="study file")
     try:
         return Study.model_validate(_tuples(content))
     except ValidationError as problem:
@@ -202,14 +206,12 @@ def parse_study(content: Mapping[str, Any], *, where: str) -> Study:
 
 def _find(source: str | Path) -> Path:
     path = Path(source)
-    if path.is_file():
-        return path
     known = shipped()
     name = str(source)
-    if name in known:
+    if name in known and not path.is_file():
         return known[name]
-    if path.exists():
-        raise UserError("this is no study file", where=str(path), fix="Give a .toml file.")
+    if os.path.lexists(path):
+        return path
     near = near_matches(path.stem, known)
     hint = (
         f"Did you mean {' or '.join(near)}?" if near else f"Studies that ship: {', '.join(known) or 'none'}."
@@ -218,12 +220,7 @@ def _find(source: str | Path) -> Path:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"the study file is no TOML ({error})", where=str(path)) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the study file cannot be read ({error})", where=str(path)) from error
+    return read_toml(path, what="study file", fix="Give a .toml file.")
 
 
 def _section(content: dict[str, Any], name: str) -> dict[str, Any]:
@@ -269,7 +266,7 @@ def _apply(content: dict[str, Any], change: str, *, where: str) -> None:
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"x = {text.strip()}")["x"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text.strip()
 
 

@@ -14,6 +14,7 @@ from elsewhere.errors import UserError, near_matches
 
 OWN = ("baseline", "skip")
 """Keys that are no part of a method: what is like a baseline is not the baseline."""
+MOST_LIKES = 40
 
 
 def resolve_likes(content: dict[str, Any], *, where: str) -> None:
@@ -31,6 +32,10 @@ def _resolved(held: Mapping[str, Any], kind: str, name: str, seen: tuple[str, ..
     other = own.get("like") if isinstance(own, Mapping) else None
     if not isinstance(other, str) or not other:
         return own
+    if len(seen) > MOST_LIKES:
+        raise UserError(
+            f"{kind}.{name}.like: more than {MOST_LIKES} that are like each other in turn", where=where
+        )
     if other == name or other in seen:
         chain = " like ".join((*seen, name, other))
         raise UserError(f"{kind}.{name}.like goes round in a circle: {chain}", where=where)

@@ -17,11 +17,13 @@ import pandas as pd
 from scipy.special import expit
 
 from elsewhere.cohort import Cohort
+from elsewhere.engine.job import reason_of
 from elsewhere.engine.local import devices_of
 from elsewhere.engine.store import Store
 from elsewhere.engine.trained_on import check_apart
 from elsewhere.engine.unit import InputSpec, Outcome, Unit, Work
 from elsewhere.errors import UserError, name_rows
+from elsewhere.files import DAMAGED_ARCHIVE
 from elsewhere.inputs import NORMAL, Cases, Pictures
 from elsewhere.study.kept_models import Model
 from elsewhere.study.pictures import Report, look_at
@@ -47,9 +49,16 @@ def predict_pictures(
     digest = dict(zip(cases.case, cases.digest, strict=True))
     check_apart(unit, model.trained_on, patients, digest)
     blind = replace(unit, train=(), validation=(), predict=cases.case, keep_weights=False)
-    logits, boxes = apply_network(
-        blind, model.outcome.weights or {}, work, device=devices_of(device)[0], finder=finder
-    )
+    try:
+        logits, boxes = apply_network(
+            blind, model.outcome.weights or {}, work, device=devices_of(device)[0], finder=finder
+        )
+    except DAMAGED_ARCHIVE as error:
+        raise UserError(
+            f"the model could not be applied: {reason_of(error)}",
+            where=f"unit {model.name}",
+            fix="Nothing was written. Its weights have to be those of its network.",
+        ) from error
     import torch
 
     outcome = Outcome(

@@ -8,7 +8,6 @@ of the cohort's other columns it holds those that the analyses read.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ import pandas as pd
 import elsewhere
 from elsewhere.cohort import Cohort, IdGrade, load_cohort
 from elsewhere.errors import UserError
+from elsewhere.files import DAMAGED_ARCHIVE
 from elsewhere.inputs.volume_nifti import read_header, stored_voxels
 from elsewhere.predictions.masks import mask_file_name
 from elsewhere.protocols import protocols
@@ -32,7 +32,16 @@ from elsewhere.study.bundle import environment, seal
 from elsewhere.study.recipe_analysis_boards import REPORTED_COLUMNS
 from elsewhere.study.recipe_report import KEY_FILE, write_recipe_report
 from elsewhere.study.recipe_results import PROBABILITIES, Key, RecipeResults, write_recipe_results
-from elsewhere.tables import file_digest, staged_directory, to_jsonable, write_json, write_table, write_text
+from elsewhere.tables import (
+    file_digest,
+    read_table,
+    staged_directory,
+    to_jsonable,
+    write_json,
+    write_table,
+    write_text,
+)
+from elsewhere.untrusted import MAX_JSON_BYTES, parse_json, read_json, read_text
 
 if TYPE_CHECKING:
     from elsewhere.study.recipe_analysis import RecipeSummary
@@ -207,7 +216,22 @@ def mask_digests(file: Path) -> tuple[int, str, str]:
 
 
 def read_recipe_bundle(folder: Path, about: Mapping[str, Any]) -> RecipeResults:
-    """The results that a bundle holds, as the analyses read them."""
+    """The results that a bundle holds, as the analyses read them.
+
+    Raises:
+        UserError: it holds something else, by its digests or not.
+    """
+    try:
+        return _read_results(folder, about)
+    except DAMAGED_ARCHIVE as error:
+        raise UserError(
+            f"the bundle cannot be read ({type(error).__name__}: {str(error)[:200]})",
+            where=str(folder),
+            fix="Fetch it again, or ask whoever made it: its files are not those that `run --bundle` writes.",
+        ) from error
+
+
+def _read_results(folder: Path, about: Mapping[str, Any]) -> RecipeResults:
     told = about["cohort"]
     cohort = load_cohort(folder / "cohort.csv")
     cohort = replace(
@@ -219,12 +243,14 @@ def read_recipe_bundle(folder: Path, about: Mapping[str, Any]) -> RecipeResults:
         synthetic=bool(told["synthetic"]),
     )
     tables = {
-        task: pd.read_parquet(folder / f"scores_{task}.parquet")
+        task: read_table(folder / f"scores_{task}.parquet")
         for task in (SEGMENTATION, RESPONSE)
         if (folder / f"scores_{task}.parquet").is_file()
     }
     scores: dict[Key, Scores] = {}
-    for one in json.loads((folder / "scores.json").read_text(encoding="utf-8")):
+    place = folder / "scores.json"
+    listed = parse_json(read_text(place, most=MAX_JSON_BYTES), where=str(place))
+    for one in listed:
         key: Key = (one["task"], one["recipe"], one["scenario"], int(one["seed"]))
         protocol = protocols.get(one["protocol"])
         if protocol.digest() != one["protocol_digest"]:
@@ -233,6 +259,8 @@ def read_recipe_bundle(folder: Path, about: Mapping[str, Any]) -> RecipeResults:
                 where=str(folder),
                 fix=f"Use the version of Elsewhere that wrote it: {about.get('elsewhere')}.",
             )
+        if not all(isinstance(part, str) for part in key[:3]):
+            raise TypeError("scores.json holds something else than names")
         table = tables[key[0]]
         mine = (table["recipe"] == key[1]) & (table["scenario"] == key[2]) & (table["seed"] == key[3])
         scores[key] = Scores(
@@ -245,10 +273,12 @@ def read_recipe_bundle(folder: Path, about: Mapping[str, Any]) -> RecipeResults:
             extras=dict(one["extras"]),
         )
     units = pd.read_csv(folder / "trainings.csv", keep_default_na=False)
-    units["notes"] = [json.loads(text) if text else [] for text in units["notes"]]
+    units["notes"] = [
+        parse_json(text, where=str(folder / "trainings.csv")) if text else [] for text in units["notes"]
+    ]
     return RecipeResults(
         name=str(about["study"]),
-        settings=json.loads((folder / "study.json").read_text(encoding="utf-8")),
+        settings=read_json(folder / "study.json"),
         cohort=cohort,
         runs=pd.read_csv(folder / "runs.csv", keep_default_na=False),
         scores=scores,
@@ -256,5 +286,5 @@ def read_recipe_bundle(folder: Path, about: Mapping[str, Any]) -> RecipeResults:
         costs=pd.read_csv(folder / "costs.csv", dtype={"case": "str"}),
         units=units,
         skipped=pd.DataFrame(),
-        audit=json.loads((folder / "audit.json").read_text(encoding="utf-8")),
+        audit=read_json(folder / "audit.json"),
     )

@@ -78,7 +78,10 @@ class RecipeResults:
             & (self.runs["scenario"] == key[2])
             & (self.runs["seed"] == key[3])
         ].iloc[0]
-        return self.predictions_folder / str(row["predictions"])
+        place = self.predictions_folder / str(row["predictions"])
+        if not place.resolve().is_relative_to(self.predictions_folder.resolve()):  # a bundle may be anybody's
+            raise UserError("a run's predictions lie outside of its folder", where=str(row["predictions"]))
+        return place
 
     def table(self) -> pd.DataFrame:
         """A row a run with its metrics: the plain table."""

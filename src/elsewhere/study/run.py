@@ -19,7 +19,7 @@ from elsewhere.engine.run import EngineReport, run_units
 from elsewhere.engine.store import Store
 from elsewhere.engine.unit import Unit
 from elsewhere.errors import UserError
-from elsewhere.files import MARKER, explained_refusals, limited_json
+from elsewhere.files import MARKER, explained_refusals
 from elsewhere.scenarios import write_partitions
 from elsewhere.study.estimate import note_speed
 from elsewhere.study.file import StudyFile
@@ -32,6 +32,7 @@ from elsewhere.study.relevance import Relevance, check_maps_can_be_drawn, releva
 from elsewhere.study.results import StudyResults, results_of
 from elsewhere.study.table import build_table
 from elsewhere.tables import check_out, write_json, write_table
+from elsewhere.untrusted import read_json
 
 PARTS = ("study.json", "manifest.csv", "runs.csv", "trainings.csv", "predictions.parquet", "splits", "report")
 """What a run writes into its folder, and writes anew every time."""
@@ -76,15 +77,15 @@ def _holds_a_study(folder: Path) -> bool:
     """Whether an earlier run wrote this folder: by what its `study.json` says, not by its name. A run that was
     stopped before it wrote that file left a store, or splits with our marker, and the manifest at most.
     """
-    try:
-        about = limited_json(folder / "study.json")
-    except FileNotFoundError:
+    if not os.path.lexists(folder / "study.json"):
         parts = {name for name in PARTS if os.path.lexists(folder / name)}
         if os.path.lexists(folder / "splits" / MARKER):
             return parts <= {"splits", "manifest.csv"}
         store = folder / "store"
         return not parts and store.is_dir() and {entry.name for entry in store.iterdir()} <= _STORE
-    except (OSError, ValueError):
+    try:
+        about = read_json(folder / "study.json")
+    except (OSError, UserError):
         return False
     return isinstance(about, dict) and {"study", "environment", "trainings"} <= set(about)
 

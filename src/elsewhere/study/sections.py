@@ -42,13 +42,17 @@ Kind = Literal["internal", "external", "leave-one-dataset-out", "folds", "nested
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class StudySection(Section):
     """[study]: what it is called, and the rules that hold for all of it."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$", description="Also the default output folder.")
+    name: str = Field(
+        max_length=100,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$",
+        description="Also the default output folder.",
+    )
     task: Literal["classification"] = Field("classification", description="What is predicted.")
     description: str = Field("", description="Stands in the report.")
     publication: bool = Field(

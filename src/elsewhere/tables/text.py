@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from elsewhere.errors import UserError
+from elsewhere.errors import ElsewhereWarning, UserError
 from elsewhere.tables.options import TableOptions
 
 _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -111,7 +112,8 @@ def read_text_table(
         raise UserError(
             "the file is empty", where=where, fix="Export it again, with a header line and a row a case."
         )
-    if not data.endswith((b"\n", b"\r")):
+    unended = not data.endswith((b"\n", b"\r"))
+    if unended:
         data += b"\n"
     delimiter = _choose_delimiter(data, path, options)
     _check_quotes(data, where)
@@ -150,18 +152,27 @@ def read_text_table(
             f"the table cannot be parsed ({str(error).splitlines()[0][:200]})", where=where
         ) from error
     if bad_count:
-        raise _ragged(bad, bad_count, len(names), delimiter, where)
+        raise _ragged(bad, bad_count, len(names), delimiter, where, cut=unended)
+    if unended and table.num_rows:
+        warnings.warn(
+            f"{where}: the last line has no line end, so that the file may have been cut off: its last row is "
+            f"row {table.num_rows:,}. Check that it is whole, and that no row is missing",
+            ElsewhereWarning,
+            stacklevel=3,
+        )
     if options.decimal == ",":
         table = _points_for_commas(table, keep)
     return drop_unnamed_empty(table.to_pandas())
 
 
 def _ragged(
-    bad: list[tuple[int | None, int, str]], count: int, width: int, delimiter: str, where: str
+    bad: list[tuple[int | None, int, str]], count: int, width: int, delimiter: str, where: str, *, cut: bool
 ) -> UserError:
     shown = ", ".join(f"line {number} has {columns}" for number, columns, _ in bad[:4])
     more = f" and {count - 4} more" if count > 4 else ""
     fix = "Give every row one cell a column (quote cells that hold the delimiter)."
+    if cut and count == 1 and bad[0][1] < width:
+        fix = "The file ends in the middle of that line: it was cut off. Fetch or export it again."
     if (
         delimiter == ","
         and all(columns > width for _, columns, _ in bad)
