@@ -19,8 +19,10 @@ import pyarrow as pa
 from elsewhere.errors import EXIT_OK, UserError
 from elsewhere.protocols import protocols
 from elsewhere.scoring.task import Scores
-from elsewhere.statistics.domain import OUTSIDE
 from elsewhere.tables import read_table, staged_directory, write_json, write_table
+
+OUTSIDE_THE_DOMAIN = "Outside the domain"
+"""How the sentence of `statistics.domain` begins, which the terminal shows with a verdict."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +102,7 @@ class Result:
         if verdict:
             for claim in verdict.get("claims") or []:
                 for warning in claim.get("warnings") or []:
-                    if OUTSIDE in warning and warning not in told:
+                    if OUTSIDE_THE_DOMAIN in warning and warning not in told:
                         yield f"warning: the verdict on {claim['metric']}: {warning}"
             yield f"verdict: {verdict['word']}" + (f" ({verdict['reason']})" if verdict.get("reason") else "")
         if self.path is not None:

@@ -12,13 +12,12 @@ from sklearn.metrics import roc_auc_score
 from elsewhere.promises import coverage
 from elsewhere.promises.coverage import (
     CoverageRow,
-    Job,
     binomial_interval,
     coverage_rows,
-    jobs,
     run_job,
 )
 from elsewhere.promises.coverage_page import coverage_page
+from elsewhere.promises.grid import PARTS, Job, jobs
 from elsewhere.promises.paired_levels import level_rows
 from elsewhere.promises.simulation import (
     EQUAL,
@@ -244,7 +243,7 @@ def test_only_cells_inside_the_domain_are_checked_again():
 
 def test_parts_of_the_grid_can_be_run_alone():
     assert {job.part for job in jobs(only=["means", "perfect"])} == {"means", "perfect"}
-    assert {job.part for job in jobs()} == set(coverage.PARTS) - {"paired"}
+    assert {job.part for job in jobs()} == set(PARTS) - {"paired"}
     assert any(job.skewed is not None for job in jobs()) and any(job.counts != EQUAL for job in jobs())
 
 

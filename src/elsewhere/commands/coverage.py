@@ -11,7 +11,7 @@ from typing import Any
 
 from elsewhere.commands.output import Report
 from elsewhere.errors import unknown_name
-from elsewhere.promises import coverage as cells
+from elsewhere.promises import grid
 from elsewhere.promises import levels_page as levels
 from elsewhere.promises.coverage import coverage_tables, jobs
 from elsewhere.promises.levels_page import levels_page
@@ -33,7 +33,7 @@ class Pages:
             yield f"written: {file}"
 
 
-PARTS = (*cells.PARTS, *levels.PARTS)
+PARTS = (*grid.PARTS, *levels.PARTS)
 
 
 def coverage(
@@ -56,10 +56,10 @@ def coverage(
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     files = []
-    if only is None or set(only) & set(cells.PARTS):
+    if only is None or set(only) & set(grid.PARTS):
         total, done = len(jobs(quick=quick, replicates=replicates, only=only)), 0
 
-        def cell_done(job: cells.Job) -> None:
+        def cell_done(job: grid.Job) -> None:
             nonlocal done
             done += not job.fresh
             if progress:

@@ -7,12 +7,12 @@ from dataclasses import fields
 from statistics import median
 
 from elsewhere.promises.coverage import (
-    FRESH_SHIFT,
     NOMINAL,
     PROMISE,
     CoverageRow,
     binomial_interval,
 )
+from elsewhere.promises.grid import FRESH_SHIFT
 from elsewhere.promises.paired_levels import LevelRow
 from elsewhere.promises.simulation import EQUAL, HEAVY_FEW
 from elsewhere.statistics.domain import DOMAIN, TIMES_AN_EVEN_SHARE

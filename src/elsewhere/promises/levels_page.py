@@ -86,7 +86,10 @@ def _equivalence(rows: pd.DataFrame, again: pd.DataFrame | None, replicates: int
         *_rows(rows),
     ]
     if again is not None and len(again):
-        lines += [f"\nThe promised cells that failed, with {replicates:,} fresh replicates each:\n", *_rows(again)]
+        lines += [
+            f"\nThe promised cells that failed, with {replicates:,} fresh replicates each:\n",
+            *_rows(again),
+        ]
     return lines
 
 
