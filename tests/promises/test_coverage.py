@@ -303,3 +303,15 @@ def test_the_page_is_made_from_the_grid_and_progress_is_told(monkeypatch):
     seen: list[Job] = []
     coverage_rows([small("dice")], processes=1, progress=seen.append)
     assert len(seen) == 1
+
+
+def test_families_without_a_grid_of_aurocs_have_sections_of_their_own():
+    """Skewed means, unequal counts and nearly perfect models are listed cell by cell, smallest first."""
+    given = {"metric": "hausdorff95_mm", "auroc": None, "family": "skewed", "domain": "skewed-mean"}
+    rows = [row(**given, setting="lognormal", patients=n) for n in (300, 100)]
+    rows.append(row(family="uneven", counts=HEAVY_FEW, covered=800, above=150, below=50))
+    page = coverage_page(rows, [], resamples=500)
+    skewed, uneven = page.split("## Skewed means")[1].split("## Unequal numbers of cases")
+    assert skewed.index("| 100 | 1 |") < skewed.index("| 300 | 1 |")
+    assert "| 15.0 | 5.0 |" in uneven, "the truth was below the interval in 15 %, above it in 5 %"
+    assert "### hausdorff95_mm" not in page

@@ -153,7 +153,18 @@ def _listed(title: str, text: str, rows: Sequence[CoverageRow]) -> list[str]:
 
 def _sections(rows: Sequence[CoverageRow]) -> list[str]:
     def of(*families: str) -> list[CoverageRow]:
-        return [r for r in rows if r.default and r.family in families]
+        found = [r for r in rows if r.default and r.family in families]
+        return sorted(
+            found,
+            key=lambda r: (
+                r.metric,
+                r.setting,
+                r.prevalence,
+                r.auroc or 0.0,
+                r.patients,
+                r.cases_per_patient,
+            ),
+        )
 
     return [
         *_listed(
