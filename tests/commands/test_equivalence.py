@@ -124,6 +124,26 @@ def test_a_verdict_on_few_patients_carries_the_domain_warning(hospitals, run, tm
     assert "Outside the domain" not in plenty.out
 
 
+def test_a_verdict_on_a_small_site_says_so_on_the_console(run, tmp_path):
+    """`score --reference-site`: the claim's own sentence about its side is printed above the verdict."""
+    files = write_pair(tmp_path / "few", *binary_tables(patients=40, strength=2.0, seed=8))
+    done = run(
+        "score",
+        "classification",
+        files.cohort,
+        files.predictions,
+        "--reference-site",
+        "north",
+        "--margin",
+        0.2,
+        "--resamples",
+        50,
+        "--out",
+        tmp_path / "result",
+    )
+    assert "warning: the verdict on auroc: Here: Outside the domain" in done.out, done.said
+
+
 def test_without_resamples_and_not_assessed_as_text(hospitals, run):
     arguments = ("equivalence", hospitals / "same_result", hospitals / "home_result", "--margin", 0.1)
     assert run(*arguments, "--metric", "ppv", "--resamples", 50).code == 4

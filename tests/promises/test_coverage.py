@@ -12,13 +12,12 @@ from sklearn.metrics import roc_auc_score
 from elsewhere.promises import coverage
 from elsewhere.promises.coverage import (
     CoverageRow,
-    Job,
     binomial_interval,
     coverage_rows,
-    jobs,
     run_job,
 )
 from elsewhere.promises.coverage_page import coverage_page
+from elsewhere.promises.grid import PARTS, Job, jobs
 from elsewhere.promises.paired_levels import level_rows
 from elsewhere.promises.simulation import (
     EQUAL,
@@ -244,7 +243,7 @@ def test_only_cells_inside_the_domain_are_checked_again():
 
 def test_parts_of_the_grid_can_be_run_alone():
     assert {job.part for job in jobs(only=["means", "perfect"])} == {"means", "perfect"}
-    assert {job.part for job in jobs()} == set(coverage.PARTS) - {"paired"}
+    assert {job.part for job in jobs()} == set(PARTS) - {"paired"}
     assert any(job.skewed is not None for job in jobs()) and any(job.counts != EQUAL for job in jobs())
 
 
@@ -304,3 +303,15 @@ def test_the_page_is_made_from_the_grid_and_progress_is_told(monkeypatch):
     seen: list[Job] = []
     coverage_rows([small("dice")], processes=1, progress=seen.append)
     assert len(seen) == 1
+
+
+def test_families_without_a_grid_of_aurocs_have_sections_of_their_own():
+    """Skewed means, unequal counts and nearly perfect models are listed cell by cell, smallest first."""
+    given = {"metric": "hausdorff95_mm", "auroc": None, "family": "skewed", "domain": "skewed-mean"}
+    rows = [row(**given, setting="lognormal", patients=n) for n in (300, 100)]
+    rows.append(row(family="uneven", counts=HEAVY_FEW, covered=800, above=150, below=50))
+    page = coverage_page(rows, [], resamples=500)
+    skewed, uneven = page.split("## Skewed means")[1].split("## Unequal numbers of cases")
+    assert skewed.index("| 100 | 1 |") < skewed.index("| 300 | 1 |")
+    assert "| 15.0 | 5.0 |" in uneven, "the truth was below the interval in 15 %, above it in 5 %"
+    assert "### hausdorff95_mm" not in page

@@ -12,7 +12,6 @@ from elsewhere.promises.equivalence_levels import (
     DEFAULT_CELLS,
     LevelCell,
     equivalence_levels,
-    promised,
     rejection_lower_bound,
 )
 from elsewhere.statistics.auroc import auroc_interval
@@ -22,17 +21,26 @@ from elsewhere.statistics.verdict import Verdict, judge
 
 
 def name(cell):
-    return f"{cell.metric}-{cell.against}-{cell.patients}x{cell.cases_per_patient}-{cell.side}-{cell.method}"
+    plain = f"{cell.metric}-{cell.against}-{cell.patients}x{cell.cases_per_patient}-{cell.side}-{cell.method}"
+    return f"{plain}-{cell.setting}" if cell.setting else plain
+
+
+FEWER = [
+    cell
+    for cell in DEFAULT_CELLS
+    if (cell.positives in (None, 15)) and (cell.skewed is None or cell.patients in (60, 480))
+]
+"""The page has more sizes in between; the least and the largest are enough here."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cell", DEFAULT_CELLS, ids=name)
+@pytest.mark.parametrize("cell", FEWER, ids=name)
 def test_level_on_the_margin(cell):
     row = equivalence_levels(cells=[cell], replicates=500, resamples=399).iloc[0]
     assert row["not_assessed"] == 0.0
-    if promised(cell):
+    if row["promised"]:
         assert row["holds"], row.to_dict()
-    else:
+    elif not row["warned"]:
         assert max(row["nearer"], row["further"]) < 0.1, row.to_dict()
     assert row["nearer"] + row["further"] > 0.01, "a test that never errs on the margin has no power either"
 

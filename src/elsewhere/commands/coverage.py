@@ -12,7 +12,7 @@ from typing import Any
 from elsewhere.commands.output import Report
 from elsewhere.errors import unknown_name
 from elsewhere.files import staged_files
-from elsewhere.promises import coverage as cells
+from elsewhere.promises import grid
 from elsewhere.promises import levels_page as levels
 from elsewhere.promises.coverage import coverage_tables, jobs
 from elsewhere.promises.levels_page import levels_page
@@ -36,7 +36,7 @@ class Pages:
             yield f"written: {file}"
 
 
-PARTS = tuple(dict.fromkeys((*cells.PARTS, *levels.PARTS)))
+PARTS = tuple(dict.fromkeys((*grid.PARTS, *levels.PARTS)))
 
 
 def coverage(
@@ -58,7 +58,7 @@ def coverage(
             raise unknown_name("part", part, PARTS)
     start = time.perf_counter()
     folder = Path(out)
-    of_page = dict(zip(PAGES, (cells.PARTS, levels.PARTS), strict=True))
+    of_page = dict(zip(PAGES, (grid.PARTS, levels.PARTS), strict=True))
     wanted = [name for name, parts in of_page.items() if only is None or set(only) & set(parts)]
     for name in wanted:
         check_out_file(folder / name, replace=replace)
@@ -66,7 +66,7 @@ def coverage(
     if PAGES[0] in wanted:
         total, done = len(jobs(quick=quick, replicates=replicates, only=only)), 0
 
-        def cell_done(job: cells.Job) -> None:
+        def cell_done(job: grid.Job) -> None:
             nonlocal done
             done += not job.fresh
             if progress:

@@ -7,12 +7,12 @@ from dataclasses import fields
 from statistics import median
 
 from elsewhere.promises.coverage import (
-    FRESH_SHIFT,
     NOMINAL,
     PROMISE,
     CoverageRow,
     binomial_interval,
 )
+from elsewhere.promises.grid import FRESH_SHIFT
 from elsewhere.promises.paired_levels import LevelRow
 from elsewhere.promises.simulation import EQUAL, HEAVY_FEW
 from elsewhere.promises.sites import SiteRow
@@ -155,7 +155,18 @@ def _listed(title: str, text: str, rows: Sequence[CoverageRow]) -> list[str]:
 
 def _sections(rows: Sequence[CoverageRow]) -> list[str]:
     def of(*families: str) -> list[CoverageRow]:
-        return [r for r in rows if r.default and r.family in families]
+        found = [r for r in rows if r.default and r.family in families]
+        return sorted(
+            found,
+            key=lambda r: (
+                r.metric,
+                r.setting,
+                r.prevalence,
+                r.auroc or 0.0,
+                r.patients,
+                r.cases_per_patient,
+            ),
+        )
 
     return [
         *_listed(
