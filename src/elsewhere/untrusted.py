@@ -82,9 +82,10 @@ def read_plain_file(path: str | Path, *, most: int, what: str = "file", fix: str
     path = Path(path)
     check_plain_file(path, what=what, fix=fix)
     # Between the look and the opening somebody may put a pipe there: opening must not wait for its other end.
-    handle = os.open(
-        path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
-    )
+    flags = os.O_RDONLY
+    for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"):  # each where the system has it
+        flags |= getattr(os, name, 0)
+    handle = os.open(path, flags)
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):

@@ -164,7 +164,8 @@ def mutated_table(frame: pd.DataFrame, edits: list[tuple[str, float, float, int]
         if kind == "drop":
             frame = frame.drop(columns=[name])
         elif kind == "rename":
-            frame = frame.rename(columns={name: NAMES[value % len(NAMES)]})
+            new = NAMES[value % len(NAMES)]
+            frame = frame if new in frame.columns else frame.rename(columns={name: new})
         elif kind == "repeat":
             frame = pd.concat([frame, frame.iloc[[at]]], ignore_index=True)
         elif kind == "empty":
@@ -296,8 +297,8 @@ def guarded(seconds: int = SECONDS, more_memory: int = MORE_MEMORY) -> Iterator[
     def ring(*_: object) -> None:
         raise Hang(f"not done within {seconds} s")
 
-    with open("/proc/self/statm") as file:
-        now = int(file.read().split()[0]) * resource.getpagesize()
+    statm = Path("/proc/self/statm")
+    now = int(statm.read_text().split()[0]) * resource.getpagesize() if statm.exists() else 1 << 40
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     before = signal.signal(signal.SIGALRM, ring)
     resource.setrlimit(resource.RLIMIT_AS, (now + more_memory, hard))

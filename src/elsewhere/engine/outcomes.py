@@ -152,18 +152,22 @@ def from_files(folder: Path, done: Mapping[str, Any]) -> Outcome:
 
 
 def _check_record(record: Any) -> None:
-    """Whom kept weights were trained on (`engine.trained_on`): people are kept apart by it, so that it must be whole."""
-    texts = [record[name] for name in ("patients", "ids", "also", "pixels", "clinical")]
-    if not all(isinstance(part, list) and all(isinstance(text, str) for text in part) for part in texts):
-        raise ValueError("trained_on holds something else than names")
-    if not all(isinstance(record[name], int) for name in ("n_patients", "train", "validation")):
-        raise ValueError("trained_on holds something else than counts")
-    if not isinstance(record["study"], str) or not all(
-        isinstance(k, int) for k in record["datasets"].values()
-    ):
-        raise ValueError("trained_on does not say which datasets")
-    if not all(isinstance(text, str) for text in record["cohorts"].values()):
-        raise ValueError("trained_on does not say which cohorts")
+    """Whom kept weights were trained on (`engine.trained_on`): where a part is there, it is of its type."""
+    if not isinstance(record, Mapping):
+        raise ValueError("trained_on is no mapping")
+    for name in ("patients", "ids", "also", "pixels", "clinical"):
+        part = record.get(name, [])
+        if not isinstance(part, list) or not all(isinstance(text, str) for text in part):
+            raise ValueError(f"trained_on.{name} holds something else than names")
+    for name in ("n_patients", "train", "validation"):
+        if not isinstance(record.get(name, 0), int):
+            raise ValueError(f"trained_on.{name} is no count")
+    for name, kind in (("datasets", int), ("cohorts", str)):
+        part = record.get(name, {})
+        if not isinstance(part, Mapping) or not all(isinstance(value, kind) for value in part.values()):
+            raise ValueError(f"trained_on.{name} is no list of datasets")
+    if not isinstance(record.get("study", ""), str):
+        raise ValueError("trained_on.study is no name")
 
 
 def merged(old: Outcome, new: Outcome) -> Outcome:

@@ -14,6 +14,9 @@ from typing import Any
 from elsewhere.engine.unit import Unit, Work
 from elsewhere.errors import UserError
 
+TOLD = ("patients", "ids", "also", "pixels")
+"""What a record must tell, so that a tested patient can be kept apart from those who trained."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Patient:
@@ -74,7 +77,7 @@ def check_apart(
 ) -> None:
     """A case is refused whose patient trained or validated the model (by name in the same dataset, or by the id
     that one set tells of the other), or whose picture or volume did, under whatever name (US-11)."""
-    known = {part: set(record[part]) for part in ("patients", "ids", "also", "pixels")}
+    known = {part: set(record[part]) for part in TOLD}
 
     def is_of(name: str, *parts: str) -> bool:
         return bool(name) and any(hashed(unit.key, name) in known[part] for part in parts)

@@ -17,7 +17,7 @@ import pandas as pd
 from elsewhere.cohort import Cohort
 from elsewhere.engine.job import pinned_threads, reason_of, training_threads
 from elsewhere.engine.local import devices_of
-from elsewhere.engine.trained_on import Patient, check_apart
+from elsewhere.engine.trained_on import TOLD, Patient, check_apart
 from elsewhere.engine.unit import Outcome, Unit, Work
 from elsewhere.errors import UserError
 from elsewhere.inputs import Cases
@@ -118,7 +118,7 @@ def predict_volumes(
 
 def check_record(model: Model) -> None:
     """A model that does not say whom it was trained on is used on nobody."""
-    if not model.trained_on:
+    if not all(isinstance(model.trained_on.get(part), list) for part in TOLD):
         raise UserError(
             "the model does not say whom it was trained on, so that nobody can be kept apart from them",
             where=f"unit {model.name}",
