@@ -195,10 +195,23 @@ class Partition:
             kind = self.positive_cluster[chosen]
         return pool_small_strata(site, kind)
 
-    def degrees_of_freedom(self, *, by_site: bool = True) -> int:
-        """Patients - strata of sites (at least 1): for the t quantile of a bootstrap's standard error."""
-        strata = int(self.strata(by_site=by_site).max(initial=0)) + 1
-        return max(1, self.n_clusters - strata)
+    def rarer_class(self) -> npt.NDArray[np.bool_] | None:
+        """The patients of the class that fewer patients have; None without classes, or with one alone."""
+        if self.positive_cluster is None or self.positive_cluster.all() or not self.positive_cluster.any():
+            return None
+        few = 2 * int(self.positive_cluster.sum()) <= self.n_clusters
+        return self.positive_cluster if few else ~self.positive_cluster
+
+    def degrees_of_freedom(
+        self, *, by_site: bool = True, of_class: npt.NDArray[np.bool_] | None = None
+    ) -> int:
+        """Patients - strata of sites (at least 1): for the t quantile of a bootstrap's standard error.
+
+        With `of_class` (a mask), of these patients alone: a metric that is resampled within classes is no surer
+        than its rarer class.
+        """
+        stratum = self.strata(by_site=by_site, taking_part=of_class)
+        return max(1, stratum.size - int(stratum.max(initial=0)) - 1)
 
     def cases_by_patient(self) -> npt.NDArray[np.int64]:
         """The cases patient by patient, in an order that does not depend on the rows where ids are known."""

@@ -212,6 +212,7 @@ def rank_models(
     if baseline is not None and baseline not in names:
         raise unknown_name("model", baseline, list(names))
     values = np.array([ev.values()[metric] for ev in evaluators])
+    rarer = partition.rarer_class() if spec.stratify_by_class else None
     stream = WeightStream(
         partition,
         key=key,
@@ -231,9 +232,8 @@ def rank_models(
         names=names,
         metric=metric,
         higher_is_better=spec.higher_is_better,
-        df=partition.degrees_of_freedom(by_site=by_site),
-        patients=partition.n_clusters,
-        fewest_patients=_rarer_class(partition) if spec.stratify_by_class else None,
+        df=partition.degrees_of_freedom(by_site=by_site, of_class=rarer),
+        patients=partition.n_clusters if rarer is None else int(rarer.sum()),
         level=level,
         baseline=baseline,
         left_out_sites=left_out_sites(evaluators, partition, metric, names=names),
@@ -252,13 +252,6 @@ def _outside_the_domain(
         for text in domain_warnings(evaluator, partition, spec, float(value))
     )
     return [f"{text} This concerns {count} of {values.size} models." for text, count in found.items()]
-
-
-def _rarer_class(partition: Partition) -> int | None:
-    if partition.positive_cluster is None:
-        return None
-    positive = int(partition.positive_cluster.sum())
-    return min(positive, partition.n_clusters - positive)
 
 
 def rank_from_draws(
