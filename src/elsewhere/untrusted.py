@@ -110,24 +110,40 @@ def read_text(path: str | Path, *, most: int, what: str = "file", fix: str | Non
 
 
 def read_json(
-    path: str | Path, *, what: str = "file", most: int = MAX_JSON_BYTES, fix: str | None = None
+    path: str | Path,
+    *,
+    what: str = "file",
+    most: int = MAX_JSON_BYTES,
+    fix: str | None = None,
+    any_name: bool = False,
 ) -> dict[str, Any]:
     """The JSON object in a plain file, as `parse_json` takes it."""
-    return json_object(read_text(path, most=most, what=what, fix=fix), where=str(path), what=what, fix=fix)
+    text = read_text(path, most=most, what=what, fix=fix)
+    return json_object(text, where=str(path), what=what, fix=fix, any_name=any_name)
 
 
-def json_object(text: str, *, where: str, what: str = "file", fix: str | None = None) -> dict[str, Any]:
+def json_object(
+    text: str, *, where: str, what: str = "file", fix: str | None = None, any_name: bool = False
+) -> dict[str, Any]:
     """A JSON object; any other JSON is refused."""
-    found = parse_json(text, where=where, what=what, fix=fix)
+    found = parse_json(text, where=where, what=what, fix=fix, any_name=any_name)
     if not isinstance(found, dict):
         raise UserError(f"the {what} holds no JSON object", where=where, fix=fix)
     return found
 
 
 def parse_json(
-    text: str, *, where: str, what: str = "file", fix: str | None = None, most_depth: int = MAX_DEPTH
+    text: str,
+    *,
+    where: str,
+    what: str = "file",
+    fix: str | None = None,
+    most_depth: int = MAX_DEPTH,
+    any_name: bool = False,
 ) -> Any:
     """JSON of bounded depth, length and numbers, with each key once and nothing that is no text.
+
+    With `any_name` texts may hold half characters: so Python gives the names of files that are not UTF-8.
 
     Raises:
         UserError: it is no JSON, or it is outside of these bounds.
@@ -169,7 +185,7 @@ def parse_json(
         raise UserError(f"the {what} is nested too deeply", where=where, fix=fix) from error
     except ValueError as error:
         raise UserError(f"the {what} cannot be understood ({error})", where=where, fix=fix) from error
-    check_values(found, where=where, what=what, fix=fix, most_depth=most_depth)
+    check_values(found, where=where, what=what, fix=fix, most_depth=most_depth, any_name=any_name)
     return found
 
 
@@ -200,7 +216,13 @@ def parse_toml(text: str, *, where: str, what: str = "file") -> dict[str, Any]:
 
 
 def check_values(
-    tree: Any, *, where: str, what: str = "file", fix: str | None = None, most_depth: int = MAX_DEPTH
+    tree: Any,
+    *,
+    where: str,
+    what: str = "file",
+    fix: str | None = None,
+    most_depth: int = MAX_DEPTH,
+    any_name: bool = False,
 ) -> None:
     """Refuse what no later step should have to expect: depth, endless numbers, halves of characters. By key."""
     for keys, value in _leaves(tree, most_depth):
@@ -211,9 +233,9 @@ def check_values(
             wrong = f"is {value}, which is not a finite number"
         elif isinstance(value, int) and abs(value) >= MAX_WHOLE:
             wrong = "is a whole number of too many digits"
-        elif isinstance(value, str) and not _is_text(value):
+        elif not any_name and isinstance(value, str) and not _is_text(value):
             wrong = "holds half a character, which is no text"
-        elif any(isinstance(key, str) and not _is_text(key) for key in keys[-1:]):
+        elif not any_name and any(isinstance(key, str) and not _is_text(key) for key in keys[-1:]):
             wrong = "is no text"
         if wrong:
             name = ".".join(map(str, keys))

@@ -458,7 +458,7 @@ def _read_journal(folder: Path) -> tuple[str, list[str], list[str]]:
     """The journal's token, and the names of the earlier and of the new files."""
     problem = None
     try:
-        content = read_json(folder / JOURNAL, most=1 << 28)
+        content = read_json(folder / JOURNAL, most=1 << 28, any_name=True)
     except OSError as error:
         raise file_system_error(error, "the journal of a replacement cannot be read", where=folder) from error
     except UserError as error:

@@ -65,7 +65,7 @@ def marker_bytes(listed: Mapping[str, tuple[int, str]]) -> bytes:
 def read_marker(folder: Path) -> Listed | None:
     """What the marker lists; None where there is none, or none that can be understood."""
     try:
-        content = read_json(folder / MARKER, most=_MOST_BYTES)
+        content = read_json(folder / MARKER, most=_MOST_BYTES, any_name=True)
     except (OSError, UserError):
         return None
     files = content.get("files") if isinstance(content, dict) and content.get("format") == FORMAT else None
