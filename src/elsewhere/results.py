@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 ID_COLUMNS = ("case_id", "patient_id", "exam_id")
 
 SUMMARY, SCORES, EVENTS = "summary.json", "scores.parquet", "events.parquet"
-_DIGESTS = {"scores_digest": SCORES, "events_digest": EVENTS}
+TABLE_DIGESTS = {"scores_digest": SCORES, "events_digest": EVENTS}
+"""Key of a summary's provenance -> the table beside it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,9 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """What summary.json holds, without any id or folder of the inputs; and where the result was written."""
         shared = self.redactor().summary(self.summary)
-        return shared if self.path is None else {**shared, "path": str(self.path)}
+        if self.path is None:
+            return shared
+        return {**shared, "seal": seal_of(shared), "path": str(self.path)}
 
     def redactor(self) -> Redactor:
         """Takes the ids and the folders of every input out of what is shared."""
@@ -101,12 +104,13 @@ class Result:
             write_table(self.scores.cases, folder / SCORES)
             if self.scores.events is not None:
                 write_table(self.scores.events, folder / EVENTS)
-            shared = reseal(shared, folder)
+            digests = digests_of(folder)
+            shared = sealed(shared, digests)
             write_json(shared, folder / SUMMARY)
             write_report(shared, folder / "report.html", redact=redactor)
             write_key(folder / KEY_FILE, self.case_key, redactor.originals)
             write_sharing_note(folder)
-        return dataclasses.replace(self, path=Path(out))
+        return dataclasses.replace(self, summary=sealed(self.summary, digests), path=Path(out))
 
     def lines(self) -> Iterator[str]:
         """What the terminal shows."""
@@ -187,14 +191,23 @@ def seal_of(summary: Mapping[str, Any]) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
+def digests_of(folder: Path) -> dict[str, str]:
+    """The digest of every table of a result that lies in `folder`, by its key in the provenance."""
+    return {
+        key: file_digest(folder / name) for key, name in TABLE_DIGESTS.items() if (folder / name).exists()
+    }
+
+
+def sealed(summary: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, Any]:
+    """The summary with the digests of its tables, and its own."""
+    provenance = {key: value for key, value in summary["provenance"].items() if key not in TABLE_DIGESTS}
+    made: dict[str, Any] = {**summary, "provenance": {**provenance, **digests}}
+    return {**made, "seal": seal_of(made)}
+
+
 def reseal(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The summary with the digests of the tables that lie in `folder`, and its own."""
-    provenance = {key: value for key, value in summary["provenance"].items() if key not in _DIGESTS}
-    provenance |= {
-        key: file_digest(folder / name) for key, name in _DIGESTS.items() if (folder / name).exists()
-    }
-    made: dict[str, Any] = {**summary, "provenance": provenance}
-    return {**made, "seal": seal_of(made)}
+    return sealed(summary, digests_of(folder))
 
 
 def load_result(path: str | Path) -> Result:
@@ -277,7 +290,7 @@ def _check_seal(summary: Mapping[str, Any], folder: Path) -> None:
         )
     if summary["seal"] != seal_of(summary):
         raise UserError("summary.json was edited after it was written", where=where, fix=anew)
-    for key, name in _DIGESTS.items():
+    for key, name in TABLE_DIGESTS.items():
         file, digest = folder / name, summary["provenance"].get(key)
         if digest is None and not file.exists():
             continue

@@ -300,7 +300,7 @@ class TestMistakes:
     def test_rows_without_a_picture_are_counted(self, tmp_path):
         cohort = make_cohort(tmp_path, originals(3, 15))
         table = pd.concat(
-            [cohort.cases, pd.DataFrame({"case_id": ["none"], "patient_id": ["none"], "dataset": ["cohort"]})]
+            [cohort.cases, pd.DataFrame({"case_id": ["bare"], "patient_id": ["bare"], "dataset": ["cohort"]})]
         )
         found = find_duplicates([Cohort.from_frame(table, root=tmp_path)])
         assert any("1 cases have no picture" in warning for warning in found.warnings)

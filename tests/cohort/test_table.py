@@ -205,7 +205,7 @@ def test_loading_what_is_no_cohort(tmp_path):
     with pytest.raises(UserError, match="no JSON object"):
         load_cohort(tmp_path / "c")
     (tmp_path / "c" / "cohort.json").write_text("{")
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be understood"):
         load_cohort(tmp_path / "c")
 
 

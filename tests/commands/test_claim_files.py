@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-from datetime import UTC, datetime
 
 import pytest
 
-from elsewhere.commands.claim import TEMPLATE, lock_claim, read_claim
+from elsewhere.commands.claim import TEMPLATE, read_claim
+from elsewhere.commands.claim_lock import check_lock
 from elsewhere.errors import UserError
 
 
@@ -50,7 +49,7 @@ def test_a_lock_of_another_shape_is_refused(claim, text):
     lock = claim.source.with_name("claim.toml.lock")
     lock.write_text(text)
     with pytest.raises(UserError, match="lock file of the claim") as refused:
-        lock_claim(claim)
+        check_lock(claim.source)
     assert refused.value.where == str(lock)
 
 
@@ -58,11 +57,4 @@ def test_a_lock_of_another_shape_is_refused(claim, text):
 def test_a_lock_is_a_plain_file(claim, put):
     put(claim.source.with_name("claim.toml.lock"))
     with pytest.raises(UserError, match="must be a plain file"):
-        lock_claim(claim)
-
-
-def test_a_lock_that_we_wrote_is_read(claim):
-    first = lock_claim(claim, now=datetime(2026, 1, 1, tzinfo=UTC))
-    again = lock_claim(claim)
-    assert again["locked_at"] == first["locked_at"] and not again["changed"]
-    assert json.loads(claim.source.with_name("claim.toml.lock").read_text())["history"] == again["history"]
+        check_lock(claim.source)

@@ -141,7 +141,7 @@ def test_a_verdict_on_a_small_site_says_so_on_the_console(run, tmp_path):
         "--out",
         tmp_path / "result",
     )
-    assert "warning: the verdict on auroc: Here: Outside the domain" in done.out, done.said
+    assert "warning: Here: Outside the domain" in done.out, done.said
 
 
 def test_without_resamples_and_not_assessed_as_text(hospitals, run):

@@ -518,5 +518,5 @@ def test_a_damaged_zip_gives_nothing(store, tmp_path, work, units_of, what):
     with pytest.raises(UserError):
         store.add(file)
     assert store.keys() == []
-    with pytest.raises(UserError, match="there is no such zip"):
+    with pytest.raises(UserError, match="there is no such file"):
         store.add(tmp_path / "absent.zip")

@@ -13,7 +13,7 @@ import pytest
 from elsewhere.errors import UserError
 from elsewhere.report.page import MOST_BYTES, build_sections, render_report, write_report
 from elsewhere.report.prepare import prepare
-from elsewhere.report.sections import _fairness_table
+from elsewhere.report.subgroups import fairness_table
 
 sys.path.insert(0, str(Path(__file__).parent))
 from sample import TASKS, WORDS, entry, make_summary
@@ -351,5 +351,5 @@ def test_a_ranking_and_a_comparison_have_a_first_page_of_their_own():
 )
 def test_a_gap_above_its_band_is_never_called_within_chance(gap, flagged, said):
     entry = {"gap": gap, "null_band_upper": 0.1, "p": 0.03, "flagged": flagged, "sizes": {"A": 9, "B": 9}}
-    (row,) = _fairness_table({"breast_density": entry}).rows
+    (row,) = fairness_table({"breast_density": entry}).rows
     assert row[1].sub == said

@@ -11,7 +11,8 @@ from scipy.special import expit
 from sklearn.metrics import average_precision_score, brier_score_loss, f1_score, log_loss, precision_score
 
 from elsewhere.errors import UserError
-from elsewhere.statistics.differences import ClaimedValue, difference_from_claim
+from elsewhere.statistics.claimed import ClaimedValue
+from elsewhere.statistics.differences import difference_from_claim
 from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.prevalence import (
     STANDARDISABLE,

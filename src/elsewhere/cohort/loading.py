@@ -153,4 +153,4 @@ def _read_meta(folder: Path) -> dict[str, Any]:
             where=str(folder),
             fix="Make one: elsewhere cohort read READER SOURCE --out DIR; or give a single csv or parquet.",
         )
-    return read_json(path, what="description of the cohort")
+    return read_json(path, what="description of the cohort", any_name=True)

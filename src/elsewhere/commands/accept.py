@@ -22,7 +22,8 @@ from elsewhere.scoring.groups import group_codes
 from elsewhere.scoring.prepared import BINARY, Prepared, answered_cases, binary_part, prepare
 from elsewhere.scoring.task import ScoreOptions, tasks
 from elsewhere.statistics.answered import BoolArray, with_answered_only
-from elsewhere.statistics.differences import ClaimedValue, claimed_limits, difference_from_claim
+from elsewhere.statistics.claimed import ClaimedValue, claimed_limits
+from elsewhere.statistics.differences import difference_from_claim
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.metric import MetricSpec
 from elsewhere.statistics.resampling import WeightStream

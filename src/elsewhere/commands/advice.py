@@ -26,7 +26,7 @@ _NO_TABLES = dict.fromkeys((*_IN_STUDY, "--map"), "")
 _NOTHING = _NO_TABLES | dict.fromkeys(_OF_TABLES, "")
 INSTEAD: dict[str, dict[str, str]] = {
     "accept": _IN_CLAIM,
-    "check": dict.fromkeys(("--threshold", "--protocol"), ""),
+    "check": dict.fromkeys(("--threshold",), ""),
     "rank": dict.fromkeys(("--threshold", "--unit", "--combine"), ""),
     "summarise": dict.fromkeys(("--scale", "--unit", "--combine", "--normalise-ids"), ""),
     "compare": _NOTHING,

@@ -13,7 +13,7 @@ from elsewhere.errors import UserError, check_seed, name_rows
 from elsewhere.report.numbers import format_number
 from elsewhere.report.redaction import Redactor
 from elsewhere.report.sharing import KEY_FILE, write_sharing_note
-from elsewhere.results import Result, ids_of_result, load_result, write_key
+from elsewhere.results import TABLE_DIGESTS, Result, ids_of_result, load_result, write_key
 from elsewhere.scoring.prepared import prepare
 from elsewhere.scoring.task import ScoreOptions
 from elsewhere.statistics.paired import compare_pair
@@ -118,7 +118,7 @@ def compare(
         "protocol": a.summary["protocol"],
         "protocol_version": a.summary["protocol_version"],
         "provenance": {
-            **a.summary["provenance"],
+            **{k: v for k, v in a.summary["provenance"].items() if k not in TABLE_DIGESTS},
             "seed": seed,
             "resamples": count,
             "command": "compare",

@@ -17,7 +17,7 @@ Report = Callable[[str, int, int], None]
 def print_json(content: dict[str, Any]) -> None:
     """Exactly one JSON object on stdout; an undefined number is null."""
     text = json.dumps(to_jsonable(content), ensure_ascii=False, allow_nan=False)
-    sys.stdout.write(printable_json(text) + "\n")
+    print(printable_json(text))
 
 
 def print_text(result: Any) -> None:

@@ -18,7 +18,7 @@ from elsewhere.engine.kept import WEIGHT_FILES, WEIGHTS_NPZ, WEIGHTS_PT, pack_ke
 from elsewhere.engine.packed_masks import from_arrays, to_arrays
 from elsewhere.engine.unit import COSTS, Outcome, Unit
 from elsewhere.errors import UserError
-from elsewhere.files import DAMAGED_ARCHIVE, check_archive, file_system_error
+from elsewhere.files import DAMAGED_ARCHIVE, SizeLimitError, check_archive, file_system_error
 from elsewhere.untrusted import MAX_JSON_BYTES, parse_json, read_text
 
 
@@ -233,7 +233,9 @@ class StoredWeights(Mapping[str, Any]):
                 self._state = self._unpacked()
             except OSError as error:
                 raise file_system_error(error, "the kept weights cannot be read", where=self.path) from error
-            except (*DAMAGED_ARCHIVE, pickle.PickleError) as error:
+            except SizeLimitError:
+                raise
+            except (UserError, *DAMAGED_ARCHIVE, pickle.PickleError) as error:
                 raise UserError(
                     f"the kept weights cannot be read ({type(error).__name__}: {str(error)[:150]})",
                     where=str(self.path),

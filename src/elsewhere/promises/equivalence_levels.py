@@ -36,8 +36,8 @@ from elsewhere.promises.simulation import (
     simulate_skewed,
     skewed_mean,
 )
+from elsewhere.statistics.claimed import ClaimedValue
 from elsewhere.statistics.differences import (
-    ClaimedValue,
     Difference,
     difference_from_claim,
     difference_independent,

@@ -21,9 +21,9 @@ from scipy import optimize, special, stats
 from elsewhere.promises.fairness import Promise, judge_between, some_of
 from elsewhere.promises.simulation import simulate_dice
 from elsewhere.scoring.binary import BinaryEvaluator
+from elsewhere.statistics.claimed import ClaimedValue
 from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.differences import (
-    ClaimedValue,
     Difference,
     difference_from_claim,
     difference_independent,

@@ -10,7 +10,7 @@ from typing import Any
 
 from elsewhere.errors import UserError
 from elsewhere.files import write_bytes
-from elsewhere.report import sections, sections_more
+from elsewhere.report import sections, sections_more, subgroups
 from elsewhere.report.blocks import Fold, Pair, Picture, Section
 from elsewhere.report.figures import figure_specs, inline_figures
 from elsewhere.report.first_page import first_page
@@ -24,7 +24,7 @@ _ORDER = (
     sections.discrimination,
     sections.operating_point,
     sections.calibration,
-    sections.subgroups,
+    subgroups.subgroups,
     sections.sites,
     sections.case_mix,
     sections_more.clinical,

@@ -25,8 +25,9 @@ from elsewhere.report.generic import generic_blocks
 from elsewhere.report.labels import label
 from elsewhere.report.methods import methods_paragraph
 from elsewhere.report.numbers import as_float, count
+from elsewhere.report.pictures import Specs, picture
 from elsewhere.report.prepare import Prepared
-from elsewhere.report.sections import Specs, _rows_table, picture
+from elsewhere.report.subgroups import rows_table
 
 _KNOWN = """elsewhere task protocol protocol_version created provenance counts flow metrics curves groups
 fairness sites calibration operating_point difficulty size_strata case_mix worst_cases verdict audit warnings
@@ -151,7 +152,7 @@ def size_strata(data: Prepared, specs: Specs) -> Section | None:
     if drawn:
         blocks.append(Pair(pictures=[drawn]))
     if rows:
-        blocks.append(_rows_table("by_size", rows, "dice", first="Size"))
+        blocks.append(rows_table("by_size", rows, "dice", first="Size"))
     blocks += generic_blocks(rest, "size_strata")
     return Section(id="size", title="By size of the lesion", short="By size", blocks=blocks)
 

@@ -17,10 +17,9 @@ import pandas as pd
 from scipy import stats
 
 from elsewhere.errors import UserError, name_rows
+from elsewhere.statistics.claimed import ClaimedValue, claimed_limits
 from elsewhere.statistics.differences import (
-    ClaimedValue,
     Difference,
-    claimed_limits,
     difference_from_claim,
     difference_independent,
     difference_subsets,
