@@ -64,13 +64,14 @@ def coverage(
         check_out_file(folder / name, replace=replace)
     pages: dict[str, str] = {}
     if PAGES[0] in wanted:
-        total, done = len(jobs(quick=quick, replicates=replicates, only=only)), 0
+        total, done, fresh = len(jobs(quick=quick, replicates=replicates, only=only)), 0, 0
 
         def cell_done(job: grid.Job) -> None:
-            nonlocal done
-            done += not job.fresh
+            nonlocal done, fresh
+            done, fresh = done + (not job.fresh), fresh + job.fresh
             if progress:
-                progress("fresh cohorts" if job.fresh else "coverage cells", done, total)
+                step = ("fresh cohorts", fresh) if job.fresh else ("coverage cells", done)
+                progress(*step, total)
 
         pages[PAGES[0]] = coverage_tables(quick=quick, replicates=replicates, only=only, progress=cell_done)
     if PAGES[1] in wanted:
