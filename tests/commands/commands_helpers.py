@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -217,3 +218,27 @@ MAKERS = {
     "detection": detection_pair,
     "slides": slide_pair,
 }
+
+
+CLAIM = """
+model = "a model"
+task = "classification"
+
+[[primary]]
+metric = "auroc"
+value = 0.9
+n = 300
+positives = 100
+margin = 0.05
+margin_source = "written down before"
+"""
+
+
+def two_results(folder: Path, run) -> Path:
+    """A cohort, predictions, a claim, and two results of them."""
+    files = MAKERS["classification"](folder)
+    (folder / "claim.toml").write_text(CLAIM)
+    command = ("score", "classification", files.cohort, files.predictions, "--resamples", 0)
+    assert run(*command, "--out", folder / "a").code == 0
+    shutil.copytree(folder / "a", folder / "b")
+    return folder

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from commands_helpers import MAKERS
+from commands_helpers import two_results
 
 from elsewhere.files import MARKER
 
@@ -18,30 +18,11 @@ KB = 1024
 SIZES = [0, *(4 * KB * 2**n for n in range(13))]
 """Bytes left on the disk, up to 16 MB."""
 
-CLAIM = """
-model = "a model"
-task = "classification"
-
-[[primary]]
-metric = "auroc"
-value = 0.9
-n = 300
-positives = 100
-margin = 0.05
-margin_source = "written down before"
-"""
-
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory, run) -> Path:
     """What the commands read, on an ordinary disk."""
-    folder = tmp_path_factory.mktemp("inputs")
-    files = MAKERS["classification"](folder)
-    (folder / "claim.toml").write_text(CLAIM)
-    command = ("score", "classification", files.cohort, files.predictions, "--resamples", 0)
-    assert run(*command, "--out", folder / "a").code == 0
-    shutil.copytree(folder / "a", folder / "b")
-    return folder
+    return two_results(tmp_path_factory.mktemp("inputs"), run)
 
 
 def fills_up(run, disk, command: list[object], *, sizes: list[int], out: Path) -> None:

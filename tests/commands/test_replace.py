@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands_helpers import MAKERS
+from commands_helpers import MAKERS, two_results
 
 from elsewhere.files import MARKER
 
@@ -19,30 +19,10 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-CLAIM = """
-model = "a model"
-task = "classification"
-
-[[primary]]
-metric = "auroc"
-value = 0.9
-n = 300
-positives = 100
-margin = 0.05
-margin_source = "written down before"
-"""
-
-
 @pytest.fixture(scope="module")
 def made_place(tmp_path_factory, run):
     """A cohort, predictions, a claim, and two results of them."""
-    folder = tmp_path_factory.mktemp("place") / "place"
-    files = MAKERS["classification"](folder)
-    (folder / "claim.toml").write_text(CLAIM)
-    command = ("score", "classification", files.cohort, files.predictions, "--resamples", 0)
-    assert run(*command, "--out", folder / "a").code == 0
-    shutil.copytree(folder / "a", folder / "b")
-    return folder
+    return two_results(tmp_path_factory.mktemp("place") / "place", run)
 
 
 @pytest.fixture

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import datetime
-import lzma
 import re
-import struct
 import warnings
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from elsewhere.errors import ElsewhereWarning, UserError, unknown_name
-from elsewhere.files.limits import SizeLimitError, how_to_raise, human_bytes
+from elsewhere.files.limits import DAMAGED_ARCHIVE, SizeLimitError, how_to_raise, human_bytes
 from elsewhere.files.refusals import file_system_error
 from elsewhere.tables.bytes_in import check_regular_file
 from elsewhere.tables.options import TableOptions
@@ -27,24 +24,8 @@ MAX_COLUMNS = 16_384
 MAX_CELLS = 50_000_000
 
 
-# What openpyxl, its zip and its xml are known to raise on a broken file; the fuzz test keeps the list true.
-_DAMAGE = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    NotImplementedError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-    lzma.LZMAError,
-    struct.error,
-    zipfile.BadZipFile,
-    zipfile.LargeZipFile,
-    zlib.error,
-)
+_DAMAGE = (AssertionError, *DAMAGED_ARCHIVE)
+"""What openpyxl, its zip and its xml are known to raise on a broken file; the fuzz test keeps the list true."""
 
 
 def _check_archive(path: Path, options: TableOptions) -> None:
