@@ -141,7 +141,7 @@ def test_something_else_in_the_place_of_a_file(result, name, kind):
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("how", "message"),
     [
         (lambda t: t.pop("counts"), "counts: Field required"),
         (lambda t: t.update(metrics=[1]), "metrics"),
@@ -159,15 +159,15 @@ def test_something_else_in_the_place_of_a_file(result, name, kind):
         (lambda t: t.update(task="astrology"), "unknown task"),
     ],
 )
-def test_a_summary_of_another_shape_is_refused_though_its_digests_fit(result, how, told):
+def test_a_summary_of_another_shape_is_refused_though_its_digests_fit(result, how, message):
     """Missing keys and other types ended in a traceback, wherever they were first used."""
     change(result, lambda tree: how(tree) and None, sealed=True)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         load_result(result)
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("how", "message"),
     [
         (lambda f: f.drop(columns="patient_id"), "no column patient_id"),
         (lambda f: f.drop(columns="probability"), "no column probability"),
@@ -183,9 +183,9 @@ def test_a_summary_of_another_shape_is_refused_though_its_digests_fit(result, ho
         (lambda f: f.iloc[:0], "no rows"),
     ],
 )
-def test_scores_that_the_task_cannot_have_written_are_refused(result, how, told):
+def test_scores_that_the_task_cannot_have_written_are_refused(result, how, message):
     rewrite(result, how)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         load_result(result)
 
 

@@ -53,7 +53,7 @@ def put_large(path):
 
 
 @pytest.mark.parametrize(
-    ("put", "told"),
+    ("put", "message"),
     [
         (put_fifo, "a pipe"),
         (put_device, "a device"),
@@ -63,10 +63,10 @@ def put_large(path):
         (put_large, "at most 100 are read"),
     ],
 )
-def test_only_plain_files_of_bounded_size_are_read(put, told, tmp_path):
+def test_only_plain_files_of_bounded_size_are_read(put, message, tmp_path):
     """A pipe must not make the program wait, nor a device or a large file fill its memory."""
     put(tmp_path / "x")
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         read_plain_file(tmp_path / "x", most=100, what="claim")
 
 
@@ -84,14 +84,14 @@ def test_a_zero_byte_in_a_path_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[" * 100_000, "nested too deeply"),
         ("[" * 60 + "]" * 60, "levels deep"),
         ('{"a": ' + "9" * 5000 + "}", "5000 digits"),
         ('{"a": 1e999}', "too large"),
-        ('{"a": NaN}', "NaN is no number"),
-        ('{"a": -Infinity}', "is no number"),
+        ('{"a": NaN}', "NaN is not a number"),
+        ('{"a": -Infinity}', "is not a number"),
         ('{"a": 1, "a": 2}', "'a' stands twice"),
         ('{"a": "\\ud800"}', "half a character"),
         ('{"\\ud800": 1}', "no text"),
@@ -99,13 +99,13 @@ def test_a_zero_byte_in_a_path_is_refused(tmp_path):
         ("{", "cannot be understood"),
     ],
 )
-def test_json_outside_of_the_bounds_is_refused(text, told):
-    with pytest.raises(UserError, match=told):
+def test_json_outside_of_the_bounds_is_refused(text, message):
+    with pytest.raises(UserError, match=message):
         parse_json(text, where="x.json")
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("a = " + "[" * 100_000, "nested too deeply"),
         ("a = " + "[" * 60 + "]" * 60, "levels deep"),
@@ -119,9 +119,9 @@ def test_json_outside_of_the_bounds_is_refused(text, told):
         ("a = 1\na = 2", "not valid TOML"),
     ],
 )
-def test_toml_outside_of_the_bounds_is_refused(text, told):
+def test_toml_outside_of_the_bounds_is_refused(text, message):
     """A dotted key of many parts took the standard library's reader minutes."""
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         parse_toml(text, where="x.toml")
 
 

@@ -171,7 +171,7 @@ def parse_json(
         return number
 
     def no_number(word: str) -> Any:
-        raise ValueError(f"{word} is no number in JSON")
+        raise ValueError(f"{word} is not a number in JSON")
 
     try:
         found = json.loads(

@@ -1,7 +1,7 @@
 """A verdict that rests on missing scores says so: on the console, on the page, in json, in groups (ST-14).
 
 A hospital sends 5.7 % of its rows without a usable score. On the answered cases the model is as claimed; with the
-missing ones counted as the worst value it is far below. Both are told, and that the missing rows decide.
+missing ones counted as the worst value it is far below. Both are reported, and that the missing rows decide.
 """
 
 from __future__ import annotations
@@ -73,18 +73,18 @@ def words_of(page):
 @pytest.fixture(scope="module")
 def accepted(run, tmp_path_factory):
     folder = hospital(tmp_path_factory.mktemp("hospital"))
-    told = run("accept", folder / "cohort.csv", folder / "said.csv", "--claim", folder / "claim.toml",
+    done = run("accept", folder / "cohort.csv", folder / "said.csv", "--claim", folder / "claim.toml",
                "--resamples", 100, "--out", folder / "out")  # fmt: skip
-    return folder, told
+    return folder, done
 
 
 def test_the_console_says_both_verdicts(accepted):
-    _, told = accepted
-    assert told.code == EXIT_BELOW, told.said
-    assert "40 of 700 cases (5.7\u202f%) have no usable score; each counts as the worst value." in told.out
-    assert re.search(r"auroc +0\.8\d\d \[.*\]; answered only 0\.97\d \[0\.9\d\d, 0\.9\d\d\]", told.out)
-    assert "verdict: BELOW" in told.out
-    assert "it is BELOW with them and EQUIVALENT without them" in told.out
+    _, done = accepted
+    assert done.code == EXIT_BELOW, done.said
+    assert "40 of 700 cases (5.7\u202f%) have no usable score; each counts as the worst value." in done.out
+    assert re.search(r"auroc +0\.8\d\d \[.*\]; answered only 0\.97\d \[0\.9\d\d, 0\.9\d\d\]", done.out)
+    assert "verdict: BELOW" in done.out
+    assert "it is BELOW with them and EQUIVALENT without them" in done.out
 
 
 def test_json_has_the_claim_without_the_missing_scores(accepted):

@@ -136,10 +136,10 @@ class ClaimHistory:
         out = []
         first = self.first
         if first is not None and self.changed:
-            told = "; ".join(str(change) for change in self._part_changes("claimed"))
+            described = "; ".join(str(change) for change in self._part_changes("claimed"))
             out.append(
                 f"The claim was changed after the verdict {first.verdict} of {when(first.time)} on the same cohort and "
-                f"predictions ({first.claim_file}). Changed: {told}."
+                f"predictions ({first.claim_file}). Changed: {described}."
             )
         elif first is not None:
             others = {r.digest for r in self.same_data if r.judged} - {first.digest}
@@ -158,8 +158,10 @@ class ClaimHistory:
         for part, what in (("described", "Descriptions"), ("reading", "Options of reading and resampling")):
             found = self._part_changes(part)
             if found and first is not None:
-                told = "; ".join(map(str, found))
-                out.append(f"{what} changed since the verdict {first.verdict} of {when(first.time)}: {told}.")
+                described = "; ".join(map(str, found))
+                out.append(
+                    f"{what} changed since the verdict {first.verdict} of {when(first.time)}: {described}."
+                )
         other = next((r for r in self.other_data if r.judged and r.digest != self.now.digest), None)
         if other is not None and not self.changed:
             which = (
@@ -169,10 +171,10 @@ class ClaimHistory:
                 if other.predictions != self.now.predictions
                 else "other cases of this cohort"
             )
-            told = "; ".join(map(str, changes(other.claimed, self.now.claimed)))
+            described = "; ".join(map(str, changes(other.claimed, self.now.claimed)))
             out.append(
                 f"On {which}, another claim was judged at {when(other.time)} ({other.claim_file}: {other.verdict}). "
-                f"Different: {told}."
+                f"Different: {described}."
             )
         out += [f"{name} could not be read, and was not compared." for name in self.unreadable]
         return out

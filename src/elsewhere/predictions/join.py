@@ -112,15 +112,15 @@ class Diagnosis:
 
     def characters(self) -> str:
         """Which characters of the pair nobody sees, by their Unicode names."""
-        told = []
+        found_marks = []
         for side, text in zip(("the cohort's", "the predictions'"), self.example, strict=True):
             unseen = dict.fromkeys(c for c in text if _is_invisible(c))
             names = [f"U+{ord(c):04X} {unicodedata.name(c, 'control character').lower()}" for c in unseen]
             if not unicodedata.is_normalized("NFKC", text):
                 names.append("characters in another Unicode normal form")
             if names:
-                told.append(f"{side} has {' and '.join(names)}")
-        return ", ".join(told)
+                found_marks.append(f"{side} has {' and '.join(names)}")
+        return ", ".join(found_marks)
 
     def option(self) -> str:
         return f"--normalise-ids {','.join(self.rules)}"

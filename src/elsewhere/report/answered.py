@@ -84,12 +84,12 @@ def claim_lines(verdict: Mapping[str, Any]) -> Iterator[str]:
         again = claim.get("answered_only")
         if not again:
             continue
-        told = (
+        described = (
             f"{again['word']} ({again.get('reason') or 'undefined'})"
             if as_float(again.get("difference")) is None
             else f"{_numbers(again, compared_with(claim))}: {again['word']}"
         )
-        yield f"    {_lost(again)}; without them: {told}"
+        yield f"    {_lost(again)}; without them: {described}"
 
 
 def verdict_lines(verdict: Mapping[str, Any]) -> Iterator[str]:
@@ -105,10 +105,10 @@ def answered_text(entry: Mapping[str, Any]) -> str:
         return ""
     value = entry["answered_only"]
     ends = entry.get("answered_only_interval")
-    told = "undefined" if value is None else f"{value:.3f}"
+    described = "undefined" if value is None else f"{value:.3f}"
     if ends and None not in ends:
-        told += f" [{ends[0]:.3f}, {ends[1]:.3f}]"
-    return f"; answered only {told}"
+        described += f" [{ends[0]:.3f}, {ends[1]:.3f}]"
+    return f"; answered only {described}"
 
 
 def answered_estimate(entry: Mapping[str, Any]) -> dict[str, Any]:

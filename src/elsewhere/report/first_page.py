@@ -234,8 +234,10 @@ def _facts(claim: Mapping[str, Any]) -> list[tuple[str, Cell]]:
     again = claim.get("answered_only")
     if isinstance(again, dict):
         ends = interval(again, sign=True)
-        told = f"difference {signed(again.get('difference'))} {ends}: " if ends else ""
-        out.append(("Here, answered cases only", num(again.get("here"), sub=f"{told}{again.get('word')}")))
+        difference = f"difference {signed(again.get('difference'))} {ends}: " if ends else ""
+        out.append(
+            ("Here, answered cases only", num(again.get("here"), sub=f"{difference}{again.get('word')}"))
+        )
     if claim.get("non_inferior") is not None:
         out.append(("Non-inferior", text("yes" if claim["non_inferior"] else "no")))
     return out

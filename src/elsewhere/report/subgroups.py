@@ -110,8 +110,8 @@ def rows_table(variable: str, rows: Mapping[str, Any], head: str | None, *, firs
                 known = isinstance(entry, dict) and as_float(entry.get("answered_only")) is not None
                 cells.append(estimate(answered_estimate(entry)) if known and entry else BLANK)
         body.append(cells)
-    told = (
-        "A case without a usable score counts as the worst value: read a low value beside the one of the answered "
+    lost_note = (
+        "A case without a usable score counts as the worst value: compare a low value with the one of the answered "
         "cases alone."
     )
     return Table(
@@ -119,7 +119,7 @@ def rows_table(variable: str, rows: Mapping[str, Any], head: str | None, *, firs
         caption=label(variable),
         columns=columns,
         rows=body,
-        note=told if lost else "",
+        note=lost_note if lost else "",
     )
 
 

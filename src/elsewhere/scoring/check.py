@@ -168,12 +168,12 @@ def _report(
                 )
                 findings.append(CheckFinding(kind="rows", severity="warning", message=text))
     flow = [dict(step) for step in predictions.flow]
-    told: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     if cohort is None:
         text = "no cohort given: ids were not compared with anything"
         findings.append(CheckFinding(kind="ids", severity="info", message=text))
     elif ids is not None:
-        more, steps, matched, told = _id_findings(predictions, ids, options, cohort)
+        more, steps, matched, remarks = _id_findings(predictions, ids, options, cohort)
         findings += more
         flow += steps
         counts |= {"cohort_cases": len(cohort.cases), "matched": matched}
@@ -187,7 +187,7 @@ def _report(
     if len(errors) > _MOST_ERRORS:
         text = f"and {len(errors) - _MOST_ERRORS} files more that scoring would refuse"
         findings.append(CheckFinding(kind="score", severity="error", message=text))
-    known |= {*predictions.warnings, *told}
+    known |= {*predictions.warnings, *remarks}
     findings += [
         CheckFinding(kind="score", severity="warning", message=text)
         for text in dict.fromkeys(checked.warnings)

@@ -155,8 +155,8 @@ class SegmentationTask(Task):
         table = predictions.table[["case_id", "path"]].astype("string")
         pairs = [(str(case), Path(str(path))) for case, path in table.itertuples(index=False)]
         checked = _checked([partial(tolerant, case, path) for case, path in pairs], options)
-        told = f"{sum(case in images for case, _ in pairs)} of {len(pairs)} were compared with the grid of their image"
-        return replace(checked, notes=(f"without the truth, each mask was read by itself; {told}",))
+        compared = f"{sum(case in images for case, _ in pairs)} of {len(pairs)} were compared with the grid of their image"
+        return replace(checked, notes=(f"without the truth, each mask was read by itself; {compared}",))
 
     def from_table(
         self,

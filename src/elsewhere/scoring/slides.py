@@ -174,8 +174,8 @@ class SlideTask(Task):
                 errors.append(error)
         notes = ("without the truth, each mask was read by itself",)
         if options.on_invalid == "worst":
-            told = f"{len(errors)} masks are invalid and scored worst: {errors[0].what}." if errors else ""
-            return Checked(warnings=(told,) if told else (), notes=notes)
+            remark = f"{len(errors)} masks are invalid and scored worst: {errors[0].what}." if errors else ""
+            return Checked(warnings=(remark,) if remark else (), notes=notes)
         return Checked(errors=tuple(errors), notes=notes)
 
     def from_table(

@@ -93,8 +93,8 @@ def _without(row: Mapping[str, Any]) -> str:
     lost = as_float(row.get("without_score"))
     if not lost:
         return ""
-    told = suppress(int(lost))
-    return f"{_word(row.get('word_answered')) or 'no word'} without {told} cases that have no usable score"
+    shown_count = suppress(int(lost))
+    return f"{_word(row.get('word_answered')) or 'no word'} without {shown_count} cases that have no usable score"
 
 
 def _home(task: str, rows: list[dict[str, Any]], *, word: bool) -> Any:
