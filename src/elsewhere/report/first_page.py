@@ -230,7 +230,7 @@ def _facts(claim: Mapping[str, Any]) -> list[tuple[str, Cell]]:
     ]
     if as_float(claim.get("flips_at")) is not None:
         other = f"to {claim['flips_to']}" if claim.get("flips_to") else ""
-        out.append(("The word flips at a margin of", num(claim["flips_at"], sub=other)))
+        out.append(("The verdict changes at a margin of", num(claim["flips_at"], sub=other)))
     again = claim.get("answered_only")
     if isinstance(again, dict):
         ends = interval(again, sign=True)

@@ -50,7 +50,7 @@ class Verdict(StrEnum):
 class Judgement:
     """The word for one interval and margin.
 
-    `flips_at` is the margin at which the word would change, and `flips_to` the word beyond it: EQUIVALENT
+    `flips_at` is the margin at which the verdict would change, and `flips_to` the word beyond it: EQUIVALENT
     ends at margins of `flips_at` or less; BELOW and ABOVE end at `flips_at` or more; INCONCLUSIVE becomes
     EQUIVALENT above it (and, where `worse_or_better_below` is set, BELOW or ABOVE under that margin).
     `non_inferior_from`: non-inferior at every margin above it.
