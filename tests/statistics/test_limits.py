@@ -19,7 +19,7 @@ from elsewhere.statistics.differences import (
     difference_subsets,
 )
 from elsewhere.statistics.domain import OUTSIDE
-from elsewhere.statistics.limits import DELONG, one_sample_limits
+from elsewhere.statistics.limits import DELONG, logit_limits, one_sample_limits
 from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.power import auroc_variance
 from elsewhere.statistics.studentised import studentiser
@@ -197,3 +197,10 @@ def test_one_side_without_spread_still_has_a_difference():
     assert made.method.startswith("mover") and made.difference - made.lo > alone.hi - alone.value
     same = dataclasses.replace(difference_independent(*here, *here, "dice"), warnings=())
     assert same.difference == 0.0 and same.lo < -0.05 and same.hi > 0.05
+
+
+@pytest.mark.parametrize("value", [1e-12, 1e-300, 1 - 1e-12])
+def test_limits_on_the_logit_stay_inside_for_a_value_near_the_end(value):
+    """A claim of 1e-12 on two cases overflowed, and ended in a traceback."""
+    lo, hi = logit_limits(value, se=0.5, alpha=0.05)
+    assert 0.0 <= lo <= value <= hi <= 1.0

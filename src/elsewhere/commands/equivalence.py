@@ -73,7 +73,9 @@ class EquivalenceVerdict:
                 f"{claim['metric']}: here {claim['here']:.4f}, reference {claim['claimed']:.4f}, difference "
                 f"{claim['difference']:+.4f} [{claim['lo']:+.4f}, {claim['hi']:+.4f}] ({claim['method']})"
             )
-            flips = "" if claim["flips_at"] is None else f"; the verdict would change at {claim['flips_at']:.4f}"
+            flips = (
+                "" if claim["flips_at"] is None else f"; the verdict would change at {claim['flips_at']:.4f}"
+            )
             yield f"margin {claim['margin']:g} ({claim['margin_source']}){flips}"
             yield claim["power"]
         for claim in verdict["claims"]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scipy import stats
+from scipy import special, stats
 
 from elsewhere.errors import UserError
 from elsewhere.statistics.limits import CONSTANT, Limits, check_alpha, logit_limits, wilson_limits
@@ -128,4 +128,4 @@ def _logit(p: float) -> float:
 
 
 def _expit(x: float) -> float:
-    return 1 / (1 + math.exp(-x))
+    return float(special.expit(x))

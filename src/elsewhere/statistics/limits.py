@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special, stats
 
 from elsewhere.errors import UserError
 from elsewhere.statistics.auroc import (
@@ -92,7 +92,8 @@ def logit_limits(value: float, *, se: float, alpha: float, df: float = math.inf)
     q = float(stats.t.ppf(1 - alpha, df)) if math.isfinite(df) else float(stats.norm.ppf(1 - alpha))
     centre = math.log(value / (1 - value))
     half = q * se / (value * (1 - value))
-    return 1 / (1 + math.exp(-(centre - half))), 1 / (1 + math.exp(-(centre + half)))
+    lo, hi = special.expit(np.array([centre - half, centre + half])).tolist()
+    return lo, hi
 
 
 def student_quantiles(
