@@ -23,6 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special, stats
 
+from elsewhere.statistics.auroc import expected_variance
+
 FloatArray = npt.NDArray[np.float64]
 _POINTS = 400
 _THINNED = 250
@@ -139,7 +141,12 @@ class Side:
             spread: FloatArray = np.sqrt(variance) / (value * (1 - value))
             return spread
 
-        return self._on_logit(truth, alpha, error)
+        def least(value: FloatArray) -> FloatArray:
+            variance = max(self.effect, 1.0) * expected_variance(value, self.positives, self.negatives)
+            spread: FloatArray = np.sqrt(variance) / (value * (1 - value))
+            return spread
+
+        return self._on_logit(truth, alpha, error, least)
 
     def _logit(self, truth: float, alpha: float) -> Outcomes:
         anchor = min(max(self.value, 0.02), 0.98)
@@ -151,15 +158,32 @@ class Side:
 
         return self._on_logit(truth, alpha, error)
 
-    def _on_logit(self, truth: float, alpha: float, error: Callable[[FloatArray], FloatArray]) -> Outcomes:
-        """Estimates are normal on the logit scale, moved so that they are unbiased on their own."""
+    def _on_logit(
+        self,
+        truth: float,
+        alpha: float,
+        error: Callable[[FloatArray], FloatArray],
+        least: Callable[[FloatArray], FloatArray] | None = None,
+    ) -> Outcomes:
+        """Estimates are normal on the logit scale, moved so that they are unbiased on their own.
+
+        With `least`, the limit towards 1/2 takes at least that error, as the verdict's limit of an AUROC does.
+        """
         spread = float(error(np.array([truth]))[0])
         place = special.logit(truth) - spread**2 * (1 - 2 * truth) / 2
         value = np.clip(special.expit(place + spread * _normal_quantiles(_POINTS)), _EDGE, 1 - _EDGE)
         wobble = np.exp(_normal_quantiles(_NOISES) / math.sqrt(2 * max(self.df, 2.0)))
         estimated = (error(value)[:, None] * wobble).ravel()
         value = np.repeat(value, _NOISES)
-        return _logit_limits(value, estimated, _t(1 - alpha, self.df), _even(value.size))
+        made = _logit_limits(value, estimated, _t(1 - alpha, self.df), _even(value.size))
+        if least is None:
+            return made
+        cautious = np.maximum(estimated, least(value))
+        wide = _logit_limits(value, cautious, _t(1 - alpha, self.df), made.weight)
+        high = value >= 0.5
+        return Outcomes(
+            value, np.where(high, wide.below, made.below), np.where(high, made.above, wide.above), made.weight
+        )
 
     def _two_classes(self, truth: float, alpha: float) -> Outcomes:
         p, n = max(2, round(self.positives / self.effect)), max(2, round(self.negatives / self.effect))

@@ -164,16 +164,22 @@ def least_variance(parts: AurocComponents, label: npt.ArrayLike, score: npt.Arra
     """
     positive = np.asarray(label) > 0
     m = int(positive.sum())
-    n, a = positive.size - m, max(parts.value, 1.0 - parts.value)
-    z = float(special.ndtri(a))
-    both_normal = a - 2.0 * special.owens_t(z, 1.0 / math.sqrt(3.0)) - a * a
-    q1, q2 = a / (2.0 - a) - a * a, 2.0 * a * a / (1.0 + a) - a * a
-    normal = a * (1.0 - a) + (m + n - 2) * both_normal
-    exponential = a * (1.0 - a) + (m - 1) * q1 + (n - 1) * q2
     alone = auroc_components(label, score, np.arange(positive.size, dtype=np.int32))
     unclustered = alone.variance()[0] if alone is not None else math.nan
     effect = parts.variance()[0] / unclustered if unclustered > 0.0 else 1.0
-    return float(max(effect, 1.0) * 0.5 * (normal + exponential) / (m * n))
+    return max(effect, 1.0) * float(expected_variance(parts.value, m, positive.size - m))
+
+
+def expected_variance(auroc: npt.ArrayLike, positives: float, negatives: float) -> npt.NDArray[np.float64]:
+    """The variance of AUROCs over independent cases: half of it of normal scores, half of exponential ones."""
+    value = np.asarray(auroc, dtype=np.float64)
+    a = np.maximum(value, 1.0 - value)
+    both_normal = a - 2.0 * special.owens_t(special.ndtri(a), 1.0 / math.sqrt(3.0)) - a * a
+    q1, q2 = a / (2.0 - a) - a * a, 2.0 * a * a / (1.0 + a) - a * a
+    normal = a * (1.0 - a) + (positives + negatives - 2) * both_normal
+    exponential = a * (1.0 - a) + (positives - 1) * q1 + (negatives - 1) * q2
+    variance: npt.NDArray[np.float64] = 0.5 * (normal + exponential) / (positives * negatives)
+    return variance
 
 
 @dataclass(frozen=True, kw_only=True)
