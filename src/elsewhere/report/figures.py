@@ -6,6 +6,7 @@ the same summary: the hash salt is fixed and no date is written.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -98,7 +99,10 @@ def _save(figure: Figure, path: Path, kind: str) -> None:
         "pdf": {"CreationDate": None, "Creator": "elsewhere", "Producer": "elsewhere"},
         "png": {"Software": None},
     }
-    figure.savefig(path, format=kind, metadata=by_kind[kind])
+    # Drawn in memory first: the pdf writer loses the system's own error where the disk is full.
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=kind, metadata=by_kind[kind])
+    path.write_bytes(drawn.getvalue())
 
 
 def _verdict(data: Prepared) -> Iterable[FigureSpec]:
