@@ -56,7 +56,7 @@ def open_cohort(path: Path, table: TableOptions = DEFAULT) -> Cohort:
 
 
 def _is_of_the_text(error: UserError) -> bool:
-    """Whether a table could not even be parted into columns."""
+    """Whether a table could not even be split into columns."""
     return any(f"--{name}" in (error.fix or "") for name in ("encoding", "delimiter"))
 
 

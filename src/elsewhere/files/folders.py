@@ -417,7 +417,7 @@ def _refuse_collisions(target: Path, out: Path, old: Sequence[str], new: Sequenc
 def _roll_back(target: Path, staged: Path, old: Sequence[str], new: Sequence[str]) -> None:
     """The earlier result as it was. Every step may have been done already: this can be interrupted too.
 
-    A new file that is in place is told from an earlier one of the same name by its being gone from `staged`.
+    A new file that is in place is distinguished from an earlier one of the same name by its absence from `staged`.
     """
     previous = staged.with_suffix(".old")
     for name in reversed(new):

@@ -215,7 +215,7 @@ def _scored(
         bad = outside & ~failed
         if bad.any() and options.on_invalid == "error":
             raise _bad_scores(values, bad, scale.name, source=source, status=frame.get("status"))
-        reason[bad] = np.where(np.isnan(values[bad]), "the score is no number", "outside the scale")
+        reason[bad] = np.where(np.isnan(values[bad]), "the score is not a number", "outside the scale")
         reason[bad & _is_empty(cells)] = NO_SCORE
         doubt = doubt_scale(values[~failed], scale)
         if doubt:
