@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from elsewhere.promises.simulation import BinormalDesign, simulate_binormal
+from elsewhere.simulation.cohorts import BinormalDesign, simulate_binormal
 from elsewhere.statistics.accumulators import sort_cases, sorted_pass, sorted_plan
-from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.resampling import WeightStream, draw
+from elsewhere.statistics.bootstrap_weights import WeightStream, draw
+from elsewhere.statistics.clusters import Clusters
 
 CASES = 2000
 RESAMPLES = 5000
@@ -35,7 +35,7 @@ class _Auroc:
         return sorted_pass(weights, self._plan)[0][:, :1]
 
 
-def _ours(label, score, partition: Partition, resamples: int) -> tuple[float, float]:
+def _ours(label, score, partition: Clusters, resamples: int) -> tuple[float, float]:
     stream = WeightStream(partition, key="bench", seed=1, resamples=resamples)
     values = draw([_Auroc(label, score, CASES)], stream)[0][:, 0]
     return tuple(np.quantile(values, [0.025, 0.975]))
@@ -58,7 +58,7 @@ def run(quick: bool = False) -> dict:
         BinormalDesign(patients=CASES, prevalence=0.3, auroc=0.8), np.random.default_rng(0)
     )
     sites = np.zeros(CASES, dtype=np.int32)
-    partition = Partition(made.cluster, tuple(map(str, range(CASES))), sites, ("all",))
+    partition = Clusters(made.cluster, tuple(map(str, range(CASES))), sites, ("all",))
     _ours(made.label, made.score, partition, 64)
     _loop(made.label, made.score, 5)
     rounds, few = (3, 100) if quick else (10, 200)

@@ -24,7 +24,7 @@ from elsewhere.predictions import read_predictions
 from elsewhere.protocols import protocols
 from elsewhere.scoring.detection import DetectionTask
 from elsewhere.scoring.task import ScoreOptions
-from elsewhere.statistics.resampling import WeightStream, draw
+from elsewhere.statistics.bootstrap_weights import WeightStream, draw
 
 BAR_SECONDS = 0.2
 BAR_RESAMPLED_SECONDS = 2.0

@@ -16,9 +16,9 @@ import pandas as pd
 
 from elsewhere.protocols import FairnessRules
 from elsewhere.scoring.groups import fairness_codes
-from elsewhere.statistics.group_scores import EqualisedOdds, MeanRanges, fairness_score
-from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.resampling import WeightStream
+from elsewhere.statistics.bootstrap_weights import WeightStream
+from elsewhere.statistics.clusters import Clusters
+from elsewhere.statistics.fairness.group_scores import EqualisedOdds, MeanRanges, fairness_score
 
 BAR = 200.0
 RULES = FairnessRules()
@@ -93,7 +93,7 @@ def run(quick: bool = False) -> dict[str, Any]:
     table = make_table()
     edges = [-np.inf, 40, 50, 60, 70, np.inf]
     peer_table = table.assign(age_group=pd.cut(table["age"], edges))
-    prepared = (Partition.from_table(table), fairness_codes(table, RULES)[0])
+    prepared = (Clusters.from_table(table), fairness_codes(table, RULES)[0])
     resamples, peer_resamples = 1000, 100 if quick else 1000
     rows = []
     for task, peer in (("segmentation", pandas_means), ("response", pandas_odds)):

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from elsewhere.protocols import protocols
-from elsewhere.scoring.froc import FrocEvaluator, FrocEvents
-from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.resampling import WeightStream, draw
+from elsewhere.scoring.detection.froc import FrocEvaluator, FrocEvents
+from elsewhere.statistics.bootstrap_weights import WeightStream, draw
+from elsewhere.statistics.clusters import Clusters
 
 BAR = 1000.0
 RESAMPLES = 5000
@@ -109,7 +109,7 @@ def run(quick: bool = False) -> dict[str, Any]:
     data = make_events()
     volumes = data["lesions"].size
     starts = np.searchsorted(data["case"], np.arange(volumes))
-    partition = Partition(
+    partition = Clusters(
         cluster_of_case=np.arange(volumes, dtype=np.int32),
         cluster_ids=tuple(str(i) for i in range(volumes)),
         site_of_cluster=np.zeros(volumes, dtype=np.int32),

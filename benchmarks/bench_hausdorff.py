@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elsewhere.scoring.distances import dice_and_hausdorff, measure_pair
+from elsewhere.scoring.segmentation.hausdorff import dice_and_hausdorff, measure_pair
 
 SHAPE = (448, 448, 112)
 SPACING_MM = (0.8, 0.8, 1.6)

@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.columns import ColumnMeans
-from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.ranking import rank_models
 
 MODELS, CASES, RESAMPLES = 40, 516, 1000
 
 
-def make() -> tuple[np.ndarray, Partition]:
+def make() -> tuple[np.ndarray, Clusters]:
     rng = np.random.default_rng(3)
     hard = rng.beta(5, 2, CASES)
     dice = np.clip(hard + rng.normal(0, 0.1, (MODELS, CASES)) + np.linspace(0, -0.1, MODELS)[:, None], 0, 1)
     clusters = np.arange(CASES, dtype=np.int32)
     sites = (clusters % 3).astype(np.int32)
-    return dice, Partition(clusters, tuple(map(str, clusters)), sites, ("a", "b", "c"))
+    return dice, Clusters(clusters, tuple(map(str, clusters)), sites, ("a", "b", "c"))
 
 
 def loop(dice: np.ndarray, resamples: int) -> np.ndarray:
@@ -42,7 +42,7 @@ def loop(dice: np.ndarray, resamples: int) -> np.ndarray:
     return frequencies / resamples
 
 
-def ours(dice: np.ndarray, partition: Partition, resamples: int) -> Any:
+def ours(dice: np.ndarray, partition: Clusters, resamples: int) -> Any:
     evaluators = [
         ColumnMeans({"dice": row}, partition.cluster_of_case, n_clusters=partition.n_clusters) for row in dice
     ]

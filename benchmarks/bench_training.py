@@ -75,7 +75,7 @@ def plain_loop(files, boxes, labels, *, network, size, batch, epochs, device) ->
     import torch
     from torch.utils.data import DataLoader
 
-    from elsewhere.models import build_network
+    from elsewhere.networks import build_network
 
     model = build_network(network, size_px=size, seed=0).to(device)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-4, weight_decay=1e-4)
@@ -110,7 +110,7 @@ def plain_loop(files, boxes, labels, *, network, size, batch, epochs, device) ->
 
 def ours(files, boxes, labels, *, network, size, batch, epochs, device, units, lanes) -> float:
     """Images a second of several trainings side by side, after one that warms up; decoding included."""
-    from elsewhere.engine.unit import InputSpec, Recipe, Unit, Work
+    from elsewhere.engine.training import ClassifierSettings, InputSpec, Training, Work
     from elsewhere.inputs import Cases, Pictures
     from elsewhere.training import train_units
 
@@ -126,10 +126,10 @@ def ours(files, boxes, labels, *, network, size, batch, epochs, device, units, l
     work = Work(cases=cases, pictures=pictures)
     check = names[: 2 * batch]
 
-    def unit(seed: int, epochs: int) -> Unit:
-        recipe = Recipe(network=network, weights="none", batch=batch, epochs=epochs, patience=99)
+    def unit(seed: int, epochs: int) -> Training:
+        recipe = ClassifierSettings(network=network, weights="none", batch=batch, epochs=epochs, patience=99)
         if network == "vit-b-16":
-            recipe = Recipe(
+            recipe = ClassifierSettings(
                 network=network,
                 weights="none",
                 batch=batch,
@@ -138,7 +138,7 @@ def ours(files, boxes, labels, *, network, size, batch, epochs, device, units, l
                 dropout=0.0,
                 shift_px=0,
             )
-        return Unit(
+        return Training(
             name=str(seed),
             train=tuple(names),
             validation=tuple(check),
@@ -148,7 +148,7 @@ def ours(files, boxes, labels, *, network, size, batch, epochs, device, units, l
             seed=seed,
         ).with_key(cases)
 
-    def train(units: list[Unit]) -> float:
+    def train(units: list[Training]) -> float:
         seen = []
         start = time.perf_counter()
         train_units(

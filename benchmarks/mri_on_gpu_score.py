@@ -21,7 +21,7 @@ import pandas as pd
 from elsewhere.cohort import Cohort, load_cohort
 from elsewhere.engine.packed_masks import PackedMask, from_arrays
 from elsewhere.engine.store import Store
-from elsewhere.engine.unit import COSTS, Outcome
+from elsewhere.engine.training import COSTS, Outcome
 from elsewhere.predictions import ReadOptions, read_predictions
 from elsewhere.predictions.masks import mask_file_name
 from elsewhere.protocols import protocols

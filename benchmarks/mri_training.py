@@ -34,7 +34,7 @@ def train_one(place: Any, given: argparse.Namespace, name: str, volumes: WorldVo
     """`name`'s unit into the store, from where it was cut off; TimeUpError where it is cut off again."""
     from elsewhere.engine.run import run_units
     from elsewhere.engine.store import Store
-    from elsewhere.engine.unit import RECIPE, RecipeSpec, Unit, Work
+    from elsewhere.engine.training import RECIPE, RecipeSpec, Training, Work
     from elsewhere.training.volumes.ways import using
 
     cases, split = cases_of(volumes), place.read("split")
@@ -42,7 +42,7 @@ def train_one(place: Any, given: argparse.Namespace, name: str, volumes: WorldVo
     settings = length_of(place, given, name, volumes, parts, ways=ways)
     ways = ways or ways_of(place)
     recipe = recipe_of(name)
-    unit = Unit(
+    unit = Training(
         name=f"rest>{split['target']} | {name} | seed {given.seed}",
         kind=RECIPE,
         train=parts["train"],

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from elsewhere.report import canvas, plots
+from elsewhere.report.page import canvas
+from elsewhere.report.result import plots
 from elsewhere.study.figures_plots import bars, heat
 
 if TYPE_CHECKING:

@@ -36,23 +36,23 @@ MAY_USE = {
     "predictions": {"errors", "tables", "cohort"},
     "scoring": {"errors", "registry", "tables", "protocols", "statistics", "cohort", "predictions"},
     "phantom": {"errors", "untrusted", "files", "tables", "inputs", "cohort", "predictions", "scoring"},
-    "promises": {"errors", "protocols", "statistics", "cohort", "scoring", "phantom"},
+    "simulation": {"errors", "protocols", "statistics", "cohort", "scoring", "phantom"},
     "scenarios": {"errors", "tables", "cohort"},
     "engine": {"errors", "untrusted", "files", "registry", "inputs"},
-    "models": {"errors"},
-    "training": {"errors", "inputs", "engine", "models"},
+    "networks": {"errors"},
+    "training": {"errors", "inputs", "engine", "networks"},
     "radiomics": {"errors", "inputs"},
-    "recipes": {"errors", "registry", "inputs", "engine", "models", "training", "radiomics"},
-    "explain": {"errors", "inputs", "engine", "models", "training"},
+    "recipes": {"errors", "registry", "inputs", "engine", "networks", "training", "radiomics"},
+    "explain": {"errors", "inputs", "engine", "networks", "training"},
     "report": {"errors", "untrusted", "files"},
     "results": {"errors", "untrusted", "files", "tables", "protocols", "scoring", "report"},
     "studies": set(),
-    "study": ROOMS - {"promises", "results", "study", "commands", "cli"},
+    "study": ROOMS - {"simulation", "results", "study", "commands", "cli"},
     "commands": ROOMS - {"commands", "cli"},
     "cli": {"errors", "untrusted", "files", "tables", "engine", "commands"},
 }
 """What each room may use beside itself. The engine finds the training by its name when it trains."""
-TRAVELS = ("untrusted", "files", "inputs", "engine", "models", "training", "radiomics", "recipes")
+TRAVELS = ("untrusted", "files", "inputs", "engine", "networks", "training", "radiomics", "recipes")
 """Rooms that also run on a machine with torch and little else."""
 MAY_TRAVEL = {"torch", "torchvision", "numpy", "scipy", "pandas", "sklearn", "PIL", "isal", "elsewhere"}
 WHERE_IT_IS = {
@@ -166,7 +166,7 @@ def test_torch_is_loaded_by_models_and_training_alone_and_ray_by_nobody_at_once(
     for file in SOURCE.rglob("*.py"):
         room = file.relative_to(SOURCE).parts[0]
         late = {"ray", *WHERE_IT_IS.get(room, set())}
-        late |= set() if room in ("models", "training") else {"torch", "torchvision"}
+        late |= set() if room in ("networks", "training") else {"torch", "torchvision"}
         early = sorted({name.split(".")[0] for name in imports_at_once(parse(file))} & late)
         if early:
             wrong[str(file.relative_to(SOURCE))] = early
@@ -178,7 +178,7 @@ def test_the_engine_loads_training_only_when_it_trains():
         str(file.relative_to(SOURCE)): name
         for file in (SOURCE / "engine").rglob("*.py")
         for name in imports_at_once(parse(file))
-        if name.startswith(("elsewhere.training", "elsewhere.models"))
+        if name.startswith(("elsewhere.training", "elsewhere.networks"))
     }
     assert early == {}
 

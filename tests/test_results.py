@@ -19,8 +19,8 @@ import elsewhere
 from elsewhere.commands.report import report
 from elsewhere.commands.score import score
 from elsewhere.errors import UserError
-from elsewhere.report.schema import check_summary
-from elsewhere.report.tables import write_tables
+from elsewhere.report.result.schema import check_summary
+from elsewhere.report.result.tables import write_tables
 from elsewhere.results import load_result, reseal, seal_of
 
 

@@ -34,7 +34,7 @@ from elsewhere.tables.identifiers import read_folders, read_ids
 from elsewhere.untrusted import check_plain_file, read_json
 
 if TYPE_CHECKING:
-    from elsewhere.report.redaction import Redactor
+    from elsewhere.report.page.redaction import Redactor
 
 ID_COLUMNS = ("case_id", "patient_id", "exam_id")
 
@@ -65,7 +65,7 @@ class Result:
 
     def redactor(self) -> Redactor:
         """Takes the ids and the folders of every input out of what is shared."""
-        from elsewhere.report.redaction import Redactor
+        from elsewhere.report.page.redaction import Redactor
 
         return Redactor(self.redact, folders=self.folders)
 
@@ -96,7 +96,7 @@ class Result:
             FileSystemError: Where the system refuses; an earlier result is then as it was.
         """
         from elsewhere.report import write_report
-        from elsewhere.report.sharing import KEY_FILE, write_sharing_note
+        from elsewhere.report.page.sharing import KEY_FILE, write_sharing_note
 
         redactor = self.redactor()
         shared = redactor.summary(self.summary)
@@ -114,8 +114,8 @@ class Result:
 
     def lines(self) -> Iterator[str]:
         """What the terminal shows."""
-        from elsewhere.report.answered import answered_text, claim_lines, lost_sentence, verdict_lines
-        from elsewhere.report.numbers import format_interval
+        from elsewhere.report.page.numbers import format_interval
+        from elsewhere.report.result.answered import answered_text, claim_lines, lost_sentence, verdict_lines
 
         summary = self.summary
         counts = summary["counts"]
@@ -163,7 +163,7 @@ class Result:
 
 def write_key(path: Path, case_key: pd.DataFrame | None, originals: Mapping[str, str]) -> None:
     """`case,case_id`: who stands behind a hash of a worst case or a mark in a text; for its owner alone."""
-    from elsewhere.report.privacy import write_pairs
+    from elsewhere.report.page.privacy import write_pairs
 
     pairs = [] if case_key is None else [*map(tuple, case_key[["case", "case_id"]].astype("str").to_numpy())]
     if case_key is not None or originals:
@@ -224,7 +224,7 @@ def load_result(path: str | Path) -> Result:
     Raises:
         UserError: it is no result folder, or one of these does not hold.
     """
-    from elsewhere.report.schema import check_summary
+    from elsewhere.report.result.schema import check_summary
 
     folder = Path(path)
     with explained_refusals(folder, "the result cannot be read"):

@@ -28,9 +28,9 @@ from scipy.ndimage import binary_dilation, map_coordinates
 from elsewhere.cohort import Cohort
 from elsewhere.cohort.contact_sheet import COLUMNS, ROWS, in_order, write_contact_sheets
 from elsewhere.cohort.duplicates import duplicate_groups, find_duplicates, merge_groups
-from elsewhere.cohort.duplicates_matching import _MOVES, REACH, _climb, scores
-from elsewhere.cohort.duplicates_pictures import SIDE, trimmed
-from elsewhere.cohort.duplicates_textures import DARK, NOISE, normalise_contrast, textures
+from elsewhere.cohort.duplicates.matching import _MOVES, REACH, _climb, scores
+from elsewhere.cohort.duplicates.pictures import SIDE, trimmed
+from elsewhere.cohort.duplicates.textures import DARK, NOISE, normalise_contrast, textures
 from elsewhere.errors import UserError
 
 

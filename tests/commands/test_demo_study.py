@@ -7,7 +7,7 @@ import pytest
 
 from elsewhere.commands import demo as demo_module
 from elsewhere.commands.demo import Demo, StudyPart, run_demo_study
-from elsewhere.engine.unit import Outcome
+from elsewhere.engine.training import Outcome
 from elsewhere.phantom.ultrasound import hospital_from
 from elsewhere.study.file import load_study
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from elsewhere.engine.unit import Unit, Work
+from elsewhere.engine.training import Training, Work
 
 # Workers in other processes import `tiny_trainer` by name: they take over this path.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -21,5 +21,5 @@ def work() -> Work:
 
 
 @pytest.fixture
-def units_of(work) -> Callable[..., list[Unit]]:
+def units_of(work) -> Callable[..., list[Training]]:
     return lambda n, **changes: make_units(work, n, **changes)

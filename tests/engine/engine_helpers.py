@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from elsewhere.engine.unit import Recipe, Unit, Work
+from elsewhere.engine.training import ClassifierSettings, Training, Work
 from elsewhere.inputs import Cases, Pictures
 
 HERE = Path(__file__).resolve().parent
@@ -49,17 +49,17 @@ def make_work(n: int = 12, side: int = 16) -> Work:
     return Work(cases=cases, pictures=Pictures(blobs))
 
 
-def make_units(work: Work, n: int, *, seconds: float = 0.0, **changes: object) -> list[Unit]:
+def make_units(work: Work, n: int, *, seconds: float = 0.0, **changes: object) -> list[Training]:
     names = work.cases.case
     half = len(names) // 2
     units = []
     for seed in range(n):
-        unit = Unit(
+        unit = Training(
             name=f"A seed {seed}",
             train=names[: half - 2],
             validation=names[half - 2 : half],
             predict=names[half:],
-            recipe=Recipe(strength=seconds),
+            recipe=ClassifierSettings(strength=seconds),
             seed=seed,
         )
         units.append(replace(unit, **changes).with_key(work.cases))  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from elsewhere.engine.arrays import read_arrays
 from elsewhere.engine.kept import pack_kept
 from elsewhere.engine.outcomes import StoredWeights
 from elsewhere.engine.store import DamagedUnitError, Store
-from elsewhere.engine.unit import Unit
+from elsewhere.engine.training import Training
 from elsewhere.errors import UserError
 
 
@@ -165,7 +165,7 @@ def test_a_done_file_of_another_shape_is_damage(unit_folder, how):
 
 def test_a_unit_is_what_it_was(work, units_of):
     (unit,) = units_of(1)
-    assert Unit.from_dict(json.loads(json.dumps(unit.to_dict()))) == unit
+    assert Training.from_dict(json.loads(json.dumps(unit.to_dict()))) == unit
 
 
 def test_names_from_a_model_file_are_printed_without_their_escapes(unit_folder, tmp_path):

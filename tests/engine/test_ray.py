@@ -18,7 +18,7 @@ from engine_helpers import HERE, make_units
 
 from elsewhere.engine.run import run_units
 from elsewhere.engine.store import Store
-from elsewhere.engine.unit import InputSpec, Recipe
+from elsewhere.engine.training import ClassifierSettings, InputSpec
 from elsewhere.errors import ElsewhereWarning, UserError
 
 
@@ -133,7 +133,7 @@ def test_a_cluster_of_ones_own(tmp_path, work, quiet):
     units = make_units(work, 5)
     (finder,) = make_units(work, 1, kind="find-boxes", name="finder")
     (user,) = make_units(work, 1, input=InputSpec(kind="roi"), boxes_from=finder.key, name="user")
-    bad = {m: make_units(work, 1, recipe=Recipe(method=m))[0] for m in ("fail", "raise", "die")}
+    bad = {m: make_units(work, 1, recipe=ClassifierSettings(method=m))[0] for m in ("fail", "raise", "die")}
     everything = [user, *units, *bad.values(), finder]
     store, here = Store(tmp_path / "there"), Store(tmp_path / "here")
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False,
@@ -149,7 +149,7 @@ def test_a_cluster_of_ones_own(tmp_path, work, quiet):
         assert same_predictions(here, store, [*units, finder, user])
         again = run(everything[:6], work, store, engine="ray")
         assert set(again.reused) == {u.key for u in everything[:6]}
-        stopping = make_units(work, 1, recipe=Recipe(method="user-error"))
+        stopping = make_units(work, 1, recipe=ClassifierSettings(method="user-error"))
         with pytest.raises(UserError, match="no memory left"):
             run(stopping, work, store, engine="ray")
         with pytest.raises(UserError, match="no node of the Ray cluster has a GPU"):

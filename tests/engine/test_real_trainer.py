@@ -15,7 +15,7 @@ from test_work_folder import BARE
 
 from elsewhere.engine.run import run_units
 from elsewhere.engine.store import Store
-from elsewhere.engine.unit import InputSpec, Recipe, Unit, Work
+from elsewhere.engine.training import ClassifierSettings, InputSpec, Training, Work
 from elsewhere.engine.work import save_work
 from elsewhere.inputs import Cases, Pictures
 
@@ -24,7 +24,7 @@ torch = pytest.importorskip("torch", reason="the extra `train` is not installed"
 
 
 @pytest.fixture(scope="module")
-def study() -> tuple[list[Unit], Work]:
+def study() -> tuple[list[Training], Work]:
     """Dark ellipses with masks; two trainings of a tiny network, a box finder, and a unit that uses it."""
     from elsewhere.engine.finders import finder_unit
 
@@ -50,13 +50,13 @@ def study() -> tuple[list[Unit], Work]:
     work = Work(cases=cases, pictures=pictures)
     names = cases.case
     parts = {"train": names[:24], "validation": names[24:32], "predict": names[32:]}
-    recipe = Recipe(network="tiny-cnn", weights="none", epochs=2, batch=8, learning_rate=3e-3)
+    recipe = ClassifierSettings(network="tiny-cnn", weights="none", epochs=2, batch=8, learning_rate=3e-3)
     whole, roi = InputSpec(size_px=32), InputSpec(kind="roi", size_px=32)
-    draft = Unit(name="found", seed=3, input=roi, recipe=recipe, **parts)
+    draft = Training(name="found", seed=3, input=roi, recipe=recipe, **parts)
     finder = finder_unit(draft, "finder-tiny", size_px=64, epochs=1).with_key(cases)
     units = [
-        Unit(name="one", seed=1, input=whole, recipe=recipe, keep_weights=True, **parts),
-        Unit(name="two", seed=2, input=roi, recipe=recipe, **parts),
+        Training(name="one", seed=1, input=whole, recipe=recipe, keep_weights=True, **parts),
+        Training(name="two", seed=2, input=roi, recipe=recipe, **parts),
         finder,
         replace(draft, boxes_from=finder.key),
     ]
@@ -73,7 +73,7 @@ def here(study, tmp_path_factory) -> Store:
     return store
 
 
-def same_bits(one: Store, two: Store, units: list[Unit]) -> bool:
+def same_bits(one: Store, two: Store, units: list[Training]) -> bool:
     for unit in units:
         a, b = one.load(unit.key), two.load(unit.key)
         pairs = [(a.logits, b.logits), (a.distance, b.distance), (a.box, b.box)]

@@ -23,7 +23,7 @@ from elsewhere.engine.job import training_threads
 from elsewhere.engine.plan import batches, in_order, stages, unique_units
 from elsewhere.engine.run import run_units
 from elsewhere.engine.store import Store
-from elsewhere.engine.unit import InputSpec, Recipe, Unit
+from elsewhere.engine.training import ClassifierSettings, InputSpec, Training
 from elsewhere.errors import ElsewhereWarning, UserError
 
 
@@ -90,14 +90,14 @@ def test_units_without_keys_get_them_and_unknown_cases_are_named(store, work, un
 
 def test_one_units_failure_is_its_own(store, work, units_of):
     good = units_of(2)
-    bad = [units_of(1, recipe=Recipe(method=m))[0] for m in ("fail", "raise", "silent")]
+    bad = [units_of(1, recipe=ClassifierSettings(method=m))[0] for m in ("fail", "raise", "silent")]
     report = run([bad[1], good[0], bad[0], bad[2], good[1]], work, store)
     assert set(report.done) == {u.key for u in good}
     assert report.failed[bad[0].key] == "it would not learn"
     assert report.failed[bad[1].key].startswith("ZeroDivisionError: a fault of the trainer (tiny_trainer.py:")
     assert "without a word" in report.failed[bad[2].key]
     assert store.failures() == report.failed
-    mended = [replace(u, recipe=Recipe()) for u in bad]
+    mended = [replace(u, recipe=ClassifierSettings()) for u in bad]
     assert run(mended, work, store).done == tuple(u.key for u in bad)
     assert store.failures() == {}
 
@@ -123,7 +123,7 @@ def test_an_outcome_that_lacks_a_case_is_a_failure(store, work, units_of):
 
 def test_a_user_error_ends_the_run_and_keeps_what_is_done(store, work, units_of):
     good = units_of(2)
-    bad = units_of(1, recipe=Recipe(method="user-error"))
+    bad = units_of(1, recipe=ClassifierSettings(method="user-error"))
     with pytest.raises(UserError, match="no memory left"):
         run([good[0], *bad, good[1]], work, store)
     assert store.keys() == [good[0].key]
@@ -202,7 +202,7 @@ def test_without_its_box_finder_a_unit_fails_with_the_reason(store, work):
     finder, user = finder_and_user(work)
     report = run([user], work, store)
     assert "neither in the store nor in this run" in report.failed[user.key]
-    broken = replace(finder, recipe=Recipe(method="fail"))
+    broken = replace(finder, recipe=ClassifierSettings(method="fail"))
     report = run([user, broken], work, store)
     assert "its box finder failed: it would not learn" in report.failed[user.key]
     given = replace(work, found_boxes=lambda key: tiny_trainer.outcome_of(finder, work, "cpu"))
@@ -211,7 +211,7 @@ def test_without_its_box_finder_a_unit_fails_with_the_reason(store, work):
 
 def test_units_that_share_inputs_are_together(work, units_of):
     whole, roi = units_of(3), units_of(3, input=InputSpec(kind="roi"))
-    other = units_of(1, recipe=Recipe(network="vit-b-16"))
+    other = units_of(1, recipe=ClassifierSettings(network="vit-b-16"))
     finder, user = finder_and_user(work)
     mixed = [user, roi[0], whole[0], other[0], roi[1], whole[1], finder, whole[2], roi[2]]
     order = in_order(mixed)
@@ -337,7 +337,7 @@ def test_killed_at_random_moments_a_run_goes_on(tmp_path, device, kills, n):
 def test_two_devices_two_processes(store, work, log):
     units = make_units(work, 7, seconds=0.01)
     finder, user = finder_and_user(work)
-    bad = make_units(work, 1, recipe=Recipe(method="fail"))
+    bad = make_units(work, 1, recipe=ClassifierSettings(method="fail"))
     report = run([*units, user, finder, *bad], work, store, device="cpu,cpu")
     assert set(report.done) == {u.key for u in (*units, finder, user)}
     assert report.failed == {bad[0].key: "it would not learn"}
@@ -348,14 +348,14 @@ def test_two_devices_two_processes(store, work, log):
 
 def test_a_process_that_dies_takes_one_unit_with_it(store, work):
     units = make_units(work, 5)
-    (bad,) = make_units(work, 1, recipe=Recipe(method="die"))
+    (bad,) = make_units(work, 1, recipe=ClassifierSettings(method="die"))
     report = run([units[0], bad, *units[1:]], work, store, device="cpu,cpu")
     assert set(report.done) == {u.key for u in units}
     assert report.failed == {bad.key: "the process that trained it died twice (SIGKILL)"}
 
 
 def test_a_user_error_of_a_process_ends_the_run(store, work):
-    bad = make_units(work, 1, recipe=Recipe(method="user-error"))
+    bad = make_units(work, 1, recipe=ClassifierSettings(method="user-error"))
     with pytest.raises(UserError, match=r"device 0: there is no memory left(.|\n)*fewer lanes"):
         run([*make_units(work, 3), *bad], work, store, device="cpu,cpu")
     with store.lock():
@@ -369,4 +369,4 @@ def test_a_trainer_that_cannot_travel_is_our_fault_and_said(store, work):
 
 def test_unit_is_not_changed_by_json(work, units_of):
     for unit in (*units_of(1), *finder_and_user(work)):
-        assert Unit.from_dict(unit.to_dict()) == unit
+        assert Training.from_dict(unit.to_dict()) == unit

@@ -23,7 +23,7 @@ from hypothesis.extra import numpy as hnp
 from elsewhere.engine import files
 from elsewhere.engine.outcomes import merged
 from elsewhere.engine.store import DamagedUnitError, Store
-from elsewhere.engine.unit import InputSpec, Outcome, Unit
+from elsewhere.engine.training import InputSpec, Outcome, Training
 from elsewhere.errors import ElsewhereWarning, UserError
 
 
@@ -88,7 +88,7 @@ def test_any_outcome_survives(tmp_path, logits, names, loss):
         history=({"epoch": 1, "train_loss": loss},),
     )
     store = Store(tmp_path / "any")
-    store.save(Unit(key=key), outcome)
+    store.save(Training(key=key), outcome)
     again = store.load(key)
     assert again.case == outcome.case
     assert again.logits.tobytes() == logits.tobytes()

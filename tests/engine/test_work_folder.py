@@ -18,7 +18,7 @@ from engine_helpers import BARE, make_units, make_work
 import elsewhere.engine
 from elsewhere.engine.__main__ import main
 from elsewhere.engine.store import Store
-from elsewhere.engine.unit import InputSpec, Recipe
+from elsewhere.engine.training import ClassifierSettings, InputSpec
 from elsewhere.engine.work import load_work, save_work
 from elsewhere.errors import UserError
 from elsewhere.inputs import Pictures
@@ -139,7 +139,10 @@ def test_the_default_trainer_needs_no_table_library(tmp_path):
 
 
 def test_failures_and_mistakes_have_exit_codes(tmp_path, work, capsys):
-    units = [*make_units(work, 1), *make_units(work, 1, recipe=Recipe(method="fail"), name="bad one")]
+    units = [
+        *make_units(work, 1),
+        *make_units(work, 1, recipe=ClassifierSettings(method="fail"), name="bad one"),
+    ]
     folder = save_work(units, work, tmp_path / "w")
     options = ["--store", str(tmp_path / "s"), "--device", "cpu", "--trainer", "tiny_trainer:train"]
     assert main([str(folder), *options]) == 1

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elsewhere.engine.unit import Outcome
+from elsewhere.engine.training import Outcome
 from elsewhere.errors import UserError
 
 

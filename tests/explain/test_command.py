@@ -17,7 +17,7 @@ from elsewhere.commands.explain import explain
 from elsewhere.commands.run import run_study
 from elsewhere.engine.store import Store
 from elsewhere.errors import UserError
-from elsewhere.explain.runs import choose_cases
+from elsewhere.explain.trainings import choose_cases
 from elsewhere.study.file import load_study
 from elsewhere.study.run import places, plan_of, write_plan
 from elsewhere.training import train_units

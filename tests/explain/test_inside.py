@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elsewhere.explain import box_in_input, relevance_inside
-from elsewhere.explain.inside import box_region
+from elsewhere.explain.localisation import box_region
 
 
 def test_shares_of_a_known_map():

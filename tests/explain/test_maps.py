@@ -217,7 +217,7 @@ def test_both_methods_point_at_the_spot_of_a_trained_network(trained, name):
 
 @pytest.mark.parametrize("name", ["tiny-cnn", "efficientnet-lite0", "efficientnet-b0"])
 def test_networks_of_the_study_have_a_layer_for_grad_cam(name):
-    from elsewhere.models import build_network
+    from elsewhere.networks import build_network
 
     net = build_network(name, size_px=64, seed=1)
     images = torch.rand((2, 3, 64, 64), generator=torch.Generator().manual_seed(6))
@@ -229,6 +229,6 @@ def test_networks_of_the_study_have_a_layer_for_grad_cam(name):
 
 
 def test_a_transformer_is_explained_by_occlusion():
-    from elsewhere.models.networks import NETWORKS
+    from elsewhere.networks.classifiers import NETWORKS
 
     assert NETWORKS["vit-b-16"].last_conv is None

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from elsewhere.engine.unit import InputSpec, Outcome, Recipe, Unit, Work
+from elsewhere.engine.training import ClassifierSettings, InputSpec, Outcome, Training, Work
 from elsewhere.errors import UserError
-from elsewhere.explain.runs import Explainer
+from elsewhere.explain.trainings import Explainer
 from elsewhere.inputs import Cases, Pictures
-from elsewhere.models import build_network
+from elsewhere.networks import build_network
 from elsewhere.training.crops import DevicePictures
 
 NAMES = ("A/0", "A/1", "A/2")
@@ -42,12 +42,12 @@ def work() -> Work:
     return Work(cases=cases, pictures=pictures)
 
 
-def unit_of(**spec: object) -> Unit:
-    return Unit(
+def unit_of(**spec: object) -> Training:
+    return Training(
         name="u",
         predict=NAMES,
         input=InputSpec(size_px=32, **spec),
-        recipe=Recipe(network="tiny-cnn", weights="none", dropout=0.0),
+        recipe=ClassifierSettings(network="tiny-cnn", weights="none", dropout=0.0),
     )
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 from elsewhere.errors import UserError
 from elsewhere.predictions import ReadOptions
 from elsewhere.predictions.slides import read_slides
-from elsewhere.scoring.slide_cases import read_slide_mask
+from elsewhere.scoring.slides.cases import read_slide_mask
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL")
 

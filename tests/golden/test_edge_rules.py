@@ -14,7 +14,7 @@ import elsewhere
 from elsewhere import Cohort
 from elsewhere.cli import main
 from elsewhere.protocols import protocols
-from elsewhere.scoring.slide_regions import evaluation_mask, find_regions
+from elsewhere.scoring.slides.regions import evaluation_mask, find_regions
 
 
 def value(result, name):

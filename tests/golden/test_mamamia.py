@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 from elsewhere.protocols import protocols
-from elsewhere.statistics.fairness_variants import quadrants, weighting_table
-from elsewhere.statistics.group_scores import EqualisedOdds, combined_score, mean_disparity
+from elsewhere.statistics.fairness.group_scores import EqualisedOdds, combined_score, mean_disparity
+from elsewhere.statistics.fairness.variants import quadrants, weighting_table
 from elsewhere.statistics.ranking import ranks_of, weight_stability
 
 HERE = Path(__file__).parent

@@ -18,7 +18,7 @@ from scipy import optimize, stats
 from sklearn import metrics
 
 from elsewhere.commands.run import run_study
-from elsewhere.engine.unit import Outcome
+from elsewhere.engine.training import Outcome
 
 EXACT = 1e-9
 HOSPITALS = {"Ash": (100, 0), "Elm": (60, 12), "Oak": (24, 3)}

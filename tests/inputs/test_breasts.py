@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from elsewhere.inputs.breasts import find_breasts, front
+from elsewhere.inputs.mri.breasts import find_breasts, front
 from elsewhere.inputs.volumes import Grid
 from elsewhere.phantom.mri import case_rng, make_case
 from elsewhere.phantom.mri_sites import case_specs, hospitals

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from elsewhere.errors import UserError
-from elsewhere.inputs.volume_files import FileVolumes, VolumeFiles, file_digest
-from elsewhere.inputs.volume_layout import phase_files, published_box, told_box
-from elsewhere.inputs.volume_packs import PackedVolumes, mask_digest, pack_volumes, volume_digest
+from elsewhere.inputs.mri.files import FileVolumes, VolumeFiles, file_digest
+from elsewhere.inputs.mri.layout import phase_files, published_box, told_box
+from elsewhere.inputs.mri.packs import PackedVolumes, mask_digest, pack_volumes, volume_digest
 from elsewhere.inputs.volumes import MemoryVolumes
 
 CASE = "DUKE/001"

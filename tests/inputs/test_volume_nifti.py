@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from nibabel.orientations import apply_orientation, axcodes2ornt, io_orientation, ornt_transform
 
 from elsewhere.errors import UserError
-from elsewhere.inputs import volume_nifti
-from elsewhere.inputs.volume_nifti import (
+from elsewhere.inputs.mri import nifti as volume_nifti
+from elsewhere.inputs.mri.nifti import (
     gzip_bytes,
     mask_bytes,
     plain_placement,
@@ -22,7 +22,7 @@ from elsewhere.inputs.volume_nifti import (
     scaled,
     stored_voxels,
 )
-from elsewhere.inputs.volume_orientation import AXIAL, SAGITTAL, TARGETS, axis_letters, plane_of, turn_to
+from elsewhere.inputs.mri.orientation import AXIAL, SAGITTAL, TARGETS, axis_letters, plane_of, turn_to
 
 RPI = np.array([[0.7, 0, 0, -5], [0, -0.8, 0, 9], [0, 0, -2.0, 3], [0, 0, 0, 1.0]])
 KINDS = ("u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8")

@@ -13,7 +13,7 @@ import pytest
 from elsewhere.cohort import read_cohort
 from elsewhere.errors import UserError
 from elsewhere.files import MARKER
-from elsewhere.inputs.volume_layout import told_box
+from elsewhere.inputs.mri.layout import told_box
 from elsewhere.phantom.mri import case_rng, make_case
 from elsewhere.phantom.mri_layout import MARK, TABLE, make_phantom_world, world_from, write_world
 from elsewhere.phantom.mri_patient import COLUMNS

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from elsewhere.engine.unit import RecipeSpec, Unit, Work
+from elsewhere.engine.training import RecipeSpec, Training, Work
 from elsewhere.inputs import Cases
 from elsewhere.inputs.volumes import MemoryVolumes
 
@@ -65,10 +65,10 @@ def recipe_unit(
     clinical: bool = False,
     seed: int = 1,
     **changes: Any,
-) -> Unit:
+) -> Training:
     names = work.cases.case
     half = len(names) // 2
-    unit = Unit(
+    unit = Training(
         name=f"A | {name} | seed {seed}",
         kind="recipe",
         train=names[: half - 1],

@@ -215,7 +215,7 @@ def test_a_mask_that_a_study_wrote_is_read_back_in_the_axes_of_the_volumes(tmp_p
     import nibabel
     import numpy as np
 
-    from elsewhere.inputs.volume_files import FileVolumes, VolumeFiles
+    from elsewhere.inputs.mri.files import FileVolumes, VolumeFiles
     from elsewhere.training.response.lesions import LesionSource, masks_in
 
     mask = np.zeros((20, 16, 12), dtype=np.uint8)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from elsewhere.inputs.breasts import find_breasts
+from elsewhere.inputs.mri.breasts import find_breasts
 from elsewhere.inputs.volumes import Grid, MemoryVolumes
 from elsewhere.phantom.mri import PhantomCase, make_world, memory_volumes
 from elsewhere.phantom.mri_sites import hospitals

@@ -18,7 +18,7 @@ from elsewhere.engine.outcomes import check_outcome, merged
 from elsewhere.engine.packed_masks import from_arrays, pack_mask, to_arrays
 from elsewhere.engine.run import run_units
 from elsewhere.engine.store import Store
-from elsewhere.engine.unit import RecipeSpec, Work
+from elsewhere.engine.training import RecipeSpec, Work
 from elsewhere.errors import UserError
 from elsewhere.inputs.volumes import MemoryVolumes
 from elsewhere.recipes import Job, Prediction, Recipe, Trained, recipes

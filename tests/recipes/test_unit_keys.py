@@ -13,8 +13,8 @@ from recipe_world import make_recipe_work, recipe_unit
 
 from elsewhere.engine.archive import add
 from elsewhere.engine.store import Store
-from elsewhere.engine.unit import InputSpec, RecipeSpec, Unit, Work
-from elsewhere.engine.unit import Recipe as NetworkRecipe
+from elsewhere.engine.training import ClassifierSettings as NetworkRecipe
+from elsewhere.engine.training import InputSpec, RecipeSpec, Training, Work
 from elsewhere.inputs import Cases
 
 PUBLISHED = Path(__file__).parents[2] / "benchmarks" / "results" / "ultrasound" / "units"
@@ -43,7 +43,7 @@ def pictures_cases() -> Cases:
 
 def test_keys_of_pictures_units_are_what_they_were():
     """The published results are found by these keys; they were computed before recipes were units."""
-    unit = Unit(train=("A/1", "A/2"), validation=("B/1",), predict=("B/1",), seed=3)
+    unit = Training(train=("A/1", "A/2"), validation=("B/1",), predict=("B/1",), seed=3)
     crop = replace(unit, input=InputSpec(kind="roi", outline=True), recipe=NetworkRecipe(method="coral"))
     finder = replace(unit, kind="find-boxes", boxes_from="x")
     told = [u.with_key(pictures_cases()).key for u in (unit, crop, finder)]
@@ -59,7 +59,7 @@ def test_published_units_are_still_read(store):
     with zipfile.ZipFile(PUBLISHED / "patient.zip") as archive:
         names = [name for name in archive.namelist() if name.endswith("unit.json")][:3]
         content = json.loads(archive.read(names[0]))
-    unit = Unit.from_dict(content)
+    unit = Training.from_dict(content)
     assert unit.job is None and unit.key == names[0].split("/")[1]
     assert unit.to_dict() == json.loads(json.dumps(content)) | {
         name: tuple(content[name]) for name in ("train", "validation", "predict")
@@ -129,4 +129,4 @@ def test_predictions_hold_while_the_clinical_values_do_only_for_who_reads_them(w
 
 def test_a_unit_of_a_recipe_travels_as_json(work):
     unit = recipe_unit(work, "threshold", settings={"many": [3, 4], "fault": ""})
-    assert Unit.from_dict(json.loads(json.dumps(unit.to_dict()))) == unit
+    assert Training.from_dict(json.loads(json.dumps(unit.to_dict()))) == unit

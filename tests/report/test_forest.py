@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from elsewhere.report import canvas, plots
+from elsewhere.report.page import canvas
+from elsewhere.report.result import plots
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elsewhere.report import numbers
+from elsewhere.report.page import numbers
 
 
 @pytest.mark.parametrize(

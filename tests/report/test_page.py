@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from elsewhere.errors import UserError
-from elsewhere.report.page import MOST_BYTES, build_sections, render_report, write_report
-from elsewhere.report.prepare import prepare
-from elsewhere.report.subgroups import fairness_table
+from elsewhere.report.page.shell import MOST_BYTES, build_sections, render_report, write_report
+from elsewhere.report.result.prepare import prepare
+from elsewhere.report.result.subgroups import fairness_table
 
 sys.path.insert(0, str(Path(__file__).parent))
 from sample import TASKS, WORDS, entry, make_summary

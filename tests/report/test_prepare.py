@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elsewhere.report.prepare import prepare
-from elsewhere.report.sanitise import sanitise, thin_curve
+from elsewhere.report.page.sanitise import sanitise, thin_curve
+from elsewhere.report.result.prepare import prepare
 
 sys.path.insert(0, str(Path(__file__).parent))
 from sample import TASKS, make_summary

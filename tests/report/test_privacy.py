@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elsewhere.errors import UserError
-from elsewhere.report import privacy
-from elsewhere.report.prepare import prepare
+from elsewhere.report.page import privacy
+from elsewhere.report.result.prepare import prepare
 
 SALT = "a secret of the hospital"
 

@@ -10,11 +10,11 @@ from scenario_tables import plain, table_of
 from elsewhere.errors import UserError
 from elsewhere.scenarios import (
     LeakError,
-    Partition,
-    check_partition,
-    make_partition,
-    partition_hash,
+    Split,
+    check_split,
+    make_split,
     scenarios_of,
+    split_hash,
 )
 
 TABLE = table_of(
@@ -25,18 +25,18 @@ TABLE = table_of(
 )
 
 
-def split_of(name: str) -> Partition:
+def split_of(name: str) -> Split:
     (scenario,) = scenarios_of(["A", "B"], only=[name])
-    split = make_partition(TABLE, scenario, 0)
-    assert isinstance(split, Partition)
+    split = make_split(TABLE, scenario, 0)
+    assert isinstance(split, Split)
     return split
 
 
-def rehashed(split: Partition, **parts: tuple[str, ...]) -> Partition:
+def rehashed(split: Split, **parts: tuple[str, ...]) -> Split:
     """With other parts, and a hash that fits them: only the check itself can object."""
     changed = replace(split, **parts)
     content = {**changed.parts, "left-out": changed.left_out}
-    return replace(changed, hash=partition_hash(changed.scenario, changed.seed, content))
+    return replace(changed, hash=split_hash(changed.scenario, changed.seed, content))
 
 
 def test_a_patient_on_two_sides_is_a_leak():
@@ -46,7 +46,7 @@ def test_a_patient_on_two_sides_is_a_leak():
         parts = {one: getattr(split, one)[1:], other: (*getattr(split, other), case)}
         patient = TABLE.set_index("case").loc[case, "patient"]
         with pytest.raises(LeakError, match=f"1 patient in {one} and in {other}: {patient}"):
-            check_partition(TABLE, rehashed(split, **parts))
+            check_split(TABLE, rehashed(split, **parts))
 
 
 def test_a_whole_patient_may_move():
@@ -55,7 +55,7 @@ def test_a_whole_patient_may_move():
     who = patient[split.train[0]]
     moved = tuple(case for case in split.train if patient[case] == who)
     rest = tuple(case for case in split.train if patient[case] != who)
-    check_partition(TABLE, rehashed(split, train=rest, test=split.test + moved))
+    check_split(TABLE, rehashed(split, train=rest, test=split.test + moved))
 
 
 def test_duplicates_on_two_sides_are_a_leak():
@@ -64,7 +64,7 @@ def test_duplicates_on_two_sides_are_a_leak():
     joined = {patient[split.train[0]]: "same picture", patient[split.test[0]]: "same picture"}
     table = TABLE.assign(group=[joined.get(p, p) for p in TABLE["patient"]])
     with pytest.raises(LeakError, match="1 group in train and in test: same picture"):
-        check_partition(table, split)
+        check_split(table, split)
 
 
 def test_a_duplicate_in_source_and_target_is_a_leak():
@@ -72,7 +72,7 @@ def test_a_duplicate_in_source_and_target_is_a_leak():
     joined = {TABLE.set_index("case").loc[split.train[0], "patient"]: "same", "B/0000": "same"}
     table = TABLE.assign(group=[joined.get(p, p) for p in TABLE["patient"]])
     with pytest.raises(LeakError, match="train and in test: same"):
-        check_partition(table, split)
+        check_split(table, split)
 
 
 @pytest.mark.parametrize("part", ["train", "validation"])
@@ -82,26 +82,26 @@ def test_a_normal_image_of_a_patient_who_trains_or_validates_is_a_leak(part):
     patient = [seen if p == "A/n2" else p for p in TABLE["patient"]]
     table = TABLE.assign(patient=patient, group=patient)
     with pytest.raises(LeakError, match=f"{part} and in normal"):
-        check_partition(table, split)
+        check_split(table, split)
 
 
 def test_a_normal_image_of_a_tested_patient_is_none():
     split = split_of("A")
     tested = TABLE.set_index("case").loc[split.test[0], "patient"]
     patient = [tested if p == "A/n2" else p for p in TABLE["patient"]]
-    check_partition(TABLE.assign(patient=patient, group=patient), split)
+    check_split(TABLE.assign(patient=patient, group=patient), split)
 
 
 def test_a_case_of_the_target_may_not_train():
     split = split_of("A>B")
     with pytest.raises(LeakError, match="1 case in train not of A: B/0000-0"):
-        check_partition(TABLE, rehashed(split, train=(*split.train, "B/0000-0"), test=split.test[1:]))
+        check_split(TABLE, rehashed(split, train=(*split.train, "B/0000-0"), test=split.test[1:]))
 
 
 def test_a_case_twice_is_a_leak():
     split = split_of("A>B")
     with pytest.raises(LeakError, match="1 case in two parts"):
-        check_partition(TABLE, rehashed(split, train=(*split.train, split.train[0])))
+        check_split(TABLE, rehashed(split, train=(*split.train, split.train[0])))
 
 
 @pytest.mark.parametrize(
@@ -118,5 +118,5 @@ def test_a_case_twice_is_a_leak():
 )
 def test_other_faults_are_named(change, says):
     with pytest.raises(UserError, match=f"(?i){says}") as caught:
-        check_partition(TABLE, change(split_of("A>B")))
+        check_split(TABLE, change(split_of("A>B")))
     assert not isinstance(caught.value, LeakError)

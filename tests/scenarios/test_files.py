@@ -15,14 +15,14 @@ from scenario_tables import plain, study_tables, table_of
 from elsewhere.errors import UserError
 from elsewhere.scenarios import (
     LeakError,
-    Partition,
     Skipped,
+    Split,
     make_partitions,
     read_partition,
-    read_partitions,
+    read_splits,
     scenarios_of,
     write_partition,
-    write_partitions,
+    write_splits,
 )
 from elsewhere.scenarios.files import COLUMNS, file_name
 
@@ -35,7 +35,7 @@ FEW = settings(deadline=None, max_examples=25)
 
 
 def test_a_csv_a_scenario_and_seed_and_an_index(tmp_path):
-    files = write_partitions(MADE, TABLE, tmp_path / "splits")
+    files = write_splits(MADE, TABLE, tmp_path / "splits")
     assert [f.name for f in files][:3] == ["A_seed-1.csv", "A_seed-2.csv", "B_seed-1.csv"]
     assert (tmp_path / "splits" / "A_to_B_seed-2.csv") in files
     frame = pd.read_csv(files[0], dtype=str)
@@ -43,17 +43,17 @@ def test_a_csv_a_scenario_and_seed_and_an_index(tmp_path):
     assert set(frame["part"]) == {"train", "validation", "test", "normal"}
     assert "00-0" in set(frame["case_id"])
     index = json.loads((tmp_path / "splits" / "index.json").read_text())
-    assert [entry["hash"] for entry in index["splits"]] == [m.hash for m in MADE if isinstance(m, Partition)]
+    assert [entry["hash"] for entry in index["splits"]] == [m.hash for m in MADE if isinstance(m, Split)]
     assert index["splits"][0]["images"]["train"] == len(MADE[0].train)
     assert {entry["scenario"]["name"] for entry in index["skipped"]} == {"C", "C>A", "C>B", "A>C", "B>C"}
 
 
 def test_what_is_written_is_read(tmp_path):
-    files = write_partitions(MADE, TABLE, tmp_path)
-    splits = [m for m in MADE if isinstance(m, Partition)]
+    files = write_splits(MADE, TABLE, tmp_path)
+    splits = [m for m in MADE if isinstance(m, Split)]
     assert [read_partition(file, TABLE) for file in files] == splits
-    assert read_partitions(tmp_path, TABLE) == splits + [m for m in MADE if isinstance(m, Skipped)]
-    again = write_partitions(MADE, TABLE, tmp_path, replace=True)
+    assert read_splits(tmp_path, TABLE) == splits + [m for m in MADE if isinstance(m, Skipped)]
+    again = write_splits(MADE, TABLE, tmp_path, replace=True)
     assert [f.read_bytes() for f in again] == [f.read_bytes() for f in files]
 
 
@@ -61,7 +61,7 @@ def test_one_split_at_a_time(tmp_path):
     for split in (MADE[0], MADE[1], MADE[0]):
         path = write_partition(split, TABLE, tmp_path)
         assert read_partition(path, TABLE) == split
-    assert read_partitions(tmp_path, TABLE) == [MADE[1], MADE[0]]
+    assert read_splits(tmp_path, TABLE) == [MADE[1], MADE[0]]
 
 
 @FEW
@@ -71,8 +71,8 @@ def test_any_split_survives_its_file(table, seed):
         table, scenarios_of(sorted(table["dataset"].unique()), ["internal", "folds"], folds=3), [seed]
     )
     with tempfile.TemporaryDirectory() as folder:
-        write_partitions(made, table, Path(folder) / "splits")
-        read = read_partitions(Path(folder) / "splits", table)
+        write_splits(made, table, Path(folder) / "splits")
+        read = read_splits(Path(folder) / "splits", table)
     assert sorted(read, key=lambda m: m.scenario.name) == sorted(made, key=lambda m: m.scenario.name)
 
 
@@ -159,7 +159,7 @@ def test_an_unlisted_file_and_a_foreign_folder_are_refused(tmp_path):
     site = tmp_path / "site"
     site.mkdir()
     (site / "index.json").write_text('{"name": "somebody else\'s"}')
-    for write in (lambda: write_partitions(MADE, TABLE, site), lambda: write_partition(MADE[0], TABLE, site)):
+    for write in (lambda: write_splits(MADE, TABLE, site), lambda: write_partition(MADE[0], TABLE, site)):
         with pytest.raises(UserError, match="left alone"):
             write()
     assert [f.name for f in site.iterdir()] == ["index.json"]

@@ -9,22 +9,22 @@ from scenario_tables import plain, table_of
 
 from elsewhere.errors import UserError
 from elsewhere.scenarios import (
-    Partition,
     Skipped,
+    Split,
     count_parts,
-    make_partition,
     make_partitions,
+    make_split,
     nested_scenarios,
     scenarios_of,
 )
-from elsewhere.scenarios.dealing import INTERNAL_SHARES, SOURCE_SHARES, apportion
+from elsewhere.scenarios.allocation import INTERNAL_SHARES, SOURCE_SHARES, apportion
 
 
-def made(table: pd.DataFrame, name: str, seed: int = 0) -> Partition | Skipped:
+def made(table: pd.DataFrame, name: str, seed: int = 0) -> Split | Skipped:
     names = sorted(table["dataset"].unique())
     kinds = ["internal", "external"] if len(names) > 1 else ["internal"]
     (scenario,) = scenarios_of(names, kinds, only=[name])
-    return make_partition(table, scenario, seed)
+    return make_split(table, scenario, seed)
 
 
 def classes(table: pd.DataFrame, cases: tuple[str, ...]) -> set[str]:
@@ -97,7 +97,7 @@ def test_a_mixed_patient_is_of_the_malignant_stratum_and_keeps_its_labels():
 )
 def test_internal_takes_three_patients_a_class(benign, malignant, takes_part):
     split = made(table_of(plain("A", benign, malignant, normal=5)), "A")
-    assert isinstance(split, Partition) == takes_part
+    assert isinstance(split, Split) == takes_part
     if not takes_part:
         assert f"{malignant} patients with a malignant and {benign} with a benign" in split.reason
         assert split.seed == 0 and split.scenario.name == "A"
@@ -111,7 +111,7 @@ def test_many_images_of_two_patients_are_two_patients():
 
 def test_patients_joined_by_duplicates_count_once():
     patients = plain("A", 3, 5)
-    assert isinstance(made(table_of(patients), "A"), Partition)
+    assert isinstance(made(table_of(patients), "A"), Split)
     joined = table_of(patients, {"A/0000": "same", "A/0001": "same"})
     assert isinstance(made(joined, "A"), Skipped)
 
@@ -132,7 +132,7 @@ def test_mixed_patients_bring_both_classes_where_one_stratum_is_too_small():
 def test_a_source_takes_two_patients_a_class(benign, malignant, takes_part):
     table = table_of(plain("A", benign, malignant) | plain("B", 1, 1))
     split = made(table, "A>B")
-    assert isinstance(split, Partition) == takes_part
+    assert isinstance(split, Split) == takes_part
     if not takes_part:
         assert split.reason.startswith("A: ")
 
@@ -148,7 +148,7 @@ def test_a_source_takes_two_patients_a_class(benign, malignant, takes_part):
 )
 def test_a_target_needs_both_classes(target, reason):
     split = made(table_of(plain("A", 5, 5) | target), "A>B")
-    assert (reason is None) == isinstance(split, Partition)
+    assert (reason is None) == isinstance(split, Split)
     if reason:
         assert split.reason.startswith("B: ") and reason in split.reason
 
@@ -231,7 +231,7 @@ def test_leave_one_out_joins_the_sources_own_splits():
 def test_one_source_too_small_skips_the_joined_scenario():
     table = table_of(plain("A", 20, 14) | plain("B", 1, 30) | plain("C", 12, 12))
     (scenario,) = scenarios_of(list("ABC"), ["leave-one-dataset-out"], only=["rest>C"])
-    split = make_partition(table, scenario, 0)
+    split = make_split(table, scenario, 0)
     assert isinstance(split, Skipped) and split.reason.startswith("B: ")
 
 
@@ -254,12 +254,12 @@ def test_folds_judge_every_image_once():
 
 def test_folds_take_as_many_patients_a_class_as_folds():
     scenarios = scenarios_of(["A"], ["folds"], folds=5)
-    assert all(isinstance(s, Partition) for s in make_partitions(table_of(plain("A", 5, 5)), scenarios, [0]))
+    assert all(isinstance(s, Split) for s in make_partitions(table_of(plain("A", 5, 5)), scenarios, [0]))
     skipped = make_partitions(table_of(plain("A", 4, 50)), scenarios, [0])
     assert all(isinstance(s, Skipped) and "take 5 of each" in s.reason for s in skipped)
     two = scenarios_of(["A"], ["folds"], folds=2)
     assert all(isinstance(s, Skipped) for s in make_partitions(table_of(plain("A", 3, 3)), two, [0]))
-    assert all(isinstance(s, Partition) for s in make_partitions(table_of(plain("A", 4, 4)), two, [0]))
+    assert all(isinstance(s, Split) for s in make_partitions(table_of(plain("A", 4, 4)), two, [0]))
 
 
 def test_every_patient_is_tested_as_often_as_any_other():
@@ -316,13 +316,13 @@ def test_the_split_is_pinned():
 def test_a_table_that_cannot_be_trusted_is_refused(change, says):
     table = table_of(plain("A", 4, 4) | plain("B", 4, 4))
     with pytest.raises(UserError, match=says):
-        make_partition(change(table), scenarios_of(["A", "B"])[0], 0)
+        make_split(change(table), scenarios_of(["A", "B"])[0], 0)
 
 
 def test_a_wrong_dataset_or_seed_is_named():
     table = table_of(plain("BUSI", 4, 4))
     with pytest.raises(UserError, match="Did you mean BUSI"):
-        make_partition(table, scenarios_of(["BUSY"], ["internal"])[0], 0)
+        make_split(table, scenarios_of(["BUSY"], ["internal"])[0], 0)
     for seed in (-1, 0.5, True):
         with pytest.raises(UserError, match="whole number"):
-            make_partition(table, scenarios_of(["BUSI"], ["internal"])[0], seed)
+            make_split(table, scenarios_of(["BUSI"], ["internal"])[0], seed)

@@ -13,12 +13,12 @@ from scenario_tables import some_split_exists, spanning_units, study_tables, uni
 
 from elsewhere.errors import UserError
 from elsewhere.scenarios import (
-    Partition,
     Scenario,
     Skipped,
-    check_partition,
-    make_partition,
+    Split,
+    check_split,
     make_partitions,
+    make_split,
     nested_scenarios,
     scenarios_of,
 )
@@ -94,7 +94,7 @@ def test_a_scenario_is_skipped_exactly_when_no_split_exists(table, seed):
             possible = some_split_exists(table, scenario.target, 3)
         else:
             continue
-        assert isinstance(split, Partition) == possible
+        assert isinstance(split, Split) == possible
         if possible:
             for part in ("train", "validation", "test"):
                 assert set(labels[list(split.parts[part])]) == {"benign", "malignant"}
@@ -154,9 +154,9 @@ def test_a_sources_split_does_not_know_its_target(table, seed):
     seen: dict[str, set[tuple[tuple[str, ...], tuple[str, ...]]]] = {}
     joined = []
     for split in make_partitions(table, all_scenarios(table), [seed]):
-        if isinstance(split, Partition) and split.scenario.kind == "external":
+        if isinstance(split, Split) and split.scenario.kind == "external":
             seen.setdefault(split.scenario.source, set()).add((split.train, split.validation))
-        elif isinstance(split, Partition) and split.scenario.kind in ("leave-one-dataset-out", "nested"):
+        elif isinstance(split, Split) and split.scenario.kind in ("leave-one-dataset-out", "nested"):
             joined.append(split)
     assert all(len(splits) == 1 for splits in seen.values())
     for split in joined:
@@ -174,7 +174,7 @@ def test_other_datasets_do_not_move_a_split(table, seed):
     for name in names:
         alone = table[table["dataset"] == name]
         for scenario in scenarios_of([name], ["internal", "folds"], folds=3):
-            assert make_partition(table, scenario, seed) == make_partition(alone, scenario, seed)
+            assert make_split(table, scenario, seed) == make_split(alone, scenario, seed)
 
 
 @FEW
@@ -196,11 +196,11 @@ def test_folds_test_each_patient_once(table, seed, folds):
 @FEW
 @given(study_tables(), SEEDS, st.data())
 def test_any_move_of_a_case_is_noticed(table, seed, data):
-    """Whatever case is put elsewhere, `check_partition` does not let it pass."""
-    found = [s for s in make_partitions(table, all_scenarios(table), [seed]) if isinstance(s, Partition)]
+    """Whatever case is put elsewhere, `check_split` does not let it pass."""
+    found = [s for s in make_partitions(table, all_scenarios(table), [seed]) if isinstance(s, Split)]
     assume(found)
     split = data.draw(st.sampled_from(found))
-    check_partition(table, split)
+    check_split(table, split)
     part_of = split.part_of()
     case = data.draw(st.sampled_from(sorted(part_of)))
     fields = {"left-out": "left_out"}
@@ -210,7 +210,7 @@ def test_any_move_of_a_case_is_noticed(table, seed, data):
     if new != "nowhere":
         moved[new] = (*getattr(split, new), case)
     with pytest.raises(UserError):
-        check_partition(table, replace(split, **moved))
+        check_split(table, replace(split, **moved))
 
 
 @FEW
@@ -220,4 +220,4 @@ def test_large_seeds_are_seeds(seeds):
     table = pd.DataFrame(rows, columns=["case", "dataset", "patient", "group", "label"])
     table["label"] = np.where(table["label"] == "m", "malignant", "benign")
     (scenario,) = scenarios_of(["A"], ["internal"])
-    assert len({make_partition(table, scenario, seed).hash for seed in seeds}) == len(seeds)
+    assert len({make_split(table, scenario, seed).hash for seed in seeds}) == len(seeds)

@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 
 from elsewhere.scenarios import (
-    Partition,
+    Split,
     count_parts,
     make_partitions,
     nested_scenarios,
-    read_partitions,
+    read_splits,
     scenarios_of,
-    write_partitions,
+    write_splits,
 )
 from elsewhere.statistics.calibration import calibration_eligible
 
@@ -84,13 +84,13 @@ def test_who_there_is(table):
 
 def test_all_sixteen_scenarios_can_be_split(table, tmp_path):
     made = make_partitions(table, scenarios_of(FOUR), SEEDS)
-    assert len(made) == 80 and all(isinstance(split, Partition) for split in made)
+    assert len(made) == 80 and all(isinstance(split, Split) for split in made)
     counts = count_parts(made, table)
     assert (
         counts.loc[counts["part"].isin(["train", "validation", "test"]), ["benign", "malignant"]] > 0
     ).all(axis=None)
-    write_partitions(made, table, tmp_path / "splits")
-    assert read_partitions(tmp_path / "splits", table) == made
+    write_splits(made, table, tmp_path / "splits")
+    assert read_splits(tmp_path / "splits", table) == made
     whole = table[table["label"] != "normal"].groupby("dataset").size()
     external = counts[(counts["kind"] == "external") & (counts["part"] == "test")]
     assert (external["images"].to_numpy() == whole[external["target"]].to_numpy()).all()
@@ -99,7 +99,7 @@ def test_all_sixteen_scenarios_can_be_split(table, tmp_path):
 def test_the_other_kinds_can_be_split_too(table):
     scenarios = [*scenarios_of(FOUR, ["leave-one-dataset-out", "folds"]), *nested_scenarios(FOUR)]
     made = make_partitions(table, scenarios, SEEDS[:1])
-    assert len(made) == 4 + 20 + 12 and all(isinstance(split, Partition) for split in made)
+    assert len(made) == 4 + 20 + 12 and all(isinstance(split, Split) for split in made)
 
 
 def test_parts_of_sets_with_an_image_a_patient_have_one_size(table):

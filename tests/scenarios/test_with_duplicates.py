@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scenario_tables import plain, study_tables, table_of
 
 from elsewhere.cohort.duplicates import merge_groups
-from elsewhere.scenarios import Partition, make_partitions, scenarios_of
+from elsewhere.scenarios import Split, make_partitions, scenarios_of
 
 
 @settings(deadline=None, max_examples=50)
@@ -23,7 +23,7 @@ def test_a_pair_of_duplicates_never_trains_and_tests(table, data):
         ["internal", "folds"] + ["external"] * (len(names) > 1) + ["leave-one-dataset-out"] * (len(names) > 2)
     )
     for split in make_partitions(table, scenarios_of(names, kinds, folds=3), [0]):
-        if not isinstance(split, Partition):
+        if not isinstance(split, Split):
             continue
         part = {case: name for case, name in split.part_of().items() if name != "left-out"}
         for one, two in pairs:

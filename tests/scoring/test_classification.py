@@ -18,8 +18,8 @@ from elsewhere.scoring.classification import ClassificationTask
 from elsewhere.scoring.curves import ROC_GRID
 from elsewhere.scoring.task import ScoreOptions
 from elsewhere.scoring.temperature import FileTemperature, temperature_of
+from elsewhere.statistics.bootstrap_weights import WeightStream
 from elsewhere.statistics.calibration import apply_temperature
-from elsewhere.statistics.resampling import WeightStream
 
 PLAIN = protocols.get("plain")
 TASK = ClassificationTask()

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 
-from elsewhere.scoring.components import ComponentCounts, count_components
-from elsewhere.scoring.surface import pack
+from elsewhere.scoring.segmentation.components import ComponentCounts, count_components
+from elsewhere.scoring.segmentation.surface import pack
 
 
 def by_scipy_components(a: np.ndarray, b: np.ndarray) -> tuple[int, int]:

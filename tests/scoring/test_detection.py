@@ -16,7 +16,7 @@ from elsewhere.predictions.boxes import boxes_from_frame
 from elsewhere.protocols import protocols
 from elsewhere.scoring.detection import DetectionTask, lesion_table
 from elsewhere.scoring.task import ScoreOptions, tasks
-from elsewhere.statistics.resampling import WeightStream, draw
+from elsewhere.statistics.bootstrap_weights import WeightStream, draw
 
 CODE = protocols.get("dbtex-code")
 PAPER = protocols.get("dbtex-paper")

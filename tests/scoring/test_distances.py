@@ -12,7 +12,7 @@ from scipy import ndimage
 from scipy.spatial.distance import cdist
 
 from elsewhere.errors import UserError
-from elsewhere.scoring.distances import (
+from elsewhere.scoring.segmentation.hausdorff import (
     dice_and_hausdorff,
     measure_pair,
 )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elsewhere.protocols import DetectionRules, protocols
-from elsewhere.scoring.froc import NO_LESION, FrocEvaluator, FrocEvents, froc_specs
+from elsewhere.scoring.detection.froc import NO_LESION, FrocEvaluator, FrocEvents, froc_specs
 from elsewhere.statistics.metric import IntervalMethod, MetricKind
 
 RULES = protocols.get("dbtex-paper").detection

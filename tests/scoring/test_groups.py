@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from elsewhere.errors import UserError
 from elsewhere.protocols import FairnessRules, protocols
-from elsewhere.report.privacy import SMALLEST_CELL
+from elsewhere.report.page.privacy import SMALLEST_CELL
 from elsewhere.scoring.groups import (
     SMALLEST_TOLD,
     age_groups,

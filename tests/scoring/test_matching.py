@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elsewhere.protocols import DetectionRules, protocols
-from elsewhere.scoring.matching import Boxes, Lesions, hit_radius_px, match_boxes
+from elsewhere.scoring.detection.matching import Boxes, Lesions, hit_radius_px, match_boxes
 
 PAPER = protocols.get("dbtex-paper").detection
 CODE = protocols.get("dbtex-code").detection

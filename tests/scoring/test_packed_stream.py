@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from elsewhere.errors import UserError
 from elsewhere.predictions import mask_file
 from elsewhere.predictions.mask_file import is_nifti, read_mask, stream_mask
-from elsewhere.scoring.distances import measure_packed, measure_pair
-from elsewhere.scoring.surface import pack, pack_pieces
+from elsewhere.scoring.segmentation.hausdorff import measure_packed, measure_pair
+from elsewhere.scoring.segmentation.surface import pack, pack_pieces
 
 
 def same(one, other):

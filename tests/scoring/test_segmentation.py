@@ -17,8 +17,8 @@ from elsewhere.errors import UserError
 from elsewhere.predictions import read_predictions
 from elsewhere.predictions.masks import mask_file_name
 from elsewhere.protocols import protocols
-from elsewhere.scoring.distances import measure_pair
 from elsewhere.scoring.segmentation import NO_SPACING, SegmentationTask, size_strata
+from elsewhere.scoring.segmentation.hausdorff import measure_pair
 from elsewhere.scoring.task import ScoreOptions, tasks
 from elsewhere.statistics.metric import MetricKind
 

@@ -14,11 +14,11 @@ from elsewhere.errors import UserError
 from elsewhere.predictions import Predictions, ReadOptions
 from elsewhere.predictions.slides import read_slides
 from elsewhere.protocols import SlideRules, protocols
-from elsewhere.scoring.slide_evaluator import quadratic_kappa
-from elsewhere.scoring.slide_regions import find_regions, largest_feret_px, patient_stage, stage_of_extent
 from elsewhere.scoring.slides import SlideTask
+from elsewhere.scoring.slides.evaluator import quadratic_kappa
+from elsewhere.scoring.slides.regions import find_regions, largest_feret_px, patient_stage, stage_of_extent
 from elsewhere.scoring.task import ScoreOptions
-from elsewhere.statistics.resampling import WeightStream
+from elsewhere.statistics.bootstrap_weights import WeightStream
 
 TASK = SlideTask()
 

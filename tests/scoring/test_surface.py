@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 
-from elsewhere.scoring.surface import pack, prepare
+from elsewhere.scoring.segmentation.surface import pack, prepare
 
 
 def by_scipy_edges(mask: np.ndarray, *, outside_is_tumour: bool = False) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from elsewhere.promises.equivalence_levels import (
+from elsewhere.simulation.type1_error import (
     DEFAULT_CELLS,
     LevelCell,
     equivalence_levels,

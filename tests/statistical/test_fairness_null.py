@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elsewhere.promises.fairness import fairness_promises, judge_rate
+from elsewhere.simulation.fairness import fairness_promises, judge_rate
 
 RUNS = 300
 

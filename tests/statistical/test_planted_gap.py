@@ -17,7 +17,7 @@ from elsewhere.phantom.score_worlds import (
     true_gaps,
     true_group_shares,
 )
-from elsewhere.promises.planted import (
+from elsewhere.simulation.planted_gaps import (
     FAIR,
     RESPONSE_GAP,
     SEGMENTATION_GAP,
@@ -52,7 +52,7 @@ def test_at_most_3_of_20_fair_worlds_are_flagged(task):
 
 def test_a_percentile_interval_of_the_range_would_fail_the_same_worlds():
     """Why the interval is not a bootstrap of the range: of a fair world's it never holds the true gap, 0."""
-    from elsewhere.promises.planted import report_of
+    from elsewhere.simulation.planted_gaps import report_of
 
     held = 0
     for run in range(5):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from elsewhere.promises.coverage import binomial_interval, run_job
-from elsewhere.promises.grid import Job
-from elsewhere.promises.paired_levels import level_rows
+from elsewhere.simulation.coverage import binomial_interval, run_job
+from elsewhere.simulation.grid import Job
+from elsewhere.simulation.paired_levels import level_rows
 from elsewhere.statistics.auroc import auroc_interval
 
 pytestmark = pytest.mark.slow

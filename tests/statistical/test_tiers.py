@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elsewhere.promises.fairness import fairness_promises
+from elsewhere.simulation.fairness import fairness_promises
 
 pytestmark = pytest.mark.slow
 RUNS = 300

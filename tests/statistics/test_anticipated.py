@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from elsewhere.statistics.anticipated import Comparison, Side, binormal_variance
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.differences import (
     ClaimedValue,
@@ -18,14 +19,13 @@ from elsewhere.statistics.differences import (
     difference_independent,
     difference_subsets,
 )
-from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.power import auroc_variance, plan_sample, power_numbers
 from elsewhere.statistics.proportions import wilson
 from elsewhere.statistics.verdict import assess_claim
 
 
 def alone(n):
-    return Partition(np.arange(n, dtype=np.int32), tuple(map(str, range(n))), np.zeros(n, np.int32), ("s",))
+    return Clusters(np.arange(n, dtype=np.int32), tuple(map(str, range(n))), np.zeros(n, np.int32), ("s",))
 
 
 def hits_of(k, n):
@@ -121,7 +121,7 @@ def test_two_hospitals_have_both_sides_and_shared_patients_have_the_formula():
     )
     clusters = np.repeat(np.arange(30), 2).astype(np.int32)
     pairs = ColumnMeans({"m": np.random.default_rng(1).normal(size=60)}, clusters, n_clusters=30)
-    partition = Partition(clusters, tuple(map(str, range(30))), np.zeros(30, np.int32), ("s",))
+    partition = Clusters(clusters, tuple(map(str, range(30))), np.zeros(30, np.int32), ("s",))
     here = np.arange(60) % 2 == 0
     shared = difference_subsets(pairs, partition, here, ~here, "m", resamples=100)
     assert shared.comparison is None

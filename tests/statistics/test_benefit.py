@@ -14,8 +14,8 @@ from scipy.special import expit
 
 from elsewhere.errors import UserError
 from elsewhere.statistics.benefit import at_prevalence, decision_curve
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.operating_point import Rate, rates_at
-from elsewhere.statistics.partition import Partition
 
 
 def rate(value, lo, hi):
@@ -69,7 +69,7 @@ def cohort(seed=0, n=300, per=2):
     patient = np.repeat(np.arange(n), per)
     y = (rng.random(n) < 0.3).astype(int)[patient]
     p = expit(rng.normal(1.5 * y - 1.2, 1.0))
-    return y, p, Partition.from_table(pd.DataFrame({"patient_id": patient.astype(str)}))
+    return y, p, Clusters.from_table(pd.DataFrame({"patient_id": patient.astype(str)}))
 
 
 def test_net_benefit_by_its_definition():
@@ -105,7 +105,7 @@ def test_bands_are_clustered():
     ids = np.arange(200)
 
     def width(labels, probabilities, patients):
-        partition = Partition.from_table(pd.DataFrame({"patient_id": patients.astype(str)}))
+        partition = Clusters.from_table(pd.DataFrame({"patient_id": patients.astype(str)}))
         c = decision_curve(labels, probabilities, partition, thresholds=[0.3])
         return c.hi[0] - c.lo[0]
 
@@ -115,7 +115,7 @@ def test_bands_are_clustered():
 
 
 def test_undefined_and_bad():
-    partition = Partition.from_table(pd.DataFrame({"patient_id": ["a", "b"]}))
+    partition = Clusters.from_table(pd.DataFrame({"patient_id": ["a", "b"]}))
     assert "both classes" in decision_curve([1, 1], [0.1, 0.2], partition).undefined_reason
     with pytest.raises(UserError, match="probabilities"):
         decision_curve([1, 0], [0.1, 2], partition)

@@ -7,8 +7,8 @@ import math
 
 import pytest
 
-from elsewhere.promises.simulated_mean import declared_specs
 from elsewhere.scoring.binary import binary_spec
+from elsewhere.simulation.simulated_mean import declared_specs
 from elsewhere.statistics.bounds import independent_patients, is_flat, limits_without_spread
 from elsewhere.statistics.measures import Measures
 

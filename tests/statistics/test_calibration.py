@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from elsewhere.errors import UserError
 from elsewhere.scoring.binary import BinaryEvaluator
+from elsewhere.statistics.bootstrap_weights import WeightStream
 from elsewhere.statistics.calibration import (
     apply_temperature,
     calibration_eligible,
@@ -20,8 +21,7 @@ from elsewhere.statistics.calibration import (
     reliability_curve,
     to_logit,
 )
-from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.resampling import WeightStream
+from elsewhere.statistics.clusters import Clusters
 
 
 def test_the_temperature_equals_the_known_one(vectors_dir):
@@ -164,7 +164,7 @@ def test_reliability_curve_bins_and_bands():
     quantile = reliability_curve(y, p, patient, binning="quantile", bins=5)
     assert set(quantile.cases) == {60}
     table = pd.DataFrame({"patient_id": patient.astype(str)})
-    stream = WeightStream(Partition.from_table(table), key="k", seed=1, resamples=300)
+    stream = WeightStream(Clusters.from_table(table), key="k", seed=1, resamples=300)
     drawn = reliability_curve(y, p, patient, stream=stream)
     assert drawn.method == "percentile"
     inner = slice(1, 9)  # in the sure bins at both ends a percentile band has no width

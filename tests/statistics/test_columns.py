@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from elsewhere.protocols import IntervalRules
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.estimates import estimate_all
-from elsewhere.statistics.partition import Partition
 
 CLUSTERS = np.array([0, 0, 1, 2], dtype=np.int32)
 MEANS = ColumnMeans(
@@ -49,7 +49,7 @@ def test_stacked_models_swap_by_weight():
 def test_estimates_come_from_it():
     rng = np.random.default_rng(0)
     n = 50
-    partition = Partition(
+    partition = Clusters(
         np.arange(n, dtype=np.int32), tuple(map(str, range(n))), np.zeros(n, np.int32), ("a",)
     )
     means = ColumnMeans({"x": rng.random(n)}, partition.cluster_of_case, n_clusters=n)

@@ -7,11 +7,11 @@ import pytest
 
 from elsewhere.protocols import FairnessRules
 from elsewhere.scoring.groups import GroupCodes
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.columns import ColumnMeans
-from elsewhere.statistics.disparity import Disparity
 from elsewhere.statistics.fairness import variable_report
-from elsewhere.statistics.group_scores import EqualisedOdds
-from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.fairness.disparity import Disparity
+from elsewhere.statistics.fairness.group_scores import EqualisedOdds
 
 N = 240
 
@@ -22,7 +22,7 @@ def coded(codes, names=("a", "b", "c"), variable="v"):
 
 
 def patients(n=N, positive=None):
-    return Partition(
+    return Clusters(
         np.arange(n, dtype=np.int32), tuple(map(str, range(n))), np.zeros(n, np.int32), ("s",), positive
     )
 

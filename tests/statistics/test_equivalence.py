@@ -14,6 +14,7 @@ from scipy import stats
 
 from elsewhere.errors import UserError
 from elsewhere.statistics import studentised
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.equivalence import (
     ClaimedValue,
     claimed_limits,
@@ -26,7 +27,6 @@ from elsewhere.statistics.equivalence import (
 )
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
-from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.studentised import JackknifeStudentiser, studentiser
 
 
@@ -84,7 +84,7 @@ def sample(seed, *, patients=60, shift=0.0, per_patient=2, blind=False):
     effect = rng.normal(0, 0.1, patients)[cluster]
     value = np.clip(0.4 + 0.25 * label + shift + effect + rng.normal(0, 0.15, cluster.size), 0, 1)
     table = pd.DataFrame({"patient_id": cluster.astype(str)})
-    partition = Partition.from_table(table, positive=label)
+    partition = Clusters.from_table(table, positive=label)
     return Sample(value, label, cluster, patients, blind=blind), partition
 
 
@@ -266,7 +266,7 @@ def test_subsets_with_shared_patients_use_their_covariance():
     value = np.clip(0.5 + rng.normal(0, 0.15, 80)[cluster] + rng.normal(0, 0.02, 160), 0, 1)
     label = (cluster % 2).astype(np.int8)
     ev = Sample(value, label, cluster, 80)
-    partition = Partition.from_table(pd.DataFrame({"patient_id": cluster.astype(str)}), positive=label)
+    partition = Clusters.from_table(pd.DataFrame({"patient_id": cluster.astype(str)}), positive=label)
     first = np.arange(160) % 2 == 0
     shared = difference_subsets(ev, partition, first, ~first, "dice", resamples=400)
     paired = value[first] - value[~first]
@@ -327,7 +327,7 @@ def test_perfect_scores_never_give_an_interval_without_width():
     n = 40
     label = (np.arange(n) % 2).astype(np.int8)
     ev = Sample(np.where(label == 1, 0.9, 0.1), label, np.arange(n), n)
-    partition = Partition.from_table(pd.DataFrame({"patient_id": np.arange(n).astype(str)}), positive=label)
+    partition = Clusters.from_table(pd.DataFrame({"patient_id": np.arange(n).astype(str)}), positive=label)
     for metric in ("auroc", "accuracy"):
         d = difference_from_claim(ev, partition, metric, ClaimedValue(value=0.95))
         assert d.lo < d.difference - 0.02 and d.se > 0
@@ -350,7 +350,7 @@ def test_methods_that_do_not_fit_are_refused():
 
 def test_one_class_is_undefined_with_its_reason():
     ev = Sample([0.2, 0.3, 0.4], [0, 0, 0], [0, 1, 2], 3)
-    partition = Partition.from_table(pd.DataFrame({"patient_id": ["a", "b", "c"]}))
+    partition = Clusters.from_table(pd.DataFrame({"patient_id": ["a", "b", "c"]}))
     d = difference_from_claim(ev, partition, "auroc", ClaimedValue(value=0.9))
     assert math.isnan(d.lo) and "both classes" in d.undefined_reason
     assert d.to_dict()["lo"] is None

@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 
 from elsewhere.errors import UserError
-from elsewhere.promises.simulated_mean import SimulatedMean
-from elsewhere.promises.simulation import HEAVY_FEW, BinormalDesign, simulate_binormal
 from elsewhere.protocols import IntervalRules
 from elsewhere.scoring.binary import BinaryEvaluator
+from elsewhere.simulation.cohorts import HEAVY_FEW, BinormalDesign, simulate_binormal
+from elsewhere.simulation.simulated_mean import SimulatedMean
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.metric import IntervalMethod, MetricKind
-from elsewhere.statistics.partition import Partition
 
 
-def make(patients: int = 120, cases: int = 2, seed: int = 0, **design) -> tuple[BinaryEvaluator, Partition]:
+def make(patients: int = 120, cases: int = 2, seed: int = 0, **design) -> tuple[BinaryEvaluator, Clusters]:
     given = {"prevalence": 0.4, "auroc": 0.8} | design
     made = simulate_binormal(
         BinormalDesign(patients=patients, cases_per_patient=cases, **given), np.random.default_rng(seed)
     )
     positive = np.bincount(made.cluster, weights=made.label, minlength=patients) > 0
-    partition = Partition(
+    partition = Clusters(
         made.cluster,
         tuple(map(str, range(patients))),
         (np.arange(patients) % 2).astype(np.int32),
@@ -127,7 +127,7 @@ def test_many_patients_need_no_bootstrap_t(monkeypatch):
     assert (few.lo, few.hi) == pytest.approx((many.lo, many.hi), abs=0.5 * (many.hi - many.lo))
 
 
-def uneven(patients: int, seed: int = 0) -> tuple[BinaryEvaluator, Partition]:
+def uneven(patients: int, seed: int = 0) -> tuple[BinaryEvaluator, Clusters]:
     """5 % of the patients have 20 to 60 cases, the others one."""
     made = simulate_binormal(
         BinormalDesign(patients=patients, counts=HEAVY_FEW, prevalence=0.4, auroc=0.8),
@@ -135,7 +135,7 @@ def uneven(patients: int, seed: int = 0) -> tuple[BinaryEvaluator, Partition]:
     )
     positive = np.bincount(made.cluster, weights=made.label, minlength=patients) > 0
     sites = np.zeros(patients, dtype=np.int32)
-    partition = Partition(made.cluster, tuple(map(str, range(patients))), sites, ("all",), positive)
+    partition = Clusters(made.cluster, tuple(map(str, range(patients))), sites, ("all",), positive)
     return (
         BinaryEvaluator(
             label=made.label, probability=made.probability, cluster_of_case=made.cluster, n_clusters=patients
@@ -161,12 +161,10 @@ def test_many_cases_from_every_patient_are_no_complaint():
     assert not any("Outside the domain" in text for text in found["auroc"].warnings)
 
 
-def perfect(label, probability, **more) -> tuple[BinaryEvaluator, Partition]:
+def perfect(label, probability, **more) -> tuple[BinaryEvaluator, Clusters]:
     n = label.size
     cluster = np.arange(n, dtype=np.int32)
-    partition = Partition(
-        cluster, tuple(map(str, range(n))), np.zeros(n, dtype=np.int32), ("all",), label > 0
-    )
+    partition = Clusters(cluster, tuple(map(str, range(n))), np.zeros(n, dtype=np.int32), ("all",), label > 0)
     evaluator = BinaryEvaluator(
         label=label, probability=probability, cluster_of_case=cluster, n_clusters=n, **more
     )
@@ -211,7 +209,7 @@ def test_a_perfect_sample_without_a_bound_has_no_interval():
 
 def mean_of(name: str, values, **changes):
     cluster = np.arange(values.size, dtype=np.int32)
-    partition = Partition(
+    partition = Clusters(
         cluster, tuple(map(str, cluster)), np.zeros(values.size, dtype=np.int32), ("all",), None
     )
     return run(SimulatedMean(name, values, cluster, values.size), partition, **changes)[name]
@@ -291,7 +289,7 @@ def test_one_patient_has_no_interval():
     evaluator = BinaryEvaluator(
         label=[0, 1, 1], probability=[0.2, 0.4, 0.9], cluster_of_case=[0, 0, 0], n_clusters=1
     )
-    partition = Partition(
+    partition = Clusters(
         np.zeros(3, dtype=np.int32), ("p",), np.zeros(1, dtype=np.int32), ("s",), np.array([True])
     )
     found = run(evaluator, partition)

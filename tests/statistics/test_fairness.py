@@ -10,6 +10,7 @@ import pytest
 
 from elsewhere.protocols import FairnessRules
 from elsewhere.scoring.groups import GroupCodes, attribute_groups
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.fairness import (
     Disparity,
@@ -23,8 +24,7 @@ from elsewhere.statistics.fairness import (
     permuted_gaps,
     variable_report,
 )
-from elsewhere.statistics.group_scores import MeanRanges
-from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.fairness.group_scores import MeanRanges
 
 N = 240
 
@@ -35,7 +35,7 @@ def coded(codes, names=("a", "b", "c"), variable="v"):
 
 
 def patients(n=N, positive=None):
-    return Partition(
+    return Clusters(
         np.arange(n, dtype=np.int32), tuple(map(str, range(n))), np.zeros(n, np.int32), ("s",), positive
     )
 
@@ -155,7 +155,7 @@ def test_variables_of_a_patient_move_together(means):
 def test_a_patient_with_cases_in_two_groups():
     rng = np.random.default_rng(7)
     clusters = np.repeat(np.arange(30), 2).astype(np.int32)
-    partition = Partition(clusters, tuple(map(str, range(30))), np.zeros(30, np.int32), ("s",))
+    partition = Clusters(clusters, tuple(map(str, range(30))), np.zeros(30, np.int32), ("s",))
     codes = np.tile([0, 1], 30).astype(np.int16)
     assert codes_of_patients(partition, codes) is None
     value = rng.random(60)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elsewhere.errors import UserError
-from elsewhere.statistics.fairness_variants import (
+from elsewhere.statistics.fairness.variants import (
     adaptive_weight,
     fairness_variants,
     gated_score,

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from elsewhere.scoring.groups import GroupCodes
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.columns import ColumnMeans
-from elsewhere.statistics.disparity import Disparity
 from elsewhere.statistics.fairness import fairness_report, flag_gaps, variable_report
-from elsewhere.statistics.gap_interval import gap_interval
-from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.fairness.disparity import Disparity
+from elsewhere.statistics.fairness.gap_interval import gap_interval
 
 
 def patients(n, positive=None):
     clusters = np.arange(n, dtype=np.int32)
-    return Partition(clusters, tuple(map(str, range(n))), np.zeros(n, np.int32), ("s",), positive)
+    return Clusters(clusters, tuple(map(str, range(n))), np.zeros(n, np.int32), ("s",), positive)
 
 
 def coded(codes, names, variable="v"):
@@ -183,7 +183,7 @@ def test_several_cases_a_patient_widen_the_interval_of_rates():
     clusters = np.repeat(np.arange(20), per_patient).astype(np.int32)
     together = variable_report(
         Disparity.equalised_odds(clusters, many[0], many[1], n_clusters=20),
-        Partition(clusters, tuple(map(str, range(20))), np.zeros(20, np.int32), ("s",), truth > 0),
+        Clusters(clusters, tuple(map(str, range(20))), np.zeros(20, np.int32), ("s",), truth > 0),
         coded(many[2], "ab"),
         key="k",
         seed=1,

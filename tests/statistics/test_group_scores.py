@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from elsewhere.protocols import FairnessRules, protocols
 from elsewhere.scoring.groups import fairness_codes
-from elsewhere.statistics.group_scores import (
+from elsewhere.statistics.fairness.group_scores import (
     EqualisedOdds,
     GroupSums,
     MeanRanges,

@@ -10,9 +10,8 @@ import pytest
 from scipy import stats
 
 from elsewhere.scoring.binary import BinaryEvaluator
-from elsewhere.statistics import intervals
-from elsewhere.statistics.columns import ColumnMeans
-from elsewhere.statistics.intervals import (
+from elsewhere.statistics import bootstrap as intervals
+from elsewhere.statistics.bootstrap import (
     LeftOut,
     bca_allowed,
     bca_interval,
@@ -20,18 +19,19 @@ from elsewhere.statistics.intervals import (
     leave_out,
     percentile_interval,
 )
+from elsewhere.statistics.clusters import Clusters
+from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
-from elsewhere.statistics.partition import Partition
 
 
-def make(n: int = 60, sites: int = 1, seed: int = 0) -> tuple[BinaryEvaluator, Partition]:
+def make(n: int = 60, sites: int = 1, seed: int = 0) -> tuple[BinaryEvaluator, Clusters]:
     rng = np.random.default_rng(seed)
     label = rng.integers(0, 2, n)
     cluster = rng.integers(0, n // 2, n).astype(np.int32)
     cluster = np.unique(cluster, return_inverse=True)[1].astype(np.int32)
     k = int(cluster.max()) + 1
     probability = np.clip(0.3 * label + 0.7 * rng.random(n), 0, 1)
-    partition = Partition(
+    partition = Clusters(
         cluster,
         tuple(map(str, range(k))),
         (np.arange(k) % sites).astype(np.int32),
@@ -114,7 +114,7 @@ def test_the_jackknife_of_many_strata_is_not_too_small():
     site = np.repeat(np.arange(sites), n // sites).astype(np.int32)
     x = rng.normal(size=n) + site
     cluster = np.arange(n, dtype=np.int32)
-    partition = Partition(cluster, tuple(map(str, range(n))), site, tuple(map(str, range(sites))))
+    partition = Clusters(cluster, tuple(map(str, range(n))), site, tuple(map(str, range(sites))))
     left = leave_out(ColumnMeans({"x": x}, cluster, n_clusters=n), partition)
     within = sum(x[site == s].var(ddof=1) * 20 for s in range(sites))
     assert np.unique(left.stratum).size == sites

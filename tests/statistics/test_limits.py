@@ -7,11 +7,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from elsewhere.promises.equivalence_levels import LevelCell, equivalence_levels
-from elsewhere.promises.simulated_mean import SimulatedMean
-from elsewhere.promises.simulation import HEAVY_FEW, SKEWED_DESIGNS
 from elsewhere.scoring.binary import BinaryEvaluator
+from elsewhere.simulation.cohorts import HEAVY_FEW, SKEWED_DESIGNS
+from elsewhere.simulation.simulated_mean import SimulatedMean
+from elsewhere.simulation.type1_error import LevelCell, equivalence_levels
 from elsewhere.statistics.auroc import auroc_components, auroc_interval, least_variance
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.differences import (
     ClaimedValue,
     difference_from_claim,
@@ -20,15 +21,14 @@ from elsewhere.statistics.differences import (
 )
 from elsewhere.statistics.domain import OUTSIDE
 from elsewhere.statistics.limits import DELONG, logit_limits, one_sample_limits
-from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.power import auroc_variance
 from elsewhere.statistics.studentised import studentiser
 
 
-def each_alone(n: int, label=None) -> Partition:
+def each_alone(n: int, label=None) -> Clusters:
     """One case per patient, one site."""
     positive = None if label is None else np.asarray(label) > 0
-    return Partition(
+    return Clusters(
         np.arange(n, dtype=np.int32),
         tuple(map(str, range(n))),
         np.zeros(n, dtype=np.int32),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from elsewhere.statistics.clusters import FEWEST_PER_STRATUM
 from elsewhere.statistics.means import (
     StudentisedRatio,
     bootstrap_t_interval,
@@ -15,7 +16,6 @@ from elsewhere.statistics.means import (
     site_strata,
     t_interval,
 )
-from elsewhere.statistics.partition import FEWEST_PER_STRATUM
 
 
 def test_one_case_a_patient_is_the_usual_t_interval():

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from elsewhere.promises.simulated_mean import SimulatedMean
 from elsewhere.scoring.binary import BinaryEvaluator
+from elsewhere.simulation.simulated_mean import SimulatedMean
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.measures import kish, largest_share, measures_of
-from elsewhere.statistics.partition import Partition
 
 
-def one_site(cluster, n: int, label=None) -> Partition:
+def one_site(cluster, n: int, label=None) -> Clusters:
     positive = None if label is None else np.bincount(cluster, weights=label, minlength=n) > 0
-    return Partition(cluster, tuple(map(str, range(n))), np.zeros(n, dtype=np.int32), ("all",), positive)
+    return Clusters(cluster, tuple(map(str, range(n))), np.zeros(n, dtype=np.int32), ("all",), positive)
 
 
 def test_kish_counts_equal_patients_and_sees_through_unequal_ones():

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elsewhere.errors import UserError
+from elsewhere.statistics.bootstrap_weights import WeightStream
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.operating_point import operating_point, rates_at, restored_threshold
-from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.resampling import WeightStream
 
 
 def one_each(n):
-    return Partition.from_table(pd.DataFrame({"patient_id": [str(i) for i in range(n)]}))
+    return Clusters.from_table(pd.DataFrame({"patient_id": [str(i) for i in range(n)]}))
 
 
 def test_rates_at_a_fixed_threshold_include_equality():

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from elsewhere.errors import UserError
-from elsewhere.promises.simulation import BinormalDesign, simulate_two_models
 from elsewhere.protocols import IntervalRules
 from elsewhere.scoring.binary import BinaryEvaluator
+from elsewhere.simulation.cohorts import BinormalDesign, simulate_two_models
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.evaluator import RatioInputs
 from elsewhere.statistics.paired import (
@@ -23,7 +24,6 @@ from elsewhere.statistics.paired import (
     permutation_p,
     swapped_differences,
 )
-from elsewhere.statistics.partition import Partition
 
 
 def models(patients: int = 80, seed: int = 0, shift: float = 0.0):
@@ -31,7 +31,7 @@ def models(patients: int = 80, seed: int = 0, shift: float = 0.0):
     a, b = simulate_two_models(design, np.random.default_rng(seed))
     positive = np.bincount(a.cluster, weights=a.label, minlength=patients) > 0
     sites = np.zeros(patients, dtype=np.int32)
-    partition = Partition(a.cluster, tuple(map(str, range(patients))), sites, ("s",), positive)
+    partition = Clusters(a.cluster, tuple(map(str, range(patients))), sites, ("s",), positive)
 
     def evaluator(model, move):
         p = np.clip(model.probability + move * np.where(model.label > 0, 1, -1), 0, 1)
@@ -110,7 +110,7 @@ def two_classifiers(patients: int = 200, seed: int = 0, *, better: float = 0.0, 
     )
     cluster = np.arange(patients, dtype=np.int32)
     site = np.zeros(patients, dtype=np.int32)
-    partition = Partition(cluster, tuple(map(str, range(patients))), site, ("s",), label > 0)
+    partition = Clusters(cluster, tuple(map(str, range(patients))), site, ("s",), label > 0)
 
     def evaluator(p):
         return BinaryEvaluator(
@@ -185,7 +185,7 @@ def test_a_constant_difference_is_a_difference():
     cluster = np.arange(n, dtype=np.int32)
     site = np.zeros(n, dtype=np.int32)
     label = np.arange(n) % 3 == 0
-    partition = Partition(cluster, tuple(map(str, range(n))), site, ("s",), label)
+    partition = Clusters(cluster, tuple(map(str, range(n))), site, ("s",), label)
     dice = [ColumnMeans({"dice": np.full(n, v)}, cluster, n_clusters=n) for v in (0.9, 0.1 + 0.2)]
     made = run(*dice, partition)["dice"]
     assert made.p == pytest.approx(2.0**-29) and made.p_method == "t-clustered"

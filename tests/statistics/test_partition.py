@@ -7,14 +7,14 @@ import pandas as pd
 import pytest
 
 from elsewhere.errors import UserError
-from elsewhere.statistics.partition import FEWEST_PER_STRATUM, Partition, pool_small_strata
+from elsewhere.statistics.clusters import FEWEST_PER_STRATUM, Clusters, pool_small_strata
 
 
 def test_a_patient_is_dataset_and_id():
     table = pd.DataFrame(
         {"patient_id": ["1", "1", "1", "2"], "dataset": ["a", "a", "b", "b"], "site": ["x", "x", "y", "y"]}
     )
-    partition = Partition.from_table(table, positive=[0, 1, 0, 0])
+    partition = Clusters.from_table(table, positive=[0, 1, 0, 0])
     assert partition.n_clusters == 3
     assert partition.cluster_of_case.tolist() == [0, 0, 1, 2]
     assert partition.positive_cluster.tolist() == [True, False, False]
@@ -23,7 +23,7 @@ def test_a_patient_is_dataset_and_id():
 
 
 def test_without_patients_every_case_is_one():
-    partition = Partition.from_table(pd.DataFrame({"case_id": ["a", "b", "c"]}))
+    partition = Clusters.from_table(pd.DataFrame({"case_id": ["a", "b", "c"]}))
     assert partition.n_clusters == 3
     assert partition.n_sites == 1
 
@@ -32,7 +32,7 @@ def test_strata_are_dense_and_split_by_class():
     k = FEWEST_PER_STRATUM
     ids = [f"{i:04d}" for i in range(4 * k)]
     table = pd.DataFrame({"patient_id": ids, "site": np.repeat(["x", "y"], 2 * k)})
-    partition = Partition.from_table(table, positive=np.tile([1, 0], 2 * k))
+    partition = Clusters.from_table(table, positive=np.tile([1, 0], 2 * k))
     assert partition.strata().tolist() == [0] * 2 * k + [1] * 2 * k
     assert partition.strata(by_class=True).tolist() == [1, 0] * k + [3, 2] * k
     assert set(partition.strata(by_site=False).tolist()) == {0}
@@ -77,11 +77,11 @@ def test_patients_are_numbered_by_sorted_id_whatever_the_order_of_rows():
             "y": rng.random(120) < 0.2,
         }
     )
-    first = Partition.from_table(rows, positive=rows["y"].to_numpy())
+    first = Clusters.from_table(rows, positive=rows["y"].to_numpy())
     assert list(first.cluster_ids) == sorted(first.cluster_ids)
     for seed in range(5):
         order = np.random.default_rng(seed).permutation(len(rows))
-        again = Partition.from_table(rows.iloc[order], positive=rows["y"].to_numpy()[order])
+        again = Clusters.from_table(rows.iloc[order], positive=rows["y"].to_numpy()[order])
         assert again.cluster_ids == first.cluster_ids
         assert again.cluster_of_case.tolist() == first.cluster_of_case[order].tolist()
         assert again.site_of_cluster.tolist() == first.site_of_cluster.tolist()
@@ -91,13 +91,13 @@ def test_patients_are_numbered_by_sorted_id_whatever_the_order_of_rows():
 def test_a_patient_is_resampled_with_the_site_of_most_of_her_cases():
     """Not with the site of the row that happens to stand first; of equally many, the first by name."""
     table = pd.DataFrame({"patient_id": list("aaabb"), "site": ["x", "y", "y", "y", "x"]})
-    partition = Partition.from_table(table)
+    partition = Clusters.from_table(table)
     assert [partition.site_names[s] for s in partition.site_of_cluster] == ["y", "x"]
 
 
 def test_an_empty_patient_id_is_an_error_with_its_row():
     with pytest.raises(UserError, match="rows 2"):
-        Partition.from_table(pd.DataFrame({"patient_id": ["a", " ", "b"]}))
+        Clusters.from_table(pd.DataFrame({"patient_id": ["a", " ", "b"]}))
 
 
 def test_a_case_keeps_its_own_site_whatever_her_first_case_says():
@@ -109,7 +109,7 @@ def test_a_case_keeps_its_own_site_whatever_her_first_case_says():
             "case_id": list("wxyz"),
         }
     )
-    partition = Partition.from_table(table)
+    partition = Clusters.from_table(table)
     assert [partition.site_names[s] for s in partition.site_of_case] == ["North", "South", "South", "North"]
     at_south = partition.within(partition.site_of_case == 1)
     patients = [partition.cluster_of_case[row] for row in (0, 2, 3)]

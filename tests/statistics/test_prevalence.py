@@ -12,8 +12,8 @@ from sklearn.metrics import average_precision_score, brier_score_loss, f1_score,
 
 from elsewhere.errors import UserError
 from elsewhere.statistics.claimed import ClaimedValue
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.differences import difference_from_claim
-from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.prevalence import (
     STANDARDISABLE,
     StandardisedEvaluator,
@@ -101,7 +101,7 @@ def test_a_standardised_claim_gets_a_verdict():
     y, p = hospital(rng, 600, 0.1)
     truth = average_precision_score(*hospital(rng, 100_000, 0.5))
     table = pd.DataFrame({"patient_id": np.arange(600).astype(str)})
-    partition = Partition.from_table(table, positive=y)
+    partition = Clusters.from_table(table, positive=y)
     ev = StandardisedEvaluator(y, p, partition.cluster_of_case, 600, prevalence=0.5)
     name = standardised_name("auprc")
     d = difference_from_claim(ev, partition, name, ClaimedValue(value=truth), resamples=300)

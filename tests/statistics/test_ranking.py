@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from elsewhere.errors import UserError
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.columns import ColumnMeans
-from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.ranking import (
     left_out_sites,
     rank_frequencies,
@@ -25,9 +25,7 @@ from elsewhere.statistics.ranking import (
 
 N = 200
 CLUSTERS = np.arange(N, dtype=np.int32)
-PARTITION = Partition(
-    CLUSTERS, tuple(map(str, CLUSTERS)), (CLUSTERS % 2).astype(np.int32), ("north", "south")
-)
+PARTITION = Clusters(CLUSTERS, tuple(map(str, CLUSTERS)), (CLUSTERS % 2).astype(np.int32), ("north", "south"))
 
 
 def models(*shifts, noise=0.1, seed=0):
@@ -100,8 +98,8 @@ def test_many_small_sites_give_the_ranking_of_one():
     """50 sites of 4 patients: the strata are pooled, so the standard errors are those of one site."""
     evaluators = models(0.02, 0.0)
     sites = (CLUSTERS % 50).astype(np.int32)
-    many = Partition(CLUSTERS, PARTITION.cluster_ids, sites, tuple(map(str, range(50))))
-    one = Partition(CLUSTERS, PARTITION.cluster_ids, 0 * sites, ("s",))
+    many = Clusters(CLUSTERS, PARTITION.cluster_ids, sites, tuple(map(str, range(50))))
+    one = Clusters(CLUSTERS, PARTITION.cluster_ids, 0 * sites, ("s",))
     a, b = (
         rank_models(evaluators, p, "dice", names=["a", "b"], key="k", seed=1, resamples=300)
         for p in (many, one)
@@ -239,7 +237,7 @@ def test_a_ranking_outside_the_domain_says_so():
     few = np.arange(40, dtype=np.int32)
     rng = np.random.default_rng(0)
     small = [ColumnMeans({"dice": rng.random(40)}, few, n_clusters=40) for _ in range(3)]
-    partition = Partition(few, tuple(map(str, few)), np.zeros(40, dtype=np.int32), ("north",))
+    partition = Clusters(few, tuple(map(str, few)), np.zeros(40, dtype=np.int32), ("north",))
     made = rank_models(small, partition, "dice", names=["a", "b", "c"], key="k", seed=1, resamples=50)
     (note,) = [note for note in made.notes if "Outside the domain" in note]
     assert "40 patients" in note and note.endswith("This concerns 3 of 3 models.")

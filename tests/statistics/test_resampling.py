@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from elsewhere.statistics import resampling
-from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.resampling import WeightStream, draw, generator_for
+from elsewhere.statistics import bootstrap_weights as resampling
+from elsewhere.statistics.bootstrap_weights import WeightStream, draw, generator_for
+from elsewhere.statistics.clusters import Clusters
 
 
-def make_partition(n: int, *, sites: int = 1, positive_share: float | None = None) -> Partition:
+def make_split(n: int, *, sites: int = 1, positive_share: float | None = None) -> Clusters:
     rng = np.random.default_rng(1)
-    return Partition(
+    return Clusters(
         np.arange(n, dtype=np.int32),
         tuple(map(str, range(n))),
         rng.integers(0, sites, n).astype(np.int32) if sites > 1 else np.zeros(n, dtype=np.int32),
@@ -36,7 +36,7 @@ class _SumOfWeights:
 
 
 def test_each_stratum_keeps_its_size():
-    partition = make_partition(403, sites=3, positive_share=0.3)
+    partition = make_split(403, sites=3, positive_share=0.3)
     weights = all_weights(WeightStream(partition, key="k", seed=1, resamples=100, by_class=True))
     strata = partition.strata(by_class=True)
     assert strata.max() == 5  # each class of each site has enough patients for a stratum of its own
@@ -48,7 +48,7 @@ def test_each_stratum_keeps_its_size():
 def test_many_small_sites_keep_the_variance_of_the_patients():
     """50 sites of 2 patients: a mean must vary over the resamples as it varies over cohorts (ST-01a)."""
     n = 100
-    partition = Partition(
+    partition = Clusters(
         np.arange(n, dtype=np.int32),
         tuple(map(str, range(n))),
         np.repeat(np.arange(50), 2).astype(np.int32),
@@ -63,7 +63,7 @@ def test_many_small_sites_keep_the_variance_of_the_patients():
 
 def test_given_strata_take_the_place_of_the_sites():
     """A caller that has strata of its own keeps them, small ones included: nothing is pooled twice."""
-    partition = make_partition(30)
+    partition = make_split(30)
     strata = np.repeat([0, 1, 2], 10).astype(np.int32)
     w = all_weights(WeightStream(partition, key="k", seed=3, resamples=200, strata=strata))
     for s in range(3):
@@ -75,7 +75,7 @@ def test_weights_are_multinomial(monkeypatch, piece):
     """Drawing piece by piece has the moments of drawing over the whole stratum."""
     monkeypatch.setattr(resampling, "_PIECE", piece)
     n, b = 40, 6000
-    w = all_weights(WeightStream(make_partition(n), key="k", seed=3, resamples=b)).astype(float)
+    w = all_weights(WeightStream(make_split(n), key="k", seed=3, resamples=b)).astype(float)
     assert np.allclose(w.mean(axis=0), 1.0, atol=5 * np.sqrt(1 / b))
     assert np.var(w) == pytest.approx(1 - 1 / n, rel=0.03)
     across = np.mean((w[:, 0] - 1) * (w[:, -1] - 1))
@@ -86,7 +86,7 @@ def test_weights_are_multinomial(monkeypatch, piece):
 
 
 def test_stream_depends_on_key_and_seed_alone(monkeypatch):
-    partition = make_partition(50)
+    partition = make_split(50)
     one = all_weights(WeightStream(partition, key="k", seed=3, resamples=130))
     monkeypatch.setattr(resampling, "_ROW_BUDGET_BYTES", 700)
     again = all_weights(WeightStream(partition, key="k", seed=3, resamples=130))
@@ -97,7 +97,7 @@ def test_stream_depends_on_key_and_seed_alone(monkeypatch):
 
 
 def test_threads_do_not_change_the_draws():
-    stream = WeightStream(make_partition(30), key="k", seed=3, resamples=200)
+    stream = WeightStream(make_split(30), key="k", seed=3, resamples=200)
     seen: list[int] = []
     one = draw([_SumOfWeights()], stream, threads=1)[0]
     three = draw([_SumOfWeights(), _SumOfWeights()], stream, threads=3, progress=seen.append)

@@ -11,18 +11,18 @@ import dataclasses
 import numpy as np
 import pytest
 
-from elsewhere.promises.coverage import froc_evaluator
 from elsewhere.protocols import IntervalRules
 from elsewhere.scoring.binary import BinaryEvaluator
+from elsewhere.simulation.coverage import froc_evaluator
 from elsewhere.statistics.benefit import decision_curve
+from elsewhere.statistics.clusters import FEWEST_PER_STRATUM, Clusters
 from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.differences import difference_independent, difference_subsets
-from elsewhere.statistics.disparity import Disparity
 from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.fairness import variable_report
+from elsewhere.statistics.fairness.disparity import Disparity
 from elsewhere.statistics.limits import one_sample_limits
 from elsewhere.statistics.paired import compare_pair
-from elsewhere.statistics.partition import FEWEST_PER_STRATUM, Partition
 from elsewhere.statistics.ranking import rank_models
 from elsewhere.statistics.strata import SizeStrata
 from elsewhere.statistics.studentised import studentiser
@@ -39,7 +39,7 @@ KEY = {"key": "k", "seed": 1}
 def partition(sites):
     positive = LABEL > 0
     site = (CLUSTER % sites).astype(np.int32)
-    return Partition(CLUSTER, tuple(map(str, CLUSTER)), site, tuple(map(str, range(sites))), positive)
+    return Clusters(CLUSTER, tuple(map(str, CLUSTER)), site, tuple(map(str, range(sites))), positive)
 
 
 ONE = partition(1)
@@ -109,7 +109,7 @@ def test_large_sites_stay_apart_where_they_differ():
     apart, together = (
         estimate_all(
             means,
-            Partition(cluster, tuple(map(str, cluster)), sites, ("a", "b")),
+            Clusters(cluster, tuple(map(str, cluster)), sites, ("a", "b")),
             rules=IntervalRules(),
             resamples=0,
             **KEY,

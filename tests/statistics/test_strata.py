@@ -9,13 +9,13 @@ import pytest
 
 from elsewhere.errors import UserError
 from elsewhere.protocols import IntervalRules
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.columns import ColumnMeans
-from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.strata import size_strata, strata_table, top_against_bottom
 
 N = 100
 CLUSTERS = np.arange(N, dtype=np.int32)
-PARTITION = Partition(CLUSTERS, tuple(map(str, CLUSTERS)), np.zeros(N, np.int32), ("s",))
+PARTITION = Clusters(CLUSTERS, tuple(map(str, CLUSTERS)), np.zeros(N, np.int32), ("s",))
 SIZES = np.arange(1.0, N + 1)
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from elsewhere.protocols import IntervalRules
 from elsewhere.scoring.groups import GroupCodes
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.columns import ColumnMeans
-from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.subgroups import comparable_metrics, group_table
+from elsewhere.statistics.fairness.subgroups import comparable_metrics, group_table
 
 N = 240
 
@@ -20,7 +20,7 @@ def coded(codes, names=("a", "b", "c"), variable="v"):
 
 
 def patients(n=N, positive=None):
-    return Partition(
+    return Clusters(
         np.arange(n, dtype=np.int32), tuple(map(str, range(n))), np.zeros(n, np.int32), ("s",), positive
     )
 

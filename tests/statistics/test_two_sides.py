@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.differences import difference_independent, difference_subsets
-from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.two_sides import difference_of_sides, joined_partition
 
 
 def side(ids, values, site="one"):
-    partition = Partition.from_table(pd.DataFrame({"patient_id": ids, "site": site}))
+    partition = Clusters.from_table(pd.DataFrame({"patient_id": ids, "site": site}))
 
     def over(numbered):
         return ColumnMeans(
@@ -58,7 +58,7 @@ def test_two_parts_of_one_table_give_the_same_number_either_way():
     a, b = side(ids[:50], values[:50], "north"), side(ids[50:], values[50:], "south")
     made = difference(a, b, key="k")
     table = pd.DataFrame({"patient_id": ids, "site": np.repeat(["north", "south"], 50)})
-    whole = Partition.from_table(table)
+    whole = Clusters.from_table(table)
     evaluator = ColumnMeans({"dice": values}, whole.cluster_of_case, n_clusters=whole.n_clusters)
     first = np.arange(100) < 50
     split = difference_subsets(evaluator, whole, first, ~first, "dice", resamples=400, key="k")
@@ -67,8 +67,8 @@ def test_two_parts_of_one_table_give_the_same_number_either_way():
 
 
 def test_patients_of_two_data_sets_are_never_one():
-    a = Partition.from_table(pd.DataFrame({"patient_id": ["1", "2"], "dataset": "x"}))
-    b = Partition.from_table(pd.DataFrame({"patient_id": ["2", "1"], "dataset": "y"}))
+    a = Clusters.from_table(pd.DataFrame({"patient_id": ["1", "2"], "dataset": "x"}))
+    b = Clusters.from_table(pd.DataFrame({"patient_id": ["2", "1"], "dataset": "y"}))
     both = joined_partition(a, b)
     assert both.n_clusters == 4
     assert [both.cluster_ids[c] for c in both.cluster_of_case] == ["x/1", "x/2", "y/2", "y/1"]

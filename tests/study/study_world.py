@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from elsewhere.engine.unit import Outcome
+from elsewhere.engine.training import Outcome
 
 DATASETS = ("Alder", "Birch", "Cedar", "Dogwood")
 

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from elsewhere.engine.unit import InputSpec, Recipe
+from elsewhere.engine.training import ClassifierSettings, InputSpec
 from elsewhere.errors import UserError
 from elsewhere.study.file import ModelSection, load_study, parse_study, shipped
 from elsewhere.study.inheritance import resolve_likes
@@ -21,7 +21,7 @@ SMALL = {
 
 
 def test_every_field_of_a_recipe_is_a_key_of_a_model_with_the_same_default():
-    fields = {f.name: f.default for f in dataclasses.fields(Recipe) if f.name != "weights_digest"}
+    fields = {f.name: f.default for f in dataclasses.fields(ClassifierSettings) if f.name != "weights_digest"}
     keys = {name: field.default for name, field in ModelSection.model_fields.items()}
     assert {name: keys.get(name, "no such key") for name in fields} == fields
     assert set(keys) - set(fields) == {"size_px", "inputs", "kinds", "like"}

@@ -14,9 +14,9 @@ from study_world import edit, outcome_of, write_world
 from elsewhere.cli import main
 from elsewhere.commands.plan import plan_study
 from elsewhere.engine.store import Store
-from elsewhere.engine.unit import Unit
+from elsewhere.engine.training import Training
 from elsewhere.errors import UserError
-from elsewhere.scenarios import read_partitions
+from elsewhere.scenarios import read_splits
 from elsewhere.study.estimate import note_speed
 from elsewhere.study.file import load_study
 from elsewhere.study.plan import make_plan
@@ -277,7 +277,7 @@ def test_plan_lines_are_for_a_person(world, tmp_path):
 def test_splits_are_written_and_read_back(world, tmp_path):
     """US-09."""
     planned = plan_study(world, out=tmp_path / "out", splits=tmp_path / "splits")
-    read = read_partitions(tmp_path / "splits", planned.plan.table.frame)
+    read = read_splits(tmp_path / "splits", planned.plan.table.frame)
     assert {p.hash for p in read} == {p.hash for p in planned.plan.partitions.values()}
 
 
@@ -339,7 +339,7 @@ def test_a_name_that_nobody_knows_is_found_before_anything_is_trained(world, cha
 
 def test_units_travel_as_json(world):
     for unit in plan_of(world, seeds=[1]).units.values():
-        assert Unit.from_dict(json.loads(json.dumps(unit.to_dict()))) == unit
+        assert Training.from_dict(json.loads(json.dumps(unit.to_dict()))) == unit
 
 
 @pytest.mark.real_data

@@ -12,7 +12,7 @@ import pytest
 from phantom_world import STUDY, make_study, make_world
 
 from elsewhere.commands.plan import plan_study
-from elsewhere.inputs.volume_files import FileVolumes, VolumeFiles, value_counts
+from elsewhere.inputs.mri.files import FileVolumes, VolumeFiles, value_counts
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
 import fake_recipes  # noqa: F401 - registers 'threshold'

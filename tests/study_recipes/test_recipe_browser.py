@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from test_weights import published
 
-from elsewhere.report.blocks import Section
-from elsewhere.report.first_page import FirstPage
-from elsewhere.report.page import _environment
-from elsewhere.report.slider import script
+from elsewhere.report.page.blocks import Section
+from elsewhere.report.page.shell import _environment
+from elsewhere.report.page.slider import script
+from elsewhere.report.result.first_page import FirstPage
 from elsewhere.study.recipe_report import _CSS, write_recipe_report
 from elsewhere.study.recipe_report_board import slider
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elsewhere.statistics.boards import centred_interval, weight_steps
+from elsewhere.statistics.leaderboard import centred_interval, weight_steps
 from elsewhere.statistics.ranking import ranks_of
 from elsewhere.statistics.seeds import SeedMean
 from elsewhere.study.recipe_analysis_ranks import weight_table

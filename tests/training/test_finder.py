@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch", reason="training needs torch (pip install e
 
 from PIL import Image  # noqa: E402
 
-from elsewhere.engine.unit import Unit, Work  # noqa: E402
+from elsewhere.engine.training import Training, Work  # noqa: E402
 from elsewhere.errors import UserError  # noqa: E402
 from elsewhere.inputs import Cases, Pictures  # noqa: E402
-from elsewhere.models.finder import FINDERS, build_finder, find_finder_weights  # noqa: E402
+from elsewhere.networks.finder import FINDERS, build_finder, find_finder_weights  # noqa: E402
 from elsewhere.training.finder import (  # noqa: E402
     StoppedError,
     box_quality,
@@ -70,10 +70,10 @@ def make_work(n: int, seed: int, *, masks: bool = True, normals: int = 0) -> Wor
     return Work(cases=cases, pictures=pictures)
 
 
-def make_unit(work: Work, train: int, validation: int, **changes: object) -> Unit:
+def make_unit(work: Work, train: int, validation: int, **changes: object) -> Training:
     names = work.cases.case
     recipe = finder_recipe("finder-tiny", **{"epochs": 2, "batch": 8, "shift_px": 6.0} | changes)
-    unit = Unit(
+    unit = Training(
         name="finder of A",
         kind="find-boxes",
         train=names[:train],
@@ -226,7 +226,7 @@ def test_several_finders_share_their_pictures_and_one_may_fail():
 
 
 def test_a_units_finder_learns_from_the_same_parts():
-    unit = Unit(name="BUSI>* | cnn", train=("a",), validation=("b",), predict=("c", "b"), seed=4)
+    unit = Training(name="BUSI>* | cnn", train=("a",), validation=("b",), predict=("c", "b"), seed=4)
     finder = finder_unit(unit, "finder-small", size_px=128, epochs=3)
     assert (finder.train, finder.validation, finder.predict) == (("a",), ("b",), ("c", "b"))
     assert (finder.kind, finder.seed, finder.input.size_px) == ("find-boxes", 4, 128)
@@ -249,7 +249,7 @@ def test_every_finder_gives_logits_at_half_the_size(name):
 
 
 def test_the_encoder_takes_the_classifiers_weights(tmp_path):
-    from elsewhere.models import build_network
+    from elsewhere.networks import build_network
 
     classifier = build_network("efficientnet-lite0", seed=4)
     path = tmp_path / "lite0.pth"
@@ -288,7 +288,7 @@ def test_training_rooms_import_without_the_tables():
     code = (
         "import sys\n"
         "for name in ('pyarrow', 'pydantic', 'numba', 'typer', 'scipy'): sys.modules[name] = None\n"
-        "import elsewhere.training.finder, elsewhere.models.finder, elsewhere.inputs.boxes\n"
+        "import elsewhere.training.finder, elsewhere.networks.finder, elsewhere.inputs.boxes\n"
         "print('elsewhere.tables' in sys.modules, 'elsewhere.cohort' in sys.modules)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

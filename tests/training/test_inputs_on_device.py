@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.training.worlds import make_work
 
-from elsewhere.engine.unit import InputSpec, Recipe
+from elsewhere.engine.training import ClassifierSettings, InputSpec
 from elsewhere.training.augment import augment, plain
 from elsewhere.training.crops import DevicePictures, crop_window, resize
 from elsewhere.training.draws import draw_epoch, noise_fields, steps_of
@@ -66,7 +66,7 @@ def labels(benign, malignant):
 def test_oversampling_draws_both_classes_equally_often(benign, malignant, seed):
     # US-14: the minority class is drawn as often as the majority; no picture twice more than another.
     label = labels(benign, malignant)
-    recipe = Recipe(batch=1)
+    recipe = ClassifierSettings(batch=1)
     draws = draw_epoch(np.random.default_rng(seed), label, np.zeros_like(label), recipe, size_px=32)
     seen = np.bincount(draws.order.ravel(), minlength=len(label))
     assert seen[label == 0].sum() == seen[label == 1].sum() == max(benign, malignant)
@@ -77,21 +77,23 @@ def test_oversampling_draws_both_classes_equally_often(benign, malignant, seed):
 def test_balanced_datasets_are_drawn_equally_often():
     label = np.array([0, 1] * 50 + [0, 1] * 5)
     group = np.array([0] * 100 + [1] * 10)
-    recipe = Recipe(batch=1, balance_datasets=True)
+    recipe = ClassifierSettings(batch=1, balance_datasets=True)
     draws = draw_epoch(np.random.default_rng(0), label, group, recipe, size_px=32)
     counts = np.bincount(group[draws.order.ravel()])
     assert counts[0] == counts[1]
 
 
 def test_an_epoch_drops_the_incomplete_batch_and_a_small_part_is_one_batch():
-    assert steps_of(labels(20, 20), np.zeros(40, int), Recipe(batch=16)) == (2, 16)
-    assert steps_of(labels(3, 2), np.zeros(5, int), Recipe(batch=16)) == (1, 6)
+    assert steps_of(labels(20, 20), np.zeros(40, int), ClassifierSettings(batch=16)) == (2, 16)
+    assert steps_of(labels(3, 2), np.zeros(5, int), ClassifierSettings(batch=16)) == (1, 6)
 
 
 def test_the_same_seed_draws_the_same_epoch():
     label = labels(9, 5)
     one, two = (
-        draw_epoch(np.random.default_rng(3), label, np.zeros_like(label), Recipe(batch=4), size_px=32)
+        draw_epoch(
+            np.random.default_rng(3), label, np.zeros_like(label), ClassifierSettings(batch=4), size_px=32
+        )
         for _ in range(2)
     )
     assert np.array_equal(one.order, two.order)
@@ -99,7 +101,7 @@ def test_the_same_seed_draws_the_same_epoch():
 
 
 def drawn(**settings):
-    recipe = Recipe(batch=8, oversample=False, **settings)
+    recipe = ClassifierSettings(batch=8, oversample=False, **settings)
     label = labels(4, 4)
     draws = draw_epoch(np.random.default_rng(1), label, np.zeros_like(label), recipe, size_px=32)
     images = torch.from_numpy(np.random.default_rng(2).integers(0, 256, (8, 32, 32), dtype=np.uint8))
@@ -118,7 +120,7 @@ def test_without_augmentation_the_picture_is_itself_in_0_to_1():
 
 
 def test_a_shift_moves_the_picture_by_so_many_pixels():
-    recipe = Recipe(**{**STILL, "shift_px": 5.0})
+    recipe = ClassifierSettings(**{**STILL, "shift_px": 5.0})
     rng = np.random.default_rng(0)
     draws = draw_epoch(rng, labels(8, 8), np.zeros(16, int), recipe, size_px=32)
     shift = -draws.affine[0, :, :, 2] * 32 / 2
@@ -137,7 +139,7 @@ def test_a_shift_moves_the_picture_by_so_many_pixels():
 
 
 def test_half_of_the_pictures_are_mirrored():
-    recipe = Recipe(**{**STILL, "mirror": True}, batch=400, oversample=False)
+    recipe = ClassifierSettings(**{**STILL, "mirror": True}, batch=400, oversample=False)
     draws = draw_epoch(np.random.default_rng(0), labels(200, 200), np.zeros(400, int), recipe, size_px=32)
     flipped = draws.affine[0, :, 0, 0] < 0
     assert 160 < flipped.sum() < 240

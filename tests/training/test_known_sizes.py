@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from elsewhere.models import build_network
+from elsewhere.networks import build_network
 from elsewhere.training.program import KNOWN_SIZES, _norms_of_first, to_known_size
 
 

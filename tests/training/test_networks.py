@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from elsewhere.errors import UserError
-from elsewhere.models import NETWORKS, build_network, find_weights, load_state, weights_digest
+from elsewhere.networks import NETWORKS, build_network, find_weights, load_state, weights_digest
 
 
 @pytest.mark.parametrize("name", ["efficientnet-b0", "efficientnet-lite0", "efficientnet-lite2", "tiny-cnn"])

@@ -11,8 +11,8 @@ from tests.training.worlds import make_unit, make_work, train
 
 from elsewhere.engine.job import Deadline
 from elsewhere.errors import UserError
-from elsewhere.models import build_network
-from elsewhere.models.networks import mix_style
+from elsewhere.networks import build_network
+from elsewhere.networks.classifiers import mix_style
 from elsewhere.statistics.auroc import auroc
 from elsewhere.training import lanes, train_units
 from elsewhere.training.distance import class_distance

@@ -7,7 +7,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from elsewhere.engine.unit import InputSpec, Recipe, Unit, Work
+from elsewhere.engine.training import ClassifierSettings, InputSpec, Training, Work
 from elsewhere.inputs import Cases, Pictures
 
 SIZE = 32
@@ -56,13 +56,13 @@ def make_unit(work, *, seed=1, kind="roi", outline=False, keep_weights=False, pa
         "batch": 16,
         "shift_px": 1.0,
     } | recipe
-    return Unit(
+    return Training(
         name=f"{kind} {seed}",
         train=names[: parts[0]],
         validation=names[parts[0] : parts[1]],
         predict=names[parts[1] :],
         input=InputSpec(kind=kind, size_px=SIZE, outline=outline),
-        recipe=Recipe(**settings),
+        recipe=ClassifierSettings(**settings),
         seed=seed,
         keep_weights=keep_weights,
     ).with_key(work.cases)

@@ -20,7 +20,7 @@ from elsewhere.cohort.describe import TARGET_COLUMNS
 from elsewhere.cohort.grades import file_name_ids
 from elsewhere.cohort.groups import rows_that_vary
 from elsewhere.cohort.published import published
-from elsewhere.cohort.published_figures import compare_figures
+from elsewhere.cohort.published.figures import compare_figures
 from elsewhere.cohort.rows import rows_that_are_no_case
 from elsewhere.cohort.table import FILE_COLUMNS, LEVELS, Cohort
 from elsewhere.errors import name_rows

@@ -22,11 +22,11 @@ from elsewhere.scoring.groups import group_codes
 from elsewhere.scoring.prepared import BINARY, Prepared, answered_cases, binary_part, prepare
 from elsewhere.scoring.task import ScoreOptions, tasks
 from elsewhere.statistics.answered import BoolArray, with_answered_only
+from elsewhere.statistics.bootstrap_weights import WeightStream
 from elsewhere.statistics.claimed import ClaimedValue, claimed_limits
 from elsewhere.statistics.differences import difference_from_claim
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.metric import MetricSpec
-from elsewhere.statistics.resampling import WeightStream
 from elsewhere.statistics.verdict import ClaimVerdict, Verdict, assess_claim, not_assessed, overall
 from elsewhere.tables import TableOptions, check_out
 from elsewhere.tables.identifiers import remembers_ids

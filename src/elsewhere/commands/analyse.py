@@ -15,10 +15,10 @@ from elsewhere.commands.analyses import AnalysisContext, analyses
 from elsewhere.results import Result, ids_of
 from elsewhere.scoring.prepared import Prepared, answered_cases, prepare, primary_metric
 from elsewhere.scoring.task import ScoreOptions, Scores
+from elsewhere.statistics.bootstrap_weights import WeightStream
+from elsewhere.statistics.clusters import UNKNOWN_SITE
 from elsewhere.statistics.estimates import estimate_all
-from elsewhere.statistics.partition import UNKNOWN_SITE
-from elsewhere.statistics.resampling import WeightStream
-from elsewhere.statistics.subgroups import answered_values
+from elsewhere.statistics.fairness.subgroups import answered_values
 
 Report = Callable[[str, int, int], None]
 _CURVE_RESAMPLES = 200

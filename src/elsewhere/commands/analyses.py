@@ -19,10 +19,10 @@ from elsewhere.registry import Registry
 from elsewhere.scoring.groups import GroupCodes, group_codes
 from elsewhere.scoring.prepared import BINARY, answered_cases, binary_part, fairness_disparity, truth_of
 from elsewhere.scoring.task import ScoreOptions, Scores, Task
+from elsewhere.statistics.bootstrap_weights import WeightStream
+from elsewhere.statistics.clusters import UNKNOWN_SITE, Clusters
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.fairness import fairness_report, group_table
-from elsewhere.statistics.partition import UNKNOWN_SITE, Partition
-from elsewhere.statistics.resampling import WeightStream
 
 _WORST_CASES = 20
 _BIG = 100_000
@@ -34,7 +34,7 @@ class AnalysisContext:
 
     task: Task
     scores: Scores
-    partition: Partition
+    partition: Clusters
     evaluator: Evaluator
     options: ScoreOptions
     key: str
@@ -314,7 +314,7 @@ def worst_cases(context: AnalysisContext) -> dict[str, Any]:
 
     A case without a usable score is no case that the model read badly: those are counted, and not listed.
     """
-    from elsewhere.report.privacy import hash_ids, new_salt
+    from elsewhere.report.page.privacy import hash_ids, new_salt
 
     cases = context.cases
     cost = _case_cost(context)

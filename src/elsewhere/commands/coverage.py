@@ -12,10 +12,10 @@ from typing import Any
 from elsewhere.commands.output import Report
 from elsewhere.errors import unknown_name
 from elsewhere.files import staged_files
-from elsewhere.promises import grid
-from elsewhere.promises import levels_page as levels
-from elsewhere.promises.coverage import coverage_tables, jobs
-from elsewhere.promises.levels_page import levels_page
+from elsewhere.simulation import grid
+from elsewhere.simulation import levels_page as levels
+from elsewhere.simulation.coverage import coverage_tables, jobs
+from elsewhere.simulation.levels_page import levels_page
 from elsewhere.tables import check_out_file, write_text
 
 PAGES = ("coverage.md", "levels.md")

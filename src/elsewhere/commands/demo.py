@@ -189,7 +189,7 @@ def _has_weights(network: str) -> bool:
     """Only what is on this machine: the demo fetches nothing."""
     if not network.startswith("efficientnet-lite"):
         return False
-    from elsewhere.models.weights import find_weights
+    from elsewhere.networks.weights import find_weights
 
     try:
         return find_weights(network, "imagenet") is not None

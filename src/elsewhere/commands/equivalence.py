@@ -62,7 +62,7 @@ class EquivalenceVerdict:
         return self.summary
 
     def lines(self) -> Iterator[str]:
-        from elsewhere.report.answered import claim_sentence, verdict_lines
+        from elsewhere.report.result.answered import claim_sentence, verdict_lines
 
         verdict = self.summary["verdict"]
         for claim in verdict["claims"]:

@@ -15,9 +15,9 @@ from elsewhere import __version__
 from elsewhere.commands.output import Report
 from elsewhere.engine.store import Store
 from elsewhere.errors import UserError, check_seed, name_rows, unknown_name
-from elsewhere.explain.looking import Looked
-from elsewhere.explain.maps import METHODS
-from elsewhere.report.numbers import format_number
+from elsewhere.explain.gradcam import METHODS
+from elsewhere.explain.run import Looked
+from elsewhere.report.page.numbers import format_number
 from elsewhere.study.file import load_study
 from elsewhere.study.relevance import look, unit_of
 from elsewhere.study.results import StudyResults, results_of

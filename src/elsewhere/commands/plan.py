@@ -13,7 +13,7 @@ import pandas as pd
 
 from elsewhere.commands.output import Report
 from elsewhere.engine.store import Store
-from elsewhere.scenarios import write_partitions
+from elsewhere.scenarios import write_splits
 from elsewhere.study.estimate import Estimate, estimate
 from elsewhere.study.file import load_study
 from elsewhere.study.plan import Plan
@@ -160,9 +160,7 @@ def plan_study(
     folder = None
     if splits is not None:
         folder = Path(splits)
-        write_partitions(
-            [*plan.partitions.values(), *plan.skipped], plan.table.frame, folder, replace=replace
-        )
+        write_splits([*plan.partitions.values(), *plan.skipped], plan.table.frame, folder, replace=replace)
     exported: Path | None = None
     notes: tuple[str, ...] = ()
     if export is not None:

@@ -15,10 +15,10 @@ from elsewhere.cohort import Cohort
 from elsewhere.commands.output import Report
 from elsewhere.commands.score import CohortLike, as_cohort
 from elsewhere.commands.where import choose_part
-from elsewhere.engine.unit import COSTS
+from elsewhere.engine.training import COSTS
 from elsewhere.errors import UserError
 from elsewhere.predictions.masks import mask_file_name
-from elsewhere.report.privacy import Redactor
+from elsewhere.report.page.privacy import Redactor
 from elsewhere.study.kept_models import (
     Model,
     choose_model,

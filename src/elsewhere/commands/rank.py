@@ -17,14 +17,14 @@ from elsewhere.commands.score import as_cohort, as_predictions, check_choices, c
 from elsewhere.commands.submissions import Failure, check_entry, entries_of, names_of
 from elsewhere.errors import EXIT_INCOMPLETE, EXIT_OK, UserError, check_seed, unknown_name
 from elsewhere.predictions import ReadOptions
-from elsewhere.report.numbers import format_interval
-from elsewhere.report.redaction import Redactor
-from elsewhere.report.sharing import KEY_FILE, write_sharing_note
+from elsewhere.report.page.numbers import format_interval
+from elsewhere.report.page.redaction import Redactor
+from elsewhere.report.page.sharing import KEY_FILE, write_sharing_note
 from elsewhere.results import Result, ids_of, ids_of_result, load_result, write_key
 from elsewhere.scoring.prepared import Prepared, prepare, primary_metric
 from elsewhere.scoring.task import ScoreOptions, tasks
-from elsewhere.statistics.boards import fairness_weighting, top_against_bottom_by_size
 from elsewhere.statistics.estimates import estimate_all
+from elsewhere.statistics.leaderboard import fairness_weighting, top_against_bottom_by_size
 from elsewhere.statistics.ranking import rank_models
 from elsewhere.tables import TableOptions, check_out, staged_directory, write_json
 from elsewhere.tables.identifiers import note_source, read_folders, remembers_ids

@@ -39,7 +39,7 @@ def report(
     and a page that somebody has changed, is replaced only with `replace`.
     """
     from elsewhere.report import write_figures, write_report, write_tables
-    from elsewhere.report.prepare import prepare
+    from elsewhere.report.result.prepare import prepare
 
     found = load_result(result)
     page = Path(out) if out is not None else Path(result) / "report.html"

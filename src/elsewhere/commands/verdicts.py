@@ -11,8 +11,8 @@ from elsewhere.errors import UserError, unknown_name
 from elsewhere.scoring.prepared import answered_cases, prepare, primary_metric
 from elsewhere.scoring.task import ScoreOptions, Scores
 from elsewhere.statistics.answered import with_answered_only
+from elsewhere.statistics.clusters import UNKNOWN_SITE
 from elsewhere.statistics.differences import difference_subsets
-from elsewhere.statistics.partition import UNKNOWN_SITE
 from elsewhere.statistics.verdict import ClaimVerdict, assess_claim, overall
 
 

@@ -17,7 +17,7 @@ from types import FrameType
 from elsewhere.engine.run import EngineReport, run_units
 from elsewhere.engine.store import Store
 from elsewhere.engine.threads import let_threads_sleep
-from elsewhere.engine.unit import Outcome, Unit
+from elsewhere.engine.training import Outcome, Training
 from elsewhere.engine.work import load_work
 from elsewhere.errors import UserError
 
@@ -95,7 +95,7 @@ def _run(options: argparse.Namespace) -> int:
     return EXIT_UNITS_FAILED if report is None or report.failed else 0
 
 
-def _starts(unit: Unit, prefix: str) -> bool:
+def _starts(unit: Training, prefix: str) -> bool:
     return unit.name.startswith(prefix) or unit.key.startswith(prefix)
 
 
@@ -113,7 +113,7 @@ class _Clock:
         if what == "units":
             self.ended = done
 
-    def line(self, unit: Unit, result: Outcome | str) -> None:
+    def line(self, unit: Training, result: Outcome | str) -> None:
         head = f"[{self.ended}/{self.total}] {unit.name or unit.key}"
         if isinstance(result, str):
             print(f"{head}: FAILED: {result}", flush=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from elsewhere.engine.unit import InputSpec, Recipe, Unit
+from elsewhere.engine.training import ClassifierSettings, InputSpec, Training
 
 
-def finder_recipe(network: str = "finder-lite0", **changes: Any) -> Recipe:
+def finder_recipe(network: str = "finder-lite0", **changes: Any) -> ClassifierSettings:
     """The recipe of a finder: more varied pictures and more epochs than a classifier, a rate that fades."""
     weights = "imagenet" if network == "finder-lite0" else "none"
     values: dict[str, Any] = {
@@ -28,7 +28,7 @@ def finder_recipe(network: str = "finder-lite0", **changes: Any) -> Recipe:
         "noise": 0.1,
         "test_mirror": True,
     }
-    return Recipe(**values | changes)
+    return ClassifierSettings(**values | changes)
 
 
 def finder_input(size_px: int = 256) -> InputSpec:
@@ -36,14 +36,16 @@ def finder_input(size_px: int = 256) -> InputSpec:
     return InputSpec(kind="whole", size_px=size_px)
 
 
-def finder_unit(unit: Unit, network: str = "finder-lite0", *, size_px: int = 256, **changes: Any) -> Unit:
+def finder_unit(
+    unit: Training, network: str = "finder-lite0", *, size_px: int = 256, **changes: Any
+) -> Training:
     """The finder for a unit that takes found boxes: it learns from the same parts with the same seed, so that
     no box in a test picture comes from a network that has seen it. Its key is still to be set.
 
     The random shift is a part of the picture, so that it means the same at every size.
     """
     shift = finder_recipe(network).shift_px * size_px / finder_input().size_px
-    return Unit(
+    return Training(
         name=f"boxes for {unit.name}" if unit.name else "boxes",
         kind="find-boxes",
         train=unit.train,

@@ -13,14 +13,14 @@ from importlib import import_module
 from typing import Any, TypeAlias
 
 from elsewhere.engine.threads import let_threads_sleep, physical_cores, usable_cpus
-from elsewhere.engine.unit import Outcome, Unit, Work
+from elsewhere.engine.training import Outcome, Training, Work
 from elsewhere.errors import UserError
 
 DEFAULT_TRAINER = "elsewhere.training:train_units"
 RECIPE_TRAINER = "elsewhere.recipes.running:train_recipe_units"
 Progress: TypeAlias = Callable[[str, int, int], None]
-Finished: TypeAlias = Callable[[Unit, Outcome], None]
-Failed: TypeAlias = Callable[[Unit, str], None]
+Finished: TypeAlias = Callable[[Training, Outcome], None]
+Failed: TypeAlias = Callable[[Training, str], None]
 Trainer: TypeAlias = Callable[..., None]
 """(units, work, *, device, lanes, finished, failed, progress[, stop][, threads]) -> None."""
 
@@ -35,7 +35,7 @@ class Deadline:
     slowest: dict[str, float] = field(default_factory=dict)
     """By network or recipe: the most seconds a training case that a unit took so far."""
 
-    def heard(self, unit: Unit, seconds: float) -> None:
+    def heard(self, unit: Training, seconds: float) -> None:
         self.longest = max(self.longest, seconds)
         rate = seconds / max(1, len(unit.train))
         self.slowest[unit.method] = max(self.slowest.get(unit.method, 0.0), rate)
@@ -43,7 +43,7 @@ class Deadline:
     def __call__(self) -> bool:
         return self.at is not None and time.time() + self.longest >= self.at
 
-    def too_late_for(self, unit: Unit) -> bool:
+    def too_late_for(self, unit: Training) -> bool:
         """Less strict: a unit that trains on few cases is as long as few cases take."""
         rate = self.slowest.get(unit.method)
         if self.at is None or rate is None:
@@ -55,7 +55,7 @@ class Deadline:
 class Job:
     """One stage of a run. `finished` saves; it and `failed` are called from the engine's own thread alone."""
 
-    units: Sequence[Unit]
+    units: Sequence[Training]
     work: Work
     trainer: Trainer | str
     finished: Finished
@@ -126,7 +126,7 @@ def pinned_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def train(job: Job, units: Sequence[Unit]) -> None:
+def train(job: Job, units: Sequence[Training]) -> None:
     """Call the trainer on `units`, and see that each is finished, failed, or left because time is up.
 
     UserErrors end the run, as does whatever `finished` raises (a full disk). Any other exception is one
@@ -136,7 +136,7 @@ def train(job: Job, units: Sequence[Unit]) -> None:
     open_units = {unit.key: unit for unit in units}
     fatal: list[BaseException] = []
 
-    def told(key: str, call: Callable[[Unit], None]) -> None:
+    def told(key: str, call: Callable[[Training], None]) -> None:
         if fatal:
             raise fatal[0]
         unit = open_units.pop(key, None)
@@ -148,13 +148,13 @@ def train(job: Job, units: Sequence[Unit]) -> None:
             fatal.append(error)
             raise
 
-    def finished(unit: Unit, outcome: Outcome) -> None:
+    def finished(unit: Training, outcome: Outcome) -> None:
         job.stop.heard(unit, outcome.seconds)
         if job.device.startswith("cpu"):
             outcome = replace(outcome, versions={**outcome.versions, "threads": str(job.threads)})
         told(unit.key, lambda ours: job.finished(ours, outcome))
 
-    def failed(unit: Unit, reason: str) -> None:
+    def failed(unit: Training, reason: str) -> None:
         told(unit.key, lambda ours: job.failed(ours, reason))
 
     options: dict[str, Any] = {

@@ -16,13 +16,13 @@ from elsewhere.engine.arrays import read_arrays
 from elsewhere.engine.files import digest_of, to_json
 from elsewhere.engine.kept import WEIGHT_FILES, WEIGHTS_NPZ, WEIGHTS_PT, pack_kept, unpack_kept, wrong_with
 from elsewhere.engine.packed_masks import from_arrays, to_arrays
-from elsewhere.engine.unit import COSTS, Outcome, Unit
+from elsewhere.engine.training import COSTS, Outcome, Training
 from elsewhere.errors import UserError
 from elsewhere.files import DAMAGED_ARCHIVE, SizeLimitError, check_archive, file_system_error
 from elsewhere.untrusted import MAX_JSON_BYTES, parse_json, read_text
 
 
-def check_outcome(unit: Unit, outcome: Outcome) -> str:
+def check_outcome(unit: Training, outcome: Outcome) -> str:
     """What is wrong with the shape of an outcome; empty where nothing is."""
     n = len(outcome.case)
     if len(set(outcome.case)) != n:
@@ -71,7 +71,7 @@ def _check_recipe(tasks: tuple[str, ...], outcome: Outcome) -> str:
     return ""
 
 
-def to_files(unit: Unit, outcome: Outcome) -> dict[str, bytes | dict[str, Any]]:
+def to_files(unit: Training, outcome: Outcome) -> dict[str, bytes | dict[str, Any]]:
     """File name -> bytes; 'done.json' is what the store completes with the digests, and writes last."""
     arrays: dict[str, np.ndarray] = {
         "case": np.array(outcome.case, dtype=np.str_),
@@ -267,7 +267,7 @@ class StoredWeights(Mapping[str, Any]):
         return self.path.read_bytes()
 
 
-def _weights_bytes(unit: Unit, weights: Mapping[str, Any]) -> bytes:
+def _weights_bytes(unit: Training, weights: Mapping[str, Any]) -> bytes:
     if isinstance(weights, StoredWeights):
         return weights.file_bytes()
     if unit.job is not None:

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from elsewhere.engine.store import Store
-from elsewhere.engine.unit import Unit
+from elsewhere.engine.training import Training
 from elsewhere.errors import UserError
 from elsewhere.inputs import Cases
 
 
-def unique_units(units: Iterable[Unit], cases: Cases) -> list[Unit]:
+def unique_units(units: Iterable[Training], cases: Cases) -> list[Training]:
     """One unit a key, predicting what any of them predicts (US-10: one training serves all its targets)."""
-    found: dict[str, Unit] = {}
+    found: dict[str, Training] = {}
     for unit in units:
         if not unit.key:
             unit = unit.with_key(cases)
@@ -37,20 +37,20 @@ def unique_units(units: Iterable[Unit], cases: Cases) -> list[Unit]:
     return list(found.values())
 
 
-def in_order(units: Sequence[Unit]) -> list[Unit]:
+def in_order(units: Sequence[Training]) -> list[Training]:
     """Box finders first, then by input and network (what shares decoded inputs and compiled networks is
     together), otherwise as given.
     """
     seen: dict[tuple[Any, ...], int] = {}
 
-    def place(unit: Unit) -> tuple[bool, bool, int]:
+    def place(unit: Training) -> tuple[bool, bool, int]:
         shared = (unit.kind, unit.input, unit.method)
         return (unit.kind != "find-boxes", bool(unit.boxes_from), seen.setdefault(shared, len(seen)))
 
     return sorted(units, key=place)
 
 
-def stages(units: Sequence[Unit]) -> list[list[Unit]]:
+def stages(units: Sequence[Training]) -> list[list[Training]]:
     """What may run side by side; units that use boxes which another unit of this run finds come after it.
     Recipes are a stage of their own: another trainer trains them.
     """
@@ -63,7 +63,7 @@ def stages(units: Sequence[Unit]) -> list[list[Unit]]:
     return [in_order(part) for part in (first, later, recipes) if part]
 
 
-def widened(unit: Unit, store: Store, cases: Cases) -> Unit:
+def widened(unit: Training, store: Store, cases: Cases) -> Training:
     """A unit that stands in the store, but lacks a case, is trained again: then it predicts again what it
     had predicted of these cases too, so that all of a study's predictions come from one training.
     """
@@ -82,9 +82,9 @@ def widened(unit: Unit, store: Store, cases: Cases) -> Unit:
     return replace(unit, predict=tuple(dict.fromkeys((*unit.predict, *known))))
 
 
-def batches(units: Sequence[Unit], size: int) -> list[list[Unit]]:
+def batches(units: Sequence[Training], size: int) -> list[list[Training]]:
     """In order, `size` at a time; a batch never mixes inputs or networks."""
-    found: list[list[Unit]] = []
+    found: list[list[Training]] = []
     for unit in units:
         last = found[-1] if found else []
         alike = last and (last[0].kind, last[0].input, last[0].method) == (unit.kind, unit.input, unit.method)

@@ -22,7 +22,7 @@ from typing import Any
 
 from elsewhere.engine.job import Deadline, Job, train
 from elsewhere.engine.outcomes import StoredWeights
-from elsewhere.engine.unit import Outcome, Unit, Work
+from elsewhere.engine.training import Outcome, Training, Work
 from elsewhere.errors import UserError
 
 TRIES = 2
@@ -33,7 +33,7 @@ class _Worker:
     device: str
     process: BaseProcess
     pipe: Connection
-    hands: dict[str, Unit] = field(default_factory=dict)
+    hands: dict[str, Training] = field(default_factory=dict)
     busy: bool = False
     """Until it says that it is idle; its hands may be empty before."""
 
@@ -42,7 +42,7 @@ def run_pool(job: Job, devices: Sequence[str]) -> None:
     """Give each device a share of what is left, smaller and smaller, so that they end together."""
     context = multiprocessing.get_context("spawn")
     threads = max(1, job.threads // len(devices))
-    todo: list[tuple[Unit, bool]] = [(unit, False) for unit in job.units]
+    todo: list[tuple[Training, bool]] = [(unit, False) for unit in job.units]
     deaths: dict[str, int] = {}
     workers: list[_Worker] = []
 

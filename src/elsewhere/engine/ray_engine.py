@@ -33,7 +33,7 @@ from elsewhere.engine.plan import batches
 from elsewhere.engine.pool import portable
 from elsewhere.engine.registry import engines
 from elsewhere.engine.threads import let_threads_sleep
-from elsewhere.engine.unit import Unit, Work
+from elsewhere.engine.training import Training, Work
 from elsewhere.errors import ElsewhereWarning, UserError
 from elsewhere.inputs import Cases, Pictures
 from elsewhere.inputs.volumes import MemoryVolumes, Volumes
@@ -218,8 +218,8 @@ class _Driver:
         self.threads = self._threads()
         self.losses: dict[str, float] = {}
         """How much of its tries a unit has used up; 1: all."""
-        self.queue: deque[list[Unit]] = deque(batches(job.units, self._batch()))
-        self.pending: dict[Any, list[Unit]] = {}
+        self.queue: deque[list[Training]] = deque(batches(job.units, self._batch()))
+        self.pending: dict[Any, list[Training]] = {}
         self.last_fit = time.monotonic()
 
     # What the cluster has
@@ -312,7 +312,7 @@ class _Driver:
                 with contextlib.suppress(Exception):
                     self.ray.cancel(reference, force=True)
 
-    def _submit(self, task: Any, held: dict[str, Any], units: Sequence[Unit]) -> Any:
+    def _submit(self, task: Any, held: dict[str, Any], units: Sequence[Training]) -> Any:
         boxes = {unit.boxes_from for unit in units if unit.boxes_from}
         finder = self.job.work.found_boxes
         order = {
@@ -328,7 +328,7 @@ class _Driver:
         }
         return task.remote(held, order)
 
-    def _take(self, reference: Any, units: list[Unit]) -> None:
+    def _take(self, reference: Any, units: list[Training]) -> None:
         from ray import exceptions
 
         left = {unit.key: unit for unit in units}
@@ -358,7 +358,7 @@ class _Driver:
                 raise UserError(rest[0]["error"], where=rest[0]["where"], fix=rest[0]["fix"])
         # What is left now was not begun because the time was up.
 
-    def _again(self, units: dict[str, Unit], why: str, *, innocent: bool) -> None:
+    def _again(self, units: dict[str, Training], why: str, *, innocent: bool) -> None:
         """Submit the units of a lost task again, one by one, first of all."""
         for unit in units.values():
             self.losses[unit.key] = self.losses.get(unit.key, 0.0) + 1 / (

@@ -21,7 +21,7 @@ from elsewhere.engine.registry import engines
 from elsewhere.engine.store import Store
 from elsewhere.engine.threads import let_threads_sleep
 from elsewhere.engine.trained_on import training_record
-from elsewhere.engine.unit import Outcome, Unit, Work
+from elsewhere.engine.training import Outcome, Training, Work
 from elsewhere.errors import UserError
 
 
@@ -42,7 +42,7 @@ class EngineReport:
 
 
 def run_units(
-    units: Iterable[Unit],
+    units: Iterable[Training],
     work: Work,
     store: Store,
     *,
@@ -55,7 +55,7 @@ def run_units(
     threads: int = 0,
     batch: int = 0,
     deadline: float | None = None,
-    each: Callable[[Unit, Outcome | str], None] | None = None,
+    each: Callable[[Training, Outcome | str], None] | None = None,
 ) -> EngineReport:
     """Train what the store lacks, save each unit as it ends, and say what was done.
 
@@ -113,7 +113,7 @@ def run_units(
     )
 
 
-def _add_records(units: Iterable[Unit], work: Work, store: Store) -> None:
+def _add_records(units: Iterable[Training], work: Work, store: Store) -> None:
     """Kept weights of an earlier version do not say whom they were trained on; the same key is the same people."""
     for unit in units:
         if unit.keep_weights:
@@ -130,7 +130,7 @@ class _Tally:
         store: Store,
         work: Work,
         progress: Progress | None,
-        each: Callable[[Unit, Outcome | str], None] | None,
+        each: Callable[[Training, Outcome | str], None] | None,
         *,
         reused: int,
         asked: set[str],
@@ -141,7 +141,7 @@ class _Tally:
         self.failures: dict[str, str] = {}
         self._count()
 
-    def finished(self, unit: Unit, outcome: Outcome) -> None:
+    def finished(self, unit: Training, outcome: Outcome) -> None:
         wrong = check_outcome(unit, outcome)
         prints = unit.fingerprints(self.work.cases)[self.work.cases.rows(unit.predict)]
         if not wrong and not outcome.covers(unit.predict, prints):
@@ -157,7 +157,7 @@ class _Tally:
         if self.each:
             self.each(unit, outcome)
 
-    def failed(self, unit: Unit, reason: str) -> None:
+    def failed(self, unit: Training, reason: str) -> None:
         self.store.record_failure(unit, reason)
         self.failures[unit.key] = reason
         self._count()
@@ -178,7 +178,7 @@ class _Tally:
             return self.work.found_boxes(key)
         return self.store.load(key)
 
-    def with_boxes(self, units: list[Unit]) -> list[Unit]:
+    def with_boxes(self, units: list[Training]) -> list[Training]:
         """Those whose box finder is done; the others have failed with it, or wait with it."""
         ready = []
         for unit in units:

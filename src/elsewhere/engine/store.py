@@ -33,7 +33,7 @@ from elsewhere.engine.files import (
 )
 from elsewhere.engine.kept import WEIGHT_FILES
 from elsewhere.engine.outcomes import from_files, merged, to_files
-from elsewhere.engine.unit import Outcome, Unit
+from elsewhere.engine.training import Outcome, Training
 from elsewhere.errors import ElsewhereWarning, FileSystemError, UserError
 from elsewhere.files import DAMAGED_ARCHIVE, SizeLimitError, file_system_error
 from elsewhere.inputs import Cases
@@ -76,7 +76,7 @@ class Store:
     def __contains__(self, key: str) -> bool:
         return KEY.fullmatch(key) is not None and (self._units / key / "done.json").is_file()
 
-    def has(self, unit: Unit, cases: Cases) -> bool:
+    def has(self, unit: Training, cases: Cases) -> bool:
         """True where the unit need not be trained: it is there, whole, has the weights where the unit keeps
         them, and predicts every case that the unit predicts, with the same pixels and box (US-10).
         """
@@ -120,12 +120,12 @@ class Store:
         self.load(key)
         return _read_done(self._folder(key), key, deep=False)
 
-    def unit(self, key: str) -> Unit:
+    def unit(self, key: str) -> Training:
         """The unit as it was asked for when it was trained."""
         self.load(key)
         file = self._folder(key) / "unit.json"
         try:
-            return Unit.from_dict(read_json(file, what="description of the unit"))
+            return Training.from_dict(read_json(file, what="description of the unit"))
         except DAMAGED_ARCHIVE as wrong:
             raise UserError(
                 f"unit {key} cannot be understood ({wrong})",
@@ -135,7 +135,7 @@ class Store:
 
     # Writing
 
-    def save(self, unit: Unit, outcome: Outcome) -> bool:
+    def save(self, unit: Training, outcome: Outcome) -> bool:
         """Put a finished unit in its place, whole. Where it stands already (another writer was first), what
         is there stays (False), unless it lacks something this one has: then both are joined.
         """
@@ -150,7 +150,7 @@ class Store:
             shutil.rmtree(self.scratch / unit.key, ignore_errors=True)
         return joined is not None
 
-    def _joined(self, unit: Unit, outcome: Outcome) -> Outcome | None:
+    def _joined(self, unit: Training, outcome: Outcome) -> Outcome | None:
         """What to write; None where the store has all of it."""
         if unit.key not in self:
             return outcome
@@ -203,7 +203,7 @@ class Store:
 
     # Failures
 
-    def record_failure(self, unit: Unit, reason: str) -> None:
+    def record_failure(self, unit: Training, reason: str) -> None:
         """Kept until the unit succeeds; it is tried again by every run."""
         with explained(self.path, f"noting that unit {unit.key} failed"):
             file = self._failure_file(unit.key)

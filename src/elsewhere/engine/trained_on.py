@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elsewhere.engine.unit import Unit, Work
+from elsewhere.engine.training import Training, Work
 from elsewhere.errors import UserError
 
 TOLD = ("patients", "ids", "also", "pixels")
@@ -37,7 +37,7 @@ class Patient:
         return self, Patient(name=f"{dataset}/{own.removeprefix(f'{dataset}_')}", also=self.also)
 
 
-def training_record(unit: Unit, work: Work) -> dict[str, Any]:
+def training_record(unit: Training, work: Work) -> dict[str, Any]:
     """Of a unit whose weights are kept: the patients and pictures or volumes of its training and validation
     parts, hashed, and where they come from."""
     cases = work.cases
@@ -73,7 +73,7 @@ def training_record(unit: Unit, work: Work) -> dict[str, Any]:
 
 
 def check_apart(
-    unit: Unit, record: Mapping[str, Any], patients: Mapping[str, Patient], digests: Mapping[str, str]
+    unit: Training, record: Mapping[str, Any], patients: Mapping[str, Patient], digests: Mapping[str, str]
 ) -> None:
     """A case is refused whose patient trained or validated the model (by name in the same dataset, or by the id
     that one set tells of the other), or whose picture or volume did, under whatever name (US-11)."""

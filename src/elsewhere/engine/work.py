@@ -14,16 +14,16 @@ import numpy as np
 from elsewhere.engine.files import to_json
 from elsewhere.engine.plan import unique_units
 from elsewhere.engine.store import Store
-from elsewhere.engine.unit import Unit, Work
+from elsewhere.engine.training import Training, Work
 from elsewhere.errors import UserError
 from elsewhere.files import staged_directory
 from elsewhere.inputs import Cases, Pictures
-from elsewhere.inputs.volume_packs import PackedVolumes, pack_volumes
+from elsewhere.inputs.mri.packs import PackedVolumes, pack_volumes
 
 WORK_VERSION = 1
 
 
-def save_work(units: Iterable[Unit], work: Work, folder: str | Path, *, replace: bool = False) -> Path:
+def save_work(units: Iterable[Training], work: Work, folder: str | Path, *, replace: bool = False) -> Path:
     """WORKDIR/{units.json, cases.npz, packs/*.npz, volumes/*, weights/*}: all that `python -m elsewhere.engine`
     needs.
 
@@ -37,7 +37,7 @@ def save_work(units: Iterable[Unit], work: Work, folder: str | Path, *, replace:
     return folder
 
 
-def _write(units: list[Unit], work: Work, folder: Path) -> None:
+def _write(units: list[Training], work: Work, folder: Path) -> None:
     named = {name for unit in units for name in (*unit.train, *unit.validation, *unit.predict)}
     rows = np.array([at for at, name in enumerate(work.cases.case) if name in named], dtype=np.int64)
     cases = work.cases.subset([work.cases.case[at] for at in rows])
@@ -68,7 +68,7 @@ def _write(units: list[Unit], work: Work, folder: Path) -> None:
     finders = sorted({unit.boxes_from for unit in units if unit.boxes_from} - here)
     if work.found_boxes is not None:
         for key in finders:
-            Store(folder / "found").save(Unit(key=key, kind="find-boxes"), work.found_boxes(key))
+            Store(folder / "found").save(Training(key=key, kind="find-boxes"), work.found_boxes(key))
     content = {"version": WORK_VERSION, "weights": weights, "units": [unit.to_dict() for unit in units]}
     if any(unit.keep_weights for unit in units):
         content["about"] = _about(work, named)
@@ -84,7 +84,7 @@ def _about(work: Work, named: set[str]) -> dict[str, Any]:
     return about
 
 
-def _write_volumes(units: list[Unit], work: Work, cases: Cases, folder: Path) -> None:
+def _write_volumes(units: list[Training], work: Work, cases: Cases, folder: Path) -> None:
     """With their masks and lesion boxes: a recipe over there is shown as little of them as here."""
     recipes = [unit for unit in units if unit.job is not None]
     if not recipes or work.volumes is None:
@@ -98,7 +98,7 @@ def _write_volumes(units: list[Unit], work: Work, cases: Cases, folder: Path) ->
         pack_volumes(work.volumes, held, folder / "volumes", digest=digest.__getitem__, digest_of_mask=drawn)
 
 
-def load_work(folder: str | Path) -> tuple[list[Unit], Work]:
+def load_work(folder: str | Path) -> tuple[list[Training], Work]:
     """What `save_work` wrote. Keys are computed anew: a unit whose cases have changed is another unit."""
     folder = Path(folder)
     try:
@@ -113,7 +113,7 @@ def load_work(folder: str | Path) -> tuple[list[Unit], Work]:
         pictures = Pictures.from_packs(sorted((folder / "packs").glob("*.npz")))
         volumes = PackedVolumes(folder / "volumes") if (folder / "volumes").is_dir() else None
         weights = {str(name): _inside(folder, str(file)) for name, file in content["weights"].items()}
-        units = [Unit.from_dict(entry) for entry in content["units"]]
+        units = [Training.from_dict(entry) for entry in content["units"]]
         rekeyed = unique_units([_without_key(unit) for unit in units], cases)
     except FileNotFoundError as error:
         raise UserError(
@@ -139,7 +139,7 @@ def load_work(folder: str | Path) -> tuple[list[Unit], Work]:
     )
 
 
-def _without_key(unit: Unit) -> Unit:
+def _without_key(unit: Training) -> Training:
     from dataclasses import replace
 
     return replace(unit, key="")

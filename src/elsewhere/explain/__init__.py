@@ -5,8 +5,8 @@ A map is a hint, not a proof of cause; the sanity check says whether it depends 
 
 from __future__ import annotations
 
-from elsewhere.explain.inside import Inside, box_in_input, relevance_inside
-from elsewhere.explain.maps import Method, grad_cam, method_for, occlusion_map, target_score, to_unit
+from elsewhere.explain.gradcam import Method, grad_cam, method_for, occlusion_map, target_score, to_unit
+from elsewhere.explain.localisation import Inside, box_in_input, relevance_inside
 from elsewhere.explain.panels import Caption, panel
 from elsewhere.explain.sanity import SanityCheck, map_similarity, randomised, sanity_check
 

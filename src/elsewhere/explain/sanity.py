@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from elsewhere.explain.maps import Method
+from elsewhere.explain.gradcam import Method
 
 if TYPE_CHECKING:
     import torch

@@ -235,7 +235,7 @@ def detection(rng: np.random.Generator, world: World) -> Tables:
 def slides(rng: np.random.Generator, world: World) -> Tables:
     """Five lymph nodes a patient: the stage of each, and the patient's, in CAMELYON17's form."""
     from elsewhere.predictions.stages import STAGES
-    from elsewhere.scoring.slide_regions import patient_stage
+    from elsewhere.scoring.slides.regions import patient_stage
 
     patients = _patients(rng, world, prefix="LN", positives=0.45).head(len(SITES) * world.patients_per_site)
     loss = _difficulty(world, patients)

@@ -19,7 +19,7 @@ import pandas as pd
 
 from elsewhere.errors import UserError
 from elsewhere.files import write_bytes
-from elsewhere.inputs.volume_layout import told_box
+from elsewhere.inputs.mri.layout import told_box
 from elsewhere.phantom.mri import PhantomCase, case_rng, make_case
 from elsewhere.phantom.mri_patient import COLUMNS
 from elsewhere.phantom.mri_sites import CaseSpec, HospitalSpec, case_specs, hospital_from, hospitals

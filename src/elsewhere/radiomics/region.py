@@ -13,7 +13,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from elsewhere.inputs.breasts import find_breasts
+from elsewhere.inputs.mri.breasts import find_breasts
 from elsewhere.inputs.volumes import Box, Grid
 
 FloatArray = npt.NDArray[np.float64]

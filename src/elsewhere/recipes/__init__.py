@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elsewhere.inputs.breasts import find_breasts
+from elsewhere.inputs.mri.breasts import find_breasts
 from elsewhere.recipes.base import (
     RESPONSE,
     SEGMENTATION,

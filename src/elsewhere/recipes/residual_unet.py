@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from elsewhere.errors import UserError, near_matches
-from elsewhere.inputs.breasts import find_breasts
+from elsewhere.inputs.mri.breasts import find_breasts
 from elsewhere.inputs.volumes import Box, Volumes
 from elsewhere.recipes.base import (
     SEGMENTATION,

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from elsewhere.engine.job import reason_of
 from elsewhere.engine.packed_masks import PackedMask, pack_mask
-from elsewhere.engine.unit import COSTS, Outcome, RecipeSpec, Unit, Work
+from elsewhere.engine.training import COSTS, Outcome, RecipeSpec, Training, Work
 from elsewhere.errors import TrainingError, UserError
 from elsewhere.inputs.cases import Cases
 from elsewhere.inputs.volumes import Box, Grid, MemoryVolumes, Volumes
@@ -45,13 +45,13 @@ NOBODY = MemoryVolumes(images={})
 
 
 def train_recipe_units(
-    units: Sequence[Unit],
+    units: Sequence[Training],
     work: Work,
     *,
     device: str = "cpu",
     lanes: int = 0,
-    finished: Callable[[Unit, Outcome], None],
-    failed: Callable[[Unit, str], None],
+    finished: Callable[[Training, Outcome], None],
+    failed: Callable[[Training, str], None],
     progress: Callable[[str, int, int], None] | None = None,
     stop: Callable[[], bool] | None = None,
     threads: int = 1,
@@ -79,7 +79,7 @@ def train_recipe_units(
         finished(unit, outcome)
 
 
-def _lacking(error: Exception, unit: Unit) -> UserError | None:
+def _lacking(error: Exception, unit: Training) -> UserError | None:
     """What the machine lacks and the person can mend; the next training would end in the same way."""
     recipe = unit.job.name if unit.job else ""
     if isinstance(error, ModuleNotFoundError):
@@ -100,7 +100,7 @@ def _lacking(error: Exception, unit: Unit) -> UserError | None:
 
 
 def run_unit(
-    unit: Unit,
+    unit: Training,
     work: Work,
     *,
     device: str = "cpu",
@@ -157,7 +157,7 @@ def find_recipe(spec: RecipeSpec) -> type[Recipe]:
 
 
 def make_job(
-    unit: Unit,
+    unit: Training,
     work: Work,
     recipe: type[Recipe],
     *,
@@ -204,7 +204,7 @@ def make_job(
     )
 
 
-def check_sides(unit: Unit, cases: Cases) -> None:
+def check_sides(unit: Training, cases: Cases) -> None:
     """No group trains and validates, and none that trains or validates is tested."""
     group = cases.group or cases.case
 
@@ -316,7 +316,7 @@ def _case(cases: Cases, name: str, *, label: int, clinical: bool) -> RecipeCase:
     )
 
 
-def _scratch(unit: Unit, work: Work) -> Path:
+def _scratch(unit: Training, work: Work) -> Path:
     if work.scratch is None:
         return Path(tempfile.mkdtemp(prefix="elsewhere-recipe-"))
     folder = work.scratch / (unit.key or "unit")
@@ -334,7 +334,7 @@ def _telling(job: Job, progress: Callable[[str, int, int], None]) -> Job:
 class _Collected:
     """What a recipe has emitted: once a case and task, on the case's grid, finite."""
 
-    unit: Unit
+    unit: Training
     tasks: tuple[str, ...]
     shape: Callable[[str], tuple[int, int, int] | None]
     masks: dict[str, PackedMask] = field(default_factory=dict)

@@ -33,7 +33,7 @@ from elsewhere.recipes.response_models import balanced_shift, sigmoid, training_
 if TYPE_CHECKING:
     import torch
 
-    from elsewhere.models.networks import Classifier
+    from elsewhere.networks.classifiers import Classifier
 
 Picture = npt.NDArray[np.uint8]
 Phase = npt.NDArray[np.float32]
@@ -168,8 +168,8 @@ def _pictures(job: Job, cases: Sequence[RecipeCase], settings: SliceSettings) ->
 def _network(settings: SliceSettings, job: Job) -> Classifier:
     import torch
 
-    from elsewhere.models.networks import build_network
-    from elsewhere.models.weights import find_weights, load_state
+    from elsewhere.networks.classifiers import build_network
+    from elsewhere.networks.weights import find_weights, load_state
 
     model = build_network(settings.network, size_px=settings.size_px, dropout=settings.dropout, seed=job.seed)
     path = find_weights(settings.network, settings.weights, job.weights)

@@ -21,11 +21,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from elsewhere.report.figures import write_figures
-    from elsewhere.report.methods import methods_paragraph
-    from elsewhere.report.page import render_report, write_report
-    from elsewhere.report.privacy import hash_ids, new_salt, write_key_file
-    from elsewhere.report.tables import summary_tables, write_tables
+    from elsewhere.report.page.privacy import hash_ids, new_salt, write_key_file
+    from elsewhere.report.page.shell import render_report, write_report
+    from elsewhere.report.result.figures import write_figures
+    from elsewhere.report.result.methods import methods_paragraph
+    from elsewhere.report.result.tables import summary_tables, write_tables
 
 _WHERE = {
     "render_report": "page",

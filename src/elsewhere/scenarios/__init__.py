@@ -7,30 +7,30 @@ fall-back to single pictures (US-08).
 
 from __future__ import annotations
 
-from elsewhere.scenarios.checks import LeakError, check_partition
-from elsewhere.scenarios.files import read_partition, read_partitions, write_partition, write_partitions
-from elsewhere.scenarios.making import make_partition, make_partitions
-from elsewhere.scenarios.partition import PARTS, Partition, Skipped, count_parts, partition_hash
+from elsewhere.scenarios.checks import LeakError, check_split
+from elsewhere.scenarios.files import read_partition, read_splits, write_partition, write_splits
+from elsewhere.scenarios.groups import StudyGroups
+from elsewhere.scenarios.making import make_partitions, make_split
 from elsewhere.scenarios.scenario import KINDS, Scenario, nested_scenarios, scenarios_of
-from elsewhere.scenarios.units import StudyUnits
+from elsewhere.scenarios.split import PARTS, Skipped, Split, count_parts, split_hash
 
 __all__ = [
     "KINDS",
     "PARTS",
     "LeakError",
-    "Partition",
     "Scenario",
     "Skipped",
-    "StudyUnits",
-    "check_partition",
+    "Split",
+    "StudyGroups",
+    "check_split",
     "count_parts",
-    "make_partition",
     "make_partitions",
+    "make_split",
     "nested_scenarios",
-    "partition_hash",
     "read_partition",
-    "read_partitions",
+    "read_splits",
     "scenarios_of",
+    "split_hash",
     "write_partition",
-    "write_partitions",
+    "write_splits",
 ]

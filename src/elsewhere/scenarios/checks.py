@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from elsewhere.errors import UserError, name_rows
-from elsewhere.scenarios.partition import PARTS, Partition, counted, hash_of
-from elsewhere.scenarios.units import BoolArray, StudyUnits
+from elsewhere.scenarios.groups import BoolArray, StudyGroups
+from elsewhere.scenarios.split import PARTS, Split, counted, hash_of
 
 _FORBIDDEN = (
     ("train", "validation"),
@@ -27,10 +27,10 @@ class LeakError(UserError):
     """A patient, or a group of duplicates, on two sides of a partition. Nothing goes on after it."""
 
 
-def check_partition(table: pd.DataFrame | StudyUnits, partition: Partition) -> None:
+def check_split(table: pd.DataFrame | StudyGroups, partition: Split) -> None:
     """LeakError where a patient, a group or a case stands in two parts that must be apart, or a case of
     the target trains. UserError where the partition is not one of this table and scenario."""
-    study = table if isinstance(table, StudyUnits) else StudyUnits(table)
+    study = table if isinstance(table, StudyGroups) else StudyGroups(table)
     rows = {part: _rows(study, partition, part) for part in (*PARTS, "left_out")}
     where = _where(partition)
     for one, other in _FORBIDDEN:
@@ -57,7 +57,7 @@ def check_partition(table: pd.DataFrame | StudyUnits, partition: Partition) -> N
         )
 
 
-def _check_datasets(study: StudyUnits, partition: Partition, rows: dict[str, npt.NDArray[np.int64]]) -> None:
+def _check_datasets(study: StudyGroups, partition: Split, rows: dict[str, npt.NDArray[np.int64]]) -> None:
     scenario = partition.scenario
     for part in PARTS:
         allowed = scenario.sources if part in ("train", "validation") else (scenario.target,)
@@ -73,7 +73,7 @@ def _check_datasets(study: StudyUnits, partition: Partition, rows: dict[str, npt
             )
 
 
-def _check_labels(study: StudyUnits, partition: Partition, rows: dict[str, npt.NDArray[np.int64]]) -> None:
+def _check_labels(study: StudyGroups, partition: Split, rows: dict[str, npt.NDArray[np.int64]]) -> None:
     for part in PARTS:
         wrong = rows[part][study.normal[rows[part]] != (part == "normal")]
         if wrong.size:
@@ -85,7 +85,7 @@ def _check_labels(study: StudyUnits, partition: Partition, rows: dict[str, npt.N
             )
 
 
-def _check_complete(study: StudyUnits, partition: Partition, rows: dict[str, npt.NDArray[np.int64]]) -> None:
+def _check_complete(study: StudyGroups, partition: Split, rows: dict[str, npt.NDArray[np.int64]]) -> None:
     """Every lesion image of the scenario's datasets has one place; an outer target is tested whole (US-07)."""
     scenario = partition.scenario
     held = np.bincount(np.concatenate(list(rows.values())), minlength=len(study))
@@ -110,7 +110,7 @@ def _check_complete(study: StudyUnits, partition: Partition, rows: dict[str, npt
         )
 
 
-def _rows(study: StudyUnits, partition: Partition, part: str) -> npt.NDArray[np.int64]:
+def _rows(study: StudyGroups, partition: Split, part: str) -> npt.NDArray[np.int64]:
     names: tuple[str, ...] = getattr(partition, part)
     unknown = [name for name in names if name not in study.row]
     if unknown:
@@ -122,5 +122,5 @@ def _rows(study: StudyUnits, partition: Partition, part: str) -> npt.NDArray[np.
     return np.array([study.row[name] for name in names], dtype=np.int64)
 
 
-def _where(partition: Partition) -> str:
+def _where(partition: Split) -> str:
     return f"scenario {partition.scenario.name}, seed {partition.seed}"

@@ -16,10 +16,10 @@ from typing import Any
 import pandas as pd
 
 from elsewhere.errors import UserError, name_rows, near_matches
-from elsewhere.scenarios.checks import check_partition
-from elsewhere.scenarios.partition import LEFT_OUT, PARTS, Partition, Skipped, counted
+from elsewhere.scenarios.checks import check_split
+from elsewhere.scenarios.groups import StudyGroups
 from elsewhere.scenarios.scenario import Scenario
-from elsewhere.scenarios.units import StudyUnits
+from elsewhere.scenarios.split import LEFT_OUT, PARTS, Skipped, Split, counted
 from elsewhere.tables import read_table, staged_directory, write_json, write_table
 
 INDEX = "index.json"
@@ -28,8 +28,8 @@ COLUMNS = ("case", "dataset", "case_id", "patient", "group", "label", "part")
 _PLAIN = re.compile(r"[A-Za-z0-9.-]+(?:>[A-Za-z0-9.-]+)?|[A-Za-z0-9.-]+ fold [0-9]+ of [0-9]+")
 
 
-def write_partitions(
-    made: Iterable[Partition | Skipped], table: pd.DataFrame, folder: str | Path, *, replace: bool = False
+def write_splits(
+    made: Iterable[Split | Skipped], table: pd.DataFrame, folder: str | Path, *, replace: bool = False
 ) -> list[Path]:
     """All splits of a study, with what was skipped. The folder is written whole or not at all; earlier splits in
     it are replaced with `replace` alone, and everything else in it stays."""
@@ -37,7 +37,7 @@ def write_partitions(
     _refuse_other_index(folder)
     rows = _RowsOf(table)
     with staged_directory(folder, replace=replace, owned=_indexed) as staged:
-        entries = [_write_csv(one, rows, staged) for one in everything if isinstance(one, Partition)]
+        entries = [_write_csv(one, rows, staged) for one in everything if isinstance(one, Split)]
         skipped = [one.to_dict() for one in everything if isinstance(one, Skipped)]
         write_json({"format": FORMAT, "splits": entries, "skipped": skipped}, staged / INDEX)
     return [folder / entry["file"] for entry in entries]
@@ -50,7 +50,7 @@ def _indexed(folder: Path) -> list[str]:
     return [INDEX, *(str(entry["file"]) for entry in _read_index(folder)["splits"])]
 
 
-def write_partition(partition: Partition, table: pd.DataFrame, folder: str | Path) -> Path:
+def write_partition(partition: Split, table: pd.DataFrame, folder: str | Path) -> Path:
     """One split, added to the folder and its index; the same scenario and seed is written over."""
     folder = Path(folder)
     _refuse_other_index(folder)
@@ -61,15 +61,15 @@ def write_partition(partition: Partition, table: pd.DataFrame, folder: str | Pat
     return folder / str(entry["file"])
 
 
-def read_partition(path: str | Path, table: pd.DataFrame) -> Partition:
+def read_partition(path: str | Path, table: pd.DataFrame) -> Split:
     """A split file, checked against the table: LeakError where a patient stands on two sides, UserError
     where the file was changed or belongs to another table."""
     path = Path(path)
     return _read(path, _entry(path, _read_index(path.parent)), _RowsOf(table))
 
 
-def read_partitions(folder: str | Path, table: pd.DataFrame) -> list[Partition | Skipped]:
-    """Everything that `write_partitions` wrote: the splits in order, then what was skipped."""
+def read_splits(folder: str | Path, table: pd.DataFrame) -> list[Split | Skipped]:
+    """Everything that `write_splits` wrote: the splits in order, then what was skipped."""
     folder = Path(folder)
     index, rows = _read_index(folder), _RowsOf(table)
     splits = [_read(folder / str(entry["file"]), entry, rows) for entry in index["splits"]]
@@ -95,17 +95,17 @@ class _RowsOf:
     def __init__(self, table: pd.DataFrame) -> None:
         if "case_id" not in table.columns:
             raise UserError("no column 'case_id'", where="the study table")
-        self.study = StudyUnits(table)
+        self.study = StudyGroups(table)
         texts = {**self.study.text, "case_id": table["case_id"].astype("str").to_numpy(dtype=object)}
         self.frame = pd.DataFrame({name: texts[name] for name in COLUMNS[:-1]})
 
-    def split(self, partition: Partition) -> pd.DataFrame:
+    def split(self, partition: Split) -> pd.DataFrame:
         part = self.frame["case"].map(partition.part_of())
         return self.frame.assign(part=part)[part.notna()]
 
 
-def _write_csv(partition: Partition, rows: _RowsOf, folder: Path) -> dict[str, Any]:
-    check_partition(rows.study, partition)
+def _write_csv(partition: Split, rows: _RowsOf, folder: Path) -> dict[str, Any]:
+    check_split(rows.study, partition)
     name = file_name(partition.scenario, partition.seed)
     write_table(rows.split(partition), folder / name)
     return {
@@ -119,7 +119,7 @@ def _write_csv(partition: Partition, rows: _RowsOf, folder: Path) -> dict[str, A
     }
 
 
-def _read(path: Path, entry: Mapping[str, Any], rows: _RowsOf) -> Partition:
+def _read(path: Path, entry: Mapping[str, Any], rows: _RowsOf) -> Split:
     frame = read_table(path, required=COLUMNS).fillna("")
     wrong = sorted(set(frame["part"]) - {*PARTS, LEFT_OUT})
     if wrong:
@@ -140,7 +140,7 @@ def _read(path: Path, entry: Mapping[str, Any], rows: _RowsOf) -> Partition:
     order = at.argsort(kind="stable")
     frame, at = frame.iloc[order].reset_index(drop=True), at[order]
     held = {part: tuple(frame.loc[frame["part"] == part, "case"].tolist()) for part in (*PARTS, LEFT_OUT)}
-    partition = Partition(
+    partition = Split(
         scenario=Scenario.from_dict(entry["scenario"]),
         seed=int(entry["seed"]),
         train=held["train"],
@@ -151,7 +151,7 @@ def _read(path: Path, entry: Mapping[str, Any], rows: _RowsOf) -> Partition:
         warnings=tuple(map(str, entry["warnings"])),
         hash=str(entry["hash"]),
     )
-    check_partition(rows.study, partition)
+    check_split(rows.study, partition)
     ours = rows.frame.iloc[at].reset_index(drop=True)
     for column in COLUMNS[:-1]:
         differs = frame[column].astype(object).to_numpy() != ours[column].astype(object).to_numpy()

@@ -7,30 +7,30 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
-from elsewhere.scenarios.checks import check_partition
-from elsewhere.scenarios.dealing import (
+from elsewhere.scenarios.allocation import (
     FOLD_SHARES,
     INTERNAL_SHARES,
     SOURCE_SHARES,
-    deal,
-    deal_folds,
+    allocate,
+    allocate_folds,
     shuffled,
 )
-from elsewhere.scenarios.partition import LEFT_OUT, PARTS, Partition, Skipped, counted, partition_hash
+from elsewhere.scenarios.checks import check_split
+from elsewhere.scenarios.groups import BoolArray, IntArray, SourceUnits, StudyGroups
 from elsewhere.scenarios.scenario import Scenario
-from elsewhere.scenarios.units import BoolArray, IntArray, SourceUnits, StudyUnits
+from elsewhere.scenarios.split import LEFT_OUT, PARTS, Skipped, Split, counted, split_hash
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
 
 
-def make_partition(table: pd.DataFrame | StudyUnits, scenario: Scenario, seed: int) -> Partition | Skipped:
+def make_split(table: pd.DataFrame | StudyGroups, scenario: Scenario, seed: int) -> Split | Skipped:
     """The partition of a scenario, checked for leaks; `Skipped` where no patient-level one exists (US-08).
 
     The same table (rows in any order), scenario and seed give the same parts. Where the target is another
     dataset, the source's parts depend on the source and the seed alone, and on which of its patients have
     duplicates in other datasets of the table: those never train (US-30).
     """
-    study = table if isinstance(table, StudyUnits) else StudyUnits(table)
+    study = table if isinstance(table, StudyGroups) else StudyGroups(table)
     for dataset in (*scenario.sources, scenario.target):
         study.of(dataset)
     if scenario.kind == "internal":
@@ -41,38 +41,38 @@ def make_partition(table: pd.DataFrame | StudyUnits, scenario: Scenario, seed: i
 
 
 def make_partitions(
-    table: pd.DataFrame | StudyUnits, scenarios: Iterable[Scenario], seeds: Sequence[int]
-) -> list[Partition | Skipped]:
+    table: pd.DataFrame | StudyGroups, scenarios: Iterable[Scenario], seeds: Sequence[int]
+) -> list[Split | Skipped]:
     """Every scenario with every seed, the same list for all (US-09); the table is read once."""
-    study = table if isinstance(table, StudyUnits) else StudyUnits(table)
-    return [make_partition(study, scenario, seed) for scenario in scenarios for seed in seeds]
+    study = table if isinstance(table, StudyGroups) else StudyGroups(table)
+    return [make_split(study, scenario, seed) for scenario in scenarios for seed in seeds]
 
 
-def _internal(study: StudyUnits, scenario: Scenario, seed: int) -> Partition | Skipped:
+def _internal(study: StudyGroups, scenario: Scenario, seed: int) -> Split | Skipped:
     """70/10/20 per stratum (US-06)."""
     name = scenario.target
     units = study.lesion_units(name)
     if not units.feasible(3):
         return _too_few(scenario, seed, name, units, 3, "train, validation and test")
-    part = deal(units, INTERNAL_SHARES, seed=seed, dataset=name, purpose="internal")
+    part = allocate(units, INTERNAL_SHARES, seed=seed, dataset=name, purpose="internal")
     by_unit = _by_unit(study, units, part)
     normal, left_out, warnings = _normals_within(study, name, by_unit)
     return _partition(study, scenario, seed, _lesion_parts(study, name, by_unit), normal, left_out, warnings)
 
 
-def _fold(study: StudyUnits, scenario: Scenario, seed: int) -> Partition | Skipped:
+def _fold(study: StudyGroups, scenario: Scenario, seed: int) -> Split | Skipped:
     """One fold tests; a tenth of the others validates. Over the folds every lesion and every normal image
     of the dataset is judged once, a patient's in one fold."""
     name, fold, folds = scenario.target, scenario.fold or 0, scenario.folds or 0
     units = study.lesion_units(name)
     if not units.feasible(folds):
         return _too_few(scenario, seed, name, units, folds, f"each of {folds} folds")
-    fold_of = deal_folds(units, folds, seed=seed, dataset=name)
+    fold_of = allocate_folds(units, folds, seed=seed, dataset=name)
     if not all(units.only(fold_of != at).feasible(2) for at in range(folds)):
         reason = f"{name}: outside one of the {folds} folds there are not two patients of each class"
         return Skipped(scenario=scenario, seed=seed, reason=reason)
     keep = fold_of != fold - 1
-    part = deal(units, FOLD_SHARES, seed=seed, dataset=name, purpose=f"fold {fold} of {folds}", keep=keep)
+    part = allocate(units, FOLD_SHARES, seed=seed, dataset=name, purpose=f"fold {fold} of {folds}", keep=keep)
     by_unit = _by_unit(study, units, np.where(keep, part, TEST))
     healthy = shuffled(study.normal_units(name), seed=seed, dataset=name, purpose="folds normal")
     tested = np.zeros(study.n_units, dtype=bool)
@@ -85,7 +85,7 @@ def _fold(study: StudyUnits, scenario: Scenario, seed: int) -> Partition | Skipp
     return _partition(study, scenario, seed, _lesion_parts(study, name, by_unit), normal, none, warnings)
 
 
-def _across(study: StudyUnits, scenario: Scenario, seed: int) -> Partition | Skipped:
+def _across(study: StudyGroups, scenario: Scenario, seed: int) -> Split | Skipped:
     """Each source 85/15 by itself, then joined; the target whole (US-07, US-31)."""
     target = study.of(scenario.target)
     test = target & ~study.normal
@@ -102,7 +102,7 @@ def _across(study: StudyUnits, scenario: Scenario, seed: int) -> Partition | Ski
         least = 2 if study.words.both_needed or len(scenario.sources) == 1 else 1
         if not units.only(keep).feasible(least):
             return _too_few(scenario, seed, name, units, least, "train and validation", without_spanning=True)
-        part = deal(units, SOURCE_SHARES, seed=seed, dataset=name, purpose="source", keep=keep)
+        part = allocate(units, SOURCE_SHARES, seed=seed, dataset=name, purpose="source", keep=keep)
         by_unit = _by_unit(study, units, part)
         lesions = study.of(name) & ~study.normal
         train |= lesions & (by_unit == TRAIN)[study.unit]
@@ -119,7 +119,7 @@ def _across(study: StudyUnits, scenario: Scenario, seed: int) -> Partition | Ski
     return _partition(study, scenario, seed, (train, validation, test), normal, left_out, warnings)
 
 
-def _by_unit(study: StudyUnits, units: SourceUnits, part: IntArray) -> IntArray:
+def _by_unit(study: StudyGroups, units: SourceUnits, part: IntArray) -> IntArray:
     """The part of every unit of the study; -1 for the units that have none."""
     out = np.full(study.n_units, -1, dtype=np.int64)
     out[units.unit] = part
@@ -127,7 +127,7 @@ def _by_unit(study: StudyUnits, units: SourceUnits, part: IntArray) -> IntArray:
 
 
 def _lesion_parts(
-    study: StudyUnits, dataset: str, by_unit: IntArray
+    study: StudyGroups, dataset: str, by_unit: IntArray
 ) -> tuple[BoolArray, BoolArray, BoolArray]:
     lesions = study.of(dataset) & ~study.normal
     train, validation, test = (lesions & (by_unit[study.unit] == part) for part in (TRAIN, VALIDATION, TEST))
@@ -135,7 +135,7 @@ def _lesion_parts(
 
 
 def _normals_within(
-    study: StudyUnits, dataset: str, by_unit: IntArray
+    study: StudyGroups, dataset: str, by_unit: IntArray
 ) -> tuple[BoolArray, BoolArray, list[str]]:
     """Normal images of patients who neither train nor validate (US-11), and those of patients who do."""
     normals = study.of(dataset) & study.normal
@@ -151,14 +151,14 @@ def _normals_within(
     return normal, left, warnings + _shared_with_normals(study, test, normal)
 
 
-def _shared_with_normals(study: StudyUnits, test: BoolArray, normal: BoolArray) -> list[str]:
+def _shared_with_normals(study: StudyGroups, test: BoolArray, normal: BoolArray) -> list[str]:
     shared = np.intersect1d(study.unit[test], study.unit[normal])
     if not shared.size:
         return []
     return [f"lesion and normal images of the target share {counted(shared.size, 'patient')} (US-18)"]
 
 
-def _patients(study: StudyUnits, rows: BoolArray) -> str:
+def _patients(study: StudyGroups, rows: BoolArray) -> str:
     return counted(int(np.unique(study.patient_code[rows]).size), "patient")
 
 
@@ -186,19 +186,19 @@ def _too_few(
 
 
 def _partition(
-    study: StudyUnits,
+    study: StudyGroups,
     scenario: Scenario,
     seed: int,
     lesions: tuple[BoolArray, BoolArray, BoolArray],
     normal: BoolArray,
     left_out: BoolArray,
     warnings: list[str],
-) -> Partition:
+) -> Split:
     cases = {
         part: tuple(study.case[rows].tolist())
         for part, rows in zip((*PARTS, LEFT_OUT), (*lesions, normal, left_out), strict=True)
     }
-    made = Partition(
+    made = Split(
         scenario=scenario,
         seed=int(seed),
         train=cases["train"],
@@ -207,7 +207,7 @@ def _partition(
         normal=cases["normal"],
         left_out=cases[LEFT_OUT],
         warnings=tuple(warnings),
-        hash=partition_hash(scenario, seed, cases),
+        hash=split_hash(scenario, seed, cases),
     )
-    check_partition(study, made)
+    check_split(study, made)
     return made

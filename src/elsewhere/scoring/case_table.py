@@ -18,7 +18,7 @@ from elsewhere.errors import UserError, unknown_name
 from elsewhere.predictions.join import join_by_id
 from elsewhere.predictions.table import Predictions
 from elsewhere.statistics.auroc import auroc, auroc_interval
-from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.clusters import Clusters
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
@@ -200,7 +200,7 @@ def reversed_warning(label: npt.ArrayLike, cases: pd.DataFrame) -> str | None:
     truth, score = np.asarray(label)[given], probability[given]
     if not auroc(truth, score) < 0.5:
         return None
-    cluster = Partition.from_table(cases).cluster_of_case[given]
+    cluster = Clusters.from_table(cases).cluster_of_case[given]
     interval = auroc_interval(truth, score, cluster, level=0.98)
     if interval is None or not interval.hi < 0.5:
         return None

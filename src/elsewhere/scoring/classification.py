@@ -33,8 +33,8 @@ from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
 from elsewhere.scoring.temperature import FileTemperature, temperature_from_file
 from elsewhere.statistics.auroc import auroc_interval
 from elsewhere.statistics.calibration import apply_temperature
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.metric import MetricSpec
-from elsewhere.statistics.partition import Partition
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
@@ -118,10 +118,10 @@ class ClassificationTask(Task):
             None,
         )
 
-    def partition(self, scores: Scores) -> Partition:
-        return Partition.from_table(scores.cases, positive=scores.cases["label"].to_numpy(dtype=float))
+    def partition(self, scores: Scores) -> Clusters:
+        return Clusters.from_table(scores.cases, positive=scores.cases["label"].to_numpy(dtype=float))
 
-    def evaluator(self, scores: Scores, partition: Partition, options: ScoreOptions) -> BinaryEvaluator:
+    def evaluator(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> BinaryEvaluator:
         cases, rules = scores.cases, scores.protocol.classification
         return BinaryEvaluator(
             label=cases["label"].to_numpy(dtype=np.int8),
@@ -137,7 +137,7 @@ class ClassificationTask(Task):
         )
 
     def curves(
-        self, scores: Scores, partition: Partition, stream: Any, options: ScoreOptions
+        self, scores: Scores, partition: Clusters, stream: Any, options: ScoreOptions
     ) -> dict[str, Any]:
         return probability_curves(
             self.evaluator(scores, partition, options),
@@ -147,7 +147,7 @@ class ClassificationTask(Task):
             threads=options.threads,
         )
 
-    def details(self, scores: Scores, partition: Partition, options: ScoreOptions) -> dict[str, Any]:
+    def details(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> dict[str, Any]:
         cases = scores.cases
         decided = judge(
             cases["label"], cases["probability"], threshold=_threshold(scores.protocol, options)
@@ -169,7 +169,7 @@ class ClassificationTask(Task):
         return out
 
 
-def _trapezoid(scores: Scores, partition: Partition) -> float | None:
+def _trapezoid(scores: Scores, partition: Clusters) -> float | None:
     """The other AUPRC, for those who must compare with it; the metric `auprc` is average precision."""
     value = BinaryEvaluator(
         label=scores.cases["label"],
@@ -272,7 +272,7 @@ def lesion_against_normal(scores: Scores) -> dict[str, Any]:
     is_normal = np.concatenate([np.zeros(int(told.sum())), np.ones(int(answered.sum()))]).astype(np.int8)
     p = both["probability"].to_numpy(dtype=np.float64)
     uncertainty = 1.0 - np.maximum(p, 1.0 - p)
-    partition = Partition.from_table(both)
+    partition = Clusters.from_table(both)
     values = BinaryEvaluator(
         label=is_normal,
         probability=uncertainty,

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from elsewhere.scoring.binary import BinaryEvaluator
 from elsewhere.statistics.accumulators import SortedCases, Weights, sorted_pass
+from elsewhere.statistics.bootstrap_weights import BLOCK, WeightStream, thread_count
 from elsewhere.statistics.evaluator import FloatArray
-from elsewhere.statistics.resampling import BLOCK, WeightStream, thread_count
 
 BAND_RESAMPLES = 200
 BAND_RESAMPLES_MANY = 64

@@ -13,10 +13,10 @@ from elsewhere.protocols import Protocol
 from elsewhere.scoring.composite import with_extra_metrics
 from elsewhere.scoring.detection import DetectionTask
 from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
-from elsewhere.statistics.disparity import Disparity
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import Evaluator
-from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.subgroups import comparable_metrics
+from elsewhere.statistics.fairness.disparity import Disparity
+from elsewhere.statistics.fairness.subgroups import comparable_metrics
 
 WITHOUT_SCORE = ("missing", "invalid", "not_analysable")
 """The statuses of a case that has no usable score."""
@@ -29,18 +29,18 @@ class Prepared:
 
     task: Task
     scores: Scores
-    partition: Partition
+    partition: Clusters
     evaluator: Evaluator
     options: ScoreOptions
 
-    def evaluator_over(self, partition: Partition) -> Evaluator:
+    def evaluator_over(self, partition: Clusters) -> Evaluator:
         """The same metrics of the same cases, with patients numbered by another partition of these cases."""
         made = self.task.evaluator(self.scores, partition, self.options)
         return with_extra_metrics(made, self.scores, self.task.name)
 
 
 def prepare(scores: Scores, options: ScoreOptions) -> Prepared:
-    """Partition and evaluator of a table of scores, with the metrics that other packages bring."""
+    """Clusters and evaluator of a table of scores, with the metrics that other packages bring."""
     task = tasks.get(scores.task)
     partition = resampled_units(task, scores, options)
     made = task.evaluator(scores, partition, options)
@@ -54,7 +54,7 @@ def prepare(scores: Scores, options: ScoreOptions) -> Prepared:
     return Prepared(task=task, scores=scores, partition=partition, evaluator=evaluator, options=options)
 
 
-def resampled_units(task: Task, scores: Scores, options: ScoreOptions) -> Partition:
+def resampled_units(task: Task, scores: Scores, options: ScoreOptions) -> Clusters:
     """Patients, always (ST-01); volumes on request for detection, whose study does not name its unit."""
     if options.resample == "patients":
         return task.partition(scores)

@@ -33,10 +33,10 @@ from elsewhere.scoring.flow import participant_flow
 from elsewhere.scoring.groups import GroupCodes, fairness_codes
 from elsewhere.scoring.labels import OUTCOME_WORDS, Truth, need_truth, read_truth
 from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, FloatArray, RatioInputs
-from elsewhere.statistics.group_scores import EqualisedOdds, combined_score, fairness_score
+from elsewhere.statistics.fairness.group_scores import EqualisedOdds, combined_score, fairness_score
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
-from elsewhere.statistics.partition import Partition
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
@@ -230,10 +230,10 @@ class ResponseTask(Task):
     ) -> Scores:
         return self.score(cohort, predictions_from_scores(table), protocol, options)
 
-    def partition(self, scores: Scores) -> Partition:
-        return Partition.from_table(scores.cases, positive=scores.cases["pcr"].to_numpy(dtype=float))
+    def partition(self, scores: Scores) -> Clusters:
+        return Clusters.from_table(scores.cases, positive=scores.cases["pcr"].to_numpy(dtype=float))
 
-    def evaluator(self, scores: Scores, partition: Partition, options: ScoreOptions) -> ResponseEvaluator:
+    def evaluator(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> ResponseEvaluator:
         cases, protocol = scores.cases, scores.protocol
         groups, _ = fairness_codes(cases, protocol.fairness)
         binary = BinaryEvaluator(
@@ -260,7 +260,7 @@ class ResponseTask(Task):
         )
 
     def curves(
-        self, scores: Scores, partition: Partition, stream: Any, options: ScoreOptions
+        self, scores: Scores, partition: Clusters, stream: Any, options: ScoreOptions
     ) -> dict[str, Any]:
         return probability_curves(
             self.evaluator(scores, partition, options).binary,
@@ -270,7 +270,7 @@ class ResponseTask(Task):
             threads=options.threads,
         )
 
-    def details(self, scores: Scores, partition: Partition, options: ScoreOptions) -> dict[str, Any]:
+    def details(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> dict[str, Any]:
         evaluator = self.evaluator(scores, partition, options)
         truth, decided = evaluator.binary.label == 1, evaluator.decision
         disparities = evaluator.disparities()
@@ -405,7 +405,7 @@ def chance_test(
 
     The number of true positives of such a classifier is binomial, so a thousand of them are two draws.
     """
-    from elsewhere.statistics.resampling import generator_for
+    from elsewhere.statistics.bootstrap_weights import generator_for
 
     positive = np.asarray(truth) > 0
     decided = np.asarray(decision) > 0

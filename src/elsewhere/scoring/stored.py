@@ -119,7 +119,7 @@ def _check_events(task: str, cases: pd.DataFrame, events: pd.DataFrame, place: s
         )
         _refuse(used & _no_number(events["score"]), "have no score", place)
     if task == "detection":
-        from elsewhere.scoring.detection_tables import checked_events
+        from elsewhere.scoring.detection.tables import checked_events
 
         _need(events, ("patient_id", "lesion_class"), place)
         try:

@@ -16,9 +16,9 @@ import pandas as pd
 from elsewhere.errors import UserError
 from elsewhere.protocols import Protocol
 from elsewhere.registry import Registry
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.metric import MetricSpec
-from elsewhere.statistics.partition import Partition
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
@@ -128,20 +128,20 @@ class Task(ABC):
         """Scores from a table that somebody already has (csv or parquet): the way of `summarise`."""
 
     @abstractmethod
-    def partition(self, scores: Scores) -> Partition:
+    def partition(self, scores: Scores) -> Clusters:
         """Cases to patients; with the truth where the task has classes."""
 
     @abstractmethod
-    def evaluator(self, scores: Scores, partition: Partition, options: ScoreOptions) -> Evaluator:
+    def evaluator(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> Evaluator:
         """The metrics as a function of patient weights."""
 
     def curves(
-        self, scores: Scores, partition: Partition, stream: Any, options: ScoreOptions
+        self, scores: Scores, partition: Clusters, stream: Any, options: ScoreOptions
     ) -> dict[str, Any]:
         """ROC, PR, FROC, reliability: {name: {"x": [...], "y": [...], "lo": [...], "hi": [...], ...}}."""
         return {}
 
-    def details(self, scores: Scores, partition: Partition, options: ScoreOptions) -> dict[str, Any]:
+    def details(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> dict[str, Any]:
         """Task-specific tables for the summary (confusion matrices, calibration, size strata...)."""
         return {}
 

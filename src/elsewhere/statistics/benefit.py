@@ -16,9 +16,9 @@ import numpy.typing as npt
 from scipy import stats
 
 from elsewhere.errors import UserError
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.means import site_strata
 from elsewhere.statistics.operating_point import Rate
-from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.prevalence import check_prevalence
 
 FloatArray = npt.NDArray[np.float64]
@@ -183,7 +183,7 @@ class DecisionCurve:
 def decision_curve(
     label: npt.ArrayLike,
     probability: npt.ArrayLike,
-    partition: Partition,
+    partition: Clusters,
     *,
     prevalence: float | None = None,
     thresholds: npt.ArrayLike | None = None,

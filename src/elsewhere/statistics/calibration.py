@@ -15,8 +15,8 @@ from scipy import optimize, special, stats
 
 from elsewhere.errors import UserError
 from elsewhere.statistics.accumulators import cluster_sums, equal_width_bins, weigh_sums
+from elsewhere.statistics.bootstrap_weights import WeightStream
 from elsewhere.statistics.proportions import proportion_interval
-from elsewhere.statistics.resampling import WeightStream
 
 FloatArray = npt.NDArray[np.float64]
 Binning = Literal["equal-width", "quantile"]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, FloatArray, RatioInputs
-from elsewhere.statistics.group_scores import MeanRanges
+from elsewhere.statistics.fairness.group_scores import MeanRanges
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
 
 

@@ -19,6 +19,7 @@ from elsewhere.errors import UserError
 from elsewhere.statistics.anticipated import Comparison
 from elsewhere.statistics.anticipated_sides import claimed_side, comparison_of, side_of
 from elsewhere.statistics.claimed import ClaimedValue, claimed_limits
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.domain import domain_warnings
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.limits import (
@@ -36,7 +37,6 @@ from elsewhere.statistics.limits import (
     student_quantiles,
 )
 from elsewhere.statistics.metric import MetricKind, MetricSpec
-from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.studentised import Strata, Studentiser, active_weights, studentiser
 
 WELCH_T = "welch-t-clustered"
@@ -134,9 +134,9 @@ def _result(
 
 def difference_independent(
     evaluator_here: Evaluator,
-    partition_here: Partition,
+    partition_here: Clusters,
     evaluator_reference: Evaluator,
-    partition_reference: Partition,
+    partition_reference: Clusters,
     metric: str,
     *,
     alpha: float = 0.05,
@@ -231,7 +231,7 @@ def difference_independent(
 
 def difference_subsets(
     evaluator: Evaluator,
-    partition: Partition,
+    partition: Clusters,
     here: npt.NDArray[np.bool_],
     reference: npt.NDArray[np.bool_],
     metric: str,
@@ -371,7 +371,7 @@ def _honest_se(here: Limits, ref: Limits) -> float:
 
 def difference_from_claim(
     evaluator: Evaluator,
-    partition: Partition,
+    partition: Clusters,
     metric: str,
     claim: ClaimedValue,
     *,

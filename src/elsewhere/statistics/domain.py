@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.measures import Measures, measures_of
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
-from elsewhere.statistics.partition import Partition
 
 __all__ = [
     "DOMAIN",
@@ -136,7 +136,7 @@ def domain_of(spec: MetricSpec) -> Domain | None:
 
 def domain_warnings(
     evaluator: Evaluator,
-    partition: Partition,
+    partition: Clusters,
     spec: MetricSpec,
     value: float,
     *,

@@ -18,16 +18,7 @@ import numpy.typing as npt
 from elsewhere.errors import UserError, unknown_name
 from elsewhere.protocols import IntervalRules
 from elsewhere.statistics.auroc import auroc_interval
-from elsewhere.statistics.bounds import (
-    NO_SPREAD,
-    at_a_bound,
-    independent_patients,
-    is_flat,
-    limits_without_spread,
-)
-from elsewhere.statistics.domain import OWN_METHOD, domain_of
-from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
-from elsewhere.statistics.intervals import (
+from elsewhere.statistics.bootstrap import (
     LeftOut,
     active_clusters,
     bca_allowed,
@@ -36,6 +27,17 @@ from elsewhere.statistics.intervals import (
     leave_out,
     percentile_interval,
 )
+from elsewhere.statistics.bootstrap_weights import WeightStream, draw
+from elsewhere.statistics.bounds import (
+    NO_SPREAD,
+    at_a_bound,
+    independent_patients,
+    is_flat,
+    limits_without_spread,
+)
+from elsewhere.statistics.clusters import Clusters
+from elsewhere.statistics.domain import OWN_METHOD, domain_of
+from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
 from elsewhere.statistics.means import (
     FEW_CLUSTERS,
     ClusteredRatio,
@@ -46,9 +48,7 @@ from elsewhere.statistics.means import (
 )
 from elsewhere.statistics.measures import Measures, measures_of
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
-from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.proportions import proportion_from_ratio
-from elsewhere.statistics.resampling import WeightStream, draw
 
 FloatArray = npt.NDArray[np.float64]
 Progress = Callable[[int], None]
@@ -107,7 +107,7 @@ def _finite(x: float | None) -> float | None:
 class _RatioRows:
     """A ratio and its SE under weights, in the shape that `draw` asks of an evaluator."""
 
-    def __init__(self, ratio: ClusteredRatio, partition: Partition) -> None:
+    def __init__(self, ratio: ClusteredRatio, partition: Clusters) -> None:
         self.specs = (None, None)
         self._rows = StudentisedRatio(ratio, partition.site_of_cluster)
 
@@ -121,7 +121,7 @@ class _Run:
     def __init__(
         self,
         evaluator: Evaluator,
-        partition: Partition,
+        partition: Clusters,
         *,
         rules: IntervalRules,
         key: str,
@@ -216,7 +216,7 @@ class _Run:
 
 def estimate_all(
     evaluator: Evaluator,
-    partition: Partition,
+    partition: Clusters,
     *,
     rules: IntervalRules,
     key: str,

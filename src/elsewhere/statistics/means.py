@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy import special
 
 from elsewhere.statistics.accumulators import cluster_sums, weigh_sums_by_stratum
-from elsewhere.statistics.partition import pool_small_strata
+from elsewhere.statistics.clusters import pool_small_strata
 
 FloatArray = npt.NDArray[np.float64]
 FEW_CLUSTERS = 20

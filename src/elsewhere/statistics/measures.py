@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
 from elsewhere.statistics.metric import MetricKind, MetricSpec
-from elsewhere.statistics.partition import Partition
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -56,7 +56,7 @@ def largest_share(sizes: npt.ArrayLike) -> float:
     return float(k.max()) / total if total > 0.0 else 0.0
 
 
-def measures_of(evaluator: Evaluator, partition: Partition, spec: MetricSpec, value: float) -> Measures:
+def measures_of(evaluator: Evaluator, partition: Clusters, spec: MetricSpec, value: float) -> Measures:
     """What one metric's value on these cases rests on."""
     n_clusters = evaluator.n_clusters
     sizes = np.bincount(evaluator.cluster_of_case, minlength=n_clusters).astype(np.float64)
@@ -100,7 +100,7 @@ def _by_patient(
 
 def _rarer_class(
     evaluator: Evaluator,
-    partition: Partition,
+    partition: Clusters,
     spec: MetricSpec,
     inputs: RatioInputs | AurocInputs | None,
     sizes: FloatArray,

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.errors import UserError
-from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.bootstrap_weights import WeightStream
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.proportions import proportion_interval
-from elsewhere.statistics.resampling import WeightStream
 
 FloatArray = npt.NDArray[np.float64]
 REFITTED = "percentile, threshold refitted in each resample"
@@ -111,7 +111,7 @@ class OperatingPoint:
 
 
 def _checked(
-    label: npt.ArrayLike, score: npt.ArrayLike, partition: Partition
+    label: npt.ArrayLike, score: npt.ArrayLike, partition: Clusters
 ) -> tuple[npt.NDArray[np.int8], FloatArray]:
     y, s = np.asarray(label).ravel(), np.asarray(score, dtype=float).ravel()
     if not y.size == s.size == partition.n_cases:
@@ -127,7 +127,7 @@ def _checked(
 
 
 def rates_at(
-    label: npt.ArrayLike, score: npt.ArrayLike, partition: Partition, threshold: float, *, level: float = 0.95
+    label: npt.ArrayLike, score: npt.ArrayLike, partition: Clusters, threshold: float, *, level: float = 0.95
 ) -> tuple[Rate, Rate]:
     """(sensitivity, specificity) at a threshold fixed beforehand: Wilson, clustered by patient (ST-03)."""
     y, s = _checked(label, score, partition)
@@ -139,7 +139,7 @@ def rates_at(
 
 
 def _rate(
-    hits: npt.NDArray[np.bool_], of: npt.NDArray[np.bool_], partition: Partition, level: float, name: str
+    hits: npt.NDArray[np.bool_], of: npt.NDArray[np.bool_], partition: Clusters, level: float, name: str
 ) -> Rate:
     cases = int(of.sum())
     interval = proportion_interval(
@@ -225,7 +225,7 @@ def _restore(
 def restored_threshold(
     label: npt.ArrayLike,
     score: npt.ArrayLike,
-    partition: Partition,
+    partition: Clusters,
     *,
     restores: Literal["sensitivity", "specificity"],
     target: float,
@@ -306,7 +306,7 @@ def restored_threshold(
 def operating_point(
     label: npt.ArrayLike,
     score: npt.ArrayLike,
-    partition: Partition,
+    partition: Clusters,
     *,
     threshold: float,
     source_sensitivity: float | None = None,

@@ -20,13 +20,13 @@ from elsewhere.errors import UserError, unknown_name
 from elsewhere.protocols import IntervalRules
 from elsewhere.statistics.accumulators import cluster_sums
 from elsewhere.statistics.auroc import paired_auroc
+from elsewhere.statistics.bootstrap import bca_allowed, bca_interval, leave_out, percentile_interval
+from elsewhere.statistics.bootstrap_weights import BLOCK, WeightStream, draw, generator_for
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.domain import OWN_METHOD, domain_warnings
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
-from elsewhere.statistics.intervals import bca_allowed, bca_interval, leave_out, percentile_interval
 from elsewhere.statistics.means import site_strata
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
-from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.resampling import BLOCK, WeightStream, draw, generator_for
 from elsewhere.statistics.simultaneous import constant_difference_p
 
 FloatArray = npt.NDArray[np.float64]
@@ -156,7 +156,7 @@ def swapped_differences(
     return out
 
 
-def _check_pair(a: Evaluator, b: Evaluator, partition: Partition) -> None:
+def _check_pair(a: Evaluator, b: Evaluator, partition: Clusters) -> None:
     same = (
         a.n_clusters == b.n_clusters == partition.n_clusters
         and a.n_cases == b.n_cases
@@ -231,7 +231,7 @@ def _linearised(
     a: RatioInputs,
     b: RatioInputs,
     cluster: npt.NDArray[np.int32],
-    partition: Partition,
+    partition: Clusters,
     level: float,
     *,
     by_site: bool,
@@ -271,7 +271,7 @@ def _rarer_class_patients(inputs: AurocInputs, evaluator: Evaluator) -> int:
 
 
 def _closed(
-    a: Evaluator, b: Evaluator, partition: Partition, spec: MetricSpec, level: float, *, by_site: bool
+    a: Evaluator, b: Evaluator, partition: Clusters, spec: MetricSpec, level: float, *, by_site: bool
 ) -> tuple[_Closed | None, dict[str, PairedTest]]:
     """The closed form of the difference, where the metric has one, with the tests on patients' means."""
     of_a, of_b = a.closed_form(spec.name), b.closed_form(spec.name)
@@ -300,7 +300,7 @@ def _closed(
 def compare_pair(
     evaluator_a: Evaluator,
     evaluator_b: Evaluator,
-    partition: Partition,
+    partition: Clusters,
     *,
     rules: IntervalRules,
     key: str,
@@ -378,7 +378,7 @@ def compare_pair(
 def _one(
     a: Evaluator,
     b: Evaluator,
-    partition: Partition,
+    partition: Clusters,
     spec: MetricSpec,
     *,
     value_a: float,

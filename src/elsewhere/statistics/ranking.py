@@ -18,12 +18,12 @@ import numpy.typing as npt
 from scipy import stats
 
 from elsewhere.errors import UserError, unknown_name
+from elsewhere.statistics.bootstrap_weights import WeightStream, draw
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.domain import domain_warnings
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.metric import MetricSpec
 from elsewhere.statistics.paired import holm
-from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.resampling import WeightStream, draw
 from elsewhere.statistics.simultaneous import (
     LEAST_USABLE,
     constant_difference_p,
@@ -167,7 +167,7 @@ def _number(value: float) -> float | None:
 
 
 def _check(
-    evaluators: Sequence[Evaluator], partition: Partition, names: Sequence[str], metric: str
+    evaluators: Sequence[Evaluator], partition: Clusters, names: Sequence[str], metric: str
 ) -> MetricSpec:
     if not evaluators:
         raise UserError("there is no model to rank", fix="Give at least one result.")
@@ -190,7 +190,7 @@ def _check(
 
 def rank_models(
     evaluators: Sequence[Evaluator],
-    partition: Partition,
+    partition: Clusters,
     metric: str,
     *,
     names: Sequence[str],
@@ -242,7 +242,7 @@ def rank_models(
 
 
 def _outside_the_domain(
-    evaluators: Sequence[Evaluator], partition: Partition, spec: MetricSpec, values: FloatArray
+    evaluators: Sequence[Evaluator], partition: Clusters, spec: MetricSpec, values: FloatArray
 ) -> list[str]:
     """What is to be said where models lie outside the domain of the promised coverage (ST-04a)."""
     found = Counter(
@@ -386,7 +386,7 @@ def _against(
 
 
 def left_out_sites(
-    evaluators: Sequence[Evaluator], partition: Partition, metric: str, *, names: Sequence[str]
+    evaluators: Sequence[Evaluator], partition: Clusters, metric: str, *, names: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
     """The ranking without the cases of each site in turn; a patient seen at two sites keeps her other cases."""
     if partition.n_sites < 2:

@@ -12,11 +12,11 @@ from scipy import stats
 
 from elsewhere.errors import UserError
 from elsewhere.protocols import IntervalRules
+from elsewhere.statistics.bootstrap_weights import WeightStream, draw
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import Evaluator
-from elsewhere.statistics.partition import Partition
+from elsewhere.statistics.fairness.subgroups import group_table
 from elsewhere.statistics.ranking import ranks_of
-from elsewhere.statistics.resampling import WeightStream, draw
-from elsewhere.statistics.subgroups import group_table
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -61,7 +61,7 @@ def size_strata(
 
 def strata_table(
     evaluator: Evaluator,
-    partition: Partition,
+    partition: Clusters,
     strata: SizeStrata,
     *,
     rules: IntervalRules,
@@ -82,7 +82,7 @@ def strata_table(
 
 def top_against_bottom(
     evaluators: Sequence[Evaluator],
-    partition: Partition,
+    partition: Clusters,
     metric: str,
     strata: SizeStrata,
     *,

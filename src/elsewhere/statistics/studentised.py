@@ -18,10 +18,10 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from elsewhere.statistics.bootstrap_weights import WeightStream, generator_for
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
 from elsewhere.statistics.metric import MetricKind, MetricSpec
-from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.resampling import WeightStream, generator_for
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
@@ -105,7 +105,7 @@ class Strata:
     sizes: FloatArray
 
     @classmethod
-    def of(cls, evaluator: Evaluator, partition: Partition, spec: MetricSpec) -> Strata:
+    def of(cls, evaluator: Evaluator, partition: Clusters, spec: MetricSpec) -> Strata:
         present = np.bincount(evaluator.cluster_of_case, minlength=partition.n_clusters) > 0
         stratum = partition.strata(by_class=spec.stratify_by_class, taking_part=present)
         return cls(np.flatnonzero(present), stratum, np.bincount(stratum).astype(float))
@@ -133,10 +133,10 @@ class Strata:
 
 
 def active_weights(
-    partition: Partition, strata: Strata, *, key: str, seed: int, resamples: int
+    partition: Clusters, strata: Strata, *, key: str, seed: int, resamples: int
 ) -> Iterator[npt.NDArray[np.uint16]]:
     """Resamples of the active patients alone, as weights over all patients."""
-    sub = Partition(
+    sub = Clusters(
         cluster_of_case=np.arange(strata.active.size, dtype=np.int32),
         cluster_ids=tuple(partition.cluster_ids[c] for c in strata.active),
         site_of_cluster=strata.stratum,
@@ -162,7 +162,7 @@ class Studentiser(ABC):
     clusters: int
     undefined_reason: str | None = None
 
-    def __init__(self, evaluator: Evaluator, partition: Partition, metric: str) -> None:
+    def __init__(self, evaluator: Evaluator, partition: Clusters, metric: str) -> None:
         self.evaluator, self.partition, self.metric = evaluator, partition, metric
         self.column = evaluator.index(metric)
         self.spec = evaluator.spec(metric)
@@ -183,7 +183,7 @@ class RatioStudentiser(Studentiser):
 
     kind = "linearised"
 
-    def __init__(self, evaluator: Evaluator, partition: Partition, metric: str, inputs: RatioInputs) -> None:
+    def __init__(self, evaluator: Evaluator, partition: Clusters, metric: str, inputs: RatioInputs) -> None:
         super().__init__(evaluator, partition, metric)
         self.inputs = inputs
         n = partition.n_clusters
@@ -271,7 +271,7 @@ class AurocStudentiser(Studentiser):
 
     kind = "delong"
 
-    def __init__(self, evaluator: Evaluator, partition: Partition, metric: str, inputs: AurocInputs) -> None:
+    def __init__(self, evaluator: Evaluator, partition: Clusters, metric: str, inputs: AurocInputs) -> None:
         super().__init__(evaluator, partition, metric)
         self.inputs = inputs
         order = np.argsort(inputs.score, kind="stable")
@@ -313,7 +313,7 @@ class JackknifeStudentiser(Studentiser):
 
     kind = "jackknife"
 
-    def __init__(self, evaluator: Evaluator, partition: Partition, metric: str) -> None:
+    def __init__(self, evaluator: Evaluator, partition: Clusters, metric: str) -> None:
         super().__init__(evaluator, partition, metric)
         self.clusters = self._patients_that_count()
         self.value = float(evaluator.values()[metric])
@@ -368,7 +368,7 @@ class JackknifeStudentiser(Studentiser):
         return values, np.sqrt(self.strata.variance(w, self.influence))
 
 
-def studentiser(evaluator: Evaluator, partition: Partition, metric: str) -> Studentiser:
+def studentiser(evaluator: Evaluator, partition: Clusters, metric: str) -> Studentiser:
     """The closed form where the metric has one, else leave-one-patient-out."""
     spec = evaluator.spec(metric)
     inputs = evaluator.closed_form(metric)

@@ -13,17 +13,17 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.differences import Difference, difference_independent, difference_subsets
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, FloatArray, RatioInputs
-from elsewhere.statistics.partition import Partition
 
-EvaluatorOver = Callable[[Partition], Evaluator]
+EvaluatorOver = Callable[[Clusters], Evaluator]
 
 
 def difference_of_sides(
-    partition_here: Partition,
+    partition_here: Clusters,
     evaluator_here: EvaluatorOver,
-    partition_reference: Partition,
+    partition_reference: Clusters,
     evaluator_reference: EvaluatorOver,
     metric: str,
     *,
@@ -70,7 +70,7 @@ def difference_of_sides(
     return replace(made, reference_source=source, warnings=(*made.warnings, warning))
 
 
-def joined_partition(a: Partition, b: Partition) -> Partition:
+def joined_partition(a: Clusters, b: Clusters) -> Clusters:
     """The cases of `a`, then those of `b`, with patients and sites numbered by name."""
     ids = sorted({*a.cluster_ids, *b.cluster_ids})
     sites = sorted({*a.site_names, *b.site_names})
@@ -87,7 +87,7 @@ def joined_partition(a: Partition, b: Partition) -> Partition:
         clusters.append(where[part.cluster_of_case])
         case_sites.append(site[part.site_of_case])
     known = a.positive_cluster is not None or b.positive_cluster is not None
-    return Partition(
+    return Clusters(
         cluster_of_case=np.concatenate(clusters[::-1]),
         cluster_ids=tuple(ids),
         site_of_cluster=stratum,
@@ -97,7 +97,7 @@ def joined_partition(a: Partition, b: Partition) -> Partition:
     )
 
 
-def _part(partition: Partition, cases: npt.NDArray[np.bool_]) -> Partition:
+def _part(partition: Clusters, cases: npt.NDArray[np.bool_]) -> Clusters:
     """Some of the cases; the patients keep their numbers."""
     return replace(
         partition,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from elsewhere.report.numbers import MINUS
+from elsewhere.report.page.numbers import MINUS
 from elsewhere.study.analysis_design import configuration
 from elsewhere.study.analysis_drop import OVERALL
 from elsewhere.study.analysis_tables import WIDE, WITH_INTERVAL

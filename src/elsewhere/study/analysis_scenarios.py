@@ -17,9 +17,9 @@ import pandas as pd
 
 from elsewhere.scoring.binary import BinaryEvaluator
 from elsewhere.statistics.auroc import AurocComponents, auroc_components, interval_from_components
-from elsewhere.statistics.intervals import percentile_interval
-from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.resampling import WeightStream, draw
+from elsewhere.statistics.bootstrap import percentile_interval
+from elsewhere.statistics.bootstrap_weights import WeightStream, draw
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.scenario import (
     average_over_seeds,
     leave_one_dataset_out,
@@ -88,7 +88,7 @@ def patient_intervals(
         evaluators = [_evaluator(j, clusters) for j in held]
         draws = None
         if resamples > 0 and clusters.size > 1:
-            partition = Partition(
+            partition = Clusters(
                 cluster_of_case=np.arange(clusters.size, dtype=np.int32),
                 cluster_ids=tuple(map(str, clusters)),
                 site_of_cluster=np.zeros(clusters.size, dtype=np.int32),

@@ -16,7 +16,7 @@ import numpy as np
 
 from elsewhere.engine.store import Store
 from elsewhere.engine.threads import physical_cores, usable_cpus
-from elsewhere.engine.unit import Unit
+from elsewhere.engine.training import Training
 from elsewhere.errors import UserError
 from elsewhere.inputs import Cases
 from elsewhere.tables import write_json
@@ -98,7 +98,7 @@ def in_words(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 72 * 3600 else f"{seconds / 86400:.0f} days"
 
 
-def training_images(unit: Unit, cases: Cases) -> int:
+def training_images(unit: Training, cases: Cases) -> int:
     """At most: every epoch, with the rarer class drawn as often as the other."""
     label = cases.label[cases.rows(unit.train)]
     counts = np.bincount(label[label >= 0], minlength=2)
@@ -143,7 +143,7 @@ def _gpu_names() -> list[str]:
     return [line.strip() for line in told.stdout.splitlines() if line.strip()]
 
 
-def estimate(units: Iterable[Unit], cases: Cases, store: Store, *, device: str = "auto") -> Estimate:
+def estimate(units: Iterable[Training], cases: Cases, store: Store, *, device: str = "auto") -> Estimate:
     """For these units on this device. Trainings of another device are counted apart."""
     units = list(units)
     if any(unit.job is not None for unit in units):
@@ -178,7 +178,7 @@ def estimate(units: Iterable[Unit], cases: Cases, store: Store, *, device: str =
     )
 
 
-def _estimate_recipes(units: list[Unit], store: Store, *, device: str) -> Estimate:
+def _estimate_recipes(units: list[Training], store: Store, *, device: str) -> Estimate:
     """From trainings of the same recipe and settings, by the cases that they train on and predict. A recipe
     of which nothing is in the store is not guessed at: it may be a coin or a week on a GPU.
     """
@@ -208,7 +208,7 @@ def _estimate_recipes(units: list[Unit], store: Store, *, device: str) -> Estima
     )
 
 
-def _recipe_kind(unit: Unit) -> str:
+def _recipe_kind(unit: Training) -> str:
     return json.dumps(unit.job.to_dict(), sort_keys=True) if unit.job is not None else ""
 
 
@@ -218,7 +218,9 @@ def _recipe_rates(store: Store) -> dict[str, dict[str, float]]:
     keys = store.keys()
     for key in keys:
         try:
-            unit = Unit.from_dict(json.loads((store.path / "units" / key / "unit.json").read_text("utf-8")))
+            unit = Training.from_dict(
+                json.loads((store.path / "units" / key / "unit.json").read_text("utf-8"))
+            )
             if unit.job is None:
                 continue
             info = store.info(key)
@@ -233,7 +235,7 @@ def _recipe_rates(store: Store) -> dict[str, dict[str, float]]:
     }
 
 
-def _rough(unit: Unit, kind: str) -> float:
+def _rough(unit: Training, kind: str) -> float:
     """Seconds an image on a machine of this kind of which nothing is known."""
     table = ROUGH_SECONDS[kind]
     own = OWN_SIZE.get(unit.recipe.network, 224)
@@ -241,7 +243,7 @@ def _rough(unit: Unit, kind: str) -> float:
     return a_core / (min(physical_cores(usable_cpus()), MOST_CORES) if kind == "cpu" else 1)
 
 
-def _together(device: str, unit: Unit, overlap: Mapping[str, float]) -> float:
+def _together(device: str, unit: Training, overlap: Mapping[str, float]) -> float:
     """Trainings side by side: how much of each one's own time the study takes."""
     if device in overlap:
         return overlap[device]
@@ -274,7 +276,9 @@ def _known_rates(store: Store) -> dict[str, Rates]:
     for key in keys[:: max(1, len(keys) // LOOKED_AT)]:
         try:
             info = store.info(key)
-            unit = Unit.from_dict(json.loads((store.path / "units" / key / "unit.json").read_text("utf-8")))
+            unit = Training.from_dict(
+                json.loads((store.path / "units" / key / "unit.json").read_text("utf-8"))
+            )
         except (UserError, OSError, ValueError, TypeError):
             continue
         if unit.job is not None or not info.get("images"):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from elsewhere.engine.store import Store
-from elsewhere.engine.unit import Unit
+from elsewhere.engine.training import Training
 from elsewhere.engine.work import save_work
 from elsewhere.errors import UserError
 from elsewhere.study.pictures import Report
@@ -16,7 +16,7 @@ from elsewhere.study.plan import Plan
 
 def export_work(
     plan: Plan,
-    units: Sequence[Unit],
+    units: Sequence[Training],
     folder: Path,
     *,
     store: Store,
@@ -36,13 +36,13 @@ def export_work(
     return made, notes
 
 
-def _weights(plan: Plan, units: Sequence[Unit]) -> tuple[dict[str, Path], tuple[str, ...]]:
+def _weights(plan: Plan, units: Sequence[Training]) -> tuple[dict[str, Path], tuple[str, ...]]:
     """The published weights travel with the work: a bare machine cannot fetch them."""
     found = dict(plan.weights)
     notes: list[str] = []
     for network in sorted(set(_networks(units))):
         try:
-            from elsewhere.models import find_weights
+            from elsewhere.networks import find_weights
 
             path = find_weights(network, "imagenet", found)
         except ImportError as error:
@@ -58,7 +58,7 @@ def _weights(plan: Plan, units: Sequence[Unit]) -> tuple[dict[str, Path], tuple[
     return found, tuple(notes)
 
 
-def _networks(units: Sequence[Unit]) -> set[str]:
+def _networks(units: Sequence[Training]) -> set[str]:
     """Networks whose ImageNet weights a training reads; a recipe says so by its settings of these names."""
     found = {u.recipe.network for u in units if u.job is None and u.recipe.weights == "imagenet"}
     for unit in units:

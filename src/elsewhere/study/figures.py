@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.errors import UserError
-from elsewhere.report import canvas, plots, plots_more
-from elsewhere.report.figures import FORMATS, FigureSpec, _save
-from elsewhere.report.numbers import MINUS, count, number
+from elsewhere.report.page import canvas
+from elsewhere.report.page.numbers import MINUS, count, number
+from elsewhere.report.result import plots, plots_more
+from elsewhere.report.result.figures import FORMATS, FigureSpec, _save
 from elsewhere.study.analysis_abstention import SCORE_WORDS
 from elsewhere.study.analysis_design import KIND_WORDS, configuration, word
 from elsewhere.study.analysis_drop import OVERALL

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from elsewhere.report.canvas import Palette, new_figure, style
-from elsewhere.report.numbers import as_float, count, number
+from elsewhere.report.page.canvas import Palette, new_figure, style
+from elsewhere.report.page.numbers import as_float, count, number
 from elsewhere.study.analysis_abstention import SCORE_WORDS
 from elsewhere.study.analysis_design import KIND_WORDS, word
 

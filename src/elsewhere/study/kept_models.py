@@ -19,7 +19,7 @@ import numpy as np
 from elsewhere.engine.kept import WEIGHT_FILES
 from elsewhere.engine.outcomes import StoredWeights
 from elsewhere.engine.store import Store
-from elsewhere.engine.unit import COSTS, Outcome, Unit
+from elsewhere.engine.training import COSTS, Outcome, Training
 from elsewhere.errors import UserError, unknown_name
 
 FIND_BOXES = "find-boxes"
@@ -31,7 +31,7 @@ LEAST_KEY = 6
 class Model:
     """A kept unit, and what its store says of it."""
 
-    unit: Unit
+    unit: Training
     outcome: Outcome
     info: dict[str, Any]
 

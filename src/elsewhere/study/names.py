@@ -44,11 +44,11 @@ def _known(kind: str, name: str, names: tuple[str, ...]) -> None:
     found: set[str] = set(names)
     try:
         if kind == "network":
-            from elsewhere.models import NETWORKS as HERE
+            from elsewhere.networks import NETWORKS as HERE
 
             found |= set(HERE)
         else:
-            from elsewhere.models.finder import FINDERS as THERE
+            from elsewhere.networks.finder import FINDERS as THERE
 
             found |= set(THERE)
     except ImportError:

@@ -17,18 +17,18 @@ from typing import Any
 import pandas as pd
 
 from elsewhere.engine.finders import finder_unit
-from elsewhere.engine.unit import Recipe, Unit, Work
+from elsewhere.engine.training import ClassifierSettings, Training, Work
 from elsewhere.errors import UserError
 from elsewhere.scenarios import (
-    Partition,
     Scenario,
     Skipped,
-    check_partition,
-    make_partition,
+    Split,
+    check_split,
+    make_split,
     nested_scenarios,
     scenarios_of,
 )
-from elsewhere.scenarios.units import StudyUnits
+from elsewhere.scenarios.groups import StudyGroups
 from elsewhere.study.file import InputSection, Study, StudyFile
 from elsewhere.study.names import check_names
 from elsewhere.study.pictures import Report
@@ -65,10 +65,10 @@ class Plan:
     file: StudyFile
     table: StudyTable
     scenarios: tuple[Scenario, ...]
-    partitions: dict[tuple[str, int], Partition]
+    partitions: dict[tuple[str, int], Split]
     skipped: tuple[Skipped, ...]
     runs: pd.DataFrame
-    units: dict[str, Unit]
+    units: dict[str, Training]
     weights: dict[str, Path]
 
     @property
@@ -94,7 +94,7 @@ class Plan:
             },
         }
 
-    def partition(self, run: str) -> Partition:
+    def partition(self, run: str) -> Split:
         row = self.runs.loc[self.runs["run"] == run].iloc[0]
         return self.partitions[str(row["scenario"]), int(row["seed"])]
 
@@ -154,7 +154,7 @@ def make_plan(file: StudyFile, table: StudyTable, *, progress: Report | None = N
                 if made is None:
                     rows.append(row | {"status": "skipped", "reason": gone[scenario.name, seed]})
                     continue
-                unit = Unit(
+                unit = Training(
                     name=_unit_name(scenario, seed, model, name),
                     train=made.train,
                     validation=made.validation,
@@ -192,10 +192,10 @@ class _Units:
 
     def __init__(self, table: StudyTable) -> None:
         self.table = table
-        self.units: dict[str, Unit] = {}
+        self.units: dict[str, Training] = {}
         self._keys: dict[tuple[Any, ...], str] = {}
 
-    def add(self, unit: Unit) -> str:
+    def add(self, unit: Training) -> str:
         known = (unit.kind, unit.train, unit.validation, unit.input, unit.recipe, unit.seed, unit.boxes_from)
         key = self._keys.get(known)
         if key is None:
@@ -237,28 +237,28 @@ def pick_scenarios(found: Sequence[Scenario], only: Sequence[str]) -> list[Scena
 
 def partitions_of(
     table: StudyTable, scenarios: Sequence[Scenario], seeds: Sequence[int], progress: Report | None
-) -> tuple[dict[tuple[str, int], Partition], list[Skipped]]:
+) -> tuple[dict[tuple[str, int], Split], list[Skipped]]:
     """Checked when made, and checked here again before anything rests on it (US-11)."""
-    made: dict[tuple[str, int], Partition] = {}
+    made: dict[tuple[str, int], Split] = {}
     skipped: list[Skipped] = []
-    rows = StudyUnits(table.frame)
+    rows = StudyGroups(table.frame)
     for number, scenario in enumerate(scenarios, start=1):
         for seed in seeds:
-            found = make_partition(rows, scenario, seed)
+            found = make_split(rows, scenario, seed)
             if isinstance(found, Skipped):
                 skipped.append(found)
                 continue
-            check_partition(rows, found)
+            check_split(rows, found)
             made[scenario.name, seed] = found
         if progress:
             progress("splitting", number, len(scenarios))
     return made, skipped
 
 
-def _recipes(file: StudyFile) -> tuple[dict[str, Path], dict[str, Recipe]]:
+def _recipes(file: StudyFile) -> tuple[dict[str, Path], dict[str, ClassifierSettings]]:
     """A file of weights counts by its content: a recipe names its digest, the work says where it is."""
     weights: dict[str, Path] = {}
-    recipes: dict[str, Recipe] = {}
+    recipes: dict[str, ClassifierSettings] = {}
     for name, section in file.study.models.items():
         if section.weights in ("imagenet", "none"):
             recipes[name] = section.recipe()
@@ -293,7 +293,7 @@ def _of_all_kinds(study: Study, datasets: tuple[str, ...]) -> list[Scenario]:
     return scenarios_in(study.model_copy(update={"scenarios": rules}), datasets)
 
 
-def _predicted(made: Partition, table: StudyTable) -> tuple[str, ...]:
+def _predicted(made: Split, table: StudyTable) -> tuple[str, ...]:
     """Validation, test and normals. An external training predicts all the other datasets, whichever of
     them the study tests today: a scenario added later then costs nothing.
     """
@@ -306,7 +306,7 @@ def _predicted(made: Partition, table: StudyTable) -> tuple[str, ...]:
 
 
 def _row(
-    scenario: Scenario, seed: int, model: str, recipe: Recipe, name: str, seen: InputSection
+    scenario: Scenario, seed: int, model: str, recipe: ClassifierSettings, name: str, seen: InputSection
 ) -> dict[str, Any]:
     return {
         "run": f"{scenario.name}|{model}|{name}|{seed}",
@@ -326,7 +326,7 @@ def _row(
     }
 
 
-def _finder(unit: Unit, scenario: Scenario, study: Study) -> Unit:
+def _finder(unit: Training, scenario: Scenario, study: Study) -> Training:
     """One a source's split and seed, whatever the model: it learns from the parts that the unit learns from,
     so that no box in a test picture comes from a network that has seen it (US-33).
     """
@@ -336,7 +336,7 @@ def _finder(unit: Unit, scenario: Scenario, study: Study) -> Unit:
     return replace(made, name=name, keep_weights=unit.keep_weights)
 
 
-def _counts(made: Partition, seen: InputSection, table: StudyTable) -> dict[str, Any]:
+def _counts(made: Split, seen: InputSection, table: StudyTable) -> dict[str, Any]:
     counts: dict[str, Any] = {
         part: len(getattr(made, part)) for part in ("train", "validation", "test", "normal")
     }

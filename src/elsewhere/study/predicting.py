@@ -18,10 +18,10 @@ from elsewhere.cohort import Cohort
 from elsewhere.engine.job import pinned_threads, reason_of, training_threads
 from elsewhere.engine.local import devices_of
 from elsewhere.engine.trained_on import TOLD, Patient, check_apart
-from elsewhere.engine.unit import Outcome, Unit, Work
+from elsewhere.engine.training import Outcome, Training, Work
 from elsewhere.errors import UserError
 from elsewhere.inputs import Cases
-from elsewhere.inputs.volume_files import FileVolumes
+from elsewhere.inputs.mri.files import FileVolumes
 from elsewhere.recipes.base import Recipe
 from elsewhere.recipes.running import find_recipe, run_unit
 from elsewhere.study.kept_models import Model
@@ -126,7 +126,9 @@ def check_record(model: Model) -> None:
         )
 
 
-def _with_masks(unit: Unit, recipe: type[Recipe], volumes: FileVolumes, masks: str | Path | None) -> Unit:
+def _with_masks(
+    unit: Training, recipe: type[Recipe], volumes: FileVolumes, masks: str | Path | None
+) -> Training:
     """Settings that name a folder of predicted masks name this cohort's; never the experts' (MRI-02)."""
     if unit.job is None:
         raise ValueError("not a recipe's unit")
@@ -172,7 +174,7 @@ def _cases(
     )
 
 
-def _applied(unit: Unit, model: Model, work: Work, device: str, progress: Report | None) -> Outcome:
+def _applied(unit: Training, model: Model, work: Work, device: str, progress: Report | None) -> Outcome:
     chosen = devices_of(device)[0]
     threads = training_threads()
     try:
@@ -201,7 +203,7 @@ def _applied(unit: Unit, model: Model, work: Work, device: str, progress: Report
         ) from error
 
 
-def _told(recipe: type[Recipe], unit: Unit) -> tuple[str, ...]:
+def _told(recipe: type[Recipe], unit: Training) -> tuple[str, ...]:
     settings: Any = recipe.settings(unit.job.settings if unit.job else {})
     found = [
         ("clinical columns", recipe.uses_clinical),

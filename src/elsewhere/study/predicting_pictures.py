@@ -21,7 +21,7 @@ from elsewhere.engine.job import reason_of
 from elsewhere.engine.local import devices_of
 from elsewhere.engine.store import Store
 from elsewhere.engine.trained_on import check_apart
-from elsewhere.engine.unit import InputSpec, Outcome, Unit, Work
+from elsewhere.engine.training import InputSpec, Outcome, Training, Work
 from elsewhere.errors import UserError, name_rows
 from elsewhere.files import DAMAGED_ARCHIVE
 from elsewhere.inputs import NORMAL, Cases, Pictures
@@ -75,7 +75,7 @@ def predict_pictures(
     return Predicted(outcome=outcome, ids=ids, left_out={}, told=_told(unit.input, found=boxes is not None))
 
 
-def _finder(model: Model, store: Store) -> tuple[Unit, Mapping[str, Any]] | None:
+def _finder(model: Model, store: Store) -> tuple[Training, Mapping[str, Any]] | None:
     key = model.unit.boxes_from
     if not key:
         return None

@@ -17,8 +17,8 @@ import pandas as pd
 
 import elsewhere
 from elsewhere.errors import UserError
-from elsewhere.report.privacy import Redactor, new_salt, suppress_counts
-from elsewhere.report.sanitise import sanitise
+from elsewhere.report.page.privacy import Redactor, new_salt, suppress_counts
+from elsewhere.report.page.sanitise import sanitise
 from elsewhere.scoring.response import CONSTANT
 from elsewhere.scoring.segmentation import EMPTY_PREDICTION, EMPTY_TRUTH, empty_predictions, empty_truth
 from elsewhere.study import recipe_analysis_cases as cases_part

@@ -20,10 +20,10 @@ from elsewhere.errors import UserError
 from elsewhere.protocols import Protocol
 from elsewhere.scoring.prepared import Prepared, prepare, primary_metric, truth_of
 from elsewhere.scoring.task import ScoreOptions, Scores
-from elsewhere.statistics.boards import performance_metric
+from elsewhere.statistics.bootstrap_weights import WeightStream, draw
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import Evaluator
-from elsewhere.statistics.partition import Partition
-from elsewhere.statistics.resampling import WeightStream, draw
+from elsewhere.statistics.leaderboard import performance_metric
 from elsewhere.statistics.seeds import over_seeds
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Board:
         return [entry.evaluator for entry in self.entries]
 
     @property
-    def partition(self) -> Partition:
+    def partition(self) -> Clusters:
         return self.entries[0].ready[0].partition
 
     @property

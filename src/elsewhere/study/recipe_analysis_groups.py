@@ -14,17 +14,17 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.errors import UserError
-from elsewhere.report.numbers import as_float
-from elsewhere.report.prepare import Prepared as Page
-from elsewhere.report.prepare import _suppress_rows
-from elsewhere.report.privacy import SMALLEST_CELL, SUPPRESSED, is_withheld, suppress, suppress_counts
+from elsewhere.report.page.numbers import as_float
+from elsewhere.report.page.privacy import SMALLEST_CELL, SUPPRESSED, is_withheld, suppress, suppress_counts
+from elsewhere.report.result.prepare import Prepared as Page
+from elsewhere.report.result.prepare import _suppress_rows
 from elsewhere.scoring.groups import GroupCodes, group_codes
 from elsewhere.scoring.prepared import fairness_disparity
-from elsewhere.statistics.disparity import Disparity
 from elsewhere.statistics.fairness import fairness_report, overall_null, variable_report
-from elsewhere.statistics.fairness_variants import fairness_variants
+from elsewhere.statistics.fairness.disparity import Disparity
+from elsewhere.statistics.fairness.subgroups import group_table
+from elsewhere.statistics.fairness.variants import fairness_variants
 from elsewhere.statistics.strata import SizeStrata, size_strata, top_against_bottom
-from elsewhere.statistics.subgroups import group_table
 from elsewhere.study.recipe_analysis_boards import MAIN, SEED, Board
 
 GROUP_METRICS = {

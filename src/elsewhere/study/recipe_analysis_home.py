@@ -17,14 +17,14 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.errors import UserError
-from elsewhere.report.privacy import suppress
+from elsewhere.report.page.privacy import suppress
 from elsewhere.scoring.prepared import Prepared, answered_cases, prepare, truth_of
 from elsewhere.scoring.task import ScoreOptions, Scores
+from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.differences import Difference, difference_subsets
 from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.paired import compare_pair
-from elsewhere.statistics.partition import Partition
 from elsewhere.statistics.power import auroc_variance, power_numbers, smallest_detectable_drop
 from elsewhere.statistics.scenario import scenario_summary
 from elsewhere.statistics.seeds import over_seeds
@@ -58,7 +58,7 @@ COIN = "a coin, which has nothing to lose"
 _NAN = float("nan")
 
 
-def _evaluated(scores: Mapping[int, Scores]) -> tuple[Evaluator, Partition, Scores] | None:
+def _evaluated(scores: Mapping[int, Scores]) -> tuple[Evaluator, Clusters, Scores] | None:
     """The seeds that tested the same cases, in whatever order, as one evaluator; nothing for a constant
     prediction, which the board tells."""
     ready = _prepared(scores)

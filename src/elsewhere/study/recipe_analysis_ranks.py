@@ -16,9 +16,9 @@ import pandas as pd
 from elsewhere.protocols import Protocol
 from elsewhere.scoring.binary import judge
 from elsewhere.scoring.response import chance_test
-from elsewhere.statistics.boards import centred_interval, performance_metric, weight_steps
 from elsewhere.statistics.estimates import estimate_all
-from elsewhere.statistics.fairness_variants import weighting_table
+from elsewhere.statistics.fairness.variants import weighting_table
+from elsewhere.statistics.leaderboard import centred_interval, performance_metric, weight_steps
 from elsewhere.statistics.paired import PAIRED_T, WILCOXON, compare_pair, holm
 from elsewhere.statistics.ranking import Ranking, left_out_sites, rank_from_draws, weight_stability
 from elsewhere.study.recipe_analysis_boards import SEED, SHOWN, Board, Entry, FloatArray

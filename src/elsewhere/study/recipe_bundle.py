@@ -23,7 +23,7 @@ import elsewhere
 from elsewhere.cohort import Cohort, IdGrade, load_cohort
 from elsewhere.errors import UserError
 from elsewhere.files import DAMAGED_ARCHIVE
-from elsewhere.inputs.volume_nifti import read_header, stored_voxels
+from elsewhere.inputs.mri.nifti import read_header, stored_voxels
 from elsewhere.predictions.masks import mask_file_name
 from elsewhere.protocols import protocols
 from elsewhere.recipes.base import RESPONSE, SEGMENTATION

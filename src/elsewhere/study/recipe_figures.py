@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from elsewhere.report import canvas, plots, plots_more
-from elsewhere.report.canvas import Palette, new_figure, style
-from elsewhere.report.figures import FigureSpec
-from elsewhere.report.numbers import MINUS, number
+from elsewhere.report.page import canvas
+from elsewhere.report.page.canvas import Palette, new_figure, style
+from elsewhere.report.page.numbers import MINUS, number
+from elsewhere.report.result import plots, plots_more
+from elsewhere.report.result.figures import FigureSpec
 from elsewhere.study.recipe_analysis_boards import MAIN
 from elsewhere.study.recipe_analysis_groups import CENTRES, SIZE
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from elsewhere.errors import UserError
-from elsewhere.inputs.volume_files import FileVolumes, file_digest
+from elsewhere.inputs.mri.files import FileVolumes, file_digest
 
 MASKS, SEGMENTATIONS = "masks", "segmentations"
 

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from elsewhere.engine.unit import RECIPE, RecipeSpec, Unit, Work
+from elsewhere.engine.training import RECIPE, RecipeSpec, Training, Work
 from elsewhere.errors import UserError
 from elsewhere.protocols import protocols
 from elsewhere.recipes.base import RESPONSE, SEGMENTATION, TASKS, Recipe, recipes
-from elsewhere.scenarios import Partition, Scenario
+from elsewhere.scenarios import Scenario, Split
 from elsewhere.study.file import RecipeSection, Study, StudyFile
 from elsewhere.study.pictures import Report
 from elsewhere.study.plan import (
@@ -137,7 +137,7 @@ def make_recipe_plan(file: StudyFile, table: RecipeTable, *, progress: Report | 
     keep = scenarios_with_weights(study, scenarios)
     gone = {(s.scenario.name, s.seed): s.reason for s in skipped}
     rows: list[dict[str, Any]] = []
-    units: dict[str, Unit] = {}
+    units: dict[str, Training] = {}
     for scenario in scenarios:
         for seed in study.scenarios.seeds:
             made = partitions.get((scenario.name, seed))
@@ -253,7 +253,7 @@ def _usable(recipe: type[Recipe], table: RecipeTable) -> Usable:
 
 
 def _unit(
-    method: Method, made: Partition, table: RecipeTable, units: dict[str, Unit], *, keep: bool
+    method: Method, made: Split, table: RecipeTable, units: dict[str, Training], *, keep: bool
 ) -> tuple[str, dict[str, str]]:
     """The training's key, and why each task cannot be asked ('' where it can)."""
     learnable = {task: _cannot_learn(method, task, made, table) for task in method.tasks}
@@ -263,7 +263,7 @@ def _unit(
         return "", reasons
     use = frozenset().union(*(method.usable[task] for task in tasks))
     scenario = made.scenario
-    unit = Unit(
+    unit = Training(
         name=f"{unit_base_name(scenario)} | {method.name} | {'+'.join(tasks)} | seed {made.seed}",
         kind=RECIPE,
         train=tuple(case for case in made.train if case in use),
@@ -282,7 +282,7 @@ def _unit(
     return unit.key, reasons
 
 
-def _predicted(made: Partition, use: frozenset[str], table: RecipeTable) -> tuple[str, ...]:
+def _predicted(made: Split, use: frozenset[str], table: RecipeTable) -> tuple[str, ...]:
     """The test part; a training on one dataset predicts all the others, so that a target added later costs
     nothing.
     """
@@ -294,7 +294,7 @@ def _predicted(made: Partition, use: frozenset[str], table: RecipeTable) -> tupl
     return tuple(case for case in table.cases.case if case in wanted and case in use)
 
 
-def _cannot_learn(method: Method, task: str, made: Partition, table: RecipeTable) -> str:
+def _cannot_learn(method: Method, task: str, made: Split, table: RecipeTable) -> str:
     use = method.usable[task]
     for part in ("train", "validation"):
         cases = getattr(made, part)
@@ -307,7 +307,7 @@ def _cannot_learn(method: Method, task: str, made: Partition, table: RecipeTable
     return ""
 
 
-def _cannot_judge(method: Method, task: str, made: Partition, table: RecipeTable) -> str:
+def _cannot_judge(method: Method, task: str, made: Split, table: RecipeTable) -> str:
     tested = [case for case in made.test if case in method.judged[task]]
     if not tested:
         return f"no case of the test part has {_needs(method, task)}"
@@ -344,7 +344,7 @@ def _row(scenario: Scenario, seed: int, method: Method, task: str) -> dict[str, 
     }
 
 
-def _counts(method: Method, task: str, made: Partition) -> dict[str, Any]:
+def _counts(method: Method, task: str, made: Split) -> dict[str, Any]:
     use = method.usable[task]
     counts = {part: sum(c in use for c in getattr(made, part)) for part in ("train", "validation")}
     counts["test"] = sum(c in method.judged[task] for c in made.test)

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from elsewhere.cohort import Cohort
-from elsewhere.report.privacy import Redactor
+from elsewhere.report.page.privacy import Redactor
 from elsewhere.tables.identifiers import note_files, remembered
 
 LEFT_OUT = "cases_not_shown"

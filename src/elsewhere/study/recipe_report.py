@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elsewhere.errors import UserError
-from elsewhere.report.blocks import Facts, Note, Pair, Picture, Section, Table, Text, cnt, text
-from elsewhere.report.numbers import ABSENT, count
-from elsewhere.report.page import MOST_BYTES, _environment, _with_pictures
-from elsewhere.report.privacy import Redactor, write_key_file
-from elsewhere.report.slider import script
+from elsewhere.report.page.blocks import Facts, Note, Pair, Picture, Section, Table, Text, cnt, text
+from elsewhere.report.page.numbers import ABSENT, count
+from elsewhere.report.page.privacy import Redactor, write_key_file
+from elsewhere.report.page.shell import MOST_BYTES, _environment, _with_pictures
+from elsewhere.report.page.slider import script
 from elsewhere.study import recipe_report_board as board_part
 from elsewhere.study import recipe_report_cases as cases_part
 from elsewhere.study import recipe_report_groups as groups_part

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from elsewhere.report.blocks import Heading, Note, Section, Table, cnt, num, text
-from elsewhere.report.numbers import as_float, count, number
+from elsewhere.report.page.blocks import Heading, Note, Section, Table, cnt, num, text
+from elsewhere.report.page.numbers import as_float, count, number
 from elsewhere.study.recipe_analysis_groups import SIZE
 from elsewhere.study.recipe_report_board import SHORT_WORDS, TASK_WORDS, Specs, about
 from elsewhere.study.report_sections import like, pair, rows_of, with_interval

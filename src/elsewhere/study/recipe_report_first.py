@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from elsewhere.report.blocks import Cell, cnt, num
-from elsewhere.report.first_page import MOST_WARNINGS, WORDS, FirstPage, Grade
-from elsewhere.report.numbers import MINUS, as_float, count, full_interval, interval, number, signed
+from elsewhere.report.page.blocks import Cell, cnt, num
+from elsewhere.report.page.numbers import MINUS, as_float, count, full_interval, interval, number, signed
+from elsewhere.report.result.first_page import MOST_WARNINGS, WORDS, FirstPage, Grade
 from elsewhere.study.recipe_figures import METRIC_WORDS
 from elsewhere.study.recipe_report_board import TASK_WORDS
 from elsewhere.study.report_first import _GRADES, QUESTION

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.errors import UserError
-from elsewhere.inputs.volume_files import FileVolumes
+from elsewhere.inputs.mri.files import FileVolumes
 from elsewhere.predictions.masks import mask_file_name
-from elsewhere.report.canvas import drawing
-from elsewhere.report.numbers import number
+from elsewhere.report.page.canvas import drawing
+from elsewhere.report.page.numbers import number
 from elsewhere.study.volumes import volumes_of
 
 if TYPE_CHECKING:

@@ -21,13 +21,13 @@ import pandas as pd
 
 from elsewhere.cohort import Cohort
 from elsewhere.engine.store import DamagedUnitError, Store
-from elsewhere.engine.unit import COSTS, Outcome
+from elsewhere.engine.training import COSTS, Outcome
 from elsewhere.errors import UserError
 from elsewhere.predictions import ReadOptions, read_predictions
 from elsewhere.predictions.masks import mask_file_name
 from elsewhere.protocols import protocols
 from elsewhere.recipes.base import SEGMENTATION
-from elsewhere.report.privacy import Redactor
+from elsewhere.report.page.privacy import Redactor
 from elsewhere.scenarios import Scenario
 from elsewhere.scenarios.files import file_name
 from elsewhere.scoring.prepared import prepare

@@ -20,9 +20,9 @@ from elsewhere.cohort import Cohort
 from elsewhere.errors import UserError, name_rows
 from elsewhere.inputs import Cases, Pictures
 from elsewhere.inputs.cases import Value
-from elsewhere.inputs.volume_files import FileVolumes
+from elsewhere.inputs.mri.files import FileVolumes
 from elsewhere.protocols import protocols
-from elsewhere.scenarios.units import RESPONSES
+from elsewhere.scenarios.groups import RESPONSES
 from elsewhere.scoring.segmentation import empty_truth
 from elsewhere.study.cohorts import read_cohorts
 from elsewhere.study.file import StudyFile

@@ -14,7 +14,7 @@ import pandas as pd
 
 from elsewhere.engine.store import Store
 from elsewhere.errors import UserError
-from elsewhere.explain.looking import Looked, look_at_run
+from elsewhere.explain.run import Looked, look_at_run
 from elsewhere.study.analysis_design import configuration
 from elsewhere.study.pictures import Report
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from elsewhere.errors import UserError
 from elsewhere.files import staged_directory
-from elsewhere.report.blocks import Heading, Note, Pair, Picture, Section, Table, cnt, num, pct, text
-from elsewhere.report.page import MOST_BYTES, _environment, _with_pictures
-from elsewhere.report.privacy import Redactor, write_pairs
-from elsewhere.report.sharing import KEY_FILE
+from elsewhere.report.page.blocks import Heading, Note, Pair, Picture, Section, Table, cnt, num, pct, text
+from elsewhere.report.page.privacy import Redactor, write_pairs
+from elsewhere.report.page.sharing import KEY_FILE
+from elsewhere.report.page.shell import MOST_BYTES, _environment, _with_pictures
 from elsewhere.study.figures import inline_figures, study_figures
 from elsewhere.study.recipe_privacy import redacted_table
 from elsewhere.study.report_back import audit, how, paper, provenance

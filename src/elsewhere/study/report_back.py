@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from elsewhere.report.blocks import Cell, Facts, Fold, Heading, Note, Section, Table, Text, cnt, num, text
-from elsewhere.report.numbers import ABSENT, MINUS, as_float, count, interval, signed
+from elsewhere.report.page.blocks import (
+    Cell,
+    Facts,
+    Fold,
+    Heading,
+    Note,
+    Section,
+    Table,
+    Text,
+    cnt,
+    num,
+    text,
+)
+from elsewhere.report.page.numbers import ABSENT, MINUS, as_float, count, interval, signed
 from elsewhere.study.report_first import told_warnings
 from elsewhere.study.report_sections import Specs, rows_of
 

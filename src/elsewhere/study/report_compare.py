@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from elsewhere.report.blocks import BLANK, Cell, Note, Section, Table, cnt, num, p_cell, pct, text
-from elsewhere.report.numbers import as_float, count, number, signed
+from elsewhere.report.page.blocks import BLANK, Cell, Note, Section, Table, cnt, num, p_cell, pct, text
+from elsewhere.report.page.numbers import as_float, count, number, signed
 from elsewhere.study.analysis_design import KIND_WORDS, configuration, word
 from elsewhere.study.analysis_drop import OVERALL
 from elsewhere.study.figures import METRIC_WORDS, pair_words

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from elsewhere.report.blocks import Cell, cnt, num
-from elsewhere.report.first_page import MOST_WARNINGS, WORDS, FirstPage, Grade
-from elsewhere.report.numbers import MINUS, as_float, count, full_interval, interval, number, signed
+from elsewhere.report.page.blocks import Cell, cnt, num
+from elsewhere.report.page.numbers import MINUS, as_float, count, full_interval, interval, number, signed
+from elsewhere.report.result.first_page import MOST_WARNINGS, WORDS, FirstPage, Grade
 from elsewhere.study.analysis_drop import SOURCES_NEEDED
 from elsewhere.study.report_sections import rows_of
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from elsewhere.report.blocks import (
+from elsewhere.report.page.blocks import (
     BLANK,
     Cell,
     Heading,
@@ -23,8 +23,8 @@ from elsewhere.report.blocks import (
     p_cell,
     text,
 )
-from elsewhere.report.figures import FigureSpec
-from elsewhere.report.numbers import ABSENT, MINUS, as_float, count, interval, number, signed
+from elsewhere.report.page.numbers import ABSENT, MINUS, as_float, count, interval, number, signed
+from elsewhere.report.result.figures import FigureSpec
 from elsewhere.study.analysis_design import KIND_WORDS, configuration
 from elsewhere.study.analysis_drop import OVERALL, SOURCES_NEEDED
 from elsewhere.study.analysis_tables import EXTREMES

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from elsewhere.report.blocks import BLANK, Cell, Note, Section, Table, cnt, num, pct, text
-from elsewhere.report.numbers import as_float, count, number, signed
+from elsewhere.report.page.blocks import BLANK, Cell, Note, Section, Table, cnt, num, pct, text
+from elsewhere.report.page.numbers import as_float, count, number, signed
 from elsewhere.study.analysis_abstention import SCORE_WORDS
 from elsewhere.study.analysis_design import KIND_WORDS, configuration
 from elsewhere.study.report_sections import Rows, Specs, like, named, pair, rows_of

@@ -15,11 +15,11 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.engine.store import DamagedUnitError, Store
-from elsewhere.engine.unit import Outcome
+from elsewhere.engine.training import Outcome
 from elsewhere.errors import UserError
 from elsewhere.inputs import Cases
 from elsewhere.inputs.boxes import box_quality
-from elsewhere.scenarios import Partition
+from elsewhere.scenarios import Split
 from elsewhere.study.plan import Plan
 
 PARTS = ("test", "validation", "normal")
@@ -132,7 +132,7 @@ def results_of(plan: Plan, store: Store, failures: Mapping[str, str] | None = No
         found = store.load(key)
         return found, {name: at for at, name in enumerate(found.case)}
 
-    def answers(key: str, made: Partition) -> bool:
+    def answers(key: str, made: Split) -> bool:
         """Whether a stored unit predicts all of a run, with the pictures and boxes as they are today."""
         try:
             found, place = outcome(key)
@@ -221,7 +221,7 @@ def _found_boxes(
 
 
 def _parts(
-    made: Partition, outcome: Outcome, place: Mapping[str, int], cases: Cases, patient: Mapping[str, str]
+    made: Split, outcome: Outcome, place: Mapping[str, int], cases: Cases, patient: Mapping[str, str]
 ) -> dict[str, pd.DataFrame]:
     found = {}
     for part in PARTS:

@@ -17,10 +17,10 @@ import pandas as pd
 from elsewhere.engine.files import explained
 from elsewhere.engine.run import EngineReport, run_units
 from elsewhere.engine.store import Store
-from elsewhere.engine.unit import Unit
+from elsewhere.engine.training import Training
 from elsewhere.errors import UserError
 from elsewhere.files import MARKER, explained_refusals
-from elsewhere.scenarios import write_partitions
+from elsewhere.scenarios import write_splits
 from elsewhere.study.estimate import note_speed
 from elsewhere.study.file import StudyFile
 from elsewhere.study.pictures import Report
@@ -105,7 +105,7 @@ class Status:
     """Which trainings of a plan are in the store, whole, with every prediction that the plan asks for."""
 
     done: tuple[str, ...]
-    todo: tuple[Unit, ...]
+    todo: tuple[Training, ...]
     failed: dict[str, str] = field(default_factory=dict)
 
 
@@ -255,7 +255,7 @@ def write_plan(plan: Plan, at: Places) -> None:
     """The study as it is run: settings, audit, manifest and splits (US-09, US-24)."""
     from elsewhere.study.bundle import environment
 
-    write_partitions(
+    write_splits(
         [*plan.partitions.values(), *plan.skipped], plan.table.frame, at.out / "splits", replace=True
     )
     manifest = plan.table.frame.assign(digest=list(plan.table.cases.digest))

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from elsewhere.engine.unit import InputSpec, Recipe
+from elsewhere.engine.training import ClassifierSettings, InputSpec
 
-_RECIPE = Recipe()
+_RECIPE = ClassifierSettings()
 CLINICAL = (
     "age",
     "menopausal_status",
@@ -207,12 +207,14 @@ class ModelSection(Section):
             raise ValueError("the smaller scale comes first")
         return value
 
-    def recipe(self, *, weights: str = "", digest: str = "") -> Recipe:
+    def recipe(self, *, weights: str = "", digest: str = "") -> ClassifierSettings:
         """The recipe; `weights` and `digest` where the weights are a file, whose place must not count."""
         values = {
-            f.name: getattr(self, f.name) for f in dataclasses.fields(Recipe) if f.name != "weights_digest"
+            f.name: getattr(self, f.name)
+            for f in dataclasses.fields(ClassifierSettings)
+            if f.name != "weights_digest"
         }
-        return Recipe(**values | {"weights": weights or self.weights, "weights_digest": digest})
+        return ClassifierSettings(**values | {"weights": weights or self.weights, "weights_digest": digest})
 
 
 class RecipeSection(Section):

@@ -17,8 +17,8 @@ import pandas as pd
 
 from elsewhere.cohort import Cohort
 from elsewhere.errors import UserError
-from elsewhere.inputs.volume_files import FileVolumes, VolumeFiles, file_digest
-from elsewhere.inputs.volume_layout import phase_files
+from elsewhere.inputs.mri.files import FileVolumes, VolumeFiles, file_digest
+from elsewhere.inputs.mri.layout import phase_files
 from elsewhere.inputs.volumes import Box
 from elsewhere.study.pictures import Report
 from elsewhere.tables import write_json

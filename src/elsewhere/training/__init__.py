@@ -6,19 +6,19 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from elsewhere.engine.unit import Outcome, Unit, Work
+    from elsewhere.engine.training import Outcome, Training, Work
 
 __all__ = ["train_units"]
 
 
 def train_units(
-    units: Sequence[Unit],
+    units: Sequence[Training],
     work: Work,
     *,
     device: str = "auto",
     lanes: int = 0,
-    finished: Callable[[Unit, Outcome], None],
-    failed: Callable[[Unit, str], None],
+    finished: Callable[[Training, Outcome], None],
+    failed: Callable[[Training, str], None],
     progress: Callable[[str, int, int], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> None:

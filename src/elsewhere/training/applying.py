@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from elsewhere.engine.unit import Unit, Work
+from elsewhere.engine.training import Training, Work
 from elsewhere.errors import UserError
-from elsewhere.models import build_network
-from elsewhere.models.finder import build_finder
-from elsewhere.models.networks import NETWORKS
+from elsewhere.networks import build_network
+from elsewhere.networks.classifiers import NETWORKS
+from elsewhere.networks.finder import build_finder
 from elsewhere.training.augment import plain
 from elsewhere.training.crops import DevicePictures
 from elsewhere.training.finder import Looker
@@ -26,12 +26,12 @@ Boxes = npt.NDArray[np.int32]
 
 @torch.no_grad()
 def apply_network(
-    unit: Unit,
+    unit: Training,
     weights: Mapping[str, Any],
     work: Work,
     *,
     device: str = "auto",
-    finder: tuple[Unit, Mapping[str, Any]] | None = None,
+    finder: tuple[Training, Mapping[str, Any]] | None = None,
 ) -> tuple[npt.NDArray[np.float32], Boxes | None]:
     """Logits (n, 2) of the unit's cases, cut and seen as in its training, and the boxes where a `finder` (its unit and
     weights) found the crops."""
@@ -63,7 +63,7 @@ def apply_network(
 
 
 def _boxes(
-    finder: tuple[Unit, Mapping[str, Any]],
+    finder: tuple[Training, Mapping[str, Any]],
     pictures: DevicePictures,
     rows: npt.NDArray[np.int64],
     where: torch.device,
@@ -75,7 +75,7 @@ def _boxes(
     return Looker(model, unit.recipe, where).boxes(pictures, spec, rows)
 
 
-def _load(model: torch.nn.Module, weights: Mapping[str, Any], unit: Unit) -> None:
+def _load(model: torch.nn.Module, weights: Mapping[str, Any], unit: Training) -> None:
     try:
         model.load_state_dict(dict(weights))
     except RuntimeError as error:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from elsewhere.engine.unit import Recipe
+from elsewhere.engine.training import ClassifierSettings
 
 
 def augment(
     images: torch.Tensor,
     affine: torch.Tensor,
     jitter: torch.Tensor,
-    recipe: Recipe,
+    recipe: ClassifierSettings,
     noise: torch.Tensor | None,
     outline: torch.Tensor | None,
 ) -> torch.Tensor:

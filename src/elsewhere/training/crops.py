@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
-from elsewhere.engine.unit import InputSpec
+from elsewhere.engine.training import InputSpec
 from elsewhere.inputs import Cases, Pictures
 
 Window = tuple[int, int, int, int]

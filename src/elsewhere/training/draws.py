@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from elsewhere.engine.unit import Recipe
+from elsewhere.engine.training import ClassifierSettings
 
 Indices = npt.NDArray[np.int64]
 NOISE_FIELDS = 64
@@ -33,7 +33,7 @@ class EpochDraws:
     mix: npt.NDArray[np.float32]
 
 
-def epoch_length(label: Indices, group: Indices, recipe: Recipe) -> int:
+def epoch_length(label: Indices, group: Indices, recipe: ClassifierSettings) -> int:
     """Images an epoch, after oversampling (US-14)."""
     if recipe.balance_datasets:
         cells = _cells(label, group)
@@ -44,7 +44,7 @@ def epoch_length(label: Indices, group: Indices, recipe: Recipe) -> int:
     return len(label)
 
 
-def steps_of(label: Indices, group: Indices, recipe: Recipe) -> tuple[int, int]:
+def steps_of(label: Indices, group: Indices, recipe: ClassifierSettings) -> tuple[int, int]:
     """Steps an epoch and the batch: the last, incomplete batch is left out, as the order is new each epoch;
     a part smaller than a batch is one batch.
     """
@@ -54,7 +54,7 @@ def steps_of(label: Indices, group: Indices, recipe: Recipe) -> tuple[int, int]:
 
 
 def draw_epoch(
-    rng: np.random.Generator, label: Indices, group: Indices, recipe: Recipe, *, size_px: int
+    rng: np.random.Generator, label: Indices, group: Indices, recipe: ClassifierSettings, *, size_px: int
 ) -> EpochDraws:
     """One epoch's order and augmentation."""
     steps, batch = steps_of(label, group, recipe)
@@ -84,7 +84,7 @@ def _filled(rng: np.random.Generator, rows: Indices, count: int) -> Indices:
     return np.concatenate([np.tile(rows, whole), rng.permutation(rows)[:rest]])
 
 
-def _order(rng: np.random.Generator, label: Indices, group: Indices, recipe: Recipe) -> Indices:
+def _order(rng: np.random.Generator, label: Indices, group: Indices, recipe: ClassifierSettings) -> Indices:
     if recipe.balance_datasets:
         cells = _cells(label, group)
         each = max(1, round(len(label) / len(cells)))
@@ -99,7 +99,7 @@ def _order(rng: np.random.Generator, label: Indices, group: Indices, recipe: Rec
 
 
 def _affine(
-    rng: np.random.Generator, shape: tuple[int, int], recipe: Recipe, size_px: int
+    rng: np.random.Generator, shape: tuple[int, int], recipe: ClassifierSettings, size_px: int
 ) -> npt.NDArray[np.float32]:
     """Where each output pixel is read from, as torch's affine grids want it (US-14's table)."""
     angle = np.deg2rad(rng.uniform(-recipe.rotate_degrees, recipe.rotate_degrees, shape))
@@ -115,7 +115,9 @@ def _affine(
     return theta
 
 
-def _jitter(rng: np.random.Generator, shape: tuple[int, int], recipe: Recipe) -> npt.NDArray[np.float32]:
+def _jitter(
+    rng: np.random.Generator, shape: tuple[int, int], recipe: ClassifierSettings
+) -> npt.NDArray[np.float32]:
     jitter = np.zeros((*shape, JITTERS), dtype=np.float32)
     jitter[..., 1:3] = 1.0
     if recipe.brightness:

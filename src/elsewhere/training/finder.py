@@ -18,11 +18,11 @@ import torch
 from torch.nn import functional
 
 from elsewhere.engine.finders import finder_input, finder_recipe, finder_unit
-from elsewhere.engine.unit import InputSpec, Outcome, Recipe, Unit, Work
+from elsewhere.engine.training import ClassifierSettings, InputSpec, Outcome, Training, Work
 from elsewhere.errors import UserError
 from elsewhere.inputs import NORMAL
 from elsewhere.inputs.boxes import Boxes, box_iou, box_quality, boxes_of_maps
-from elsewhere.models.finder import Finder, build_finder, check_size
+from elsewhere.networks.finder import Finder, build_finder, check_size
 from elsewhere.training.augment import augment, plain
 from elsewhere.training.crops import DevicePictures
 from elsewhere.training.draws import EpochDraws, draw_epoch, noise_fields, steps_of
@@ -50,7 +50,7 @@ class StoppedError(Exception):
 
 
 def find_boxes(
-    unit: Unit,
+    unit: Training,
     work: Work,
     *,
     device: str = "auto",
@@ -135,12 +135,12 @@ def find_boxes(
 
 
 def find_all(
-    units: Sequence[Unit],
+    units: Sequence[Training],
     work: Work,
     *,
     device: str = "auto",
-    finished: Callable[[Unit, Outcome], None],
-    failed: Callable[[Unit, str], None],
+    finished: Callable[[Training, Outcome], None],
+    failed: Callable[[Training, str], None],
     stop: Callable[[], bool] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> None:
@@ -162,7 +162,7 @@ def find_all(
 class Looker:
     """A finder in use: what it sees in pictures, and the boxes around it."""
 
-    def __init__(self, model: Finder, recipe: Recipe, device: torch.device) -> None:
+    def __init__(self, model: Finder, recipe: ClassifierSettings, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
         self.on_gpu = device.type == "cuda"
         self.model = model.to(device)
@@ -209,7 +209,7 @@ class Looker:
 class _Loop(Looker):
     """The model, its optimiser, the training part on the device, and one step."""
 
-    def __init__(self, model: Finder, unit: Unit, work: Work, train: Rows, device: torch.device) -> None:
+    def __init__(self, model: Finder, unit: Training, work: Work, train: Rows, device: torch.device) -> None:
         super().__init__(model, unit.recipe, device)
         self.parameters = list(self.model.parameters())
         self.rate = torch.zeros((), device=device)
@@ -365,7 +365,7 @@ def _device(device: str) -> torch.device:
     return pick_device(device)
 
 
-def _rate(recipe: Recipe, epoch: int) -> float:
+def _rate(recipe: ClassifierSettings, epoch: int) -> float:
     if recipe.schedule == "cosine":
         return recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * (epoch - 1) / recipe.epochs))
     return recipe.learning_rate

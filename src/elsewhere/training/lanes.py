@@ -19,16 +19,16 @@ import numpy.typing as npt
 import torch
 
 from elsewhere.engine.job import Deadline
-from elsewhere.engine.unit import Outcome, Unit, Work
+from elsewhere.engine.training import Outcome, Training, Work
 from elsewhere.errors import UserError
-from elsewhere.models import NETWORKS, build_network, find_weights, load_state
+from elsewhere.networks import NETWORKS, build_network, find_weights, load_state
 from elsewhere.training.crops import DevicePictures
 from elsewhere.training.distance import class_distance
 from elsewhere.training.draws import draw_epoch, steps_of
 from elsewhere.training.program import Program, program_key, to_known_size
 
-Finished = Callable[[Unit, Outcome], None]
-Failed = Callable[[Unit, str], None]
+Finished = Callable[[Training, Outcome], None]
+Failed = Callable[[Training, str], None]
 Progress = Callable[[str, int, int], None]
 CHUNK_STEPS = 8
 SETTLE_IMAGES = 1024
@@ -41,7 +41,7 @@ BESIDE_BYTES = 40 * 2**30
 
 
 def train_all(
-    units: Sequence[Unit],
+    units: Sequence[Training],
     work: Work,
     *,
     device: str,
@@ -97,7 +97,7 @@ def be_deterministic() -> None:
 
 
 def _train_all(
-    units: Sequence[Unit],
+    units: Sequence[Training],
     work: Work,
     device: torch.device,
     lanes: int,
@@ -109,7 +109,7 @@ def _train_all(
     be_deterministic()
     done = 0
 
-    def told(unit: Unit, outcome: Outcome) -> None:
+    def told(unit: Training, outcome: Outcome) -> None:
         nonlocal done
         done += 1
         finished(unit, outcome)
@@ -121,7 +121,7 @@ def _train_all(
     if finders:
         from elsewhere.training.finder import find_all
 
-        def kept(unit: Unit, outcome: Outcome) -> None:
+        def kept(unit: Training, outcome: Outcome) -> None:
             found[unit.key] = outcome
             told(unit, outcome)
 
@@ -150,7 +150,7 @@ def _train_all(
 
 
 def _train_side_by_side(
-    groups: Sequence[Sequence[Unit]],
+    groups: Sequence[Sequence[Training]],
     pictures: DevicePictures,
     work: Work,
     starts: Starts,
@@ -162,12 +162,12 @@ def _train_side_by_side(
 ) -> None:
     """Each group the units of one network, in as many lanes as suit it."""
     device = starts.device
-    running: list[tuple[list[Unit], Lane]] = []
+    running: list[tuple[list[Training], Lane]] = []
     for units in groups:
         queue = list(units)
         count = lanes or (default_lanes(units) if device.type == "cuda" else 1)
         running += [(queue, Lane(device, pictures, work, starts, units, found)) for _ in range(count)]
-    active: dict[int, tuple[Unit, Iterator[Outcome | None]]] = {}
+    active: dict[int, tuple[Training, Iterator[Outcome | None]]] = {}
     while active or any(queue for queue, _ in running):
         for at, (queue, lane) in enumerate(running):
             if at not in active:
@@ -191,18 +191,18 @@ def _train_side_by_side(
             return
 
 
-def _too_late(stop: Callable[[], bool] | None, unit: Unit) -> bool:
+def _too_late(stop: Callable[[], bool] | None, unit: Training) -> bool:
     if isinstance(stop, Deadline):
         return stop.too_late_for(unit)
     return stop is not None and stop()
 
 
-def _size_order(unit: Unit) -> tuple[Any, ...]:
+def _size_order(unit: Training) -> tuple[Any, ...]:
     """Programs together, the long trainings first, so that the lanes end together."""
     return (unit.recipe.network, unit.recipe.method, unit.input.size_px, -len(unit.train))
 
 
-def default_lanes(units: Sequence[Unit]) -> int:
+def default_lanes(units: Sequence[Training]) -> int:
     """Small networks leave a large GPU idle between kernels: more lanes fill it."""
     heaviest = max(NETWORKS[u.recipe.network].training_gflop * u.recipe.batch for u in units)
     return 2 if heaviest > 1000 else 6
@@ -215,7 +215,7 @@ class Starts:
         self.work, self.device = work, device
         self._bodies: dict[tuple[str, str, int], dict[str, torch.Tensor]] = {}
 
-    def load(self, unit: Unit) -> None:
+    def load(self, unit: Training) -> None:
         """Read the unit's weights before any lane starts."""
         recipe, size = unit.recipe, unit.input.size_px
         name = (recipe.network, recipe.weights, size)
@@ -227,7 +227,7 @@ class Starts:
             load_state(model, path)
         self._bodies[name] = {key: value.to(self.device) for key, value in model.state_dict().items()}
 
-    def state(self, unit: Unit) -> dict[str, torch.Tensor]:
+    def state(self, unit: Training) -> dict[str, torch.Tensor]:
         """The weights that this unit's training starts with; the head is always drawn from its seed."""
         recipe, size = unit.recipe, unit.input.size_px
         seed = int(np.random.SeedSequence([unit.seed, 1]).generate_state(1)[0])
@@ -254,7 +254,7 @@ class Lane:
         pictures: DevicePictures,
         work: Work,
         starts: Starts,
-        units: Sequence[Unit],
+        units: Sequence[Training],
         found: dict[str, Outcome],
     ) -> None:
         self.device, self.pictures, self.work, self.starts, self.found = device, pictures, work, starts, found
@@ -271,7 +271,7 @@ class Lane:
         return torch.cuda.stream(self.stream)
 
     def _parts(
-        self, unit: Unit
+        self, unit: Training
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         cases = self.work.cases
         rows = cases.rows(unit.train)
@@ -280,7 +280,7 @@ class Lane:
         group = np.array([names[cases.dataset[r]] for r in rows], dtype=np.int64)
         return rows, label, group
 
-    def program(self, unit: Unit, batch: int) -> Program:
+    def program(self, unit: Training, batch: int) -> Program:
         """The captured step that fits this unit; the last one is kept."""
         key = program_key(unit, batch)
         if self._program is None or self._program[0] != key:
@@ -299,7 +299,7 @@ class Lane:
             self._program = (key, made)
         return self._program[1]
 
-    def train(self, unit: Unit) -> Iterator[Outcome | None]:
+    def train(self, unit: Training) -> Iterator[Outcome | None]:
         """Gives None at every turn, and the outcome at the end."""
         begin = time.perf_counter()
         rows, label, group = self._parts(unit)
@@ -368,7 +368,7 @@ class Lane:
     def _predicted(
         self,
         program: Program,
-        unit: Unit,
+        unit: Training,
         rows: npt.NDArray[np.int64],
         label: npt.NDArray[np.int64],
         cut: torch.Tensor,
@@ -408,7 +408,7 @@ class Lane:
             weights=weights,
         )
 
-    def _boxes(self, unit: Unit) -> npt.NDArray[np.int32]:
+    def _boxes(self, unit: Training) -> npt.NDArray[np.int32]:
         """The boxes that the unit's finder gave for the predicted cases (US-33)."""
         outcome = self.found.get(unit.boxes_from)
         if outcome is None and self.work.found_boxes is not None:
@@ -421,7 +421,7 @@ class Lane:
     def _logits(
         self,
         program: Program,
-        unit: Unit,
+        unit: Training,
         rows: npt.NDArray[np.int64],
         cut: torch.Tensor,
         outline: torch.Tensor | None,
@@ -476,7 +476,7 @@ class Lane:
         return held.numpy().copy()
 
 
-def rate_at(unit: Unit, epoch: int) -> float:
+def rate_at(unit: Training, epoch: int) -> float:
     """The learning rate of an epoch (from 1)."""
     recipe = unit.recipe
     if recipe.schedule == "cosine":

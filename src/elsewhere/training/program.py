@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from elsewhere.engine.unit import Recipe, Unit
-from elsewhere.models import NETWORKS
-from elsewhere.models.networks import build_network, cross_entropy, mix_style
+from elsewhere.engine.training import ClassifierSettings, Training
+from elsewhere.networks import NETWORKS
+from elsewhere.networks.classifiers import build_network, cross_entropy, mix_style
 from elsewhere.training.augment import augment, plain
 from elsewhere.training.draws import JITTERS, EpochDraws, noise_fields
 from elsewhere.training.transformer import available
@@ -31,7 +31,7 @@ KNOWN_SIZES = (64, 256)
 size takes two seconds, in which cuDNN chooses anew for every layer."""
 
 
-def program_key(unit: Unit, batch: int) -> tuple[Any, ...]:
+def program_key(unit: Training, batch: int) -> tuple[Any, ...]:
     """Units that can share a captured step: what does not change the graph is set aside."""
     common = replace(
         unit.recipe,
@@ -100,7 +100,7 @@ class Program:
 
     def __init__(
         self,
-        unit: Unit,
+        unit: Training,
         *,
         batch: int,
         images: int,
@@ -109,7 +109,7 @@ class Program:
         device: torch.device,
     ) -> None:
         recipe, size = unit.recipe, unit.input.size_px
-        self.recipe: Recipe = recipe
+        self.recipe: ClassifierSettings = recipe
         self.device = device
         self.on_gpu = device.type == "cuda"
         self.batch = batch

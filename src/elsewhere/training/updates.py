@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 
-from elsewhere.engine.unit import Recipe
-from elsewhere.models.networks import Classifier
+from elsewhere.engine.training import ClassifierSettings
+from elsewhere.networks.classifiers import Classifier
 from elsewhere.training.transformer import FlatAdam, TransformerBody
 
 
 class PlainAdam:
     """Autograd, clipping by the global norm, Adam."""
 
-    def __init__(self, model: Classifier, recipe: Recipe) -> None:
+    def __init__(self, model: Classifier, recipe: ClassifierSettings) -> None:
         self.model, self.most = model, recipe.gradient_norm
         self.rate = torch.zeros((), device=model.head.weight.device)
         self.on_gpu = self.rate.device.type == "cuda"
@@ -64,7 +64,7 @@ class PlainAdam:
 class WrittenOut:
     """The same for a vision transformer on a GPU: forward and backward pass written out, in two thirds of the time."""
 
-    def __init__(self, model: Classifier, recipe: Recipe) -> None:
+    def __init__(self, model: Classifier, recipe: ClassifierSettings) -> None:
         body: Any = model.body
         self.rate = torch.zeros((), device=model.head.weight.device)
         self.body = TransformerBody(body.vit)

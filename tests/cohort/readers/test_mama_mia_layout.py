@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from elsewhere.cohort import Cohort, audit, read_cohort
-from elsewhere.cohort.published_figures import compare_figures
+from elsewhere.cohort.published.figures import compare_figures
 from elsewhere.errors import UserError
-from elsewhere.inputs.volume_layout import told_box
+from elsewhere.inputs.mri.layout import told_box
 from elsewhere.phantom.tables import write_mama_mia_twin
 from elsewhere.study.volumes import digests, volumes_of
 from elsewhere.tables import read_table, write_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elsewhere.cohort import audit, read_cohort
-from elsewhere.cohort.published_figures import TABLE_1, compare_figures
+from elsewhere.cohort.published.figures import TABLE_1, compare_figures
 from elsewhere.commands.cohort import read
 
 pytestmark = pytest.mark.real_data

@@ -174,8 +174,8 @@ def test_a_turn_keeps_lengths_in_mm_where_voxels_are_not_square():
 def test_the_combined_score_is_the_one_of_scoring(seed, weight):
     from elsewhere.protocols import FairnessRules
     from elsewhere.scoring.groups import fairness_codes
-    from elsewhere.statistics.group_scores import EqualisedOdds, fairness_score
-    from elsewhere.statistics.group_scores import combined_score as combine
+    from elsewhere.statistics.fairness.group_scores import EqualisedOdds, fairness_score
+    from elsewhere.statistics.fairness.group_scores import combined_score as combine
 
     rng = np.random.default_rng(seed)
     n = 40

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from worlds import make_unit, make_work, train
 
-from elsewhere.models import networks
+from elsewhere.networks import classifiers as networks
 from elsewhere.training import program, updates
 from elsewhere.training.transformer import adam, kernels
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.errors import UserError, name_rows
-from elsewhere.inputs.volume_layout import BOX_ENDS, phase_files, published_box
+from elsewhere.inputs.mri.layout import BOX_ENDS, phase_files, published_box
 from elsewhere.inputs.volumes import Box
 from elsewhere.tables import read_table, to_number
 from elsewhere.tables.reading import require_columns

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.errors import UserError
-from elsewhere.inputs.breasts import find_breasts
-from elsewhere.inputs.volume_nifti import read_header, stored_voxels
-from elsewhere.inputs.volume_orientation import TARGETS, axis_letters, plane_of, turn_to
+from elsewhere.inputs.mri.breasts import find_breasts
+from elsewhere.inputs.mri.nifti import read_header, stored_voxels
+from elsewhere.inputs.mri.orientation import TARGETS, axis_letters, plane_of, turn_to
 from elsewhere.inputs.volumes import Box, Volumes
 
 Floats = npt.NDArray[np.float32]

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from elsewhere.errors import UserError, unknown_name
-from elsewhere.models.weights import fetch_weights
+from elsewhere.networks.weights import fetch_weights
 
 Time = Literal["depth", "phases"]
 PROJECTION = 128

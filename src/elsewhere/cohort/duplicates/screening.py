@@ -1,0 +1,224 @@
+"""Which pairs are worth laying over each other, and how alike unrelated pictures get (US-30).
+
+Screening is one matrix product over coarse textures a pair of datasets. The level of chance comes from
+decoys: the same pictures, one of the two mirrored left to right. A mirrored picture has the same noise,
+depth, layers and darkness as the original, and matches nothing, so its best matches show what chance
+alone reaches in these very sets. In a set full of copies the best decoys may be copies themselves: then
+pairs drawn at random say what chance reaches, and more candidates are matched, until enough are none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from elsewhere.cohort.duplicates.matching import Ints, scores
+from elsewhere.cohort.duplicates.textures import Floats, textures
+
+DECOYS = 300
+"""So many best decoys of each pair of datasets are matched in full, to see what chance reaches."""
+SUSPECT = 0.6
+"""Where the level of chance comes out above this, it is held against pairs drawn at random."""
+RANDOM_ABOVE = 7.0
+"""The level in standard deviations over random decoys; the best decoys give 5 to 6.7 in the public sets."""
+ABOVE = 5.0
+"""A pair counts from so many standard deviations above the median decoy. Of some 6,000 matched decoys and
+plain pairs of the four public ultrasound sets, those that are not of one scene reach 4.0 at most."""
+FEW = 40
+"""Fewer decoys than this calibrate nothing: the pooled ones of all sets do, or the default."""
+ENOUGH_BLOCKS = 48
+"""Of 64: a picture that is darker than a quarter has to agree better."""
+DEFAULT_SCORE = 0.6
+LEAST_SCORE = 0.42
+"""No threshold is laxer than this, whatever the decoys say: unrelated pictures seldom reach 0.4."""
+FIRST_ROWS, ROWS = 64, 512
+MOST_EACH = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Textures:
+    """Coarse textures of all pictures, plain and mirrored, for screening; thumbnails for matching."""
+
+    unit: Floats
+    mirrored: Floats
+    grey: npt.NDArray[np.uint8]
+
+    def scores(
+        self, first: Ints, second: Ints, mirrored: npt.NDArray[np.bool_]
+    ) -> tuple[npt.NDArray[np.float64], Ints]:
+        """The pairs laid over each other; fine textures are made of the pictures that occur in them."""
+        used, at = np.unique(np.concatenate([first, second]), return_inverse=True)
+        coarse, fine = (textures(self.grey[used], side, radius=4) for side in (32, 64))
+        return scores(coarse, fine, at[: len(first)], at[len(first) :], mirrored)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidates:
+    """Pairs of positions that reach the screening level; `same` is whether they are of one patient.
+
+    Chance reaches further where little is seen: by the square root of the blocks, which is the `weight`.
+    """
+
+    first: Ints
+    second: Ints
+    mirrored: npt.NDArray[np.bool_]
+    same: npt.NDArray[np.bool_]
+    score: npt.NDArray[np.float64]
+    weight: npt.NDArray[np.float64]
+    left_out: int = 0
+    random: npt.NDArray[np.float64] | None = None
+
+    def null(self, *, mirrored: bool) -> npt.NDArray[np.float64]:
+        """Weighted scores of the candidates of other patients, in one orientation."""
+        return (self.score * self.weight)[(self.mirrored == mirrored) & ~self.same]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """The weighted score from which on a pair counts, and what it was set by."""
+
+    score: float
+    decoys: int
+    median: float
+    how: str
+
+
+def make_textures(grey: npt.NDArray[np.uint8], datasets: Ints) -> Textures:
+    """The mean texture of each dataset is taken out for screening: logos, scales and frames are shared."""
+    screen = textures(grey, 16, radius=2)
+    for code in np.unique(datasets):
+        members = datasets == code
+        if members.sum() >= FEW:
+            screen[members] -= screen[members].mean(axis=0)
+    return Textures(
+        unit=_unit(screen),
+        mirrored=_unit(screen[:, :, ::-1]),
+        grey=grey,
+    )
+
+
+def _unit(pictures: Floats) -> Floats:
+    flat = np.ascontiguousarray(pictures).reshape(len(pictures), -1)
+    flat = flat - flat.mean(axis=1, keepdims=True)
+    return flat / np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), np.float32(1e-6))
+
+
+def candidates(tex: Textures, first: Ints, second: Ints, patients: Ints) -> Candidates:
+    """The pairs of `first` x `second` (each once) that are as alike as the best decoys, matched in full."""
+    decoys, random = DECOYS, None
+    while True:
+        found = replace(_matched(tex, first, second, patients, decoys), random=random)
+        if random is None and level_of(found).score > SUSPECT:
+            random = _random_decoys(tex, first, second, patients)
+            found = replace(found, random=random)
+        level = level_of(found).score
+        chance = max(int((found.null(mirrored=side) < level).sum()) for side in (False, True))
+        if chance >= DECOYS // 2 or decoys >= min(len(first) * len(second), DECOYS * 4**4):
+            return found
+        decoys *= 4
+
+
+def _random_decoys(tex: Textures, first: Ints, second: Ints, patients: Ints) -> npt.NDArray[np.float64]:
+    """Weighted scores of mirrored pairs of other patients, drawn at random, always the same ones."""
+    rng = np.random.default_rng(0)
+    a, b = rng.choice(first, DECOYS), rng.choice(second, DECOYS)
+    other = patients[a] != patients[b]
+    a, b = a[other], b[other]
+    score, blocks = tex.scores(a, b, np.ones(len(a), dtype=bool))
+    return score * _weight(blocks)
+
+
+def _weight(blocks: Ints) -> npt.NDArray[np.float64]:
+    return np.sqrt(np.minimum(blocks / ENOUGH_BLOCKS, 1.0))
+
+
+def _matched(tex: Textures, first: Ints, second: Ints, patients: Ints, decoys: int) -> Candidates:
+    found: dict[bool, list[tuple[Ints, Ints, Floats]]] = {False: [], True: []}
+    floors = {False: -np.inf, True: -np.inf}
+    best: dict[bool, Floats] = {side: np.empty(0, dtype=np.float32) for side in (False, True)}
+    within = np.array_equal(first, second)
+    most = MOST_EACH * max(decoys, len(first) + len(second))
+    left_out = 0
+    for begin, end in pairwise([0, *range(FIRST_ROWS, len(first), ROWS), len(first)]):
+        rows = first[begin:end]
+        columns = second[begin:] if within else second
+        for side in (False, True):
+            alike = tex.unit[rows] @ (tex.mirrored if side else tex.unit)[columns].T
+            y, x = np.divmod(np.flatnonzero(alike >= min(floors.values())), len(columns))
+            if within:
+                once = x > y
+                y, x = y[once], x[once]
+            one, two, value = rows[y], columns[x], alike[y, x]
+            found[side].append((one, two, value))
+            if sum(len(piece[0]) for piece in found[side]) > 8 * most:
+                found[side], dropped = _most_alike(found[side], most)
+                left_out += dropped
+            others = value[(value > floors[side]) & (patients[one] != patients[two])]
+            best[side] = _largest(np.concatenate([best[side], others]), decoys)
+            if len(best[side]) == decoys:
+                floors[side] = float(best[side].min())
+    level = min(floors.values())
+    parts = []
+    for side in (False, True):
+        [(a, b, value)], dropped = _most_alike(found[side], most)
+        left_out += dropped
+        keep = value >= level
+        parts.append((a[keep], b[keep], np.full(int(keep.sum()), side)))
+    a, b, mirrored = (np.concatenate(column) for column in zip(*parts, strict=True))
+    score, blocks = tex.scores(a, b, mirrored)
+    return Candidates(
+        first=a,
+        second=b,
+        mirrored=mirrored,
+        same=patients[a] == patients[b],
+        score=score,
+        weight=_weight(blocks),
+        left_out=left_out if np.isfinite(level) else 0,
+    )
+
+
+def _most_alike(
+    pieces: list[tuple[Ints, Ints, Floats]], most: int
+) -> tuple[list[tuple[Ints, Ints, Floats]], int]:
+    a, b, value = (np.concatenate(column) for column in zip(*pieces, strict=True))
+    if len(a) <= most:
+        return [(a, b, value)], 0
+    kept = np.sort(np.argpartition(-value, most)[:most])
+    return [(a[kept], b[kept], value[kept])], len(a) - most
+
+
+def _largest(values: Floats, count: int) -> Floats:
+    return values if len(values) <= count else np.partition(values, -count)[-count:]
+
+
+def level_of(found: Candidates, pooled: npt.NDArray[np.float64] | None = None) -> Level:
+    """ABOVE standard deviations over the median of the matched decoys.
+
+    The deviation is taken from the median to the 80 % quantile, which a few copies among the decoys do not
+    move. Where there are so many that it is moved, the plain pairs are asked, then random ones.
+    """
+    usable = [null for side in (True, False) if len(null := found.null(mirrored=side)) >= FEW]
+    how = "decoys of these sets"
+    if not usable and pooled is not None and len(pooled) >= FEW:
+        usable, how = [pooled], "decoys of all sets: too few pictures here"
+    if not usable:
+        return Level(
+            score=DEFAULT_SCORE,
+            decoys=0,
+            median=float("nan"),
+            how="the default: too few pictures to calibrate",
+        )
+    levels = [(_chance(null, ABOVE), null) for null in usable]
+    if found.random is not None and len(found.random) >= FEW:
+        levels.append((_chance(found.random, RANDOM_ABOVE), found.random))
+    sound = [entry for entry in levels if entry[0] <= SUSPECT]
+    score, null = sound[0] if sound else min(levels, key=lambda entry: entry[0])
+    return Level(score=max(score, LEAST_SCORE), decoys=len(null), median=float(np.median(null)), how=how)
+
+
+def _chance(null: npt.NDArray[np.float64], above: float) -> float:
+    median, q80 = np.quantile(null, [0.5, 0.8])
+    return float(median + above * max((q80 - median) / 0.8416, 0.01))

@@ -1,0 +1,215 @@
+"""Maps of a trained unit: its kept weights, the same input it was trained on, and the chosen cases (US-23)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from elsewhere.engine.training import Outcome, Training, Work
+from elsewhere.errors import UserError
+from elsewhere.explain.gradcam import Maps, method_for
+from elsewhere.explain.localisation import Inside, box_in_input, box_region, relevance_inside
+from elsewhere.explain.sanity import SanityCheck, sanity_check
+
+if TYPE_CHECKING:
+    import torch
+
+    from elsewhere.networks import Classifier
+
+FAR = 0.1
+"""Probabilities that differ by more between the stored run and this machine are a warning."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explained:
+    """The maps of some cases of one unit, in the pixels of the network's input."""
+
+    case: tuple[str, ...]
+    method: str
+    maps: Maps
+    pixels: npt.NDArray[np.uint8]
+    """(n, size, size): what the network saw."""
+    box: npt.NDArray[np.float64]
+    """(n, 4): the annotated lesion in these pixels; zeros where there is none."""
+    region: tuple[str, ...]
+    """What counts as the lesion: 'mask', 'box' or 'none'."""
+    inside: tuple[Inside | None, ...]
+    probability: npt.NDArray[np.float64]
+    stored: npt.NDArray[np.float64]
+    """The probability of the stored run; the other one was computed here, from the kept weights."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        away = float(np.abs(self.probability - self.stored).max()) if len(self.case) else 0.0
+        if away <= FAR:
+            return ()
+        return (f"probabilities computed here differ from the stored run's by up to {away:.2f}",)
+
+
+class Explainer:
+    """A unit's network with its kept weights, on one device."""
+
+    def __init__(
+        self,
+        unit: Training,
+        outcome: Outcome,
+        work: Work,
+        *,
+        device: str = "auto",
+        boxes: Outcome | None = None,
+    ) -> None:
+        """`boxes`: the outcome of the unit's finder, where its crops are of found boxes (US-33)."""
+        from elsewhere.networks import build_network
+        from elsewhere.training.lanes import pick_device
+
+        if not outcome.weights:
+            raise UserError(
+                f"the weights of {unit.name or unit.key} were not kept",
+                fix="Name its scenario in keep_weights under [study], and run the study again.",
+            )
+        self.unit, self.outcome, self.work = unit, outcome, work
+        self.device = pick_device(device)
+        self.found = (
+            {} if boxes is None or boxes.box is None else dict(zip(boxes.case, boxes.box, strict=True))
+        )
+        self.model: Classifier = build_network(
+            unit.recipe.network, size_px=unit.input.size_px, dropout=unit.recipe.dropout
+        )
+        self.model.load_state_dict(dict(outcome.weights))
+        self.model.to(self.device).eval()
+
+    def explain(self, names: Sequence[str], method: str = "") -> Explained:
+        """Maps of these cases, by Grad-CAM or occlusion as suits the network, or by the named method."""
+        import torch
+
+        place = {name: at for at, name in enumerate(self.outcome.case)}
+        lost = [name for name in names if name not in place]
+        if lost:
+            raise UserError(
+                f"{self.unit.name} did not predict {lost[0]}", fix="Choose cases of its test part."
+            )
+        chosen, see = method_for(self.model, method)
+        pixels, box, regions, kinds = self._inputs(names)
+        images = self._tensor(pixels, names)
+        maps = see(self.model, images)
+        with torch.no_grad():
+            logits = torch.cat([self.model(part) for part in images.split(32)]).double().cpu().numpy()
+        known = self.outcome.logits[[place[name] for name in names]].astype(np.float64)
+        inside = relevance_inside(maps, regions)
+        return Explained(
+            case=tuple(names),
+            method=chosen,
+            maps=maps,
+            pixels=pixels,
+            box=box,
+            region=kinds,
+            inside=tuple(one if kind != "none" else None for one, kind in zip(inside, kinds, strict=True)),
+            probability=_probability(logits),
+            stored=_probability(known),
+        )
+
+    def check(self, names: Sequence[str], *, seed: int, method: str = "", repeats: int = 3) -> SanityCheck:
+        """Whether maps of these cases depend on what the network learnt."""
+        import torch
+
+        _, see = method_for(self.model, method)
+        images = self._tensor(self._inputs(names)[0], names)
+        generator = torch.Generator().manual_seed(seed)
+        return sanity_check(self.model, images, see, generator, repeats=repeats)
+
+    def _tensor(self, pixels: npt.NDArray[np.uint8], names: Sequence[str]) -> torch.Tensor:
+        import torch
+
+        from elsewhere.training.augment import plain
+
+        outline = None
+        if self.unit.input.outline:
+            outline = torch.from_numpy(self._masks(names)).to(self.device)
+        return plain(torch.from_numpy(pixels).to(self.device), outline).contiguous()
+
+    def _inputs(self, names: Sequence[str]) -> tuple[npt.NDArray[np.uint8], Any, Any, tuple[str, ...]]:
+        """What the network sees of each case, and where the annotated lesion lies in it."""
+        spec, cases, size = self.unit.input, self.work.cases, self.unit.input.size_px
+        pixels = np.zeros((len(names), size, size), dtype=np.uint8)
+        box = np.zeros((len(names), 4))
+        regions = np.zeros((len(names), size, size), dtype=bool)
+        kinds = []
+        masks = self._masks(names)
+        for at, name in enumerate(names):
+            window = self._window(name)
+            pixels[at] = _resized(self.work.pictures.grey(name), window, spec.size_px)
+            annotated = cases.box[cases.row[name]]
+            if annotated.any():
+                box[at] = box_in_input(annotated, window, size)
+            if (masks[at] >= 128).any():
+                regions[at] = masks[at] >= 128
+                kinds.append("mask")
+            elif annotated.any():
+                regions[at] = box_region(box[at].tolist(), (size, size))
+                kinds.append("box")
+            else:
+                kinds.append("none")
+        return pixels, box, regions, tuple(kinds)
+
+    def _window(self, name: str) -> tuple[int, int, int, int]:
+        from elsewhere.training.crops import crop_window
+
+        height, width = self.work.pictures.grey(name).shape
+        if self.unit.input.kind != "roi":
+            return (0, 0, width, height)
+        box = self.found.get(name) if self.unit.boxes_from else self.work.cases.box[self.work.cases.row[name]]
+        if box is None:
+            raise UserError(f"no box was found for {name}: the outcome of its finder is not given")
+        return crop_window(box.tolist(), width, height, self.unit.input.margin)[0]
+
+    def _masks(self, names: Sequence[str]) -> npt.NDArray[np.uint8]:
+        size = self.unit.input.size_px
+        made = np.zeros((len(names), size, size), dtype=np.uint8)
+        for at, name in enumerate(names):
+            if self.work.pictures.has_mask(name):
+                mask = self.work.pictures.mask(name, self.work.pictures.grey(name).shape)
+                made[at] = _resized(mask.astype(np.uint8) * 255, self._window(name), size)
+        return made
+
+
+def choose_cases(
+    names: Sequence[str], label: npt.ArrayLike, probability: npt.ArrayLike, count: int
+) -> tuple[str, ...]:
+    """Cases to look at, by rule and not by eye: in turn the surest right and the surest wrong answer on a
+    malignant and on a benign lesion (a probability of 0.5 or more is malignant, US-15).
+    """
+    truth, value = np.asarray(label), np.asarray(probability, dtype=np.float64)
+    order = np.argsort(-np.abs(value - 0.5), kind="stable")
+    said = value >= 0.5
+    groups = [
+        [names[at] for at in order if truth[at] == wanted and said[at] == (wanted if right else not wanted)]
+        for right in (True, False)
+        for wanted in (1, 0)
+    ]
+    chosen: list[str] = []
+    while len(chosen) < count and any(groups):
+        for group in groups:
+            if group and len(chosen) < count:
+                chosen.append(group.pop(0))
+    return tuple(chosen)
+
+
+def _resized(
+    picture: npt.NDArray[np.uint8], window: tuple[int, int, int, int], size_px: int
+) -> npt.NDArray[np.uint8]:
+    """On the CPU: a GPU's resize may differ by a grey level, and a panel need not."""
+    import torch
+
+    from elsewhere.training.crops import resize
+
+    return np.asarray(resize(torch.from_numpy(np.ascontiguousarray(picture)), window, size_px).numpy())
+
+
+def _probability(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    from scipy.special import expit
+
+    return np.asarray(expit(logits[:, 1] - logits[:, 0]))

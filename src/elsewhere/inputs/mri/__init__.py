@@ -1,0 +1,1 @@
+"""Breast MRI: files, grids and orientation of volumes."""

@@ -1,8 +1,0 @@
-"""Networks, and where their weights come from."""
-
-from __future__ import annotations
-
-from elsewhere.models.networks import NETWORKS, Classifier, build_network
-from elsewhere.models.weights import find_weights, load_state, weights_digest
-
-__all__ = ["NETWORKS", "Classifier", "build_network", "find_weights", "load_state", "weights_digest"]

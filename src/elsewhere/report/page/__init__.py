@@ -1,0 +1,1 @@
+"""What every page is made of: the shell, blocks, the canvas, numbers and privacy."""

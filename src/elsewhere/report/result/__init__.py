@@ -1,0 +1,1 @@
+"""The report of one result: sections, figures and tables of a summary."""

@@ -1,0 +1,322 @@
+"""The one gate between a summary and anything that is printed: cut, suppressed, without ids.
+
+Page, figures and tables all read what `prepare` returns, so that a number held back in one place
+cannot be read in another. What was cut is listed, and the page says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from elsewhere.report.page import privacy
+from elsewhere.report.page.labels import label
+from elsewhere.report.page.numbers import as_float, count
+from elsewhere.report.page.privacy import SMALLEST_CELL, SUPPRESSED, is_withheld, suppress_counts
+from elsewhere.report.page.redaction import Redactor, marks_in
+from elsewhere.report.page.sanitise import sanitise, thin_curve
+from elsewhere.report.result.normalise import normalise
+
+MOST_GROUPS = 40
+MOST_SITES = 60
+MOST_WORST_CASES = 25
+MOST_MODELS = 60
+MOST_ROWS = 100
+MOST_TEXT = 1200
+MOST_ITEMS = 2000
+_CAPS = {"worst_cases": MOST_WORST_CASES, "audit": MOST_ROWS, "warnings": MOST_ROWS, "flow": MOST_ROWS}
+
+_WORST_CASE_TEXT = ("case", "site", "status", "dataset", "label", "reason", "kind")
+
+
+@dataclass
+class Prepared:
+    """The printable summary, and what stands in it no longer."""
+
+    data: dict[str, Any]
+    cuts: list[str] = field(default_factory=list)
+    suppressed: int = 0
+    removed_ids: int = 0
+
+    def part(self, name: str) -> dict[str, Any]:
+        """A mapping of the summary, or an empty one: sections that are absent are left out."""
+        value = self.data.get(name)
+        return value if isinstance(value, dict) else {}
+
+    def rows(self, name: str) -> list[Any]:
+        value = self.data.get(name)
+        return value if isinstance(value, list) else []
+
+
+def prepare(summary: Mapping[str, Any] | Prepared, *, redact: Iterable[Any] | Redactor = ()) -> Prepared:
+    """Curves to 500 points, rows capped, cells under five suppressed, ids and folders out of every text."""
+    if isinstance(summary, Prepared):
+        return summary
+    out = Prepared(data={})
+    redactor = redact if isinstance(redact, Redactor) else Redactor(redact)
+    raw = normalise(summary)
+    _lists(raw, out)
+    curves = _curves(raw.pop("curves", None), out)
+    out.data = sanitise({key: _bounded(value, key, out) for key, value in raw.items()})
+    if curves:
+        out.data["curves"] = sanitise(curves)
+    _worst_cases(out, redactor)
+    out.data = redactor.summary(out.data)
+    out.removed_ids = marks_in(out.data)
+    _groups(out)
+    _fairness(out)
+    _sites(out)
+    _strata(out)
+    _matrices(out)
+    return out
+
+
+def _is_column(value: Any) -> bool:
+    """Points of a curve; a group or a site may be called x as well."""
+    return hasattr(value, "__len__") and not isinstance(value, str | Mapping)
+
+
+def _bounded(value: Any, where: str, out: Prepared, depth: int = 0) -> Any:
+    """Any list in the summary, at any depth, stays short enough for a page of 2 MB."""
+    if isinstance(value, Mapping):
+        if depth and all(_is_column(value.get(name)) for name in "xy"):
+            return thin_curve(value)[0]
+        if len(value) > MOST_ITEMS:
+            out.cuts.append(f"{where}: the first {MOST_ITEMS} of {count(len(value))} entries")
+            value = dict(list(value.items())[:MOST_ITEMS])
+        return {k: _bounded(v, f"{where}.{k}", out, depth + 1) for k, v in value.items()}
+    if isinstance(value, str):
+        return value if len(value) <= MOST_TEXT * 4 else value[: MOST_TEXT * 4] + " …"
+    if hasattr(value, "__len__") and hasattr(value, "__getitem__") and len(value) > MOST_ITEMS:
+        out.cuts.append(f"{where}: the first {MOST_ITEMS} of {count(len(value))} entries")
+        return [_bounded(v, where, out, depth + 1) for v in value[:MOST_ITEMS]]
+    if isinstance(value, list | tuple):
+        return [_bounded(v, where, out, depth + 1) for v in value]
+    return value
+
+
+def _curves(curves: Any, out: Prepared) -> dict[str, Any]:
+    """Curves cut; reliability bins of one to four cases left out, since each is a person's outcome."""
+    if not isinstance(curves, Mapping):
+        return {}
+    kept: dict[str, Any] = {}
+    for name, curve in curves.items():
+        if not isinstance(curve, Mapping) or curve.get("x") is None or curve.get("y") is None:
+            continue
+        if len(curve["x"]) == 0 or len(curve["y"]) == 0:
+            continue
+        thinned, had = thin_curve(curve)
+        if had > len(thinned["x"]):
+            out.cuts.append(f"curve {name}: {len(thinned['x'])} of {count(had)} points drawn")
+        sizes = next((thinned[k] for k in ("n", "count", "counts") if thinned.get(k) is not None), None)
+        if str(name).startswith("reliability") and sizes is not None and len(sizes) == len(thinned["x"]):
+            small = [0 < (as_float(float(n)) or 0) < SMALLEST_CELL for n in sizes]
+            if any(small):
+                keep = [i for i, is_small in enumerate(small) if not is_small]
+                for key, values in thinned.items():
+                    if (
+                        hasattr(values, "__len__")
+                        and not isinstance(values, str)
+                        and len(values) == len(small)
+                    ):
+                        thinned[key] = [values[i] for i in keep]
+                out.cuts.append(
+                    f"curve {name}: {sum(small)} bins with fewer than {SMALLEST_CELL} cases not drawn"
+                )
+                out.suppressed += sum(small)
+        kept[str(name)] = thinned
+    return kept
+
+
+def _worst_cases(out: Prepared, redactor: Redactor) -> None:
+    """Rows capped; columns that could name somebody go; a case that is no hash is hashed here.
+
+    The second hash uses the cohort's hash as its salt: it hides an id from a reader of the page, and
+    it is stable, but no key file resolves it. The row's maker should have hashed it.
+    """
+    rows = [row for row in out.rows("worst_cases") if isinstance(row, dict)]
+    if not rows:
+        return
+    salt = str(out.part("provenance").get("cohort_hash") or "") + "worst-case"
+    unhashed = 0
+    safe: list[dict[str, Any]] = []
+    for row in rows:
+        case = str(row.get("case", row.get("hash", "")))
+        if not privacy.looks_hashed(case) or case in redactor:
+            case = privacy.hash_ids([case], salt)[0]
+            unhashed += 1
+        kept: dict[str, Any] = {"case": case}
+        for key, value in row.items():
+            if key in ("case", "hash") or key.endswith("_id") or key == "id":
+                continue
+            if key in _WORST_CASE_TEXT or as_float(value) is not None or isinstance(value, bool):
+                kept[key] = value
+        kept.pop("age", None)
+        safe.append(kept)
+    if unhashed:
+        out.cuts.append(f"worst cases: {unhashed} names were not salted hashes and were hashed for this page")
+    out.data["worst_cases"] = safe
+
+
+def _size(entry: Mapping[str, Any]) -> float | None:
+    """The number of people behind a row: patients where known, else cases."""
+    patients = as_float(entry.get("patients"))
+    return patients if patients is not None else as_float(entry.get("cases"))
+
+
+def _withhold(entry: dict[str, Any], shown: Any) -> dict[str, Any]:
+    """A row of one to four people: its sizes become `<5`, and its values are those people's own."""
+    kept = dict(entry)
+    for key in ("cases", "patients", "positives", "negatives", "without_score"):
+        if key in kept:
+            kept[key] = SUPPRESSED if shown == SUPPRESSED else privacy.roughly(kept[key])
+    if shown == SUPPRESSED:
+        none = {"value": None, "lo": None, "hi": None, "undefined_reason": "fewer than 5 patients: not shown"}
+        kept["metrics"] = {name: {"label": m.get("label"), **none} for name, m in _metrics_of(entry).items()}
+        kept["note"] = "fewer than 5 patients: not shown"
+    return kept
+
+
+def _metrics_of(entry: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    metrics = entry.get("metrics")
+    return {k: v for k, v in metrics.items() if isinstance(v, dict)} if isinstance(metrics, dict) else {}
+
+
+def _suppress_rows(rows: dict[str, Any], out: Prepared) -> dict[str, Any]:
+    entries = {name: entry for name, entry in rows.items() if isinstance(entry, dict)}
+    shown = suppress_counts({name: _size(entry) for name, entry in entries.items()})
+    safe: dict[str, Any] = {}
+    for name, entry in entries.items():
+        if is_withheld(shown[name]):
+            safe[name] = _withhold(entry, shown[name])
+            out.suppressed += 1
+        else:
+            safe[name] = _guard_positives(entry)
+        if not is_withheld(safe[name].get("without_score")) and "without_score" in entry:
+            safe[name]["without_score"] = privacy.suppress(entry["without_score"])
+    return safe
+
+
+def _guard_positives(entry: dict[str, Any]) -> dict[str, Any]:
+    """One to four positives, or all but one to four, would tell those people's outcome."""
+    positives, cases = as_float(entry.get("positives")), as_float(entry.get("cases"))
+    if positives is None:
+        return entry
+    if 0 < positives < SMALLEST_CELL:
+        return {**entry, "positives": SUPPRESSED}
+    if cases is not None and 0 < cases - positives < SMALLEST_CELL:
+        return {**entry, "positives": f">{int(cases) - SMALLEST_CELL}"}
+    return entry
+
+
+def _capped(rows: dict[str, Any], most: int, what: str, out: Prepared) -> dict[str, Any]:
+    if len(rows) <= most:
+        return rows
+    ordered = sorted(rows, key=lambda name: -(_size(rows[name]) or 0) if isinstance(rows[name], dict) else 0)[
+        :most
+    ]
+    out.cuts.append(f"{what}: the {most} largest of {count(len(rows))} rows")
+    return {name: row for name, row in rows.items() if name in set(ordered)}
+
+
+def _groups(out: Prepared) -> None:
+    groups = out.part("groups")
+    for variable, rows in groups.items():
+        if isinstance(rows, dict):
+            groups[variable] = _suppress_rows(_capped(rows, MOST_GROUPS, f"groups of {variable}", out), out)
+
+
+def _fairness(out: Prepared) -> None:
+    """Sizes suppressed as in the groups; a pair with a withheld group gives no difference away."""
+    for variable, entry in out.part("fairness").items():
+        if not isinstance(entry, dict) or not isinstance(entry.get("sizes"), dict):
+            continue
+        people = entry.get("patients")
+        few = (
+            {name for name, n in people.items() if 0 < (as_float(n) or 0) < SMALLEST_CELL}
+            if isinstance(people, dict)
+            else set()
+        )
+        shown = suppress_counts({name: 1 if name in few else n for name, n in entry["sizes"].items()})
+        rows = out.part("groups").get(variable)
+        for name, row in rows.items() if isinstance(rows, dict) else ():
+            if name in shown and is_withheld(row.get("cases")):
+                shown[name] = row["cases"]
+        small = {name for name, value in shown.items() if value == SUPPRESSED}
+        entry["sizes"] = shown
+        if small and isinstance(entry.get("pairwise"), list):
+            entry["pairwise"] = [
+                {**pair, "difference": None, "lo": None, "hi": None, "note": "a group under 5"}
+                if isinstance(pair, dict) and {pair.get("a"), pair.get("b")} & small
+                else pair
+                for pair in entry["pairwise"]
+            ]
+        for key in ("smallest_group", "missing"):
+            if as_float(entry.get(key)) is not None:
+                entry[key] = SUPPRESSED if key == "smallest_group" and small else privacy.suppress(entry[key])
+
+
+def _sites(out: Prepared) -> None:
+    sites = out.part("sites")
+    if sites:
+        out.data["sites"] = _suppress_rows(_capped(sites, MOST_SITES, "sites", out), out)
+        small = {name for name, row in out.data["sites"].items() if row.get("cases") == SUPPRESSED}
+        for row in out.rows("worst_cases"):
+            if row.get("site") in small:
+                row["site"] = "a site under 5"
+
+
+def _strata(out: Prepared) -> None:
+    strata = out.part("size_strata")
+    rows = strata.get("strata") if isinstance(strata.get("strata"), dict) else strata
+    if isinstance(rows, dict) and rows and all(isinstance(v, dict) and "metrics" in v for v in rows.values()):
+        safe = _suppress_rows(rows, out)
+        if rows is strata:
+            out.data["size_strata"] = safe
+        else:
+            strata["strata"] = safe
+
+
+def _matrices(out: Prepared) -> None:
+    """Confusion matrices and the levels of the case mix are cells of people too."""
+    for name, entry in out.part("confusion").items():
+        matrix = (
+            (entry.get("matrix") or entry.get("rows_truth_columns_prediction"))
+            if isinstance(entry, dict)
+            else None
+        )
+        if isinstance(matrix, list) and all(isinstance(row, list) for row in matrix):
+            shown = [[privacy.suppress(v) for v in row] for row in matrix]
+            out.suppressed += sum(v == SUPPRESSED for row in shown for v in row)
+            out.part("confusion")[name] = {"labels": entry.get("labels"), "matrix": shown}
+    cells = out.part("operating_point").get("confusion")
+    if isinstance(cells, dict):
+        out.part("operating_point")["confusion"] = {key: privacy.suppress(v) for key, v in cells.items()}
+    for variable, entry in out.part("case_mix").items():
+        levels = entry.get("levels") if isinstance(entry, dict) else None
+        if not isinstance(levels, dict) or not all(isinstance(level, dict) for level in levels.values()):
+            continue
+        for side in sorted({key for level in levels.values() for key in level}):
+            counts = {name: level.get(side) for name, level in levels.items()}
+            if all(v is None or float(v).is_integer() for v in counts.values() if as_float(v) is not None):
+                for name, value in suppress_counts(counts).items():
+                    out.suppressed += is_withheld(value)
+                    levels[name][side] = value
+        rows = out.part("groups").get(variable)
+        for name, row in rows.items() if isinstance(rows, dict) else ():
+            if name in levels and "here" in levels[name] and is_withheld(row.get("cases")):
+                levels[name]["here"] = row["cases"]
+
+
+def _lists(raw: dict[str, Any], out: Prepared) -> None:
+    for name, most in _CAPS.items():
+        rows = raw.get(name)
+        if isinstance(rows, list | tuple) and len(rows) > most:
+            out.cuts.append(f"{label(name).lower()}: {most} of {count(len(rows))} rows")
+            raw[name] = list(rows[:most])
+    ranking = raw.get("ranking")
+    table = ranking.get("table") if isinstance(ranking, Mapping) else None
+    if isinstance(ranking, Mapping) and isinstance(table, list) and len(table) > MOST_MODELS:
+        out.cuts.append(f"ranking: the first {MOST_MODELS} of {count(len(table))} models")
+        raw["ranking"] = {**ranking, "table": table[:MOST_MODELS]}

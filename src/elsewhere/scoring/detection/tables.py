@@ -1,0 +1,325 @@
+"""The tables of detection: lesions and boxes checked, events made, volumes counted.
+
+Everything here is a plain function from tables to tables; the task in `detection.py` strings them together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from elsewhere.errors import UserError, name_rows, unknown_name
+from elsewhere.predictions.boxes import BOX_COLUMNS, rows_of
+from elsewhere.predictions.join import join_by_id
+from elsewhere.protocols import Protocol
+from elsewhere.scoring.detection.matching import Boxes, Lesions, match_boxes
+from elsewhere.scoring.task import ScoreOptions
+from elsewhere.statistics.clusters import Clusters
+from elsewhere.statistics.evaluator import FloatArray
+from elsewhere.tables import to_number
+
+if TYPE_CHECKING:
+    from elsewhere.cohort import Cohort
+    from elsewhere.predictions import Predictions
+
+KINDS = ("tp", "duplicate", "fp", "fn")
+NEAREST_LESION = "nearest_lesion_id"
+EVENT_COLUMNS = (
+    "case_id",
+    "patient_id",
+    "lesion_id",
+    "lesion_class",
+    "score",
+    "kind",
+    "box",
+    NEAREST_LESION,
+)
+_KEPT = ("case_id", "patient_id", "exam_id", "dataset", "site", "view", "laterality", "label")
+_ATTRIBUTES = ("age", "menopausal_status", "breast_density")
+
+
+def case_frame(cohort: Cohort, options: ScoreOptions) -> pd.DataFrame:
+    """The columns that travel with the scores: levels, site and group attributes."""
+    source = cohort.cases
+    absent = [name for name in options.group_by if name not in source.columns]
+    if absent:
+        raise unknown_name("cohort column", absent[0], [str(name) for name in source.columns])
+    wanted = [c for c in dict.fromkeys((*_KEPT, *_ATTRIBUTES, *options.group_by)) if c in source.columns]
+    cases = source[wanted].reset_index(drop=True).copy()
+    cases["case_id"] = cases["case_id"].astype("string")
+    if "patient_id" not in cases.columns:
+        cases["patient_id"] = cases["case_id"]
+    cases["patient_id"] = cases["patient_id"].astype("string")
+    return cases
+
+
+def lesion_frame(cohort: Cohort, cases: pd.DataFrame) -> pd.DataFrame:
+    """Lesions in their listed order with numbers checked; `volume` is the row of their case."""
+    source = cohort.lesions
+    if source is None:
+        source = pd.DataFrame(
+            {name: pd.Series(dtype="string") for name in ("case_id", "x", "y", "width", "height")}
+        )
+    where = "the cohort's lesions"
+    missing = [name for name in ("case_id", "x", "y", "width", "height") if name not in source.columns]
+    if missing:
+        raise UserError(
+            f"the lesion table needs {', '.join(missing)}",
+            where=where,
+            fix="Lesions are boxes: case_id, lesion_id, x, y, width, height, slice, volume_slices, class.",
+        )
+    out = pd.DataFrame({"case_id": source["case_id"].astype("string").to_numpy()})
+    out["case_id"] = out["case_id"].astype("string")
+    if "lesion_id" in source.columns:
+        out["lesion_id"] = source["lesion_id"].astype("string").to_numpy()
+    else:
+        out["lesion_id"] = [str(i) for i in range(len(source))]
+    out["lesion_id"] = out["lesion_id"].astype("string")
+    class_column = source["class"].astype("string").to_numpy() if "class" in source.columns else None
+    out["lesion_class"] = pd.array(
+        class_column if class_column is not None else [pd.NA] * len(out), dtype="string"
+    )
+    for name in ("x", "y", "width", "height"):
+        out[name] = to_number(source[name], column=name, where=where, missing="error").to_numpy()
+    for name in ("slice", "volume_slices"):
+        present = name in source.columns
+        out[name] = to_number(source[name], column=name, where=where).to_numpy() if present else np.nan
+    out["volume"] = pd.Index(cases["case_id"]).get_indexer(pd.Index(out["case_id"])).astype(np.int64)
+    problems = (
+        (
+            out["volume"] < 0,
+            "lie in volumes that the case table does not list",
+            "Add the volumes, or take the boxes out.",
+        ),
+        (
+            out.duplicated(["case_id", "lesion_id"]),
+            "have a lesion_id that their volume already has",
+            "Number them anew.",
+        ),
+        ((out["width"] < 0) | (out["height"] < 0), "have a negative size", "Mend the boxes."),
+        (
+            out["slice"].notna() & ~(out["volume_slices"] > 0),
+            "have a slice, but no volume_slices",
+            "The slice rule is 25 % of the volume's slices (DBT-03), so it needs them.",
+        ),
+    )
+    for bad, what, fix in problems:
+        rows = (np.flatnonzero(bad.to_numpy(dtype=bool)) + 1).tolist()
+        if rows:
+            raise UserError(f"{len(rows)} lesions {what}", where=f"{where}, rows {name_rows(rows)}", fix=fix)
+    return out
+
+
+def box_frame(predictions: Predictions) -> pd.DataFrame:
+    table = predictions.table.reset_index(drop=True).copy()
+    missing = [
+        name for name in ("case_id", "x", "y", "width", "height", "score") if name not in table.columns
+    ]
+    if missing:
+        raise UserError(
+            f"the box table needs {', '.join(missing)}",
+            where=predictions.source,
+            fix=f"Columns: case_id, {', '.join(BOX_COLUMNS)}.",
+        )
+    table["case_id"] = table["case_id"].astype("string")
+    for name in BOX_COLUMNS:
+        table[name] = table[name].to_numpy(dtype=float, na_value=np.nan) if name in table.columns else np.nan
+    if "row" not in table.columns:
+        table["row"] = np.arange(1, len(table) + 1, dtype=np.int64)
+    if "patient_id" not in table.columns:
+        table["patient_id"] = pd.array([pd.NA] * len(table), dtype="string")
+    return table
+
+
+def id_warnings(cases: pd.DataFrame, boxes: pd.DataFrame, *, source: str) -> list[str]:
+    """Boxes join by the volume's exact id; look-alikes are diagnosed, and all-foreign files refused."""
+    join = join_by_id(cases["case_id"], boxes["case_id"].drop_duplicates(), source=source, what="volume")
+    if not join.extra:
+        return []
+    warnings = [
+        f"{len(join.extra)} volumes with boxes are not in the cohort; "
+        "their boxes count as false positives over all volumes."
+    ]
+    if join.diagnosis is not None:
+        warnings.append(
+            f"{join.diagnosis.sentence(masked=True)}. "
+            f"If they are the same volumes, say {join.diagnosis.option()}."
+        )
+    return warnings
+
+
+def worst_scores(
+    score: FloatArray, volume: npt.NDArray[np.int64], invalid: npt.NDArray[np.bool_], case_id: pd.Series
+) -> FloatArray:
+    """An invalid box takes the highest finite score of its volume, else of the file, else 0."""
+    if not invalid.any():
+        return score
+    finite = pd.Series(np.where(np.isfinite(score), score, np.nan))
+    of_volume = finite.groupby(case_id.to_numpy()).transform("max")
+    top = finite.max()
+    filled = of_volume.fillna(0.0 if pd.isna(top) else top).to_numpy(dtype=float)
+    return np.where(invalid, filled, score)
+
+
+def hits_of(
+    boxes: pd.DataFrame,
+    lesions: pd.DataFrame,
+    *,
+    volume: npt.NDArray[np.int64],
+    ids: pd.Index,
+    protocol: Protocol,
+) -> npt.NDArray[np.int64]:
+    has_slices = bool(lesions["slice"].notna().any())
+    if has_slices and len(boxes) and boxes["z"].isna().all() and boxes["reason"].isna().any():
+        raise UserError(
+            "the boxes have no slices (z, depth), but the lesions have",
+            fix="Give z (first slice) and depth: a box must lie near the lesion's slice to hit it (DBT-03).",
+        )
+
+    def numbers(table: pd.DataFrame, name: str) -> FloatArray:
+        return np.ascontiguousarray(table[name].to_numpy(dtype=np.float64))
+
+    return match_boxes(
+        Boxes(volume=volume, **{name: numbers(boxes, name) for name in BOX_COLUMNS if name != "score"}),
+        Lesions(
+            volume=lesions["volume"].to_numpy(dtype=np.int64),
+            **{
+                name: numbers(lesions, name)
+                for name in ("x", "y", "width", "height", "slice", "volume_slices")
+            },
+        ),
+        protocol.detection,
+        n_volumes=len(ids),
+    )
+
+
+def events_of(
+    boxes: pd.DataFrame,
+    lesions: pd.DataFrame,
+    *,
+    hit: npt.NDArray[np.int64],
+    nearest: npt.NDArray[np.int64],
+    score: FloatArray,
+) -> pd.DataFrame:
+    """One row per box, in the file's order, then one per lesion that no box hits.
+
+    `hit` is the lesion of each box by the protocol's matching, `nearest` by matching `nearest`, which the
+    difficulty of lesions is defined by (DBT-08) whatever the protocol says.
+    """
+    kind = np.full(len(boxes), "fp", dtype=object)
+    by_score = np.argsort(-score, kind="stable")
+    hits = by_score[hit[by_score] >= 0]
+    kind[hits] = "duplicate"
+    kind[hits[np.unique(hit[hits], return_index=True)[1]]] = "tp"
+    missed = np.setdiff1d(np.arange(len(lesions)), hit[hits])
+    n_missed = missed.size
+    lesion = np.concatenate([hit, missed]).astype(np.int64)
+    closest = np.concatenate([nearest, np.full(n_missed, -1)]).astype(np.int64)
+
+    def of_lesion(column: str, number: npt.NDArray[np.int64]) -> Any:
+        if not len(lesions):
+            return pd.array([pd.NA] * len(number), dtype="string")
+        none = number < 0
+        values = lesions[column].array.take(np.where(none, 0, number))
+        values[none] = pd.NA
+        return values
+
+    blank = pd.array([pd.NA] * n_missed, dtype="string")
+    return pd.DataFrame(
+        {
+            "case_id": pd.concat([boxes["case_id"], lesions["case_id"].iloc[missed]], ignore_index=True),
+            "patient_id": pd.concat(
+                [boxes["patient_id"].astype("string"), pd.Series(blank)], ignore_index=True
+            ),
+            "lesion_id": of_lesion("lesion_id", lesion),
+            "lesion_class": of_lesion("lesion_class", lesion),
+            "score": np.concatenate([score, np.full(n_missed, np.nan)]),
+            "kind": pd.array(np.concatenate([kind, np.full(n_missed, "fn", dtype=object)]), dtype="string"),
+            "box": pd.array(
+                np.concatenate([boxes["row"].to_numpy(dtype=np.int64), np.full(n_missed, -1)]), dtype="Int64"
+            ),
+            NEAREST_LESION: of_lesion("lesion_id", closest),
+        }
+    ).assign(box=lambda table: table["box"].where(table["box"] >= 0))
+
+
+def is_kind(events: pd.DataFrame, *kinds: str) -> npt.NDArray[np.bool_]:
+    """Which events are of one of these kinds."""
+    column = events["kind"]
+    found = np.zeros(len(events), dtype=bool)
+    for kind in kinds:
+        found |= (column == kind).to_numpy(dtype=bool, na_value=False)
+    return found
+
+
+def no_events() -> pd.DataFrame:
+    columns = {name: pd.Series(dtype="float64" if name == "score" else "string") for name in EVENT_COLUMNS}
+    return pd.DataFrame(columns)
+
+
+def checked_events(events: pd.DataFrame) -> pd.DataFrame:
+    """Events that somebody saved, typed; what contradicts itself is named."""
+    where = "the events table"
+    missing = [name for name in ("case_id", "lesion_id", "score", "kind") if name not in events.columns]
+    if missing:
+        raise UserError(
+            f"the events need {', '.join(missing)}", where=where, fix=f"Columns: {', '.join(EVENT_COLUMNS)}."
+        )
+    out = pd.DataFrame(index=range(len(events)))
+    for name in EVENT_COLUMNS:
+        if name == NEAREST_LESION and name not in events.columns:
+            continue
+        if name == "score":
+            out[name] = to_number(events[name], column=name, where=where).to_numpy()
+        elif name in events.columns:
+            out[name] = events[name].astype("string").to_numpy()
+            out[name] = out[name].astype("string")
+        else:
+            out[name] = pd.array([pd.NA] * len(events), dtype="string")
+    kind, lesion = out["kind"], out["lesion_id"]
+    problems = (
+        (~kind.isin(KINDS), f"have a kind that is none of {', '.join(KINDS)}"),
+        ((kind != "fn") & out["score"].isna(), "are boxes without a score"),
+        ((kind != "fp") & lesion.isna(), "name no lesion"),
+    )
+    for bad, what in problems:
+        rows = (np.flatnonzero(bad.fillna(True).to_numpy(dtype=bool)) + 1).tolist()
+        if rows:
+            raise UserError(
+                f"{len(rows)} events {what}", where=f"{where}, rows {name_rows(rows)}", fix="Score again."
+            )
+    return out
+
+
+def case_numbers(cases: pd.DataFrame, events: pd.DataFrame, lesions: pd.DataFrame) -> pd.DataFrame:
+    """The case table's counts: lesions, lesions hit at any score, boxes, false positives, highest score."""
+    row = rows_of(events["case_id"], pd.Index(cases["case_id"]))
+    listed = row >= 0
+    false, missed = is_kind(events, "fp"), is_kind(events, "fn")
+
+    def count(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        return np.bincount(row[mask & listed], minlength=len(cases)).astype(np.int64)
+
+    highest = np.full(len(cases), -np.inf)
+    is_box = ~missed & listed
+    np.maximum.at(highest, row[is_box], events["score"].to_numpy(dtype=float)[is_box])
+    n_lesions = np.bincount(lesions["volume"].to_numpy(dtype=np.int64), minlength=len(cases))
+    return cases.assign(
+        n_lesions=n_lesions.astype(np.int64),
+        n_detected=count(is_kind(events, "tp")),
+        n_boxes=count(~missed),
+        n_false_positives=count(false),
+        max_score=np.where(np.isneginf(highest), np.nan, highest),
+    )
+
+
+def clusters_of_patients(
+    patients: pd.Series, cases: pd.DataFrame, partition: Clusters
+) -> npt.NDArray[np.int64]:
+    """The cluster of boxes in unlisted volumes: their patient's, or -1 where nobody (or two) is called so."""
+    known = pd.DataFrame({"patient": cases["patient_id"].to_numpy(), "cluster": partition.cluster_of_case})
+    known = known.drop_duplicates().drop_duplicates("patient", keep=False)
+    return patients.map(known.set_index("patient")["cluster"]).fillna(-1).to_numpy(dtype=np.int64)

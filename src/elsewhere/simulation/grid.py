@@ -1,0 +1,167 @@
+"""The cells of the coverage simulation: which cohorts are simulated, how large, and how often (ST-04, ST-04a)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from elsewhere.simulation.cohorts import (
+    EQUAL,
+    HEAVY_FEW,
+    SKEWED_DESIGNS,
+    BinormalDesign,
+    SkewedDesign,
+)
+
+CLOSED_FORM_METRICS = ("auroc", "sensitivity", "specificity")
+RESAMPLED_METRICS = (
+    "auroc",
+    "auprc",
+    "balanced_accuracy",
+    "f1",
+    "ece_confidence",
+    "ece_malignant",
+    "ppv",
+    "nll",
+    "brier",
+)
+NEARLY_PERFECT_METRICS = ("auroc", "auprc", "balanced_accuracy", "f1", "sensitivity")
+PARTS = ("binary", "means", "boxes", "uneven", "perfect", "paired", "sites")
+"""What `elsewhere coverage --only` can run of this page: families of cells, and the paired tests."""
+_PART_OF_FAMILY = {
+    "closed": "binary",
+    "resampled": "binary",
+    "dice": "means",
+    "skewed": "means",
+    "froc": "boxes",
+    "uneven": "uneven",
+    "uneven-means": "uneven",
+    "perfect": "perfect",
+}
+DICE_CENTRE = 1.6
+FRESH_SHIFT = 0.003
+"""How far prevalence and AUROC (and, relatively, the shape of means) are moved for the fresh cohorts."""
+METRICS_OF_FAMILY = {
+    "closed": CLOSED_FORM_METRICS,
+    "resampled": RESAMPLED_METRICS,
+    "uneven": CLOSED_FORM_METRICS,
+    "perfect": NEARLY_PERFECT_METRICS,
+}
+_THRESHOLDS = {"perfect": 0.5}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One cell of one family.
+
+    `closed` and `resampled` binary metrics, `dice`, `skewed` means, `froc`; `uneven` and `uneven-means` with
+    unequal numbers of cases per patient; `perfect` for models that are nearly always right. `fresh` cohorts
+    have other random numbers and slightly moved parameters.
+    """
+
+    family: str
+    patients: int
+    cases_per_patient: int
+    prevalence: float
+    auroc: float
+    replicates: int
+    resamples: int
+    alternatives: bool = False
+    counts: str = EQUAL
+    skewed: SkewedDesign | None = None
+    fresh: bool = False
+
+    @property
+    def part(self) -> str:
+        return _PART_OF_FAMILY[self.family]
+
+    @property
+    def binary(self) -> bool:
+        return self.family in METRICS_OF_FAMILY
+
+    @property
+    def threshold(self) -> float:
+        return _THRESHOLDS.get(self.family, 0.3)
+
+    @property
+    def setting(self) -> str:
+        return "" if self.skewed is None else self.skewed.title
+
+    def design(self) -> BinormalDesign:
+        """The binormal design; on fresh cohorts prevalence and AUROC are moved towards the middle."""
+        moved = FRESH_SHIFT if self.fresh else 0.0
+        return BinormalDesign(
+            patients=self.patients,
+            cases_per_patient=self.cases_per_patient,
+            counts=self.counts,
+            prevalence=self.prevalence + moved,
+            auroc=self.auroc - (moved if self.auroc < 0.99 else 0.0),
+        )
+
+    def skewed_design(self) -> SkewedDesign:
+        given = self.skewed or SKEWED_DESIGNS[0]
+        return replace(given, sigma=given.sigma * (1.0 + FRESH_SHIFT)) if self.fresh else given
+
+    def dice_centre(self) -> float:
+        return DICE_CENTRE + (FRESH_SHIFT if self.fresh else 0.0)
+
+    def generator(self) -> np.random.Generator:
+        """The generator of the cell, which depends on the cell alone."""
+        seed = [
+            self.patients,
+            self.cases_per_patient,
+            round(1000 * self.prevalence),
+            round(1000 * self.auroc),
+        ]
+        words = f"{self.family}{self.counts if self.counts != EQUAL else ''}{self.setting}"
+        return np.random.default_rng([*seed, sum(map(ord, words)), *([20_261_118] if self.fresh else [])])
+
+
+def jobs(
+    *, quick: bool = False, replicates: int | None = None, only: Sequence[str] | None = None
+) -> list[Job]:
+    """The grid of ST-04: 20 to 1,000 patients, 1 to 4 cases a patient, 10 to 50 % positives, AUROC 0.6 to 0.95.
+
+    Grown by skewed means, unequal numbers of cases per patient, and nearly perfect models (ST-04a). `only`
+    names the `PARTS` to run.
+    """
+    reps = replicates or (60 if quick else 1000)
+    draws = 200 if quick else 500
+    patients = (20, 100) if quick else (20, 50, 100, 300, 1000)
+    out: list[Job] = []
+
+    def add(family: str, n: int, k: int, prevalence: float = 0.5, auroc: float = 0.5, **more: Any) -> None:
+        given = {"replicates": reps, "resamples": draws} | more
+        out.append(
+            Job(family=family, patients=n, cases_per_patient=k, prevalence=prevalence, auroc=auroc, **given)
+        )
+
+    for n in patients:
+        for k in (1, 2, 4):
+            for prevalence in (0.1, 0.3, 0.5):
+                for auroc in (0.6, 0.75, 0.85, 0.95) if k != 2 else (0.75, 0.95):
+                    add("closed", n, k, prevalence, auroc, resamples=0)
+            add("dice", n, k, resamples=0)
+        for k in (1, 4):
+            for prevalence, auroc in ((0.1, 0.75), (0.1, 0.95), (0.3, 0.75), (0.3, 0.95)):
+                if n * k < 4000 or prevalence == 0.3:
+                    add("resampled", n, k, prevalence, auroc, alternatives=True)
+            if n * k < 4000:
+                add("froc", n, k, 0.3)
+    for n in (20, 100) if quick else (50, 100, 200, 400):
+        for design in SKEWED_DESIGNS:
+            for k in (1, 3):
+                add("skewed", n, k, skewed=design, alternatives=k == 1 and n <= 200)
+    for n in (100,) if quick else (50, 100, 300, 1000, 3000):
+        for prevalence, auroc in ((0.3, 0.75), (0.3, 0.95)):
+            add("uneven", n, 1, prevalence, auroc, counts=HEAVY_FEW, resamples=0)
+        add("uneven-means", n, 1, counts=HEAVY_FEW, resamples=0)
+        add("uneven-means", n, 1, counts=HEAVY_FEW, skewed=SKEWED_DESIGNS[1])
+    for n in (100,) if quick else (50, 100, 200):
+        for prevalence in (0.3, 0.5):
+            for auroc in (0.995, 0.999):
+                add("perfect", n, 1, prevalence, auroc)
+    return [job for job in out if only is None or job.part in only]

@@ -1,0 +1,102 @@
+"""The levels of the paired tests under the null, by simulation (ST-13).
+
+Two models of equal quality, half of whose noise is common, on the same patients: each test should reject in
+5 % of the cohorts. A level holds when the 99 % lower bound of the rejection rate is at most 5 %.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from elsewhere.protocols import IntervalRules
+from elsewhere.simulation.cohorts import BinormalDesign, simulate_two_models
+from elsewhere.statistics.clusters import Clusters
+from elsewhere.statistics.paired import compare_pair
+
+ALPHA = 0.05
+METRICS = ("auroc", "auprc", "balanced_accuracy", "f1", "brier")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelRow:
+    """One test of one metric in one design; `without` replicates had no p (equal values in every patient)."""
+
+    metric: str
+    test: str
+    patients: int
+    cases_per_patient: int
+    replicates: int
+    rejected: int
+    without: int
+
+    @property
+    def rate(self) -> float:
+        return self.rejected / max(1, self.replicates)
+
+    @property
+    def holds(self) -> bool:
+        from elsewhere.simulation.coverage import binomial_interval
+
+        return binomial_interval(self.rejected, self.replicates)[0] <= ALPHA
+
+
+def level_rows(
+    patients: int, cases_per_patient: int, *, replicates: int = 1000, permutations: int = 199
+) -> list[LevelRow]:
+    """Rejection rates of every test of every metric in one design."""
+    from elsewhere.scoring.binary import BinaryEvaluator
+
+    design = BinormalDesign(patients=patients, cases_per_patient=cases_per_patient, prevalence=0.4, auroc=0.8)
+    rng = np.random.default_rng([patients, cases_per_patient, 11])
+    counts: dict[tuple[str, str], list[int]] = {}
+    for r in range(replicates):
+        a, b = simulate_two_models(design, rng)
+        positive = np.bincount(a.cluster, weights=a.label, minlength=patients) > 0
+        partition = Clusters(
+            a.cluster,
+            tuple(map(str, range(patients))),
+            np.zeros(patients, dtype=np.int32),
+            ("all",),
+            positive,
+        )
+        one, other = (
+            BinaryEvaluator(
+                label=model.label,
+                probability=model.probability,
+                cluster_of_case=model.cluster,
+                n_clusters=patients,
+                metrics=METRICS,
+                threshold=0.4,
+            )
+            for model in (a, b)
+        )
+        found = compare_pair(
+            one,
+            other,
+            partition,
+            rules=IntervalRules(),
+            key="levels",
+            seed=r,
+            resamples=0,
+            permutations=permutations,
+            threads=1,
+        )
+        for name, result in found.items():
+            for test, made in result.tests.items():
+                count = counts.setdefault((name, test), [0, 0, 0])
+                count[2 if made.p is None else 0] += 1
+                count[1] += made.p is not None and made.p <= ALPHA
+    return [
+        LevelRow(
+            metric=metric,
+            test=test,
+            patients=patients,
+            cases_per_patient=cases_per_patient,
+            replicates=n,
+            rejected=rejected,
+            without=without,
+        )
+        for (metric, test), (n, rejected, without) in counts.items()
+    ]
