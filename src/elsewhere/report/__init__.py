@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from elsewhere.report.result.tables import summary_tables, write_tables
 
 _WHERE = {
-    "render_report": "page",
-    "write_report": "page",
-    "write_figures": "figures",
-    "summary_tables": "tables",
-    "write_tables": "tables",
-    "methods_paragraph": "methods",
-    "hash_ids": "privacy",
-    "new_salt": "privacy",
-    "write_key_file": "privacy",
+    "render_report": "page.shell",
+    "write_report": "page.shell",
+    "write_figures": "result.figures",
+    "summary_tables": "result.tables",
+    "write_tables": "result.tables",
+    "methods_paragraph": "result.methods",
+    "hash_ids": "page.privacy",
+    "new_salt": "page.privacy",
+    "write_key_file": "page.privacy",
 }
 
 __all__ = [
