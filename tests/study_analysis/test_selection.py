@@ -8,7 +8,7 @@ import pytest
 
 from elsewhere.scenarios import nested_scenarios, scenarios_of
 from elsewhere.statistics.auroc import auroc
-from elsewhere.study.results import StudyResults
+from elsewhere.study.picture_results import StudyResults
 from elsewhere.study.selection import choose_on_sources, outline_inputs
 
 DATASETS = ("A", "B", "C", "D")

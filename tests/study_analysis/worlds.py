@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from elsewhere.study.results import StudyResults
+from elsewhere.study.picture_results import StudyResults
 
 SMALL_SIZES = {
     "BUSI": (60, 40, 30, 110),

@@ -19,8 +19,8 @@ from elsewhere.explain.gradcam import METHODS
 from elsewhere.explain.run import Looked
 from elsewhere.report.page.numbers import format_number
 from elsewhere.study.file import load_study
+from elsewhere.study.picture_results import StudyResults, results_of
 from elsewhere.study.relevance import look, unit_of
-from elsewhere.study.results import StudyResults, results_of
 from elsewhere.study.run import places, plan_of
 from elsewhere.tables import check_out, staged_directory, write_json, write_table
 

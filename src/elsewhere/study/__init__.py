@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from elsewhere.study.file import Study, load_study
+    from elsewhere.study.picture_results import StudyResults, results_of
     from elsewhere.study.plan import Plan, make_plan
-    from elsewhere.study.results import StudyResults, results_of
     from elsewhere.study.table import StudyTable, build_table
 
 _WHERE = {
     "Plan": "plan",
     "Study": "file",
-    "StudyResults": "results",
+    "StudyResults": "picture_results",
     "StudyTable": "table",
     "build_table": "table",
     "load_study": "file",
     "make_plan": "plan",
-    "results_of": "results",
+    "results_of": "picture_results",
 }
 
 __all__ = [

@@ -50,7 +50,7 @@ from elsewhere.study.reference import other_networks, reference
 from elsewhere.study.selection import choose_on_sources, outline_inputs
 
 if TYPE_CHECKING:
-    from elsewhere.study.results import StudyResults
+    from elsewhere.study.picture_results import StudyResults
 
 NESTED = "nested"
 """Runs that only serve to choose a method on the sources; they stand in no average."""

@@ -27,7 +27,7 @@ from elsewhere.untrusted import read_json, read_text
 
 if TYPE_CHECKING:
     from elsewhere.study.analysis import StudySummary
-    from elsewhere.study.results import StudyResults
+    from elsewhere.study.picture_results import StudyResults
 
 MARK, SUMS = "bundle.json", "SHA256SUMS"
 FORMAT = "elsewhere-study-bundle-1"

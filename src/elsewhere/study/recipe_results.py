@@ -32,11 +32,11 @@ from elsewhere.scenarios import Scenario
 from elsewhere.scenarios.files import file_name
 from elsewhere.scoring.prepared import prepare
 from elsewhere.scoring.task import ScoreOptions, Scores, tasks
+from elsewhere.study.picture_results import TOO_FEW
 from elsewhere.study.pictures import Report
 from elsewhere.study.recipe_plan import RecipePlan
 from elsewhere.study.recipe_privacy import ids_in, nameless
 from elsewhere.study.recipe_table import cohort_of
-from elsewhere.study.results import TOO_FEW
 from elsewhere.tables import staged_directory, write_json, write_table
 
 MARK = ".elsewhere.json"

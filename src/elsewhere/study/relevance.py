@@ -20,8 +20,8 @@ from elsewhere.study.pictures import Report
 
 if TYPE_CHECKING:
     from elsewhere.study.file import StudyFile
+    from elsewhere.study.picture_results import StudyResults
     from elsewhere.study.plan import Plan
-    from elsewhere.study.results import StudyResults
 
 MOST_RUNS = 8
 PANELS = 4

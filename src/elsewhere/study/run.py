@@ -23,13 +23,13 @@ from elsewhere.files import MARKER, explained_refusals
 from elsewhere.scenarios import write_splits
 from elsewhere.study.estimate import note_speed
 from elsewhere.study.file import StudyFile
+from elsewhere.study.picture_results import StudyResults, results_of
 from elsewhere.study.pictures import Report
 from elsewhere.study.plan import Plan, make_plan
 from elsewhere.study.recipe_plan import RecipePlan, make_recipe_plan
 from elsewhere.study.recipe_results import RecipeResults, recipe_results_of, write_recipe_results
 from elsewhere.study.recipe_table import build_recipe_table
 from elsewhere.study.relevance import Relevance, check_maps_can_be_drawn, relevance_maps
-from elsewhere.study.results import StudyResults, results_of
 from elsewhere.study.table import build_table
 from elsewhere.tables import check_out, write_json, write_table
 from elsewhere.untrusted import read_json

@@ -22,7 +22,7 @@ from elsewhere.statistics.auroc import auroc, auroc_interval
 from elsewhere.statistics.scenario import scenario_summary
 
 if TYPE_CHECKING:
-    from elsewhere.study.results import StudyResults
+    from elsewhere.study.picture_results import StudyResults
 
 Config = tuple[str, str]
 LARGEST_COMMITTEE = 5
