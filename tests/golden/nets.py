@@ -37,9 +37,10 @@ SHOWN_ROWS = 5
 
 MACHINE = re.compile(
     r"(^|[._ ])(seconds\w*|\w+_seconds|peak\w*|energy\w*|\w*bytes|device|devices|versions?|python|numpy|pandas|scipy|"
-    r"torch|elsewhere|code_version|environment|command|path|created|locked_at|time|seal)($|[._\[ ])"
+    r"torch|elsewhere|code_version|environment|command|path|created|locked_at|time|seal|"
+    r"predictions_digest|scores_digest)($|[._\[ ])"
 )
-"""Columns that depend on the machine, the time, or the version of a package."""
+"""Columns that depend on the machine, the time, or the version of a package; digests hang on the last bit of a float."""
 KEY = "case_key.csv"
 """Pseudonyms and ids; the pseudonyms are drawn anew for every result, so that the nets hold the ids' digests."""
 _SKIPPED_FOLDERS = {"store"}

