@@ -222,6 +222,50 @@ def run_mri(folder: Path) -> dict[str, Path]:
     return {"study-mri": out / "report" / "summary.json"}
 
 
+def run_plans(folder: Path) -> dict[str, Path]:
+    """Plan every study that ships, on tiny pictures and volumes, and train nothing: keys of trainings, and splits.
+
+    Args:
+        folder: A new folder; results go into its `out`.
+
+    Returns:
+        Nothing: there is no `summary.json` without a training.
+    """
+    for name in ("study", "recipes"):
+        sys.path.insert(0, str(HERE.parent / name))
+    from phantom_world import make_world
+    from study_world import write_world
+
+    from elsewhere.study.file import load_study
+
+    names = ("BUSI", "BUS-BRA", "BrEaST", "BUS-UCLM")
+    write_world(folder / "pictures", datasets=names, patients=30)
+    cohorts = "\n".join(f'[[cohort]]\nsource = "{name}/cohort.csv"\n' for name in names)
+    volumes = make_world(folder / "volumes", patients=10)
+    options = ("--minutes", 0, "--no-report", "--device", "cpu", "--json")
+    for name in (
+        "ultrasound",
+        "ultrasound-lite",
+        "ultrasound-found",
+        "ultrasound-margins",
+        "ultrasound-sources",
+    ):
+        text = load_study(name).path.read_text()
+        begin, end = text.index("[[cohort]]"), text.index("[scenarios]")
+        study = folder / "pictures" / f"{name}.toml"
+        study.write_text(text[:begin] + cohorts + text[end:])
+        given = (
+            ("--seeds", "1", "--set", "models.vit.weights=none")
+            if "[models.vit]" in text
+            else ("--seeds", "1")
+        )
+        elsewhere("run", study, "--out", folder / "out" / name, *given, *options, codes=(4,))
+    for profile in ((), ("--profile", "small")):
+        out = folder / "out" / "-".join(["mri", *profile[1:]])
+        elsewhere("run", "mri", "--data", volumes, "--out", out, *profile, *options, codes=(4,))
+    return {}
+
+
 def run_ultrasound_lite(folder: Path) -> dict[str, Path]:
     """Make the tables of the published ultrasound trainings, on the public pictures.
 
@@ -268,6 +312,7 @@ STUDIES: dict[str, Callable[[Path], dict[str, Path]]] = {
     "demo-tasks": run_demo_tasks,
     "commands": run_commands,
     "mri": run_mri,
+    "plans": run_plans,
     "ultrasound-lite": run_ultrasound_lite,
     "mri-response": run_mri_response,
 }
