@@ -49,6 +49,48 @@ def pool_small_strata(
     return np.unique(stratum, return_inverse=True)[1].astype(np.int32)
 
 
+CLUSTER_COLUMN = "cluster_id"
+"""Optional column of a table of scores: cases with the same value are resampled together, whoever's they are."""
+
+
+def merged_clusters(codes: npt.ArrayLike, link: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], list[int]]:
+    """Join clusters that share a link, such as patients between whom a near-duplicate was found.
+
+    The joined clusters are numbered by the smallest of their members, so that where nothing is linked the numbers, and
+    with them the resamples, are those without links.
+
+    Args:
+        codes: The cluster of each case, numbered densely from 0.
+        link: A name for each case; cases with the same name belong to one cluster. An empty name links nothing.
+
+    Returns:
+        The joined cluster of each case, numbered densely from 0, and the first old cluster of each.
+
+    Example:
+        >>> merged_clusters([0, 1, 2], ["a", "b", "a"])[0].tolist()
+        [0, 1, 0]
+    """
+    own = np.asarray(codes, dtype=np.int64)
+    names = np.asarray(link, dtype=object)
+    root = list(range(int(own.max(initial=-1)) + 1))
+
+    def find(i: int) -> int:
+        while root[i] != i:
+            root[i] = root[root[i]]
+            i = root[i]
+        return i
+
+    seen: dict[str, int] = {}
+    for code, name in set(zip(own.tolist(), names.tolist(), strict=True)):
+        if not name:
+            continue
+        a, b = find(seen.setdefault(name, code)), find(code)
+        root[max(a, b)] = min(a, b)
+    joined = np.array([find(i) for i in range(len(root))], dtype=np.int64)
+    first, dense = np.unique(joined, return_inverse=True)
+    return dense.astype(np.int64)[own], first.tolist()
+
+
 UNKNOWN_SITE = "unknown"
 """Where a case without a site is counted: a row of its own, and no hospital."""
 
@@ -154,6 +196,9 @@ class Clusters:
         names_of_dataset = np.asarray(datasets, dtype=object)[keys // max(1, len(known_ids))]
         names_of_patient = np.asarray(known_ids, dtype=object)[keys % max(1, len(known_ids))]
         uniques = list(zip(names_of_dataset, names_of_patient, strict=True))
+        if CLUSTER_COLUMN in table.columns and cluster == "patient_id":
+            codes, first = merged_clusters(codes, table[CLUSTER_COLUMN].astype("string").fillna("").to_numpy())
+            uniques = [uniques[i] for i in first]
         site_column = "site" if "site" in table.columns else "dataset" if "dataset" in table.columns else None
         if site_column is None:
             site_codes, site_names = np.zeros(n, dtype=np.int64), ["all"]

@@ -61,6 +61,66 @@ class SeedMean(Evaluator):
         return self.members[0].case_counts()
 
 
+class SplitMean(Evaluator):
+    """The mean over seeds that tested different parts of one set of cases, such as random splits at one hospital.
+
+    Every member counts the same patients: a resample gives each patient one weight in all seeds that tested her. A
+    seed whose metric is undefined in a resample takes no part in that resample's mean.
+
+    Args:
+        members: One evaluator per seed, all over the same numbering of patients.
+        places: For each seed, which of the cases its evaluator holds, in its order.
+        cluster_of_case: The patient of each case of all seeds together.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Evaluator],
+        places: Sequence[npt.NDArray[np.int64]],
+        cluster_of_case: npt.NDArray[np.int32],
+    ) -> None:
+        first = members[0]
+        for member, place in zip(members, places, strict=True):
+            if not np.array_equal(member.cluster_of_case, cluster_of_case[place]):
+                raise ValueError("a seed's patients are not those of its cases")
+            if [s.name for s in member.specs] != [s.name for s in first.specs]:
+                raise ValueError("seeds are averaged only over the same metrics")
+        self.members = tuple(members)
+        self.places = tuple(places)
+        self.specs = first.specs
+        self.cluster_of_case, self.n_clusters = cluster_of_case, first.n_clusters
+
+    def evaluate(self, weights: npt.NDArray[np.uint16]) -> FloatArray:
+        values = np.stack([member.evaluate(weights) for member in self.members])
+        defined = np.isfinite(values)
+        count = defined.sum(axis=0)
+        total = np.where(defined, values, 0.0).sum(axis=0)
+        return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+    def subset(self, case_mask: npt.NDArray[np.bool_]) -> SplitMean:
+        mask = np.asarray(case_mask, dtype=bool)
+        number = np.cumsum(mask) - 1
+        members, places = [], []
+        for member, place in zip(self.members, self.places, strict=True):
+            inside = mask[place]
+            if inside.any():
+                members.append(member.subset(inside))
+                places.append(number[place[inside]])
+        return SplitMean(members, places, self.cluster_of_case[mask])
+
+    def stack(self, other: Evaluator) -> Evaluator:
+        raise NotImplementedError("seeds with different test parts are compared by their differences")
+
+    def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
+        return None
+
+    def undefined_reasons(self) -> dict[str, str]:
+        reasons: dict[str, str] = {}
+        for member in self.members:
+            reasons |= member.undefined_reasons()
+        return reasons
+
+
 def over_seeds(members: Sequence[Evaluator]) -> Evaluator:
     """The one evaluator, or the mean of several."""
     return members[0] if len(members) == 1 else SeedMean(members)
