@@ -166,7 +166,7 @@ def train(place: Place, given: argparse.Namespace, volumes: WorldVolumes | None 
     """Each recipe in a process of its own; how many of them are in the store in the end."""
     from benchmarks.mri_training import train_one
     from elsewhere.engine.store import Store
-    from elsewhere.training.volumes.ways import SAFEST
+    from elsewhere.training.cuda_options import SAFEST
 
     done = 0
     for name in given.recipes.split(","):

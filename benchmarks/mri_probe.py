@@ -216,8 +216,8 @@ def _world() -> Any:
 
 
 def _trained(device: str, *, memory: str = "auto", ways: Any = None, **settings: Any) -> tuple[Any, ...]:
+    from elsewhere.training.cuda_options import GpuWays, using
     from elsewhere.training.volumes import FitSettings, build_network, fingerprint, fit, make_plan, prepare
-    from elsewhere.training.volumes.ways import GpuWays, using
 
     volumes = _world()
     cases = list(volumes.images)
@@ -246,7 +246,7 @@ def captured(device: str) -> dict[str, Any]:
 
 
 def plain_step(device: str) -> dict[str, Any]:
-    from elsewhere.training.volumes.ways import SAFEST
+    from elsewhere.training.cuda_options import SAFEST
 
     return _alike(_trained(device, ways=SAFEST)[0], _trained("cpu")[0])
 
@@ -364,7 +364,7 @@ CHECKS: dict[str, Callable[[str], dict[str, Any]]] = {
 
 def ways_of(place: Any) -> Any:
     """As the probe and the first calibration chose; the library's own where neither ran."""
-    from elsewhere.training.volumes.ways import GpuWays
+    from elsewhere.training.cuda_options import GpuWays
 
     chosen = place.read("ways").get("ways") or place.read("probe").get("ways") or asdict(GpuWays())
     return GpuWays(**chosen)

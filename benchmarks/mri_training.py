@@ -35,7 +35,7 @@ def train_one(place: Any, given: argparse.Namespace, name: str, volumes: WorldVo
     from elsewhere.engine.run import run_units
     from elsewhere.engine.store import Store
     from elsewhere.engine.training import RECIPE, RecipeSpec, Training, Work
-    from elsewhere.training.volumes.ways import using
+    from elsewhere.training.cuda_options import using
 
     cases, split = cases_of(volumes), place.read("split")
     parts = {part: tuple(found) for part, found in split["parts"].items()}
@@ -193,8 +193,8 @@ def calibrate(
     """Seconds of a step (its share of validation in it), of what comes before and of all predictions. The first
     one on a GPU also times the candidate ways and writes down which is fastest."""
     from elsewhere.recipes.residual_unet import box_at_test, plan_for
+    from elsewhere.training.cuda_options import using
     from elsewhere.training.volumes import predict, prepare
-    from elsewhere.training.volumes.ways import using
     from elsewhere.training.volumes.windows import mirrors
 
     began = time.perf_counter()
@@ -258,8 +258,8 @@ def _steps(
     place: Any, plan: Any, data: Any, settings: Any, way: Any, device: str
 ) -> tuple[float, float, Any]:
     """Seconds a step, seconds until the first, and the network."""
+    from elsewhere.training.cuda_options import using
     from elsewhere.training.volumes import FitSettings, build_network, fit
-    from elsewhere.training.volumes.ways import using
 
     ends: list[float] = []
 
@@ -306,8 +306,8 @@ def bench_rows(place: Any, given: argparse.Namespace, volumes: WorldVolumes, *, 
     network's floor. Of the baseline's plan, into KEEP/mri-bench.json."""
     from benchmarks.bench_segmentation import inference_row, training_row
     from elsewhere.recipes.residual_unet import plan_for
+    from elsewhere.training.cuda_options import using
     from elsewhere.training.volumes import prepare
-    from elsewhere.training.volumes.ways import using
 
     began = time.perf_counter()
     parts = place.read("split")["parts"]

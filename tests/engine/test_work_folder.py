@@ -132,7 +132,7 @@ def test_the_default_trainer_needs_no_table_library(tmp_path):
     code = (
         BARE.partition("import runpy")[0]
         + "from elsewhere.engine.job import *; find_trainer(DEFAULT_TRAINER)\n"
-        + "import elsewhere.training.lanes, elsewhere.training.finder"
+        + "import elsewhere.training.pictures.concurrent, elsewhere.training.detection.finder"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

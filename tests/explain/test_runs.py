@@ -14,7 +14,7 @@ from elsewhere.errors import UserError
 from elsewhere.explain.trainings import Explainer
 from elsewhere.inputs import Cases, Pictures
 from elsewhere.networks import build_network
-from elsewhere.training.crops import DevicePictures
+from elsewhere.training.pictures.crops import DevicePictures
 
 NAMES = ("A/0", "A/1", "A/2")
 

@@ -274,7 +274,7 @@ def real(two) -> Path:
 
 def test_no_memory_left_on_the_device(real, tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
-    from elsewhere.training.program import Program
+    from elsewhere.training.pictures.program import Program
 
     epoch, begun = Program.epoch, []
 

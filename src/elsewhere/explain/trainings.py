@@ -64,7 +64,7 @@ class Explainer:
     ) -> None:
         """`boxes`: the outcome of the unit's finder, where its crops are of found boxes (US-33)."""
         from elsewhere.networks import build_network
-        from elsewhere.training.lanes import pick_device
+        from elsewhere.training.pictures.concurrent import pick_device
 
         if not outcome.weights:
             raise UserError(
@@ -124,7 +124,7 @@ class Explainer:
     def _tensor(self, pixels: npt.NDArray[np.uint8], names: Sequence[str]) -> torch.Tensor:
         import torch
 
-        from elsewhere.training.augment import plain
+        from elsewhere.training.pictures.augment import plain
 
         outline = None
         if self.unit.input.outline:
@@ -156,7 +156,7 @@ class Explainer:
         return pixels, box, regions, tuple(kinds)
 
     def _window(self, name: str) -> tuple[int, int, int, int]:
-        from elsewhere.training.crops import crop_window
+        from elsewhere.training.pictures.crops import crop_window
 
         height, width = self.work.pictures.grey(name).shape
         if self.unit.input.kind != "roi":
@@ -204,7 +204,7 @@ def _resized(
     """On the CPU: a GPU's resize may differ by a grey level, and a panel need not."""
     import torch
 
-    from elsewhere.training.crops import resize
+    from elsewhere.training.pictures.crops import resize
 
     return np.asarray(resize(torch.from_numpy(np.ascontiguousarray(picture)), window, size_px).numpy())
 

@@ -108,7 +108,7 @@ def told_of(
     job: Job, done: Folds, plan: Plan, found: dict[str, Any], *, notes: Iterable[str], **details: Any
 ) -> Trained:
     """What a recipe hands over at its end: `found` is the training set's fingerprint, `details` what is its own."""
-    from elsewhere.training.volumes.ways import gpu_ways
+    from elsewhere.training.cuda_options import gpu_ways
 
     shared = {
         "fingerprint": found,

@@ -37,7 +37,7 @@ def predict_pictures(
     """A kept network's probability of malignancy, of every picture of `cohort`."""
     if find_spec("torch") is None:
         raise UserError("a network needs torch", fix="pip install 'elsewhere[train]'")
-    from elsewhere.training.applying import apply_network
+    from elsewhere.training.pictures.prediction import apply_network
 
     unit = model.unit
     patients = patients_of(cohort)

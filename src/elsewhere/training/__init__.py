@@ -28,7 +28,7 @@ def train_units(
     network). The numbers of a unit do not depend on what runs beside it. `stop`: asked before a unit starts;
     True leaves the rest undone.
     """
-    from elsewhere.training.lanes import train_all
+    from elsewhere.training.pictures.concurrent import train_all
 
     train_all(
         units,

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from tests.training.volumes.worlds import TINY, ball_volumes, dice
 
+from elsewhere.training.cuda_options import SAFEST, using
 from elsewhere.training.volumes import (
     FitSettings,
     build_network,
@@ -25,7 +26,6 @@ from elsewhere.training.volumes import (
     predict,
     prepare,
 )
-from elsewhere.training.volumes.ways import SAFEST, using
 
 try:
     import pytest

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from elsewhere.training.cuda_options import gpu_ways
 from elsewhere.training.volumes.losses import supervised
 from elsewhere.training.volumes.networks import Decoder, Encoder
 from elsewhere.training.volumes.planning import Plan
-from elsewhere.training.volumes.ways import gpu_ways
 
 UNKNOWN, NEGATIVE, POSITIVE = 1.0, 2.0, 3.0
 """What a case's weight says of its outcome: the loop hands weights of cases to the objective, and this objective

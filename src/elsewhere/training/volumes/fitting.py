@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from elsewhere.errors import TrainingError, UserError
+from elsewhere.training.cuda_options import gpu_ways
 from elsewhere.training.volumes.feeding import Feed
 from elsewhere.training.volumes.losses import Objective, baseline_objective
 from elsewhere.training.volumes.networks import fastest, layout_of
@@ -33,7 +34,6 @@ from elsewhere.training.volumes.patches import (
 )
 from elsewhere.training.volumes.planning import Plan
 from elsewhere.training.volumes.preparing import Prepared
-from elsewhere.training.volumes.ways import gpu_ways
 from elsewhere.training.volumes.windows import forward_of
 
 OnEpoch = Callable[[Mapping[str, float], torch.nn.Module], "Mapping[str, float] | None"]

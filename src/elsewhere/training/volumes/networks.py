@@ -14,8 +14,8 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from elsewhere.training.cuda_options import gpu_ways
 from elsewhere.training.volumes.planning import Plan, Triple
-from elsewhere.training.volumes.ways import gpu_ways
 
 NORM = ("INSTANCE", {"affine": True, "eps": 1e-5})
 ACTIVATION = ("leakyrelu", {"inplace": True, "negative_slope": 0.01})

@@ -9,9 +9,9 @@
 It needs triton and a GPU with bf16 (`available`); it imports without either.
 """
 
-from elsewhere.training.transformer.adam import FlatAdam
-from elsewhere.training.transformer.body import TransformerBody
-from elsewhere.training.transformer.flat import FlatParameters
-from elsewhere.training.transformer.lazy import available
+from elsewhere.training.fused_vit.adam import FlatAdam
+from elsewhere.training.fused_vit.body import TransformerBody
+from elsewhere.training.fused_vit.flat import FlatParameters
+from elsewhere.training.fused_vit.lazy import available
 
 __all__ = ["FlatAdam", "FlatParameters", "TransformerBody", "available"]

@@ -18,10 +18,10 @@ import torch
 from elsewhere.engine.training import ClassifierSettings, Training
 from elsewhere.networks import NETWORKS
 from elsewhere.networks.classifiers import build_network, cross_entropy, mix_style
-from elsewhere.training.augment import augment, plain
-from elsewhere.training.draws import JITTERS, EpochDraws, noise_fields
-from elsewhere.training.transformer import available
-from elsewhere.training.updates import PlainAdam, WrittenOut
+from elsewhere.training.fused_vit import available
+from elsewhere.training.pictures.augment import augment, plain
+from elsewhere.training.pictures.draws import JITTERS, EpochDraws, noise_fields
+from elsewhere.training.pictures.optimiser import PlainAdam, WrittenOut
 
 DRO_STEP = 0.01
 CORAL_WEIGHT = 1.0

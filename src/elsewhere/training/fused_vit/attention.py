@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from elsewhere.training.transformer.lazy import Kernel, blocks_of, power_of_two
+from elsewhere.training.fused_vit.lazy import Kernel, blocks_of, power_of_two
 
 if TYPE_CHECKING:
     import triton.language as tl

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from elsewhere.networks import build_network
-from elsewhere.training.program import KNOWN_SIZES, _norms_of_first, to_known_size
+from elsewhere.training.pictures.program import KNOWN_SIZES, _norms_of_first, to_known_size
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 256])

@@ -14,8 +14,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from worlds import make_unit, make_work, train
 
 from elsewhere.networks import classifiers as networks
-from elsewhere.training import program, updates
-from elsewhere.training.transformer import adam, kernels
+from elsewhere.training.fused_vit import adam, kernels
+from elsewhere.training.pictures import optimiser as updates
+from elsewhere.training.pictures import program
 
 
 class TinyTransformer(torch.nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from elsewhere.training.program import ordered_sums
+from elsewhere.training.pictures.program import ordered_sums
 
 
 @pytest.fixture(autouse=True)

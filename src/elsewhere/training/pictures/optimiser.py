@@ -8,7 +8,7 @@ import torch
 
 from elsewhere.engine.training import ClassifierSettings
 from elsewhere.networks.classifiers import Classifier
-from elsewhere.training.transformer import FlatAdam, TransformerBody
+from elsewhere.training.fused_vit import FlatAdam, TransformerBody
 
 
 class PlainAdam:

@@ -23,10 +23,10 @@ from elsewhere.errors import UserError
 from elsewhere.inputs import NORMAL
 from elsewhere.inputs.boxes import Boxes, box_iou, box_quality, boxes_of_maps
 from elsewhere.networks.finder import Finder, build_finder, check_size
-from elsewhere.training.augment import augment, plain
-from elsewhere.training.crops import DevicePictures
-from elsewhere.training.draws import EpochDraws, draw_epoch, noise_fields, steps_of
-from elsewhere.training.program import to_known_size
+from elsewhere.training.pictures.augment import augment, plain
+from elsewhere.training.pictures.crops import DevicePictures
+from elsewhere.training.pictures.draws import EpochDraws, draw_epoch, noise_fields, steps_of
+from elsewhere.training.pictures.program import to_known_size
 
 __all__ = [
     "box_iou",
@@ -359,7 +359,7 @@ def _outlined(rows: Rows, work: Work, outline: torch.Tensor) -> Rows:
 
 
 def _device(device: str) -> torch.device:
-    from elsewhere.training.lanes import be_deterministic, pick_device
+    from elsewhere.training.pictures.concurrent import be_deterministic, pick_device
 
     be_deterministic()
     return pick_device(device)

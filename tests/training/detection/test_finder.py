@@ -16,7 +16,7 @@ from elsewhere.engine.training import Training, Work  # noqa: E402
 from elsewhere.errors import UserError  # noqa: E402
 from elsewhere.inputs import Cases, Pictures  # noqa: E402
 from elsewhere.networks.finder import FINDERS, build_finder, find_finder_weights  # noqa: E402
-from elsewhere.training.finder import (  # noqa: E402
+from elsewhere.training.detection.finder import (  # noqa: E402
     StoppedError,
     box_quality,
     find_all,
@@ -288,7 +288,7 @@ def test_training_rooms_import_without_the_tables():
     code = (
         "import sys\n"
         "for name in ('pyarrow', 'pydantic', 'numba', 'typer', 'scipy'): sys.modules[name] = None\n"
-        "import elsewhere.training.finder, elsewhere.networks.finder, elsewhere.inputs.boxes\n"
+        "import elsewhere.training.detection.finder, elsewhere.networks.finder, elsewhere.inputs.boxes\n"
         "print('elsewhere.tables' in sys.modules, 'elsewhere.cohort' in sys.modules)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -15,10 +15,10 @@ from elsewhere.errors import UserError
 from elsewhere.networks import build_network
 from elsewhere.networks.classifiers import NETWORKS
 from elsewhere.networks.finder import build_finder
-from elsewhere.training.augment import plain
-from elsewhere.training.crops import DevicePictures
-from elsewhere.training.finder import Looker
-from elsewhere.training.lanes import be_deterministic, pick_device
+from elsewhere.training.detection.finder import Looker
+from elsewhere.training.pictures.augment import plain
+from elsewhere.training.pictures.concurrent import be_deterministic, pick_device
+from elsewhere.training.pictures.crops import DevicePictures
 
 BATCH = 32
 Boxes = npt.NDArray[np.int32]

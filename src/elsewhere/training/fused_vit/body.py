@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from elsewhere.training.transformer import kernels
-from elsewhere.training.transformer.attention import attention_backward, attention_forward, bias_sum_rows
-from elsewhere.training.transformer.flat import FlatParameters
-from elsewhere.training.transformer.kernels import Normed
+from elsewhere.training.fused_vit import kernels
+from elsewhere.training.fused_vit.attention import attention_backward, attention_forward, bias_sum_rows
+from elsewhere.training.fused_vit.flat import FlatParameters
+from elsewhere.training.fused_vit.kernels import Normed
 
 MOST_ELEMENTS = 2**31
 """The kernels count elements with 32 bits."""

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from elsewhere.training.transformer import FlatAdam, TransformerBody, adam, attention, kernels
+from elsewhere.training.fused_vit import FlatAdam, TransformerBody, adam, attention, kernels
 
 EPS = 1e-6
 WIDTH, ROWS = 96, 23

@@ -22,10 +22,10 @@ from elsewhere.engine.job import Deadline
 from elsewhere.engine.training import Outcome, Training, Work
 from elsewhere.errors import UserError
 from elsewhere.networks import NETWORKS, build_network, find_weights, load_state
-from elsewhere.training.crops import DevicePictures
-from elsewhere.training.distance import class_distance
-from elsewhere.training.draws import draw_epoch, steps_of
-from elsewhere.training.program import Program, program_key, to_known_size
+from elsewhere.training.pictures.crops import DevicePictures
+from elsewhere.training.pictures.distance import class_distance
+from elsewhere.training.pictures.draws import draw_epoch, steps_of
+from elsewhere.training.pictures.program import Program, program_key, to_known_size
 
 Finished = Callable[[Training, Outcome], None]
 Failed = Callable[[Training, str], None]
@@ -119,7 +119,7 @@ def _train_all(
     found: dict[str, Outcome] = {}
     finders = [unit for unit in units if unit.kind == "find-boxes"]
     if finders:
-        from elsewhere.training.finder import find_all
+        from elsewhere.training.detection.finder import find_all
 
         def kept(unit: Training, outcome: Outcome) -> None:
             found[unit.key] = outcome

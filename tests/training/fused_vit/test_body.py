@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from elsewhere.training.transformer import available
+from elsewhere.training.fused_vit import available
 
 CHECKS = ["body single", "body half", "body of one layer single", "state single"]
 MOST = {"single": 2e-5, "half": 6e-2}
@@ -43,9 +43,9 @@ def test_it_imports_without_triton():
     code = (
         "import importlib.util, sys\n"
         "sys.modules['triton'] = None\n"
-        "import elsewhere.training.transformer as transformer\n"
-        "import elsewhere.training.transformer.attention, elsewhere.training.transformer.kernels\n"
-        "print(len(transformer.__all__))\n"
+        "import elsewhere.training.fused_vit as fused_vit\n"
+        "import elsewhere.training.fused_vit.attention, elsewhere.training.fused_vit.kernels\n"
+        "print(len(fused_vit.__all__))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "4"), done.stderr

@@ -14,10 +14,11 @@ from elsewhere.errors import UserError
 from elsewhere.networks import build_network
 from elsewhere.networks.classifiers import mix_style
 from elsewhere.statistics.auroc import auroc
-from elsewhere.training import lanes, train_units
-from elsewhere.training.distance import class_distance
-from elsewhere.training.lanes import rate_at
-from elsewhere.training.program import coral_penalty
+from elsewhere.training import train_units
+from elsewhere.training.pictures import concurrent as lanes
+from elsewhere.training.pictures.concurrent import rate_at
+from elsewhere.training.pictures.distance import class_distance
+from elsewhere.training.pictures.program import coral_penalty
 
 WORK = make_work()
 
@@ -117,7 +118,7 @@ def test_a_unit_of_few_sources_does_not_feel_one_of_more_beside_it(method):
 
 
 def test_a_first_epoch_that_is_no_number_is_not_the_best_for_ever(monkeypatch):
-    from elsewhere.training.lanes import Lane
+    from elsewhere.training.pictures.concurrent import Lane
 
     told, fetch = [], Lane._fetch
 
@@ -153,8 +154,8 @@ def test_kept_weights_give_the_kept_predictions():
     model = build_network("tiny-cnn", size_px=32, seed=0)
     model.load_state_dict(dict(outcome.weights))
     model.eval()
-    from elsewhere.training.augment import plain
-    from elsewhere.training.crops import DevicePictures
+    from elsewhere.training.pictures.augment import plain
+    from elsewhere.training.pictures.crops import DevicePictures
 
     cut = DevicePictures(WORK.cases, WORK.pictures, device=torch.device("cpu")).cut(unit.input)
     with torch.no_grad():

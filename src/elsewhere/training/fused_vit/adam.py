@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from elsewhere.training.transformer.flat import FlatParameters
-from elsewhere.training.transformer.lazy import Kernel, blocks_of, power_of_two
+from elsewhere.training.fused_vit.flat import FlatParameters
+from elsewhere.training.fused_vit.lazy import Kernel, blocks_of, power_of_two
 
 if TYPE_CHECKING:
     import triton.language as tl
