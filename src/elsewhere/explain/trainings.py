@@ -64,7 +64,7 @@ class Explainer:
     ) -> None:
         """`boxes`: the outcome of the unit's finder, where its crops are of found boxes (US-33)."""
         from elsewhere.networks import build_network
-        from elsewhere.training.pictures.concurrent import pick_device
+        from elsewhere.training.cuda import select_device
 
         if not outcome.weights:
             raise UserError(
@@ -72,7 +72,7 @@ class Explainer:
                 fix="Name its scenario in keep_weights under [study], and run the study again.",
             )
         self.unit, self.outcome, self.work = unit, outcome, work
-        self.device = pick_device(device)
+        self.device = select_device(device)
         self.found = (
             {} if boxes is None or boxes.box is None else dict(zip(boxes.case, boxes.box, strict=True))
         )

@@ -19,6 +19,9 @@ from elsewhere.errors import UserError
 
 WARM_UP_STEPS = 3
 """Steps run before the recording: libraries choose their algorithms and allocate their workspaces in the first ones."""
+CACHED_BATCHES = (64, 256)
+"""Batch sizes that a convolutional network on a GPU is used with outside its training step. The first use of every
+other size takes two seconds, in which cuDNN chooses an algorithm for every layer."""
 
 
 def select_device(name: str) -> torch.device:
@@ -81,6 +84,9 @@ def strict_determinism() -> Iterator[None]:
     """Raise an error for an operation without ordered sums inside, where determinism is enabled; do nothing else.
 
     The backward pass of flash attention orders its sums only in this mode; a warning alone leaves them unordered.
+
+    Yields:
+        Nothing.
     """
     enabled = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -172,3 +178,20 @@ def capture_step(
     with torch.cuda.graph(graph, stream=stream):
         step()
     return graph
+
+
+def pad_to_cached_batch(rows: torch.Tensor) -> torch.Tensor:
+    """Repeat the last row until the batch has one of the sizes `CACHED_BATCHES`.
+
+    Args:
+        rows: Anything with one row per picture: row numbers, or pictures.
+
+    Returns:
+        The padded rows; as they are where they are more than the largest cached batch.
+
+    Example:
+        >>> len(pad_to_cached_batch(torch.arange(63)))
+        64
+    """
+    size = next((size for size in CACHED_BATCHES if size >= len(rows)), len(rows))
+    return torch.cat([rows, rows[-1:].expand(size - len(rows), *rows.shape[1:])])

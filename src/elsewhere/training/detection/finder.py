@@ -1,55 +1,45 @@
 """Train a finder of lesions and let it find a box in every picture (US-33).
 
 It learns from the masks of the training part alone, so that crops need no annotation where it is used.
-Everything random of an epoch is drawn before it; on a GPU the step is a CUDA graph (see `program`).
+Everything random of an epoch is drawn before it; on a GPU the step is a CUDA graph (`training.cuda`).
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch.nn import functional
 
-from elsewhere.engine.finders import finder_input, finder_recipe, finder_unit
-from elsewhere.engine.training import ClassifierSettings, InputSpec, Outcome, Training, Work
+from elsewhere.engine.training import Outcome, Training, Work
 from elsewhere.errors import UserError
 from elsewhere.inputs import NORMAL
-from elsewhere.inputs.boxes import Boxes, box_iou, box_quality, boxes_of_maps
 from elsewhere.networks.finder import Finder, build_finder, check_size
-from elsewhere.training.pictures.augment import augment, plain
+from elsewhere.training.cuda import (
+    capture_step,
+    device_name,
+    enable_determinism,
+    mixed_precision,
+    select_device,
+    side_stream,
+)
+from elsewhere.training.detection.inference import THRESHOLD, FinderInference, Rows
+from elsewhere.training.loop import BestWeights, EpochLoop, scheduled_rate
+from elsewhere.training.optimiser import RecordableAdam
+from elsewhere.training.pictures.augment import augment
 from elsewhere.training.pictures.crops import DevicePictures
-from elsewhere.training.pictures.draws import EpochDraws, draw_epoch, noise_fields, steps_of
-from elsewhere.training.pictures.program import to_known_size
-
-__all__ = [
-    "box_iou",
-    "box_quality",
-    "boxes_of_maps",
-    "find_all",
-    "find_boxes",
-    "finder_input",
-    "finder_recipe",
-    "finder_unit",
-]
-
-THRESHOLD = 0.5
-"""A pixel at or above this probability is lesion; fixed, never tuned on a target."""
-WARM_STEPS = 3
-Rows = npt.NDArray[np.int64]
+from elsewhere.training.pictures.draws import EpochDraws, draw_epoch, noise_fields
 
 
 class StoppedError(Exception):
-    """The caller asked to stop; nothing of this unit is kept."""
+    """The caller asked to stop; nothing of this training is stored."""
 
 
-def find_boxes(
+def train_finder(
     unit: Training,
     work: Work,
     *,
@@ -58,22 +48,35 @@ def find_boxes(
     progress: Callable[[str, int, int], None] | None = None,
     pictures: DevicePictures | None = None,
 ) -> Outcome:
-    """Train on the unit's training part, keep the weights of the best Dice on its validation part, and find a
-    box in every case of `predict`: `Outcome.box`, in picture pixels, zeros where nothing is found.
+    """Train a finder, choose the epoch with the best Dice on the validation part, and find boxes.
 
-    `pictures` may be given where several finders see the same ones, so that they are decoded once. `stop` is
-    asked before each epoch; True raises `StoppedError`.
+    Args:
+        unit: The training; its network is one of `networks.finder.FINDERS`.
+        work: Cases, pictures, masks and files of weights.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        stop: Asked before each epoch.
+        progress: Called after each epoch with the name, the epoch and the number of epochs.
+        pictures: All pictures on the device, where several finders see the same ones; None: they are decoded here.
+
+    Returns:
+        The outcome. Its `box` has one box per case of `unit.predict` in picture pixels, zeros where nothing was found.
+
+    Raises:
+        UserError: The network or the size is unknown, or no training case has a mask.
+        StoppedError: `stop` answered True.
     """
     begin = time.perf_counter()
     check_size(unit.input.size_px)
-    where = _device(device)
-    train, validation = _teaching(unit.train, work), _teaching(unit.validation, work)
-    asked = work.cases.rows(unit.predict)
+    enable_determinism()
+    chosen = select_device(device)
+    recipe = unit.recipe
+    train, validation = _cases_with_truth(unit.train, work), _cases_with_truth(unit.validation, work)
+    predicted = work.cases.rows(unit.predict)
     if pictures is None:
-        rows = np.concatenate([train, validation, asked])
-        pictures = DevicePictures(work.cases, work.pictures, device=where, rows=rows)
+        rows = np.concatenate([train, validation, predicted])
+        pictures = DevicePictures(work.cases, work.pictures, device=chosen, rows=rows)
     spec = replace(unit.input, kind="whole", outline=False)
-    train, validation = (_outlined(rows, work, pictures.outline(spec)) for rows in (train, validation))
+    train, validation = (_with_drawn_mask(rows, work, pictures.outline(spec)) for rows in (train, validation))
     if not (work.cases.label[train] != NORMAL).any():
         raise UserError(
             f"no case of the training part of {unit.name or 'this finder'} has a mask, so that no finder can "
@@ -81,60 +84,58 @@ def find_boxes(
             fix="Use a source with lesion masks, or boxes = 'annotated'.",
         )
     seed = int(np.random.SeedSequence([unit.seed, 1]).generate_state(1)[0])
-    model = build_finder(unit.recipe.network, weights=unit.recipe.weights, known=work.weights, seed=seed)
-    loop = _Loop(model, unit, work, train, where)
-    loop.load(pictures.cut(spec), pictures.outline(spec))
+    model = build_finder(recipe.network, weights=recipe.weights, known=work.weights, seed=seed)
+    program = _FinderProgram(model, unit, work, train, chosen)
+    program.load(pictures.cut(spec), pictures.outline(spec))
     rng = np.random.default_rng(np.random.SeedSequence([unit.seed, 2]))
-    best, best_epoch, history = -1.0, 0, []
-    for epoch in range(1, unit.recipe.epochs + 1):
+    loop = EpochLoop(
+        model,
+        epochs=recipe.epochs,
+        keep=recipe.keep if len(validation) else "last",
+        patience=recipe.patience,
+        higher_is_better=True,
+        best=program.best,
+    )
+    for epoch in loop:
         if stop and stop():
             raise StoppedError(unit.name)
-        started = time.perf_counter()
-        draws = draw_epoch(rng, loop.label, loop.group, unit.recipe, size_px=spec.size_px)
-        train_loss = loop.epoch(draws, _rate(unit.recipe, epoch))
-        dice = loop.dice(pictures.cut(spec), pictures.outline(spec), validation)
-        history.append(
+        draws = draw_epoch(rng, program.label, program.group, recipe, size_px=spec.size_px)
+        rate = scheduled_rate(recipe.schedule, recipe.learning_rate, epoch, recipe.epochs)
+        train_loss = program.epoch(draws, rate)
+        dice = program.dice(pictures.cut(spec), pictures.outline(spec), validation)
+        loop.record(
             {
                 "epoch": float(epoch),
                 "train_loss": train_loss,
                 "validation_loss": 1.0 - dice,
                 "validation_dice": dice,
-                "seconds": time.perf_counter() - started,
-            }
+            },
+            score=dice,
         )
         if progress:
-            progress(unit.name or "finder", epoch, unit.recipe.epochs)
-        if dice > best or epoch == 1:
-            best, best_epoch = dice, epoch
-            if unit.recipe.keep == "best":
-                loop.keep_best()
-        elif epoch - best_epoch >= unit.recipe.patience:
-            break
-    if unit.recipe.keep == "best" and len(validation):
-        loop.restore_best()
-    else:
-        best_epoch = len(history)
-    box = loop.boxes(pictures, spec, asked)
+            progress(unit.name or "finder", epoch, recipe.epochs)
+    best_epoch = loop.finish()
+    box = program.boxes(pictures, spec, predicted)
     weights = None
     if unit.keep_weights:
-        weights = {name: value.cpu().clone() for name, value in loop.model.state_dict().items()}
+        weights = {name: value.cpu().clone() for name, value in model.state_dict().items()}
     return Outcome(
         case=unit.predict,
-        fingerprint=unit.fingerprints(work.cases)[asked],
-        logits=np.zeros((len(asked), 0), dtype=np.float32),
-        distance=np.full(len(asked), np.nan, dtype=np.float32),
+        fingerprint=unit.fingerprints(work.cases)[predicted],
+        logits=np.zeros((len(predicted), 0), dtype=np.float32),
+        distance=np.full(len(predicted), np.nan, dtype=np.float32),
         box=box,
-        history=tuple(history),
+        history=tuple(loop.history),
         best_epoch=best_epoch,
-        images=loop.images_seen,
+        images=program.images_seen,
         seconds=time.perf_counter() - begin,
-        device=torch.cuda.get_device_name(where) if where.type == "cuda" else "cpu",
+        device=device_name(chosen),
         versions={"torch": torch.__version__, "numpy": np.__version__},
         weights=weights,
     )
 
 
-def find_all(
+def train_finders(
     units: Sequence[Training],
     work: Work,
     *,
@@ -144,13 +145,23 @@ def find_all(
     stop: Callable[[], bool] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> None:
-    """Several finders one after the other; their pictures are decoded and sent to the device once."""
+    """Train several finders one after the other; their pictures are decoded and sent to the device once.
+
+    Args:
+        units: The trainings.
+        work: Cases, pictures, masks and files of weights.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        finished: Called with every outcome.
+        failed: Called with the reason of every training that could not run.
+        stop: Asked before each epoch; True ends all.
+        progress: See `train_finder`.
+    """
     names = {name for unit in units for part in (unit.train, unit.validation, unit.predict) for name in part}
     rows = work.cases.rows([name for name in work.cases.case if name in names])
-    pictures = DevicePictures(work.cases, work.pictures, device=_device(device), rows=rows)
+    pictures = DevicePictures(work.cases, work.pictures, device=select_device(device), rows=rows)
     for unit in units:
         try:
-            outcome = find_boxes(unit, work, device=device, stop=stop, progress=progress, pictures=pictures)
+            outcome = train_finder(unit, work, device=device, stop=stop, progress=progress, pictures=pictures)
         except StoppedError:
             return
         except UserError as error:
@@ -159,213 +170,139 @@ def find_all(
         finished(unit, outcome)
 
 
-class Looker:
-    """A finder in use: what it sees in pictures, and the boxes around it."""
-
-    def __init__(self, model: Finder, recipe: ClassifierSettings, device: torch.device) -> None:
-        self.recipe, self.device = recipe, device
-        self.on_gpu = device.type == "cuda"
-        self.model = model.to(device)
-        if self.on_gpu:
-            self.model.to(memory_format=torch.channels_last)
-
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(
-            self.device.type, dtype=torch.bfloat16, enabled=self.on_gpu, cache_enabled=False
-        )
-
-    @torch.no_grad()
-    def probability(self, pixels: torch.Tensor, *, mirrored: bool = False) -> torch.Tensor:
-        """Bytes [n, size, size] to the probability of 'lesion' at half the size."""
-        self.model.eval()
-        x = plain(to_known_size(pixels) if self.on_gpu else pixels)
-        if self.on_gpu:
-            x = x.contiguous(memory_format=torch.channels_last)
-        with self._autocast():
-            logits = self.model(x).float()
-            if mirrored:
-                logits = (logits + self.model(x.flip(3)).flip(3).float()) / 2
-        return torch.sigmoid(logits[: len(pixels)])
-
-    def _batches(self, rows: Rows) -> tuple[torch.Tensor, ...]:
-        return torch.from_numpy(rows).to(self.device).split(256 if self.on_gpu else 16)
-
-    def boxes(self, pictures: DevicePictures, spec: InputSpec, rows: Rows) -> Boxes:
-        """A box a case, in its picture's pixels."""
-        found = [np.zeros((0, 4), dtype=np.int32)]
-        cut = pictures.cut(spec)
-        for part in self._batches(rows):
-            maps = self.probability(cut.index_select(0, part), mirrored=self.recipe.test_mirror)
-            maps = functional.interpolate(
-                maps, size=(spec.size_px, spec.size_px), mode="bilinear", align_corners=False
-            )
-            at = part.cpu().numpy()
-            found.append(
-                boxes_of_maps(maps[:, 0].cpu().numpy(), THRESHOLD, pictures.width[at], pictures.height[at])
-            )
-        return np.concatenate(found)
-
-
-class _Loop(Looker):
-    """The model, its optimiser, the training part on the device, and one step."""
+class _FinderProgram(FinderInference):
+    """A finder, its optimiser, the training part on the device, and one step."""
 
     def __init__(self, model: Finder, unit: Training, work: Work, train: Rows, device: torch.device) -> None:
         super().__init__(model, unit.recipe, device)
-        self.parameters = list(self.model.parameters())
-        self.rate = torch.zeros((), device=device)
-        self.optimiser = torch.optim.Adam(
-            self.parameters,
-            lr=self.rate if self.on_gpu else 0.0,
+        self._adam = RecordableAdam(
+            self.model.parameters(),
+            gradient_norm=self.recipe.gradient_norm,
             weight_decay=self.recipe.weight_decay,
-            fused=self.on_gpu,
-            capturable=self.on_gpu,
-            foreach=None if self.on_gpu else True,
+            device=device,
         )
-        self.train_rows = train
+        self._train_rows = train
         self.label = np.clip(work.cases.label[train].astype(np.int64), 0, None)
-        names = {name: at for at, name in enumerate(dict.fromkeys(work.cases.dataset[r] for r in train))}
-        self.group = np.array([names[work.cases.dataset[r]] for r in train], dtype=np.int64)
-        self.steps, self.batch = steps_of(self.label, self.group, self.recipe)
-        self.noise = noise_fields(unit.input.size_px, device) if self.recipe.noise else None
-        self.place = torch.zeros(1, dtype=torch.int64, device=device)
-        self.loss_sum = torch.zeros((), device=device)
-        self.buffers: dict[str, torch.Tensor] = {}
-        self.graph: Any = None
+        groups = {
+            name: group for group, name in enumerate(dict.fromkeys(work.cases.dataset[row] for row in train))
+        }
+        self.group = np.array([groups[work.cases.dataset[row]] for row in train], dtype=np.int64)
+        self._noise = noise_fields(unit.input.size_px, device) if self.recipe.noise else None
+        self._position = torch.zeros(1, dtype=torch.int64, device=device)
+        self._loss_sum = torch.zeros((), device=device)
+        self._buffers: dict[str, torch.Tensor] = {}
+        self._graph: Any = None
         self.images_seen = 0
-        self.best = [tensor.detach().clone() for tensor in self._state()]
-
-    def _state(self) -> list[torch.Tensor]:
-        return list(self.model.state_dict(keep_vars=False).values())
+        self.best = BestWeights(self.model, allocate=True)
 
     def load(self, cut: torch.Tensor, outline: torch.Tensor) -> None:
         """Take the training part's pictures and masks, as bytes."""
-        rows = torch.from_numpy(self.train_rows).to(self.device)
-        self.images, self.masks = cut.index_select(0, rows), outline.index_select(0, rows)
+        rows = torch.from_numpy(self._train_rows).to(self.device)
+        self._images, self._masks = cut.index_select(0, rows), outline.index_select(0, rows)
 
     def _step(self) -> None:
-        now = {name: values.index_select(0, self.place)[0] for name, values in self.buffers.items()}
+        now = {name: values.index_select(0, self._position)[0] for name, values in self._buffers.items()}
         rows = now["order"]
         seen = augment(
-            self.images.index_select(0, rows),
+            self._images.index_select(0, rows),
             now["affine"],
             now["jitter"],
             self.recipe,
-            self.noise,
-            self.masks.index_select(0, rows),
+            self._noise,
+            self._masks.index_select(0, rows),
         )
         target = functional.avg_pool2d(seen[:, 2:], 2)
         x = seen[:, :1].expand(-1, 3, -1, -1)
         if self.on_gpu:
             x = x.contiguous(memory_format=torch.channels_last)
-        with self._autocast():
+        with mixed_precision(self.device):
             logits = self.model(x)
         loss = outline_loss(logits.float(), target)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.parameters, self.recipe.gradient_norm, foreach=True)
-        self.optimiser.step()
-        self.loss_sum += loss.detach()
-        self.place += 1
+        self._adam.step()
+        self._loss_sum += loss.detach()
+        self._position += 1
+
+    def _reset_step(self) -> None:
+        self._adam.zero_gradients()
+        self._position.zero_()
 
     def _fill(self, draws: EpochDraws) -> None:
         for name in ("order", "affine", "jitter"):
             values = torch.from_numpy(np.ascontiguousarray(getattr(draws, name)))
-            if name in self.buffers:
-                self.buffers[name].copy_(values)
+            if name in self._buffers:
+                self._buffers[name].copy_(values)
             else:
-                self.buffers[name] = values.to(self.device)
+                self._buffers[name] = values.to(self.device)
 
     def _capture(self) -> None:
-        """Record the step. It is run a few times before, on weights that are put back afterwards."""
-        before = [tensor.detach().clone() for tensor in self._state()]
-        stream = torch.cuda.Stream(self.device)
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_STEPS):
-                self.optimiser.zero_grad(set_to_none=True)
-                self.place.zero_()
-                self._step()
-            self.optimiser.zero_grad(set_to_none=True)
-            self.place.zero_()
-        stream.synchronize()
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, stream=stream):
-            self._step()
-        torch._foreach_copy_(self._state(), before)
-        for entry in self.optimiser.state.values():
-            for tensor in entry.values():
-                tensor.zero_()
+        """Record the step, and put the weights back that the warm-up changed."""
+        before = BestWeights(self.model, allocate=True)
+        self._graph = capture_step(self._step, reset=self._reset_step, stream=side_stream(self.device))
+        before.restore()
+        self._adam.reset()
 
     def epoch(self, draws: EpochDraws, rate: float) -> float:
-        """One pass over the training part; the mean loss."""
+        """Go once over the training part; return the mean loss."""
         self._fill(draws)
         self.model.train()
-        self.rate.fill_(rate)
-        if not self.on_gpu:
-            for entry in self.optimiser.param_groups:
-                entry["lr"] = rate
-        elif self.graph is None:
+        self._adam.set_rate(rate)
+        if self.on_gpu and self._graph is None:
             self._capture()
-        self.place.zero_()
-        self.loss_sum.zero_()
+        self._position.zero_()
+        self._loss_sum.zero_()
         for _ in range(len(draws.order)):
-            if self.graph is not None:
-                self.graph.replay()
+            if self._graph is not None:
+                self._graph.replay()
             else:
-                self.optimiser.zero_grad(set_to_none=True)
+                self._adam.zero_gradients()
                 self._step()
         self.images_seen += draws.order.size
-        return float(self.loss_sum) / len(draws.order)
+        return float(self._loss_sum) / len(draws.order)
 
     def dice(self, cut: torch.Tensor, outline: torch.Tensor, rows: Rows) -> float:
-        """Mean Dice over the cases; 0 where there are none."""
+        """Return the mean Dice over cases; 0 where there are none."""
         values = []
-        for part in self._batches(rows):
-            ours = self.probability(cut.index_select(0, part))[:, 0] >= THRESHOLD
-            mask = outline.index_select(0, part).unsqueeze(1).float()
+        for batch in self.batches(rows):
+            found = self.probability(cut.index_select(0, batch))[:, 0] >= THRESHOLD
+            mask = outline.index_select(0, batch).unsqueeze(1).float()
             truth = functional.avg_pool2d(mask, 2)[:, 0] >= 127.5
-            both, sizes = (ours & truth).sum((1, 2)), ours.sum((1, 2)) + truth.sum((1, 2))
+            both, sizes = (found & truth).sum((1, 2)), found.sum((1, 2)) + truth.sum((1, 2))
             values.append(torch.where(sizes > 0, 2.0 * both / sizes.clamp_min(1), torch.ones_like(both)))
         return float(torch.cat(values).mean()) if values and len(rows) else 0.0
 
-    def keep_best(self) -> None:
-        torch._foreach_copy_(self.best, self._state())
-
-    def restore_best(self) -> None:
-        torch._foreach_copy_(self._state(), self.best)
-
 
 def outline_loss(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy a pixel, and 1 - Dice a picture, so that small lesions count as much as large ones."""
+    """Return the cross-entropy per pixel plus 1 - Dice per picture, so that small lesions count as large ones do.
+
+    Args:
+        logits: [pictures, 1, height, width].
+        target: Alike, the share of lesion in [0, 1].
+
+    Returns:
+        One number.
+    """
     pixel = functional.binary_cross_entropy_with_logits(logits, target)
-    ours = torch.sigmoid(logits)
-    both = (ours * target).sum((1, 2, 3))
-    sizes = ours.sum((1, 2, 3)) + target.sum((1, 2, 3))
+    probability = torch.sigmoid(logits)
+    both = (probability * target).sum((1, 2, 3))
+    sizes = probability.sum((1, 2, 3)) + target.sum((1, 2, 3))
     return pixel + (1.0 - (2.0 * both + 1.0) / (sizes + 1.0)).mean()
 
 
-def _teaching(names: tuple[str, ...], work: Work) -> Rows:
-    """Cases that can teach: those with a mask, and normal ones, where nothing is to be found."""
+def _cases_with_truth(names: tuple[str, ...], work: Work) -> Rows:
+    """Cases with a mask, and normal ones, where nothing is to be found."""
     cases = work.cases
-    kept = [r for r in cases.rows(names) if cases.label[r] == NORMAL or work.pictures.has_mask(cases.case[r])]
-    return np.array(kept, dtype=np.int64)
+    rows = [
+        row
+        for row in cases.rows(names)
+        if cases.label[row] == NORMAL or work.pictures.has_mask(cases.case[row])
+    ]
+    return np.array(rows, dtype=np.int64)
 
 
-def _outlined(rows: Rows, work: Work, outline: torch.Tensor) -> Rows:
-    """Without the lesions whose mask is empty, or of another size than the picture: they would teach that
+def _with_drawn_mask(rows: Rows, work: Work, outline: torch.Tensor) -> Rows:
+    """Leave out lesions whose mask is empty, or of another size than the picture: they would teach that
     there is nothing.
     """
     drawn = outline.flatten(1).amax(1).cpu().numpy() > 0
     return rows[(work.cases.label[rows] == NORMAL) | drawn[rows]]
-
-
-def _device(device: str) -> torch.device:
-    from elsewhere.training.pictures.concurrent import be_deterministic, pick_device
-
-    be_deterministic()
-    return pick_device(device)
-
-
-def _rate(recipe: ClassifierSettings, epoch: int) -> float:
-    if recipe.schedule == "cosine":
-        return recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * (epoch - 1) / recipe.epochs))
-    return recipe.learning_rate

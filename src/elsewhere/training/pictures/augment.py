@@ -16,8 +16,18 @@ def augment(
     noise: torch.Tensor | None,
     outline: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Bytes [n, size, size] to the network's input in [0, 1], [n, 3, size, size]. What leaves the picture
-    is black.
+    """Return the network's input from augmented pictures; what is read from outside the picture is black.
+
+    Args:
+        images: [pictures, size, size] bytes.
+        affine: [pictures, 2, 3], where each output pixel is read from.
+        jitter: [pictures, JITTERS], see `draws.JITTERS`.
+        recipe: Which changes are made.
+        noise: What `draws.noise_fields` returned; None: no noise.
+        outline: Lesion masks, moved as the pictures are; None: the input has none.
+
+    Returns:
+        [pictures, 3, size, size] in [0, 1].
     """
     x = images.unsqueeze(1).to(torch.float32).mul_(1.0 / 255.0)
     if outline is not None:
@@ -43,13 +53,34 @@ def augment(
 
 
 def plain(images: torch.Tensor, outline: torch.Tensor | None = None) -> torch.Tensor:
-    """The network's input without augmentation: [0, 1], three channels, no ImageNet mean (US-12)."""
+    """Return the network's input without augmentation: [0, 1], three channels, no ImageNet mean (US-12).
+
+    Args:
+        images: [pictures, size, size] bytes.
+        outline: Lesion masks, alike; None: the input has none.
+
+    Returns:
+        [pictures, 3, size, size].
+
+    Example:
+        >>> plain(torch.zeros((1, 8, 8), dtype=torch.uint8)).shape
+        torch.Size([1, 3, 8, 8])
+    """
     x = images.unsqueeze(1).to(torch.float32).mul_(1.0 / 255.0)
     mask = None if outline is None else outline.unsqueeze(1).to(torch.float32).mul_(1.0 / 255.0)
     return three_channels(x, mask)
 
 
 def three_channels(x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Repeat the grey picture as three channels, or twice with the lesion mask as the third.
+
+    Args:
+        x: [pictures, 1, size, size].
+        mask: Alike, or None.
+
+    Returns:
+        [pictures, 3, size, size].
+    """
     if mask is None:
         return x.expand(-1, 3, -1, -1)
     return torch.cat([x, x, mask], dim=1)

@@ -1,484 +1,212 @@
-"""Many trainings side by side on one device.
+"""Train many picture classifiers at the same time on one device.
 
-A lane is a stream with its own program. One thread drives all lanes in turn: each unit is a generator that
-gives way whenever its stream has work enough, so that no lane waits for another and nothing is shared but
-the pictures. On a CPU there is one lane.
+Every `StreamWorker` has a CUDA stream and a program of its own. One thread drives all workers in turn: each training is
+a generator that yields whenever its stream has work enough, so that no worker waits for another and nothing is shared
+but the pictures. On a CPU there is one worker.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
-import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from elsewhere.engine.job import Deadline
 from elsewhere.engine.training import Outcome, Training, Work
 from elsewhere.errors import UserError
-from elsewhere.networks import NETWORKS, build_network, find_weights, load_state
+from elsewhere.networks import NETWORKS
+from elsewhere.training.cuda import device_name, enable_determinism, select_device
 from elsewhere.training.pictures.crops import DevicePictures
-from elsewhere.training.pictures.distance import class_distance
-from elsewhere.training.pictures.draws import draw_epoch, steps_of
-from elsewhere.training.pictures.program import Program, program_key, to_known_size
+from elsewhere.training.pictures.initial_weights import InitialWeights
+from elsewhere.training.pictures.stream_worker import SharedInputs, StreamWorker
 
 Finished = Callable[[Training, Outcome], None]
 Failed = Callable[[Training, str], None]
 Progress = Callable[[str, int, int], None]
-CHUNK_STEPS = 8
-SETTLE_IMAGES = 1024
-"""At most so many training images give the batch-norm statistics."""
-DISTANCE_IMAGES = 512
-"""At most so many training images fit the Mahalanobis distance."""
-BESIDE_BYTES = 40 * 2**30
-"""With so much free memory all networks of a study train beside each other. An EfficientNet-Lite0 and a ViT-B/16 so gained
-4 % in a trial on an H200: either fills the card."""
+Stop = Callable[[], bool]
+CONCURRENT_NETWORKS_BYTES = 40 * 2**30
+"""With so much free memory all networks of a study train at the same time. An EfficientNet-Lite0 and a ViT-B/16 gained
+4 % from it in a trial on an H200: either fills the card."""
+HEAVY_STEP_GFLOP = 1000
+"""A training step of more fills a large GPU nearly alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Callbacks:
+    """Who is asked and told while trainings run.
+
+    Attributes:
+        finished: Called with every outcome.
+        failed: Called with the reason of every training that could not run.
+        progress: Called with what is counted, how many are done, and how many there are.
+        stop: Asked before a training starts; True leaves the rest undone.
+    """
+
+    finished: Finished
+    failed: Failed
+    progress: Progress | None = None
+    stop: Stop | None = None
 
 
 def train_all(
-    units: Sequence[Training],
-    work: Work,
-    *,
-    device: str,
-    lanes: int,
-    finished: Finished,
-    failed: Failed,
-    progress: Progress | None,
-    stop: Callable[[], bool] | None,
+    units: Sequence[Training], work: Work, *, device: str, lanes: int, callbacks: Callbacks
 ) -> None:
-    """See `elsewhere.training.train_units`."""
+    """Train and predict; see `elsewhere.training.train_units`.
+
+    Args:
+        units: Picture classifiers and lesion finders.
+        work: Cases, pictures and files of weights.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        lanes: Trainings at the same time; 0: the default of the network.
+        callbacks: Who is told.
+
+    Raises:
+        UserError: There is no such device, its memory is too small, or weights are missing.
+    """
     if not units:
         return
-    where = pick_device(device)
+    chosen = select_device(device)
+    enable_determinism()
     try:
-        _train_all(units, work, where, lanes, finished, failed, progress, stop)
+        _train_all(units, work, chosen, lanes, callbacks)
     except torch.OutOfMemoryError as error:
         raise UserError(
-            f"no memory left on {device_name(where)}: {str(error).splitlines()[0]}",
+            f"no memory left on {device_name(chosen)}: {str(error).splitlines()[0]}",
             fix="The batch belongs to the study and is not made smaller silently. Use --lanes 1, free the "
-            "card, or set a smaller batch in the study file. What is done is kept: run again to go on.",
+            "card, or set a smaller batch in the study file. Finished trainings are stored: run again to resume.",
         ) from error
 
 
-def pick_device(device: str) -> torch.device:
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-    except RuntimeError as error:
-        raise UserError(f"unknown device '{device}'", fix="auto, cpu, cuda or cuda:0.") from error
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise UserError("there is no CUDA device here", fix="--device cpu, or auto.")
-    return chosen
-
-
-def device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-
-
-def be_deterministic() -> None:
-    """Same device, same numbers: no algorithm whose sums depend on timing. A warning is not enough for flash
-    attention: `program.ordered_sums` is around the capture of a transformer's step."""
-    import os
-
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    # Deterministic mode also fills every new tensor: a thousand launches a step, for memory that is written.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    # The backward pass of cuDNN's attention has no ordered sums at all.
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    torch.backends.cudnn.benchmark = False
-    torch.backends.cudnn.deterministic = True
-
-
 def _train_all(
-    units: Sequence[Training],
-    work: Work,
-    device: torch.device,
-    lanes: int,
-    finished: Finished,
-    failed: Failed,
-    progress: Progress | None,
-    stop: Callable[[], bool] | None,
+    units: Sequence[Training], work: Work, device: torch.device, lanes: int, callbacks: Callbacks
 ) -> None:
-    be_deterministic()
     done = 0
 
-    def told(unit: Training, outcome: Outcome) -> None:
+    def finished(unit: Training, outcome: Outcome) -> None:
         nonlocal done
         done += 1
-        finished(unit, outcome)
-        if progress:
-            progress("trainings", done, len(units))
+        callbacks.finished(unit, outcome)
+        if callbacks.progress:
+            callbacks.progress("trainings", done, len(units))
 
-    found: dict[str, Outcome] = {}
-    finders = [unit for unit in units if unit.kind == "find-boxes"]
-    if finders:
-        from elsewhere.training.detection.finder import find_all
-
-        def kept(unit: Training, outcome: Outcome) -> None:
-            found[unit.key] = outcome
-            told(unit, outcome)
-
-        find_all(finders, work, device=str(device), finished=kept, failed=failed, stop=stop)
-    classify = [unit for unit in units if unit.kind == "classify"]
-    if not classify:
+    counted = Callbacks(finished=finished, failed=callbacks.failed, stop=callbacks.stop)
+    finder_outcomes = _train_finders(
+        [unit for unit in units if unit.kind == "find-boxes"], work, device, counted
+    )
+    classifiers = [unit for unit in units if unit.kind == "classify"]
+    if not classifiers:
         return
-    names = {
-        name for unit in classify for part in (unit.train, unit.validation, unit.predict) for name in part
-    }
+    shared = _load_inputs(classifiers, work, device, finder_outcomes)
+    by_network = itertools.groupby(sorted(classifiers, key=_size_order), key=lambda unit: unit.recipe.network)
+    groups = [list(group) for _, group in by_network]
+    # A person who sets the lanes has a reason, and it is mostly memory.
+    at_once = (
+        not lanes
+        and device.type == "cuda"
+        and torch.cuda.mem_get_info(device)[0] >= CONCURRENT_NETWORKS_BYTES
+    )
+    for concurrent in [groups] if at_once else [[group] for group in groups]:
+        _train_concurrently(concurrent, shared, lanes, counted)
+
+
+def _train_finders(
+    units: Sequence[Training], work: Work, device: torch.device, callbacks: Callbacks
+) -> dict[str, Outcome]:
+    outcomes: dict[str, Outcome] = {}
+    if units:
+        from elsewhere.training.detection.finder import train_finders
+
+        def finished(unit: Training, outcome: Outcome) -> None:
+            outcomes[unit.key] = outcome
+            callbacks.finished(unit, outcome)
+
+        train_finders(
+            units, work, device=str(device), finished=finished, failed=callbacks.failed, stop=callbacks.stop
+        )
+    return outcomes
+
+
+def _load_inputs(
+    units: Sequence[Training], work: Work, device: torch.device, finder_outcomes: dict[str, Outcome]
+) -> SharedInputs:
+    """Put on the device whatever the trainings read, before any of them starts."""
+    names = {name for unit in units for part in (unit.train, unit.validation, unit.predict) for name in part}
     pictures = DevicePictures(work.cases, work.pictures, device=device, rows=work.cases.rows(sorted(names)))
-    starts = Starts(work, device)
-    for unit in classify:
+    initial_weights = InitialWeights(work, device)
+    for unit in units:
         pictures.cut(unit.input)
         if unit.input.outline:
             pictures.outline(unit.input)
-        starts.load(unit)
+        initial_weights.load(unit)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    by_network = itertools.groupby(sorted(classify, key=_size_order), key=lambda unit: unit.recipe.network)
-    groups = [list(group) for _, group in by_network]
-    # A person who sets the lanes has a reason, and it is mostly memory.
-    beside = not lanes and device.type == "cuda" and torch.cuda.mem_get_info(device)[0] >= BESIDE_BYTES
-    for together in [groups] if beside else [[group] for group in groups]:
-        _train_side_by_side(together, pictures, work, starts, lanes, found, told, failed, stop)
+    return SharedInputs(
+        device=device,
+        pictures=pictures,
+        work=work,
+        initial_weights=initial_weights,
+        finder_outcomes=finder_outcomes,
+    )
 
 
-def _train_side_by_side(
-    groups: Sequence[Sequence[Training]],
-    pictures: DevicePictures,
-    work: Work,
-    starts: Starts,
-    lanes: int,
-    found: dict[str, Outcome],
-    finished: Finished,
-    failed: Failed,
-    stop: Callable[[], bool] | None,
+def _train_concurrently(
+    groups: Sequence[Sequence[Training]], shared: SharedInputs, lanes: int, callbacks: Callbacks
 ) -> None:
-    """Each group the units of one network, in as many lanes as suit it."""
-    device = starts.device
-    running: list[tuple[list[Training], Lane]] = []
+    """Train groups, each the trainings of one network, with as many workers as suit each network."""
+    workers: list[tuple[list[Training], StreamWorker]] = []
     for units in groups:
         queue = list(units)
-        count = lanes or (default_lanes(units) if device.type == "cuda" else 1)
-        running += [(queue, Lane(device, pictures, work, starts, units, found)) for _ in range(count)]
+        count = lanes or (default_lanes(units) if shared.device.type == "cuda" else 1)
+        workers += [(queue, StreamWorker(shared, units)) for _ in range(count)]
+    stop = callbacks.stop
     active: dict[int, tuple[Training, Iterator[Outcome | None]]] = {}
-    while active or any(queue for queue, _ in running):
-        for at, (queue, lane) in enumerate(running):
-            if at not in active:
-                ready = next((unit for unit in queue if not _too_late(stop, unit)), None)
-                if ready is None:
+    while active or any(queue for queue, _ in workers):
+        for index, (queue, worker) in enumerate(workers):
+            if index not in active:
+                following = next((unit for unit in queue if not _too_late(stop, unit)), None)
+                if following is None:
                     continue
-                queue.remove(ready)
-                active[at] = (ready, lane.train(ready))
-            unit, steps = active[at]
+                queue.remove(following)
+                active[index] = (following, worker.train(following))
+            unit, steps = active[index]
             try:
-                with lane.turn():
+                with worker.turn():
                     outcome = next(steps)
             except UserError as error:
-                failed(unit, str(error))
-                del active[at]
+                callbacks.failed(unit, str(error))
+                del active[index]
                 continue
             if outcome is not None:
-                del active[at]
-                finished(unit, outcome)
-        if not active and all(_too_late(stop, unit) for queue, _ in running for unit in queue):
+                del active[index]
+                callbacks.finished(unit, outcome)
+        if not active and all(_too_late(stop, unit) for queue, _ in workers for unit in queue):
             return
 
 
-def _too_late(stop: Callable[[], bool] | None, unit: Training) -> bool:
+def _too_late(stop: Stop | None, unit: Training) -> bool:
     if isinstance(stop, Deadline):
         return stop.too_late_for(unit)
     return stop is not None and stop()
 
 
 def _size_order(unit: Training) -> tuple[Any, ...]:
-    """Programs together, the long trainings first, so that the lanes end together."""
+    """Programs together, the long trainings first, so that the workers end together."""
     return (unit.recipe.network, unit.recipe.method, unit.input.size_px, -len(unit.train))
 
 
 def default_lanes(units: Sequence[Training]) -> int:
-    """Small networks leave a large GPU idle between kernels: more lanes fill it."""
+    """Return how many trainings of a network run at the same time where nobody says how many.
+
+    Small networks leave a large GPU idle between kernels: more trainings fill it.
+
+    Args:
+        units: Trainings of one network.
+
+    Returns:
+        2 or 6.
+    """
     heaviest = max(NETWORKS[u.recipe.network].training_gflop * u.recipe.batch for u in units)
-    return 2 if heaviest > 1000 else 6
-
-
-class Starts:
-    """Where a training starts: the published weights, read once, or a draw from the unit's seed."""
-
-    def __init__(self, work: Work, device: torch.device) -> None:
-        self.work, self.device = work, device
-        self._bodies: dict[tuple[str, str, int], dict[str, torch.Tensor]] = {}
-
-    def load(self, unit: Training) -> None:
-        """Read the unit's weights before any lane starts."""
-        recipe, size = unit.recipe, unit.input.size_px
-        name = (recipe.network, recipe.weights, size)
-        if recipe.weights == "none" or name in self._bodies:
-            return
-        path = find_weights(recipe.network, recipe.weights, self.work.weights)
-        model = build_network(recipe.network, size_px=size, dropout=recipe.dropout, seed=0)
-        if path is not None:
-            load_state(model, path)
-        self._bodies[name] = {key: value.to(self.device) for key, value in model.state_dict().items()}
-
-    def state(self, unit: Training) -> dict[str, torch.Tensor]:
-        """The weights that this unit's training starts with; the head is always drawn from its seed."""
-        recipe, size = unit.recipe, unit.input.size_px
-        seed = int(np.random.SeedSequence([unit.seed, 1]).generate_state(1)[0])
-        if recipe.weights == "none":
-            with torch.device(self.device):
-                fresh = build_network(recipe.network, size_px=size, dropout=recipe.dropout, seed=seed)
-            return fresh.state_dict()
-        state = dict(self._bodies[recipe.network, recipe.weights, size])
-        generator = torch.Generator().manual_seed(seed)
-        width = state["head.weight"].shape[1]
-        bound = 1.0 / math.sqrt(width)
-        for key in ("head.weight", "head.bias"):
-            drawn = torch.empty(state[key].shape).uniform_(-bound, bound, generator=generator)
-            state[key] = drawn.to(self.device)
-        return state
-
-
-class Lane:
-    """A stream, its programs, and the units it trains one after the other."""
-
-    def __init__(
-        self,
-        device: torch.device,
-        pictures: DevicePictures,
-        work: Work,
-        starts: Starts,
-        units: Sequence[Training],
-        found: dict[str, Outcome],
-    ) -> None:
-        self.device, self.pictures, self.work, self.starts, self.found = device, pictures, work, starts, found
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._program: tuple[Any, Program] | None = None
-        self._units = units
-
-    def turn(self) -> Any:
-        """The context in which this lane's work is launched."""
-        if self.stream is None:
-            from contextlib import nullcontext
-
-            return nullcontext()
-        return torch.cuda.stream(self.stream)
-
-    def _parts(
-        self, unit: Training
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        cases = self.work.cases
-        rows = cases.rows(unit.train)
-        label = cases.label[rows].astype(np.int64)
-        names = {name: at for at, name in enumerate(dict.fromkeys(cases.dataset[r] for r in rows))}
-        group = np.array([names[cases.dataset[r]] for r in rows], dtype=np.int64)
-        return rows, label, group
-
-    def program(self, unit: Training, batch: int) -> Program:
-        """The captured step that fits this unit; the last one is kept."""
-        key = program_key(unit, batch)
-        if self._program is None or self._program[0] != key:
-            self._program = None
-            images = steps = groups = 1
-            for other in self._units:
-                _, label, group = self._parts(other)
-                count, size = steps_of(label, group, other.recipe)
-                if program_key(other, size) == key:
-                    images = max(images, len(label))
-                    steps = max(steps, count)
-                    groups = max(groups, int(group.max()) + 1)
-            made = Program(unit, batch=batch, images=images, steps=steps, groups=groups, device=self.device)
-            if self.stream is not None:
-                made.capture(self.stream)
-            self._program = (key, made)
-        return self._program[1]
-
-    def train(self, unit: Training) -> Iterator[Outcome | None]:
-        """Gives None at every turn, and the outcome at the end."""
-        begin = time.perf_counter()
-        rows, label, group = self._parts(unit)
-        if len(set(label.tolist())) < 2 or -1 in label:
-            raise UserError(f"the training part of {unit.name} does not hold both classes")
-        if not unit.validation:
-            raise UserError(f"the validation part of {unit.name} is empty")
-        _, batch = steps_of(label, group, unit.recipe)
-        program = self.program(unit, batch)
-        cut = self.pictures.cut(unit.input)
-        outline = self.pictures.outline(unit.input) if unit.input.outline else None
-        on_device = torch.from_numpy(rows).to(self.device)
-        program.start(
-            self.starts.state(unit),
-            cut.index_select(0, on_device),
-            None if outline is None else outline.index_select(0, on_device),
-            label,
-            group,
-        )
-        rng = np.random.default_rng(np.random.SeedSequence([unit.seed, 2]))
-        dropout = torch.Generator(self.device).manual_seed(
-            int(np.random.SeedSequence([unit.seed, 3]).generate_state(1)[0])
-        )
-        check_rows = self.work.cases.rows(unit.validation)
-        truth = torch.from_numpy(self.work.cases.label[check_rows].astype(np.int64)).to(self.device)
-        settle_rows = torch.from_numpy(
-            np.random.default_rng(np.random.SeedSequence([unit.seed, 4])).permutation(len(rows))[
-                :SETTLE_IMAGES
-            ]
-        ).to(self.device)
-        best, best_epoch, history = math.inf, 0, []
-        for epoch in range(1, unit.recipe.epochs + 1):
-            started = time.perf_counter()
-            draws = draw_epoch(rng, label, group, unit.recipe, size_px=unit.input.size_px)
-            marks: deque[Any] = deque()
-            for _ in program.epoch(draws, rate_at(unit, epoch), dropout, CHUNK_STEPS):
-                yield from self._wait(marks, most=2)
-            if unit.recipe.batch_statistics == "population" and program.is_conv:
-                for _ in program.settle(settle_rows, 256 if self.stream else 64):
-                    yield from self._wait(marks, most=2)
-            logits = yield from self._logits(program, unit, check_rows, cut, outline)
-            losses = torch.nn.functional.cross_entropy(logits[0], truth)
-            told = torch.stack([program.loss_sum / len(draws.order), losses.detach()])
-            values = yield from self._fetch(told)
-            train_loss, loss = float(values[0]), float(values[1])
-            history.append(
-                {
-                    "epoch": epoch,
-                    "train_loss": train_loss,
-                    "validation_loss": loss,
-                    "seconds": time.perf_counter() - started,
-                }
-            )
-            if loss < best or (epoch == 1 and not math.isfinite(loss)):
-                best, best_epoch = loss if math.isfinite(loss) else math.inf, epoch
-                if unit.recipe.keep == "best":
-                    program.keep_best()
-            elif epoch - best_epoch >= unit.recipe.patience:
-                break
-        if unit.recipe.keep == "best":
-            program.restore_best()
-        else:
-            best_epoch = len(history)
-        yield from self._predicted(program, unit, rows, label, cut, outline, history, best_epoch, begin)
-
-    def _predicted(
-        self,
-        program: Program,
-        unit: Training,
-        rows: npt.NDArray[np.int64],
-        label: npt.NDArray[np.int64],
-        cut: torch.Tensor,
-        outline: torch.Tensor | None,
-        history: list[dict[str, float]],
-        best_epoch: int,
-        begin: float,
-    ) -> Iterator[Outcome | None]:
-        cases = self.work.cases
-        asked = cases.rows(unit.predict)
-        source, places = cut, asked
-        if unit.boxes_from:
-            source = self.pictures.cut_boxes(unit.input, asked, self._boxes(unit))
-            places = np.arange(len(asked))
-        logits, features = yield from self._logits(
-            program, unit, places, source, outline, mirrored=unit.recipe.test_mirror
-        )
-        some = rows[np.linspace(0, len(rows) - 1, min(len(rows), DISTANCE_IMAGES)).astype(int)]
-        _, seen = yield from self._logits(program, unit, some, cut, outline)
-        told = torch.from_numpy(cases.label[some].astype(np.int64)).to(self.device)
-        distance = class_distance(seen, told, features)
-        both = yield from self._fetch(torch.cat([logits, distance[:, None]], dim=1))
-        weights = None
-        if unit.keep_weights:
-            weights = {name: value.cpu().clone() for name, value in program.model.state_dict().items()}
-        yield Outcome(
-            case=unit.predict,
-            fingerprint=unit.fingerprints(self.work.cases)[asked],
-            logits=both[:, :2].astype(np.float32),
-            distance=both[:, 2].astype(np.float32),
-            history=tuple(history),
-            best_epoch=best_epoch,
-            images=program.images_seen,
-            seconds=time.perf_counter() - begin,
-            device=device_name(self.device),
-            versions={"torch": torch.__version__, "numpy": np.__version__},
-            weights=weights,
-        )
-
-    def _boxes(self, unit: Training) -> npt.NDArray[np.int32]:
-        """The boxes that the unit's finder gave for the predicted cases (US-33)."""
-        outcome = self.found.get(unit.boxes_from)
-        if outcome is None and self.work.found_boxes is not None:
-            outcome = self.work.found_boxes(unit.boxes_from)
-        if outcome is None or outcome.box is None:
-            raise UserError(f"the boxes that {unit.name} needs were not found: {unit.boxes_from}")
-        at = {name: place for place, name in enumerate(outcome.case)}
-        return np.array([outcome.box[at[name]] for name in unit.predict], dtype=np.int32)
-
-    def _logits(
-        self,
-        program: Program,
-        unit: Training,
-        rows: npt.NDArray[np.int64],
-        cut: torch.Tensor,
-        outline: torch.Tensor | None,
-        *,
-        mirrored: bool = False,
-    ) -> Generator[None, None, tuple[torch.Tensor, torch.Tensor]]:
-        size = 32 if self.stream is None else (96 if unit.input.size_px >= 320 else 256)
-        logits, features = [], []
-        marks: deque[Any] = deque()
-        places = torch.from_numpy(rows).to(self.device)
-        for start in range(0, len(rows), size):
-            part = places[start : start + size]
-            count = len(part)
-            if self.stream is not None and program.is_conv:
-                part = to_known_size(part)
-            pixels = cut.index_select(0, part)
-            mask = None if outline is None else outline.index_select(0, part)
-            one, seen = program.forward(pixels, mask)
-            if mirrored:
-                other, seen_too = program.forward(pixels, mask, mirrored=True)
-                one, seen = (one + other) / 2, (seen + seen_too) / 2
-            logits.append(one[:count])
-            features.append(seen[:count])
-            yield from self._wait(marks, most=2)
-        return torch.cat(logits), torch.cat(features)
-
-    def _wait(self, marks: deque[Any], *, most: int) -> Iterator[None]:
-        """Give the turn; come back when at most `most` pieces are under way on this stream."""
-        if self.stream is None:
-            yield None
-            return
-        mark = torch.cuda.Event()
-        mark.record(self.stream)
-        marks.append(mark)
-        yield None
-        while len(marks) > most:
-            if marks[0].query():
-                marks.popleft()
-            else:
-                yield None
-
-    def _fetch(self, values: torch.Tensor) -> Generator[None, None, npt.NDArray[np.float32]]:
-        """To the host without holding the other lanes."""
-        if self.stream is None:
-            return values.detach().numpy()
-        held = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-        held.copy_(values.detach(), non_blocking=True)
-        mark = torch.cuda.Event()
-        mark.record(self.stream)
-        while not mark.query():
-            yield None
-        return held.numpy().copy()
-
-
-def rate_at(unit: Training, epoch: int) -> float:
-    """The learning rate of an epoch (from 1)."""
-    recipe = unit.recipe
-    if recipe.schedule == "cosine":
-        return recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * (epoch - 1) / recipe.epochs))
-    return recipe.learning_rate
+    return 2 if heaviest > HEAVY_STEP_GFLOP else 6

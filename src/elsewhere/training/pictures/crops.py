@@ -1,4 +1,4 @@
-"""Pictures on the device: decoded once, kept as bytes, cut and resized there (US-12, US-13)."""
+"""Pictures on the device: decoded once, stored as bytes, cut and resized there (US-12, US-13)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,23 @@ Window = tuple[int, int, int, int]
 def crop_window(
     box: Sequence[int] | npt.NDArray[np.int32], width: int, height: int, margin: float
 ) -> tuple[Window, bool]:
-    """The lesion crop, and whether it fell back to the whole picture (US-13).
+    """Return the lesion crop, and whether it fell back to the whole picture (US-13).
 
     The box grows on each side by `margin` times its larger side and is clipped to the picture. A box that is
     empty, or that lies outside the picture, gives the whole picture.
+
+    Args:
+        box: x0, y0, x1, y1 in pixels; x1 and y1 are outside.
+        width: Of the picture.
+        height: Of the picture.
+        margin: Times the box's larger side.
+
+    Returns:
+        The window (x0, y0, x1, y1), and True where it is the whole picture.
+
+    Example:
+        >>> crop_window((40, 40, 60, 50), 100, 100, 0.1)
+        ((38, 38, 62, 52), False)
     """
     x0, y0, x1, y1 = (int(v) for v in box)
     whole = (0, 0, width, height)
@@ -41,7 +54,18 @@ def crop_window(
 class DevicePictures:
     """All pictures as one flat array of bytes on the device, and what was cut from them.
 
-    Resizing is bilinear with antialiasing, once a picture and input; the training loop only indexes.
+    Resizing is bilinear with antialiasing, once per picture and input; the training loop only indexes.
+
+    Args:
+        cases: Their boxes.
+        pictures: Their files and masks.
+        device: Where the bytes go.
+        threads: That decode; None: as many as the machine has.
+        rows: Cases to decode; None: all.
+
+    Attributes:
+        height: Of every case's picture; 0 where it was not decoded.
+        width: Likewise.
     """
 
     def __init__(
@@ -73,30 +97,63 @@ class DevicePictures:
         self._outline: dict[InputSpec, torch.Tensor] = {}
 
     def picture(self, row: int) -> torch.Tensor:
-        """One picture, height x width, as bytes on the device."""
+        """Return one picture.
+
+        Args:
+            row: The case.
+
+        Returns:
+            [height, width] bytes on the device.
+        """
         h, w, start = int(self.height[row]), int(self.width[row]), int(self._start[row])
         return self._flat[start : start + h * w].view(h, w)
 
     def window(self, row: int, spec: InputSpec, box: npt.NDArray[np.int32] | None = None) -> Window:
+        """Return the part of a picture that a network sees.
+
+        Args:
+            row: The case.
+            spec: The whole picture, or a crop with a margin.
+            box: Another box than the annotated one.
+
+        Returns:
+            x0, y0, x1, y1.
+        """
         h, w = int(self.height[row]), int(self.width[row])
         if spec.kind != "roi":
             return (0, 0, w, h)
         return crop_window(self.cases.box[row] if box is None else box, w, h, spec.margin)[0]
 
     def cut(self, spec: InputSpec) -> torch.Tensor:
-        """Every picture as this input, [cases, size, size] bytes; made at first use and kept."""
+        """Return every picture as this input; made at the first call and stored.
+
+        Args:
+            spec: What the network sees, and its size.
+
+        Returns:
+            [cases, size, size] bytes; zeros where a case was not decoded.
+        """
         if spec not in self._cut:
             size = spec.size_px
-            made = torch.zeros((len(self.cases), size, size), dtype=torch.uint8, device=self.device)
+            inputs = torch.zeros((len(self.cases), size, size), dtype=torch.uint8, device=self.device)
             for row in np.flatnonzero(self._start >= 0).tolist():
-                made[row] = resize(self.picture(row), self.window(row, spec), size)
-            self._cut[spec] = made
+                inputs[row] = resize(self.picture(row), self.window(row, spec), size)
+            self._cut[spec] = inputs
         return self._cut[spec]
 
     def cut_boxes(
         self, spec: InputSpec, rows: npt.NDArray[np.int64], boxes: npt.NDArray[np.int32]
     ) -> torch.Tensor:
-        """The same with other boxes than the annotated ones (US-33), for some rows, not kept."""
+        """Return some pictures as this input, cut at other boxes than the annotated ones (US-33); not stored.
+
+        Args:
+            spec: What the network sees, and its size.
+            rows: The cases.
+            boxes: One per case.
+
+        Returns:
+            [rows, size, size] bytes.
+        """
         return torch.stack(
             [
                 resize(self.picture(row), self.window(row, spec, box), spec.size_px)
@@ -105,22 +162,38 @@ class DevicePictures:
         )
 
     def outline(self, spec: InputSpec) -> torch.Tensor:
-        """The lesion's mask, cut alike; zeros where there is none."""
+        """Return every lesion mask, cut as `cut` cuts the pictures; made at the first call and stored.
+
+        Args:
+            spec: What the network sees, and its size.
+
+        Returns:
+            [cases, size, size] bytes; zeros where there is no mask.
+        """
         if spec not in self._outline:
             size = spec.size_px
-            made = torch.zeros((len(self.cases), size, size), dtype=torch.uint8, device=self.device)
+            inputs = torch.zeros((len(self.cases), size, size), dtype=torch.uint8, device=self.device)
             for row in np.flatnonzero(self._start >= 0).tolist():
                 name = self.cases.case[row]
                 if self._pictures.has_mask(name):
                     mask = self._pictures.mask(name, (int(self.height[row]), int(self.width[row])))
                     on_device = torch.from_numpy(mask.astype(np.uint8) * 255).to(self.device)
-                    made[row] = resize(on_device, self.window(row, spec), size)
-            self._outline[spec] = made
+                    inputs[row] = resize(on_device, self.window(row, spec), size)
+            self._outline[spec] = inputs
         return self._outline[spec]
 
 
 def resize(picture: torch.Tensor, window: Window, size_px: int) -> torch.Tensor:
-    """The window of a picture at the network's size, in bytes; bilinear, antialiased."""
+    """Return a window of a picture at the network's size; bilinear, antialiased.
+
+    Args:
+        picture: [height, width] bytes.
+        window: x0, y0, x1, y1.
+        size_px: The side of the result.
+
+    Returns:
+        [size, size] bytes.
+    """
     x0, y0, x1, y1 = window
     part = picture[y0:y1, x0:x1].to(torch.float32)[None, None]
     small = functional.interpolate(

@@ -1,7 +1,7 @@
-"""Everything random of an epoch, drawn before it starts from the unit's own generator.
+"""Everything random of an epoch, drawn before it starts from the training's own generator.
 
-Nothing is drawn inside the training step: a step is then the same graph every time, and a unit's numbers do
-not depend on what trains beside it. Orders and augmentations are drawn on the CPU, so that a CPU and a GPU
+Nothing is drawn inside the training step: a step is then the same graph every time, and a training's numbers do not
+depend on what trains beside it. Orders and augmentations are drawn on the CPU, so that a CPU and a GPU
 see the same pictures in the same order.
 """
 
@@ -24,17 +24,34 @@ JITTERS = 9
 
 @dataclass(frozen=True, kw_only=True)
 class EpochDraws:
-    """Arrays of [steps, batch, ...]."""
+    """Arrays of [steps, batch, ...].
+
+    Attributes:
+        order: Rows of the training part.
+        affine: Where each output pixel is read from, [..., 2, 3].
+        jitter: Changes of grey values, noise and the erased rectangle, [..., JITTERS].
+        mix_partner: The place in the batch whose style MixStyle mixes in.
+        mix_weight: How much of the own style stays; 1: all of it.
+    """
 
     order: Indices
     affine: npt.NDArray[np.float32]
     jitter: npt.NDArray[np.float32]
-    other: Indices
-    mix: npt.NDArray[np.float32]
+    mix_partner: Indices
+    mix_weight: npt.NDArray[np.float32]
 
 
 def epoch_length(label: Indices, group: Indices, recipe: ClassifierSettings) -> int:
-    """Images an epoch, after oversampling (US-14)."""
+    """Return the number of pictures per epoch, after oversampling (US-14).
+
+    Args:
+        label: 0 or 1 for every training picture.
+        group: The source of every picture, from 0.
+        recipe: `balance_datasets` and `oversample`.
+
+    Returns:
+        Pictures per epoch.
+    """
     if recipe.balance_datasets:
         cells = _cells(label, group)
         return len(cells) * max(1, round(len(label) / len(cells)))
@@ -44,9 +61,23 @@ def epoch_length(label: Indices, group: Indices, recipe: ClassifierSettings) -> 
     return len(label)
 
 
-def steps_of(label: Indices, group: Indices, recipe: ClassifierSettings) -> tuple[int, int]:
-    """Steps an epoch and the batch: the last, incomplete batch is left out, as the order is new each epoch;
-    a part smaller than a batch is one batch.
+def epoch_steps(label: Indices, group: Indices, recipe: ClassifierSettings) -> tuple[int, int]:
+    """Return the number of steps per epoch and the batch.
+
+    The last, incomplete batch is left out, as the order is new in each epoch; a part smaller than a batch is one batch.
+
+    Args:
+        label: 0 or 1 for every training picture.
+        group: The source of every picture, from 0.
+        recipe: Its `batch`, and what `epoch_length` reads.
+
+    Returns:
+        Steps per epoch, pictures per step.
+
+    Example:
+        >>> import numpy as np
+        >>> epoch_steps(np.array([0, 1, 1, 1]), np.zeros(4, dtype=np.int64), ClassifierSettings(batch=2))
+        (3, 2)
     """
     n = epoch_length(label, group, recipe)
     batch = min(recipe.batch, n)
@@ -56,21 +87,34 @@ def steps_of(label: Indices, group: Indices, recipe: ClassifierSettings) -> tupl
 def draw_epoch(
     rng: np.random.Generator, label: Indices, group: Indices, recipe: ClassifierSettings, *, size_px: int
 ) -> EpochDraws:
-    """One epoch's order and augmentation."""
-    steps, batch = steps_of(label, group, recipe)
+    """Draw the order and the augmentation of one epoch.
+
+    Args:
+        rng: The training's own generator.
+        label: 0 or 1 for every training picture.
+        group: The source of every picture, from 0.
+        recipe: The ranges to draw from.
+        size_px: The side of the network's input.
+
+    Returns:
+        All that is random in the epoch, but for dropout.
+    """
+    steps, batch = epoch_steps(label, group, recipe)
     order = _order(rng, label, group, recipe)[: steps * batch].reshape(steps, batch)
     shape = (steps, batch)
     affine = _affine(rng, shape, recipe, size_px)
     jitter = _jitter(rng, shape, recipe)
-    other = np.broadcast_to(np.arange(batch), shape).copy()
+    partner = np.broadcast_to(np.arange(batch), shape).copy()
     mix = np.ones(shape, dtype=np.float32)
     if recipe.method == "mixstyle":
         chance = recipe.strength or 0.5
         on = rng.random(steps) < chance
-        other = np.argsort(rng.random(shape), axis=1)
+        partner = np.argsort(rng.random(shape), axis=1)
         weight = rng.beta(0.1, 0.1, size=shape).astype(np.float32)
         mix = np.where(on[:, None], weight, np.float32(1.0)).astype(np.float32)
-    return EpochDraws(order=order, affine=affine, jitter=jitter, other=other.astype(np.int64), mix=mix)
+    return EpochDraws(
+        order=order, affine=affine, jitter=jitter, mix_partner=partner.astype(np.int64), mix_weight=mix
+    )
 
 
 def _cells(label: Indices, group: Indices) -> list[Indices]:
@@ -78,8 +122,8 @@ def _cells(label: Indices, group: Indices) -> list[Indices]:
     return [np.flatnonzero((group == g) & (label == c)) for g, c in pairs]
 
 
-def _filled(rng: np.random.Generator, rows: Indices, count: int) -> Indices:
-    """Every row as often as every other, up to one; which get the extra turn is drawn."""
+def _repeated(rng: np.random.Generator, rows: Indices, count: int) -> Indices:
+    """Repeat every row equally often, up to one; which rows get the extra turn is drawn."""
     whole, rest = divmod(count, len(rows))
     return np.concatenate([np.tile(rows, whole), rng.permutation(rows)[:rest]])
 
@@ -88,11 +132,11 @@ def _order(rng: np.random.Generator, label: Indices, group: Indices, recipe: Cla
     if recipe.balance_datasets:
         cells = _cells(label, group)
         each = max(1, round(len(label) / len(cells)))
-        rows = np.concatenate([_filled(rng, cell, each) for cell in cells])
+        rows = np.concatenate([_repeated(rng, cell, each) for cell in cells])
     elif recipe.oversample:
         classes = [np.flatnonzero(label == c) for c in (0, 1) if (label == c).any()]
         most = max(len(part) for part in classes)
-        rows = np.concatenate([_filled(rng, part, most) for part in classes])
+        rows = np.concatenate([_repeated(rng, part, most) for part in classes])
     else:
         rows = np.arange(len(label))
     return rng.permutation(rows).astype(np.int64)
@@ -138,7 +182,15 @@ def _jitter(
 
 
 def noise_fields(size_px: int, device: torch.device) -> torch.Tensor:
-    """Fixed fields of speckle-like noise, [fields, size, size], mean 0 and variance 1; the grain is 2 px."""
+    """Return fixed fields of speckle-like noise with mean 0 and variance 1; the grain is 2 px.
+
+    Args:
+        size_px: The side of the network's input.
+        device: Where they are put.
+
+    Returns:
+        [fields, size, size].
+    """
     rng = np.random.default_rng(20240229)
     half = math.ceil(size_px / 2)
     coarse = rng.standard_normal((NOISE_FIELDS, half, half), dtype=np.float32)

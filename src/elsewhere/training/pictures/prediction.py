@@ -1,4 +1,4 @@
-"""Kept networks in use: the logits of pictures that no training saw (US-12, US-13, US-33)."""
+"""Stored networks in use: the logits of pictures that no training saw (US-12, US-13, US-33)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from elsewhere.errors import UserError
 from elsewhere.networks import build_network
 from elsewhere.networks.classifiers import NETWORKS
 from elsewhere.networks.finder import build_finder
-from elsewhere.training.detection.finder import Looker
+from elsewhere.training.cuda import enable_determinism, mixed_precision, select_device
+from elsewhere.training.detection.inference import FinderInference
 from elsewhere.training.pictures.augment import plain
-from elsewhere.training.pictures.concurrent import be_deterministic, pick_device
 from elsewhere.training.pictures.crops import DevicePictures
 
 BATCH = 32
@@ -33,46 +33,58 @@ def apply_network(
     device: str = "auto",
     finder: tuple[Training, Mapping[str, Any]] | None = None,
 ) -> tuple[npt.NDArray[np.float32], Boxes | None]:
-    """Logits (n, 2) of the unit's cases, cut and seen as in its training, and the boxes where a `finder` (its unit and
-    weights) found the crops."""
-    be_deterministic()
-    where = pick_device(device)
+    """Return the logits of a training's predicted cases, cut and prepared as in its training.
+
+    Args:
+        unit: The training that the weights are of; its `predict` names the cases.
+        weights: The stored state dict.
+        work: Cases and pictures.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        finder: The training and the state dict of the finder that gives the crops; None: the annotated boxes do.
+
+    Returns:
+        Logits [cases, 2], and the boxes [cases, 4] where a finder gave them.
+
+    Raises:
+        UserError: There is no such device, or the weights do not fit the network.
+    """
+    enable_determinism()
+    chosen = select_device(device)
     recipe = unit.recipe
     model = build_network(recipe.network, size_px=unit.input.size_px, dropout=recipe.dropout)
     _load(model, weights, unit)
-    model.to(where).eval()
+    model.to(chosen).eval()
     layout = (
         torch.channels_last if NETWORKS[recipe.network].last_conv is not None else torch.contiguous_format
     )
     rows = work.cases.rows(unit.predict)
-    pictures = DevicePictures(work.cases, work.pictures, device=where, rows=rows)
-    boxes = None if finder is None else _boxes(finder, pictures, rows, where)
-    seen = pictures.cut(unit.input)[rows] if boxes is None else pictures.cut_boxes(unit.input, rows, boxes)
+    pictures = DevicePictures(work.cases, work.pictures, device=chosen, rows=rows)
+    boxes = None if finder is None else _boxes(finder, pictures, rows, chosen)
+    inputs = pictures.cut(unit.input)[rows] if boxes is None else pictures.cut_boxes(unit.input, rows, boxes)
     outline = pictures.outline(unit.input)[rows] if unit.input.outline else None
-    on_gpu = where.type == "cuda"
-    found = []
+    batches = []
     for start in range(0, len(rows), BATCH):
         part = slice(start, start + BATCH)
-        x = plain(seen[part], None if outline is None else outline[part])
+        x = plain(inputs[part], None if outline is None else outline[part])
         views = [x, x.flip(3)] if recipe.test_mirror else [x]
-        with torch.autocast(where.type, dtype=torch.bfloat16, enabled=on_gpu):
+        with mixed_precision(chosen, cache=True):
             logits = [model(view.contiguous(memory_format=layout)).float() for view in views]
-        found.append(torch.stack(logits).mean(0).cpu().numpy())
-    told = np.concatenate(found) if found else np.zeros((0, 2), dtype=np.float32)
-    return told.astype(np.float32), boxes
+        batches.append(torch.stack(logits).mean(0).cpu().numpy())
+    answers = np.concatenate(batches) if batches else np.zeros((0, 2), dtype=np.float32)
+    return answers.astype(np.float32), boxes
 
 
 def _boxes(
     finder: tuple[Training, Mapping[str, Any]],
     pictures: DevicePictures,
     rows: npt.NDArray[np.int64],
-    where: torch.device,
+    device: torch.device,
 ) -> Boxes:
     unit, weights = finder
     model = build_finder(unit.recipe.network, weights="none", seed=0)
     _load(model, weights, unit)
     spec = replace(unit.input, kind="whole", outline=False)
-    return Looker(model, unit.recipe, where).boxes(pictures, spec, rows)
+    return FinderInference(model, unit.recipe, device).boxes(pictures, spec, rows)
 
 
 def _load(model: torch.nn.Module, weights: Mapping[str, Any], unit: Training) -> None:
@@ -80,7 +92,7 @@ def _load(model: torch.nn.Module, weights: Mapping[str, Any], unit: Training) ->
         model.load_state_dict(dict(weights))
     except RuntimeError as error:
         raise UserError(
-            f"the kept weights do not fit the network of this version ({str(error).splitlines()[0]})",
-            where=f"unit {unit.name or unit.key}",
+            f"the stored weights do not fit the network of this version ({str(error).splitlines()[0]})",
+            where=f"training {unit.name or unit.key}",
             fix="Use the version of Elsewhere that trained them, or train again.",
         ) from error

@@ -1,13 +1,14 @@
-"""One network, its optimiser and its step on one stream: captured once as a CUDA graph, used by many units.
+"""One picture classifier, its optimiser and its training step on one stream, used by many trainings.
 
-A step reads its place in the epoch from a counter on the device, so that replaying it needs nothing from the
-host. Between units the weights, the optimiser's state and the pictures are written into the same memory.
+On a GPU the step is recorded once as a CUDA graph. It reads its position in the epoch from a counter on the device, so
+that replaying it needs nothing from the host. Between two trainings the weights, the optimiser's state and the pictures
+are written into the same memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -18,21 +19,26 @@ import torch
 from elsewhere.engine.training import ClassifierSettings, Training
 from elsewhere.networks import NETWORKS
 from elsewhere.networks.classifiers import build_network, cross_entropy, mix_style
-from elsewhere.training.fused_vit import available
+from elsewhere.training.cuda import capture_step, mixed_precision, pad_to_cached_batch, strict_determinism
+from elsewhere.training.fused_vit import FusedTransformerStep, available
+from elsewhere.training.loop import BestWeights
 from elsewhere.training.pictures.augment import augment, plain
+from elsewhere.training.pictures.batchnorm import batchnorm_layers, momentum, statistics_of_first
 from elsewhere.training.pictures.draws import JITTERS, EpochDraws, noise_fields
-from elsewhere.training.pictures.optimiser import PlainAdam, WrittenOut
-
-DRO_STEP = 0.01
-CORAL_WEIGHT = 1.0
-WARM_STEPS = 3
-KNOWN_SIZES = (64, 256)
-"""Batches that a convolutional network on a GPU is used with beside its training step: the first use of every other
-size takes two seconds, in which cuDNN chooses anew for every layer."""
+from elsewhere.training.pictures.multi_source import combine_losses
+from elsewhere.training.pictures.step import AutogradStep, TrainingStep
 
 
 def program_key(unit: Training, batch: int) -> tuple[Any, ...]:
-    """Units that can share a captured step: what does not change the graph is set aside."""
+    """Return what two trainings must have in common to share a recorded step.
+
+    Args:
+        unit: A training.
+        batch: Pictures per step.
+
+    Returns:
+        A key without everything that the step reads from memory: rates, numbers of epochs, ranges of augmentations.
+    """
     common = replace(
         unit.recipe,
         weights="",
@@ -55,48 +61,24 @@ def program_key(unit: Training, batch: int) -> tuple[Any, ...]:
     return (common, unit.input.size_px, unit.input.outline)
 
 
-def to_known_size(rows: torch.Tensor) -> torch.Tensor:
-    """With the last row (a place, or a picture) repeated up to the next of `KNOWN_SIZES`."""
-    size = next((size for size in KNOWN_SIZES if size >= len(rows)), len(rows))
-    return torch.cat([rows, rows[-1:].expand(size - len(rows), *rows.shape[1:])])
-
-
-@contextmanager
-def _norms_of_first(norms: Sequence[torch.nn.Module], count: int) -> Iterator[None]:
-    """Batch norms whose statistics are those of the first `count` pictures of a batch; the others go through as
-    they are."""
-
-    def of_first(norm: torch.nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
-        return lambda x: torch.cat([type(norm).forward(norm, x[:count]), x[count:]])
-
-    for norm in norms:
-        norm.forward = of_first(norm)
-    try:
-        yield
-    finally:
-        for norm in norms:
-            del norm.forward
-
-
-@contextmanager
-def ordered_sums() -> Iterator[None]:
-    """What is launched or captured here fails rather than sum in any order, where a caller asked for determinism.
-
-    Flash attention's backward pass orders its sums only in this mode; a warning alone leaves them unordered.
-    """
-    asked, warn = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
-    torch.use_deterministic_algorithms(asked, warn_only=False)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(asked, warn_only=warn)
-
-
 class Program:
-    """Static memory, the model, and one training step."""
+    """Static memory, a network, and one training step.
+
+    Args:
+        unit: A training that the program is made for; see `program_key` for the others it serves.
+        batch: Pictures per step.
+        images: Training pictures at most.
+        steps: Steps per epoch at most.
+        groups: Sources at most.
+        device: Where it trains.
+
+    Attributes:
+        model: The classifier.
+        best: The weights of the best epoch.
+        loss_sum: The sum of the losses of this epoch's steps, on the device.
+        images_seen: Pictures that went through a training step since `start`.
+        is_conv: A convolutional network, whose maps lie with their channels last.
+    """
 
     def __init__(
         self,
@@ -118,110 +100,84 @@ class Program:
         self.is_conv = NETWORKS[recipe.network].last_conv is not None
         if self.is_conv:
             self.model.to(memory_format=torch.channels_last)
-        written_out = NETWORKS[recipe.network].is_vision_transformer and available(device)
-        self.update: PlainAdam | WrittenOut = (WrittenOut if written_out else PlainAdam)(self.model, recipe)
-        self.images = torch.zeros((images, size, size), dtype=torch.uint8, device=device)
-        self.outlines = torch.zeros_like(self.images) if unit.input.outline else None
-        self.label = torch.zeros(images, dtype=torch.int64, device=device)
-        self.group = torch.zeros(images, dtype=torch.int64, device=device)
-        self.order = torch.zeros((steps, batch), dtype=torch.int64, device=device)
-        self.affine = torch.zeros((steps, batch, 2, 3), device=device)
-        self.affine[..., 0, 0] = self.affine[..., 1, 1] = 1.0
-        self.jitter = torch.zeros((steps, batch, JITTERS), device=device)
-        self.keep = torch.ones(
+        self._update = self._training_step()
+        self._images = torch.zeros((images, size, size), dtype=torch.uint8, device=device)
+        self._outlines = torch.zeros_like(self._images) if unit.input.outline else None
+        self._label = torch.zeros(images, dtype=torch.int64, device=device)
+        self._group = torch.zeros(images, dtype=torch.int64, device=device)
+        self._order = torch.zeros((steps, batch), dtype=torch.int64, device=device)
+        self._affine = torch.zeros((steps, batch, 2, 3), device=device)
+        self._affine[..., 0, 0] = self._affine[..., 1, 1] = 1.0
+        self._jitter = torch.zeros((steps, batch, JITTERS), device=device)
+        self._dropout_mask = torch.ones(
             (steps, batch, self.model.features if recipe.dropout else 0), dtype=torch.bool, device=device
         )
-        self.other = torch.zeros((steps, batch), dtype=torch.int64, device=device)
-        self.mix = torch.ones((steps, batch), device=device)
-        self.place = torch.zeros(1, dtype=torch.int64, device=device)
+        self._mix_partner = torch.zeros((steps, batch), dtype=torch.int64, device=device)
+        self._mix_weight = torch.ones((steps, batch), device=device)
+        self._position = torch.zeros(1, dtype=torch.int64, device=device)
+        self._group_weight = torch.full((groups,), 1.0 / groups, device=device)
+        self._noise = noise_fields(size, device) if recipe.noise else None
+        self._graph: Any = None
         self.loss_sum = torch.zeros((), device=device)
-        self.n_groups = groups
-        self.group_weight = torch.full((groups,), 1.0 / groups, device=device)
-        self.noise = noise_fields(size, device) if recipe.noise else None
-        self.best = [tensor.detach().clone() for tensor in self._state()]
-        self.graph: Any = None
+        self.best = BestWeights(self.model, allocate=True)
         self.images_seen = 0
 
-    def _state(self) -> list[torch.Tensor]:
-        return list(self.model.state_dict(keep_vars=False).values())
-
-    def autocast(self) -> torch.autocast:
-        """bf16 on a GPU; a CPU without bf16 units is several times slower with it."""
-        return torch.autocast(
-            self.device.type, dtype=torch.bfloat16, enabled=self.on_gpu, cache_enabled=False
-        )
+    def _training_step(self) -> TrainingStep:
+        rule = {"gradient_norm": self.recipe.gradient_norm, "weight_decay": self.recipe.weight_decay}
+        if NETWORKS[self.recipe.network].is_vision_transformer and available(self.device):
+            body: Any = self.model.body
+            return FusedTransformerStep(body.vit, self.model.head.parameters(), **rule)
+        return AutogradStep(self.model, **rule)
 
     def _step(self) -> None:
-        at = self.place
-        rows = self.order.index_select(0, at)[0]
+        at = self._position
+        rows = self._order.index_select(0, at)[0]
         x = augment(
-            self.images.index_select(0, rows),
-            self.affine.index_select(0, at)[0],
-            self.jitter.index_select(0, at)[0],
+            self._images.index_select(0, rows),
+            self._affine.index_select(0, at)[0],
+            self._jitter.index_select(0, at)[0],
             self.recipe,
-            self.noise,
-            None if self.outlines is None else self.outlines.index_select(0, rows),
+            self._noise,
+            None if self._outlines is None else self._outlines.index_select(0, rows),
         )
         if self.is_conv:
             x = x.contiguous(memory_format=torch.channels_last)
-        label = self.label.index_select(0, rows)
-        keep = self.keep.index_select(0, at)[0] if self.recipe.dropout else None
+        label = self._label.index_select(0, rows)
+        mask = self._dropout_mask.index_select(0, at)[0] if self.recipe.dropout else None
         if self.recipe.method == "mixstyle":
-            other, weight = self.other.index_select(0, at)[0], self.mix.index_select(0, at)[0]
-            self.model.style = lambda value: mix_style(value, other, weight)
-        with self.autocast():
-            features = self.update.features(x)
-            if keep is not None:
-                dropped = features * keep.to(features.dtype) / (1.0 - self.recipe.dropout)
+            partner = self._mix_partner.index_select(0, at)[0]
+            weight = self._mix_weight.index_select(0, at)[0]
+            self.model.style = lambda value: mix_style(value, partner, weight)
+        with mixed_precision(self.device):
+            features = self._update.features(x)
+            if mask is not None:
+                dropped = features * mask.to(features.dtype) / (1.0 - self.recipe.dropout)
             else:
                 dropped = features
             logits = self.model.head(dropped)
         self.model.style = None
         losses = cross_entropy(logits, label, smoothing=self.recipe.label_smoothing)
-        loss = self._combined(losses, features, rows)
-        loss.backward()
-        self.update.step()
+        group = self._group.index_select(0, rows)
+        combine_losses(self.recipe, losses, features, group, self._group_weight).backward()
+        self._update.step()
         self.loss_sum += losses.detach().mean()
-        self.place += 1
+        self._position += 1
 
-    def _combined(self, losses: torch.Tensor, features: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """One number from the losses of the cases: the mean, or what a multi-source method makes (US-31)."""
-        method = self.recipe.method
-        if method in ("plain", "mixstyle"):
-            return losses.mean()
-        member = torch.nn.functional.one_hot(self.group.index_select(0, rows), self.n_groups).float()
-        counts = member.sum(0)
-        if method == "group-dro":
-            by_group = (member * losses[:, None]).sum(0) / counts.clamp_min(1.0)
-            step = self.recipe.strength or DRO_STEP
-            updated = self.group_weight * torch.exp(step * by_group.detach())
-            self.group_weight.copy_(updated / updated.sum())
-            return (self.group_weight.detach().clone() * by_group).sum()
-        if method == "coral":
-            weight = self.recipe.strength or CORAL_WEIGHT
-            return losses.mean() + weight * coral_penalty(features.float(), member)
-        raise ValueError(f"unknown method {method}")
+    def _reset_step(self) -> None:
+        self._update.zero_gradients()
+        self._position.zero_()
 
     def capture(self, stream: Any) -> None:
-        """Warm up and record the step. Weights are spoiled by it: `start` writes them anew."""
-        if not self.on_gpu or self.graph is not None:
+        """Record the step on a GPU; do nothing on a CPU. The weights change: `start` writes them anew.
+
+        Args:
+            stream: The stream that the program trains on.
+        """
+        if not self.on_gpu or self._graph is not None:
             return
         self.model.train()
-        with nullcontext() if self.is_conv else ordered_sums():
-            self._capture(stream)
-
-    def _capture(self, stream: Any) -> None:
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_STEPS):
-                self.update.forget_gradients()
-                self.place.zero_()
-                self._step()
-            self.update.forget_gradients()
-            self.place.zero_()
-        stream.synchronize()
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, stream=stream):
-            self._step()
+        with nullcontext() if self.is_conv else strict_determinism():
+            self._graph = capture_step(self._step, reset=self._reset_step, stream=stream)
 
     def start(
         self,
@@ -231,48 +187,68 @@ class Program:
         label: npt.NDArray[np.int64],
         group: npt.NDArray[np.int64],
     ) -> None:
-        """Fresh weights, a fresh optimiser, and this unit's training part."""
+        """Start a training: its first weights, an optimiser without moments, and its training part.
+
+        Args:
+            state: The state dict to start with.
+            images: The training pictures, [pictures, size, size] bytes.
+            outlines: Their lesion masks, where the input has them.
+            label: 0 benign, 1 malignant, one per picture.
+            group: The source of every picture, from 0.
+        """
         own = self.model.state_dict(keep_vars=False)
         for name, tensor in own.items():
             tensor.copy_(state[name])
-        self.update.start()
+        self._update.reset()
         n = len(label)
-        self.images[:n].copy_(images)
-        if self.outlines is not None and outlines is not None:
-            self.outlines[:n].copy_(outlines)
-        self.label[:n].copy_(torch.from_numpy(label))
-        self.group[:n].copy_(torch.from_numpy(group))
-        # The program may be wider than this unit: a group that it does not have must weigh nothing.
-        here = int(group.max()) + 1
-        self.group_weight.zero_()
-        self.group_weight[:here].fill_(1.0 / here)
+        self._images[:n].copy_(images)
+        if self._outlines is not None and outlines is not None:
+            self._outlines[:n].copy_(outlines)
+        self._label[:n].copy_(torch.from_numpy(label))
+        self._group[:n].copy_(torch.from_numpy(group))
+        # The program may be wider than this training: a source that it does not have must weigh nothing.
+        groups = int(group.max()) + 1
+        self._group_weight.zero_()
+        self._group_weight[:groups].fill_(1.0 / groups)
         self.images_seen = 0
 
     def epoch(
         self, draws: EpochDraws, rate: float, generator: torch.Generator, chunk: int = 8
     ) -> Iterator[None]:
-        """The steps of an epoch; gives the turn to other lanes after every `chunk`."""
+        """Launch the steps of an epoch.
+
+        Args:
+            draws: The epoch's order and augmentations.
+            rate: Its learning rate.
+            generator: Draws the dropout masks.
+            chunk: Steps between two turns of other streams.
+
+        Yields:
+            None after every `chunk` steps.
+        """
         steps = len(draws.order)
         for buffer, values in (
-            (self.order, draws.order),
-            (self.affine, draws.affine),
-            (self.jitter, draws.jitter),
-            (self.other, draws.other),
-            (self.mix, draws.mix),
+            (self._order, draws.order),
+            (self._affine, draws.affine),
+            (self._jitter, draws.jitter),
+            (self._mix_partner, draws.mix_partner),
+            (self._mix_weight, draws.mix_weight),
         ):
             buffer[:steps].copy_(torch.from_numpy(np.ascontiguousarray(values)))
         if self.recipe.dropout:
-            drawn = torch.rand((steps, *self.keep.shape[1:]), generator=generator, device=self.device)
-            self.keep[:steps].copy_(drawn >= self.recipe.dropout)
-        self.place.zero_()
+            drawn = torch.rand(
+                (steps, *self._dropout_mask.shape[1:]), generator=generator, device=self.device
+            )
+            self._dropout_mask[:steps].copy_(drawn >= self.recipe.dropout)
+        self._position.zero_()
         self.loss_sum.zero_()
-        self.update.set_rate(rate)
+        self._update.set_rate(rate)
         self.model.train()
         for step in range(steps):
-            if self.graph is not None:
-                self.graph.replay()
+            if self._graph is not None:
+                self._graph.replay()
             else:
-                self.update.forget_gradients()
+                self._update.zero_gradients()
                 self._step()
             if step % chunk == chunk - 1:
                 yield
@@ -282,69 +258,58 @@ class Program:
     def forward(
         self, images: torch.Tensor, outlines: torch.Tensor | None, *, mirrored: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits and features of a batch of bytes, single precision."""
+        """Return the answers for a batch of pictures, without gradients.
+
+        Args:
+            images: [pictures, size, size] bytes.
+            outlines: Their lesion masks, where the input has them.
+            mirrored: Mirror the pictures first.
+
+        Returns:
+            Logits [pictures, 2] and features [pictures, features], in single precision.
+        """
         self.model.eval()
         x = plain(images, outlines)
         if mirrored:
             x = x.flip(3)
         if self.is_conv:
             x = x.contiguous(memory_format=torch.channels_last)
-        with self.autocast():
-            features = self.update.look(x)
+        with mixed_precision(self.device):
+            features = self._update.inference_features(x)
             logits = self.model.head(features)
         return logits.float(), features.float()
 
     @torch.no_grad()
-    def settle(self, rows: torch.Tensor, batch: int) -> Iterator[None]:
-        """Batch-norm statistics of these training pictures as they are, in place of the moving averages."""
-        norms = [m for m in self.model.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
-        held = [norm.momentum for norm in norms]
+    def recompute_batchnorm(self, rows: torch.Tensor, batch: int) -> Iterator[None]:
+        """Replace the running batch-norm statistics by those of training pictures without augmentation.
+
+        Args:
+            rows: Rows of the training part.
+            batch: Pictures per forward pass; a last batch under half of it is left out.
+
+        Yields:
+            None after every batch.
+        """
+        layers = batchnorm_layers(self.model)
         for turn, start in enumerate(range(0, len(rows), batch), start=1):
             part = rows[start : start + batch]
             if turn > 1 and len(part) < batch // 2:
                 break
-            for norm in norms:
-                norm.momentum = 1.0 / turn
             self.model.train()
             count = len(part)
             if self.on_gpu:
-                part = to_known_size(part)
+                part = pad_to_cached_batch(part)
             x = plain(
-                self.images.index_select(0, part),
-                None if self.outlines is None else self.outlines.index_select(0, part),
+                self._images.index_select(0, part),
+                None if self._outlines is None else self._outlines.index_select(0, part),
             )
             if self.is_conv:
                 x = x.contiguous(memory_format=torch.channels_last)
-            whole = count == len(part)
-            with self.autocast(), nullcontext() if whole else _norms_of_first(norms, count):
+            padded = nullcontext() if count == len(part) else statistics_of_first(layers, count)
+            with momentum(layers, 1.0 / turn), mixed_precision(self.device), padded:
                 self.model.features_of(x)
-            for norm, momentum in zip(norms, held, strict=True):
-                norm.momentum = momentum
             yield
 
-    def keep_best(self) -> None:
-        torch._foreach_copy_(self.best, self._state())
-
-    def restore_best(self) -> None:
-        torch._foreach_copy_(self._state(), self.best)
-        self.update.follow()
-
-
-def coral_penalty(features: torch.Tensor, member: torch.Tensor) -> torch.Tensor:
-    """How far the datasets' feature means and covariances lie apart, over all pairs that the batch holds."""
-    counts = member.sum(0)
-    share = member / counts.clamp_min(1.0)
-    means = share.T @ features
-    total = features.new_zeros(())
-    pairs = features.new_zeros(())
-    centred = [(features - means[g]) * member[:, g : g + 1] for g in range(member.shape[1])]
-    covariances = [c.T @ c / (counts[g] - 1).clamp_min(1.0) for g, c in enumerate(centred)]
-    for a in range(member.shape[1]):
-        for b in range(a + 1, member.shape[1]):
-            both = ((counts[a] > 1) & (counts[b] > 1)).float()
-            distance = (means[a] - means[b]).square().mean() + (
-                covariances[a] - covariances[b]
-            ).square().mean()
-            total = total + both * distance
-            pairs = pairs + both
-    return total / pairs.clamp_min(1.0)
+    def weights_changed(self) -> None:
+        """Follow weights that were written into the network in the middle of a training."""
+        self._update.weights_changed()
