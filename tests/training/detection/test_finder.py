@@ -12,19 +12,17 @@ torch = pytest.importorskip("torch", reason="training needs torch (pip install e
 
 from PIL import Image  # noqa: E402
 
+from elsewhere.engine.finders import finder_input, finder_recipe, finder_unit  # noqa: E402
 from elsewhere.engine.training import Training, Work  # noqa: E402
 from elsewhere.errors import UserError  # noqa: E402
 from elsewhere.inputs import Cases, Pictures  # noqa: E402
+from elsewhere.inputs.boxes import box_quality  # noqa: E402
 from elsewhere.networks.finder import FINDERS, build_finder, find_finder_weights  # noqa: E402
 from elsewhere.training.detection.finder import (  # noqa: E402
     StoppedError,
-    box_quality,
-    find_all,
-    find_boxes,
-    finder_input,
-    finder_recipe,
-    finder_unit,
     outline_loss,
+    train_finder,
+    train_finders,
 )
 
 
@@ -90,7 +88,7 @@ def test_it_finds_dark_ellipses_in_speckle():
     work = make_work(120, seed=1)
     unit = make_unit(work, 72, 16, epochs=24)
     seen = []
-    outcome = find_boxes(unit, work, device="cpu", progress=lambda what, done, total: seen.append(done))
+    outcome = train_finder(unit, work, device="cpu", progress=lambda what, done, total: seen.append(done))
     truth = work.cases.box[work.cases.rows(unit.predict)]
     quality = box_quality(outcome.box, truth)["all"]
     assert quality["lesions"] == 32
@@ -104,7 +102,7 @@ def test_it_finds_dark_ellipses_in_speckle():
 def test_outcome_has_the_shape_of_every_outcome():
     work = make_work(24, seed=2, normals=4)
     unit = replace(make_unit(work, 14, 5), keep_weights=True)
-    outcome = find_boxes(unit, work, device="cpu")
+    outcome = train_finder(unit, work, device="cpu")
     assert outcome.case == unit.predict
     assert outcome.box.shape == (5, 4)
     assert outcome.box.dtype == np.int32
@@ -126,7 +124,7 @@ def test_a_finder_in_the_store_is_not_trained_again(tmp_path):
 
     work = make_work(14, seed=11)
     unit = make_unit(work, 8, 3, epochs=1)
-    outcome = find_boxes(unit, work, device="cpu")
+    outcome = train_finder(unit, work, device="cpu")
     store = Store(tmp_path)
     store.save(unit, outcome)
     assert store.has(unit, work.cases)
@@ -138,8 +136,8 @@ def test_a_finder_in_the_store_is_not_trained_again(tmp_path):
 def test_the_same_seed_gives_the_same_boxes_and_another_one_does_not():
     work = make_work(26, seed=4)
     unit = make_unit(work, 16, 4)
-    first, second = (find_boxes(unit, work, device="cpu") for _ in range(2))
-    other = find_boxes(replace(unit, seed=9), work, device="cpu")
+    first, second = (train_finder(unit, work, device="cpu") for _ in range(2))
+    other = train_finder(replace(unit, seed=9), work, device="cpu")
     assert np.array_equal(first.box, second.box)
     losses = [[e["train_loss"] for e in outcome.history] for outcome in (first, second, other)]
     assert losses[0] == losses[1]
@@ -149,7 +147,7 @@ def test_the_same_seed_gives_the_same_boxes_and_another_one_does_not():
 def test_no_draw_of_the_global_generators():
     work = make_work(14, seed=5)
     np_state, state = np.random.get_state()[1].copy(), torch.random.get_rng_state()  # noqa: NPY002
-    find_boxes(make_unit(work, 8, 3, epochs=1), work, device="cpu")
+    train_finder(make_unit(work, 8, 3, epochs=1), work, device="cpu")
     assert np.array_equal(np_state, np.random.get_state()[1])  # noqa: NPY002
     assert torch.equal(state, torch.random.get_rng_state())
 
@@ -157,7 +155,7 @@ def test_no_draw_of_the_global_generators():
 def test_without_masks_there_is_nothing_to_learn_from():
     work = make_work(10, seed=6, masks=False)
     with pytest.raises(UserError, match="no case of the training part of finder of A has a mask"):
-        find_boxes(make_unit(work, 6, 2), work, device="cpu")
+        train_finder(make_unit(work, 6, 2), work, device="cpu")
 
 
 def test_a_mask_of_another_size_does_not_teach_that_there_is_nothing():
@@ -166,7 +164,7 @@ def test_a_mask_of_another_size_does_not_teach_that_there_is_nothing():
     images = {name: work.pictures.encoded(name) for name in work.cases.case}
     work = replace(work, pictures=Pictures(images, wrong))
     with pytest.raises(UserError, match="has a mask"):
-        find_boxes(make_unit(work, 6, 2), work, device="cpu")
+        train_finder(make_unit(work, 6, 2), work, device="cpu")
 
 
 def test_lesions_without_a_mask_are_left_out_and_normal_pictures_stay():
@@ -179,7 +177,7 @@ def test_lesions_without_a_mask_are_left_out_and_normal_pictures_stay():
         if work.pictures.has_mask(name) and name not in some
     }
     work = replace(work, pictures=Pictures(images, masks))
-    outcome = find_boxes(make_unit(work, 18, 4, batch=5, epochs=1), work, device="cpu")
+    outcome = train_finder(make_unit(work, 18, 4, batch=5, epochs=1), work, device="cpu")
     assert outcome.images == 15  # 18 less the 3 without a mask; the 3 normal ones count
 
 
@@ -187,9 +185,9 @@ def test_a_bad_size_and_a_bad_name_are_refused():
     work = make_work(8, seed=8)
     unit = make_unit(work, 4, 2)
     with pytest.raises(UserError, match="no multiple of 32"):
-        find_boxes(replace(unit, input=finder_input(100)), work, device="cpu")
+        train_finder(replace(unit, input=finder_input(100)), work, device="cpu")
     with pytest.raises(UserError, match="finder-tiny"):
-        find_boxes(replace(unit, recipe=replace(unit.recipe, network="finder-tini")), work, device="cpu")
+        train_finder(replace(unit, recipe=replace(unit.recipe, network="finder-tini")), work, device="cpu")
     with pytest.raises(UserError, match="no ImageNet weights of finder-small"):
         find_finder_weights("finder-small", "imagenet")
 
@@ -203,7 +201,7 @@ def test_stopping_keeps_nothing():
         return len(asked) > 1
 
     with pytest.raises(StoppedError):
-        find_boxes(make_unit(work, 6, 2, epochs=5), work, device="cpu", stop=stop)
+        train_finder(make_unit(work, 6, 2, epochs=5), work, device="cpu", stop=stop)
     assert len(asked) == 2
 
 
@@ -212,7 +210,7 @@ def test_several_finders_share_their_pictures_and_one_may_fail():
     good = make_unit(work, 12, 4, epochs=1)
     bad = replace(good, name="normals", train=work.cases.case[:6], key="")
     done, failed = {}, {}
-    find_all(
+    train_finders(
         [bad, good],
         work,
         device="cpu",
@@ -220,7 +218,7 @@ def test_several_finders_share_their_pictures_and_one_may_fail():
         failed=lambda unit, why: failed.update({unit.name: why}),
     )
     assert list(failed) == ["normals"]
-    alone = find_boxes(good, work, device="cpu")
+    alone = train_finder(good, work, device="cpu")
     assert np.array_equal(done["finder of A"].box, alone.box)
     assert done["finder of A"].history[0]["train_loss"] == alone.history[0]["train_loss"]
 
@@ -299,10 +297,10 @@ def test_training_rooms_import_without_the_tables():
 def test_on_a_gpu_the_captured_step_learns_and_repeats_itself():
     work = make_work(120, seed=1)
     unit = make_unit(work, 72, 16, epochs=24)
-    first, second = (find_boxes(unit, work, device="cuda") for _ in range(2))
+    first, second = (train_finder(unit, work, device="cuda") for _ in range(2))
     truth = work.cases.box[work.cases.rows(unit.predict)]
     assert box_quality(first.box, truth)["all"]["mean_iou"] > 0.6
     assert [e["train_loss"] for e in first.history] == [e["train_loss"] for e in second.history]
     assert np.array_equal(first.box, second.box)
-    on_cpu = find_boxes(replace(unit, recipe=replace(unit.recipe, epochs=1)), work, device="cpu")
+    on_cpu = train_finder(replace(unit, recipe=replace(unit.recipe, epochs=1)), work, device="cpu")
     assert first.history[0]["train_loss"] == pytest.approx(on_cpu.history[0]["train_loss"], rel=0.05)

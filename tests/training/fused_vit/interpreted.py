@@ -19,7 +19,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from elsewhere.training.fused_vit import FlatAdam, TransformerBody, adam, attention, kernels
+from elsewhere.training.fused_vit import adam, attention, kernels
+from elsewhere.training.fused_vit.adam import FlatAdam
+from elsewhere.training.fused_vit.body import TransformerBody
 
 EPS = 1e-6
 WIDTH, ROWS = 96, 23

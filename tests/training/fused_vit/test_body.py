@@ -48,4 +48,4 @@ def test_it_imports_without_triton():
         "print(len(fused_vit.__all__))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.strip()) == (0, "4"), done.stderr
+    assert (done.returncode, done.stdout.strip()) == (0, "2"), done.stderr

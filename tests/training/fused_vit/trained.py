@@ -14,8 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from worlds import make_unit, make_work, train
 
 from elsewhere.networks import classifiers as networks
-from elsewhere.training.fused_vit import adam, kernels
-from elsewhere.training.pictures import optimiser as updates
+from elsewhere.training.fused_vit import adam, kernels, step
 from elsewhere.training.pictures import program
 
 
@@ -45,8 +44,8 @@ def main() -> None:
         bodies.append(real(vit, precision=torch.float32))
         return bodies[-1]
 
-    real = updates.TransformerBody
-    updates.TransformerBody = exact  # type: ignore[assignment,misc]
+    real = step.TransformerBody
+    step.TransformerBody = exact  # type: ignore[assignment,misc]
     work = make_work(n=32)
     settings = {"network": "tiny-vit", "epochs": 2, "batch": 8, "learning_rate": 1e-3, "gradient_norm": 0.5}
     units = [

@@ -15,10 +15,9 @@ from elsewhere.networks import build_network
 from elsewhere.networks.classifiers import mix_style
 from elsewhere.statistics.auroc import auroc
 from elsewhere.training import train_units
-from elsewhere.training.pictures import concurrent as lanes
-from elsewhere.training.pictures.concurrent import rate_at
+from elsewhere.training.pictures import concurrent, stream_worker
 from elsewhere.training.pictures.distance import class_distance
-from elsewhere.training.pictures.program import coral_penalty
+from elsewhere.training.pictures.multi_source import coral_penalty
 
 WORK = make_work()
 
@@ -54,13 +53,13 @@ def test_a_unit_gives_the_same_numbers_whatever_trains_beside_it():
 def test_each_network_has_lanes_of_its_own(monkeypatch):
     """A large network's few lanes are not the small one's; on a CPU one network trains after the other."""
     seen = []
-    whole = lanes._train_side_by_side
+    whole = concurrent._train_concurrently
 
     def watched(groups, *rest):
         seen.append([[unit.recipe.network for unit in units] for units in groups])
         whole(groups, *rest)
 
-    monkeypatch.setattr(lanes, "_train_side_by_side", watched)
+    monkeypatch.setattr(concurrent, "_train_concurrently", watched)
     names = ("efficientnet-lite0", "tiny-cnn", "efficientnet-lite0")
     units = [
         make_unit(WORK, seed=at, network=name, epochs=1 if name == "tiny-cnn" else 2)
@@ -70,12 +69,12 @@ def test_each_network_has_lanes_of_its_own(monkeypatch):
     assert seen == [[["efficientnet-lite0"] * 2], [["tiny-cnn"]]]
     assert set(done) == {unit.key for unit in units}
     large = [make_unit(WORK, network=name, batch=12) for name in ("tiny-cnn", "vit-b-16")]
-    assert [lanes.default_lanes([unit]) for unit in large] == [6, 2]
+    assert [concurrent.default_lanes([unit]) for unit in large] == [6, 2]
 
 
 def test_networks_beside_each_other_give_the_numbers_that_each_gives_alone(monkeypatch):
     """What a GPU with memory enough does, on a CPU: both queues drawn from in turn, every unit ended once."""
-    whole = lanes._train_side_by_side
+    whole = concurrent._train_concurrently
     kept: list[list] = []
 
     def gathered(groups, *rest):
@@ -89,7 +88,7 @@ def test_networks_beside_each_other_give_the_numbers_that_each_gives_alone(monke
         for at, name in enumerate(names)
     ]
     alone = {unit.key: train([unit], WORK)[0][unit.key] for unit in units}
-    monkeypatch.setattr(lanes, "_train_side_by_side", gathered)
+    monkeypatch.setattr(concurrent, "_train_concurrently", gathered)
     ended: list[str] = []
     train_units(
         units,
@@ -118,18 +117,16 @@ def test_a_unit_of_few_sources_does_not_feel_one_of_more_beside_it(method):
 
 
 def test_a_first_epoch_that_is_no_number_is_not_the_best_for_ever(monkeypatch):
-    from elsewhere.training.pictures.concurrent import Lane
+    told, fetch = [], stream_worker.StreamWorker._fetch
 
-    told, fetch = [], Lane._fetch
-
-    def broken(lane, values):
-        found = yield from fetch(lane, values)
+    def broken(worker, values):
+        found = yield from fetch(worker, values)
         if found.shape == (2,) and not told:
             told.append(True)
             return found * np.nan
         return found
 
-    monkeypatch.setattr(Lane, "_fetch", broken)
+    monkeypatch.setattr(stream_worker.StreamWorker, "_fetch", broken)
     unit = make_unit(WORK, epochs=4)
     outcome = train([unit], WORK)[0][unit.key]
     assert np.isnan(outcome.history[0]["validation_loss"])
@@ -240,18 +237,10 @@ def test_no_memory_left_is_said_and_no_smaller_batch_is_used(monkeypatch):
     def full(*args, **kwargs):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
 
-    monkeypatch.setattr(lanes.Program, "start", full)
+    monkeypatch.setattr(stream_worker.Program, "start", full)
     with pytest.raises(UserError, match="no memory left") as raised:
         train([make_unit(WORK)], WORK)
     assert "not made smaller silently" in str(raised.value)
-
-
-def test_a_device_that_is_not_there_is_named():
-    with pytest.raises(UserError, match="unknown device"):
-        lanes.pick_device("gpu-of-my-dreams")
-    if not torch.cuda.is_available():
-        with pytest.raises(UserError, match="no CUDA device"):
-            lanes.pick_device("cuda")
 
 
 def test_what_names_a_training():
@@ -266,14 +255,6 @@ def test_what_names_a_training():
     assert base.with_key(moved).key != base.key
     whole = make_unit(WORK, kind="whole")
     assert whole.with_key(moved).key == whole.key
-
-
-def test_the_cosine_schedule_goes_down_to_near_zero():
-    unit = make_unit(WORK, schedule="cosine", epochs=10, learning_rate=1.0)
-    rates = [rate_at(unit, epoch) for epoch in range(1, 11)]
-    assert rates[0] == 1.0
-    assert rates == sorted(rates, reverse=True)
-    assert rates[-1] < 0.03
 
 
 def test_coral_is_zero_for_equal_groups_and_grows_with_their_distance():

@@ -12,7 +12,7 @@ from tests.training.worlds import make_work
 from elsewhere.engine.training import ClassifierSettings, InputSpec
 from elsewhere.training.pictures.augment import augment, plain
 from elsewhere.training.pictures.crops import DevicePictures, crop_window, resize
-from elsewhere.training.pictures.draws import draw_epoch, noise_fields, steps_of
+from elsewhere.training.pictures.draws import draw_epoch, noise_fields, epoch_steps
 
 STILL = {"mirror": False, "rotate_degrees": 0.0, "shift_px": 0.0, "scale": (1.0, 1.0)}
 
@@ -84,8 +84,8 @@ def test_balanced_datasets_are_drawn_equally_often():
 
 
 def test_an_epoch_drops_the_incomplete_batch_and_a_small_part_is_one_batch():
-    assert steps_of(labels(20, 20), np.zeros(40, int), ClassifierSettings(batch=16)) == (2, 16)
-    assert steps_of(labels(3, 2), np.zeros(5, int), ClassifierSettings(batch=16)) == (1, 6)
+    assert epoch_steps(labels(20, 20), np.zeros(40, int), ClassifierSettings(batch=16)) == (2, 16)
+    assert epoch_steps(labels(3, 2), np.zeros(5, int), ClassifierSettings(batch=16)) == (1, 6)
 
 
 def test_the_same_seed_draws_the_same_epoch():
