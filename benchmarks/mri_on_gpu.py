@@ -166,7 +166,7 @@ def train(place: Place, given: argparse.Namespace, volumes: WorldVolumes | None 
     """Each recipe in a process of its own; how many of them are in the store in the end."""
     from benchmarks.mri_training import train_one
     from elsewhere.engine.store import Store
-    from elsewhere.training.cuda_options import SAFEST
+    from elsewhere.training.cuda_options import CONSERVATIVE
 
     done = 0
     for name in given.recipes.split(","):
@@ -176,7 +176,7 @@ def train(place: Place, given: argparse.Namespace, volumes: WorldVolumes | None 
             done += 1
             continue
         volumes = volumes or opened(place, hold=given.hold)
-        for ways in (None, SAFEST):
+        for ways in (None, CONSERVATIVE):
             if place.left < LEAST_S:
                 place.say(f"{name}: left for another call, {place.left:.0f} s remain")
                 break

@@ -216,7 +216,7 @@ def _world() -> Any:
 
 
 def _trained(device: str, *, memory: str = "auto", ways: Any = None, **settings: Any) -> tuple[Any, ...]:
-    from elsewhere.training.cuda_options import GpuWays, using
+    from elsewhere.training.cuda_options import CudaOptions, use_cuda_options
     from elsewhere.training.volumes import FitSettings, build_network, fingerprint, fit, make_plan, prepare
 
     volumes = _world()
@@ -225,7 +225,7 @@ def _trained(device: str, *, memory: str = "auto", ways: Any = None, **settings:
         fingerprint(volumes, cases, "three"), "three",
         widths=(8, 16), blocks=(1, 1), patch=(16, 16, 16), batch=2,
     )  # fmt: skip
-    with using(ways or GpuWays()):
+    with use_cuda_options(ways or CudaOptions()):
         network = build_network(plan, seed=0, device=device)
         how = {"epochs": 2, "steps_per_epoch": 6, "validation_steps": 2, "momentum": 0.9, "compiled": False}
         data = prepare(volumes, cases, plan, "three", device=device, memory=memory)
@@ -246,9 +246,9 @@ def captured(device: str) -> dict[str, Any]:
 
 
 def plain_step(device: str) -> dict[str, Any]:
-    from elsewhere.training.cuda_options import SAFEST
+    from elsewhere.training.cuda_options import CONSERVATIVE
 
-    return _alike(_trained(device, ways=SAFEST)[0], _trained("cpu")[0])
+    return _alike(_trained(device, ways=CONSERVATIVE)[0], _trained("cpu")[0])
 
 
 def adamw(device: str) -> dict[str, Any]:
@@ -364,10 +364,10 @@ CHECKS: dict[str, Callable[[str], dict[str, Any]]] = {
 
 def ways_of(place: Any) -> Any:
     """As the probe and the first calibration chose; the library's own where neither ran."""
-    from elsewhere.training.cuda_options import GpuWays
+    from elsewhere.training.cuda_options import CudaOptions
 
-    chosen = place.read("ways").get("ways") or place.read("probe").get("ways") or asdict(GpuWays())
-    return GpuWays(**chosen)
+    chosen = place.read("ways").get("ways") or place.read("probe").get("ways") or asdict(CudaOptions())
+    return CudaOptions(**chosen)
 
 
 def candidates(place: Any) -> list[Any]:

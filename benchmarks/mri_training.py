@@ -35,7 +35,7 @@ def train_one(place: Any, given: argparse.Namespace, name: str, volumes: WorldVo
     from elsewhere.engine.run import run_units
     from elsewhere.engine.store import Store
     from elsewhere.engine.training import RECIPE, RecipeSpec, Training, Work
-    from elsewhere.training.cuda_options import using
+    from elsewhere.training.cuda_options import use_cuda_options
 
     cases, split = cases_of(volumes), place.read("split")
     parts = {part: tuple(found) for part, found in split["parts"].items()}
@@ -60,7 +60,7 @@ def train_one(place: Any, given: argparse.Namespace, name: str, volumes: WorldVo
     place.write("units", place.read("units") | {name: unit.key})
     began = time.perf_counter()
     watch = Watch(place, name, settings, place.read("lengths")[name]["timing"])
-    with using(ways):
+    with use_cuda_options(ways):
         report = run_units(
             [unit],
             Work(cases=cases, volumes=volumes),
@@ -193,7 +193,7 @@ def calibrate(
     """Seconds of a step (its share of validation in it), of what comes before and of all predictions. The first
     one on a GPU also times the candidate ways and writes down which is fastest."""
     from elsewhere.recipes.residual_unet import box_at_test, plan_for
-    from elsewhere.training.cuda_options import using
+    from elsewhere.training.cuda_options import use_cuda_options
     from elsewhere.training.volumes import predict, prepare
     from elsewhere.training.volumes.windows import mirrors
 
@@ -229,7 +229,7 @@ def calibrate(
     largest = max(extents, key=lambda case: extents[case])
     job: Any = argparse.Namespace(volumes=volumes)
     seconds = []
-    with using(best):
+    with use_cuda_options(best):
         for _ in range(2):
             start = time.perf_counter()
             one = predict(
@@ -258,7 +258,7 @@ def _steps(
     place: Any, plan: Any, data: Any, settings: Any, way: Any, device: str
 ) -> tuple[float, float, Any]:
     """Seconds a step, seconds until the first, and the network."""
-    from elsewhere.training.cuda_options import using
+    from elsewhere.training.cuda_options import use_cuda_options
     from elsewhere.training.volumes import FitSettings, build_network, fit
 
     ends: list[float] = []
@@ -273,7 +273,7 @@ def _steps(
         epochs=3, steps_per_epoch=CALIBRATED_STEPS, validation_steps=1, compiled=settings.compiled
     )
     start = time.perf_counter()
-    with using(way):
+    with use_cuda_options(way):
         network = build_network(plan, seed=0, device=device)
         fit(network, data, plan, how, seed=0, validation=data, on_epoch=stamp)
     step = (ends[-1] - ends[0]) / (2 * CALIBRATED_STEPS)
@@ -306,7 +306,7 @@ def bench_rows(place: Any, given: argparse.Namespace, volumes: WorldVolumes, *, 
     network's floor. Of the baseline's plan, into KEEP/mri-bench.json."""
     from benchmarks.bench_segmentation import inference_row, training_row
     from elsewhere.recipes.residual_unet import plan_for
-    from elsewhere.training.cuda_options import using
+    from elsewhere.training.cuda_options import use_cuda_options
     from elsewhere.training.volumes import prepare
 
     began = time.perf_counter()
@@ -316,7 +316,7 @@ def bench_rows(place: Any, given: argparse.Namespace, volumes: WorldVolumes, *, 
     every = [*parts["train"], *parts["home"]]
     case = max(every, key=lambda name: (np.prod(volumes.grid(name).shape[:2]), name))
     on_gpu = given.device != "cpu"
-    with using(ways_of(place)):
+    with use_cuda_options(ways_of(place)):
         if which == "inference":
             row = inference_row(
                 volumes, plan, case=case, device=given.device, compiled=given.compiled, repeats=2,

@@ -108,7 +108,7 @@ def told_of(
     job: Job, done: Folds, plan: Plan, found: dict[str, Any], *, notes: Iterable[str], **details: Any
 ) -> Trained:
     """What a recipe hands over at its end: `found` is the training set's fingerprint, `details` what is its own."""
-    from elsewhere.training.cuda_options import gpu_ways
+    from elsewhere.training.cuda_options import cuda_options
 
     shared = {
         "fingerprint": found,
@@ -117,7 +117,7 @@ def told_of(
         "parameters": sum(p.numel() for p in done.networks[0].parameters()),
     }
     if job.device.startswith("cuda"):
-        shared["gpu_ways"] = asdict(gpu_ways())
+        shared["gpu_ways"] = asdict(cuda_options())
     return Trained(
         weights=keep_networks(job, plan, done.networks),
         history=tuple(done.history),

@@ -1,7 +1,7 @@
 """How a GPU computes a step, where several ways give the same numbers to within rounding.
 
-They are a property of the machine, not of a training: no key holds them, and a machine on which one of them fails or
-is slow (another driver, another cuDNN) can do without it. A recipe tells in its details which were used.
+The options are a property of the machine, not of a training: no key holds them, and a machine on which one of them fails
+or is slow (another driver, another cuDNN) can do without it. A recipe's details say which were used.
 """
 
 from __future__ import annotations
@@ -12,29 +12,52 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuWays:
+class CudaOptions:
+    """Which of the faster ways a GPU takes.
+
+    Attributes:
+        captured: The training step is one CUDA graph.
+        channels_last: Maps lie as [batch, x, y, z, channel], as the tensor cores read them.
+        fused_norm: Instance norm of such maps by torch's batch-norm kernels, one sample at a time.
+    """
+
     captured: bool = True
-    """The training step is one CUDA graph."""
     channels_last: bool = True
-    """Maps lie as [batch, x, y, z, channel], as the tensor cores read them."""
     fused_norm: bool = True
-    """Instance norm of such maps by torch's batch-norm kernels, a sample at a time."""
 
 
-SAFEST = GpuWays(captured=False, channels_last=False, fused_norm=False)
-_used = GpuWays()
+CONSERVATIVE = CudaOptions(captured=False, channels_last=False, fused_norm=False)
+"""None of them."""
+_current = CudaOptions()
 
 
-def gpu_ways() -> GpuWays:
-    return _used
+def cuda_options() -> CudaOptions:
+    """Return the options in force.
+
+    Returns:
+        Those of the innermost `use_cuda_options`, or all of them.
+    """
+    return _current
 
 
 @contextmanager
-def using(ways: GpuWays) -> Iterator[None]:
-    """For everything that is built and trained inside."""
-    global _used
-    before, _used = _used, ways
+def use_cuda_options(options: CudaOptions) -> Iterator[None]:
+    """Put options in force for all that is built and trained inside.
+
+    Args:
+        options: The options.
+
+    Yields:
+        Nothing.
+
+    Example:
+        >>> with use_cuda_options(CONSERVATIVE):
+        ...     cuda_options().captured
+        False
+    """
+    global _current
+    before, _current = _current, options
     try:
         yield
     finally:
-        _used = before
+        _current = before

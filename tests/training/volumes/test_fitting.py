@@ -19,7 +19,7 @@ from elsewhere.training.volumes import (
     prepare,
     supervised,
 )
-from elsewhere.training.volumes.fitting import StepProgram, rate_at
+from elsewhere.training.volumes.program import StepProgram
 from elsewhere.training.volumes.losses import (
     baseline_objective,
     dice_and_cross_entropy,
@@ -251,8 +251,8 @@ def test_the_plan_says_which_dice():
 
 def test_the_poly_schedule():
     settings = FitSettings(epochs=1000)
-    assert rate_at(settings, 0) == 0.01
-    assert rate_at(settings, 500) == pytest.approx(0.01 * 0.5**0.9)
+    assert settings.rate_at(0) == 0.01
+    assert settings.rate_at(500) == pytest.approx(0.01 * 0.5**0.9)
 
 
 def test_deep_supervision_has_a_head_a_scale_but_the_two_coarsest():

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from tests.training.volumes.worlds import TINY, ball_volumes, dice
 
-from elsewhere.training.cuda_options import SAFEST, using
+from elsewhere.training.cuda_options import CONSERVATIVE, use_cuda_options
 from elsewhere.training.volumes import (
     FitSettings,
     build_network,
@@ -112,7 +112,7 @@ def test_prediction_is_the_cpus():
 
 
 def test_the_safest_ways_train_alike():
-    with using(SAFEST):
+    with use_cuda_options(CONSERVATIVE):
         plain = losses("cuda")
     assert np.allclose(plain, losses("cuda"), atol=0.05)
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from elsewhere.training.cuda_options import gpu_ways
+from elsewhere.training.cuda_options import cuda_options
 from elsewhere.training.volumes.losses import supervised
 from elsewhere.training.volumes.networks import Decoder, Encoder
 from elsewhere.training.volumes.planning import Plan
@@ -105,7 +105,7 @@ def build_shared(plan: Plan, *, seed: int, device: str) -> SharedEncoder:
                 nn.init.kaiming_normal_(module.weight, a=0.01)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-    layout = torch.channels_last_3d if gpu_ways().channels_last else torch.contiguous_format
+    layout = torch.channels_last_3d if cuda_options().channels_last else torch.contiguous_format
     return network.to(device=device, memory_format=layout)  # type: ignore[call-overload]
 
 

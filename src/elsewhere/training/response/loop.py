@@ -1,18 +1,16 @@
 """One training of one response network, and what it says of crops.
 
-Everything random of an epoch comes from (seed, epoch), so that a run that is killed goes on from its last
+Everything random of an epoch comes from (seed, epoch), so that a training that was stopped resumes from its last
 checkpoint as if nothing had happened. On CUDA the step is in bfloat16 and asks the device for nothing; on a
 CPU it is float32 and gives the same bits every time.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -23,20 +21,42 @@ import torch
 from torch.nn import functional
 
 from elsewhere.errors import TrainingError
+from elsewhere.training.cuda import mixed_precision
+from elsewhere.training.loop import EpochLoop, read_checkpoint, write_checkpoint
 from elsewhere.training.response.augment import GENTLE, Augmentation, Views, draw_views, flips, make_views
 from elsewhere.training.response.contrast import Contrast, nt_xent
 from elsewhere.training.response.crops import Crops
 from elsewhere.training.response.networks import ResponseNetwork
 
 Rows = npt.NDArray[np.int64]
-WARM = 0.05
+WARM_UP_SHARE = 0.05
 """Of the steps: the learning rate rises in a line, then falls along a cosine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions:
+    """How a response network is trained.
+
+    Attributes:
+        name: For progress and error messages, and in the checkpoint.
+        epochs: How often the training part is seen.
+        batch: Crops per step.
+        learning_rate: The highest rate.
+        weight_decay: Of AdamW.
+        seed: All draws come from it.
+        device: "cpu", "cuda" or "cuda:N".
+        spacing_mm: Of the crops.
+        augmentation: How views are made.
+        contrast: SimCLR's loss and its weight; None: the supervised loss alone.
+        one_phase: A view shows one phase, drawn in training; in use the first.
+        keep: "best": the weights of the least validation loss, once the contrastive loss has no weight any more;
+            "last": the final ones.
+        checkpoint: A file that a stopped training resumes from.
+        checkpoint_seconds: Between two checkpoints.
+        progress: Called with the name, the epoch and the number of epochs.
+    """
+
     name: str
-    """For progress and in the checkpoint."""
     epochs: int
     batch: int
     learning_rate: float
@@ -47,9 +67,7 @@ class FitOptions:
     augmentation: Augmentation = GENTLE
     contrast: Contrast | None = None
     one_phase: bool = False
-    """A view shows one phase, drawn in training; in use the first."""
     keep: Literal["best", "last"] = "best"
-    """'best': the weights of the least validation loss, once the contrastive loss has no weight any more."""
     checkpoint: Path | None = None
     checkpoint_seconds: float = 120.0
     progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None)
@@ -57,6 +75,14 @@ class FitOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
+    """What a training says of itself; the network was trained in place.
+
+    Attributes:
+        history: One entry per epoch.
+        best_epoch: The epoch (from 1) of the network's weights.
+        images: Crops that were trained on.
+    """
+
     history: tuple[Mapping[str, float], ...]
     best_epoch: int
     images: int
@@ -65,8 +91,24 @@ class Fitted:
 def fit(
     network: ResponseNetwork, crops: Crops, *, train: Rows, validation: Rows, label: Rows, options: FitOptions
 ) -> Fitted:
-    """Train in place. `label` of every crop, -1 where it is not known: such crops are seen by the contrastive
-    loss alone. The two classes weigh the same, so that one half is the place to decide (balanced accuracy)."""
+    """Train a network in place.
+
+    The two classes weigh the same in the loss, so that one half is the place to decide (balanced accuracy).
+
+    Args:
+        network: The network.
+        crops: The crops of all cases.
+        train: Rows of the training part.
+        validation: Rows of the validation part; those of unknown label are left out.
+        label: 0 or 1 for every crop, -1 where it is not known: such crops are seen by the contrastive loss alone.
+        options: Rates, lengths, augmentation.
+
+    Returns:
+        History, best epoch and number of crops.
+
+    Raises:
+        TrainingError: The training part holds one class alone.
+    """
     labelled = train[label[train] >= 0]
     if len(np.unique(label[labelled])) < 2:
         raise TrainingError(
@@ -76,41 +118,46 @@ def fit(
     if options.contrast is None:
         train = labelled
     run = _Run(network, crops, train, label, options)
+    loop = EpochLoop(network, epochs=options.epochs, keep=options.keep)
     key = _key(crops, train, validation, label, options)
-    state = _read(options.checkpoint, key)
-    epoch, best, best_epoch, history, kept = 0, math.inf, 0, [], None
-    if state is not None:
+    state = read_checkpoint(options.checkpoint)
+    if state is not None and state["key"] == key:
         run.restore(state)
-        epoch, best, best_epoch = state["epoch"], state["best"], state["best_epoch"]
-        history, kept = state["history"], state["kept"]
+        loop.load(state)
     written = time.perf_counter()
     watched = validation[label[validation] >= 0]
-    while epoch < options.epochs:
-        epoch += 1
-        began = time.perf_counter()
+    for epoch in loop:
         weight = options.contrast.weight(epoch, options.epochs) if options.contrast else 0.0
         loss = run.epoch(epoch, weight)
-        held = balanced_loss(probabilities(network, crops, watched, options=options), label[watched])
-        seconds = time.perf_counter() - began
-        entry = {"epoch": float(epoch), "train_loss": loss, "contrast_weight": weight, "seconds": seconds}
-        history.append(entry | ({"validation_loss": held} if math.isfinite(held) else {}))
-        if options.keep == "best" and weight == 0.0 and held < best:
-            best, best_epoch = held, epoch
-            kept = {name: value.detach().clone() for name, value in network.state_dict().items()}
+        validation_loss = balanced_loss(
+            probabilities(network, crops, watched, options=options), label[watched]
+        )
+        known = math.isfinite(validation_loss)
+        loop.record(
+            {"epoch": float(epoch), "train_loss": loss, "contrast_weight": weight}
+            | ({"validation_loss": validation_loss} if known else {}),
+            score=validation_loss if known and weight == 0.0 else None,
+        )
         options.progress(options.name, epoch, options.epochs)
-        last = epoch == options.epochs
-        if last or time.perf_counter() - written >= options.checkpoint_seconds:
-            if last and kept is not None:
-                network.load_state_dict(kept)
-            more = {"epoch": epoch, "best": best, "best_epoch": best_epoch, "history": history, "kept": kept}
-            _write(options.checkpoint, {"key": key, **more}, run, done=last)
+        if loop.is_last:
+            loop.finish()
+        if options.checkpoint is not None and (
+            loop.is_last or time.perf_counter() - written >= options.checkpoint_seconds
+        ):
+            content = {"key": key} | run.state() | loop.state()
+            # A finished training needs its weights alone.
+            write_checkpoint(
+                options.checkpoint, content | ({"optimiser": {}, "kept": None} if loop.is_last else {})
+            )
             written = time.perf_counter()
     return Fitted(
-        history=tuple(history), best_epoch=best_epoch or epoch, images=epoch * run.steps * run.batch
+        history=tuple(loop.history), best_epoch=loop.finish(), images=loop.epoch * run.steps * run.batch
     )
 
 
 class _Run:
+    """A network, its optimiser, and the training part on the device."""
+
     def __init__(
         self, network: ResponseNetwork, crops: Crops, train: Rows, label: Rows, options: FitOptions
     ) -> None:
@@ -130,6 +177,9 @@ class _Run:
             weight_decay=options.weight_decay,
             fused=on_gpu,
         )
+
+    def state(self) -> dict[str, Any]:
+        return {"network": self.network.state_dict(), "optimiser": self.optimiser.state_dict()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.network.load_state_dict(state["network"])
@@ -162,7 +212,7 @@ class _Run:
             at = torch.arange(step * self.batch, (step + 1) * self.batch, device=device)
             rows = order.index_select(0, at)
             x = torch.cat([self._view(rows, view, at, generator) for view in views])
-            with _precision(device):
+            with mixed_precision(torch.device(device), cache=True):
                 features = self.network.features(x)
                 logits = self.network.head(features).squeeze(1)
                 projected = self.network.project(features) if weight else None
@@ -181,11 +231,11 @@ class _Run:
 
     def _rate(self, step: int) -> None:
         steps = self.steps * self.options.epochs
-        warm = max(1, round(WARM * steps))
+        warm_up = max(1, round(WARM_UP_SHARE * steps))
         share = (
-            (step + 1) / warm
-            if step < warm
-            else 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
+            (step + 1) / warm_up
+            if step < warm_up
+            else 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, steps - warm_up)))
         )
         for group in self.optimiser.param_groups:
             group["lr"] = self.options.learning_rate * share
@@ -213,7 +263,18 @@ class _Run:
 def probabilities(
     network: ResponseNetwork, crops: Crops, rows: Rows, *, options: FitOptions, flip: bool = False
 ) -> npt.NDArray[np.float64]:
-    """Of pCR, a crop; `flip`: the mean over all mirrored crops."""
+    """Return the probability of pCR for crops.
+
+    Args:
+        network: The network.
+        crops: The crops of all cases.
+        rows: Which of them.
+        options: `one_phase` and `batch`.
+        flip: The mean over all mirrored crops.
+
+    Returns:
+        One probability per row.
+    """
     parts = [
         crop_probability(
             [network],
@@ -231,36 +292,49 @@ def probabilities(
 def crop_probability(
     networks: list[ResponseNetwork], images: torch.Tensor, *, one_phase: bool = False, flip: bool = False
 ) -> torch.Tensor:
-    """The mean probability over networks and mirrored crops [n, phases, x, y, z]; modes are left as found."""
+    """Return the mean probability over networks and mirrored crops.
+
+    Args:
+        networks: At least one; each goes back to the mode (training or not) that it was in.
+        images: [crops, phases, x, y, z].
+        one_phase: The networks see the first phase alone.
+        flip: The mean over all mirrored crops.
+
+    Returns:
+        One probability per crop, on the crops' device.
+    """
     x = images[:, :1] if one_phase else images
     x = x.float()
-    turned = flips(x.shape[4] > 1) if flip else ((),)
+    mirrored = flips(x.shape[4] > 1) if flip else ((),)
     total = torch.zeros(len(x), device=x.device)
     for network in networks:
-        was = network.training
+        training = network.training
         network.eval()
-        with _precision(x.device.type):
-            for axes in turned:
+        with mixed_precision(x.device, cache=True):
+            for axes in mirrored:
                 total += torch.sigmoid(network(torch.flip(x, axes) if axes else x).float())
-        network.train(was)
-    return total / (len(networks) * len(turned))
+        network.train(training)
+    return total / (len(networks) * len(mirrored))
 
 
 def balanced_loss(probability: npt.NDArray[np.float64], label: Rows) -> float:
-    """Cross entropy with both classes of the same weight; NaN without a case."""
+    """Return the cross-entropy with both classes of the same weight.
+
+    Args:
+        probability: Of class 1.
+        label: 0 or 1.
+
+    Returns:
+        One number; NaN without a case.
+
+    Example:
+        >>> round(balanced_loss(np.array([0.5, 0.5]), np.array([0, 1])), 3)
+        0.693
+    """
     p = np.clip(probability, 1e-6, 1 - 1e-6)
     each = -np.where(label == 1, np.log(p), np.log(1 - p))
     parts = [each[label == kind].mean() for kind in (0, 1) if (label == kind).any()]
     return float(np.mean(parts)) if parts else math.nan
-
-
-@contextlib.contextmanager
-def _precision(device: str) -> Iterator[None]:
-    if device.startswith("cuda"):
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            yield
-    else:
-        yield
 
 
 def _key(crops: Crops, train: Rows, validation: Rows, label: Rows, options: FitOptions) -> str:
@@ -269,25 +343,3 @@ def _key(crops: Crops, train: Rows, validation: Rows, label: Rows, options: FitO
     }
     what = (crops.cases, tuple(crops.images.shape), train.tolist(), validation.tolist(), label.tolist())
     return hashlib.sha256(repr((what, sorted(plain.items()))).encode()).hexdigest()
-
-
-def _read(path: Path | None, key: str) -> dict[str, Any] | None:
-    if path is None or not path.is_file():
-        return None
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    return state if state["key"] == key else None
-
-
-def _write(path: Path | None, state: dict[str, Any], run: _Run, *, done: bool) -> None:
-    """A finished training keeps its weights alone."""
-    if path is None:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    state = state | {
-        "network": run.network.state_dict(),
-        "optimiser": {} if done else run.optimiser.state_dict(),
-        "kept": None if done else state["kept"],
-    }
-    torch.save(state, part)
-    part.replace(path)

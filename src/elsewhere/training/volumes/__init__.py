@@ -28,12 +28,13 @@ Another network than ours will do, if it maps `image` to such logits.
 from __future__ import annotations
 
 from elsewhere.training.volumes.channels import CHANNELS, Channels, channel_count, read_channels
-from elsewhere.training.volumes.fitting import FitSettings, Fitted, fit
+from elsewhere.training.volumes.fitting import Fitted, fit
 from elsewhere.training.volumes.losses import baseline_objective, supervised
 from elsewhere.training.volumes.networks import ResidualUNet, build_network
 from elsewhere.training.volumes.planning import Fingerprint, Plan, fingerprint, make_plan
 from elsewhere.training.volumes.postprocessing import keep_parts
 from elsewhere.training.volumes.preparing import Prepared, prepare, standardise
+from elsewhere.training.volumes.settings import FitSettings
 from elsewhere.training.volumes.windows import Predicted, predict
 
 __all__ = [

@@ -6,7 +6,6 @@ presets have. `encoder` and `decoder` are modules of their own: pretraining and 
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from elsewhere.training.cuda_options import gpu_ways
+from elsewhere.training.cuda_options import cuda_options
 from elsewhere.training.volumes.planning import Plan, Triple
 
 NORM = ("INSTANCE", {"affine": True, "eps": 1e-5})
@@ -111,7 +110,7 @@ class InstanceNorm(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not x.is_cuda or x.is_contiguous():
             return functional.instance_norm(x, weight=self.weight, bias=self.bias, eps=self.eps)
-        if torch.compiler.is_compiling() or not gpu_ways().fused_norm:
+        if torch.compiler.is_compiling() or not cuda_options().fused_norm:
             return self.in_any_layout(x)
         x = x.contiguous(memory_format=torch.channels_last_3d)
         found: torch.Tensor = FusedInstanceNorm.apply(x, self.weight, self.bias, self.eps)
@@ -141,14 +140,6 @@ def layout_of(network: nn.Module) -> torch.memory_format:
             last = p.is_contiguous(memory_format=torch.channels_last_3d)
             return torch.channels_last_3d if last else torch.contiguous_format
     return torch.contiguous_format
-
-
-def fastest(on_gpu: bool) -> AbstractContextManager[None]:
-    """Shapes never change here: let cuDNN try its algorithms once."""
-    if not on_gpu:
-        return nullcontext()
-    flags: AbstractContextManager[None] = torch.backends.cudnn.flags(enabled=True, benchmark=True)
-    return flags
 
 
 class Norm(nn.Module):
@@ -236,6 +227,6 @@ def build_network(
                 nn.init.kaiming_normal_(module.weight, a=0.01)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-    last = gpu_ways().channels_last if channels_last is None else channels_last
+    last = cuda_options().channels_last if channels_last is None else channels_last
     layout = torch.channels_last_3d if last else torch.contiguous_format
     return network.to(device=device, memory_format=layout)  # type: ignore[call-overload]

@@ -19,8 +19,9 @@ import torch
 from torch.nn import functional
 
 from elsewhere.inputs.volumes import Box, Volumes
+from elsewhere.training.cuda import fixed_shapes, mixed_precision
 from elsewhere.training.volumes.channels import Channels
-from elsewhere.training.volumes.networks import fastest, layout_of
+from elsewhere.training.volumes.networks import layout_of
 from elsewhere.training.volumes.planning import Plan, Triple
 from elsewhere.training.volumes.preparing import Standard, standardise
 from elsewhere.training.volumes.resampling import LINEAR, resample
@@ -119,7 +120,7 @@ def sliding_logits(
     for network in networks:
         network.eval()
     layout = layout_of(networks[0])
-    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=on_gpu), fastest(on_gpu):
+    with mixed_precision(device, cache=True), fixed_shapes(on_gpu):
         for first in range(0, len(used), batch):
             chosen = used[first : first + batch]
             # A compiled network has one shape: the last batch is filled up.
