@@ -189,7 +189,8 @@ def inference(volumes, plan, *, case, device, repeats, mirror, batch, compiled) 
     import torch
 
     from elsewhere.training.volumes import build_network, predict
-    from elsewhere.training.volumes.networks import fastest, layout_of
+    from elsewhere.training.cuda import fixed_shapes
+    from elsewhere.training.volumes.networks import layout_of
     from elsewhere.training.volumes.preparing import standardise
     from elsewhere.training.volumes.windows import forward_of, mirrors
 
@@ -232,7 +233,7 @@ def inference(volumes, plan, *, case, device, repeats, mirror, batch, compiled) 
         with (
             torch.no_grad(),
             torch.autocast(device, dtype=torch.bfloat16, enabled=gpu),
-            fastest(gpu),
+            fixed_shapes(gpu),
         ):
             for _ in range(passes):
                 forward(x)

@@ -18,8 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "mri-response"
 PAGE = ROOT / "docs" / "results" / "mri-response.md"
 TABLES = (
-    "against_baseline", "centres", "chance", "could_see", "datasets", "drop", "fairness", "groups",
-    "home_and_elsewhere", "seeds",
+    "chance", "could_see", "drop", "fairness", "groups", "home_and_elsewhere",
 )  # fmt: skip
 LEADERBOARD = [
     "board", "kind", "recipe", "baseline", "seeds", "cases", "patients", "rank", "rank_lo", "rank_hi", "status",

@@ -1,12 +1,7 @@
-"""Write docs/results/mri-segmentation.md from the files under benchmarks/results/mri-segmentation/.
-
-`python docs/make_mri_segmentation.py --take FOLDER` after `python -m benchmarks.mri_on_gpu score ZIPS FOLDER`: the
-tables are copied, and the two rows of the GPU's benchmark go to benchmarks/results/segmentation-gpu.json.
-"""
+"""Write docs/results/mri-segmentation.md from the files under benchmarks/results/mri-segmentation/."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -18,9 +13,6 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "mri-segmentation"
 BENCH = ROOT / "benchmarks" / "results" / "segmentation-gpu.json"
 PAGE = ROOT / "docs" / "results" / "mri-segmentation.md"
-TABLES = (
-    "against_baseline", "centres", "could_see", "fairness", "groups", "home_and_elsewhere", "leaderboard",
-)  # fmt: skip
 WORDS = {
     "residual-unet": "residual-encoder U-Net (baseline)",
     "subtraction": "subtraction, largest component",
@@ -29,25 +21,6 @@ WORDS = {
 }
 ALLOWED_S = 300
 """The challenge gives five minutes a case (MRI-12)."""
-
-
-def take(scored: Path) -> None:
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    for name in TABLES:
-        file = scored / "report" / "tables" / f"{name}.csv"
-        if file.exists():
-            _write(pd.read_csv(file), name)
-    for name in ("trainings", "cases"):
-        _write(pd.read_csv(scored / f"{name}.csv"), name)
-    for name in ("about", "lengths", "stages"):
-        if (scored / f"{name}.json").exists():
-            (RESULTS / f"{name}.json").write_text((scored / f"{name}.json").read_text())
-    if (scored / "bench.json").exists():
-        BENCH.write_text((scored / "bench.json").read_text())
-
-
-def _write(frame: pd.DataFrame, name: str) -> None:
-    frame.round(6).to_csv(RESULTS / f"{name}.csv", index=False, lineterminator="\n")
 
 
 def read(name: str) -> pd.DataFrame:
@@ -283,11 +256,6 @@ def page() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--take", metavar="FOLDER", type=Path)
-    given = parser.parse_args()
-    if given.take:
-        take(given.take)
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(page())
 

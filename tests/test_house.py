@@ -57,7 +57,7 @@ TRAVELS = ("untrusted", "files", "inputs", "engine", "networks", "training", "ra
 MAY_TRAVEL = {"torch", "torchvision", "numpy", "scipy", "pandas", "sklearn", "PIL", "isal", "elsewhere"}
 WHERE_IT_IS = {
     "training": {"monai", "nibabel", "triton"},
-    "recipes": {"monai", "nibabel", "xgboost", "nnunetv2"},
+    "recipes": {"monai", "nibabel", "xgboost", "nnunetv2", "pynvml"},
 }
 """What a function of these rooms may ask for, and do without or refuse: never at import."""
 STAYS = [

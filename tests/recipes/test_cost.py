@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import json
 import math
@@ -175,47 +174,51 @@ def test_sampled_power_is_integrated_by_the_trapezoid_rule():
 
 
 class Nvml:
-    """The calls of NVML that are used, answering through the given pointers."""
+    """The functions of `pynvml` that are used."""
 
-    def __init__(self, *, has_counter: bool = True, programs: int = 1) -> None:
-        self.millijoule, self.programs, self.has_counter = 5_000, programs, has_counter
-        self.asked: list[bytes] = []
+    NVML_TEMPERATURE_GPU, NVML_CLOCK_SM = 0, 1
 
-    def nvmlInit_v2(self):  # noqa: N802
-        return 0
+    class NVMLError(Exception):
+        pass
 
-    def nvmlDeviceGetHandleByUUID(self, name, handle):  # noqa: N802
+    def __init__(self, *, has_counter: bool = True, programs: int = 1, has_driver: bool = True) -> None:
+        self.millijoule, self.programs = 5_000, programs
+        self.has_counter, self.has_driver = has_counter, has_driver
+        self.asked: list[str] = []
+
+    def nvmlInit(self):  # noqa: N802
+        if not self.has_driver:
+            raise self.NVMLError("NVML Shared Library Not Found")
+
+    def nvmlDeviceGetHandleByUUID(self, name):  # noqa: N802
         self.asked.append(name)
-        return 0
+        return "handle"
 
-    def nvmlDeviceGetTotalEnergyConsumption(self, handle, out):  # noqa: N802
-        ctypes.cast(out, ctypes.POINTER(ctypes.c_ulonglong))[0] = self.millijoule
-        return 0 if self.has_counter else 3
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle):  # noqa: N802
+        if not self.has_counter:
+            raise self.NVMLError("Not Supported")
+        return self.millijoule
 
-    def nvmlDeviceGetPowerUsage(self, handle, out):  # noqa: N802
-        ctypes.cast(out, ctypes.POINTER(ctypes.c_uint))[0] = 250_000
-        return 0
+    def nvmlDeviceGetPowerUsage(self, handle):  # noqa: N802
+        return 250_000
 
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle, out):  # noqa: N802
-        ctypes.cast(out, ctypes.POINTER(ctypes.c_ulonglong))[0] = 0x01 | 0x40
-        return 0
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):  # noqa: N802
+        return 0x01 | 0x40
 
-    def nvmlDeviceGetTemperature(self, handle, sensor, out):  # noqa: N802
-        ctypes.cast(out, ctypes.POINTER(ctypes.c_uint))[0] = 61
-        return 0
+    def nvmlDeviceGetTemperature(self, handle, sensor):  # noqa: N802
+        return 61
 
-    def nvmlDeviceGetClockInfo(self, handle, kind, out):  # noqa: N802
-        return 3
+    def nvmlDeviceGetClockInfo(self, handle, kind):  # noqa: N802
+        raise self.NVMLError("Not Supported")
 
-    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle, count, infos):  # noqa: N802
-        ctypes.cast(count, ctypes.POINTER(ctypes.c_uint))[0] = self.programs
-        return 7 if self.programs else 0
+    def nvmlDeviceGetComputeRunningProcesses(self, handle):  # noqa: N802
+        return [object()] * self.programs
 
 
 def test_a_gpu_by_its_uuid_its_energy_in_joule_and_what_slows_it():
     nvml = Nvml(programs=3)
     gpu = Gpu("1234-abcd", 0, nvml)
-    assert nvml.asked == [b"GPU-1234-abcd"]
+    assert nvml.asked == ["GPU-1234-abcd"]
     counter = gpu.energy()
     before = counter.joule()
     nvml.millijoule += 42_500
@@ -228,6 +231,21 @@ def test_a_gpu_by_its_uuid_its_energy_in_joule_and_what_slows_it():
 
 def test_a_gpu_without_a_counter_has_its_power_integrated():
     assert "power integrated" in Gpu("x", 0, Nvml(has_counter=False)).energy().source
+
+
+def test_without_a_driver_or_the_package_there_is_a_reason_and_no_energy(monkeypatch):
+    with pytest.raises(OSError, match="Library Not Found"):
+        Gpu(None, 0, Nvml(has_driver=False))
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(OSError, match="nvidia-ml-py is not installed"):
+        Gpu(None, 0)
+
+
+def test_the_package_has_what_is_asked_of_it():
+    """Names only: there is no driver here."""
+    pynvml = pytest.importorskip("pynvml")
+    names = [name for name in vars(Nvml) if name.startswith(("nvml", "NVML"))]
+    assert [name for name in [*names, "nvmlDeviceGetHandleByIndex"] if not hasattr(pynvml, name)] == []
 
 
 def test_a_real_prediction_on_this_cpu():

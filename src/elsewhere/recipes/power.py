@@ -1,13 +1,12 @@
-"""What a device says of its energy, clocks and other users (MRI-12): NVML for a GPU, RAPL for a CPU.
+"""What a device reports of its energy, clocks and other users (MRI-12): NVML for a GPU, RAPL for a CPU.
 
-NVML comes with the driver and is called through ctypes, so a bare machine needs no package for it. Its counter
-of energy is the whole board's since the driver was loaded; RAPL's is the whole processor's: both hold what other
-programs use at the same time, which is why a cost says whether it was alone.
+NVML comes with the driver; the package nvidia-ml-py (extra `train`) reads it. Without either there is no energy, and
+the cost says why. NVML's counter of energy is the whole board's since the driver was loaded; RAPL's is the whole
+processor's: both hold what other programs use at the same time, which is why a cost says whether it was alone.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 import time
@@ -19,8 +18,6 @@ POWERCAP = Path("/sys/class/powercap")
 LEAST_SECONDS = 0.5
 """NVML's and RAPL's counters move every 1 to 100 ms: over less than this an energy is mostly rounding."""
 _SAMPLE_SECONDS = 0.02
-_NVML_OK = 0
-_SM_CLOCK = 1
 _SLOWED = {
     0x04: "power cap",
     0x08: "hardware slowdown",
@@ -96,68 +93,103 @@ class Rapl:
 
 
 class Gpu:
-    """One GPU as NVML sees it. Any call that the driver refuses raises OSError, or gives None where said."""
+    """One GPU as NVML sees it.
 
-    def __init__(self, uuid: str | None, index: int, library: Any = None) -> None:
-        self._nvml = library if library is not None else ctypes.CDLL("libnvidia-ml.so.1")
-        self._ask("nvmlInit_v2")
-        self._handle = ctypes.c_void_p()
+    Args:
+        uuid: Of the GPU, with or without its prefix; None: it is found by its number.
+        index: The number that NVML gives it.
+        nvml: The module `pynvml` of nvidia-ml-py; None: it is imported.
+
+    Raises:
+        OSError: nvidia-ml-py or the driver is missing, or NVML does not know the GPU.
+    """
+
+    def __init__(self, uuid: str | None, index: int, nvml: Any = None) -> None:
+        self._nvml = _pynvml() if nvml is None else nvml
+        self._ask("nvmlInit")
         if uuid:
             name = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-            self._ask("nvmlDeviceGetHandleByUUID", name.encode(), ctypes.byref(self._handle))
+            self._handle = self._ask("nvmlDeviceGetHandleByUUID", name)
         else:
-            self._ask("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(self._handle))
+            self._handle = self._ask("nvmlDeviceGetHandleByIndex", index)
 
-    def _ask(self, name: str, *given: Any) -> None:
-        call = getattr(self._nvml, name, None)
-        code = call(*given) if call is not None else "nothing: this driver does not know it"
-        if code != _NVML_OK:
-            raise OSError(f"NVML's {name} answered {code}")
-
-    def _number(self, name: str, kind: Any, *given: Any) -> int:
-        value = kind()
-        self._ask(name, self._handle, *given, ctypes.byref(value))
-        return int(value.value)
-
-    def _maybe(self, name: str, kind: Any, *given: Any) -> int | None:
+    def _ask(self, name: str, *given: Any) -> Any:
         try:
-            return self._number(name, kind, *given)
+            return getattr(self._nvml, name)(*given)
+        except self._nvml.NVMLError as error:
+            raise OSError(f"NVML's {name} answered: {error}") from error
+
+    def _maybe(self, name: str, *given: Any) -> Any:
+        try:
+            return self._ask(name, self._handle, *given)
         except OSError:
             return None
 
     def energy(self) -> EnergyCounter:
-        """The board's own counter, or its power integrated where it has none (before Volta)."""
-        try:
-            self._number("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong)
-        except OSError:
+        """Return the board's own counter, or its power integrated where it has none (before Volta).
+
+        Returns:
+            A counter of joules.
+        """
+        if self._maybe("nvmlDeviceGetTotalEnergyConsumption") is None:
             return SampledPower(self._watts, "NVML, power integrated: the whole board").watch()
         return _BoardEnergy(self)
 
     def _watts(self) -> float:
-        return self._number("nvmlDeviceGetPowerUsage", ctypes.c_uint) / 1000.0
+        return float(self._ask("nvmlDeviceGetPowerUsage", self._handle)) / 1000.0
 
     def board_joule(self) -> float:
-        return self._number("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong) / 1000.0
+        """Return the energy of the whole board since the driver was loaded.
+
+        Returns:
+            Joules.
+
+        Raises:
+            OSError: The board has no such counter.
+        """
+        return float(self._ask("nvmlDeviceGetTotalEnergyConsumption", self._handle)) / 1000.0
 
     def temperature(self) -> int | None:
-        return self._maybe("nvmlDeviceGetTemperature", ctypes.c_uint, 0)
+        """Return the temperature of the chip.
+
+        Returns:
+            Degrees Celsius; None where the driver does not say.
+        """
+        return self._maybe("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU)
 
     def clock_mhz(self) -> int | None:
-        return self._maybe("nvmlDeviceGetClockInfo", ctypes.c_uint, _SM_CLOCK)
+        """Return the clock of the multiprocessors.
+
+        Returns:
+            MHz; None where the driver does not say.
+        """
+        return self._maybe("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)
 
     def slowed_by(self) -> tuple[str, ...]:
-        bits = self._maybe("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong) or 0
-        return tuple(word for bit, word in _SLOWED.items() if bits & bit)
+        """Return what slows the GPU at this moment.
+
+        Returns:
+            Reasons in words; empty where there are none.
+        """
+        bits = self._maybe("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
+        return tuple(reason for bit, reason in _SLOWED.items() if bits & bit)
 
     def programs(self) -> int | None:
-        """How many programs hold a context; with room for none NVML says how many there are."""
-        count = ctypes.c_uint(0)
-        try:
-            code = self._nvml.nvmlDeviceGetComputeRunningProcesses_v3(self._handle, ctypes.byref(count), None)
-        except AttributeError:
-            return None
-        enough, insufficient = _NVML_OK, 7
-        return int(count.value) if code in (enough, insufficient) else None
+        """Return how many programs compute on the GPU.
+
+        Returns:
+            Their number; None where the driver does not say.
+        """
+        processes = self._maybe("nvmlDeviceGetComputeRunningProcesses")
+        return None if processes is None else len(processes)
+
+
+def _pynvml() -> Any:
+    try:
+        import pynvml
+    except ImportError as error:
+        raise OSError("nvidia-ml-py is not installed (pip install 'elsewhere[train]')") from error
+    return pynvml
 
 
 class _BoardEnergy:
