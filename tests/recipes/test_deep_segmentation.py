@@ -129,7 +129,7 @@ def test_the_shared_encoder_hands_over_what_is_asked_for(tmp_path):
 
 
 def test_a_patch_around_a_tumour_at_the_edge_stays_inside():
-    from tests.training.joint.test_joint import PLAN
+    from tests.training.joint.worlds import PLAN
 
     image = torch.arange(2 * 20 * 20 * 4, dtype=torch.float32).reshape(2, 20, 20, 4)
     cut = patch_around(image, np.array([[0, 0, 0]]), PLAN)

@@ -30,7 +30,7 @@ class NetworkEntry:
     style_points: tuple[str, ...] = ()
     """Modules after which MixStyle mixes (US-31): the early ones, where style lives."""
     is_vision_transformer: bool = False
-    """Its body holds torchvision's as `vit`: a GPU then trains it with the passes of `training.transformer`."""
+    """Its body holds torchvision's as `vit`: a GPU then trains it with `training.fused_vit`."""
     training_gflop: float = 0.0
     """Of one image, forward and backward: for estimates."""
 

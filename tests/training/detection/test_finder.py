@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch (pip install elsewhere[train])")
-
 from PIL import Image  # noqa: E402
 
 from elsewhere.engine.finders import finder_input, finder_recipe, finder_unit  # noqa: E402
@@ -17,7 +16,7 @@ from elsewhere.engine.training import Training, Work  # noqa: E402
 from elsewhere.errors import UserError  # noqa: E402
 from elsewhere.inputs import Cases, Pictures  # noqa: E402
 from elsewhere.inputs.boxes import box_quality  # noqa: E402
-from elsewhere.networks.finder import FINDERS, build_finder, find_finder_weights  # noqa: E402
+from elsewhere.networks.finder import build_finder, find_finder_weights  # noqa: E402
 from elsewhere.training.detection.finder import (  # noqa: E402
     StoppedError,
     outline_loss,
@@ -232,40 +231,6 @@ def test_a_units_finder_learns_from_the_same_parts():
     assert finder.recipe.shift_px == 12
     assert finder_unit(unit).recipe == finder_recipe()
     assert finder_recipe().weights == "imagenet"
-
-
-@pytest.mark.parametrize("name", sorted(FINDERS))
-def test_every_finder_gives_logits_at_half_the_size(name):
-    model = build_finder(name, seed=1).eval()
-    with torch.no_grad():
-        assert model(torch.rand((2, 3, 64, 96))).shape == (2, 1, 32, 48)
-    parameters = sum(p.numel() for p in model.parameters())
-    assert parameters < 4_500_000
-    same, other = build_finder(name, seed=1), build_finder(name, seed=2)
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), same.parameters(), strict=True))
-    assert not torch.equal(model.head.weight, other.head.weight)
-
-
-def test_the_encoder_takes_the_classifiers_weights(tmp_path):
-    from elsewhere.networks import build_network
-
-    classifier = build_network("efficientnet-lite0", seed=4)
-    path = tmp_path / "lite0.pth"
-    torch.save(classifier.body.state_dict() | {"_fc.weight": torch.zeros(1000, 1280)}, path)
-    model = build_finder(
-        "finder-lite0", weights="imagenet", known={"efficientnet-lite0/imagenet": path}, seed=7
-    )
-    assert torch.equal(model.encoder.stem.weight, classifier.body._conv_stem.weight)
-    assert torch.equal(
-        model.encoder.blocks[5]._depthwise_conv.weight, classifier.body._blocks[5]._depthwise_conv.weight
-    )
-    fresh = build_finder("finder-lite0", seed=7)
-    assert torch.equal(model.head.weight, fresh.head.weight)
-    assert not torch.equal(model.encoder.stem.weight, fresh.encoder.stem.weight)
-    whole = tmp_path / "whole.pt"
-    torch.save(fresh.state_dict(), whole)
-    again = build_finder("finder-lite0", weights=str(whole), seed=1)
-    assert torch.equal(again.head.weight, fresh.head.weight)
 
 
 def test_the_loss_is_least_for_the_truth():

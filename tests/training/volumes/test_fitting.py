@@ -19,7 +19,6 @@ from elsewhere.training.volumes import (
     prepare,
     supervised,
 )
-from elsewhere.training.volumes.program import StepProgram
 from elsewhere.training.volumes.losses import (
     baseline_objective,
     dice_and_cross_entropy,
@@ -27,6 +26,7 @@ from elsewhere.training.volumes.losses import (
 )
 from elsewhere.training.volumes.networks import InstanceNorm
 from elsewhere.training.volumes.patches import draw_patches
+from elsewhere.training.volumes.program import StepProgram
 
 FAST = FitSettings(epochs=3, steps_per_epoch=3, validation_steps=2, checkpoint_every=1, momentum=0.9)
 
