@@ -188,8 +188,8 @@ def inference(volumes, plan, *, case, device, repeats, mirror, batch, compiled) 
     """Seconds of one whole prediction, of its parts, and of the network alone on as many windows."""
     import torch
 
-    from elsewhere.training.volumes import build_network, predict
     from elsewhere.training.cuda import fixed_shapes
+    from elsewhere.training.volumes import build_network, predict
     from elsewhere.training.volumes.networks import layout_of
     from elsewhere.training.volumes.preparing import standardise
     from elsewhere.training.volumes.windows import forward_of, mirrors

@@ -19,12 +19,28 @@ def boxes_of_maps(
     widths: npt.ArrayLike | None = None,
     heights: npt.ArrayLike | None = None,
 ) -> Boxes:
-    """The box of each map's most probable component, in the pixels of its picture.
+    """Return the box of each map's most probable component, in the pixels of its picture.
 
-    A component is what hangs together (also by corners) at or above `threshold`. The one with the largest
+    A component is connected (also by corners) and at or above `threshold`. The one with the largest
     summed value is chosen, so that a large and sure region goes before a bright speck; of equals, the one
-    that starts first. `widths` and `heights` are the pictures' where the maps were resized: a box then
-    covers every picture pixel that its component touches.
+    that starts first.
+
+    Args:
+        maps: (n, height, width).
+        threshold: Of the values.
+        widths: Of the pictures, where the maps were resized: a box then covers every picture pixel that its component
+            touches.
+        heights: Likewise.
+
+    Returns:
+        One box per map; zeros where nothing reaches the threshold.
+
+    Raises:
+        ValueError: `maps` has another number of axes.
+
+    Example:
+        >>> boxes_of_maps([[[0, 1, 1], [0, 0, 0]]], 0.5).tolist()
+        [[1, 0, 3, 1]]
     """
     values = np.asarray(maps)
     if values.ndim != 3:
@@ -58,7 +74,19 @@ def boxes_of_maps(
 
 
 def box_iou(a: npt.ArrayLike, b: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Intersection over union, a pair a row; 0 where one of them is empty."""
+    """Return the intersection over union of pairs of boxes.
+
+    Args:
+        a: (n, 4).
+        b: (n, 4).
+
+    Returns:
+        One number per pair; 0 where a box is empty.
+
+    Example:
+        >>> box_iou([[0, 0, 2, 2]], [[1, 0, 3, 2]]).round(3).tolist()
+        [0.333]
+    """
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     left_top = np.maximum(first[:, :2], second[:, :2])
     right_bottom = np.minimum(first[:, 2:], second[:, 2:])
@@ -70,15 +98,28 @@ def box_iou(a: npt.ArrayLike, b: npt.ArrayLike) -> npt.NDArray[np.float64]:
 def box_quality(
     found: npt.ArrayLike, truth: npt.ArrayLike, datasets: Sequence[str] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """How good found boxes are, for all cases ('all') and per dataset.
+    """Measure how good found boxes are, for all cases ("all") and per dataset.
 
-    lesions        cases with an annotated box; the shares below are of these
-    mean_iou, median_iou    with the annotated box; a lesion without a found box counts as 0
-    found          share with IoU >= 0.5
-    centre_inside  share whose found box has its centre in the annotated one
-    none           share without any found box
-    covered        mean share of the annotated box that the found one covers
-    false_boxes    boxes found in cases without an annotated one, of `without` such cases
+    The measures of each:
+
+    - lesions: cases with an annotated box; the shares below are of these
+    - mean_iou, median_iou: with the annotated box; a lesion without a found box counts as 0
+    - found: share with IoU >= 0.5
+    - centre_inside: share whose found box has its centre in the annotated one
+    - none: share without any found box
+    - covered: mean share of the annotated box that the found one covers
+    - false_boxes: boxes found in cases without an annotated one, of `without` such cases
+
+    Args:
+        found: (n, 4).
+        truth: (n, 4), zeros where there is no lesion.
+        datasets: One per case.
+
+    Returns:
+        Measures by name, by dataset.
+
+    Raises:
+        ValueError: The boxes are not (n, 4) on both sides.
     """
     boxes, wanted = np.asarray(found, dtype=np.int64), np.asarray(truth, dtype=np.int64)
     if boxes.shape != wanted.shape or boxes.ndim != 2 or boxes.shape[1] != 4:

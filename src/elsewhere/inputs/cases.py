@@ -24,23 +24,27 @@ Value = float | str | None
 
 @dataclass(frozen=True, kw_only=True)
 class Cases:
-    """One entry a case, in the same order everywhere. `case` is 'DATASET/case_id', unique in a study."""
+    """The cases of a study, one entry per case in the same order everywhere.
+
+    Attributes:
+        case: "DATASET/case_id", unique in a study.
+        dataset: Of each case.
+        label: 0 benign, 1 malignant, -1 normal; of a response: 0 no pCR, 1 pCR, -1 not known.
+        box: (n, 4): x0, y0, x1, y1 in pixels of the picture, half-open; all zero where there is no box.
+        digest: Hexadecimal sha256 of each picture or volume: what makes two trainings the same training.
+        mask_digest: The same of each case's mask files together, "" for none; empty where no mask is known.
+        group: What no split may part: a patient, or patients whom duplicates join; empty where each case is its own.
+        clinical: Columns that a recipe may know of a case (age, subtype, ...); None where a value is missing.
+    """
 
     case: tuple[str, ...]
     dataset: tuple[str, ...]
     label: npt.NDArray[np.int8]
-    """0 benign, 1 malignant, -1 normal; of a response: 0 no pCR, 1 pCR, -1 not known."""
     box: npt.NDArray[np.int32]
-    """(n, 4): x0, y0, x1, y1 in pixels of the picture, half-open; all zero where there is no box."""
     digest: tuple[str, ...]
-    """Hexadecimal sha256 of each picture or volume: what makes two trainings the same training."""
     mask_digest: tuple[str, ...] = ()
-    """The same of each case's mask files together, '' for none; left out where no mask is known."""
     group: tuple[str, ...] = ()
-    """What no split may part: a patient, or patients whom duplicates join; left out where each case is its
-    own."""
     clinical: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
-    """Columns that a recipe may know of a case (age, subtype, ...); None where a value is missing."""
 
     def __post_init__(self) -> None:
         n = len(self.case)
@@ -61,11 +65,25 @@ class Cases:
         return {name: at for at, name in enumerate(self.case)}
 
     def rows(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
-        """The places of the named cases, in the order of the names."""
+        """Return the rows of cases.
+
+        Args:
+            names: Their names.
+
+        Returns:
+            One row per name, in the order of the names.
+        """
         return np.array([self.row[name] for name in names], dtype=np.int64)
 
     def subset(self, names: Sequence[str]) -> Cases:
-        """These cases alone, in this order."""
+        """Return some of the cases.
+
+        Args:
+            names: Their names.
+
+        Returns:
+            These cases, in this order.
+        """
         rows = self.rows(names)
 
         def taken(column: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -83,7 +101,14 @@ class Cases:
         )
 
     def clinical_of(self, case: str) -> dict[str, Value]:
-        """The case's clinical columns, by name."""
+        """Return the clinical values of a case.
+
+        Args:
+            case: Its name.
+
+        Returns:
+            Column to value.
+        """
         at = self.row[case]
         return {name: column[at] for name, column in self.clinical.items()}
 
@@ -97,8 +122,14 @@ class Cases:
         )
 
     def fingerprints(self, *, with_box: bool, with_mask: bool = False) -> npt.NDArray[np.uint64]:
-        """What a network can see of each case: its pixels and, for a crop, its box; where the lesion's
-        outline is an input or a target, its mask too.
+        """Return what a network can see of each case, as one number: its pixels and, for a crop, its box.
+
+        Args:
+            with_box: The box counts.
+            with_mask: The mask counts too: the lesion's outline is an input or a target.
+
+        Returns:
+            One number per case.
         """
         if with_mask and self.mask_digest:
             return self._with_mask
@@ -119,7 +150,11 @@ class Cases:
         return _prints(self.digest)
 
     def save(self, path: str | Path) -> None:
-        """One .npz file without pickles."""
+        """Write the cases as one .npz file without pickles.
+
+        Args:
+            path: The file.
+        """
         np.savez_compressed(
             path,
             case=np.array(self.case, dtype=np.str_),
@@ -137,6 +172,14 @@ class Cases:
 
     @classmethod
     def load(cls, path: str | Path) -> Cases:
+        """Read the cases of a file that `save` wrote.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The cases.
+        """
         with np.load(path, allow_pickle=False) as held:
             return cls(
                 case=tuple(map(str, held["case"])),
@@ -155,7 +198,14 @@ class Cases:
 
 
 def plain_value(value: Value) -> Value:
-    """A clinical value as JSON knows it: what is not a number is missing."""
+    """Return a clinical value as JSON knows it: what is not a number is missing.
+
+    Args:
+        value: A number, a text or None.
+
+    Returns:
+        A finite number, a text or None.
+    """
     if isinstance(value, str) or value is None:
         return value
     number = float(value)

@@ -20,7 +20,13 @@ GreyPicture = npt.NDArray[np.uint8]
 
 
 class BadPictureError(Exception):
-    """A picture that cannot be decoded: which, and why."""
+    """A picture that cannot be decoded.
+
+    Args:
+        case: "DATASET/case_id".
+        where: The file, or "packed".
+        why: The reason.
+    """
 
     def __init__(self, case: str, where: str, why: str) -> None:
         self.case, self.where, self.why = case, where, why
@@ -28,7 +34,15 @@ class BadPictureError(Exception):
 
 
 class Pictures:
-    """Encoded pictures by case, from files or from memory; `mask` pictures likewise where they are known."""
+    """Encoded pictures by case, from files or from memory, and mask pictures likewise where they are known.
+
+    Args:
+        images: The picture of every case.
+        masks: The masks of some cases.
+
+    Example:
+        `Pictures({"BUSI/1": Path("benign (1).png")}).grey("BUSI/1")`
+    """
 
     def __init__(
         self,
@@ -46,21 +60,51 @@ class Pictures:
 
     @property
     def cases(self) -> tuple[str, ...]:
+        """The names of all cases."""
         return tuple(self._images)
 
     def has_mask(self, case: str) -> bool:
+        """Tell whether a case has a mask.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            True or False.
+        """
         return case in self._masks
 
     def encoded(self, case: str) -> bytes:
-        """The picture file's bytes."""
+        """Return the picture file's bytes.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            The bytes.
+        """
         return _bytes_of(self._images[case])
 
     def digest(self, case: str) -> str:
-        """sha256 of the picture file: what names a picture in the key of a training."""
+        """Return the sha256 of the picture file: what names a picture in the key of a training.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            Hexadecimal.
+        """
         return hashlib.sha256(self.encoded(case)).hexdigest()
 
     def mask_digest(self, case: str) -> str:
-        """sha256 of the case's mask files in their order; '' where it has none."""
+        """Return the sha256 of the case's mask files in their order.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            Hexadecimal; "" where it has none.
+        """
         parts = self._masks.get(case, ())
         if not parts:
             return ""
@@ -70,11 +114,29 @@ class Pictures:
         return whole.hexdigest()
 
     def grey(self, case: str) -> GreyPicture:
-        """Height x width, 8 bit. Colour (a Doppler overlay) becomes its luminance (US-12)."""
+        """Decode a picture. Colour (a Doppler overlay) becomes its luminance (US-12).
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            [height, width], 8 bit.
+
+        Raises:
+            BadPictureError: It cannot be decoded.
+        """
         return _decode_grey(case, self._images[case])
 
     def mask(self, case: str, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
-        """The union of the case's masks; a mask of another size than its picture does not count."""
+        """Return the union of the case's masks; a mask of another size than its picture does not count.
+
+        Args:
+            case: "DATASET/case_id".
+            shape: Of the picture.
+
+        Returns:
+            [height, width].
+        """
         union = np.zeros(shape, dtype=bool)
         for part in self._masks.get(case, ()):
             mask = _decode_grey(case, part)
@@ -85,7 +147,19 @@ class Pictures:
     def decode_all(
         self, cases: Iterable[str], *, threads: int | None = None, each: Callable[[], None] | None = None
     ) -> list[GreyPicture]:
-        """In the order of `cases`; decoding releases the interpreter, so threads use all cores."""
+        """Decode many pictures; decoding releases the interpreter, so threads use all cores.
+
+        Args:
+            cases: Their names.
+            threads: At the same time; None: one per core.
+            each: Called after each picture.
+
+        Returns:
+            Pictures in the order of `cases`.
+
+        Raises:
+            BadPictureError: One cannot be decoded.
+        """
         names = list(cases)
 
         def one(name: str) -> GreyPicture:
@@ -98,6 +172,14 @@ class Pictures:
             return list(pool.map(one, names))
 
     def subset(self, cases: Iterable[str]) -> Pictures:
+        """Return some of the pictures and their masks.
+
+        Args:
+            cases: Their names.
+
+        Returns:
+            These pictures.
+        """
         names = list(cases)
         return Pictures(
             {name: self._images[name] for name in names},
@@ -105,7 +187,15 @@ class Pictures:
         )
 
     def pack(self, path: str | Path, *, with_masks: bool = False) -> Path:
-        """All pictures (and masks) in one file, byte for byte."""
+        """Write all pictures (and masks) into one file, byte for byte.
+
+        Args:
+            path: The file.
+            with_masks: Pack masks too.
+
+        Returns:
+            The file.
+        """
         path = Path(path)
         content = _joined("image", [self.encoded(name) for name in self._images])
         content["case"] = np.array(list(self._images), dtype=np.str_)
@@ -122,7 +212,17 @@ class Pictures:
 
     @classmethod
     def from_packs(cls, paths: Iterable[str | Path]) -> Pictures:
-        """Several packs as one; a case that stands in two packs is an error."""
+        """Read several packs as one.
+
+        Args:
+            paths: Files that `pack` wrote.
+
+        Returns:
+            All their pictures.
+
+        Raises:
+            ValueError: A case stands in two packs.
+        """
         images: dict[str, bytes] = {}
         masks: dict[str, list[bytes]] = {}
         for path in paths:

@@ -19,12 +19,17 @@ Box = tuple[int, int, int, int, int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Where a volume's voxels lie."""
+    """Where a volume's voxels lie.
+
+    Attributes:
+        shape: Voxels along each axis.
+        spacing_mm: Along each axis.
+        affine: Voxel index to mm, where the file says so.
+    """
 
     shape: tuple[int, int, int]
     spacing_mm: tuple[float, float, float]
     affine: npt.NDArray[np.float64] | None = None
-    """Voxel index to mm, where the file says so."""
 
 
 class Volumes(Protocol):
@@ -33,47 +38,133 @@ class Volumes(Protocol):
     def __contains__(self, case: str) -> bool: ...
 
     def grid(self, case: str) -> Grid:
-        """From the headers alone."""
+        """Return the size and the place of a case's volume, from the headers alone.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            Its grid.
+        """
 
     def phases(self, case: str) -> int:
-        """How many phases there are; phase 0 is before the contrast agent."""
+        """Return how many phases a case has; phase 0 is before the contrast agent.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            At least 1.
+        """
 
     def phase(self, case: str, at: int) -> npt.NDArray[np.float32]:
-        """One phase, read now; negative places count from the end."""
+        """Read one phase.
+
+        Args:
+            case: "DATASET/case_id".
+            at: Which phase; negative numbers count from the end.
+
+        Returns:
+            [x, y, z].
+        """
 
     def mask(self, case: str) -> npt.NDArray[np.bool_] | None:
-        """The expert's mask on the same grid; None where there is none."""
+        """Return the expert's mask on the volume's grid.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            [x, y, z]; None where there is none.
+        """
 
     def breast_box(self, case: str) -> Box | None:
-        """The box of the affected breast; None where it is not known."""
+        """Return the box of the affected breast.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            x0, y0, z0, x1, y1, z1, half-open; None where it is not known.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryVolumes:
-    """Volumes that are there already: tests, and phantoms made where they are used."""
+    """Volumes that are in memory: tests, and phantoms made where they are used.
+
+    Attributes:
+        images: Case to its phases.
+        masks: Of some cases.
+        boxes: Of the affected breast, of some cases.
+        spacing_mm: 1 mm where a case is not named.
+
+    Example:
+        >>> MemoryVolumes(images={"a": [np.zeros((4, 4, 2), dtype=np.float32)]}).grid("a").shape
+        (4, 4, 2)
+    """
 
     images: Mapping[str, Sequence[npt.NDArray[np.float32]]]
-    """Case -> its phases."""
     masks: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     boxes: Mapping[str, Box] = field(default_factory=dict)
     spacing_mm: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
-    """1 mm where a case is not named."""
 
     def __contains__(self, case: str) -> bool:
         return case in self.images
 
     def grid(self, case: str) -> Grid:
+        """Return the size and the place of a case's volume, from the headers alone.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            Its grid.
+        """
         x, y, z = self.images[case][0].shape
         return Grid(shape=(x, y, z), spacing_mm=self.spacing_mm.get(case, (1.0, 1.0, 1.0)))
 
     def phases(self, case: str) -> int:
+        """Return how many phases a case has; phase 0 is before the contrast agent.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            At least 1.
+        """
         return len(self.images[case])
 
     def phase(self, case: str, at: int) -> npt.NDArray[np.float32]:
+        """Read one phase.
+
+        Args:
+            case: "DATASET/case_id".
+            at: Which phase; negative numbers count from the end.
+
+        Returns:
+            [x, y, z].
+        """
         return self.images[case][at]
 
     def mask(self, case: str) -> npt.NDArray[np.bool_] | None:
+        """Return the expert's mask on the volume's grid.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            [x, y, z]; None where there is none.
+        """
         return self.masks.get(case)
 
     def breast_box(self, case: str) -> Box | None:
+        """Return the box of the affected breast.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            x0, y0, z0, x1, y1, z1, half-open; None where it is not known.
+        """
         return self.boxes.get(case)

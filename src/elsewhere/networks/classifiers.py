@@ -19,27 +19,39 @@ Hook = Callable[[torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkEntry:
-    """What is known of a network before it is built."""
+    """What is known of a network before it is built.
+
+    Attributes:
+        body: From the input size to the body: pixels in, pooled features out.
+        features: How many the body returns.
+        size_px: The side of the input that the published weights were made for.
+        last_conv: The module whose output Grad-CAM weighs (US-23); None for a transformer.
+        style_points: Modules after which MixStyle mixes (US-31): the early ones, where style lives.
+        is_vision_transformer: Its body holds torchvision's as `vit`: a GPU then trains it with `training.fused_vit`.
+        training_gflop: Of one image, forward and backward: for estimates.
+    """
 
     body: Callable[[int], nn.Module]
-    """Given the input size, the body: pixels in, pooled features out."""
     features: int
     size_px: int
     last_conv: str | None
-    """The module whose output Grad-CAM weighs (US-23); None for a transformer."""
     style_points: tuple[str, ...] = ()
-    """Modules after which MixStyle mixes (US-31): the early ones, where style lives."""
     is_vision_transformer: bool = False
-    """Its body holds torchvision's as `vit`: a GPU then trains it with `training.fused_vit`."""
     training_gflop: float = 0.0
-    """Of one image, forward and backward: for estimates."""
 
 
 class Classifier(nn.Module):
-    """`body` to features, `head` to two logits: benign, malignant.
+    """A body that returns features, and a linear head that returns two logits: benign, malignant.
 
     Dropout before the head takes its mask from outside, because a draw inside a CUDA graph would make a
     training depend on what runs beside it.
+
+    Args:
+        body: Pictures to features.
+        entry: What is known of the network.
+        name: One of `NETWORKS`.
+        classes: Logits.
+        dropout: The probability that a feature is dropped in training.
     """
 
     def __init__(
@@ -61,7 +73,14 @@ class Classifier(nn.Module):
         return self.style(output) if self.style is not None and self.training else output
 
     def features_of(self, x: torch.Tensor) -> torch.Tensor:
-        """The pooled features, [n, features]."""
+        """Return the pooled features.
+
+        Args:
+            x: [n, 3, size, size].
+
+        Returns:
+            [n, features].
+        """
         return self.body(x)
 
     def forward(self, x: torch.Tensor, keep: torch.Tensor | None = None) -> torch.Tensor:
@@ -175,7 +194,25 @@ NETWORKS: Mapping[str, NetworkEntry] = {
 def build_network(
     name: str, *, size_px: int | None = None, classes: int = 2, dropout: float = 0.0, seed: int | None = None
 ) -> Classifier:
-    """The network with fresh weights, drawn from `seed` where one is given; nothing outside is disturbed."""
+    """Build a network with fresh weights; nothing outside is disturbed.
+
+    Args:
+        name: One of `NETWORKS`.
+        size_px: The side of its input; None: the network's own.
+        classes: Logits.
+        dropout: Before the head.
+        seed: Of the weights; None: they are drawn from torch's generator.
+
+    Returns:
+        The network on the CPU.
+
+    Raises:
+        UserError: The network is unknown.
+
+    Example:
+        >>> build_network("tiny-cnn", seed=0)(torch.zeros(1, 3, 64, 64)).shape
+        torch.Size([1, 2])
+    """
     if name not in NETWORKS:
         raise unknown_name("network", name, sorted(NETWORKS))
     entry = NETWORKS[name]
@@ -191,8 +228,15 @@ def _cuda_devices() -> list[int]:
 
 
 def mix_style(x: torch.Tensor, other: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """MixStyle: each picture keeps its content and takes channel means and deviations that lie between its
-    own and another's (US-31). `other`: the row to mix with; `weight`: 1 keeps the own style.
+    """Mix channel means and deviations of pictures (MixStyle): each picture keeps its content (US-31).
+
+    Args:
+        x: Maps, [n, channels, height, width].
+        other: The row that each is mixed with.
+        weight: How much of the own style stays; 1: all of it.
+
+    Returns:
+        As `x`.
     """
     y = x.float()
     mean = y.mean(dim=(2, 3), keepdim=True)
@@ -205,5 +249,14 @@ def mix_style(x: torch.Tensor, other: torch.Tensor, weight: torch.Tensor) -> tor
 
 
 def cross_entropy(logits: torch.Tensor, label: torch.Tensor, *, smoothing: float = 0.0) -> torch.Tensor:
-    """A loss a case, in single precision."""
+    """Return the cross-entropy of every case, in single precision.
+
+    Args:
+        logits: [n, classes].
+        label: [n].
+        smoothing: The share of the label that goes to all classes.
+
+    Returns:
+        [n].
+    """
     return functional.cross_entropy(logits.float(), label, reduction="none", label_smoothing=smoothing)

@@ -55,7 +55,15 @@ def _norm(width: int) -> nn.BatchNorm2d:
 
 
 class Block(nn.Module):
-    """Expand, depthwise, project; the input is added where the shape allows."""
+    """Expand, depthwise, project; the input is added where the shape allows.
+
+    Args:
+        inside: Channels of the input.
+        outside: Channels of the output.
+        kernel: Of the depthwise convolution.
+        stride: Of the depthwise convolution.
+        expansion: Channels in between, times those of the input.
+    """
 
     def __init__(self, inside: int, outside: int, *, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -80,7 +88,11 @@ class Block(nn.Module):
 
 
 class EfficientNetLite(nn.Module):
-    """The network up to its pooled features; the classifier is not part of it."""
+    """The network up to its pooled features; the classifier is not part of it.
+
+    Args:
+        name: One of `SCALES`.
+    """
 
     def __init__(self, name: str = "efficientnet-lite0") -> None:
         super().__init__()

@@ -26,14 +26,17 @@ SIZE_STEP = 32
 
 @dataclass(frozen=True, kw_only=True)
 class FinderEntry:
-    """What is known of a finder before it is built."""
+    """What is known of a finder before it is built.
+
+    Attributes:
+        encoder: The classifier whose published weights the encoder starts from; None: none are published.
+        widths: Channels that the encoder returns at 1/2, 1/4, 1/8, 1/16 and 1/32.
+        decoder: Channels of the decoder at 1/16, 1/8, 1/4 and 1/2.
+    """
 
     encoder: str | None
-    """The classifier whose published weights the encoder starts from; None: none are published."""
     widths: tuple[int, ...]
-    """Channels that the encoder gives at 1/2, 1/4, 1/8, 1/16 and 1/32."""
     decoder: tuple[int, ...]
-    """Channels of the decoder at 1/16, 1/8, 1/4 and 1/2."""
 
 
 FINDERS: Mapping[str, FinderEntry] = {
@@ -47,7 +50,13 @@ FINDERS: Mapping[str, FinderEntry] = {
 
 
 class Finder(nn.Module):
-    """Pictures in [0, 1], [n, 3, size, size], to logits of 'lesion' at half the size, [n, 1, size/2, size/2]."""
+    """Pictures in [0, 1], [n, 3, size, size], to logits of 'lesion' at half the size, [n, 1, size/2, size/2].
+
+    Args:
+        name: One of `FINDERS`.
+        encoder: Returns maps at 1/2, 1/4, 1/8, 1/16 and 1/32.
+        entry: What is known of the finder.
+    """
 
     def __init__(self, name: str, encoder: nn.Module, entry: FinderEntry) -> None:
         super().__init__()
@@ -132,10 +141,19 @@ def build_finder(
     known: Mapping[str, Path] | None = None,
     seed: int = 0,
 ) -> Finder:
-    """The finder, its fresh weights drawn from `seed`; 'imagenet' or a file starts the encoder from there.
+    """Build a finder; fresh weights are drawn from `seed` and nothing outside is disturbed.
 
-    A file may hold a whole finder, or the classifier that is the encoder. `known` are files by
-    'network/weights', for machines that cannot fetch; nothing global is disturbed.
+    Args:
+        name: One of `FINDERS`.
+        weights: "none", "imagenet", or a file with a whole finder or with the classifier that is the encoder.
+        known: Files by "network/weights", for machines that cannot fetch.
+        seed: Of the fresh weights.
+
+    Returns:
+        The network on the CPU.
+
+    Raises:
+        UserError: The finder is unknown, or its weights are missing or do not fit.
     """
     if name not in FINDERS:
         raise unknown_name("finder", name, sorted(FINDERS))
@@ -154,7 +172,19 @@ def build_finder(
 
 
 def find_finder_weights(name: str, weights: str, known: Mapping[str, Path] | None = None) -> Path | None:
-    """The file the finder starts from, None for 'none': its own where one is given, else its encoder's."""
+    """Return the file that a finder starts from: its own where one is given, otherwise its encoder's.
+
+    Args:
+        name: One of `FINDERS`.
+        weights: "none", "imagenet", or a file.
+        known: Files by "network/weights", for machines that cannot fetch.
+
+    Returns:
+        The file; None for "none".
+
+    Raises:
+        UserError: There is no such file.
+    """
     if weights == "none":
         return None
     encoder = FINDERS[name].encoder
@@ -184,7 +214,14 @@ def _load(model: Finder, entry: FinderEntry, path: Path) -> None:
 
 
 def check_size(size_px: int) -> None:
-    """Refuse a size that five halvings do not divide."""
+    """Refuse a size that five halvings do not divide.
+
+    Args:
+        size_px: The side of the input.
+
+    Raises:
+        UserError: It is no multiple of 32.
+    """
     if size_px < SIZE_STEP or size_px % SIZE_STEP:
         raise UserError(
             f"a finder's input of {size_px} px is no multiple of {SIZE_STEP}", fix="Use 256, or 320."

@@ -28,7 +28,19 @@ _TORCHVISION = {
 
 
 def find_weights(network: str, weights: str, known: Mapping[str, Path] | None = None) -> Path | None:
-    """The file of these weights, None for 'none'; fetched through torchvision where it is the publisher."""
+    """Return the file of a network's weights, fetched through torchvision where it is the publisher.
+
+    Args:
+        network: One of `NETWORKS`.
+        weights: "none", "imagenet", or a file.
+        known: Files by "network/weights", for machines that cannot fetch.
+
+    Returns:
+        The file; None for "none".
+
+    Raises:
+        UserError: There is no such file, it cannot be fetched, or no weights are published.
+    """
     if weights == "none":
         return None
     given = (known or {}).get(f"{network}/{weights}")
@@ -54,7 +66,16 @@ def find_weights(network: str, weights: str, known: Mapping[str, Path] | None = 
 
 
 def weights_digest(network: str, weights: str, known: Mapping[str, Path] | None = None) -> str:
-    """sha256 of the weights' file, '' for none: a part of a training's key."""
+    """Return the sha256 of the weights' file, a part of a training's key.
+
+    Args:
+        network: One of `NETWORKS`.
+        weights: "none", "imagenet", or a file.
+        known: Files by "network/weights", for machines that cannot fetch.
+
+    Returns:
+        The digest; "" for "none".
+    """
     path = find_weights(network, weights, known)
     if path is None:
         return ""
@@ -63,8 +84,14 @@ def weights_digest(network: str, weights: str, known: Mapping[str, Path] | None 
 
 
 def load_state(model: Classifier, path: Path) -> None:
-    """The file's parameters into the model's body. A head for other classes stays as it is; anything else
-    that does not fit is an error that names it.
+    """Load a file's parameters into a classifier's body. A head for other classes stays as it is.
+
+    Args:
+        model: The classifier; written.
+        path: A file with a state dict.
+
+    Raises:
+        UserError: The file cannot be read, or anything else in it does not fit.
     """
     import torch
 
@@ -123,7 +150,19 @@ def _from_torchvision(network: str) -> Path:
 
 
 def fetch_weights(url: str, *, what: str, otherwise: str) -> Path:
-    """The file of `url` among torch's own downloads, fetched where it is not there yet."""
+    """Return the file of `url` among torch's own downloads, fetched where it is not there yet.
+
+    Args:
+        url: Of the publisher.
+        what: What an error message calls it.
+        otherwise: What an error message offers instead.
+
+    Returns:
+        The file.
+
+    Raises:
+        UserError: It cannot be fetched.
+    """
     import torch
 
     path = Path(torch.hub.get_dir()) / "checkpoints" / url.rsplit("/", 1)[-1]

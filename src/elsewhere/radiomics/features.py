@@ -29,19 +29,30 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSettings:
-    """What is measured, and where."""
+    """What is measured, and where.
+
+    Attributes:
+        bins: Grey levels of textures: a fixed bin number, as MR signals have no unit.
+        region: "automatic" for every case, or "expert": the expert's mask where it may be seen, else automatic. The second
+            gives training cases better regions than a test has, and is for comparison only.
+        families: Of features.
+    """
 
     bins: int = 32
-    """Grey levels of textures: a fixed bin number, as MR signals have no unit."""
     region: str = "automatic"
-    """'automatic' for every case, or 'expert': the expert's mask where it may be seen, else automatic. The
-    second gives training cases better regions than a test has, and is for comparison only."""
     families: tuple[str, ...] = ("shape", "first", "texture", "kinetic")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaseFeatures:
-    """Of one case. `seconds`: what it took the first time, reading aside."""
+    """The features of one case.
+
+    Attributes:
+        values: By name.
+        region_voxels: Of the region.
+        region_from: "expert" or "automatic".
+        seconds: What it took the first time, without reading.
+    """
 
     values: dict[str, float]
     region_voxels: int
@@ -56,8 +67,18 @@ def region_features(
     *,
     settings: FeatureSettings | None = None,
 ) -> dict[str, float]:
-    """Features of the region `mask`: `shape_`, `first_` (enhancement over the brightest early signal),
-    `glcm_`, `glrlm_`, `glszm_` (early phase) and `kinetic_`. Only the region's box is looked at."""
+    """Measure a region; only its box is looked at.
+
+    Args:
+        phases: Before the agent, then the others in their order.
+        mask: The region, not empty.
+        spacing_mm: Of the voxels.
+        settings: None: all families.
+
+    Returns:
+        `shape_`, `first_` (enhancement over the brightest early signal), `glcm_`, `glrlm_`, `glszm_` (early phase) and
+        `kinetic_` features by name.
+    """
     how = settings or FeatureSettings()
     part = bounding_box(mask)
     inside = mask[part]
@@ -90,8 +111,19 @@ _KEEP = 4096
 
 
 def case_features(volumes: Volumes, case: str, settings: FeatureSettings | None = None) -> CaseFeatures:
-    """The features of a case's volumes; its region by the rule of the settings. A single slice is taken as cut
-    round the tumour, and as 1 mm thick: its volumes are areas, and no scanner's slice thickness is in them."""
+    """Measure a case; the region follows the settings' rule.
+
+    A single slice is taken as cut round the tumour, and as 1 mm thick: its volumes are areas, and no scanner's slice
+    thickness is in them.
+
+    Args:
+        volumes: Where phases and masks are read.
+        case: Its name.
+        settings: None: the defaults.
+
+    Returns:
+        The features; from memory where the same content was measured before.
+    """
     how = settings or FeatureSettings()
     grid = volumes.grid(case)
     x, y, z = grid.spacing_mm

@@ -9,7 +9,18 @@ import numpy.typing as npt
 
 
 def first_order_features(values: npt.ArrayLike) -> dict[str, float]:
-    """Population moments; kurtosis is the excess; an undefined ratio is NaN."""
+    """Return population moments and percentiles of intensities; kurtosis is the excess.
+
+    Args:
+        values: Inside the region.
+
+    Returns:
+        Features by name; NaN where a ratio is undefined.
+
+    Example:
+        >>> first_order_features([1.0, 2.0, 3.0])["mean"]
+        2.0
+    """
     x = np.asarray(values, dtype=np.float64).ravel()
     mean, median = float(x.mean()), float(np.median(x))
     low, p10, p25, p75, p90, high = np.percentile(x, (0, 10, 25, 75, 90, 100)).tolist()
@@ -40,7 +51,15 @@ def first_order_features(values: npt.ArrayLike) -> dict[str, float]:
 
 
 def histogram_features(levels: npt.NDArray[np.integer], *, bins: int) -> dict[str, float]:
-    """Entropy (bits) and uniformity of discretised intensities, levels counted from 1."""
+    """Return entropy (bits) and uniformity of discretised intensities.
+
+    Args:
+        levels: Grey levels from 1.
+        bins: How many levels there are.
+
+    Returns:
+        Features by name.
+    """
     share = np.bincount(levels.ravel(), minlength=bins + 1)[1:] / levels.size
     held = share[share > 0]
     return {"entropy": float(-(held * np.log2(held)).sum()), "uniformity": float((share**2).sum())}

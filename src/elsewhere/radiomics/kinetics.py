@@ -29,7 +29,16 @@ FLOOR_SHARE = 0.02
 def kinetic_features(
     phases: Sequence[npt.NDArray[np.floating]], mask: npt.NDArray[np.bool_], *, voxel_mm3: float
 ) -> dict[str, float]:
-    """`phases`: before the agent, then the others in their order; at least one after."""
+    """Return how a region takes up contrast agent.
+
+    Args:
+        phases: Before the agent, then the others in their order; at least one after.
+        mask: The region.
+        voxel_mm3: Volume of a voxel.
+
+    Returns:
+        Features by name.
+    """
     curves = np.stack([np.asarray(p)[mask].astype(np.float64) for p in phases])
     floor = max(FLOOR_SHARE * float(np.percentile(curves[1], 99)), 1e-6)
     before = np.maximum(curves[0], floor)
@@ -56,12 +65,31 @@ def kinetic_features(
 
 
 def signal_enhancement_ratio(early: FloatArray, late: FloatArray) -> FloatArray:
-    """0 where nothing is left late, or nothing came early."""
+    """Return early over late enhancement, cut to [0, RATIO_CAP].
+
+    Args:
+        early: Of every voxel.
+        late: Of every voxel.
+
+    Returns:
+        Alike; 0 where nothing is left late, or nothing came early.
+    """
     ratio = np.divide(early, late, out=np.zeros_like(early), where=late > 1e-6)
     return np.clip(ratio, 0.0, RATIO_CAP)
 
 
 def curve_types(change: FloatArray) -> dict[str, float]:
-    """Shares of voxels that wash out, hold, or go on enhancing."""
+    """Return the shares of voxels that wash out, hold, or go on enhancing.
+
+    Args:
+        change: Late relative to early, of every voxel.
+
+    Returns:
+        Three shares by name.
+
+    Example:
+        >>> curve_types(np.array([-0.5, 0.0, 0.5, 0.5]))["share_persistent"]
+        0.5
+    """
     out, on = float((change < -CURVE_MARGIN).mean()), float((change > CURVE_MARGIN).mean())
     return {"share_wash_out": out, "share_plateau": 1.0 - out - on, "share_persistent": on}

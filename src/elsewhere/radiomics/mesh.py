@@ -94,14 +94,27 @@ def _middle(one: Corner, other: Corner) -> Corner:
 
 @dataclass(frozen=True)
 class Surface:
-    """Of a region, in mm, mm2 and mm3."""
+    """The surface of a region.
+
+    Attributes:
+        area: In mm2.
+        volume: Inside it, in mm3.
+    """
 
     area: float
     volume: float
 
 
 def surface(mask: Mask, spacing_mm: Spacing) -> Surface:
-    """Area and enclosed volume of the mesh halfway between inside and outside."""
+    """Return area and enclosed volume of the mesh halfway between inside and outside.
+
+    Args:
+        mask: The region.
+        spacing_mm: Of the voxels.
+
+    Returns:
+        Both.
+    """
     kind = _kinds(mask)
     count = np.bincount(kind.ravel(), minlength=256)
     at = np.arange(kind.shape[0], dtype=np.float64)
@@ -122,7 +135,15 @@ def surface(mask: Mask, spacing_mm: Spacing) -> Surface:
 
 
 def vertices(mask: Mask, spacing_mm: Spacing) -> FloatArray:
-    """The mesh's vertices in mm, [n, 3]: middles of the edges that the border crosses."""
+    """Return the mesh's vertices: middles of the edges that the border crosses.
+
+    Args:
+        mask: The region.
+        spacing_mm: Of the voxels.
+
+    Returns:
+        [n, 3] in mm.
+    """
     padded = np.pad(mask, 1)
     found = []
     for axis in range(3):

@@ -31,8 +31,19 @@ BRIGHTEST = 99.95
 
 
 def case_region(before: npt.NDArray[np.floating], early: npt.NDArray[np.floating], grid: Grid) -> Mask:
-    """The region of a case that nobody has marked. A single slice is taken as cut round the tumour; of a volume,
-    both breasts are found first. The expert's boxes are not asked, so that training and test see the same."""
+    """Return the region of a case that nobody has marked.
+
+    A single slice is taken as cut round the tumour; of a volume, both breasts are found first. The expert's boxes are not
+    used, so that training and test see the same.
+
+    Args:
+        before: The phase before the contrast agent.
+        early: The phase after it.
+        grid: Of the case.
+
+    Returns:
+        A mask, never empty.
+    """
     if grid.shape[2] == 1:
         return automatic_region(before, early, grid.spacing_mm, centred=True)
     box = find_breasts(np.asarray(before, dtype=np.float32), grid)
@@ -47,11 +58,18 @@ def automatic_region(
     box: Box | None = None,
     centred: bool = False,
 ) -> Mask:
-    """The piece that enhances: early less before, smoothed, above Otsu's threshold of the box; holes filled.
+    """Return the piece that enhances: early less before, smoothed, above Otsu's threshold of the box; holes filled.
 
-    `centred`: the picture was cut round the tumour, and the piece nearest its middle (by enhancement that
-    weighs less the further out) is taken; else the best piece of several thresholds (`_roundest`). Never empty:
-    where nothing enhances, the brightest voxels round the middle stand for it.
+    Args:
+        before: The phase before the contrast agent.
+        early: The phase after it.
+        spacing_mm: Of the voxels.
+        box: Where to look; None: everywhere.
+        centred: The picture was cut round the tumour, and the piece nearest its middle (by enhancement that weighs less
+            the further out) is taken; else the best piece of several thresholds (`_roundest`).
+
+    Returns:
+        A mask, never empty: where nothing enhances, the brightest voxels round the middle stand for it.
     """
     from scipy import ndimage
 
@@ -121,7 +139,19 @@ def _roundest(gain: FloatArray, spacing_mm: tuple[float, float, float]) -> Mask:
 
 
 def otsu(values: npt.NDArray[np.floating], *, bins: int = 128) -> float:
-    """The threshold that parts the values into two classes of least variance."""
+    """Return the threshold that parts values into two classes of least variance.
+
+    Args:
+        values: Any shape.
+        bins: Of the histogram.
+
+    Returns:
+        The threshold.
+
+    Example:
+        >>> 0 < otsu(np.array([0.0, 0.0, 1.0, 1.0])) < 1
+        True
+    """
     low, high = float(values.min()), float(values.max())
     if not high > low:
         return low
@@ -136,6 +166,15 @@ def otsu(values: npt.NDArray[np.floating], *, bins: int = 128) -> float:
 
 
 def bounding_box(mask: Mask, *, margin: int = 0) -> tuple[slice, slice, slice]:
+    """Return the box around the voxels that are set.
+
+    Args:
+        mask: At least one voxel is set.
+        margin: Voxels on every side, inside the volume.
+
+    Returns:
+        One slice per axis.
+    """
     found = []
     for axis in range(3):
         held = np.flatnonzero(mask.any(axis=tuple(a for a in range(3) if a != axis)))

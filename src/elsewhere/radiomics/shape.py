@@ -12,7 +12,15 @@ from elsewhere.radiomics.mesh import Mask, Spacing, surface, vertices
 
 
 def shape_features(mask: Mask, spacing_mm: Spacing) -> dict[str, float]:
-    """A region of one slice has a mesh like a flat stone and a flatness of 0; its area and axes still tell."""
+    """Return the shape of a region. A region of one slice has a mesh like a flat stone and a flatness of 0.
+
+    Args:
+        mask: The region.
+        spacing_mm: Of the voxels.
+
+    Returns:
+        Features by name.
+    """
     mesh = surface(mask, spacing_mm)
     voxels = int(mask.sum())
     axes = _axes(mask, spacing_mm)
@@ -53,7 +61,15 @@ def _axes(mask: Mask, spacing_mm: Spacing) -> tuple[float, float, float]:
 
 
 def max_diameter(mask: Mask, spacing_mm: Spacing) -> float:
-    """The largest distance between two vertices of the mesh, in mm, exactly: both lie on the convex hull."""
+    """Return the largest distance between two vertices of the mesh, exactly: both lie on the convex hull.
+
+    Args:
+        mask: The region.
+        spacing_mm: Of the voxels.
+
+    Returns:
+        In mm.
+    """
     from scipy.spatial import ConvexHull
     from scipy.spatial.distance import pdist
 

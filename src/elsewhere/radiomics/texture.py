@@ -20,7 +20,20 @@ DIRECTIONS = tuple((x, y, z) for x, y, z in itertools.product((-1, 0, 1), repeat
 
 
 def discretise(values: npt.NDArray[np.floating], mask: npt.NDArray[np.bool_], *, bins: int) -> Levels:
-    """Fixed bin number (IBSI): level 1 at the region's minimum, `bins` at its maximum; 0 outside."""
+    """Bring intensities to a fixed number of grey levels (IBSI).
+
+    Args:
+        values: Of the volume.
+        mask: The region.
+        bins: How many levels.
+
+    Returns:
+        Level 1 at the region's minimum, `bins` at its maximum; 0 outside.
+
+    Example:
+        >>> discretise(np.array([[[0.0, 1.0, 2.0]]]), np.ones((1, 1, 3), dtype=bool), bins=2).tolist()
+        [[[1, 2, 2]]]
+    """
     inside = values[mask].astype(np.float64)
     low, high = float(inside.min()), float(inside.max())
     levels = np.zeros(values.shape, dtype=np.int64)
@@ -41,7 +54,15 @@ def _shifted(levels: Levels, direction: tuple[int, int, int]) -> tuple[Levels, L
 
 
 def cooccurrence(levels: Levels, *, bins: int) -> FloatArray:
-    """Pairs of neighbours, both ways round and over all directions, as shares [bins, bins]."""
+    """Count pairs of neighbours, both ways round and over all directions.
+
+    Args:
+        levels: Grey levels from 1; 0 outside.
+        bins: How many levels.
+
+    Returns:
+        Shares [bins, bins].
+    """
     wide = bins + 1
     counts = np.zeros(wide * wide, dtype=np.int64)
     for direction in DIRECTIONS:
@@ -54,6 +75,15 @@ def cooccurrence(levels: Levels, *, bins: int) -> FloatArray:
 
 
 def cooccurrence_features(levels: Levels, *, bins: int) -> dict[str, float]:
+    """Return the features of the co-occurrence matrix.
+
+    Args:
+        levels: Grey levels from 1; 0 outside.
+        bins: How many levels.
+
+    Returns:
+        Features by name.
+    """
     p = cooccurrence(levels, bins=bins)
     if not p.any():
         # One voxel has no neighbour: as a region of one grey level.
@@ -104,7 +134,15 @@ def _entropy(p: npt.NDArray[Any]) -> float:
 
 
 def run_lengths(levels: Levels, *, bins: int) -> FloatArray:
-    """Runs of one level along every direction, [bins, longest]."""
+    """Count runs of one level along every direction.
+
+    Args:
+        levels: Grey levels from 1; 0 outside.
+        bins: How many levels.
+
+    Returns:
+        [bins, longest].
+    """
     longest = max(levels.shape)
     matrix = np.zeros((bins, longest), dtype=np.float64)
     flat = np.pad(levels, 1)
@@ -124,7 +162,15 @@ def run_lengths(levels: Levels, *, bins: int) -> FloatArray:
 
 
 def zone_sizes(levels: Levels, *, bins: int) -> tuple[Levels, Levels]:
-    """Level and size of every 26-connected zone of one level."""
+    """Find every 26-connected zone of one level.
+
+    Args:
+        levels: Grey levels from 1; 0 outside.
+        bins: How many levels.
+
+    Returns:
+        Level and size of every zone.
+    """
     from scipy import ndimage
 
     cube = np.ones((3, 3, 3), dtype=bool)
@@ -137,6 +183,15 @@ def zone_sizes(levels: Levels, *, bins: int) -> tuple[Levels, Levels]:
 
 
 def run_length_features(levels: Levels, *, bins: int) -> dict[str, float]:
+    """Return the features of the run-length matrix.
+
+    Args:
+        levels: Grey levels from 1; 0 outside.
+        bins: How many levels.
+
+    Returns:
+        Features by name.
+    """
     matrix = run_lengths(levels, bins=bins)
     level, length = np.nonzero(matrix)
     directions = len(DIRECTIONS)
@@ -150,6 +205,15 @@ def run_length_features(levels: Levels, *, bins: int) -> dict[str, float]:
 
 
 def size_zone_features(levels: Levels, *, bins: int) -> dict[str, float]:
+    """Return the features of the size-zone matrix.
+
+    Args:
+        levels: Grey levels from 1; 0 outside.
+        bins: How many levels.
+
+    Returns:
+        Features by name.
+    """
     level, size = zone_sizes(levels, bins=bins)
     return _emphases(
         level.astype(np.float64),

@@ -19,9 +19,10 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from elsewhere.training.fused_vit import adam, attention, kernels
+from elsewhere.training.fused_vit import adam, attention, layer_norm, reductions
 from elsewhere.training.fused_vit.adam import FlatAdam
 from elsewhere.training.fused_vit.body import TransformerBody
+from elsewhere.training.fused_vit.gelu import gelu, gelu_backward_
 
 EPS = 1e-6
 WIDTH, ROWS = 96, 23
@@ -50,14 +51,14 @@ def small_blocks() -> None:
     """So that small inputs have full blocks, a last block, and programs with several and with no rows."""
     for name, own, other in (("forward", 32, 16), ("queries", 32, 16), ("keys", 16, 32)):
         attention.BLOCKS[name] = attention.Blocks(own=own, other=other, warps=4, stages=1)
-    kernels.TILES.update(
-        norm=kernels.Tile(rows=2, warps=1),
-        norm_backward=kernels.Tile(rows=2, warps=1),
-        gelu=kernels.Tile(rows=4, columns=64, warps=1),
-        gelu_backward=kernels.Tile(rows=4, columns=64, warps=1),
-        sum_columns=kernels.Tile(rows=4, columns=64, warps=1),
+    reductions.TILES.update(
+        norm=reductions.Tile(rows=2, warps=1),
+        norm_backward=reductions.Tile(rows=2, warps=1),
+        gelu=reductions.Tile(rows=4, columns=64, warps=1),
+        gelu_backward=reductions.Tile(rows=4, columns=64, warps=1),
+        sum_columns=reductions.Tile(rows=4, columns=64, warps=1),
     )
-    kernels.SUM_PROGRAMS = 5
+    reductions.SUM_PROGRAMS = 5
     adam.NORM_PROGRAMS, adam.NORM_BLOCK, adam.ADAM_BLOCK = 3, 4096, 8192
 
 
@@ -107,12 +108,12 @@ def check_norm(precision: torch.dtype, every: int) -> dict[str, float]:
     stream = before[::every] + leaf + bias
     normal = functional.layer_norm(stream, (WIDTH,), gamma, beta, EPS)
     (normal * d_output.float() + stream * d_later).sum().backward()
-    made = kernels.add_norm(before, branch, bias, gamma, beta, eps=EPS, every=every)
-    sums = torch.full((kernels.SUM_PROGRAMS, 3 * WIDTH), float("nan"))
+    made = layer_norm.add_norm(before, branch, bias, gamma, beta, eps=EPS, every=every)
+    sums = torch.full((reductions.SUM_PROGRAMS, 3 * WIDTH), float("nan"))
     parts = [sums[:, at : at + WIDTH] for at in (0, WIDTH, 2 * WIDTH)]
-    d_residual, d_branch = kernels.norm_backward(d_output, made, gamma, d_later, *parts, dtype=precision)
+    d_residual, d_branch = layer_norm.norm_backward(d_output, made, gamma, d_later, *parts, dtype=precision)
     total = torch.empty(3 * WIDTH)
-    kernels.sum_columns(sums, total)
+    reductions.sum_columns(sums, total)
     grads = [p.grad for p in (gamma, beta, bias)]
     assert leaf.grad is not None
     return {
@@ -134,12 +135,12 @@ def check_class_gradient() -> dict[str, float]:
     (alone,) = torch.autograd.grad((normal * d_output).sum(), stream, retain_graph=True)
     (both,) = torch.autograd.grad((normal * d_output).sum() + (stream[::every] * d_later).sum(), stream)
     zeros = torch.zeros(rows, WIDTH)
-    made = kernels.add_norm(stream, zeros, torch.zeros(WIDTH), gamma, beta, eps=EPS)
-    parts = [torch.empty(kernels.SUM_PROGRAMS, WIDTH) for _ in range(2)]
-    found, _ = kernels.norm_backward(
+    made = layer_norm.add_norm(stream, zeros, torch.zeros(WIDTH), gamma, beta, eps=EPS)
+    parts = [torch.empty(reductions.SUM_PROGRAMS, WIDTH) for _ in range(2)]
+    found, _ = layer_norm.norm_backward(
         d_output, made, gamma, d_later, *parts, None, dtype=torch.float32, every=every
     )
-    without, _ = kernels.norm_backward(d_output, made, gamma, None, *parts, None, dtype=torch.float32)
+    without, _ = layer_norm.norm_backward(d_output, made, gamma, None, *parts, None, dtype=torch.float32)
     return {"class rows": far(found, both), "none": far(without, alone)}
 
 
@@ -150,11 +151,11 @@ def check_gelu(precision: torch.dtype) -> dict[str, float]:
     leaf = linear.float().requires_grad_()
     expected = functional.gelu(leaf + bias)
     expected.backward(gradient.float())
-    found = kernels.gelu(linear, bias)
-    sums = torch.full((kernels.SUM_PROGRAMS, width), float("nan"))
-    kernels.gelu_backward_(gradient, linear, bias, sums)
+    found = gelu(linear, bias)
+    sums = torch.full((reductions.SUM_PROGRAMS, width), float("nan"))
+    gelu_backward_(gradient, linear, bias, sums)
     total = torch.empty(width)
-    kernels.sum_columns(sums, total)
+    reductions.sum_columns(sums, total)
     assert leaf.grad is not None and bias.grad is not None
     return {
         "output": far(found, expected),

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from worlds import make_unit, make_work, train
 
 from elsewhere.networks import classifiers as networks
-from elsewhere.training.fused_vit import adam, kernels, step
+from elsewhere.training.fused_vit import adam, reductions, step
 from elsewhere.training.pictures import program
 
 
@@ -33,9 +33,9 @@ class TinyTransformer(torch.nn.Module):
 def main() -> None:
     torch.set_num_threads(1)
     # Few and large programs: the interpreter runs them one after the other.
-    kernels.SUM_PROGRAMS, adam.NORM_PROGRAMS = 2, 2
+    reductions.SUM_PROGRAMS, adam.NORM_PROGRAMS = 2, 2
     adam.NORM_BLOCK, adam.ADAM_BLOCK = 16_384, 32_768
-    kernels.TILES = {name: replace(tile, rows=64) for name, tile in kernels.TILES.items()}
+    reductions.TILES = {name: replace(tile, rows=64) for name, tile in reductions.TILES.items()}
     entry = replace(networks.NETWORKS["vit-b-16"], body=TinyTransformer, features=32, size_px=32)
     networks.NETWORKS["tiny-vit"] = entry  # type: ignore[index]
     bodies: list[object] = []

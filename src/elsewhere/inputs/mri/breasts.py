@@ -26,7 +26,14 @@ BEHIND_MM = 30.0
 
 
 def front(grid: Grid) -> tuple[int, int]:
-    """The axis from back to front, and +1 where it grows towards the front. LAS where the file does not say."""
+    """Return the axis from back to front, LAS where the file does not say.
+
+    Args:
+        grid: Its affine.
+
+    Returns:
+        The axis, and +1 where it grows towards the front, else -1.
+    """
     if grid.affine is None:
         return 1, 1
     forward = np.asarray(grid.affine)[1, :3] / np.maximum(grid.spacing_mm, 1e-9)
@@ -35,7 +42,15 @@ def front(grid: Grid) -> tuple[int, int]:
 
 
 def find_breasts(volume: npt.NDArray[np.float32], grid: Grid) -> Box:
-    """A box around both breasts; all of the volume where nothing stands out."""
+    """Find both breasts.
+
+    Args:
+        volume: The phase before the contrast agent.
+        grid: Its spacing and orientation.
+
+    Returns:
+        A box around both; all of the volume where nothing stands out.
+    """
     shape = volume.shape
     whole: Box = (0, 0, 0, shape[0], shape[1], shape[2])
     steps = [max(1, round(BLOCK_MM / mm)) for mm in grid.spacing_mm]

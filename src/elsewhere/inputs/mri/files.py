@@ -10,73 +10,40 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from elsewhere.errors import UserError, name_rows, near_matches
+from elsewhere.errors import UserError, near_matches
+from elsewhere.inputs.mri.case_files import CaseGrid, VolumeFiles, read_grid, slice_channels, voxel_text
 from elsewhere.inputs.mri.nifti import (
-    NiftiHeader,
     gzip_bytes,
     mask_bytes,
     plain_placement,
-    read_header,
     scaled,
     stored_voxels,
 )
-from elsewhere.inputs.mri.orientation import TARGETS, Turn, axis_letters, plane_of, turn_to
 from elsewhere.inputs.volumes import Box, Grid
 
-SPACING_TOLERANCE = 1e-3
-CORNER_TOLERANCE_VOXELS = 0.1
 BOX_SLACK_VOXELS = 1
 """Publishers count a box's last voxel in or out; a box that sticks out by more is of another grid."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class VolumeFiles:
-    """The files of one case. Boxes are half-open, in voxels of the file's own axes."""
-
-    phases: tuple[Path, ...]
-    """NIfTI files in the order of time; or, with `slice_spacing`, one picture whose channels are the phases."""
-    mask: Path | None = None
-    breast_box: Box | None = None
-    lesion_box: Box | None = None
-    """Where the publisher marks the lesion by a box: truth, as the mask is."""
-    slice_spacing: tuple[float, float, float] | None = None
-    """Of a slice picture: mm a column, a row, and the slice's thickness."""
-    plane: str = ""
-    """'axial' or 'sagittal'; '' where the third axis of the file shall say."""
-    missing: tuple[str, ...] = ()
-    """Names of phases that ought to be there and are not."""
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """Every file that is there, phases first."""
-        return (*self.phases, *([self.mask] if self.mask is not None else []))
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """A case whose headers agree."""
-
-    grid: Grid
-    file_shape: tuple[int, int, int]
-    turn: Turn
-    headers: tuple[NiftiHeader, ...]
-    mask_header: NiftiHeader | None = None
-    mask_turn: Turn = field(default_factory=Turn)
-
-
 class FileVolumes:
-    """`Volumes` over files, by case name ('DATASET/case_id'). Arrays have positive strides, in either order."""
+    """Volumes over files, by case name ("DATASET/case_id"). Arrays have positive strides, in either order.
+
+    Args:
+        files: The files of every case.
+
+    Example:
+        `FileVolumes({"DUKE/1": VolumeFiles(phases=(Path("1_0000.nii.gz"), Path("1_0001.nii.gz")))}).phase("DUKE/1", 0)`
+    """
 
     def __init__(self, files: Mapping[str, VolumeFiles]) -> None:
         self._files = dict(files)
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, CaseGrid] = {}
 
     def __len__(self) -> int:
         return len(self._files)
@@ -86,10 +53,21 @@ class FileVolumes:
 
     @property
     def cases(self) -> tuple[str, ...]:
+        """The names of all cases."""
         return tuple(self._files)
 
     def files(self, case: str) -> VolumeFiles:
-        """The files of a case; an unknown one is refused with its neighbours."""
+        """Return the files of a case.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            Its files.
+
+        Raises:
+            UserError: The case is unknown; the nearest names are offered.
+        """
         try:
             return self._files[case]
         except KeyError:
@@ -100,21 +78,66 @@ class FileVolumes:
             ) from None
 
     def grid(self, case: str) -> Grid:
+        """Return the size and the place of a case's volume, from the headers alone.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            Its grid.
+        """
         return self._look(case).grid
 
     def phases(self, case: str) -> int:
+        """Return how many phases a case has; phase 0 is before the contrast agent.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            At least 1.
+        """
         self._look(case)
         files = self.files(case)
         return 3 if files.slice_spacing is not None else len(files.phases)
 
     def phase(self, case: str, at: int) -> npt.NDArray[np.float32]:
+        """Read one phase.
+
+        Args:
+            case: "DATASET/case_id".
+            at: Which phase; negative numbers count from the end.
+
+        Returns:
+            [x, y, z].
+        """
         return self._phase(case, at, None)
 
     def part(self, case: str, at: int, box: Box) -> npt.NDArray[np.float32]:
-        """The phase inside `box` (of the study's grid). Of a file that is not packed, no more is read than that."""
+        """Read one phase inside a box. Of a file that is not packed, no more is read than that.
+
+        Args:
+            case: "DATASET/case_id".
+            at: Which phase; negative numbers count from the end.
+            box: In voxels of the study's grid.
+
+        Returns:
+            [x, y, z] of the box.
+        """
         return self._phase(case, at, box)
 
     def mask(self, case: str) -> npt.NDArray[np.bool_] | None:
+        """Return the expert's mask on the volume's grid.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            [x, y, z]; None where there is none.
+
+        Raises:
+            UserError: The mask's file is broken, or has voxels that are no number.
+        """
         files, seen = self.files(case), self._look(case)
         if files.mask is None or seen.mask_header is None:
             return None
@@ -124,21 +147,56 @@ class FileVolumes:
         return np.array(seen.mask_turn.volume(voxels) > 0, order="K")
 
     def breast_box(self, case: str) -> Box | None:
+        """Return the box of the affected breast.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            x0, y0, z0, x1, y1, z1, half-open; None where it is not known.
+        """
         return self._box(case, self.files(case).breast_box, "breast")
 
     def lesion_box(self, case: str) -> Box | None:
-        """The publisher's box of the lesion, where there is one; beyond the protocol."""
+        """Return the publisher's box of the lesion, which is truth as the mask is.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            x0, y0, z0, x1, y1, z1, half-open; None where there is none.
+        """
         return self._box(case, self.files(case).lesion_box, "lesion")
 
     def to_file_grid(self, case: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """An array of the study's grid (a predicted mask) in the axes of the case's own file."""
+        """Turn an array of the study's grid (a predicted mask) into the axes of the case's own file.
+
+        Args:
+            case: "DATASET/case_id".
+            array: Of the study's grid.
+
+        Returns:
+            The array in the file's axes.
+
+        Raises:
+            ValueError: The array is of another shape.
+        """
         seen = self._look(case)
         if array.shape != seen.grid.shape:
             raise ValueError(f"{case}: the shape is {array.shape}, the grid's is {seen.grid.shape}")
         return seen.turn.back(array)
 
     def write_mask(self, path: str | Path, mask: npt.NDArray[np.bool_], *, like: str) -> Path:
-        """The mask as .nii.gz on the grid of the case's own file. The same mask is the same bytes."""
+        """Write a mask as .nii.gz on the grid of the case's own file. The same mask is the same bytes.
+
+        Args:
+            path: Where to.
+            mask: Of the study's grid.
+            like: The case.
+
+        Returns:
+            The file.
+        """
         seen = self._look(like)
         stored = self.to_file_grid(like, np.asarray(mask, dtype=bool))
         placement = (
@@ -149,10 +207,16 @@ class FileVolumes:
         return _write(Path(path), gzip_bytes(mask_bytes(stored, placement)))
 
     def digest(self, case: str, *, of_file: Callable[[Path], str] | None = None) -> str:
-        """sha256 of the bytes of the case's phases, and of what else a recipe is given of a case that it predicts.
+        """Return the sha256 of the bytes of the case's phases, and of what else a recipe is given of a case that it predicts.
+
         The mask is not in it, for it is not given (`mask_digest`).
 
-        `of_file` answers a file's digest from a cache (`elsewhere.study.volumes.digests`).
+        Args:
+            case: "DATASET/case_id".
+            of_file: Answers a file's digest from a cache (`elsewhere.study.volumes.digests`).
+
+        Returns:
+            The digest.
         """
         files = self.files(case)
         told = of_file or file_digest
@@ -167,8 +231,16 @@ class FileVolumes:
         return whole.hexdigest()
 
     def voxel_digest(self, case: str) -> str:
-        """sha256 of the values of the first phase, each with how often it occurs: the same for the same voxels under
-        another header, packing, type or order of the axes (US-30)."""
+        """Return the sha256 of the values of the first phase, each with how often it occurs.
+
+        It is the same for the same voxels under another header, packing, type or order of the axes (US-30).
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            The digest.
+        """
         values = self.phase(case, 0)
         told, counts = value_counts(values)
         whole = hashlib.sha256(f"elsewhere-voxels-1 {sorted(values.shape)}\n".encode())
@@ -177,18 +249,40 @@ class FileVolumes:
         return whole.hexdigest()
 
     def mask_digest(self, case: str, *, of_file: Callable[[Path], str] | None = None) -> str:
-        """sha256 of the bytes of the expert's mask, '' where there is none: of what trains, a part of the key."""
+        """Return the sha256 of the bytes of the expert's mask, a part of the key of what trains on it.
+
+        Args:
+            case: "DATASET/case_id".
+            of_file: Answers a file's digest from a cache.
+
+        Returns:
+            The digest; "" where there is no mask.
+        """
         mask = self.files(case).mask
         return (of_file or file_digest)(mask) if mask is not None else ""
 
     def check(self, case: str) -> None:
-        """Raises what is wrong with the case's headers and boxes; no voxel is read."""
+        """Check the case's headers and boxes; no voxel is read.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Raises:
+            UserError: Something is wrong with them.
+        """
         self._look(case)
         self.breast_box(case)
         self.lesion_box(case)
 
     def problems(self, cases: Iterable[str] | None = None) -> dict[str, str]:
-        """What is wrong, by case: for a plan, before anything is trained."""
+        """Check many cases, for a plan, before anything is trained.
+
+        Args:
+            cases: Their names; None: all.
+
+        Returns:
+            Case to what is wrong with it.
+        """
         found: dict[str, str] = {}
         for case in self._files if cases is None else cases:
             try:
@@ -207,7 +301,7 @@ class FileVolumes:
                 fix="Ask for fewer phases, or leave cases with too few out.",
             )
         if files.slice_spacing is not None:
-            channel = _channels(files.phases[0], case)[:, :, at % 3]
+            channel = slice_channels(files.phases[0], case)[:, :, at % 3]
             values = np.array(channel.T[:, :, None], dtype=np.float32)
             return values if box is None else values[_slices(box)]
         path, header = files.phases[at], seen.headers[at % count]
@@ -228,24 +322,29 @@ class FileVolumes:
         out = max((abs(a - b) for a, b in zip(cut, box, strict=True)), default=0)
         if out > BOX_SLACK_VOXELS or any(cut[n] >= cut[n + 3] for n in range(3)):
             raise UserError(
-                f"the {what} box {box} of case '{case}' does not lie in its volume of {_times(shape)} voxels",
+                f"the {what} box {box} of case '{case}' does not lie in its volume of {voxel_text(shape)} voxels",
                 where=str(files.phases[0]),
                 fix="The box is of another grid, or its axes are in another order.",
             )
         return seen.turn.box((cut[0], cut[1], cut[2], cut[3], cut[4], cut[5]), shape)
 
-    def _look(self, case: str) -> _Seen:
+    def _look(self, case: str) -> CaseGrid:
         if case not in self._seen:
-            files = self.files(case)
-            spacing = files.slice_spacing
-            self._seen[case] = _look_at_slice(case, files, spacing) if spacing else _look(case, files)
+            self._seen[case] = read_grid(case, self.files(case))
         return self._seen[case]
 
 
 def value_counts(
     values: npt.NDArray[np.float32],
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-    """The values that occur, rising, and how often; whole numbers of a scanner's range without sorting."""
+    """Return the values that occur, rising, and how often; whole numbers of a scanner's range without sorting.
+
+    Args:
+        values: Any shape.
+
+    Returns:
+        Values and counts.
+    """
     low, high = float(values.min()), float(values.max())
     if 0 <= high - low < 1 << 20 and max(abs(low), abs(high)) < 1 << 24:
         whole = values.astype(np.int32)
@@ -258,7 +357,17 @@ def value_counts(
 
 
 def file_digest(path: Path) -> str:
-    """sha256 of a file's bytes."""
+    """Return the sha256 of a file's bytes.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The digest.
+
+    Raises:
+        UserError: The file cannot be read.
+    """
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -275,134 +384,5 @@ def _write(path: Path, content: bytes) -> Path:
     return path
 
 
-def _look(case: str, files: VolumeFiles) -> _Seen:
-    if files.missing or not files.phases:
-        names = name_rows(files.missing) or "every phase"
-        raise UserError(
-            f"case '{case}' lacks {names}",
-            where=str(files.phases[0].parent) if files.phases else None,
-            fix="Fetch the phase, or take the case out of the cohort: phases are counted from the first.",
-        )
-    headers = tuple(read_header(path) for path in files.phases)
-    first = headers[0]
-    for at, header in enumerate(headers[1:], start=1):
-        if header.shape != first.shape:
-            raise UserError(
-                f"phase {at} of case '{case}' has {_times(header.shape)} voxels, phase 0 has {_times(first.shape)}",
-                where=str(files.phases[at]),
-                fix="Phases of one exam lie on one grid: fetch or export them again.",
-            )
-        _same_place(
-            first, header, f"phase {at} of case '{case}' lies elsewhere than phase 0", files.phases[at]
-        )
-    turn = _turn(first, files.plane)
-    grid = Grid(
-        shape=turn.three(first.shape),
-        spacing_mm=turn.three(first.spacing_mm),
-        affine=turn.affine(first.affine, first.shape) if first.affine is not None else None,
-    )
-    if files.mask is None:
-        return _Seen(grid, first.shape, turn, headers)
-    mask = read_header(files.mask)
-    mask_turn = turn
-    if mask.affine is not None and first.affine is not None:
-        mask_turn = turn_to(axis_letters(mask.affine), _target(axis_letters(first.affine), files.plane))
-    if mask_turn.three(mask.shape) != grid.shape:
-        raise UserError(
-            f"the mask of case '{case}' has {_times(mask.shape)} voxels, its phases have {_times(first.shape)}",
-            where=str(files.mask),
-            fix="A mask lies on the grid of its phases: export it again, nothing is resampled.",
-        )
-    turned = turn.affine(first.affine, first.shape) if first.affine is not None else None
-    mask_affine = mask_turn.affine(mask.affine, mask.shape) if mask.affine is not None else None
-    _compare(
-        turned, mask_affine, grid, f"the mask of case '{case}' lies elsewhere than its phases", files.mask
-    )
-    return _Seen(grid, first.shape, turn, headers, mask, mask_turn)
-
-
-def _target(letters: str, plane: str) -> str:
-    return TARGETS.get(plane) or TARGETS[plane_of(letters)]
-
-
-def _turn(header: NiftiHeader, plane: str) -> Turn:
-    """A file that does not say where it lies stays as it is: its axes have no names."""
-    if header.affine is None:
-        return Turn()
-    letters = axis_letters(header.affine)
-    return turn_to(letters, _target(letters, plane))
-
-
-def _same_place(first: NiftiHeader, other: NiftiHeader, what: str, path: Path) -> None:
-    grid = Grid(shape=first.shape, spacing_mm=first.spacing_mm)
-    _compare(first.affine, other.affine, grid, what, path)
-
-
-def _compare(
-    first: npt.NDArray[np.float64] | None,
-    other: npt.NDArray[np.float64] | None,
-    grid: Grid,
-    what: str,
-    path: Path,
-) -> None:
-    """The grids are one when spacings agree within 0.1 % and no corner is a tenth of a voxel away."""
-    if first is None or other is None:
-        return
-    steps, others = (np.sqrt((part[:3, :3] ** 2).sum(axis=0)) for part in (first, other))
-    corners = np.array(np.meshgrid(*((0, size - 1) for size in grid.shape))).reshape(3, -1)
-    corners = np.vstack([corners, np.ones(8)])
-    away = float(np.sqrt((((first - other) @ corners)[:3] ** 2).sum(axis=0)).max())
-    if np.abs(others / steps - 1).max() > SPACING_TOLERANCE:
-        why = f"spacing {_mm(others)} against {_mm(steps)}"
-    elif away > CORNER_TOLERANCE_VOXELS * float(steps.min()):
-        why = f"a corner is {away:.3g} mm away"
-    else:
-        return
-    raise UserError(f"{what}: {why}", where=str(path), fix="Export it again on the same grid.")
-
-
-def _look_at_slice(case: str, files: VolumeFiles, spacing: tuple[float, float, float]) -> _Seen:
-    from PIL import Image, UnidentifiedImageError
-
-    if len(files.phases) != 1:
-        raise UserError(f"a slice case is one picture, '{case}' has {len(files.phases)}")
-    try:
-        with Image.open(files.phases[0]) as image:
-            width, height = image.size
-            mode = image.mode
-    except (UnidentifiedImageError, OSError) as error:
-        raise _bad_picture(case, files.phases[0], error) from error
-    if mode != "RGB":
-        raise UserError(
-            f"the slice of case '{case}' has mode {mode}, three channels (pre, early, late phase) are needed",
-            where=str(files.phases[0]),
-        )
-    shape = (width, height, 1)
-    return _Seen(Grid(shape=shape, spacing_mm=spacing), shape, Turn(), ())
-
-
-def _channels(path: Path, case: str) -> npt.NDArray[np.uint8]:
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(path) as image:
-            return np.asarray(image.convert("RGB"))
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
-        raise _bad_picture(case, path, error) from error
-
-
-def _bad_picture(case: str, path: Path, error: Exception) -> UserError:
-    why = "there is no such file" if isinstance(error, FileNotFoundError) else f"cannot be decoded ({error})"
-    return UserError(f"the slice of case '{case}' {why}", where=str(path), fix="Fetch the file again.")
-
-
 def _slices(box: Box) -> tuple[slice, slice, slice]:
     return slice(box[0], box[3]), slice(box[1], box[4]), slice(box[2], box[5])
-
-
-def _times(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))
-
-
-def _mm(steps: npt.NDArray[np.float64]) -> str:
-    return " x ".join(f"{step:.4g}" for step in steps) + " mm"

@@ -14,7 +14,17 @@ BOX_ENDS = ("x_min", "x_max", "y_min", "y_max", "z_min", "z_max")
 
 
 def phase_files(folder: Path) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """The NIfTI phases of a patient's folder in their order, and the names of those that are missing between."""
+    """Return the NIfTI phases of a patient's folder in their order.
+
+    Args:
+        folder: NAME, with files NAME_0000.nii.gz and so on.
+
+    Returns:
+        The files, and the names of those that are missing in between.
+
+    Raises:
+        UserError: Two files are the same phase.
+    """
     found: dict[int, Path] = {}
     name = folder.name
     if folder.is_dir():
@@ -35,15 +45,28 @@ def phase_files(folder: Path) -> tuple[tuple[Path, ...], tuple[str, ...]]:
 
 
 def published_box(ends: Mapping[str, int]) -> Box:
-    """A box as MAMA-MIA publishes it (x_min to z_max), in the file's axes, half-open.
+    """Return a box as MAMA-MIA publishes it (x_min to z_max), in the file's axes, half-open.
 
     The publisher counts in an array whose first axis is the slice: x is the file's third axis, z its first. The
     challenge's own sample cuts `array[x_min:x_max, y_min:y_max, z_min:z_max]` out of such an array.
+
+    Args:
+        ends: x_min, x_max, y_min, y_max, z_min, z_max.
+
+    Returns:
+        x0, y0, z0, x1, y1, z1.
     """
     return (ends["z_min"], ends["y_min"], ends["x_min"], ends["z_max"], ends["y_max"], ends["x_max"])
 
 
 def told_box(box: Box) -> dict[str, int]:
-    """The inverse: what a file in the published layout says of a box."""
+    """Return a box as MAMA-MIA publishes it: the inverse of `published_box`.
+
+    Args:
+        box: x0, y0, z0, x1, y1, z1 in the file's axes.
+
+    Returns:
+        x_min, x_max, y_min, y_max, z_min, z_max.
+    """
     x0, y0, z0, x1, y1, z1 = box
     return {"x_min": z0, "x_max": z1, "y_min": y0, "y_max": y1, "z_min": x0, "z_max": x1}

@@ -40,28 +40,48 @@ _BROKEN = (zlib.error, fast_zlib.error, EOFError, OSError, struct.error)
 
 @dataclass(frozen=True, kw_only=True)
 class NiftiHeader:
-    """What a file says of its volume, before a voxel is read."""
+    """What a file says of its volume, before a voxel is read.
+
+    Attributes:
+        shape: Voxels along each axis.
+        dtype: As they are stored.
+        offset: Of the first voxel in the file.
+        slope: Of the values; None: the values are what is stored.
+        intercept: Of the values.
+        spacing_mm: Along each axis.
+        affine: Voxel index to mm; None where the file does not say where it lies.
+        placement: The header as it is, for a mask on the same grid.
+        packed: The file is compressed.
+    """
 
     shape: tuple[int, int, int]
     dtype: np.dtype[Any]
     offset: int
     slope: float | None
-    """None: the values are what is stored."""
     intercept: float
     spacing_mm: tuple[float, float, float]
     affine: Affine | None
-    """Voxel index to mm; None where the file does not say where it lies."""
     placement: bytes
-    """The header as it is, for a mask on the same grid."""
     packed: bool
 
     @property
     def n_bytes(self) -> int:
+        """Of all voxels, as they are stored."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def read_header(path: Path) -> NiftiHeader:
-    """The header; of a packed file only its beginning is unpacked."""
+    """Read a file's header; of a packed file only its beginning is unpacked.
+
+    Args:
+        path: .nii or .nii.gz.
+
+    Returns:
+        The header.
+
+    Raises:
+        UserError: The file cannot be read, or is no volume.
+    """
     where = str(path)
     try:
         with path.open("rb") as file:
@@ -80,7 +100,19 @@ def read_header(path: Path) -> NiftiHeader:
 
 
 def parse_header(block: bytes, *, packed: bool = False, where: str = "") -> NiftiHeader:
-    """The header from the first bytes of a file, in either byte order."""
+    """Read a header from the first bytes of a file, in either byte order.
+
+    Args:
+        block: At least 540 bytes where the file has them.
+        packed: Whether the file is compressed.
+        where: What an error message calls the file.
+
+    Returns:
+        The header.
+
+    Raises:
+        UserError: The bytes are no header of a volume.
+    """
     order, size = _order_and_size(block, where)
     if size == _HEADER_1:
         dim = struct.unpack_from(f"{order}8h", block, 40)
@@ -150,7 +182,18 @@ def parse_header(block: bytes, *, packed: bool = False, where: str = "") -> Nift
 
 
 def stored_voxels(path: Path, header: NiftiHeader) -> npt.NDArray[Any]:
-    """The voxels as the file stores them: mapped where it is not packed, unpacked in one go where it is."""
+    """Read the voxels as the file stores them: mapped where it is not packed, unpacked in one go where it is.
+
+    Args:
+        path: .nii or .nii.gz.
+        header: Of the file.
+
+    Returns:
+        [x, y, z].
+
+    Raises:
+        UserError: The file is cut off or broken.
+    """
     where = str(path)
     if not header.packed:
         have = path.stat().st_size - header.offset
@@ -176,9 +219,21 @@ def stored_voxels(path: Path, header: NiftiHeader) -> npt.NDArray[Any]:
 def scaled(
     voxels: npt.NDArray[Any], header: NiftiHeader, *, where: str, what: str
 ) -> npt.NDArray[np.float32]:
-    """The values as float32 with positive strides. Voxels that are no number are counted and refused.
+    """Return the values as float32 with positive strides.
 
-    They would turn a whole training into NaN, and no rule says what they ought to be.
+    Voxels that are no number would turn a whole training into NaN, and no rule says what they ought to be.
+
+    Args:
+        voxels: As the file stores them.
+        header: Of the file.
+        where: What an error message calls the file.
+        what: What an error message calls the volume.
+
+    Returns:
+        [x, y, z].
+
+    Raises:
+        UserError: Some voxels are no finite numbers; they are counted.
     """
     if header.slope is None:
         if voxels.dtype == np.float32 and voxels.dtype.isnative and all(s > 0 for s in voxels.strides):
@@ -279,7 +334,15 @@ def _unpack(data: bytes, needed: int) -> tuple[bytes, bool]:
 
 
 def mask_bytes(mask: npt.NDArray[Any], placement: bytes) -> bytes:
-    """A mask as an uncompressed NIfTI file whose place in space is another file's header."""
+    """Return a mask as an uncompressed NIfTI file whose place in space is another file's header.
+
+    Args:
+        mask: [x, y, z].
+        placement: `NiftiHeader.placement` of the other file.
+
+    Returns:
+        The file's bytes.
+    """
     order, size = _order_and_size(placement, "")
     block = bytearray(placement)
     x, y, z = mask.shape
@@ -297,7 +360,15 @@ def mask_bytes(mask: npt.NDArray[Any], placement: bytes) -> bytes:
 
 
 def plain_placement(spacing_mm: tuple[float, float, float], affine: Affine | None) -> bytes:
-    """A NIfTI-1 header that says where a volume lies and nothing else. Without an affine it says the spacing."""
+    """Return a NIfTI-1 header that says where a volume lies and nothing else.
+
+    Args:
+        spacing_mm: Along each axis.
+        affine: Voxel index to mm; None: the header says the spacing alone.
+
+    Returns:
+        The header's bytes.
+    """
     block = bytearray(_HEADER_1)
     struct.pack_into("<i", block, 0, _HEADER_1)
     struct.pack_into("<8f", block, 76, 1.0, *spacing_mm, 0.0, 0.0, 0.0, 0.0)
@@ -310,6 +381,13 @@ def plain_placement(spacing_mm: tuple[float, float, float], affine: Affine | Non
 
 
 def gzip_bytes(data: bytes) -> bytes:
-    """Level 1, no name and no time: the same mask is the same file."""
+    """Compress at level 1 without name and time: the same mask is the same file.
+
+    Args:
+        data: The bytes.
+
+    Returns:
+        The compressed bytes.
+    """
     stream = zlib.compressobj(1, zlib.DEFLATED, 31)
     return stream.compress(data) + stream.flush()

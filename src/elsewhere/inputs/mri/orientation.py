@@ -23,28 +23,62 @@ Value = TypeVar("Value", bound=np.generic)
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """How a file's axes become the study's: axis `order[n]` of the file, turned round where `flip[n]`."""
+    """How a file's axes become the study's: axis `order[n]` of the file, turned round where `flip[n]`.
+
+    Attributes:
+        order: The file's axis for each of the study's.
+        flip: Whether it is turned round.
+    """
 
     order: tuple[int, int, int] = (0, 1, 2)
     flip: tuple[bool, bool, bool] = (False, False, False)
 
     def volume(self, array: npt.NDArray[Value]) -> npt.NDArray[Value]:
-        """A view of the file's array in the study's axes."""
+        """Return a view of the file's array in the study's axes.
+
+        Args:
+            array: In the file's axes.
+
+        Returns:
+            In the study's axes.
+        """
         turned = array.transpose(self.order)
         return turned[tuple(slice(None, None, -1 if flip else 1) for flip in self.flip)]
 
     def back(self, array: npt.NDArray[Value]) -> npt.NDArray[Value]:
-        """A view of the study's array in the file's axes."""
+        """Return a view of the study's array in the file's axes.
+
+        Args:
+            array: In the study's axes.
+
+        Returns:
+            In the file's axes.
+        """
         flipped = array[tuple(slice(None, None, -1 if flip else 1) for flip in self.flip)]
         return flipped.transpose(np.argsort(self.order))
 
     def three(self, values: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
-        """One value an axis (shape, spacing), in the study's order."""
+        """Return one value per axis (shape, spacing) in the study's order.
+
+        Args:
+            values: In the file's order.
+
+        Returns:
+            In the study's order.
+        """
         a, b, c = self.order
         return values[a], values[b], values[c]
 
     def affine(self, affine: npt.NDArray[np.float64], shape: tuple[int, int, int]) -> npt.NDArray[np.float64]:
-        """Study index to mm, from the file's affine and shape."""
+        """Return the map from the study's voxel index to mm.
+
+        Args:
+            affine: From the file's voxel index to mm.
+            shape: Of the file.
+
+        Returns:
+            [4, 4].
+        """
         step = np.zeros((4, 4))
         step[3, 3] = 1.0
         for new, (old, flip) in enumerate(zip(self.order, self.flip, strict=True)):
@@ -53,7 +87,15 @@ class Turn:
         return affine @ step
 
     def box(self, box: Box, shape: tuple[int, int, int]) -> Box:
-        """A half-open box of the file's grid, in the study's."""
+        """Return a half-open box of the file's grid in the study's.
+
+        Args:
+            box: In the file's axes.
+            shape: Of the file.
+
+        Returns:
+            In the study's axes.
+        """
         low: list[int] = []
         high: list[int] = []
         for old, flip in zip(self.order, self.flip, strict=True):
@@ -63,7 +105,15 @@ class Turn:
         return low[0], low[1], low[2], high[0], high[1], high[2]
 
     def box_back(self, box: Box, shape: tuple[int, int, int]) -> Box:
-        """A half-open box of the study's grid, in the file's (`shape` is the file's)."""
+        """Return a half-open box of the study's grid in the file's.
+
+        Args:
+            box: In the study's axes.
+            shape: Of the file.
+
+        Returns:
+            In the file's axes.
+        """
         ends = [0] * 6
         for new, (old, flip) in enumerate(zip(self.order, self.flip, strict=True)):
             first, last = box[new], box[new + 3]
@@ -73,8 +123,20 @@ class Turn:
 
 
 def axis_letters(affine: npt.NDArray[np.float64]) -> str:
-    """'LAS' and the like: where each axis of the file mostly points. Oblique volumes get the nearest axes, the
-    surest axis first, so that the letters do not depend on the file's order of axes."""
+    """Return where each axis of the file mostly points, "LAS" and the like.
+
+    Oblique volumes get the nearest axes, the surest axis first, so that the letters do not depend on the file's order of axes.
+
+    Args:
+        affine: Voxel index to mm.
+
+    Returns:
+        Three letters.
+
+    Example:
+        >>> axis_letters(np.diag([-1.0, 1.0, 1.0, 1.0]))
+        'LAS'
+    """
     part = affine[:3, :3]
     lengths = np.sqrt((part**2).sum(axis=0))
     left, sizes, right = np.linalg.svd(part / np.where(lengths == 0, 1.0, lengths))
@@ -89,12 +151,31 @@ def axis_letters(affine: npt.NDArray[np.float64]) -> str:
 
 
 def plane_of(letters: str) -> str:
-    """Slices are along the third axis of a file: sagittal where it runs from side to side, else axial."""
+    """Return the plane of a file's slices, which are along its third axis.
+
+    Args:
+        letters: Of the file's axes.
+
+    Returns:
+        "sagittal" where the third axis runs from side to side, else "axial".
+    """
     return SAGITTAL if letters[2] in "LR" else AXIAL
 
 
 def turn_to(letters: str, target: str) -> Turn:
-    """The turn that makes axes of `letters` axes of `target`."""
+    """Return the turn that makes axes of `letters` axes of `target`.
+
+    Args:
+        letters: Of the file.
+        target: Of the study.
+
+    Returns:
+        The turn.
+
+    Example:
+        >>> turn_to("RAS", "LAS").flip
+        (True, False, False)
+    """
     at = {_WORLD[letter][0]: n for n, letter in enumerate(letters)}
     order = [at[_WORLD[letter][0]] for letter in target]
     flip = [_WORLD[letter][1] != _WORLD[letters[old]][1] for letter, old in zip(target, order, strict=True)]

@@ -30,7 +30,15 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def volume_digest(volumes: Volumes, case: str) -> str:
-    """What names a volume in a training's key: of its files where it has files, else of its voxels."""
+    """Return what names a volume in a training's key: of its files where it has files, else of its voxels.
+
+    Args:
+        volumes: Where it is read.
+        case: "DATASET/case_id".
+
+    Returns:
+        Hexadecimal sha256.
+    """
     told = getattr(volumes, "digest", None)
     if told is not None:
         return str(told(case))
@@ -43,7 +51,15 @@ def volume_digest(volumes: Volumes, case: str) -> str:
 
 
 def mask_digest(volumes: Volumes, case: str) -> str:
-    """The same of the expert's mask, '' where there is none: it names what trains, and not what is predicted."""
+    """Return the digest of the expert's mask: it names what trains, and not what is predicted.
+
+    Args:
+        volumes: Where it is read.
+        case: "DATASET/case_id".
+
+    Returns:
+        Hexadecimal sha256; "" where there is no mask.
+    """
     told = getattr(volumes, "mask_digest", None)
     if told is not None:
         return str(told(case))
@@ -64,8 +80,22 @@ def pack_volumes(
     digest_of_mask: Callable[[str], str] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Path:
-    """The cases as a folder for `PackedVolumes`. A case that is there already, by its digest and its mask's, is not
-    packed again."""
+    """Write cases as a folder for `PackedVolumes`. A case that is there already, by its digest and its mask's, is not
+    packed again.
+
+    Args:
+        volumes: Where they are read.
+        cases: Their names.
+        folder: Where to; it is made.
+        exact: Every value as it is; False: float16, and the digest says so.
+        with_masks: Pack masks and lesion boxes too.
+        digest: Names a volume; None: `volume_digest`.
+        digest_of_mask: Names a mask; None: `mask_digest`.
+        progress: Called with "packing volumes", how many are done, and how many there are.
+
+    Returns:
+        The folder.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     held = _index(folder)
@@ -95,7 +125,14 @@ def pack_volumes(
 
 
 class PackedVolumes:
-    """`Volumes` over a folder that `pack_volumes` wrote."""
+    """Volumes over a folder that `pack_volumes` wrote.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        UserError: There are no packed volumes in it.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
@@ -111,9 +148,18 @@ class PackedVolumes:
 
     @property
     def cases(self) -> tuple[str, ...]:
+        """The names of all cases."""
         return tuple(self._cases)
 
     def grid(self, case: str) -> Grid:
+        """Return the size and the place of a case's volume, from the headers alone.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            Its grid.
+        """
         facts = self._facts(case)
         x, y, z = facts["shape"]
         a, b, c = facts["spacing_mm"]
@@ -125,9 +171,26 @@ class PackedVolumes:
         )
 
     def phases(self, case: str) -> int:
+        """Return how many phases a case has; phase 0 is before the contrast agent.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            At least 1.
+        """
         return int(self._facts(case)["phases"])
 
     def phase(self, case: str, at: int) -> npt.NDArray[np.float32]:
+        """Read one phase.
+
+        Args:
+            case: "DATASET/case_id".
+            at: Which phase; negative numbers count from the end.
+
+        Returns:
+            [x, y, z].
+        """
         count = self.phases(case)
         if not -count <= at < count:
             raise UserError(f"case '{case}' has {count} phases, phase {at} is asked for")
@@ -137,6 +200,14 @@ class PackedVolumes:
         return values if scale == 1 else values * np.float32(scale)
 
     def mask(self, case: str) -> npt.NDArray[np.bool_] | None:
+        """Return the expert's mask on the volume's grid.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            [x, y, z]; None where there is none.
+        """
         facts = self._facts(case)
         if not facts["has_mask"]:
             return None
@@ -145,18 +216,47 @@ class PackedVolumes:
         return bits.reshape(shape).view(np.bool_)
 
     def breast_box(self, case: str) -> Box | None:
+        """Return the box of the affected breast.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            x0, y0, z0, x1, y1, z1, half-open; None where it is not known.
+        """
         return _box(self._facts(case)["breast_box"])
 
     def lesion_box(self, case: str) -> Box | None:
-        """As `FileVolumes.lesion_box`."""
+        """Return the publisher's box of the lesion, which is truth as the mask is.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            x0, y0, z0, x1, y1, z1, half-open; None where there is none.
+        """
         return _box(self._facts(case)["lesion_box"])
 
     def digest(self, case: str) -> str:
-        """Of the volume it was packed from: a training has one key on both machines."""
+        """Return the digest of the volume that was packed: a training has one key on both machines.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            Hexadecimal sha256.
+        """
         return str(self._facts(case)["digest"])
 
     def mask_digest(self, case: str) -> str:
-        """As `FileVolumes.mask_digest`; '' of a pack without masks."""
+        """Return the digest of the mask that was packed.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            Hexadecimal sha256; "" of a pack without masks.
+        """
         return str(self._facts(case).get("mask_digest", ""))
 
     def _facts(self, case: str) -> dict[str, Any]:

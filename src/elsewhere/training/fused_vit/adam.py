@@ -111,6 +111,15 @@ class FlatAdam:
     """Adam for a flat body and a few ordinary parameters beside it (the head), clipped by their common norm.
 
     `others` become views of one buffer and keep their `.grad` from autograd, in single precision.
+
+    Args:
+        body: The body's parameters and gradients.
+        others: The parameters beside it.
+        rate: The learning rate, a scalar on the device.
+        max_norm: Gradients of a larger norm are scaled down to it.
+        weight_decay: Added to the gradient, times the weight.
+        betas: How slowly the two moments follow.
+        eps: Added to the root of the second moment.
     """
 
     def __init__(
@@ -150,7 +159,7 @@ class FlatAdam:
         """The betas' powers so far, and the betas, in double precision: 1 - 0.999 ** n loses digits in single."""
 
     def reset(self) -> None:
-        """A new training: no moments, no steps."""
+        """Forget all moments and steps: a new training starts."""
         for mean, square in self._moments:
             mean.zero_()
             square.zero_()

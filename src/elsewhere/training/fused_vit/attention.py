@@ -243,7 +243,18 @@ def _scale(width: int, heads: int) -> float:
 def attention_forward(
     qkv: torch.Tensor, *, images: int, tokens: int, queries: int, heads: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mixed values [images * queries, width], and the scores' log-sum-exp in powers of two, for backward."""
+    """Mix the values of every image by attention.
+
+    Args:
+        qkv: [images * tokens, 3 * width], queries, keys and values.
+        images: How many.
+        tokens: Per image.
+        queries: The first so many tokens of an image ask.
+        heads: Of 64 columns each.
+
+    Returns:
+        Mixed values [images * queries, width], and the scores' log-sum-exp in powers of two, for the backward pass.
+    """
     width = qkv.shape[1] // 3
     mixed = torch.empty((images * queries, width), dtype=qkv.dtype, device=qkv.device)
     lse = torch.empty((images * heads, queries), dtype=torch.float32, device=qkv.device)
@@ -268,7 +279,14 @@ def attention_forward(
 
 
 def bias_sum_rows(tokens: int) -> int:
-    """Partial sums of the in-projection's bias gradient that an image needs: one a block of its tokens."""
+    """Return how many rows of partial sums the backward pass writes per image.
+
+    Args:
+        tokens: Per image.
+
+    Returns:
+        Rows per image.
+    """
     return blocks_of(tokens, min(BLOCKS["queries"].own, BLOCKS["keys"].own))
 
 
@@ -284,9 +302,21 @@ def attention_backward(
     queries: int,
     heads: int,
 ) -> torch.Tensor:
-    """The gradient of `qkv`, packed alike.
+    """Return the gradient of `qkv`, and write partial sums of it for the in-projection's bias.
 
-    `bias_sums` [images * bias_sum_rows, 3 * width], zero before, gets its sums over blocks of tokens.
+    Args:
+        qkv: The input of the forward pass.
+        mixed: Its first result.
+        d_mixed: The gradient of it.
+        lse: Its second result.
+        bias_sums: [images * bias_sum_rows(tokens), 3 * width]; written.
+        images: How many.
+        tokens: Per image.
+        queries: The first so many tokens of an image asked.
+        heads: Of 64 columns each.
+
+    Returns:
+        The gradient, as `qkv`.
     """
     width = qkv.shape[1] // 3
     d_qkv = torch.empty_like(qkv) if queries == tokens else torch.zeros_like(qkv)

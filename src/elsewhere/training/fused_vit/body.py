@@ -1,6 +1,6 @@
 """torchvision's vision transformer with its forward and backward pass written out.
 
-Matrix products are torch's; everything between them is a few kernels (`kernels`, `attention`). The residual
+Matrix products are torch's; everything between them is a few kernels (`layer_norm`, `gelu`, `attention`). The residual
 stream is single precision, products run in `precision`, as autocast does. Every sum has a fixed order: the
 same pictures and weights give the same bits (US-14). Only the class token leaves the network, so the last
 layer asks, projects and transforms for it alone; the numbers are the same.
@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from elsewhere.training.fused_vit import kernels
+from elsewhere.training.fused_vit import layer_norm, reductions
 from elsewhere.training.fused_vit.attention import attention_backward, attention_forward, bias_sum_rows
 from elsewhere.training.fused_vit.flat import FlatParameters
-from elsewhere.training.fused_vit.kernels import Normed
+from elsewhere.training.fused_vit.gelu import gelu, gelu_backward_
+from elsewhere.training.fused_vit.layer_norm import Normed
 
 MOST_ELEMENTS = 2**31
 """The kernels count elements with 32 bits."""
@@ -46,10 +47,15 @@ class _Tape:
 
 
 class TransformerBody:
-    """Pictures to features. Call it to train, `features` to look; `refresh` after weights were written.
+    """A vision transformer from pictures to features.
 
-    A call's backward pass writes the gradients of all parameters into `flat.gradient` (it adds nothing up)
-    and leaves the parameters' own `.grad` alone: `FlatAdam` takes them from there.
+    Call it to train, use `features` for inference, and `refresh` after weights were written. A call's backward pass writes
+    the gradients of all parameters into `flat.gradient` (it adds nothing up) and leaves the parameters' own `.grad` alone:
+    `FlatAdam` takes them from there.
+
+    Args:
+        vit: torchvision's `VisionTransformer` without its heads; its parameters move into one piece of memory.
+        precision: Of the matrix products.
     """
 
     def __init__(self, vit: nn.Module, *, precision: torch.dtype = torch.bfloat16) -> None:
@@ -71,12 +77,19 @@ class TransformerBody:
         self._sums: torch.Tensor | None = None
 
     def refresh(self) -> None:
-        """The products' copy of the weights follows what was loaded into the module."""
+        """Make the products' copy of the weights follow what was loaded into the module."""
         self.flat.refresh()
 
     @torch.no_grad()
     def features(self, x: torch.Tensor) -> torch.Tensor:
-        """[images, width] in single precision; nothing is kept for a backward pass."""
+        """Return the features of pictures; nothing is stored for a backward pass.
+
+        Args:
+            x: [images, 3, size, size].
+
+        Returns:
+            [images, width] in single precision.
+        """
         return self._forward(x, None)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -101,7 +114,7 @@ class TransformerBody:
     def _forward(self, x: torch.Tensor, tape: _Tape | None) -> torch.Tensor:
         images, exact, weight = len(x), self._exact, self._weight
         patches = self._patches(x)
-        normed = kernels.embed_norm(
+        normed = layer_norm.embed_norm(
             torch.mm(patches, weight["conv_proj.weight"].t()),
             exact["conv_proj.bias"],
             exact["class_token"],
@@ -122,7 +135,7 @@ class TransformerBody:
             mixed, lse = attention_forward(
                 qkv, images=images, tokens=self.tokens, queries=queries, heads=self.heads
             )
-            second = kernels.add_norm(
+            second = layer_norm.add_norm(
                 first.residual,
                 torch.mm(mixed, weight[_layer(at, "self_attention.out_proj.weight")].t()),
                 exact[_layer(at, "self_attention.out_proj.bias")],
@@ -132,11 +145,11 @@ class TransformerBody:
                 every=self.tokens if ends else 1,
             )
             linear = torch.mm(second.output, weight[_layer(at, "mlp.0.weight")].t())
-            activated = kernels.gelu(linear, exact[_layer(at, "mlp.0.bias")])
+            activated = gelu(linear, exact[_layer(at, "mlp.0.bias")])
             if tape is not None:
                 tape.layers.append(_LayerTape(first, qkv, mixed, lse, second, linear, activated))
             following = "encoder.ln" if ends else _layer(at + 1, "ln_1")
-            normed = kernels.add_norm(
+            normed = layer_norm.add_norm(
                 second.residual,
                 torch.mm(activated, weight[_layer(at, "mlp.3.weight")].t()),
                 exact[_layer(at, "mlp.3.bias")],
@@ -151,10 +164,10 @@ class TransformerBody:
 
     def _vector_sums(self) -> torch.Tensor:
         """Partial sums of the vectors' gradients, kept: each step writes all but the padding, which stays zero."""
-        if self._sums is None or len(self._sums) != kernels.SUM_PROGRAMS:
+        if self._sums is None or len(self._sums) != reductions.SUM_PROGRAMS:
             columns = self.flat.vectors.stop - self.flat.vectors.start
             self._sums = torch.zeros(
-                (kernels.SUM_PROGRAMS, columns), dtype=torch.float32, device=self.flat.values.device
+                (reductions.SUM_PROGRAMS, columns), dtype=torch.float32, device=self.flat.values.device
             )
         return self._sums
 
@@ -181,7 +194,7 @@ class TransformerBody:
                 sums[:, flat.columns(f"{norm}.{part}", flat.vectors)] for part in ("weight", "bias")
             )
             branch = None if bias is None else sums[:, flat.columns(bias, flat.vectors)]
-            return kernels.norm_backward(
+            return layer_norm.norm_backward(
                 *(d_output, normed, self._exact[f"{norm}.weight"], d_later, gamma, beta, branch),
                 dtype=self.precision,
                 every=every,
@@ -196,7 +209,7 @@ class TransformerBody:
             torch.mm(d_branch.t(), kept.activated, out=d_weight[_layer(at, "mlp.3.weight")])
             d_linear = torch.mm(d_branch, weight[_layer(at, "mlp.3.weight")])
             up_bias = _layer(at, "mlp.0.bias")
-            kernels.gelu_backward_(
+            gelu_backward_(
                 *(d_linear, kept.linear, self._exact[up_bias]), sums[:, flat.columns(up_bias, flat.vectors)]
             )
             torch.mm(d_linear.t(), kept.second.output, out=d_weight[_layer(at, "mlp.0.weight")])
@@ -230,8 +243,8 @@ class TransformerBody:
                 _layer(at - 1, "mlp.3.bias") if at else None,
                 self.tokens if ends else 1,
             )
-        kernels.sum_columns(sums, flat.gradient[flat.vectors])
-        kernels.sum_columns(attention_sums, flat.gradient[biases])
+        reductions.sum_columns(sums, flat.gradient[flat.vectors])
+        reductions.sum_columns(attention_sums, flat.gradient[biases])
         torch.mm(d_branch.t(), tape.patches, out=d_weight["conv_proj.weight"])
         d_position = d_residual.view(images, self.tokens, self.width).sum(0)
         flat.view(flat.gradient, "encoder.pos_embedding")[0].copy_(d_position)

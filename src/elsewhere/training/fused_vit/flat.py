@@ -12,10 +12,14 @@ ALIGNED = 128
 class FlatParameters:
     """Single precision values, a copy in the products' precision, and gradients in it, all laid out alike.
 
-    The module's parameters become views of `values`, so its state_dict goes on working; a module must not be
+    The module's parameters become views of `values`, so its state_dict still works; a module must not be
     moved or cast afterwards. Parameters come in three runs: matrices and embeddings, whose gradients are
     written by themselves; vectors, whose gradients are column sums; and the in-projections' biases, whose
     gradients are summed over attention's blocks.
+
+    Args:
+        vit: The module.
+        precision: Of the copy and the gradients.
     """
 
     def __init__(self, vit: nn.Module, precision: torch.dtype) -> None:
@@ -46,19 +50,40 @@ class FlatParameters:
         self.refresh()
 
     def refresh(self) -> None:
-        """Make the copy anew: after weights were written to the module."""
+        """Make the copy anew, after weights were written to the module."""
         self.copy.copy_(self.values)
 
     def names(self) -> list[str]:
+        """Return the parameters' names.
+
+        Returns:
+            Names in the order of the memory.
+        """
         return list(self._places)
 
     def view(self, of: torch.Tensor, name: str) -> torch.Tensor:
-        """A parameter's part of a buffer of this layout, in the module's own shape."""
+        """Return a parameter's part of a buffer of this layout.
+
+        Args:
+            of: `values`, `copy`, `gradient`, or a buffer alike.
+            name: The parameter.
+
+        Returns:
+            A view in the module's own shape.
+        """
         at, shape = self._places[name]
         return of[at : at + shape.numel()].view(shape)
 
     def columns(self, name: str, run: slice) -> slice:
-        """A vector's columns among the partial sums of its run."""
+        """Return a vector's columns among the partial sums of its run.
+
+        Args:
+            name: The parameter.
+            run: `vectors` or `attention_biases`.
+
+        Returns:
+            The columns.
+        """
         at, shape = self._places[name]
         return slice(at - run.start, at - run.start + shape.numel())
 

@@ -13,7 +13,18 @@ LEAST_CAPABILITY = (8, 0)
 
 
 def available(device: torch.device) -> bool:
-    """Whether the kernels can run there: a CUDA device that computes in bf16, and triton installed."""
+    """Tell whether the kernels can run on a device: it computes in bf16, and triton is installed.
+
+    Args:
+        device: Any device.
+
+    Returns:
+        True or False.
+
+    Example:
+        >>> available(torch.device("cpu"))
+        False
+    """
     return (
         device.type == "cuda"
         and torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY
@@ -22,14 +33,26 @@ def available(device: torch.device) -> bool:
 
 
 class Kernel:
-    """A function in Triton's language. Its module names `tl` for the type checker alone; here it gets it."""
+    """A function in Triton's language, compiled when it is first launched.
+
+    Its module names `tl` for the type checker alone; the function gets it here.
+
+    Args:
+        function: The kernel.
+    """
 
     def __init__(self, function: Callable[..., None]) -> None:
         self.function = function
         self._compiled: Any = None
 
     def launch(self, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
-        """On the current stream; `options` are the kernel's constants, `num_warps` and `num_stages`."""
+        """Launch the kernel on the current stream.
+
+        Args:
+            grid: How many programs, along up to three axes.
+            *arguments: Tensors and numbers.
+            **options: The kernel's constants, `num_warps` and `num_stages`.
+        """
         if self._compiled is None:
             import triton
             import triton.language
@@ -40,9 +63,34 @@ class Kernel:
 
 
 def power_of_two(count: int, least: int = 1) -> int:
-    """The smallest power of two that is at least `count` and `least`."""
+    """Return the smallest power of two that is at least `count` and `least`.
+
+    Args:
+        count: A number.
+        least: A power of two.
+
+    Returns:
+        The power.
+
+    Example:
+        >>> power_of_two(5), power_of_two(5, 16)
+        (8, 16)
+    """
     return max(least, 1 << max(count - 1, 0).bit_length())
 
 
 def blocks_of(count: int, block: int) -> int:
+    """Return how many blocks hold a number of elements.
+
+    Args:
+        count: Elements.
+        block: Per block.
+
+    Returns:
+        Blocks; the last one may be partly empty.
+
+    Example:
+        >>> blocks_of(9, 4)
+        3
+    """
     return -(-count // block)

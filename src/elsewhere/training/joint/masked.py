@@ -20,7 +20,13 @@ class MaskedAutoencoder(nn.Module):
     """The plan's encoder and a decoder that gives the channels back.
 
     Which blocks are hidden comes from a table that was drawn before and a counter that travels with the weights:
-    a captured step draws nothing, and a killed pretraining goes on with the same blocks.
+    a recorded step draws nothing, and a pretraining that was stopped resumes with the same blocks.
+
+    Args:
+        plan: Of the segmentation that follows.
+        seed: Of the weights and the table.
+        hidden: The share of blocks that are hidden.
+        block: Voxels along a block's edge, at most half of the patch's.
     """
 
     turn: torch.Tensor
@@ -39,7 +45,14 @@ class MaskedAutoencoder(nn.Module):
         self.register_buffer("turn", torch.zeros(1, dtype=torch.int64))
 
     def hide(self, count: int) -> torch.Tensor:
-        """[count, 1, x, y, z]: 1 where a voxel is hidden in the step that the counter tells."""
+        """Return which voxels are hidden in the step that the counter stands at.
+
+        Args:
+            count: Patches.
+
+        Returns:
+            [count, 1, x, y, z], 1 where a voxel is hidden.
+        """
         rows = (self.turn * count + torch.arange(count, device=self.turn.device)) % PATTERNS
         table = self.patterns.index_select(0, rows).unsqueeze(1)
         for axis, size in enumerate(self.block):
@@ -58,14 +71,29 @@ class MaskedAutoencoder(nn.Module):
 def masked_objective(
     network: Any, image: torch.Tensor, target: torch.Tensor, weight: torch.Tensor
 ) -> torch.Tensor:
-    """Mean squared error of what was hidden; masks and weights of cases play no part."""
+    """Return the mean squared error of what was hidden; masks and weights of cases play no part.
+
+    Args:
+        network: A `MaskedAutoencoder`.
+        image: [batch, channel, x, y, z].
+        target: Not used.
+        weight: Not used.
+
+    Returns:
+        One number.
+    """
     drawn, hidden = network(image)
     error = (drawn.float() - image.float()).square() * hidden
     return error.sum() / (hidden.sum() * image.shape[1]).clamp_min(1.0)
 
 
 def hand_over(pretrained: MaskedAutoencoder, network: Any) -> None:
-    """The encoder's weights, and the decoder's but for its heads, into a segmentation network."""
+    """Copy the encoder, and the decoder without its heads, into a segmentation network.
+
+    Args:
+        pretrained: Where they come from.
+        network: Of the same plan; written.
+    """
     network.encoder.load_state_dict(pretrained.encoder.state_dict())
     network.decoder.ups.load_state_dict(pretrained.decoder.ups.state_dict())
 

@@ -25,8 +25,14 @@ has no other use for them."""
 
 
 class PhaseAttention(nn.Module):
-    """[n, phases, c, x, y, z] to [n, c, x, y, z]: how much each phase says at each voxel. Every phase has values
-    of its own, so that a difference of phases can be formed."""
+    """Attention over phases at every voxel: [n, phases, c, x, y, z] to [n, c, x, y, z].
+
+    Every phase has values of its own, so that a difference of phases can be formed.
+
+    Args:
+        width: Channels.
+        phases: How many.
+    """
 
     def __init__(self, width: int, phases: int) -> None:
         super().__init__()
@@ -50,7 +56,14 @@ class PhaseAttention(nn.Module):
 
 
 class SharedEncoder(nn.Module):
-    """In training: (logits a scale, the response's logit). Else the finest logits; `respond` for the response."""
+    """One encoder for the tumour's mask and the response.
+
+    In training it returns (logits per scale, the response's logit), otherwise the finest logits; `respond` returns the
+    response.
+
+    Args:
+        plan: Of the segmentation; its channels are the phases.
+    """
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
@@ -65,6 +78,14 @@ class SharedEncoder(nn.Module):
         )
 
     def joined(self, image: torch.Tensor) -> list[torch.Tensor]:
+        """Return the features of every stage, joined over the phases.
+
+        Args:
+            image: [n, phases, x, y, z].
+
+        Returns:
+            One [n, width, x, y, z] per stage, finest first.
+        """
         n, phases = image.shape[:2]
         features = self.encoder(image.reshape(n * phases, 1, *image.shape[2:]))
         return [
@@ -89,14 +110,30 @@ class SharedEncoder(nn.Module):
         return logits, self._respond(joined, logits[0] if isinstance(logits, list) else logits)
 
     def respond(self, image: torch.Tensor) -> torch.Tensor:
-        """The response's logit of patches [n, phases, x, y, z], in use."""
+        """Return the response's logit of patches, in use.
+
+        Args:
+            image: [n, phases, x, y, z].
+
+        Returns:
+            [n].
+        """
         joined = self.joined(image)
         logits = self.decoder(joined)
         return self._respond(joined, logits[0] if isinstance(logits, list) else logits)
 
 
 def build_shared(plan: Plan, *, seed: int, device: str) -> SharedEncoder:
-    """Weights drawn from `seed` alone."""
+    """Build the network with weights drawn from a seed alone.
+
+    Args:
+        plan: Of the segmentation; its channels are the phases.
+        seed: Of the weights.
+        device: "cpu", "cuda" or "cuda:N".
+
+    Returns:
+        The network on the device.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = SharedEncoder(plan)
@@ -110,15 +147,37 @@ def build_shared(plan: Plan, *, seed: int, device: str) -> SharedEncoder:
 
 
 def outcome_codes(labels: Mapping[str, int]) -> dict[str, float]:
-    """Case -> what its weight says of its outcome."""
+    """Encode outcomes as weights of cases, which the training loop hands to the objective.
+
+    Args:
+        labels: Case to 1 (pCR), 0, or less than 0 where it is not known.
+
+    Returns:
+        Case to UNKNOWN, NEGATIVE or POSITIVE.
+
+    Example:
+        >>> outcome_codes({"a": 1, "b": -1})
+        {'a': 3.0, 'b': 1.0}
+    """
     return {case: UNKNOWN if label < 0 else POSITIVE if label else NEGATIVE for case, label in labels.items()}
 
 
 def shared_objective(
     response_weight: float, heavier: float, *, batch_dice: bool = False
 ) -> Callable[[Any, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Dice + cross-entropy of the mask, and cross-entropy of the response over those patches that hold tumour and
-    whose outcome is known; `heavier`: the weight of a pCR against that of a non-pCR."""
+    """Make the loss of mask and response together.
+
+    It is Dice + cross-entropy of the mask, and cross-entropy of the response over those patches that hold tumour and
+    whose outcome is known.
+
+    Args:
+        response_weight: Of the response's loss.
+        heavier: The weight of a pCR relative to that of a non-pCR.
+        batch_dice: One Dice over all patches of a step.
+
+    Returns:
+        (network, image, target, weight) to one number.
+    """
 
     def objective(
         network: Any, image: torch.Tensor, target: torch.Tensor, weight: torch.Tensor

@@ -22,18 +22,39 @@ Item = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Subgroup:
+    """A conjunction of attribute values, and the score of its cases.
+
+    Attributes:
+        items: (column, value) pairs.
+        cases: How many.
+        mean: Of their scores.
+        divergence: Mean of the subgroup less the mean of all: below 0 is worse.
+        t: Welch's t of the subgroup against the rest.
+    """
+
     items: tuple[Item, ...]
     cases: int
     mean: float
     divergence: float
-    """Mean of the subgroup less the mean of all: below 0 is worse."""
     t: float
-    """Welch's t of the subgroup against the rest."""
 
     def holds(self, attributes: Mapping[str, str]) -> bool:
+        """Tell whether a case belongs to the subgroup.
+
+        Args:
+            attributes: Of the case.
+
+        Returns:
+            True or False.
+        """
         return all(attributes.get(column) == value for column, value in self.items)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the subgroup for a report.
+
+        Returns:
+            Its attributes in words, and its numbers.
+        """
         return {
             "subgroup": " and ".join(f"{column} = {value}" for column, value in self.items),
             "cases": self.cases,
@@ -44,8 +65,22 @@ class Subgroup:
 
 
 def attributes_of(clinical: Mapping[str, Any], dataset: str, columns: Sequence[str]) -> dict[str, str]:
-    """A case's values as words: age in the challenge's five groups, the dataset as the centre where no site is
-    told. Empty cells are left out."""
+    """Return a case's attribute values as words.
+
+    Age is one of the challenge's five groups; "dataset" is the dataset. Empty cells are left out.
+
+    Args:
+        clinical: The case's clinical columns.
+        dataset: The dataset of the case.
+        columns: Which columns.
+
+    Returns:
+        Column to value.
+
+    Example:
+        >>> attributes_of({"age": 47.0, "subtype": None}, "DUKE", ["age", "subtype", "dataset"])
+        {'age': 'group 1', 'dataset': 'DUKE'}
+    """
     out = {}
     for column in columns:
         value: Any = dataset if column == "dataset" else clinical.get(column)
@@ -69,8 +104,17 @@ def divergent_subgroups(
     support: float = 0.1,
     longest: int = 2,
 ) -> list[Subgroup]:
-    """All subgroups of at least `support` of the cases (and three of them) and at most `longest` values, the worst
-    first. Cases without a score count for nothing; a subgroup that holds all cases tells nothing."""
+    """Find all subgroups that hold enough cases.
+
+    Args:
+        score: One per case; cases without a score count for nothing.
+        attributes: One mapping per case, from `attributes_of`.
+        support: The least share of the cases, and at least three of them.
+        longest: Values per subgroup at most.
+
+    Returns:
+        The subgroups, the worst first; one that holds all cases says nothing and is left out.
+    """
     values = np.asarray(score, dtype=np.float64)
     known = np.isfinite(values)
     values, rows = values[known], [a for a, k in zip(attributes, known, strict=True) if k]
@@ -114,8 +158,20 @@ def weights_of(
     least_t: float,
     most: float,
 ) -> dict[str, float]:
-    """Case -> its weight: 1 + strength x the divergence of the worst subgroup it is in, if that is worse than all
-    by more than `least_t`; at the most `most` times another's, and 1 in the mean."""
+    """Turn divergences into weights of cases.
+
+    A weight is 1 + strength x the divergence of the worst subgroup that the case is in, and 1 in the mean.
+
+    Args:
+        subgroups: What `divergent_subgroups` found.
+        attributes: Case to its attributes.
+        strength: How much a divergence weighs.
+        least_t: A subgroup counts where it is worse than the others by more than so many standard errors.
+        most: The largest weight before the mean is brought to 1.
+
+    Returns:
+        Case to weight.
+    """
     worse = [group for group in subgroups if group.divergence < 0 and group.t <= -least_t]
     raw = {
         case: min(

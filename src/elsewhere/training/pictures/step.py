@@ -18,16 +18,34 @@ class TrainingStep(Protocol):
     """The part of a step between the pictures and the classifier's head, and the optimiser of both."""
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the features of pictures; a backward pass through them fills the gradients."""
+        """Return the features of pictures; a backward pass through them fills the gradients.
+
+        Args:
+            x: The network's input, [pictures, 3, size, size].
+
+        Returns:
+            [pictures, features].
+        """
 
     def inference_features(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the features of pictures without gradients."""
+        """Return the features of pictures without gradients.
+
+        Args:
+            x: The network's input, [pictures, 3, size, size].
+
+        Returns:
+            [pictures, features].
+        """
 
     def zero_gradients(self) -> None:
         """Forget the gradients."""
 
     def set_rate(self, rate: float) -> None:
-        """Set the learning rate of the next steps."""
+        """Set the learning rate of the next steps.
+
+        Args:
+            rate: The learning rate.
+        """
 
     def step(self) -> None:
         """Clip the gradients and update the weights."""

@@ -101,9 +101,7 @@ class StreamWorker:
     def _training_part(self, unit: Training) -> TrainingPart:
         cases = self.shared.work.cases
         rows = cases.rows(unit.train)
-        groups = {
-            name: group for group, name in enumerate(dict.fromkeys(cases.dataset[row] for row in rows))
-        }
+        groups = {name: group for group, name in enumerate(dict.fromkeys(cases.dataset[row] for row in rows))}
         return TrainingPart(
             rows=rows,
             label=cases.label[rows].astype(np.int64),

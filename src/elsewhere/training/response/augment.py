@@ -48,6 +48,19 @@ def draw_views(
     spacing_mm: tuple[float, float, float],
     device: str,
 ) -> Views:
+    """Draw the augmentation of one epoch.
+
+    Args:
+        rng: The epoch's generator.
+        count: How many crops.
+        how: The ranges to draw from.
+        size: Of a crop in voxels.
+        spacing_mm: Of a crop.
+        device: Where the draws are put.
+
+    Returns:
+        The draws.
+    """
     half = np.array([n * mm / 2 for n, mm in zip(size, spacing_mm, strict=True)])
     flat = size[2] == 1
     angle = np.deg2rad(how.rotate_degrees) * rng.uniform(-1, 1, (3, count))
@@ -82,8 +95,17 @@ def draw_views(
 def make_views(
     images: torch.Tensor, views: Views, rows: torch.Tensor, generator: torch.Generator
 ) -> torch.Tensor:
-    """`rows` of the epoch's draws put on these crops [n, phases, x, y, z]; float32. What leaves the window is
-    0, the crop's mean."""
+    """Make augmented views of crops; what is read from outside the window is 0, the crop's mean.
+
+    Args:
+        images: [crops, phases, x, y, z].
+        views: The epoch's draws.
+        rows: Which of them, one per crop.
+        generator: Draws the noise.
+
+    Returns:
+        As `images`, float32.
+    """
     x = images.float()
     grid = functional.affine_grid(views.affine.index_select(0, rows), list(x.shape), align_corners=False)
     x = functional.grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
@@ -93,7 +115,18 @@ def make_views(
 
 
 def flips(deep: bool) -> tuple[tuple[int, ...], ...]:
-    """The axes of [n, phases, x, y, z] to flip for test-time augmentation; the first is none."""
+    """Return the axes to mirror for test-time augmentation.
+
+    Args:
+        deep: Crops have more than one slice.
+
+    Returns:
+        Sets of axes of [crops, phases, x, y, z]; the first is empty.
+
+    Example:
+        >>> flips(False)
+        ((), (2,), (3,), (2, 3))
+    """
     axes = (2, 3, 4) if deep else (2, 3)
     subsets = [tuple(a for bit, a in enumerate(axes) if code >> bit & 1) for code in range(2 ** len(axes))]
     return tuple(subsets)

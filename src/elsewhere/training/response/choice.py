@@ -19,8 +19,15 @@ DENSITIES = ("A", "B", "C", "D")
 
 
 def fairness_groups(clinical: Sequence[Mapping[str, Any]]) -> dict[str, Codes]:
-    """Group codes a variable (age, menopausal status, breast density); -1 where the cell is empty or strange.
-    A variable that no case tells is left out."""
+    """Return the fairness variables of cases as group numbers.
+
+    Args:
+        clinical: One mapping of clinical columns per case.
+
+    Returns:
+        Variable (age, menopausal status, breast density) to one group number per case, -1 where the cell is empty or
+        not understood; without the variables that no case has.
+    """
     codes = {
         "age": np.array([_age(row.get("age")) for row in clinical], dtype=np.int64),
         "menopausal_status": np.array(
@@ -40,8 +47,22 @@ def combined_score(
     *,
     fairness_weight: float = 0.5,
 ) -> float:
-    """(1 - w) x balanced accuracy + w x fairness; NaN for a constant decision or a part of one class. Without
-    any group that can be compared it is the balanced accuracy alone."""
+    """Return (1 - w) x balanced accuracy + w x fairness at a threshold of one half.
+
+    Args:
+        label: 0 or 1 per case.
+        probability: Of class 1.
+        groups: What `fairness_groups` returned for the same cases.
+        fairness_weight: w.
+
+    Returns:
+        The score; NaN for a constant decision or a part of one class; the balanced accuracy alone where no groups can be
+        compared.
+
+    Example:
+        >>> combined_score([0, 1], [0.2, 0.9], {})
+        1.0
+    """
     truth = np.asarray(label).astype(bool)
     yes = np.asarray(probability, dtype=np.float64) >= 0.5
     if truth.all() or not truth.any() or yes.all() or not yes.any():

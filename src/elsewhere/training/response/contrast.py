@@ -10,15 +10,32 @@ from torch.nn import functional
 
 @dataclass(frozen=True, kw_only=True)
 class Contrast:
-    """The weight of NT-Xent is 1 until `hold` of the epochs are done, then falls in a line to 0 at `gone`;
-    the supervised loss has the rest of the weight."""
+    """SimCLR's loss and its weight over the epochs; the supervised loss has the rest of the weight.
+
+    Attributes:
+        temperature: Of NT-Xent.
+        hold: The weight is 1 until this share of the epochs is done.
+        gone: From `hold` on it falls in a line to 0 at this share.
+    """
 
     temperature: float = 0.1
     hold: float = 0.2
     gone: float = 0.6
 
     def weight(self, epoch: int, epochs: int) -> float:
-        """Of epoch 1..epochs."""
+        """Return the weight of an epoch.
+
+        Args:
+            epoch: From 1.
+            epochs: How many there are.
+
+        Returns:
+            A number in [0, 1].
+
+        Example:
+            >>> Contrast(hold=0.2, gone=0.6).weight(1, 10)
+            1.0
+        """
         done = (epoch - 1) / max(1, epochs)
         if done < self.hold:
             return 1.0
@@ -28,8 +45,18 @@ class Contrast:
 
 
 def nt_xent(first: torch.Tensor, second: torch.Tensor, *, temperature: float) -> torch.Tensor:
-    """The normalised temperature-scaled cross entropy: row i of `first` and of `second` are two views of one
-    case, all other rows are its negatives. The mean over both views of all cases."""
+    """Return the normalised temperature-scaled cross-entropy, the mean over both views of all cases.
+
+    Row i of `first` and of `second` are two views of one case; all other rows are its negatives.
+
+    Args:
+        first: [cases, features].
+        second: Alike.
+        temperature: Divides the cosines.
+
+    Returns:
+        One number.
+    """
     n = len(first)
     z = functional.normalize(torch.cat([first, second]).float(), dim=1)
     likeness = z @ z.T / temperature

@@ -30,43 +30,84 @@ GROW = 1.1
 
 @dataclass(frozen=True, kw_only=True)
 class CropSpec:
-    """What is cut out of a case."""
+    """What is cut out of a case.
+
+    Attributes:
+        size: Voxels of the window.
+        spacing_mm: Of the window.
+        phases: "p0" before contrast, "p1".. after, "px" the last, "p1..px" all after. A phase that a case lacks is
+            replaced by its last one.
+        most_phases: Of "p1..px".
+        each: Every phase has its own z-score: for networks that see one phase at a time.
+    """
 
     size: tuple[int, int, int] = (64, 64, 64)
     spacing_mm: tuple[float, float, float] = (1.0, 1.0, 1.0)
     phases: tuple[str, ...] = ("p0", "p1", "p2")
-    """'p0' before contrast, 'p1'.. after, 'px' the last, 'p1..px' all after. A phase that a case lacks is its
-    last one."""
     most_phases: int = 6
-    """Of 'p1..px'."""
     each: bool = False
-    """Every phase has its own z-score: for networks that see one phase at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Crops:
-    """Crops on the device, [n, phases, x, y, z] in half precision."""
+    """Crops on the device.
+
+    Attributes:
+        cases: Their names.
+        images: [crops, phases, x, y, z] in half precision.
+        counts: How many phases a case has of its own; the rest repeat its last.
+        notes: What a report should say of them.
+    """
 
     cases: tuple[str, ...]
     images: torch.Tensor
     counts: torch.Tensor
-    """How many phases a case has of its own; the rest repeat its last."""
     notes: tuple[str, ...] = ()
 
     def rows(self, cases: Sequence[str]) -> Rows:
+        """Return the rows of cases.
+
+        Args:
+            cases: Their names.
+
+        Returns:
+            One row per name.
+        """
         at = {case: row for row, case in enumerate(self.cases)}
         return np.array([at[case] for case in cases], dtype=np.int64)
 
 
 def flat(volumes: Volumes, cases: Sequence[str]) -> bool:
-    """Every case is a single slice."""
+    """Tell whether every case is a single slice.
+
+    Args:
+        volumes: Their grids.
+        cases: Which.
+
+    Returns:
+        True or False.
+    """
     return all(volumes.grid(case).shape[2] == 1 for case in cases)
 
 
 def case_crop(
     volumes: Volumes, case: str, spec: CropSpec, lesion: LesionSource, *, device: str = "cpu"
 ) -> tuple[torch.Tensor, int]:
-    """One case's window, [phases, x, y, z], z-scored, and how many phases are its own."""
+    """Cut one case's window and bring it to mean 0 and deviation 1.
+
+    Args:
+        volumes: Where phases are read.
+        case: Its name.
+        spec: Size, spacing and phases.
+        lesion: How the lesion's box is found.
+        device: Where the crop is made.
+
+    Returns:
+        [phases, x, y, z], and how many of the phases are the case's own.
+
+    Raises:
+        UserError: Its phases differ in size, or `spec` names an unknown phase.
+    """
     have = volumes.phases(case)
     wanted, own = _places(spec, have)
     around = (0, min(1, have - 1))
@@ -116,7 +157,21 @@ def load_crops(
     progress: Callable[[str, int, int], None] | None = None,
     cache: Path | None = None,
 ) -> Crops:
-    """The windows of all these cases. `cache`: a file that a killed run finds again."""
+    """Cut the windows of many cases.
+
+    Args:
+        volumes: Where phases are read.
+        cases: Their names.
+        spec: Size, spacing and phases.
+        lesion: How the lesion's box is found.
+        device: Where the crops are put.
+        threads: Cases at the same time.
+        progress: Called with "lesion crops", how many are done, and how many there are.
+        cache: A file that a run that was stopped finds again.
+
+    Returns:
+        The crops.
+    """
     names = tuple(cases)
     key = hashlib.sha256(repr((names, spec, lesion.kind)).encode()).hexdigest()
     kept = _cached(cache, key)

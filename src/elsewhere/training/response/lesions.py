@@ -39,10 +39,13 @@ BRIGHT = 0.5
 class LesionSource:
     """How the lesion's box is found.
 
-    'enhancing': the best enhancing component in both breasts, which are found, for every case. 'expert': the
-    expert's mask where it may be seen, 'enhancing' elsewhere. 'breast-box': the middle of the expert's box of the
-    breast, which the recipe has to ask for; where it is not told, that of both. 'centre': the middle of the volume (slices that were cut around the lesion). 'masks': a segmentation's masks by
-    `mask_of`, 'enhancing' where it is empty or missing.
+    Attributes:
+        kind: "enhancing": the best enhancing component in both breasts, which are found, for every case. "expert": the
+            expert's mask where it may be seen, "enhancing" otherwise. "breast-box": the middle of the expert's box of the
+            breast, which the recipe has to ask for; where it is not given, that of both. "centre": the middle of the volume
+            (slices that were cut around the lesion). "masks": a segmentation's masks by `mask_of`, "enhancing" where one
+            is empty or missing.
+        mask_of: A case's mask, or None.
     """
 
     kind: Kind = "enhancing"
@@ -55,7 +58,17 @@ class LesionSource:
             )
 
     def box(self, volumes: Volumes, case: str, *, before: Floats, after: Floats) -> Box:
-        """The lesion's box, never empty. `before` and `after`: the phases around the contrast agent."""
+        """Find the lesion of a case.
+
+        Args:
+            volumes: Masks and boxes, where they may be seen.
+            case: Its name.
+            before: The phase before the contrast agent.
+            after: The phase after it.
+
+        Returns:
+            A box, never empty.
+        """
         whole: Box = (0, 0, 0, *before.shape)
         if self.kind == "centre":
             return whole
@@ -75,7 +88,15 @@ class LesionSource:
 
 
 def found_breasts(volumes: Volumes, case: str) -> Box | None:
-    """Both breasts, found without the expert's box; None in a slice, which shows no breast to find."""
+    """Find both breasts without the expert's box.
+
+    Args:
+        volumes: Where the first phase is read.
+        case: Its name.
+
+    Returns:
+        Their box; None in a slice, which shows no breast to find.
+    """
     grid = volumes.grid(case)
     return find_breasts(volumes.phase(case, 0), grid) if grid.shape[2] > 1 else None
 
@@ -83,8 +104,17 @@ def found_breasts(volumes: Volumes, case: str) -> Box | None:
 def find_lesion(
     before: Floats, after: Floats, *, spacing_mm: tuple[float, float, float], breast: Box | None = None
 ) -> Box:
-    """The box of the component with most enhancement (of a volume, for its size, and round) inside the breast's
-    box; the box itself where nothing enhances."""
+    """Find the component that enhances most, inside a box.
+
+    Args:
+        before: The phase before the contrast agent.
+        after: The phase after it.
+        spacing_mm: Of the voxels.
+        breast: Where to look; None: everywhere.
+
+    Returns:
+        The component's box; the searched box itself where nothing enhances.
+    """
     from scipy import ndimage
 
     whole: Box = (0, 0, 0, *after.shape)
@@ -128,7 +158,20 @@ def _roundness(
 
 
 def box_of(mask: Bools) -> Box:
-    """The smallest box around what is set."""
+    """Return the smallest box around the voxels that are set.
+
+    Args:
+        mask: At least one voxel is set.
+
+    Returns:
+        x0, y0, z0, x1, y1, z1, half-open.
+
+    Example:
+        >>> mask = np.zeros((4, 4, 4), dtype=bool)
+        >>> mask[1:3, 2, 0] = True
+        >>> box_of(mask)
+        (1, 2, 0, 3, 3, 1)
+    """
     low, high = [], []
     for axis in range(3):
         line = np.flatnonzero(mask.any(axis=tuple(a for a in range(3) if a != axis)))
@@ -138,8 +181,19 @@ def box_of(mask: Bools) -> Box:
 
 
 def masks_in(folder: Path) -> Callable[[str], Bools | None]:
-    """The masks of a folder by case: CASE.nii.gz, CASE.nii or CASE.npy, with the dataset as a folder or
-    without; None where there is none. NIfTI is brought to LAS or PSR as the volumes are (MRI-01)."""
+    """Open a folder of masks: CASE.nii.gz, CASE.nii or CASE.npy, with the dataset as a folder or without.
+
+    NIfTI is brought to LAS or PSR as the volumes are (MRI-01).
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        A function from a case's name to its mask, or None where there is none.
+
+    Raises:
+        UserError: There is no such folder.
+    """
     if not folder.is_dir():
         raise UserError("there is no such folder of masks", where=str(folder), fix="Set `masks` to a folder.")
 

@@ -40,7 +40,15 @@ RESPONSE_NETWORKS: Mapping[str, _Entry] = {
 
 
 class ResponseNetwork(nn.Module):
-    """Crops [n, phases, x, y, z] to one logit; `project` gives what the contrastive loss compares."""
+    """Crops [n, phases, x, y, z] to one logit; `project` returns what the contrastive loss compares.
+
+    Args:
+        body: Video to features.
+        name: One of `RESPONSE_NETWORKS`.
+        features: How many the body returns.
+        time: What the video's frames are; see `arrange`.
+        projection: Build the contrastive loss's projection.
+    """
 
     def __init__(self, body: nn.Module, *, name: str, features: int, time: Time, projection: bool) -> None:
         super().__init__()
@@ -54,6 +62,14 @@ class ResponseNetwork(nn.Module):
         )
 
     def features(self, crops: torch.Tensor) -> torch.Tensor:
+        """Return the features of crops.
+
+        Args:
+            crops: [n, phases, x, y, z].
+
+        Returns:
+            [n, features].
+        """
         x = arrange(crops, self.time)
         if x.is_cuda:
             x = x.contiguous(memory_format=torch.channels_last_3d)
@@ -63,14 +79,33 @@ class ResponseNetwork(nn.Module):
         return self.head(self.features(crops)).squeeze(1)
 
     def project(self, features: torch.Tensor) -> torch.Tensor:
+        """Return what the contrastive loss compares.
+
+        Args:
+            features: [n, features].
+
+        Returns:
+            [n, PROJECTION].
+
+        Raises:
+            ValueError: The network was built without a projection.
+        """
         if self.projection is None:
             raise ValueError("this network was built without a projection")
         return self.projection(features)
 
 
 def arrange(crops: torch.Tensor, time: Time) -> torch.Tensor:
-    """[n, phases, x, y, z] to [n, channels, time, height, width]. 'depth': phases are channels and slices are
-    frames. 'phases': phases are frames, and the three middle slices are channels."""
+    """Turn crops into a video [n, channels, time, height, width].
+
+    Args:
+        crops: [n, phases, x, y, z].
+        time: "depth": phases are channels and slices are frames. "phases": phases are frames, and the three middle slices
+            are channels.
+
+    Returns:
+        The video.
+    """
     if time == "depth":
         return crops.permute(0, 1, 4, 2, 3)
     middle = crops.shape[4] // 2
@@ -88,8 +123,25 @@ def build_response_network(
     time: Time = "depth",
     projection: bool = False,
 ) -> ResponseNetwork:
-    """Fresh weights are drawn from `seed`; nothing outside is disturbed. Stochastic depth is off: its draws
-    would come from the global generator."""
+    """Build a network; fresh weights are drawn from `seed` and nothing outside is disturbed.
+
+    Stochastic depth is off: its draws would come from the global generator.
+
+    Args:
+        name: One of `RESPONSE_NETWORKS`.
+        phases: Of the crops.
+        weights: "none", "kinetics", a file, or a folder.
+        known: Files by "network/weights", for machines that cannot fetch.
+        seed: Of the fresh weights.
+        time: What the video's frames are; see `arrange`.
+        projection: Build the contrastive loss's projection.
+
+    Returns:
+        The network on the CPU.
+
+    Raises:
+        UserError: The network is unknown, or its weights are missing or do not fit.
+    """
     if name not in RESPONSE_NETWORKS:
         raise unknown_name("network", name, sorted(RESPONSE_NETWORKS))
     entry = RESPONSE_NETWORKS[name]
@@ -108,7 +160,19 @@ def build_response_network(
 
 
 def find_video_weights(name: str, weights: str, known: Mapping[str, Path] | None = None) -> Path | None:
-    """The file of these weights: 'none', 'kinetics', a file, or a folder that holds NETWORK.pth."""
+    """Return the file of a network's weights.
+
+    Args:
+        name: One of `RESPONSE_NETWORKS`.
+        weights: "none", "kinetics", a file, or a folder that holds NETWORK.pth.
+        known: Files by "network/weights", for machines that cannot fetch.
+
+    Returns:
+        The file; None for "none".
+
+    Raises:
+        UserError: There is no such file, or it cannot be fetched.
+    """
     if weights == "none":
         return None
     given = (known or {}).get(f"{name}/{weights}")

@@ -22,6 +22,21 @@ CROPS = ("none", "breast")
 
 
 def known_channels(channels: Channels) -> tuple[int, ...]:
+    """Return which phases a network sees.
+
+    Args:
+        channels: A name out of `CHANNELS`, or numbers of phases.
+
+    Returns:
+        Numbers of phases; negative ones count from the end.
+
+    Raises:
+        UserError: The name is unknown, or no phase is named.
+
+    Example:
+        >>> known_channels("pre-first-last")
+        (0, 1, -1)
+    """
     if isinstance(channels, str):
         if channels not in CHANNELS:
             near = near_matches(channels, list(CHANNELS))
@@ -36,15 +51,34 @@ def known_channels(channels: Channels) -> tuple[int, ...]:
 
 
 def channel_count(channels: Channels) -> int:
+    """Return how many channels a network has.
+
+    Args:
+        channels: A name out of `CHANNELS`, or numbers of phases.
+
+    Returns:
+        Their number.
+    """
     return len(known_channels(channels))
 
 
 def read_channels(
     volumes: Volumes, case: str, channels: Channels
 ) -> tuple[list[npt.NDArray[np.float32]], str]:
-    """The channels of a case, and what a reader must know of them (or '').
+    """Read the channels of a case.
 
     A phase that the case does not have is replaced by its last one: a network has a fixed number of channels.
+
+    Args:
+        volumes: Where phases are read.
+        case: Its name.
+        channels: A name out of `CHANNELS`, or numbers of phases.
+
+    Returns:
+        The channels, and what a report should say of them ("" for nothing).
+
+    Raises:
+        UserError: The case has no phase, its phases differ in size, or the channels are unknown.
     """
     wanted = known_channels(channels)
     there = volumes.phases(case)
@@ -71,7 +105,21 @@ def _phase(volumes: Volumes, case: str, at: int) -> npt.NDArray[np.float32]:
 
 
 def box_of(volumes: Volumes, case: str, *, crop: str, margin: int = 0, box: Box | None = None) -> Box | None:
-    """The part to keep, inside the volume; None for all of it. `box` goes before the one that is known."""
+    """Return the part of a case that a network is shown.
+
+    Args:
+        volumes: Grids and boxes.
+        case: Its name.
+        crop: "none" or "breast".
+        margin: Voxels on every side of the box.
+        box: Another box than the one that is known.
+
+    Returns:
+        A box inside the volume; None for all of it.
+
+    Raises:
+        UserError: The crop is unknown.
+    """
     if crop not in CROPS:
         raise UserError(f"unknown crop '{crop}'", fix=f"Known: {', '.join(CROPS)}.")
     if crop == "none":
@@ -83,7 +131,20 @@ def box_of(volumes: Volumes, case: str, *, crop: str, margin: int = 0, box: Box 
 
 
 def inside(box: Sequence[int], shape: Sequence[int], *, margin: int = 0) -> Box | None:
-    """The box widened by `margin` and cut at the volume's edge; None where nothing is left."""
+    """Widen a box and cut it at the volume's edge.
+
+    Args:
+        box: x0, y0, z0, x1, y1, z1, half-open.
+        shape: Of the volume.
+        margin: Voxels on every side.
+
+    Returns:
+        The box; None where nothing is left.
+
+    Example:
+        >>> inside((0, 2, 2, 4, 4, 4), (8, 8, 4), margin=1)
+        (0, 1, 1, 5, 5, 4)
+    """
     low = [max(0, int(box[axis]) - margin) for axis in range(3)]
     high = [min(int(shape[axis]), int(box[axis + 3]) + margin) for axis in range(3)]
     if any(a >= b for a, b in zip(low, high, strict=True)):

@@ -15,10 +15,15 @@ SLOTS = 2
 
 
 class Feed:
-    """`images` and `masks` are on the device either way, so that a captured step knows its addresses.
+    """The cases of a step on the device: all of them lie there, or those of this step are copied there in time.
 
-    Out of pinned memory the whole cases of the next step travel on a stream of their own while this step
-    computes: two of 140 MB take 6 ms, a step ten times that.
+    `images` and `masks` are on the device either way, so that a recorded step knows its addresses. Out of pinned memory
+    the whole cases of the next step travel on a stream of their own while this step computes: two of 140 MB take 6 ms,
+    a step ten times that.
+
+    Args:
+        data: The cases.
+        batch: Patches per step.
     """
 
     def __init__(self, data: Prepared, batch: int) -> None:
@@ -37,19 +42,36 @@ class Feed:
         self.draws: PatchDraws | None = None
 
     def offsets(self, draws: PatchDraws) -> npt.NDArray[np.int64]:
+        """Return where each patch's case begins in `images`.
+
+        Args:
+            draws: The epoch's patches.
+
+        Returns:
+            [steps, batch].
+        """
         if not self.streamed:
             return draws.offset
         places = np.arange(len(draws))[:, None] % SLOTS * self.batch + np.arange(self.batch)
         return places.astype(np.int64) * self.data.largest
 
     def start(self, draws: PatchDraws) -> None:
+        """Start an epoch: the cases of its first step are copied.
+
+        Args:
+            draws: The epoch's patches.
+        """
         self.draws = draws
         if self.streamed:
             self.stream.wait_stream(torch.cuda.current_stream(self.data.device))
             self._copy(0)
 
     def ready(self, step: int) -> None:
-        """Before a step: its cases are there, and the next ones are on their way."""
+        """Wait until the cases of a step are on the device, and send the next ones.
+
+        Args:
+            step: From 0.
+        """
         if not self.streamed or self.draws is None:
             return
         torch.cuda.current_stream(self.data.device).wait_event(self.copied[step % SLOTS])
@@ -57,6 +79,11 @@ class Feed:
             self._copy(step + 1)
 
     def done(self, step: int) -> None:
+        """Mark that a step was launched, so that its memory may be written again after it.
+
+        Args:
+            step: From 0.
+        """
         if self.streamed:
             self.used[step % SLOTS].record(torch.cuda.current_stream(self.data.device))
 

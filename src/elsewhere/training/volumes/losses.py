@@ -25,10 +25,18 @@ def dice_and_cross_entropy(
     batch_dice: bool = False,
     weight: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """A patch: (1 - soft Dice) + cross-entropy. [batch]
+    """Return (1 - soft Dice) + cross-entropy for every patch.
 
-    `batch_dice`: one Dice over all patches of the step, each with its `weight`. A patch without foreground has no
-    Dice of its own to lose by what is found there in vain; over the batch it has.
+    Args:
+        logits: [batch, 1, x, y, z].
+        target: Alike, 0 and 1.
+        cross_entropy: The weight of the cross-entropy.
+        batch_dice: One Dice over all patches of the step, each with its `weight`. A patch without foreground has no Dice
+            of its own to lose by false positives; over the batch it has.
+        weight: One per patch; None: all the same.
+
+    Returns:
+        [batch].
     """
     logits = logits.float()
     probability = torch.sigmoid(logits)
@@ -44,7 +52,18 @@ def dice_and_cross_entropy(
 
 
 def supervision_weights(scales: int) -> list[float]:
-    """Halved at every scale, summing to one."""
+    """Return the weights of deep supervision: halved at every scale, summing to one.
+
+    Args:
+        scales: How many.
+
+    Returns:
+        One weight per scale, the finest first.
+
+    Example:
+        >>> [round(weight, 2) for weight in supervision_weights(2)]
+        [0.67, 0.33]
+    """
     raw = [0.5**at for at in range(scales)]
     return [value / sum(raw) for value in raw]
 
@@ -57,7 +76,18 @@ def supervised(
     batch_dice: bool = False,
     weight: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The loss of a patch over all scales; the target of a coarse one is the nearest voxel's. [batch]"""
+    """Return the loss of every patch over all scales; the target of a coarse scale is the nearest voxel's.
+
+    Args:
+        outputs: Logits, or a list of them, the finest first.
+        target: [batch, 1, x, y, z], 0 and 1.
+        cross_entropy: The weight of the cross-entropy.
+        batch_dice: See `dice_and_cross_entropy`.
+        weight: One per patch; None: all the same.
+
+    Returns:
+        [batch].
+    """
     maps = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
     total = target.new_zeros(len(target))
     for scale, logits in zip(supervision_weights(len(maps)), maps, strict=True):
@@ -80,11 +110,29 @@ def segmentation_objective(
     *,
     batch_dice: bool = False,
 ) -> torch.Tensor:
-    """The baseline's: mean of the patches' losses, each times its case's weight."""
+    """Return the baseline's loss: the mean of the patches' losses, each times its case's weight.
+
+    Args:
+        network: Patches to logits.
+        image: [batch, channel, x, y, z].
+        target: [batch, 1, x, y, z], 0 and 1.
+        weight: One per patch.
+        batch_dice: See `dice_and_cross_entropy`.
+
+    Returns:
+        One number.
+    """
     outputs = network(image)  # type: ignore[operator]
     return (supervised(outputs, target, batch_dice=batch_dice, weight=weight) * weight).mean()
 
 
 def baseline_objective(plan: Plan) -> Objective:
-    """`segmentation_objective` with the Dice that the plan asks for."""
+    """Return `segmentation_objective` with the Dice that a plan asks for.
+
+    Args:
+        plan: Its `batch_dice`.
+
+    Returns:
+        (network, image, target, weight) to one number.
+    """
     return partial(segmentation_objective, batch_dice=plan.batch_dice)

@@ -21,7 +21,11 @@ ACTIVATION = ("leakyrelu", {"inplace": True, "negative_slope": 0.01})
 
 
 class Encoder(nn.Module):
-    """Features of every stage, finest first."""
+    """A chain of residual blocks; it returns the features of every stage, the finest first.
+
+    Args:
+        plan: Widths, blocks, strides and kernels of the stages.
+    """
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
@@ -99,8 +103,15 @@ class FusedInstanceNorm(torch.autograd.Function):
 
 
 class InstanceNorm(nn.Module):
-    """Instance norm that leaves channels last on a GPU, where torch's own would copy the map twice. Compiled it is
-    one reduction and one fused pass; else `FusedInstanceNorm`. On a CPU, and with channels first, torch's own."""
+    """Instance norm that leaves channels last on a GPU, where torch's own would copy the map twice.
+
+    Compiled it is one reduction and one fused pass; otherwise `FusedInstanceNorm`. On a CPU, and with channels first, it is
+    torch's own.
+
+    Args:
+        width: Channels.
+        eps: Added to the variance.
+    """
 
     def __init__(self, width: int, eps: float = 1e-5) -> None:
         super().__init__()
@@ -117,6 +128,14 @@ class InstanceNorm(nn.Module):
         return found
 
     def in_any_layout(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise in plain operations, whatever the layout.
+
+        Args:
+            x: [n, channels, x, y, z].
+
+        Returns:
+            As `x`.
+        """
         values = x.float()
         variance, mean = torch.var_mean(values, dim=(2, 3, 4), correction=0, keepdim=True)
         scale = torch.rsqrt(variance + self.eps) * self.weight[None, :, None, None, None]
@@ -124,7 +143,14 @@ class InstanceNorm(nn.Module):
 
 
 def with_own_norms(module: nn.Module) -> nn.Module:
-    """MONAI's blocks with this norm in place of torch's; the names of their weights stay."""
+    """Put `InstanceNorm` in place of torch's inside a module; the names of the weights stay.
+
+    Args:
+        module: MONAI's blocks; changed.
+
+    Returns:
+        The module.
+    """
     for name, child in module.named_children():
         if isinstance(child, nn.InstanceNorm3d):
             setattr(module, name, InstanceNorm(child.num_features, child.eps))
@@ -134,7 +160,14 @@ def with_own_norms(module: nn.Module) -> nn.Module:
 
 
 def layout_of(network: nn.Module) -> torch.memory_format:
-    """In which a network's weights lie, and its input should."""
+    """Return the layout of a network's weights, which its input should have.
+
+    Args:
+        network: Any network.
+
+    Returns:
+        Channels last or contiguous.
+    """
     for p in network.parameters():
         if p.ndim == 5 and p.shape[1] > 1 and p[0, 0].numel() > 1:
             last = p.is_contiguous(memory_format=torch.channels_last_3d)
@@ -143,7 +176,11 @@ def layout_of(network: nn.Module) -> torch.memory_format:
 
 
 class Norm(nn.Module):
-    """Instance norm and leaky ReLU."""
+    """Instance norm and leaky ReLU.
+
+    Args:
+        width: Channels.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -155,7 +192,14 @@ class Norm(nn.Module):
 
 
 class Up(nn.Module):
-    """A transposed convolution, the skip beside it, one convolution."""
+    """A transposed convolution, the skip beside it, one convolution.
+
+    Args:
+        below: Channels of the coarser map.
+        width: Channels of the skip and the result.
+        stride: Of the transposed convolution.
+        kernel: Of the convolution.
+    """
 
     def __init__(self, below: int, width: int, stride: Triple, kernel: Triple) -> None:
         super().__init__()
@@ -170,7 +214,13 @@ class Up(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Logits from the encoder's features: of every stage while training (finest first), of the finest else."""
+    """Logits from the encoder's features: of every stage in training (the finest first), otherwise of the finest.
+
+    Args:
+        plan: Widths, strides and kernels of the stages.
+        outputs: Logits per voxel.
+        deep_supervision: Logits of every stage in training.
+    """
 
     def __init__(self, plan: Plan, *, outputs: int = 1, deep_supervision: bool = True) -> None:
         super().__init__()
@@ -197,7 +247,13 @@ class Decoder(nn.Module):
 
 
 class ResidualUNet(nn.Module):
-    """One logit a voxel. In training a list of them, finest first; else the finest."""
+    """One logit per voxel; in training a list of them, the finest first.
+
+    Args:
+        plan: Of the network.
+        outputs: Logits per voxel.
+        deep_supervision: Logits of every stage in training.
+    """
 
     def __init__(self, plan: Plan, *, outputs: int = 1, deep_supervision: bool = True) -> None:
         super().__init__()
@@ -217,8 +273,19 @@ def build_network(
     device: str = "cpu",
     channels_last: bool | None = None,
 ) -> ResidualUNet:
-    """The plan's network with He weights drawn from `seed` alone, on `device`. `channels_last`: as `gpu_ways` says
-    where nothing is said."""
+    """Build the plan's network with He weights drawn from a seed alone.
+
+    Args:
+        plan: Of the network.
+        seed: Of the weights.
+        outputs: Logits per voxel.
+        deep_supervision: Logits of every stage in training.
+        device: "cpu", "cuda" or "cuda:N".
+        channels_last: The layout; None: as `cuda_options` says.
+
+    Returns:
+        The network on the device.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = ResidualUNet(plan, outputs=outputs, deep_supervision=deep_supervision)

@@ -30,18 +30,23 @@ PLAIN = np.array([1, 1, 0, 1, 1, 0], dtype=np.float32)
 
 @dataclass(frozen=True, kw_only=True)
 class PatchDraws:
-    """Arrays of [steps, batch, ...]."""
+    """An epoch's patches; arrays of [steps, batch, ...].
+
+    Attributes:
+        row: Which case.
+        offset: Where the case begins in memory.
+        shape: Of the case.
+        matrix: [3, 4]: place in the patch, from its centre, to place in the volume.
+        jitter: [channel, JITTERS].
+        shift: Where in the noise a patch's noise starts.
+    """
 
     row: npt.NDArray[np.int64]
-    """Which case."""
     offset: npt.NDArray[np.int64]
     shape: npt.NDArray[np.int64]
     matrix: Floats
-    """[3, 4]: place in the patch, from its centre, to place in the volume."""
     jitter: Floats
-    """[channel, JITTERS]"""
     shift: npt.NDArray[np.int64]
-    """Where in the noise a patch's noise starts."""
 
     def __len__(self) -> int:
         return len(self.row)
@@ -58,9 +63,22 @@ def draw_patches(
     augment: bool = True,
     chances: Sequence[float] | None = None,
 ) -> PatchDraws:
-    """`foreground`: this share of every step's patches, to whole ones as nnU-Net rounds (one of two for a third), is
-    centred on a foreground voxel of its case; with one patch a step, this share of the steps. `chances`: of a case to be drawn
-    (all the same by default)."""
+    """Draw the patches of an epoch.
+
+    Args:
+        rng: The epoch's generator.
+        data: The cases.
+        plan: Patch, spacing and channels.
+        steps: Per epoch.
+        batch: Patches per step.
+        foreground: This share of every step's patches, to whole ones as nnU-Net rounds (one of two for a third), is centred
+            on a foreground voxel of its case; with one patch per step, this share of the steps.
+        augment: Turn, scale, mirror and change the patches.
+        chances: Of each case to be drawn; None: all the same.
+
+    Returns:
+        The draws.
+    """
     n = steps * batch
     share = None if chances is None else np.asarray(chances, dtype=float) / np.sum(chances)
     rows = rng.choice(len(data.cases), size=n, p=share)
@@ -149,7 +167,14 @@ def _jitter(rng: np.random.Generator, n: int, channels: int) -> Floats:
 
 
 def noise_values(device: torch.device) -> torch.Tensor:
-    """One long row of normal draws that all patches share, each from a place of its own."""
+    """Return one long row of normal draws that all patches share, each from a place of its own.
+
+    Args:
+        device: Where it is put.
+
+    Returns:
+        [NOISE_VALUES].
+    """
     rng = np.random.default_rng(20_240_229)
     return torch.from_numpy(rng.standard_normal(NOISE_VALUES, dtype=np.float32)).to(device)
 
@@ -164,9 +189,20 @@ def cut(
     *,
     whole: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Patches [batch, channel, x, y, z] (trilinear, 0 beyond the volume) and masks [batch, 1, x, y, z]
-    (the nearest voxel's), out of the flat memory of all cases. `whole`: no patch is turned or scaled, so that
-    every place is a voxel and one of the eight corners is enough."""
+    """Cut patches out of the flat memory of all cases.
+
+    Args:
+        images: [voxels of all cases, channel].
+        masks: [voxels of all cases].
+        offset: Where each patch's case begins.
+        shape: Of each patch's case.
+        matrix: [batch, 3, 4]: place in the patch to place in the volume.
+        patch: Its edges.
+        whole: No patch is turned or scaled, so that every place is a voxel and one of the eight corners is enough.
+
+    Returns:
+        Patches [batch, channel, x, y, z] (trilinear, 0 beyond the volume) and masks [batch, 1, x, y, z] (the nearest voxel's).
+    """
     batch = len(offset)
     coordinates = []
     for axis in range(3):
@@ -211,8 +247,18 @@ def change(
     *,
     active: Sequence[bool] | None = None,
 ) -> torch.Tensor:
-    """Intensities of patches. `active`: which of the JITTERS any patch of this batch has; all where it is not
-    said (a captured step cannot choose)."""
+    """Change the intensities of patches.
+
+    Args:
+        x: [batch, channel, x, y, z].
+        jitter: [batch, channel, JITTERS].
+        shift: Where in the noise each patch's noise starts.
+        noise: What `noise_values` returned.
+        active: Which of the JITTERS any patch of this batch has; None: all (a recorded step cannot choose).
+
+    Returns:
+        As `x`.
+    """
     on = [True] * JITTERS if active is None else list(active)
     values = jitter[:, :, :, None, None, None]
     if on[NOISE]:

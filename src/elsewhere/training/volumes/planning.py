@@ -41,16 +41,24 @@ SAMPLED_CASES, SAMPLED_VOXELS = 32, 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
-    """Of the training set."""
+    """What a training set looks like.
+
+    Attributes:
+        spacings: Of every case in mm.
+        shapes: Voxels of every case, after the crop where there is one.
+        foreground: Per channel: mean, sd and percentiles 0.5, 50, 99.5 inside the masks of the cases that were sampled.
+    """
 
     spacings: tuple[Spacing, ...]
     shapes: tuple[Triple, ...]
-    """Voxels, after the crop where there is one."""
     foreground: tuple[Mapping[str, float], ...] = ()
-    """A channel: mean, sd and percentiles 0.5, 50, 99.5 inside the masks of the cases that were sampled."""
 
     def as_json(self) -> dict[str, Any]:
-        """A summary for the report."""
+        """Summarise the fingerprint for the report.
+
+        Returns:
+            Plain values.
+        """
         spacing, shape = np.array(self.spacings), np.array(self.shapes)
         return {
             "cases": len(self.spacings),
@@ -64,27 +72,37 @@ class Fingerprint:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How volumes are brought to one form, and the network that reads them."""
+    """How volumes are brought to one form, and the network that reads them.
+
+    Attributes:
+        spacing_mm: All volumes are resampled to it.
+        patch: Edges in voxels.
+        batch: Patches per step.
+        strides: One per stage; the first is all ones.
+        kernels: One per stage.
+        widths: Channels, one per stage.
+        blocks: Residual blocks of the encoder, one per stage.
+        channels: Of the input.
+        clip: Percentiles that a channel is cut at before its z-score; None: none.
+        crop: "none" or "breast": to the breast's box before anything else.
+        thick_axis: Where slices are thick: neighbours are not mixed across them when resampling.
+        median_shape: Of the training set at `spacing_mm`.
+        batch_dice: One Dice over all patches of a step, instead of one per patch.
+    """
 
     spacing_mm: Spacing
     patch: Triple
     batch: int
     strides: tuple[Triple, ...]
-    """A stage; the first is all ones."""
     kernels: tuple[Triple, ...]
     widths: tuple[int, ...]
     blocks: tuple[int, ...]
     channels: int
     clip: tuple[float, float] | None = None
-    """Percentiles that a channel is cut at before its z-score."""
     crop: str = "none"
-    """'none' or 'breast': to the breast's box before anything else."""
     thick_axis: int | None = None
-    """Where slices are thick: neighbours are not mixed across them when resampling."""
     median_shape: Spacing = (0.0, 0.0, 0.0)
-    """Of the training set at `spacing_mm`."""
     batch_dice: bool = False
-    """Dice over all patches of a step, not a patch."""
 
     def __post_init__(self) -> None:
         if not len(self.strides) == len(self.kernels) == len(self.widths) == len(self.blocks):
@@ -95,15 +113,28 @@ class Plan:
 
     @property
     def divisor(self) -> Triple:
+        """What the network divides the edges of a patch by."""
         x, y, z = (math.prod(stride[axis] for stride in self.strides) for axis in range(3))
         return (x, y, z)
 
     def as_json(self) -> dict[str, Any]:
+        """Return the plan as plain values.
+
+        Returns:
+            One entry per field.
+        """
         return asdict(self)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Plan:
-        """What `as_json` told, also after lists took the place of tuples."""
+        """Read what `as_json` returned, also after lists took the place of tuples.
+
+        Args:
+            content: One entry per field.
+
+        Returns:
+            The plan.
+        """
 
         def tuples(value: Any) -> Any:
             return tuple(tuples(part) for part in value) if isinstance(value, list | tuple) else value
@@ -114,7 +145,20 @@ class Plan:
 def fingerprint(
     volumes: Volumes, cases: Sequence[str], channels: Channels, *, crop: str = "none"
 ) -> Fingerprint:
-    """Spacings and shapes of all cases from their headers, intensities inside the mask of some."""
+    """Measure a training set: spacings and shapes of all cases from their headers, intensities inside the masks of some.
+
+    Args:
+        volumes: Grids, phases and masks.
+        cases: The training part.
+        channels: A name out of `CHANNELS`, or numbers of phases.
+        crop: "none" or "breast".
+
+    Returns:
+        The fingerprint.
+
+    Raises:
+        TrainingError: There is no case.
+    """
     if not cases:
         raise TrainingError(
             "there is no case to train on",
@@ -154,8 +198,22 @@ def _statistics(values: np.ndarray) -> dict[str, float]:
 
 
 def target_spacing(spacings: Sequence[Spacing], shapes: Sequence[Triple]) -> Spacing:
-    """The median a way; where slices are thick and few, the thick way takes the tenth percentile instead, so
-    that not too much is interpolated away."""
+    """Return the spacing that all volumes are resampled to: the median along each axis.
+
+    Where slices are thick and few, the thick axis takes the tenth percentile instead, so that not too much is interpolated
+    away.
+
+    Args:
+        spacings: Of every case in mm.
+        shapes: Of every case in voxels.
+
+    Returns:
+        x, y, z in mm.
+
+    Example:
+        >>> target_spacing([(1.0, 1.0, 2.0)] * 3, [(64, 64, 32)] * 3)
+        (1.0, 1.0, 2.0)
+    """
     known = np.array(spacings, dtype=float)
     middle = np.median(known, axis=0)
     size = np.median(np.array(shapes, dtype=float), axis=0)
@@ -172,11 +230,18 @@ def target_spacing(spacings: Sequence[Spacing], shapes: Sequence[Triple]) -> Spa
 
 
 def pooling(spacing: Spacing, patch: Triple) -> tuple[tuple[Triple, ...], tuple[Triple, ...], Triple]:
-    """Strides and kernels a stage, and the patch made divisible.
+    """Return strides and kernels of every stage, and the patch made divisible.
 
     An axis is halved while its feature map keeps four voxels and its voxels are within twice of the finest
     axis's; a kernel is one wide along an axis that is coarser than that, and three from then on. An axis of
     one voxel is never pooled nor convolved along.
+
+    Args:
+        spacing: In mm.
+        patch: Edges in voxels.
+
+    Returns:
+        Strides, kernels, and the patch.
     """
     flat = tuple(edge == 1 for edge in patch)
     now, size = list(spacing), list(patch)
@@ -217,7 +282,17 @@ def _kernel(wide: Sequence[bool], flat: Sequence[bool]) -> Triple:
 def feature_values(
     patch: Triple, strides: Sequence[Triple], widths: Sequence[int], blocks: Sequence[int]
 ) -> int:
-    """Values of all feature maps of one patch in a residual-encoder U-Net: what training it keeps in memory."""
+    """Return how many values all feature maps of one patch have in a residual-encoder U-Net: what training keeps in memory.
+
+    Args:
+        patch: Edges in voxels.
+        strides: One per stage.
+        widths: One per stage.
+        blocks: One per stage.
+
+    Returns:
+        Their number.
+    """
     size = np.array(patch)
     total = int(np.prod(size)) * widths[0]
     sizes = []
@@ -247,9 +322,27 @@ def make_plan(
     clip: tuple[float, float] | None = None,
     crop: str = "none",
 ) -> Plan:
-    """Spacing, patch, network and batch, in the order in which nnU-Net works them out; what is given is kept.
+    """Plan spacing, patch, network and batch, in the order in which nnU-Net works them out; a value that is given is kept.
 
-    `widths` also sets the number of stages at the most; a given `patch` is made divisible by the pooling.
+    Args:
+        known: The fingerprint of the training set.
+        channels: A name out of `CHANNELS`, or numbers of phases.
+        memory_gb: Of the card that the plan shall fit.
+        spacing_mm: Empty: `target_spacing`.
+        patch: Empty: as large as fits; a given one is made divisible by the pooling.
+        batch: 0: as many patches as fit.
+        widths: Empty: doubled at every stage; given, they also limit the number of stages.
+        blocks: Empty: nnU-Net's ResEnc.
+        base_width: Of the first stage.
+        largest_width: Of the last ones.
+        clip: Percentiles that a channel is cut at; None: none.
+        crop: "none" or "breast".
+
+    Returns:
+        The plan.
+
+    Raises:
+        UserError: The patch or the spacing is not three numbers above 0.
     """
     spacing = _spacing(spacing_mm) if len(spacing_mm) else target_spacing(known.spacings, known.shapes)
     shapes = [

@@ -12,6 +12,17 @@ KEEP = ("all", "largest", "box", "largest-in-box")
 
 
 def known_keep(keep: str) -> str:
+    """Refuse an unknown post-processing.
+
+    Args:
+        keep: One of `KEEP`.
+
+    Returns:
+        The same.
+
+    Raises:
+        UserError: It is unknown.
+    """
     if keep not in KEEP:
         near = near_matches(keep, list(KEEP))
         raise UserError(
@@ -24,8 +35,21 @@ def known_keep(keep: str) -> str:
 def keep_parts(
     mask: npt.NDArray[np.bool_], *, keep: str = "all", box: Box | None = None
 ) -> npt.NDArray[np.bool_]:
-    """'largest': the largest component (voxels that share a face, an edge or a corner); 'box': what lies in
-    the breast's box, where it is known; 'largest-in-box': the one after the other. Empty stays empty."""
+    """Keep a part of a predicted mask.
+
+    Args:
+        mask: [x, y, z].
+        keep: "all"; "largest": the largest component (voxels that share a face, an edge or a corner); "box": what lies in
+            the breast's box, where it is known; "largest-in-box": the one after the other.
+        box: Of the breast.
+
+    Returns:
+        The mask; empty stays empty.
+
+    Example:
+        >>> keep_parts(np.ones((2, 2, 2), dtype=bool), keep="box", box=(0, 0, 0, 1, 2, 2)).sum()
+        np.int64(4)
+    """
     known_keep(keep)
     out = mask
     if box is not None and keep in ("box", "largest-in-box"):
@@ -38,7 +62,14 @@ def keep_parts(
 
 
 def largest_component(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Looked for inside the mask's bounding box only: tumours are small."""
+    """Return the largest component of a mask; only the mask's bounding box is searched, as tumours are small.
+
+    Args:
+        mask: [x, y, z], not empty.
+
+    Returns:
+        A mask alike.
+    """
     from scipy import ndimage
 
     part = tuple(

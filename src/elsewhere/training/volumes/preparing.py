@@ -30,17 +30,22 @@ DEVICE_SHARE = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Standard:
-    """One case in the plan's form, and the way back to its own grid."""
+    """One case in the plan's form, and the way back to its own grid.
+
+    Attributes:
+        image: [channel, x, y, z], z-scored, float32.
+        mask: Alike without channels; None where there is none.
+        box: The part of the case that was used; None: all of it.
+        shape: Of that part, on the case's own grid.
+        zero: Where a raw 0 (air; no enhancement) lies in each channel of `image`.
+        note: What a report should say of the case.
+    """
 
     image: torch.Tensor
-    """[channel, x, y, z], z-scored, float32."""
     mask: torch.Tensor | None
     box: Box | None
-    """The part of the case that was kept."""
     shape: Triple
-    """Of that part, on the case's own grid."""
     zero: tuple[float, ...] = ()
-    """Where a raw 0 (air; no enhancement) lies in each channel of `image`."""
     note: str = ""
 
 
@@ -55,7 +60,24 @@ def standardise(
     box: Box | None = None,
     with_mask: bool = True,
 ) -> Standard:
-    """Crop, cut at percentiles, z-score a phase, resample."""
+    """Crop a case, cut it at percentiles, z-score every phase, and resample.
+
+    Args:
+        volumes: Where phases and masks are read.
+        case: Its name.
+        plan: Spacing, crop and percentiles.
+        channels: A name out of `CHANNELS`, or numbers of phases.
+        device: Where it is computed.
+        margin: Voxels around the breast's box.
+        box: Another box than the one that is known.
+        with_mask: Resample the mask too.
+
+    Returns:
+        The case in the plan's form.
+
+    Raises:
+        UserError: A phase or the mask is of another shape than the grid.
+    """
     read, note = read_channels(volumes, case, channels)
     grid = volumes.grid(case)
     if any(tuple(volume.shape) != tuple(grid.shape) for volume in read):
@@ -108,7 +130,15 @@ def _normalised(values: torch.Tensor, clip: tuple[float, float] | None) -> tuple
 
 
 def percentiles(values: torch.Tensor, of: Sequence[float]) -> list[float]:
-    """Nearest-rank percentiles of all values (torch.quantile stops at 16 million)."""
+    """Return percentiles of values.
+
+    Args:
+        values: Any shape.
+        of: In percent.
+
+    Returns:
+        One number per percentile.
+    """
     flat = values.reshape(-1)
     n = flat.numel()
     ranks = [min(n, max(1, int(np.ceil(n * percent / 100)))) for percent in of]
@@ -140,6 +170,7 @@ class Prepared:
 
     @property
     def resident(self) -> bool:
+        """Whether the volumes lie on the device."""
         return self.images.device.type == self.device.type
 
     @property
@@ -148,10 +179,25 @@ class Prepared:
         return int(self.shapes.prod(axis=1).max())
 
     def index(self, case: str) -> int:
+        """Return the row of a case.
+
+        Args:
+            case: Its name.
+
+        Returns:
+            Its row.
+        """
         return self.cases.index(case)
 
     def subset(self, cases: Sequence[str]) -> Prepared:
-        """Some of the cases, over the same memory: folds share one preparation."""
+        """Return some of the cases over the same memory: folds share one preparation.
+
+        Args:
+            cases: Their names.
+
+        Returns:
+            The cases in this preparation's order.
+        """
         wanted = set(cases)
         at = [row for row, case in enumerate(self.cases) if case in wanted]
         return Prepared(
@@ -166,7 +212,14 @@ class Prepared:
         )
 
     def volume(self, case: str) -> tuple[torch.Tensor, torch.Tensor]:
-        """[channel, x, y, z] and its mask, as they are stored."""
+        """Return a case as it is stored.
+
+        Args:
+            case: Its name.
+
+        Returns:
+            [channel, x, y, z] and its mask.
+        """
         at = self.index(case)
         start, shape = int(self.offsets[at]), tuple(int(edge) for edge in self.shapes[at])
         stop = start + int(np.prod(shape))
@@ -186,9 +239,25 @@ def prepare(
     memory: str = "auto",
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Prepared:
-    """Every case in the plan's form. Cases without a mask are left out with a note, unless they may stay
-    (`need_mask=False`, for pretraining). `memory`: 'device', 'pinned' or 'auto' (the device where half of its
-    free memory holds the set)."""
+    """Bring every case to the plan's form.
+
+    Args:
+        volumes: Where phases and masks are read.
+        cases: Their names.
+        plan: Spacing, crop and percentiles.
+        channels: A name out of `CHANNELS`, or numbers of phases.
+        device: Where training runs.
+        margin: Voxels around the breast's box.
+        need_mask: Leave out cases without a mask, with a note; False for pretraining.
+        memory: "device", "pinned" or "auto" (the device where half of its free memory holds the set).
+        progress: Called with "prepare", how many are done, and how many there are.
+
+    Returns:
+        The cases.
+
+    Raises:
+        TrainingError: No case has a mask.
+    """
     where = torch.device(device)
     on_gpu = where.type == "cuda"
     kind = torch.float16 if on_gpu else torch.float32

@@ -17,7 +17,24 @@ import torch
 
 @lru_cache(maxsize=64)
 def axis_matrix(old: int, new: int, order: int) -> npt.NDArray[np.float32]:
-    """[new, old]: the weights of the old voxels in every new one; rows sum to one."""
+    """Return the weights of the old voxels in every new one; rows sum to one.
+
+    Args:
+        old: Voxels along the axis before.
+        new: Voxels after.
+        order: 0 (nearest), 1 (linear) or 3 (cubic B-spline).
+
+    Returns:
+        [new, old].
+
+    Raises:
+        ValueError: The order is another.
+
+    Example:
+        >>> axis_matrix(4, 2, 1)
+        array([[0.5, 0.5, 0. , 0. ],
+               [0. , 0. , 0.5, 0.5]], dtype=float32)
+    """
     at = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
     if order == 0 or old == 1:
         weights = np.zeros((new, old))
@@ -62,7 +79,16 @@ def _mirrored(place: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64]:
 
 
 def resample(volume: torch.Tensor, shape: Sequence[int], *, orders: Sequence[int]) -> torch.Tensor:
-    """`volume` [..., x, y, z] on a grid of `shape`; a way that does not change costs nothing."""
+    """Resample a volume; an axis that does not change costs nothing.
+
+    Args:
+        volume: [..., x, y, z].
+        shape: Of the result.
+        orders: One per axis; see `axis_matrix`.
+
+    Returns:
+        [..., x, y, z] of the new shape, float32.
+    """
     out = volume.float()
     # The axis that shrinks most goes first: less is left for the others.
     axes = sorted(range(3), key=lambda axis: shape[axis] / out.shape[axis - 3])
@@ -84,12 +110,33 @@ def resample(volume: torch.Tensor, shape: Sequence[int], *, orders: Sequence[int
 def resampled_shape(
     shape: Sequence[int], spacing: Sequence[float], target: Sequence[float]
 ) -> tuple[int, int, int]:
+    """Return the shape of a volume at another spacing.
+
+    Args:
+        shape: Before.
+        spacing: Before, in mm.
+        target: After, in mm.
+
+    Returns:
+        The shape after, at least one voxel along each axis.
+
+    Example:
+        >>> resampled_shape((10, 10, 4), (1.0, 1.0, 3.0), (2.0, 2.0, 3.0))
+        (5, 5, 4)
+    """
     x, y, z = (max(1, round(edge * old / new)) for edge, old, new in zip(shape, spacing, target, strict=True))
     return (x, y, z)
 
 
 def image_orders(thick_axis: int | None) -> tuple[int, int, int]:
-    """Cubic, but nearest across thick slices."""
+    """Return the orders that images are resampled by: cubic, but nearest across thick slices.
+
+    Args:
+        thick_axis: None: slices are thin.
+
+    Returns:
+        One order per axis.
+    """
     x, y, z = (0 if axis == thick_axis else 3 for axis in range(3))
     return (x, y, z)
 

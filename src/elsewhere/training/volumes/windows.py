@@ -35,20 +35,47 @@ AIR = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Predicted:
-    """A case on its own grid."""
+    """A prediction on the case's own grid.
+
+    Attributes:
+        probability: [x, y, z] on the device; 0 outside what was looked at.
+        windows: Windows that were computed.
+        skipped: Windows that held nothing but air.
+        note: What a report should say of the case.
+    """
 
     probability: torch.Tensor
-    """[x, y, z], on the device; 0 outside what was looked at."""
     windows: int
     skipped: int
     note: str = ""
 
     def mask(self, threshold: float = 0.5) -> npt.NDArray[np.bool_]:
+        """Return the voxels whose probability is above a threshold.
+
+        Args:
+            threshold: Of the probability.
+
+        Returns:
+            [x, y, z].
+        """
         return (self.probability > threshold).cpu().numpy()
 
 
 def window_starts(size: int, edge: int, overlap: float = OVERLAP) -> list[int]:
-    """Even steps of at most (1 - overlap) windows that reach both ends."""
+    """Return where windows start: even steps of at most (1 - overlap) windows that reach both ends.
+
+    Args:
+        size: Voxels along the axis.
+        edge: Of a window.
+        overlap: Of two neighbours, in windows.
+
+    Returns:
+        First voxels.
+
+    Example:
+        >>> window_starts(10, 4)
+        [0, 2, 4, 6]
+    """
     if size <= edge:
         return [0]
     step = edge * (1 - overlap)
@@ -58,7 +85,14 @@ def window_starts(size: int, edge: int, overlap: float = OVERLAP) -> list[int]:
 
 @lru_cache(maxsize=16)
 def gaussian(patch: Triple) -> npt.NDArray[np.float32]:
-    """Weights of a window: 1 at its centre, never 0."""
+    """Return the weights of a window: 1 at its centre, never 0.
+
+    Args:
+        patch: Edges of the window.
+
+    Returns:
+        [x, y, z].
+    """
     axes = []
     for edge in patch:
         at = (np.arange(edge) - (edge - 1) / 2) / max(edge * SIGMA, 1e-9)
@@ -68,7 +102,19 @@ def gaussian(patch: Triple) -> npt.NDArray[np.float32]:
 
 
 def mirrors(patch: Triple, *, mirror: bool) -> list[tuple[int, ...]]:
-    """Axes of [batch, channel, x, y, z] that are turned about; the empty one first."""
+    """Return the axes to mirror, of [batch, channel, x, y, z]; the empty set first.
+
+    Args:
+        patch: Edges; an axis of one voxel is not mirrored.
+        mirror: False: the empty set alone.
+
+    Returns:
+        Sets of axes.
+
+    Example:
+        >>> mirrors((8, 8, 1), mirror=True)
+        [(), (2,), (3,), (2, 3)]
+    """
     axes = [axis + 2 for axis in range(3) if patch[axis] > 1]
     if not mirror:
         return [()]
@@ -76,7 +122,15 @@ def mirrors(patch: Triple, *, mirror: bool) -> list[tuple[int, ...]]:
 
 
 def occupied(image: torch.Tensor, zero: Sequence[float]) -> npt.NDArray[np.bool_]:
-    """Blocks that hold more than air."""
+    """Find the blocks that hold more than air.
+
+    Args:
+        image: [channel, x, y, z].
+        zero: Where a raw 0 lies in each channel.
+
+    Returns:
+        One value per block of `BLOCK` voxels along each axis.
+    """
     raw = torch.tensor(list(zero) or [0.0] * len(image), device=image.device)[:, None, None, None]
     edges = [min(BLOCK, size) for size in image.shape[1:]]
     blocks = functional.avg_pool3d((image - raw).abs()[None], edges, edges, ceil_mode=True)[0]
@@ -97,8 +151,24 @@ def sliding_logits(
     keep: npt.NDArray[np.bool_] | None = None,
     compiled: bool = False,
 ) -> tuple[torch.Tensor, int, int]:
-    """Mean logits [x, y, z] of `image` [channel, x, y, z], -inf where no window lay; how many windows were
-    computed and how many skipped. `keep`: blocks from `occupied`."""
+    """Slide a window over a volume and average the logits of all windows, mirror images and networks.
+
+    Args:
+        networks: At least one.
+        image: [channel, x, y, z].
+        patch: Edges of the window.
+        mirror: Average over mirror images.
+        overlap: Of two neighbouring windows.
+        batch: Windows at the same time.
+        keep: Blocks from `occupied`; windows without any are skipped. None: all windows are computed.
+        compiled: Use torch.compile on a GPU.
+
+    Returns:
+        Mean logits [x, y, z], -inf where no window lay; how many windows were computed, and how many skipped.
+
+    Raises:
+        ValueError: There is no network.
+    """
     shape = image.shape[1:]
     device = image.device
     on_gpu = device.type == "cuda"
@@ -159,6 +229,15 @@ def _holds(keep: npt.NDArray[np.bool_], start: Sequence[int], before: Sequence[i
 
 
 def forward_of(network: torch.nn.Module, compiled: bool) -> Any:
+    """Return a network's forward pass, compiled once where asked for.
+
+    Args:
+        network: The network; it keeps its compiled forward pass.
+        compiled: False: the network itself.
+
+    Returns:
+        A function from images to logits.
+    """
     if not compiled:
         return network
     # Kept with the network and gone with it; in its dict, as a module would take it for a part of itself.
@@ -183,7 +262,26 @@ def predict(
     skip_air: bool = True,
     compiled: bool = False,
 ) -> Predicted:
-    """The tumour's probability on the case's own grid, by one network or several."""
+    """Predict the tumour's probability on the case's own grid.
+
+    Args:
+        networks: One, or several whose logits are averaged.
+        volumes: Where phases are read.
+        case: Its name.
+        plan: Of the networks.
+        channels: A name out of `CHANNELS`, or numbers of phases.
+        device: "cpu", "cuda" or "cuda:N".
+        mirror: Average over mirror images.
+        overlap: Of two neighbouring windows.
+        batch: Windows at the same time.
+        margin: Voxels around the breast's box.
+        box: Another box than the one that is known.
+        skip_air: Skip windows that hold nothing but air.
+        compiled: Use torch.compile on a GPU.
+
+    Returns:
+        The prediction.
+    """
     members = [networks] if isinstance(networks, torch.nn.Module) else list(networks)
     one = standardise(volumes, case, plan, channels, device=device, margin=margin, box=box, with_mask=False)
     probability, windows, skipped = probabilities(
@@ -213,7 +311,21 @@ def probabilities(
     skip_air: bool = True,
     compiled: bool = False,
 ) -> tuple[torch.Tensor, int, int]:
-    """On the plan's grid."""
+    """Predict the tumour's probability on the plan's grid.
+
+    Args:
+        networks: At least one.
+        one: The case in the plan's form.
+        plan: Of the networks.
+        mirror: Average over mirror images.
+        overlap: Of two neighbouring windows.
+        batch: Windows at the same time.
+        skip_air: Skip windows that hold nothing but air.
+        compiled: Use torch.compile on a GPU.
+
+    Returns:
+        Probabilities [x, y, z]; how many windows were computed, and how many skipped.
+    """
     keep = occupied(one.image, one.zero) if skip_air else None
     logits, windows, skipped = sliding_logits(
         networks,
@@ -229,7 +341,16 @@ def probabilities(
 
 
 def back(probability: torch.Tensor, one: Standard, shape: Triple) -> torch.Tensor:
-    """From the plan's grid to the case's own, and into the place of the part that was kept."""
+    """Bring a prediction from the plan's grid to the case's own, into the place of the part that was used.
+
+    Args:
+        probability: On the plan's grid.
+        one: The case in the plan's form.
+        shape: Of the case's own grid.
+
+    Returns:
+        [x, y, z].
+    """
     own = resample(probability, one.shape, orders=LINEAR)
     if one.box is None:
         return own

@@ -1,8 +1,4 @@
-"""What a transformer does between its matrix products: sums, layer norms and GELU, each in one pass.
-
-Reductions over rows go in two steps with a fixed order: `SUM_PROGRAMS` programs each add their own rows and
-write one row of partial sums; `sum_columns` adds these for all parameters of the network at once.
-"""
+"""The residual stream's sums and layer norms, each in one pass, forward and backward."""
 
 from __future__ import annotations
 
@@ -11,32 +7,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from elsewhere.training.fused_vit import reductions
 from elsewhere.training.fused_vit.lazy import Kernel, blocks_of, power_of_two
 
 if TYPE_CHECKING:
     import triton.language as tl
-
-SUM_PROGRAMS = 264
-"""Programs that walk the rows where columns are summed: two for each of an H200's 132 multiprocessors."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tile:
-    """How a row-wise kernel is cut: rows at a time, columns at a time (0: the whole row), warps."""
-
-    rows: int
-    warps: int
-    columns: int = 0
-
-
-TILES = {
-    "norm": Tile(rows=4, warps=8),
-    "norm_backward": Tile(rows=2, warps=4),
-    "gelu": Tile(rows=2, columns=1024, warps=4),
-    "gelu_backward": Tile(rows=2, columns=1024, warps=4),
-    "sum_columns": Tile(rows=32, columns=128, warps=4),
-}
-"""By kernel. Replaced when tuning."""
 
 
 @dataclass(frozen=True)
@@ -189,80 +164,6 @@ def _norm_backward(
         tl.store(bias_sums + sums_at, tl.sum(d_bias, 0), mask=in_width)
 
 
-@Kernel
-def _gelu(
-    linear: tl.tensor,
-    bias: tl.tensor,
-    output: tl.tensor,
-    n_rows: tl.tensor,
-    WIDTH: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr,
-) -> None:
-    rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    in_width = columns < WIDTH
-    inside = (rows < n_rows)[:, None] & in_width[None, :]
-    at = rows[:, None] * WIDTH + columns[None, :]
-    u = tl.load(linear + at, mask=inside, other=0.0).to(tl.float32)
-    u += tl.load(bias + columns, mask=in_width, other=0.0)[None, :]
-    y = 0.5 * u * (1.0 + tl.erf(u * 0.7071067811865476))
-    tl.store(output + at, y.to(output.dtype.element_ty), mask=inside)
-
-
-@Kernel
-def _gelu_backward(
-    gradient: tl.tensor,
-    linear: tl.tensor,
-    bias: tl.tensor,
-    bias_sums: tl.tensor,
-    sums_stride: tl.tensor,
-    n_rows: tl.tensor,
-    WIDTH: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr,
-    PROGRAMS: tl.constexpr,
-    TURNS: tl.constexpr,
-) -> None:
-    program = tl.program_id(1)
-    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    in_width = columns < WIDTH
-    b = tl.load(bias + columns, mask=in_width, other=0.0)[None, :]
-    d_bias = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for turn in range(TURNS):
-        rows = (turn * PROGRAMS + program) * ROWS + tl.arange(0, ROWS)
-        inside = (rows < n_rows)[:, None] & in_width[None, :]
-        at = rows[:, None] * WIDTH + columns[None, :]
-        u = tl.load(linear + at, mask=inside, other=0.0).to(tl.float32) + b
-        dy = tl.load(gradient + at, mask=inside, other=0.0).to(tl.float32)
-        below = 0.5 * (1.0 + tl.erf(u * 0.7071067811865476))
-        density = 0.3989422804014327 * tl.exp2(u * u * -0.7213475204444817)
-        du = dy * (below + u * density)
-        tl.store(gradient + at, du.to(gradient.dtype.element_ty), mask=inside)
-        d_bias += du
-    tl.store(bias_sums + program * sums_stride + columns, tl.sum(d_bias, 0), mask=in_width)
-
-
-@Kernel
-def _sum_columns(
-    partials: tl.tensor,
-    output: tl.tensor,
-    n_rows: tl.tensor,
-    width: tl.tensor,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    TURNS: tl.constexpr,
-) -> None:
-    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    in_width = columns < width
-    total = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for turn in range(TURNS):
-        rows = turn * ROWS + tl.arange(0, ROWS)
-        inside = (rows < n_rows)[:, None] & in_width[None, :]
-        total += tl.load(partials + rows[:, None] * width + columns[None, :], mask=inside, other=0.0)
-    tl.store(output + columns, tl.sum(total, 0).to(output.dtype.element_ty), mask=in_width)
-
-
 def _normed(rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Normed:
     return Normed(
         torch.empty((rows, width), dtype=torch.float32, device=device),
@@ -281,9 +182,22 @@ def embed_norm(
     *,
     eps: float,
 ) -> Normed:
-    """Tokens and the first layer norm. `embedded` holds a row for the class token too; it must be zero."""
+    """Add class token, bias and positions to the embedded patches, and take the first layer norm.
+
+    Args:
+        embedded: [images * tokens, width], with a row of zeros for the class token.
+        bias: Of the embedding.
+        class_token: [width].
+        position: [tokens, width].
+        gamma: Scale of the norm.
+        beta: Shift of the norm.
+        eps: Added to the variance.
+
+    Returns:
+        The residual stream and its norm.
+    """
     rows, width = embedded.shape
-    made, tile = _normed(rows, width, embedded.dtype, embedded.device), TILES["norm"]
+    made, tile = _normed(rows, width, embedded.dtype, embedded.device), reductions.TILES["norm"]
     _embed_norm.launch(
         (blocks_of(rows, tile.rows),),
         *(embedded, bias, class_token, position, gamma, beta),
@@ -309,12 +223,23 @@ def add_norm(
     every: int = 1,
     dtype: torch.dtype | None = None,
 ) -> Normed:
-    """The residual stream after a branch and its bias, and the layer norm of it.
+    """Add a branch and its bias to the residual stream, and take the layer norm of it.
 
-    `branch` has one row for each `every` rows of `before`: the first of them (the class token).
+    Args:
+        before: The residual stream.
+        branch: One row for each `every` rows of `before`: the first of them (the class token).
+        bias: Of the branch's last product.
+        gamma: Scale of the norm.
+        beta: Shift of the norm.
+        eps: Added to the variance.
+        every: Rows of `before` for a row of `branch`.
+        dtype: Of the norm's output; None: as `branch`.
+
+    Returns:
+        The new residual stream and its norm.
     """
     rows, width = branch.shape
-    made, tile = _normed(rows, width, dtype or branch.dtype, branch.device), TILES["norm"]
+    made, tile = _normed(rows, width, dtype or branch.dtype, branch.device), reductions.TILES["norm"]
     _add_norm.launch(
         (blocks_of(rows, tile.rows),),
         *(before, branch, bias, gamma, beta, made.residual, made.output, made.statistics, rows),
@@ -340,17 +265,30 @@ def norm_backward(
     dtype: torch.dtype,
     every: int = 1,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The residual stream's gradient before the norm, single precision, and the same as `dtype`.
+    """Return the residual stream's gradient before a norm.
 
-    `d_later` is what reaches the stream past the norm, one row for each `every` rows. The branch that was
-    added just before the norm gets the same gradient, so `bias_sums` are its bias's partial sums.
+    The branch that was added just before the norm gets the same gradient, so `bias_sums` are its bias's partial sums.
+
+    Args:
+        d_output: The gradient of the norm's output.
+        normed: What the forward pass returned.
+        gamma: Scale of the norm.
+        d_later: What reaches the stream past the norm, one row for each `every` rows; None: nothing.
+        gamma_sums: Partial sums for gamma; written.
+        beta_sums: Partial sums for beta; written.
+        bias_sums: Partial sums for the branch's bias; written; None: not wanted.
+        dtype: Of the second result.
+        every: Rows of the stream for a row of `d_later`.
+
+    Returns:
+        The gradient in single precision, and the same as `dtype`.
     """
     rows, width = d_output.shape
     d_residual = torch.empty((rows, width), dtype=torch.float32, device=d_output.device)
     d_branch = torch.empty((rows, width), dtype=dtype, device=d_output.device)
-    tile = TILES["norm_backward"]
+    tile = reductions.TILES["norm_backward"]
     _norm_backward.launch(
-        (SUM_PROGRAMS,),
+        (reductions.SUM_PROGRAMS,),
         *(d_output, normed.residual, normed.statistics, gamma),
         d_residual if d_later is None else d_later,
         *(d_residual, d_branch, gamma_sums, beta_sums),
@@ -362,57 +300,8 @@ def norm_backward(
         WIDTH=width,
         BLOCK=power_of_two(width),
         ROWS=tile.rows,
-        PROGRAMS=SUM_PROGRAMS,
-        TURNS=blocks_of(rows, SUM_PROGRAMS * tile.rows),
+        PROGRAMS=reductions.SUM_PROGRAMS,
+        TURNS=blocks_of(rows, reductions.SUM_PROGRAMS * tile.rows),
         num_warps=tile.warps,
     )
     return d_residual, d_branch
-
-
-def gelu(linear: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """The exact GELU of `linear` + `bias`."""
-    rows, width = linear.shape
-    output, tile = torch.empty_like(linear), TILES["gelu"]
-    columns = min(tile.columns, power_of_two(width))
-    _gelu.launch(
-        (blocks_of(width, columns), blocks_of(rows, tile.rows)),
-        *(linear, bias, output, rows),
-        WIDTH=width,
-        COLUMNS=columns,
-        ROWS=tile.rows,
-        num_warps=tile.warps,
-    )
-    return output
-
-
-def gelu_backward_(
-    gradient: torch.Tensor, linear: torch.Tensor, bias: torch.Tensor, bias_sums: torch.Tensor
-) -> None:
-    """Turns the gradient of the GELU's output into that of its input, in place; partial sums for the bias."""
-    rows, width = linear.shape
-    tile = TILES["gelu_backward"]
-    columns = min(tile.columns, power_of_two(width))
-    _gelu_backward.launch(
-        (blocks_of(width, columns), SUM_PROGRAMS),
-        *(gradient, linear, bias, bias_sums, bias_sums.stride(0), rows),
-        WIDTH=width,
-        COLUMNS=columns,
-        ROWS=tile.rows,
-        PROGRAMS=SUM_PROGRAMS,
-        TURNS=blocks_of(rows, SUM_PROGRAMS * tile.rows),
-        num_warps=tile.warps,
-    )
-
-
-def sum_columns(partials: torch.Tensor, output: torch.Tensor) -> None:
-    """`output` [columns] becomes the sum of the rows of `partials`, in their order."""
-    rows, width = partials.shape
-    tile = TILES["sum_columns"]
-    _sum_columns.launch(
-        (blocks_of(width, tile.columns),),
-        *(partials, output, rows, width),
-        ROWS=tile.rows,
-        COLUMNS=tile.columns,
-        TURNS=blocks_of(rows, tile.rows),
-        num_warps=tile.warps,
-    )
