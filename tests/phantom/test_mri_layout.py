@@ -13,7 +13,7 @@ import pytest
 from elsewhere.cohort import read_cohort
 from elsewhere.errors import UserError
 from elsewhere.files import MARKER
-from elsewhere.inputs.mri.layout import told_box
+from elsewhere.inputs.mri.layout import box_to_published
 from elsewhere.phantom.mri import case_rng, make_case
 from elsewhere.phantom.mri_layout import MARK, TABLE, make_phantom_world, world_from, write_world
 from elsewhere.phantom.mri_patient import COLUMNS
@@ -69,7 +69,7 @@ def test_files_hold_what_was_made(written):
         mask = nibabel.load(written / "segmentations" / "expert" / f"{name}.nii.gz")
         assert mask.get_data_dtype() == np.uint8 and np.array_equal(np.asarray(mask.dataobj), made.mask)
         told = json.loads((written / "patient_info_files" / f"{name.lower()}.json").read_text())
-        assert told["primary_lesion"]["breast_coordinates"] == told_box(made.breast_box)
+        assert told["primary_lesion"]["breast_coordinates"] == box_to_published(made.breast_box)
         row = table[table["patient_id"] == name].iloc[0]
         assert [row["image_columns"], row["image_rows"], row["num_slices"]] == list(made.mask.shape)
         assert row["num_phases"] == len(made.phases)

@@ -19,7 +19,7 @@ import pandas as pd
 
 from elsewhere.errors import UserError
 from elsewhere.files import write_bytes
-from elsewhere.inputs.mri.layout import told_box
+from elsewhere.inputs.mri.layout import box_to_published
 from elsewhere.phantom.mri import PhantomCase, case_rng, make_case
 from elsewhere.phantom.mri_patient import COLUMNS
 from elsewhere.phantom.mri_sites import CaseSpec, HospitalSpec, case_specs, hospital_from, hospitals
@@ -104,7 +104,7 @@ def write_case(case: PhantomCase, folder: str | Path) -> None:
     row = case.clinical
     info = {
         "patient_id": name,
-        "primary_lesion": {"breast_coordinates": told_box(case.breast_box)},
+        "primary_lesion": {"breast_coordinates": box_to_published(case.breast_box)},
         "imaging_data": {
             "bilateral": bool(row["bilateral_mri"]),
             "dataset": row["dataset"],

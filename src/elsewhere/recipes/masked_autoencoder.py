@@ -70,7 +70,7 @@ class MaskedAutoencoderRecipe(Segmenter):
     Settings = MaskedAutoencoderSettings
 
     def run(self, job: Job) -> Trained:
-        from elsewhere.training.joint.masked import hand_over
+        from elsewhere.training.joint.masked import copy_pretrained
         from elsewhere.training.volumes import build_network
 
         settings: MaskedAutoencoderSettings = job.settings
@@ -87,7 +87,7 @@ class MaskedAutoencoderRecipe(Segmenter):
 
         def build(seed: int) -> torch.nn.Module:
             network = build_network(plan, seed=seed, device=job.device)
-            hand_over(pretrained, network)
+            copy_pretrained(pretrained, network)
             return network
 
         done = train_folds(job, settings, plan, data, how=fit_settings(settings), build=build)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from elsewhere.training.response.augment import Augmentation
     from elsewhere.training.response.contrast import Contrast
     from elsewhere.training.response.crops import Crops, CropSpec
+    from elsewhere.training.response.fitting import FitOptions, Fitted
     from elsewhere.training.response.lesions import LesionSource
-    from elsewhere.training.response.loop import FitOptions, Fitted
     from elsewhere.training.response.networks import ResponseNetwork, Time
 
 Rows = npt.NDArray[np.int64]
@@ -115,7 +115,7 @@ class ResponseWork:
 
     def fit_member(self, plan: MemberPlan) -> Member:
         """Train one network, or take it up where a killed run left it."""
-        from elsewhere.training.response.loop import FitOptions, fit
+        from elsewhere.training.response.fitting import FitOptions, fit
         from elsewhere.training.response.networks import build_response_network
 
         seed = int(np.random.SeedSequence([*plan.seed, 11]).generate_state(1)[0])
@@ -159,7 +159,7 @@ class ResponseWork:
         self, members: Sequence[Member], rows: Rows, *, flip: bool
     ) -> npt.NDArray[np.float64]:
         """The members' mean for crops that lie here."""
-        from elsewhere.training.response.loop import probabilities
+        from elsewhere.training.response.fitting import probabilities
 
         each = [probabilities(m.network, self.crops, rows, options=m.options, flip=flip) for m in members]
         return np.asarray(np.mean(each, axis=0), dtype=np.float64)
@@ -248,7 +248,7 @@ def emit_probabilities(
     """Emit every case: its volume is read, the lesion found, and the members' mean taken. The cost is of all that.
     Gives the function of one case."""
     from elsewhere.training.response.crops import case_crop
-    from elsewhere.training.response.loop import crop_probability
+    from elsewhere.training.response.fitting import crop_probability
 
     def probability(case: str) -> float:
         cut, _ = case_crop(job.volumes, case, spec, lesion, device=job.device)

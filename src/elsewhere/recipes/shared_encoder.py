@@ -138,13 +138,13 @@ def emit_both(
     """The mask, and the response from a patch around what was found; the cost of the response holds that of the
     mask, without which it is not had."""
     from elsewhere.training.volumes import keep_parts
-    from elsewhere.training.volumes.windows import back
+    from elsewhere.training.volumes.windows import to_case_grid
 
     notes = box_notes(job, settings)
 
     def look(name: str) -> tuple[Standard, torch.Tensor, np.ndarray]:
         one, found = seen_by(job, settings, networks, plan, name)
-        own = (back(found, one, job.volumes.grid(name).shape) > settings.threshold).cpu().numpy()
+        own = (to_case_grid(found, one, job.volumes.grid(name).shape) > settings.threshold).cpu().numpy()
         return one, found, keep_parts(own, keep=settings.keep, box=kept_box(job, settings, name))
 
     meter = CostMeter(job.device)

@@ -11,7 +11,7 @@ import pytest
 from elsewhere.cohort import Cohort, audit, read_cohort
 from elsewhere.cohort.published.figures import compare_figures
 from elsewhere.errors import UserError
-from elsewhere.inputs.mri.layout import told_box
+from elsewhere.inputs.mri.layout import box_to_published
 from elsewhere.phantom.tables import write_mama_mia_twin
 from elsewhere.study.volumes import digests, volumes_of
 from elsewhere.tables import read_table, write_table
@@ -29,7 +29,10 @@ def twin(tmp_path):
 def add_info(folder, patient: str, box) -> None:
     info = folder / "patient_info_files"
     info.mkdir(exist_ok=True)
-    held = {"patient_id": patient, "primary_lesion": {"breast_coordinates": told_box(box)} if box else {}}
+    held = {
+        "patient_id": patient,
+        "primary_lesion": {"breast_coordinates": box_to_published(box)} if box else {},
+    }
     (info / f"{patient.lower()}.json").write_text(json.dumps(held))
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from elsewhere.errors import UserError
 from elsewhere.inputs.mri.files import FileVolumes, VolumeFiles, file_digest
-from elsewhere.inputs.mri.layout import phase_files, published_box, told_box
+from elsewhere.inputs.mri.layout import box_to_published, phase_files, published_box
 from elsewhere.inputs.mri.packs import PackedVolumes, mask_digest, pack_volumes, volume_digest
 from elsewhere.inputs.volumes import MemoryVolumes
 
@@ -252,7 +252,7 @@ def test_phases_of_a_folder_in_their_order_with_their_gaps(tmp_path):
 def test_the_published_box_counts_slices_first():
     told = {"x_min": 1, "x_max": 158, "y_min": 6, "y_max": 276, "z_min": 2, "z_max": 176}
     assert published_box(told) == (2, 6, 1, 176, 276, 158)
-    assert told_box(published_box(told)) == told
+    assert box_to_published(published_box(told)) == told
 
 
 def test_a_pack_is_the_same_volume(made, tmp_path):

@@ -7,7 +7,7 @@ import torch
 from tests.training.joint.worlds import PLAN
 
 from elsewhere.inputs.volumes import MemoryVolumes
-from elsewhere.training.joint.masked import MaskedAutoencoder, hand_over, masked_objective
+from elsewhere.training.joint.masked import MaskedAutoencoder, copy_pretrained, masked_objective
 from elsewhere.training.volumes import FitSettings, build_network, fit, prepare
 
 
@@ -81,7 +81,7 @@ def test_the_encoder_is_handed_over_and_the_heads_are_not():
     pretrained = MaskedAutoencoder(PLAN, seed=1)
     network = build_network(PLAN, seed=2)
     heads = {k: v.clone() for k, v in network.decoder.heads.state_dict().items()}
-    hand_over(pretrained, network)
+    copy_pretrained(pretrained, network)
     for name, value in pretrained.encoder.state_dict().items():
         assert torch.equal(network.encoder.state_dict()[name], value)
     assert all(torch.equal(network.decoder.heads.state_dict()[k], v) for k, v in heads.items())

@@ -59,7 +59,7 @@ def published_box(ends: Mapping[str, int]) -> Box:
     return (ends["z_min"], ends["y_min"], ends["x_min"], ends["z_max"], ends["y_max"], ends["x_max"])
 
 
-def told_box(box: Box) -> dict[str, int]:
+def box_to_published(box: Box) -> dict[str, int]:
     """Return a box as MAMA-MIA publishes it: the inverse of `published_box`.
 
     Args:

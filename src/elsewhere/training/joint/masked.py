@@ -87,7 +87,7 @@ def masked_objective(
     return error.sum() / (hidden.sum() * image.shape[1]).clamp_min(1.0)
 
 
-def hand_over(pretrained: MaskedAutoencoder, network: Any) -> None:
+def copy_pretrained(pretrained: MaskedAutoencoder, network: Any) -> None:
     """Copy the encoder, and the decoder without its heads, into a segmentation network.
 
     Args:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from elsewhere.training.response.choice import combined_score, fairness_groups
 from elsewhere.training.response.crops import Crops, CropSpec, case_crop, load_crops
+from elsewhere.training.response.fitting import Contrast, FitOptions, Fitted, fit, probabilities
 from elsewhere.training.response.lesions import LesionSource, find_lesion
-from elsewhere.training.response.loop import Contrast, FitOptions, Fitted, fit, probabilities
 from elsewhere.training.response.networks import RESPONSE_NETWORKS, ResponseNetwork, build_response_network
 
 __all__ = [

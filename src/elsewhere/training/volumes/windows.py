@@ -296,7 +296,7 @@ def predict(
     )
     whole = volumes.grid(case).shape
     return Predicted(
-        probability=back(probability, one, whole), windows=windows, skipped=skipped, note=one.note
+        probability=to_case_grid(probability, one, whole), windows=windows, skipped=skipped, note=one.note
     )
 
 
@@ -340,7 +340,7 @@ def probabilities(
     return torch.sigmoid(logits), windows, skipped
 
 
-def back(probability: torch.Tensor, one: Standard, shape: Triple) -> torch.Tensor:
+def to_case_grid(probability: torch.Tensor, one: Standard, shape: Triple) -> torch.Tensor:
     """Bring a prediction from the plan's grid to the case's own, into the place of the part that was used.
 
     Args:
