@@ -15,8 +15,9 @@ from PIL import Image
 
 from elsewhere.cohort import Cohort
 from elsewhere.errors import UserError
-from elsewhere.predictions import ReadOptions, read_predictions
+from elsewhere.predictions import ReadOptions
 from elsewhere.predictions.masks import check_same_grid, mask_file_name, read_mask
+from elsewhere.scoring.task import read_predictions
 
 AFFINE = np.diag([0.8, 0.8, 1.5, 1.0])
 AFFINE[:3, 3] = (-10.0, 5.0, 3.0)

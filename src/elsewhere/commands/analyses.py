@@ -17,7 +17,7 @@ import pandas as pd
 
 from elsewhere.registry import Registry
 from elsewhere.scoring.groups import GroupCodes, group_codes
-from elsewhere.scoring.prepared import BINARY, answered_cases, binary_part, fairness_disparity, truth_of
+from elsewhere.scoring.prepared import answered_cases, binary_part, fairness_disparity, truth_of
 from elsewhere.scoring.task import ScoreOptions, Scores, Task
 from elsewhere.statistics.bootstrap_weights import WeightStream
 from elsewhere.statistics.clusters import UNKNOWN_SITE, Clusters
@@ -69,7 +69,7 @@ analyses: Registry[Analysis] = Registry(
 def group_variables(context: AnalysisContext) -> tuple[str, ...]:
     """--group-by, and the protocol's fairness variables where the task scores them."""
     wanted = list(context.options.group_by)
-    if context.scores.task in ("segmentation", "response"):
+    if context.task.compares_groups:
         wanted += [v for v in context.scores.protocol.fairness.variables if v in context.cases.columns]
     return tuple(dict.fromkeys(wanted))
 
@@ -259,7 +259,7 @@ def case_mix(context: AnalysisContext) -> dict[str, Any]:
         [
             *context.options.group_by,
             *context.scores.protocol.fairness.variables,
-            BINARY.get(context.scores.task, ""),
+            context.task.truth_column or "",
         ]
     )
     parts: dict[str, Any] = {}

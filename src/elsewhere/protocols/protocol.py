@@ -17,6 +17,8 @@ from elsewhere.registry import Registry
 
 _LATER: Mapping[str, bool] = {"later": True}
 """Marks a rule that was added after protocols had been published: at its default it changes no digest."""
+_NO_RULE: Mapping[str, bool] = {"rule": False}
+"""Marks what changes no number: which metric leads, and where the protocol is meant. It is in no digest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +119,13 @@ class SlideRules:
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """A named, versioned set of scoring rules. `tasks` names where it may be used."""
+    """A named, versioned set of scoring rules.
+
+    Attributes:
+        tasks: The tasks it was written for. A task may accept further protocols (`Task.protocols`).
+        headline: The metrics that lead a report, the first that the task has; empty: the task's primary metric.
+        default_for: The cohort readers whose cohorts are scored by it where the user names no protocol.
+    """
 
     name: str
     version: str
@@ -132,6 +140,8 @@ class Protocol:
     slides: SlideRules = field(default_factory=SlideRules)
     fairness: FairnessRules = field(default_factory=FairnessRules)
     notes: tuple[str, ...] = ()
+    headline: tuple[str, ...] = field(default=(), metadata=_NO_RULE)
+    default_for: tuple[str, ...] = field(default=(), metadata=_NO_RULE)
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -140,6 +150,9 @@ class Protocol:
         """A hash of the rules themselves: two protocols with one name cannot pass for each other."""
         rules = self.to_dict()
         for part in dataclasses.fields(self):
+            if part.metadata.get("rule") is False:
+                del rules[part.name]
+                continue
             inside = getattr(self, part.name)
             for rule in dataclasses.fields(inside) if dataclasses.is_dataclass(inside) else ():
                 if rule.metadata.get("later") and getattr(inside, rule.name) == rule.default:

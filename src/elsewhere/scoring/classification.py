@@ -48,8 +48,10 @@ class ClassificationTask(Task):
     """A case is a picture or an exam; the cluster is the patient."""
 
     name = "classification"
-    title = "Benign or malignant"
+    title = "Classification"
     target = "label"
+    truth_column = "label"
+    stored_columns = ("label", "probability")
 
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
         epsilon = protocol.classification.nll_epsilon

@@ -7,17 +7,22 @@ from summing up: `score` writes the case table, and `evaluator` reads nothing bu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from elsewhere.errors import UserError
-from elsewhere.protocols import Protocol
+from elsewhere.protocols import Protocol, protocols
 from elsewhere.registry import Registry
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import Evaluator
+from elsewhere.statistics.fairness.disparity import Disparity
+from elsewhere.statistics.fairness.subgroups import comparable_metrics
 from elsewhere.statistics.metric import MetricSpec
 
 if TYPE_CHECKING:
@@ -76,14 +81,83 @@ class Checked:
     scores: Scores | None = None
 
 
+def main_metric(specs: Sequence[MetricSpec], protocol: Protocol) -> str:
+    """What a report leads with: the protocol's headline where it is there, else the metric marked primary."""
+    names = [spec.name for spec in specs]
+    wanted = [*protocol.headline, *(spec.name for spec in specs if spec.primary), *names]
+    return next(name for name in wanted if name in names)
+
+
 class Task(ABC):
-    """A task declares its scoring unit, its cluster, its target column and its metrics (ST-01)."""
+    """A task declares its scoring unit, its cluster, its target column and its metrics (ST-01).
+
+    Attributes:
+        name: What users call it on the command line.
+        title: Its heading in reports.
+        unit: What one row of the scores is.
+        units: The same in the plural, for counts in reports.
+        cluster: The column of the unit that is resampled.
+        target: The column of the cohort that holds the truth; None where the truth is a table of its own.
+        truth_column: The column of the scores that holds the outcome as 0 and 1, where the task has two classes.
+        answer_kind: The kind of its predictions; `elsewhere.predictions.readers` has the reader of each kind.
+        protocols: Protocols it accepts beside those that name it in their `tasks`.
+        default_protocol: The protocol where neither the user nor the cohort's reader names one.
+        resampling_units: What `--resample` may name; patients always come first.
+        compares_groups: Whether the protocol's fairness variables are groups of every report of this task.
+        stored_columns: Columns without which a stored table of scores is refused.
+    """
 
     name: str
     title: str
     unit: str = "case"
+    units: str = "cases"
     cluster: str = "patient_id"
     target: str | None = None
+    truth_column: str | None = None
+    answer_kind: str = "probability"
+    protocols: tuple[str, ...] = ("plain",)
+    default_protocol: str = "plain"
+    resampling_units: tuple[str, ...] = ("patients",)
+    compares_groups: bool = False
+    stored_columns: tuple[str, ...] = ()
+
+    def read_predictions(
+        self, path: str | Path, options: ReadOptions | None = None, cohort: Cohort | None = None
+    ) -> Predictions:
+        """The predictions of this task from a file or folder, by the reader of its answer kind."""
+        from elsewhere.predictions import read_answers
+
+        return read_answers(self.answer_kind, path, options, cohort)
+
+    def accepts(self, protocol: Protocol) -> bool:
+        """Whether the task may be scored by this protocol."""
+        return self.name in protocol.tasks or protocol.name in self.protocols
+
+    def protocol_for(self, reader: str) -> str:
+        """The protocol of a cohort by its reader: a challenge's cohort is scored by the challenge's rules."""
+        fitting = (name for name, one in protocols if self.name in one.tasks and reader in one.default_for)
+        return next(fitting, self.default_protocol)
+
+    def truth(self, scores: Scores) -> npt.NDArray[np.float64] | None:
+        """The outcome of each case, where the task has two classes."""
+        column = self.truth_column
+        return scores.cases[column].to_numpy(dtype=float) if column in scores.cases.columns else None
+
+    def disparity(self, scores: Scores, evaluator: Evaluator, *, headline: str) -> Disparity:
+        """What may differ between groups: the headline, or the first metric that groups can be compared by."""
+        comparable = comparable_metrics(evaluator)
+        return Disparity.of_metrics(evaluator, [headline if headline in comparable else comparable[0]])
+
+    def resampled(self, scores: Scores, units: str) -> Clusters:
+        """The clusters of the unit that `--resample` names."""
+        return self.partition(scores)
+
+    def check_stored(self, cases: pd.DataFrame, events: pd.DataFrame | None, *, where: str) -> None:  # noqa: B027
+        """Refuse stored scores that this task cannot have written; columns, ids and statuses were looked at.
+
+        Raises:
+            UserError: A value that the task reads is not what it may be.
+        """
 
     @abstractmethod
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
@@ -158,3 +232,23 @@ tasks: Registry[Task] = Registry(
     ),
     list_command="elsewhere score --help",
 )
+
+
+def read_predictions(
+    task: str, path: str | Path, options: ReadOptions | None = None, cohort: Cohort | None = None
+) -> Predictions:
+    """Read predictions for a task by its name; the task knows its answer kind, and the kind its reader.
+
+    Args:
+        task: The name of a task, built in or from another package.
+        path: The prediction file or folder.
+        options: How it is to be read.
+        cohort: The cases that ids are compared with, where a format needs them.
+
+    Returns:
+        The prediction table.
+
+    Raises:
+        UserError: No such task, or the file is not what the task expects.
+    """
+    return tasks.get(task).read_predictions(path, options, cohort)

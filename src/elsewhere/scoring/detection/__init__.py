@@ -39,6 +39,7 @@ from elsewhere.scoring.detection.tables import (
     worst_scores,
 )
 from elsewhere.scoring.flow import participant_flow
+from elsewhere.scoring.stored import check_stored_boxes
 from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
 from elsewhere.statistics.bootstrap_weights import WeightStream, draw
 from elsewhere.statistics.clusters import Clusters
@@ -60,8 +61,20 @@ class DetectionTask(Task):
     name = "detection"
     title = "Lesion detection"
     unit = "volume"
+    units = "volumes"
     cluster = "patient_id"
     target = None
+    answer_kind = "boxes"
+    resampling_units = ("patients", "volumes")
+    stored_columns = ("n_lesions", "n_detected", "n_boxes", "n_false_positives")
+
+    def resampled(self, scores: Scores, units: str) -> Clusters:
+        """Patients, or volumes as the challenge's study may have done (DBT-06)."""
+        return self.partition(scores, cluster="case_id" if units == "volumes" else "patient_id")
+
+    def check_stored(self, cases: pd.DataFrame, events: pd.DataFrame | None, *, where: str) -> None:
+        """The boxes of a detection are judged by the scorer's own rules."""
+        check_stored_boxes(cases, events, where=where)
 
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
         return froc_specs(protocol.detection)

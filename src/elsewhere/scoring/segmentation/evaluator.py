@@ -46,7 +46,7 @@ def segmentation_specs(protocol: Protocol, *, fairness_weight: float | None = No
     """The metrics in the order of the report; a challenge leads with its combined score, else Dice leads."""
     rules = protocol.segmentation
     weight = protocol.fairness.fairness_weight if fairness_weight is None else fairness_weight
-    far, challenge = rules.empty_distance_mm, protocol.name.startswith("mamamia")
+    far, challenge = rules.empty_distance_mm, "combined" in protocol.headline
     kind = "95th-percentile contour distance" if rules.distance != "hausdorff_mm" else "Hausdorff distance"
     norm_hd = _mean("norm_hd", f"Normalised {kind}", worst=1.0)
     composite = MetricSpec(

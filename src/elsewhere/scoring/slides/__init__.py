@@ -40,6 +40,7 @@ from elsewhere.scoring.slides.regions import (
     patient_stage,
     stage_of_extent,
 )
+from elsewhere.scoring.stored import check_stored_points
 from elsewhere.scoring.task import Checked, ScoreOptions, Scores, Task, tasks
 from elsewhere.statistics.bootstrap_weights import WeightStream
 from elsewhere.statistics.clusters import Clusters
@@ -67,8 +68,15 @@ class SlideTask(Task):
     """A case is a slide; the cluster is the patient."""
 
     name = "slides"
-    title = "Lymph-node slides: stage, lesions, patient stage"
+    title = "Metastases in slides"
+    units = "slides"
     target = "stage"
+    answer_kind = "slides"
+
+    def check_stored(self, cases: pd.DataFrame, events: pd.DataFrame | None, *, where: str) -> None:
+        """The points of a slide have a kind and a score, and are of a slide of the scores."""
+        if events is not None:
+            check_stored_points(cases, events, where=where)
 
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
         return slide_metrics()
