@@ -76,7 +76,7 @@ def segmentation_specs(protocol: Protocol, *, fairness_weight: float | None = No
         _mean("hausdorff_mm", "Hausdorff distance", worst=far, unit="mm"),
         _mean("hausdorff95_mm", "95th-percentile Hausdorff distance", worst=far, unit="mm"),
         replace(norm_hd, upper_bound=1.0) if rules.cut_to_one else norm_hd,
-        composite,
+        replace(composite, weighed_with_fairness=True),
         fairness,
         combined,
         _mean("average_surface_distance_mm", "Average surface distance", worst=far, unit="mm"),
