@@ -44,7 +44,7 @@ MAY_USE = {
     "radiomics": {"errors", "inputs"},
     "recipes": {"errors", "registry", "inputs", "engine", "networks", "training", "radiomics"},
     "explain": {"errors", "inputs", "engine", "networks", "training"},
-    "report": {"errors", "untrusted", "files"},
+    "report": {"errors", "untrusted", "files", "scoring"},
     "results": {"errors", "untrusted", "files", "tables", "protocols", "scoring", "report"},
     "studies": set(),
     "study": ROOMS - {"simulation", "results", "study", "commands", "cli"},
