@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from elsewhere.cohort.label_scheme import LESIONS
 from elsewhere.errors import UserError
 from elsewhere.predictions.scales import ORDINAL_REASON
 from elsewhere.protocols import Protocol
@@ -51,6 +52,7 @@ class ClassificationTask(Task):
     title = "Classification"
     target = "label"
     truth_column = "label"
+    label_scheme = LESIONS
     stored_columns = ("label", "probability")
 
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:

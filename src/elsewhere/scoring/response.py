@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from elsewhere.cohort.label_scheme import RESPONSES
 from elsewhere.predictions.scales import ORDINAL_REASON
 from elsewhere.protocols import FairnessRules, Protocol
 from elsewhere.scoring.binary import BinaryEvaluator, binary_spec, judge
@@ -199,6 +200,7 @@ class ResponseTask(Task):
     units = "patients' scans"
     target = "pcr"
     truth_column = "pcr"
+    label_scheme = RESPONSES
     compares_groups = True
     stored_columns = ("pcr", "probability")
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from elsewhere.cohort.label_scheme import LabelScheme
 from elsewhere.errors import UserError
 from elsewhere.protocols import Protocol, protocols
 from elsewhere.registry import Registry
@@ -104,6 +105,7 @@ class Task(ABC):
         default_protocol: The protocol where neither the user nor the cohort's reader names one.
         resampling_units: What `--resample` may name; patients always come first.
         compares_groups: Whether the protocol's fairness variables are groups of every report of this task.
+        label_scheme: What the labels of a study table are called, where splits keep this task's classes apart.
         stored_columns: Columns without which a stored table of scores is refused.
     """
 
@@ -119,6 +121,7 @@ class Task(ABC):
     default_protocol: str = "plain"
     resampling_units: tuple[str, ...] = ("patients",)
     compares_groups: bool = False
+    label_scheme: LabelScheme | None = None
     stored_columns: tuple[str, ...] = ()
 
     def read_predictions(

@@ -17,12 +17,12 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.cohort import Cohort
+from elsewhere.cohort.label_scheme import RESPONSES, LabelScheme
 from elsewhere.errors import UserError, name_rows
 from elsewhere.inputs import Cases, Pictures
 from elsewhere.inputs.cases import Value
 from elsewhere.inputs.mri.files import FileVolumes
 from elsewhere.protocols import protocols
-from elsewhere.scenarios.groups import RESPONSES
 from elsewhere.scoring.segmentation import empty_truth
 from elsewhere.study.cohorts import read_cohorts
 from elsewhere.study.file import StudyFile
@@ -44,6 +44,11 @@ class RecipeTable(StudyTable):
     cohort: Cohort
     voxels: Mapping[str, str]
     """The digest of each volume's voxels: what is the same under another name or header (US-30)."""
+
+    @property
+    def label_scheme(self) -> LabelScheme:
+        """Volumes are split by the outcome of the therapy, where it is known."""
+        return RESPONSES
 
     def fallbacks(self, names: tuple[str, ...]) -> int:
         """Nothing is cropped by the house: recipes crop, and say so themselves."""
