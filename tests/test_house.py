@@ -33,7 +33,7 @@ MAY_USE = {
     "ensembles": {"errors", "statistics"},
     "inputs": {"errors"},
     "cohort": {"errors", "untrusted", "files", "registry", "tables", "inputs"},
-    "predictions": {"errors", "registry", "tables", "cohort"},
+    "predictions": {"errors", "registry", "tables", "inputs", "cohort"},
     "scoring": {"errors", "registry", "tables", "protocols", "statistics", "cohort", "predictions"},
     "phantom": {"errors", "untrusted", "files", "tables", "inputs", "cohort", "predictions", "scoring"},
     "simulation": {"errors", "protocols", "statistics", "cohort", "scoring", "phantom"},
