@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from elsewhere.errors import UserError
 from elsewhere.predictions.table import Predictions, ReadOptions
-from elsewhere.registry import Registry
+from elsewhere.registry import Registry, object_of
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
@@ -36,7 +36,9 @@ class AnswerReader:
     row: str = "prediction"
 
 
-readers: Registry[AnswerReader] = Registry("answer kind", group="elsewhere.answer_readers")
+readers: Registry[AnswerReader] = Registry(
+    "answer kind", group="elsewhere.answer_readers", check=object_of(AnswerReader)
+)
 
 
 def read_answers(

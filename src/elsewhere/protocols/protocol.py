@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from elsewhere.registry import Registry
+from elsewhere.registry import Registry, object_of
 
 _LATER: Mapping[str, bool] = {"later": True}
 """Marks a rule that was added after protocols had been published: at its default it changes no digest."""
@@ -166,9 +167,26 @@ protocols: Registry[Protocol] = Registry(
     group="elsewhere.protocols",
     builtin_modules=("elsewhere.protocols.builtin",),
     list_command="elsewhere protocols",
+    check=object_of(Protocol),
 )
 
 
 def add_protocol(protocol: Protocol) -> Protocol:
-    protocols.add(protocol.name, protocol, owner=f"{protocol.source} [{protocol.name}]")
+    """Register a protocol under its own name.
+
+    Args:
+        protocol: The rules.
+
+    Returns:
+        The protocol.
+
+    Raises:
+        UserError: Another protocol has this name.
+
+    Example:
+        >>> ward = Protocol(name="ward", version="1", title="Our ward", tasks=("classification",), source="our ward")
+        >>> add_protocol(ward) is protocols.get("ward")
+        True
+    """
+    protocols.add(protocol.name, protocol, owner=sys._getframe(1).f_globals.get("__name__"))
     return protocol

@@ -24,7 +24,7 @@ import pandas as pd
 
 from elsewhere.errors import UserError
 from elsewhere.protocols import protocols
-from elsewhere.registry import Registry
+from elsewhere.registry import Registry, object_of
 from elsewhere.scoring.composite import ExtraMetric, with_extra_metrics
 from elsewhere.statistics.evaluator import RatioInputs
 from elsewhere.statistics.metric import MetricSpec
@@ -52,7 +52,7 @@ class CaseMetric:
 
 
 metrics: Registry[CaseMetric] = Registry(
-    "metric", group="elsewhere.metrics", list_command="elsewhere metrics"
+    "metric", group="elsewhere.metrics", list_command="elsewhere metrics", check=object_of(CaseMetric)
 )
 
 

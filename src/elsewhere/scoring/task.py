@@ -7,7 +7,7 @@ from summing up: `score` writes the case table, and `evaluator` reads nothing bu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ import pandas as pd
 from elsewhere.cohort.label_scheme import LabelScheme
 from elsewhere.errors import UserError
 from elsewhere.protocols import Protocol, protocols
-from elsewhere.registry import Registry
+from elsewhere.registry import Registry, object_of
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.fairness.disparity import Disparity
@@ -162,6 +162,17 @@ class Task(ABC):
             UserError: A value that the task reads is not what it may be.
         """
 
+    def ranking_details(self, scores: Mapping[str, Scores]) -> tuple[dict[str, Any], list[str]]:
+        """Say what several models together show of the cases, beside their ranks.
+
+        Args:
+            scores: The scores of each model, by its name, of the same cases.
+
+        Returns:
+            Parts of the ranking's summary by their keys, and warnings.
+        """
+        return {}, []
+
     @abstractmethod
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
         """The metrics, in the order of the report; the first with `primary` leads."""
@@ -223,6 +234,12 @@ class Task(ABC):
         return {}
 
 
+def _check_task(name: str, thing: object) -> str:
+    wrong = object_of(Task)(name, thing)
+    missing = [attribute for attribute in ("name", "title") if not getattr(thing, attribute, "")]
+    return wrong or (f"declares no {missing[0]}" if missing else "")
+
+
 tasks: Registry[Task] = Registry(
     "task",
     group="elsewhere.tasks",
@@ -233,7 +250,8 @@ tasks: Registry[Task] = Registry(
         "elsewhere.scoring.response",
         "elsewhere.scoring.slides",
     ),
-    list_command="elsewhere score --help",
+    list_command="elsewhere tasks",
+    check=_check_task,
 )
 
 

@@ -13,6 +13,7 @@ list are false positives over all volumes, and counted as `extra`.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -75,6 +76,32 @@ class DetectionTask(Task):
     def check_stored(self, cases: pd.DataFrame, events: pd.DataFrame | None, *, where: str) -> None:
         """The boxes of a detection are judged by the scorer's own rules."""
         check_stored_boxes(cases, events, where=where)
+
+    def ranking_details(self, scores: Mapping[str, Scores]) -> tuple[dict[str, Any], list[str]]:
+        """DBT-08: how many of the algorithms find each lesion, and at what cost, whatever protocol ranks them."""
+        from elsewhere.statistics.difficulty import events_by_nearest, lesion_difficulty, lesions_in
+
+        events, without = {}, [name for name, one in scores.items() if one.events is None]
+        for name, one in scores.items():
+            if one.events is None:
+                continue
+            by_nearest = events_by_nearest(one.events, matching=one.protocol.detection.matching)
+            if by_nearest is None:
+                without.append(name)
+            else:
+                events[name] = by_nearest
+        warnings = []
+        if without:
+            warnings.append(
+                f"The difficulty of the lesions leaves out {', '.join(without)}: it needs the nearest lesion of every "
+                "box (column nearest_lesion_id of events.parquet), which these results do not have. Score them again."
+            )
+        lesions = pd.concat([lesions_in(table) for table in events.values()]) if events else pd.DataFrame()
+        if lesions.empty:
+            return {}, warnings
+        volumes = len(next(iter(scores.values())).cases)
+        found = lesion_difficulty(events, volumes=volumes, lesions=lesions.drop_duplicates())
+        return {"difficulty": found.to_dict()}, warnings
 
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
         return froc_specs(protocol.detection)
