@@ -56,9 +56,7 @@ def list_tasks() -> Listing:
         }
         for name, task in tasks
     )
-    return Listing(
-        kind="tasks", rows=rows, shown=("title", "protocols"), more="docs/how-to/add-a-task-or-a-format.md"
-    )
+    return Listing(kind="tasks", rows=rows, shown=("title", "protocols"), more="docs/how-to/add-a-task.md")
 
 
 def list_protocols() -> Listing:

@@ -125,6 +125,7 @@ class Protocol:
     Attributes:
         tasks: The tasks it was written for. A task may accept further protocols (`Task.protocols`).
         headline: The metrics that lead a report, the first that the task has; empty: the task's primary metric.
+        task_rules: The rules of a task of another package, by their names: numbers, words or truth values.
         default_for: The cohort readers whose cohorts are scored by it where the user names no protocol.
     """
 
@@ -141,6 +142,7 @@ class Protocol:
     slides: SlideRules = field(default_factory=SlideRules)
     fairness: FairnessRules = field(default_factory=FairnessRules)
     notes: tuple[str, ...] = ()
+    task_rules: Mapping[str, Any] = field(default_factory=dict, hash=False, metadata=_LATER)
     headline: tuple[str, ...] = field(default=(), metadata=_NO_RULE)
     default_for: tuple[str, ...] = field(default=(), metadata=_NO_RULE)
 
@@ -151,7 +153,8 @@ class Protocol:
         """A hash of the rules themselves: two protocols with one name cannot pass for each other."""
         rules = self.to_dict()
         for part in dataclasses.fields(self):
-            if part.metadata.get("rule") is False:
+            unused = part.metadata.get("later") and not getattr(self, part.name)
+            if part.metadata.get("rule") is False or unused:
                 del rules[part.name]
                 continue
             inside = getattr(self, part.name)

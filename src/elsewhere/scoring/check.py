@@ -127,7 +127,7 @@ def check_predictions(
     if cohort is None or blind:
         checked = chosen.check_files(predictions, cohort, how)
     else:
-        checked = chosen.check(cohort, predictions, protocol or protocols.get("plain"), how)
+        checked = chosen.check(cohort, predictions, protocol or protocols.get(chosen.default_protocol), how)
     return _report(predictions, task, options, cohort, checked, blind=blind)
 
 
