@@ -140,6 +140,7 @@ CAMELYON17 = add_protocol(
         tasks=("slides",),
         source="CAMELYON17",
         interval=IntervalRules(method="percentile", by_class=False),
+        slides=SlideRules(missing_patient_is_error=True),
         headline=("pn_kappa",),
         default_for=("camelyon17",),
         notes=("Extra patients are ignored; a missing patient is an error.",),

@@ -115,7 +115,9 @@ class SlideRules:
     froc_itc_below_um: float = 275.0
     froc_missed_as_zero: bool = False
     froc_drop_lowest_threshold: bool = False
-    missing_patient_is_error: bool = True
+    missing_patient_is_error: bool = field(default=False, metadata={"digest": True})
+    """Whether a submission without a stage for a patient is refused, as CAMELYON17 refuses it; else the patient counts
+    as the worst stage. Every digest holds the word that all protocols once had: it says what is taken, not a score."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +163,8 @@ class Protocol:
             for rule in dataclasses.fields(inside) if dataclasses.is_dataclass(inside) else ():
                 if rule.metadata.get("later") and getattr(inside, rule.name) == rule.default:
                     del rules[part.name][rule.name]
+                if "digest" in rule.metadata:
+                    rules[part.name][rule.name] = rule.metadata["digest"]
         text = json.dumps(rules, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -365,7 +365,7 @@ class SlideTask(Task):
                 for s, t, lost in zip(said, truth, unanswered, strict=True)
             ]
         if "patient_stage_true" in cases.columns:
-            lost = _derive_patient_stages(cases, rules, strict=protocol.name == "camelyon17")
+            lost = _derive_patient_stages(cases, rules)
             if lost:
                 warnings = [
                     *warnings,
@@ -453,7 +453,7 @@ class SlideTask(Task):
         }
 
 
-def _derive_patient_stages(cases: pd.DataFrame, rules: SlideRules, *, strict: bool) -> int:
+def _derive_patient_stages(cases: pd.DataFrame, rules: SlideRules) -> int:
     """A patient's predicted pN: as submitted, else from the patient's predicted node stages (LN-17).
 
     Returns how many patients have none, and got the worst.
@@ -473,10 +473,10 @@ def _derive_patient_stages(cases: pd.DataFrame, rules: SlideRules, *, strict: bo
         for patient, stage in said.items()
         if not isinstance(stage, str) and isinstance(first[patient], str)
     ]
-    if lost and strict and rules.missing_patient_is_error:
+    if lost and rules.missing_patient_is_error:
         raise UserError(
             f"{len(lost)} patients have no predicted stage: {name_rows(lost)}",
-            fix="CAMELYON17 takes no submission with a missing patient; add their rows (ST-14).",
+            fix="The protocol takes no submission with a missing patient: add their rows.",
         )
     final = {
         patient: stage
