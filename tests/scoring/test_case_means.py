@@ -61,6 +61,12 @@ def test_a_case_is_scored_missing_invalid_or_undefined():
     assert "age" in found.cases.columns and "truth" not in found.cases.columns
 
 
+def test_the_worst_cases_are_those_of_the_primary_metric():
+    found = scored(answers(a=1.5, b=2.0, c=3.2, d=8.0))
+    assert Guess().case_cost(found).round(6).tolist() == [0.5, 0, 0.2, 4]
+    assert Guess().case_columns == ("error", "square")
+
+
 def test_scores_that_were_stored_are_taken_up_again():
     task, first = Guess(), scored(answers(a=1.5, b=np.nan, d=8.0))
     again = task.from_table(Cohort.from_frame(CASES), first.cases, None, PLAIN, ScoreOptions())

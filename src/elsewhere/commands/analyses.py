@@ -317,7 +317,7 @@ def worst_cases(context: AnalysisContext) -> dict[str, Any]:
     from elsewhere.report.page.privacy import hash_ids, new_salt
 
     cases = context.cases
-    cost = _case_cost(context)
+    cost = context.task.case_cost(context.scores)
     if cost is None:
         return {}
     cost = np.where(answered_cases(context.scores), cost, np.nan)
@@ -327,43 +327,13 @@ def worst_cases(context: AnalysisContext) -> dict[str, Any]:
     ids = all_ids[order].tolist()
     salt = new_salt()
     hashed = hash_ids(ids, salt)
-    shown = [
-        c
-        for c in (
-            "site",
-            "status",
-            "dice",
-            "hausdorff_mm",
-            "norm_hd",
-            "nll",
-            "probability",
-            "n_lesions",
-            "n_detected",
-        )
-        if c in cases.columns
-    ]
+    shown = [c for c in ("site", "status", *context.task.case_columns) if c in cases.columns]
     rows = []
     for hash_, i in zip(hashed, order, strict=True):
         row = {name: _plain(cases[name].iloc[i]) for name in shown}
         rows.append({"case": hash_, **row})
     key = pd.DataFrame({"case": hashed, "case_id": ids})
     return {"worst_cases": rows, "_case_key": key}
-
-
-def _case_cost(context: AnalysisContext) -> npt.NDArray[np.float64] | None:
-    """What a case cost: 1 - Dice, NLL, lesions missed, or a wrong stage."""
-    cases = context.cases
-    if "dice" in cases.columns:
-        return 1 - pd.to_numeric(cases["dice"]).to_numpy(dtype=float)
-    truth, score = context.truth(), worst_scores(context)
-    if truth is not None and score is not None:
-        return np.abs(truth - score)
-    if {"n_lesions", "n_detected"} <= set(cases.columns):
-        missed = (cases["n_lesions"] - cases["n_detected"]).to_numpy(dtype=float)
-        return np.where(missed > 0, missed, np.nan)
-    if {"stage_true", "stage_predicted"} <= set(cases.columns):
-        return np.where((cases["stage_true"] != cases["stage_predicted"]).to_numpy(dtype=bool), 1.0, np.nan)
-    return None
 
 
 def _plain(value: Any) -> Any:

@@ -45,7 +45,7 @@ class CaseMeanTask(Task):
     specs: tuple[MetricSpec, ...]
 
     def __init__(self) -> None:
-        self.stored_columns = tuple(spec.name for spec in self.specs)
+        self.stored_columns = self.case_columns = tuple(spec.name for spec in self.specs)
 
     @abstractmethod
     def case_values(
@@ -167,6 +167,12 @@ class CaseMeanTask(Task):
             flow=participant_flow(about["flow"], cohort_cases=len(cases), status=cases["status"]),
             warnings=about["warnings"],
         )
+
+    def case_cost(self, scores: Scores) -> npt.NDArray[np.float64]:
+        """How far a case is from the best value of the primary metric."""
+        spec = next((spec for spec in self.specs if spec.primary), self.specs[0])
+        values = scores.cases[spec.name].to_numpy(dtype=np.float64)
+        return -values if spec.higher_is_better else values
 
     def partition(self, scores: Scores) -> Clusters:
         return Clusters.from_table(scores.cases)

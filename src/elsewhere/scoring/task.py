@@ -106,6 +106,7 @@ class Task(ABC):
         resampling_units: What `--resample` may name; patients always come first.
         compares_groups: Whether the protocol's fairness variables are groups of every report of this task.
         label_scheme: What the labels of a study table are called, where splits keep this task's classes apart.
+        case_columns: Columns of the scores that say how a case went, for the list of the worst cases.
         stored_columns: Columns without which a stored table of scores is refused.
     """
 
@@ -122,6 +123,7 @@ class Task(ABC):
     resampling_units: tuple[str, ...] = ("patients",)
     compares_groups: bool = False
     label_scheme: LabelScheme | None = None
+    case_columns: tuple[str, ...] = ("nll", "probability")
     stored_columns: tuple[str, ...] = ()
 
     def read_predictions(
@@ -145,6 +147,21 @@ class Task(ABC):
         """The outcome of each case, where the task has two classes."""
         column = self.truth_column
         return scores.cases[column].to_numpy(dtype=float) if column in scores.cases.columns else None
+
+    def case_cost(self, scores: Scores) -> npt.NDArray[np.float64] | None:
+        """Say how badly each case went, for the list of the worst cases.
+
+        Args:
+            scores: The scores.
+
+        Returns:
+            A number for each case, the higher the worse, NaN where nothing went wrong; None where cases cannot be
+            ordered. With two classes: how far the probability is from the outcome.
+        """
+        truth = self.truth(scores)
+        if truth is None or "probability" not in scores.cases.columns:
+            return None
+        return np.abs(truth - scores.cases["probability"].to_numpy(dtype=np.float64))
 
     def disparity(self, scores: Scores, evaluator: Evaluator, *, headline: str) -> Disparity:
         """What may differ between groups: the headline, or the first metric that groups can be compared by."""

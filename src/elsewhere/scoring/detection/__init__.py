@@ -67,6 +67,7 @@ class DetectionTask(Task):
     target = None
     answer_kind = "boxes"
     resampling_units = ("patients", "volumes")
+    case_columns = ("n_lesions", "n_detected")
     stored_columns = ("n_lesions", "n_detected", "n_boxes", "n_false_positives")
 
     def resampled(self, scores: Scores, units: str) -> Clusters:
@@ -76,6 +77,11 @@ class DetectionTask(Task):
     def check_stored(self, cases: pd.DataFrame, events: pd.DataFrame | None, *, where: str) -> None:
         """The boxes of a detection are judged by the scorer's own rules."""
         check_stored_boxes(cases, events, where=where)
+
+    def case_cost(self, scores: Scores) -> npt.NDArray[np.float64]:
+        """The lesions that were missed."""
+        missed = (scores.cases["n_lesions"] - scores.cases["n_detected"]).to_numpy(dtype=float)
+        return np.where(missed > 0, missed, np.nan)
 
     def ranking_details(self, scores: Mapping[str, Scores]) -> tuple[dict[str, Any], list[str]]:
         """DBT-08: how many of the algorithms find each lesion, and at what cost, whatever protocol ranks them."""

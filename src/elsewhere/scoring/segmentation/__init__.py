@@ -79,6 +79,7 @@ class SegmentationTask(Task):
     target = "mask"
     answer_kind = "masks"
     compares_groups = True
+    case_columns = ("dice", "hausdorff_mm", "norm_hd")
     stored_columns = ("dice", "norm_hd", "hausdorff_mm")
 
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
@@ -104,6 +105,10 @@ class SegmentationTask(Task):
             flow=(*predictions.flow, *join.of_predictions),
             warnings=(*predictions.warnings, *join.warnings),
         )
+
+    def case_cost(self, scores: Scores) -> npt.NDArray[np.float64]:
+        """What is missing to a Dice of 1."""
+        return 1 - pd.to_numeric(scores.cases["dice"]).to_numpy(dtype=float)
 
     def disparity(self, scores: Scores, evaluator: Evaluator, *, headline: str) -> Disparity:
         """Dice and NormHD together (MRI-04), where the table has both."""

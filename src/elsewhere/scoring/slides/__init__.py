@@ -72,6 +72,14 @@ class SlideTask(Task):
     units = "slides"
     target = "stage"
     answer_kind = "slides"
+    case_columns = ()
+
+    def case_cost(self, scores: Scores) -> npt.NDArray[np.float64] | None:
+        """1 where the stage is wrong."""
+        if not {"stage_true", "stage_predicted"} <= set(scores.cases.columns):
+            return None
+        wrong = scores.cases["stage_true"] != scores.cases["stage_predicted"]
+        return np.where(wrong.to_numpy(dtype=bool), 1.0, np.nan)
 
     def check_stored(self, cases: pd.DataFrame, events: pd.DataFrame | None, *, where: str) -> None:
         """The points of a slide have a kind and a score, and are of a slide of the scores."""
