@@ -10,7 +10,7 @@ import pytest
 
 from elsewhere import registry as module
 from elsewhere.errors import ElsewhereWarning, UserError
-from elsewhere.predictions import AnswerReader, readers
+from elsewhere.predictions import AnswerReader, answer_readers
 from elsewhere.protocols import add_protocol, protocols
 from elsewhere.registry import Registry, function, object_of
 from elsewhere.scoring.classification import ClassificationTask
@@ -135,7 +135,7 @@ def test_a_protocol_does_not_replace_another_of_its_name():
 
 @pytest.mark.parametrize(
     ("registry", "thing"),
-    [(tasks, ClassificationTask), (protocols, {"name": "x"}), (readers, lambda path: path)],
+    [(tasks, ClassificationTask), (protocols, {"name": "x"}), (answer_readers, lambda path: path)],
     ids=["tasks", "protocols", "answer readers"],
 )
 def test_our_registries_refuse_what_they_do_not_hold(registry, thing):
@@ -147,7 +147,9 @@ def test_our_registries_refuse_what_they_do_not_hold(registry, thing):
 def test_an_answer_reader_without_a_status_column_refuses_the_option_for_it(tmp_path):
     from elsewhere.predictions import ReadOptions, read_answers
 
-    assert isinstance(readers.get("masks"), AnswerReader) and not readers.get("masks").reads_status
+    assert (
+        isinstance(answer_readers.get("masks"), AnswerReader) and not answer_readers.get("masks").reads_status
+    )
     with pytest.raises(UserError, match="which masks do not have"):
         read_answers("masks", tmp_path, ReadOptions(failed_status=("released",)))
     with pytest.raises(UserError, match="unknown answer kind 'mask'"):

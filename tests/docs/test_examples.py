@@ -186,7 +186,7 @@ def registries_kept():
     """A page may register a task, a metric, a reader, a protocol or an analysis: it is taken away afterwards."""
     from elsewhere.cohort import readers
     from elsewhere.commands.analyses import analyses
-    from elsewhere.predictions import readers as answer_readers
+    from elsewhere.predictions import answer_readers
     from elsewhere.protocols import protocols
     from elsewhere.scoring.metrics import metrics
     from elsewhere.scoring.task import tasks

@@ -36,7 +36,7 @@ class AnswerReader:
     row: str = "prediction"
 
 
-readers: Registry[AnswerReader] = Registry(
+answer_readers: Registry[AnswerReader] = Registry(
     "answer kind", group="elsewhere.answer_readers", check=object_of(AnswerReader)
 )
 
@@ -58,7 +58,7 @@ def read_answers(
     Raises:
         UserError: No package brings this kind, or the file is not what the kind expects.
     """
-    reader = readers.get(kind)
+    reader = answer_readers.get(kind)
     options = options or ReadOptions()
     if options.failed_status and not reader.reads_status:
         raise UserError(
@@ -92,7 +92,7 @@ def _read_slides(path: Path, options: ReadOptions, cohort: Cohort | None) -> Pre
     return read_slides(path, options, cohort)
 
 
-readers.add("probability", AnswerReader(read=_read_probability, reads_status=True))
-readers.add("boxes", AnswerReader(read=_read_boxes, row="volume"))
-readers.add("masks", AnswerReader(read=_read_masks, row="mask"))
-readers.add("slides", AnswerReader(read=_read_slides))
+answer_readers.add("probability", AnswerReader(read=_read_probability, reads_status=True))
+answer_readers.add("boxes", AnswerReader(read=_read_boxes, row="volume"))
+answer_readers.add("masks", AnswerReader(read=_read_masks, row="mask"))
+answer_readers.add("slides", AnswerReader(read=_read_slides))

@@ -32,7 +32,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions:
-    """What the model said. `kind` is the answer kind (`readers` lists them); `table` columns by kind:
+    """What the model said. `kind` is the answer kind (`answer_readers` lists them); `table` columns by kind:
 
     probability: `case_id, probability` (+ `status` = ok | not_analysable | invalid, `reason`)
     boxes:       `case_id, x, y, width, height, z, depth, score` in original pixels and slices

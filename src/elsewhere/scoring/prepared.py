@@ -56,7 +56,7 @@ def resampled_units(task: Task, scores: Scores, options: ScoreOptions) -> Cluste
     if options.resample not in task.resampling_units:
         raise UserError(
             f"--resample {options.resample} is not for {task.name}",
-            fix=f"For {task.name}: {', '.join(task.resampling_units)}. Volumes may be resampled for detection only.",
+            fix=f"For {task.name}: {' or '.join(task.resampling_units)}.",
         )
     return task.resampled(scores, options.resample)
 

@@ -100,7 +100,7 @@ class Task(ABC):
         cluster: The column of the unit that is resampled.
         target: The column of the cohort that holds the truth; None where the truth is a table of its own.
         truth_column: The column of the scores that holds the outcome as 0 and 1, where the task has two classes.
-        answer_kind: The kind of its predictions; `elsewhere.predictions.readers` has the reader of each kind.
+        answer_kind: The kind of its predictions; `elsewhere.predictions.answer_readers` has the reader of each.
         protocols: Protocols it accepts beside those that name it in their `tasks`.
         default_protocol: The protocol where neither the user nor the cohort's reader names one.
         resampling_units: What `--resample` may name; patients always come first.
