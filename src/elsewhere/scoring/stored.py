@@ -68,6 +68,12 @@ _SLIDE_KINDS = ("tp", "fp", "fn", "itc")
 def check_stored_scores(task: Task, cases: pd.DataFrame, events: pd.DataFrame | None, *, where: str) -> None:
     """Refuse a stored table of scores that the task cannot have written.
 
+    Args:
+        task: The task.
+        cases: The table.
+        events: The table beside it, where the task writes one.
+        where: The folder of the result.
+
     Raises:
         UserError: a column is missing, or holds another type, a value out of its range, or an id twice.
     """
@@ -107,6 +113,11 @@ def check_stored_scores(task: Task, cases: pd.DataFrame, events: pd.DataFrame | 
 def check_stored_points(cases: pd.DataFrame, events: pd.DataFrame, *, where: str) -> None:
     """Refuse stored points of slides without a kind, a score or a slide.
 
+    Args:
+        cases: The table of scores.
+        events: The table beside it.
+        where: The folder of the result.
+
     Raises:
         UserError: A row is not what scoring writes.
     """
@@ -124,6 +135,11 @@ def check_stored_points(cases: pd.DataFrame, events: pd.DataFrame, *, where: str
 
 def check_stored_boxes(cases: pd.DataFrame, events: pd.DataFrame | None, *, where: str) -> None:
     """Refuse stored boxes that the scorer's own rules do not know.
+
+    Args:
+        cases: The table of scores.
+        events: The table beside it.
+        where: The folder of the result.
 
     Raises:
         UserError: There are no boxes, or a row is not what scoring writes.

@@ -83,7 +83,20 @@ class Checked:
 
 
 def main_metric(specs: Sequence[MetricSpec], protocol: Protocol) -> str:
-    """What a report leads with: the protocol's headline where it is there, else the metric marked primary."""
+    """Find what a report leads with.
+
+    Args:
+        specs: The metrics of a task.
+        protocol: The rules, whose `headline` comes first.
+
+    Returns:
+        The name of the first headline that is there, else of the metric marked primary, else of the first.
+
+    Example:
+        >>> task, rules = tasks.get("segmentation"), protocols.get("mamamia-paper")
+        >>> main_metric(task.metrics(rules), rules), main_metric(task.metrics(rules), protocols.get("plain"))
+        ('combined', 'combined')
+    """
     names = [spec.name for spec in specs]
     wanted = [*protocol.headline, *(spec.name for spec in specs if spec.primary), *names]
     return next(name for name in wanted if name in names)
@@ -129,22 +142,59 @@ class Task(ABC):
     def read_predictions(
         self, path: str | Path, options: ReadOptions | None = None, cohort: Cohort | None = None
     ) -> Predictions:
-        """The predictions of this task from a file or folder, by the reader of its answer kind."""
+        """Read predictions by the reader of the task's answer kind.
+
+        Args:
+            path: The file or folder.
+            options: How it is to be read.
+            cohort: The cases that ids are compared with, where a format needs them.
+
+        Returns:
+            The prediction table.
+
+        Raises:
+            UserError: The file is not what the answer kind expects.
+        """
         from elsewhere.predictions import read_answers
 
         return read_answers(self.answer_kind, path, options, cohort)
 
     def accepts(self, protocol: Protocol) -> bool:
-        """Whether the task may be scored by this protocol."""
+        """Say whether the task may be scored by a protocol.
+
+        Args:
+            protocol: The rules.
+
+        Returns:
+            Whether the protocol names this task, or this task the protocol.
+        """
         return self.name in protocol.tasks or protocol.name in self.protocols
 
     def protocol_for(self, reader: str) -> str:
-        """The protocol of a cohort by its reader: a challenge's cohort is scored by the challenge's rules."""
+        """Choose the protocol of a cohort: a challenge's cohort is scored by the challenge's rules.
+
+        Args:
+            reader: The name of the cohort's reader.
+
+        Returns:
+            The name of the protocol that is meant for such cohorts, else of the task's default.
+
+        Example:
+            >>> tasks.get("detection").protocol_for("bcs-dbt"), tasks.get("detection").protocol_for("csv")
+            ('dbtex-paper', 'plain')
+        """
         fitting = (name for name, one in protocols if self.name in one.tasks and reader in one.default_for)
         return next(fitting, self.default_protocol)
 
     def truth(self, scores: Scores) -> npt.NDArray[np.float64] | None:
-        """The outcome of each case, where the task has two classes."""
+        """Look up the outcome of each case.
+
+        Args:
+            scores: The scores.
+
+        Returns:
+            0 or 1 for each case; None where the task has no two classes.
+        """
         column = self.truth_column
         return scores.cases[column].to_numpy(dtype=float) if column in scores.cases.columns else None
 
@@ -164,16 +214,38 @@ class Task(ABC):
         return np.abs(truth - scores.cases["probability"].to_numpy(dtype=np.float64))
 
     def disparity(self, scores: Scores, evaluator: Evaluator, *, headline: str) -> Disparity:
-        """What may differ between groups: the headline, or the first metric that groups can be compared by."""
+        """Say what may differ between groups of patients.
+
+        Args:
+            scores: The scores.
+            evaluator: Their metrics.
+            headline: The metric that leads the report.
+
+        Returns:
+            The headline, or the first metric that groups can be compared by.
+        """
         comparable = comparable_metrics(evaluator)
         return Disparity.of_metrics(evaluator, [headline if headline in comparable else comparable[0]])
 
     def resampled(self, scores: Scores, units: str) -> Clusters:
-        """The clusters of the unit that `--resample` names."""
+        """Make the clusters of the unit that `--resample` names.
+
+        Args:
+            scores: The scores.
+            units: One of `resampling_units`.
+
+        Returns:
+            The clusters; the patients, where a task knows no other unit.
+        """
         return self.partition(scores)
 
     def check_stored(self, cases: pd.DataFrame, events: pd.DataFrame | None, *, where: str) -> None:  # noqa: B027
         """Refuse stored scores that this task cannot have written; columns, ids and statuses were looked at.
+
+        Args:
+            cases: The stored table of scores.
+            events: The stored table beside it, where the task writes one.
+            where: The folder of the result.
 
         Raises:
             UserError: A value that the task reads is not what it may be.

@@ -316,7 +316,14 @@ def norm_hd(table: pd.DataFrame, rules: SegmentationRules) -> npt.NDArray[np.flo
 
 
 def image_files(cohort: Cohort) -> dict[str, Path]:
-    """The image of each case whose grid can be read: a mask file ending, or a folder of phases in NIfTI."""
+    """Find the image of each case whose grid can be read: a file of a known ending, or a folder of NIfTI phases.
+
+    Args:
+        cohort: The cohort, with the column image.
+
+    Returns:
+        The file by the case's id; of a folder, its first phase.
+    """
     from elsewhere.predictions.mask_file import is_nifti, mask_ending
 
     found: dict[str, Path] = {}
