@@ -88,7 +88,7 @@ def segmentation_specs(protocol: Protocol, *, fairness_weight: float | None = No
             kind=MetricKind.PROPORTION,
             interval=IntervalMethod.WILSON,
         ),
-        _mean("false_components_per_case", "False components a case", worst=math.inf),
+        _mean("false_components_per_case", "False components per case", worst=math.inf),
     )
 
 
