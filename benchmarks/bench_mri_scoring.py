@@ -28,7 +28,7 @@ import pandas as pd
 
 import elsewhere
 from benchmarks.mri_files import write_pairs
-from elsewhere.predictions.mask_file import fast_zlib
+from elsewhere.inputs.mri.unpacking import fast_zlib
 from elsewhere.statistics.bootstrap_weights import thread_count
 
 PIECE = 2**20

@@ -367,7 +367,10 @@ def protocol_rules() -> str:
         parts += [
             f"## {name}\n",
             f"{_cell(protocol.title)}. Version {protocol.version}; tasks: {', '.join(protocol.tasks)}; "
-            f"source: {protocol.source}; digest `{protocol.digest()}`.\n",
+            f"source: {protocol.source}; digest `{protocol.digest()}`."
+            + (f" A report leads with `{protocol.headline[0]}`." if protocol.headline else "")
+            + (f" Default for cohorts of the reader `{'`, `'.join(protocol.default_for)}`." if protocol.default_for else "")
+            + "\n",
         ]
         parts += [f"- {_cell(note)}" for note in protocol.notes]
         rules = _flat(protocol)

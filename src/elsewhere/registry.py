@@ -1,18 +1,66 @@
-"""Readers, metrics, protocols and analyses register by decorator; other packages by entry point.
+"""Named things of one kind: registered by decorator, or brought by another package by entry point.
 
-A name has one owner: a second registration is refused, and the error shows both owners.
+A name has one owner. What a package brings is checked when it is loaded: an entry point that cannot be imported, that
+is not what its group expects, or whose name is taken is left out with a warning that names the package, and asking
+for that name is an error. Everything else goes on working.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
-from elsewhere.errors import UserError, unknown_name
+from elsewhere.errors import ElsewhereWarning, UserError, unknown_name
 
 T = TypeVar("T")
+Check = Callable[[str, object], str]
+"""From a name and the thing that is to have it to what is wrong with it; empty where nothing is. The text goes on from
+'the task NAME of PACKAGE'."""
+
+
+def object_of(kind: type) -> Check:
+    """Make the check that a thing is an object of a class, and calls itself what it is registered as.
+
+    Args:
+        kind: The class.
+
+    Returns:
+        The check, for `Registry(check=...)`.
+
+    Example:
+        >>> object_of(int)("three", 3), object_of(int)("three", "3"), object_of(int)("three", int)
+        ('', 'is a str and not an object of int', 'is the class int itself and not an object of int')
+    """
+
+    def check(name: str, thing: object) -> str:
+        if isinstance(thing, type):
+            return f"is the class {thing.__name__} itself and not an object of {kind.__name__}"
+        if not isinstance(thing, kind):
+            return f"is a {type(thing).__name__} and not an object of {kind.__name__}"
+        own = getattr(thing, "name", name)
+        return "" if own == name else f"calls itself '{own}': both names must be the same"
+
+    return check
+
+
+def function(name: str, thing: object) -> str:
+    """Check that a thing can be called.
+
+    Args:
+        name: What it is registered as.
+        thing: The thing.
+
+    Returns:
+        What is wrong with it, or nothing.
+
+    Example:
+        >>> function("count", len), function("count", 3)
+        ('', 'is a int and not a function')
+    """
+    return "" if callable(thing) else f"is a {type(thing).__name__} and not a function"
 
 
 def _owner(thing: object) -> str:
@@ -21,22 +69,58 @@ def _owner(thing: object) -> str:
     return f"{module}:{name}"
 
 
+def _package(entry: EntryPoint) -> str:
+    return f"{entry.dist.name if entry.dist else 'an unnamed package'} ({entry.value})"
+
+
 class Registry(Generic[T]):
-    """Named things of one kind. Built-ins are imported, and entry points loaded, at first look-up."""
+    """Named things of one kind. Built-ins are imported, and entry points loaded, at first look-up.
+
+    Args:
+        kind: What they are, in messages.
+        group: The entry-point group by which other packages bring theirs.
+        builtin_modules: Modules whose import registers what this package brings.
+        list_command: The command that lists them.
+        check: What a thing must be; None: anything.
+
+    Example:
+        >>> greetings: Registry[str] = Registry("greeting", group="example.greetings", check=object_of(str))
+        >>> greetings.add("english", "Hello")
+        >>> greetings.get("english"), "french" in greetings, greetings.names()
+        ('Hello', False, ['english'])
+    """
 
     def __init__(
-        self, kind: str, *, group: str, builtin_modules: tuple[str, ...] = (), list_command: str | None = None
+        self,
+        kind: str,
+        *,
+        group: str,
+        builtin_modules: tuple[str, ...] = (),
+        list_command: str | None = None,
+        check: Check | None = None,
     ) -> None:
         self.kind = kind
         self.group = group
         self._builtin_modules = builtin_modules
         self._list_command = list_command
+        self._check = check
         self._things: dict[str, T] = {}
         self._owners: dict[str, str] = {}
+        self._refused: dict[str, UserError] = {}
         self._loaded = False
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Decorator: `@readers.register("bcs-dbt")`."""
+        """Decorator: `@readers.register("bcs-dbt")`.
+
+        Args:
+            name: What the thing is called.
+
+        Returns:
+            The decorator, which hands the thing back.
+
+        Raises:
+            UserError: The name is taken, or the thing is not of this kind.
+        """
 
         def keep(thing: T) -> T:
             self.add(name, thing)
@@ -45,11 +129,21 @@ class Registry(Generic[T]):
         return keep
 
     def add(self, name: str, thing: T, *, owner: str | None = None) -> None:
+        """Register a thing. The same thing, or a module that is imported again, may register anew.
+
+        Args:
+            name: What it is called.
+            thing: The thing.
+            owner: Who brings it, in messages; None: its module.
+
+        Raises:
+            UserError: The name is taken, or the thing is not of this kind.
+        """
         owner = owner or _owner(thing)
-        if name in self._things:
-            if self._owners[name] == owner:
-                self._things[name] = thing
-                return
+        wrong = self._check(name, thing) if self._check else ""
+        if wrong:
+            raise UserError(f"the {self.kind} '{name}' {wrong}", where=owner)
+        if name in self._things and not self._is_same(name, thing, owner):
             raise UserError(
                 f"two {self.kind}s are called '{name}'",
                 where=f"{self._owners[name]} and {owner}",
@@ -58,6 +152,16 @@ class Registry(Generic[T]):
         self._things[name] = thing
         self._owners[name] = owner
 
+    def _is_same(self, name: str, thing: object, owner: str) -> bool:
+        """What one module defines twice under one name is one thing, as in a notebook. Only where both are objects of
+        one class, such as two protocols, they have to be equal: the class does not say where each was made."""
+        held = self._things[name]
+        if held is thing or held == thing:
+            return True
+        return self._owners[name] == owner and (
+            hasattr(thing, "__qualname__") or type(held) is not type(thing)
+        )
+
     def _load(self) -> None:
         if self._loaded:
             return
@@ -65,23 +169,61 @@ class Registry(Generic[T]):
         for module in self._builtin_modules:
             import_module(module)
         for entry in entry_points(group=self.group):
-            try:
-                loaded = entry.load()
-            except Exception as problem:
-                raise UserError(
-                    f"the {self.kind} '{entry.name}' of another package cannot be loaded ({problem!r})",
-                    where=f"{entry.dist.name if entry.dist else '?'} ({entry.value})",
-                    fix="Mend or uninstall that package.",
-                ) from problem
-            if self._things.get(entry.name) is loaded:
-                continue
-            if entry.name not in self._things or _owner(loaded) != self._owners[entry.name]:
-                self.add(
-                    entry.name, loaded, owner=f"{entry.dist.name if entry.dist else '?'} ({entry.value})"
-                )
+            self._load_entry(entry)
+
+    def _load_entry(self, entry: EntryPoint) -> None:
+        """What cannot be used is left out: one package that is broken does not take the others with it."""
+        name, package = entry.name, _package(entry)
+        try:
+            loaded: T = entry.load()
+        except Exception as problem:  # noqa: BLE001 (whatever the other package does wrong)
+            self._refuse(
+                name, package, f"cannot be loaded ({problem!r})", fix="Update or uninstall that package."
+            )
+            return
+        wrong = self._check(name, loaded) if self._check else ""
+        if wrong:
+            self._refuse(
+                name, package, wrong, fix="Its authors have to mend it; until then, uninstall that package."
+            )
+            return
+        if name not in self._things:
+            self._things[name], self._owners[name] = loaded, package
+        elif self._things[name] is loaded:
+            self._owners[name] = package
+        elif not self._is_same(name, loaded, _owner(loaded)):
+            first = self._owners.pop(name)
+            del self._things[name]
+            self._refuse(
+                name,
+                package,
+                f"has the name of another one, of {first}: neither can be used",
+                fix="Uninstall one of the two packages.",
+            )
+
+    def _refuse(self, name: str, package: str, why: str, *, fix: str) -> None:
+        self._refused[name] = UserError(f"the {self.kind} '{name}' {why}", where=package, fix=fix)
+        warnings.warn(
+            f"{package}: the {self.kind} '{name}' {why}; it is left out. {fix}",
+            ElsewhereWarning,
+            stacklevel=5,
+        )
 
     def get(self, name: str) -> T:
+        """Look a thing up.
+
+        Args:
+            name: What it is called.
+
+        Returns:
+            The thing.
+
+        Raises:
+            UserError: Nothing has this name (the nearest names are shown), or what has it cannot be used.
+        """
         self._load()
+        if name in self._refused:
+            raise self._refused[name]
         if name not in self._things:
             raise unknown_name(self.kind, name, list(self._things), list_command=self._list_command)
         return self._things[name]
@@ -91,10 +233,22 @@ class Registry(Generic[T]):
         return name in self._things
 
     def names(self) -> list[str]:
+        """List the names of all that can be used, in alphabetical order."""
         self._load()
         return sorted(self._things)
 
     def owner(self, name: str) -> str:
+        """Say who brings a thing.
+
+        Args:
+            name: What it is called.
+
+        Returns:
+            The module of ours, or the package and the place in it.
+
+        Raises:
+            UserError: Nothing has this name.
+        """
         self.get(name)
         return self._owners[name]
 

@@ -238,7 +238,7 @@ def load_result(path: str | Path) -> Result:
     where = str(folder / SUMMARY)
     check_summary(summary, where=where, fix=again)
     _check_seal(summary, folder)
-    task = tasks.get(str(summary["task"])).name
+    task = tasks.get(str(summary["task"]))
     protocol = protocols.get(str(summary["protocol"]))
     matching = (summary["provenance"].get("settings") or {}).get("matching")
     if matching is not None:
@@ -263,7 +263,7 @@ def load_result(path: str | Path) -> Result:
             fix=again,
         )
     scores = Scores(
-        task=task,
+        task=task.name,
         protocol=protocol,
         cases=cases,
         events=events,

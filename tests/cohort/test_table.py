@@ -222,3 +222,15 @@ def test_subset_is_a_cohort_of_its_own():
             frame().iloc[:2], lesions=pd.DataFrame({"case_id": ["01"], "lesion_id": ["0"]})
         ).hash
     )
+
+
+def test_the_column_with_the_ids_of_another_dataset_is_named_by_the_reader(tmp_path):
+    """A study once looked for the column of one dataset by its name."""
+    frame = pd.DataFrame({"case_id": ["a", "b"], "patient_id": ["p", "q"], "elsewhere_id": ["X1", None]})
+    cohort = Cohort.from_frame(frame, other_id_column="elsewhere_id")
+    assert cohort.other_ids().tolist() == ["X1", ""]
+    assert load_cohort(cohort.save(tmp_path / "c")).other_ids().tolist() == ["X1", ""]
+    assert cohort.subset([False, True]).other_ids().tolist() == [""]
+    assert Cohort.from_frame(frame).other_ids().tolist() == ["", ""]
+    plain = Cohort.from_frame(frame.rename(columns={"elsewhere_id": "other_patient_id"}))
+    assert load_cohort(plain.save(tmp_path / "d")).other_ids().tolist() == ["X1", ""]

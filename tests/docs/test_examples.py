@@ -183,13 +183,15 @@ def demo_folder(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def registries_kept():
-    """A page may register a metric, a reader, a protocol or an analysis: it is taken away afterwards."""
+    """A page may register a task, a metric, a reader, a protocol or an analysis: it is taken away afterwards."""
     from elsewhere.cohort import readers
     from elsewhere.commands.analyses import analyses
+    from elsewhere.predictions import answer_readers
     from elsewhere.protocols import protocols
     from elsewhere.scoring.metrics import metrics
+    from elsewhere.scoring.task import tasks
 
-    registries = (readers, analyses, protocols, metrics)
+    registries = (readers, analyses, protocols, metrics, tasks, answer_readers)
     for registry in registries:
         registry.names()
     kept = [(dict(r._things), dict(r._owners)) for r in registries]

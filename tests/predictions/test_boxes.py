@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from elsewhere.cohort.table import Cohort
 from elsewhere.errors import UserError
-from elsewhere.predictions import ReadOptions, read_predictions
+from elsewhere.predictions import ReadOptions
 from elsewhere.predictions.boxes import boxes_from_frame, check_boxes, read_boxes, volume_extent
+from elsewhere.scoring.task import read_predictions
 
 NATIVE = ["case_id", "x", "y", "width", "height", "z", "depth", "score"]
 

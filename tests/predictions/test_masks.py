@@ -15,8 +15,9 @@ from PIL import Image
 
 from elsewhere.cohort import Cohort
 from elsewhere.errors import UserError
-from elsewhere.predictions import ReadOptions, read_predictions
+from elsewhere.predictions import ReadOptions
 from elsewhere.predictions.masks import check_same_grid, mask_file_name, read_mask
+from elsewhere.scoring.task import read_predictions
 
 AFFINE = np.diag([0.8, 0.8, 1.5, 1.0])
 AFFINE[:3, 3] = (-10.0, 5.0, 3.0)
@@ -178,7 +179,7 @@ def test_truncated(tmp_path, ending, share):
     path = save(tmp_path / f"a{ending}", rng.integers(0, 2, (30, 30, 20)).astype(np.uint8))
     data = path.read_bytes()
     path.write_bytes(data[: max(1, min(int(len(data) * share), len(data) - 4))])
-    with pytest.raises(UserError, match=r"cut off|cannot be read"):
+    with pytest.raises(UserError, match=r"cut off|unpacked"):
         read_mask(path)
 
 
@@ -187,7 +188,7 @@ def test_a_damaged_byte_in_gzip_is_found(tmp_path):
     data = bytearray(path.read_bytes())
     data[-6] ^= 0xFF
     path.write_bytes(bytes(data))
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be unpacked"):
         read_mask(path)
 
 
@@ -205,7 +206,7 @@ def test_empty_absent_and_unknown_files(tmp_path):
     (tmp_path / "d.npy").write_bytes(b"x")
     for name, words in (
         ("a.nii.gz", "empty"),
-        ("b.nii.gz", "cannot be read"),
+        ("b.nii.gz", "no NIfTI file"),
         ("c.png", "cannot be read"),
         ("d.npy", "known"),
         ("e.nii", "no such mask"),

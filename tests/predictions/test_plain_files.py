@@ -14,8 +14,9 @@ import pytest
 from PIL import Image
 
 from elsewhere.errors import UserError
-from elsewhere.predictions import ReadOptions, read_predictions
+from elsewhere.predictions import ReadOptions
 from elsewhere.predictions.plain_files import check_plain_file, files_inside
+from elsewhere.scoring.task import read_predictions
 
 TASK_OF_ENDING = {".nii.gz": "segmentation", ".png": "segmentation", ".tif": "slides", ".csv": "slides"}
 

@@ -8,8 +8,9 @@ import pytest
 
 from elsewhere.cohort.table import Cohort
 from elsewhere.errors import UserError
-from elsewhere.predictions import ReadOptions, read_predictions
+from elsewhere.predictions import ReadOptions
 from elsewhere.predictions.probability import probabilities_from_frame
+from elsewhere.scoring.task import read_predictions
 
 
 def write(tmp_path, text, name="vendor.csv"):

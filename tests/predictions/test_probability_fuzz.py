@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from elsewhere.cohort.table import Cohort
 from elsewhere.errors import UserError
-from elsewhere.predictions import ReadOptions, read_predictions
+from elsewhere.predictions import ReadOptions
 from elsewhere.scoring.check import check_predictions
+from elsewhere.scoring.task import read_predictions
 
 GOOD = b"case_id,exam_id,laterality,probability,status\n" + b"".join(
     f"c{i:02d},E{i // 4},{'LR'[i % 2]},0.{i:02d},ok\n".encode() for i in range(1, 13)

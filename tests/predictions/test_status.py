@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from elsewhere.errors import UserError
-from elsewhere.predictions import ReadOptions, read_predictions
+from elsewhere.predictions import ReadOptions
 from elsewhere.predictions.probability import read_probabilities
 from elsewhere.predictions.status import (
     FAILED,
@@ -19,6 +19,7 @@ from elsewhere.predictions.status import (
     means_failure,
     status_words,
 )
+from elsewhere.scoring.task import read_predictions
 
 
 def read(tmp_path, text, **options):

@@ -11,11 +11,11 @@ import pytest
 
 from elsewhere.cohort import Cohort, read_cohort
 from elsewhere.errors import UserError
-from elsewhere.predictions import Predictions, ReadOptions, read_predictions
+from elsewhere.predictions import Predictions, ReadOptions
 from elsewhere.predictions.boxes import boxes_from_frame
 from elsewhere.protocols import protocols
 from elsewhere.scoring.detection import DetectionTask, lesion_table
-from elsewhere.scoring.task import ScoreOptions, tasks
+from elsewhere.scoring.task import ScoreOptions, read_predictions, tasks
 from elsewhere.statistics.bootstrap_weights import WeightStream, draw
 
 CODE = protocols.get("dbtex-code")

@@ -15,10 +15,9 @@ import pytest
 
 from elsewhere.cohort.table import Cohort
 from elsewhere.phantom.hospitals import World, make
-from elsewhere.predictions import read_predictions
 from elsewhere.protocols import protocols
 from elsewhere.scoring.slides import worst_stage
-from elsewhere.scoring.task import ScoreOptions, tasks
+from elsewhere.scoring.task import ScoreOptions, read_predictions, tasks
 
 OPTIONS = ScoreOptions(threads=1)
 PAIRS = [(task, name) for task in tasks.names() for name, protocol in protocols if task in protocol.tasks]

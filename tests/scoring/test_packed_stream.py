@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elsewhere.errors import UserError
+from elsewhere.inputs.mri import nifti
 from elsewhere.predictions import mask_file
 from elsewhere.predictions.mask_file import is_nifti, read_mask, stream_mask
 from elsewhere.scoring.segmentation.hausdorff import measure_packed, measure_pair
@@ -57,6 +58,7 @@ def blob(shape=(70, 50, 20), dtype=np.uint8):
 def test_a_streamed_file_is_the_file_read_whole(monkeypatch, tmp_path, piece, ending, dtype):
     path = write(tmp_path / f"m{ending}", blob(dtype=dtype))
     whole = read_mask(path)
+    monkeypatch.setattr(nifti, "_PIECE", piece)
     monkeypatch.setattr(mask_file, "_CHUNK", piece)
     grid, packed = stream_mask(path, pack_pieces)
     same(packed, pack(np.ascontiguousarray(whole.array.T)))

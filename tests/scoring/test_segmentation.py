@@ -14,12 +14,11 @@ from PIL import Image
 
 from elsewhere.cohort import Cohort
 from elsewhere.errors import UserError
-from elsewhere.predictions import read_predictions
 from elsewhere.predictions.masks import mask_file_name
 from elsewhere.protocols import protocols
 from elsewhere.scoring.segmentation import NO_SPACING, SegmentationTask, size_strata
 from elsewhere.scoring.segmentation.hausdorff import measure_pair
-from elsewhere.scoring.task import ScoreOptions, tasks
+from elsewhere.scoring.task import ScoreOptions, read_predictions, tasks
 from elsewhere.statistics.metric import MetricKind
 
 TASK = SegmentationTask()

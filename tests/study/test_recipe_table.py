@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from elsewhere.cohort.label_scheme import RESPONSES
 from elsewhere.scenarios.groups import StudyGroups
 from elsewhere.study.recipe_table import patients_of_places
 
@@ -27,7 +28,7 @@ def test_a_patient_of_two_sites_is_one_unit_with_an_exam_at_each():
     named, several = patients_of_places(rows)
     assert several == 1
     assert named.tolist() == ["D/P1 at North", "D/P1 at South", "D/P2"]
-    units = StudyGroups(rows.assign(patient=named))
+    units = StudyGroups(rows.assign(patient=named), scheme=RESPONSES)
     assert units.unit[0] == units.unit[1] != units.unit[2]
     assert units.datasets == ("North", "South")
     assert units.spanning[units.unit].tolist() == [True, True, False]

@@ -70,6 +70,21 @@ def test_a_woman_of_two_sets_never_trains_where_she_is_tested(two_sets, tmp_path
     assert any("4 patients stand in two datasets" in word for word in plan.table.audit["warnings"])
 
 
+def test_each_set_may_have_a_column_of_its_own_for_the_ids_of_another(two_sets, tmp_path):
+    other = pd.read_csv(tmp_path / "other.csv").rename(columns={"mamamia_id": "other_patient_id"})
+    other.to_csv(tmp_path / "other.csv", index=False)
+    one = pd.read_csv(tmp_path / "one.csv")
+    one.assign(mamamia_id=["B9" if at == 8 else None for at in range(WOMEN)]).to_csv(
+        tmp_path / "one.csv", index=False
+    )
+    plan = plan_study(two_sets, out=tmp_path / "out").plan
+    groups = plan.table.frame.set_index("case")["group"]
+    pairs = {("MM_08", "B9"), *((f"MM_{at:02d}", f"B{at}") for at in range(4))}
+    assert all(groups[f"MM/{one}"] == groups[f"BD/{other}"] for one, other in pairs)
+    assert groups.nunique() == 2 * WOMEN - 5
+    assert {plan.about["patients"][f"BD/B{at}"][1] for at in range(2)} == {"mm_00", "mm_01"}
+
+
 @pytest.mark.parametrize("column", ["pcr", "mask", "days_to_recurrence"])
 def test_what_tells_the_outcome_is_no_clinical_column(two_sets, tmp_path, column):
     two_sets.write_text(STUDY.replace('name = "two-sets"', f'name = "leak"\nclinical = ["age", "{column}"]'))

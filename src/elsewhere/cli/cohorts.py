@@ -140,6 +140,14 @@ def cohort_duplicates(
     return show(result, as_json=as_json)
 
 
+@app.command("tasks", epilog="Example: elsewhere tasks --json")
+def list_tasks(as_json: JsonOpt = False) -> int:
+    """The tasks that can be scored, built in and from other packages."""
+    from elsewhere.commands.listing import list_tasks as run
+
+    return show(run(), as_json=as_json)
+
+
 @app.command("protocols", epilog="Example: elsewhere protocols --json")
 def list_protocols(as_json: JsonOpt = False) -> int:
     """The scoring rules that can be named."""

@@ -13,7 +13,9 @@ from elsewhere.errors import EXIT_OK, UserError
 if TYPE_CHECKING:
     from elsewhere.tables.options import TableOptions
 
-TaskArg = Annotated[str, typer.Argument(help="classification, detection, segmentation, response or slides.")]
+TaskArg = Annotated[
+    str, typer.Argument(help="A task, such as classification (`elsewhere tasks` lists them).")
+]
 CohortArg = Annotated[
     Path, typer.Argument(help="Cohort folder, or a csv, parquet or xlsx with one row a case.")
 ]

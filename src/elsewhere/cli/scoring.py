@@ -187,7 +187,7 @@ def summarise(
 @app.command(epilog="Example: elsewhere check predictions.csv --task classification --cohort cohort.csv")
 def check(
     predictions: PredictionsArg,
-    task: Annotated[str, typer.Option(help="classification, detection, segmentation, response or slides.")],
+    task: Annotated[str, typer.Option(help="A task, such as classification (`elsewhere tasks` lists them).")],
     cohort: Annotated[Path | None, typer.Option(help="The cohort; it may come without the truth.")] = None,
     protocol: ProtocolOpt = None,
     where: WhereOpt = None,

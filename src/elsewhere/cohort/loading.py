@@ -117,6 +117,7 @@ def _load_folder(folder: Path) -> Cohort:
         where=str(folder),
         truth_files={str(k): str(v) for k, v in _mapping(meta, "truth_files", folder).items()},
         synthetic=meta.get("synthetic") is True,
+        other_id_column=str(meta["other_id_column"]) if meta.get("other_id_column") else None,
     )
     if cohort.hash != meta.get("hash"):
         changed = [

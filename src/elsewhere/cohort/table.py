@@ -23,6 +23,8 @@ from elsewhere.tables.identifiers import note_files, note_ids
 LEVELS = ("patient_id", "exam_id", "case_id", "lesion_id")
 FILE_COLUMNS = ("image", "mask", "annotation", "slide", "volume", "path", "file")
 TRUTH_COLUMNS = ("mask", "annotation")
+OTHER_ID_COLUMNS = ("other_patient_id", "mamamia_id")
+"""What a table may call the id that the same patient has in another dataset, where its reader names no column."""
 _FURTHER_TRUTH = re.compile(r"(other_)?mask_\d+_path")
 CATEGORY_COLUMNS = (
     "class",
@@ -61,6 +63,8 @@ class Cohort:
     truth_files: dict[str, str] = field(default_factory=dict)
     synthetic: bool = False
     """Made up, in the layout of a published set: never held against what is published of that set."""
+    other_id_column: str = ""
+    """The column with the id that the same patient has in another dataset; empty: no column says so."""
 
     @classmethod
     def from_frame(
@@ -76,15 +80,19 @@ class Cohort:
         where: str | None = None,
         truth_files: Mapping[str, str] | None = None,
         synthetic: bool = False,
+        other_id_column: str | None = None,
     ) -> Cohort:
         """A checked cohort: levels nest, ids are whole, columns in their plain types, content hashed.
 
         Without a `patient_id` column each case is a patient of its own: grade C, and a warning (US-02); an
         empty patient id among others is an error that names the rows. `truth_files` are digests stored
-        earlier, which stand in for truth files that are not here now.
+        earlier, which stand in for truth files that are not here now. `other_id_column` names the column with the id
+        that the same patient has in another dataset; None: the first of `OTHER_ID_COLUMNS` that is there.
         """
         from elsewhere.cohort.grades import grade_all
 
+        if other_id_column is None:
+            other_id_column = next((name for name in OTHER_ID_COLUMNS if name in cases.columns), "")
         root_path = Path(root) if root is not None else None
         _note(cases)
         if lesions is not None:
@@ -106,7 +114,24 @@ class Cohort:
             root=root_path,
             truth_files=digests,
             synthetic=synthetic,
+            other_id_column=other_id_column,
         )
+
+    def other_ids(self) -> pd.Series:
+        """List the ids that the patients have in another dataset.
+
+        Returns:
+            A text for each case in the order of `cases`; empty where none is known.
+
+        Example:
+            >>> frame = pd.DataFrame({"case_id": ["a", "b"], "other_patient_id": ["DUKE_001 ", None]})
+            >>> Cohort.from_frame(frame).other_ids().tolist()
+            ['DUKE_001', '']
+        """
+        if self.other_id_column not in self.cases.columns:
+            return pd.Series("", index=self.cases.index, dtype="str")
+        told = self.cases[self.other_id_column]
+        return told.map(lambda name: name.strip() if isinstance(name, str) else "").astype("str")
 
     def save(self, directory: str | Path, *, replace: bool = False, inputs: Iterable[Any] = ()) -> Path:
         """`cases.parquet`, `lesions.parquet` and `cohort.json`, whole or not at all.
@@ -138,6 +163,7 @@ class Cohort:
                     "root": str(self.root.resolve()) if self.root is not None else None,
                     "truth_files": self.truth_files,
                     "synthetic": self.synthetic,
+                    **({"other_id_column": self.other_id_column} if self.other_id_column else {}),
                 },
                 staged / "cohort.json",
             )

@@ -19,7 +19,7 @@ from elsewhere.errors import EXIT_CLAIM_CHANGED, UserError, check_seed, near_mat
 from elsewhere.predictions import ReadOptions
 from elsewhere.results import Result
 from elsewhere.scoring.groups import group_codes
-from elsewhere.scoring.prepared import BINARY, Prepared, answered_cases, binary_part, prepare
+from elsewhere.scoring.prepared import Prepared, answered_cases, binary_part, prepare
 from elsewhere.scoring.task import ScoreOptions, tasks
 from elsewhere.statistics.answered import BoolArray, with_answered_only
 from elsewhere.statistics.bootstrap_weights import WeightStream
@@ -299,7 +299,7 @@ def _standardised(
 
 
 def _truth_and_score(ready: Prepared) -> tuple[Any, Any] | None:
-    column = BINARY.get(ready.scores.task)
+    column = ready.task.truth_column
     cases = ready.scores.cases
     if column is None or "probability" not in cases.columns:
         return None

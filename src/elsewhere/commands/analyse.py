@@ -38,17 +38,6 @@ class Facts:
     where: Mapping[str, str] = field(default_factory=dict)
 
 
-def default_protocol(task: str, reader: str) -> str:
-    """A challenge's cohort is scored by the challenge's rules; every other one by `plain`."""
-    meant = {
-        ("detection", "bcs-dbt"): "dbtex-paper",
-        ("segmentation", "mama-mia"): "mamamia-paper",
-        ("response", "mama-mia"): "mamamia-paper",
-        ("slides", "camelyon17"): "camelyon17",
-    }
-    return meant.get((task, reader), "plain")
-
-
 def analyse(
     scores: Scores,
     facts: Facts,

@@ -17,7 +17,7 @@ import pandas as pd
 
 from elsewhere.registry import Registry
 from elsewhere.scoring.groups import GroupCodes, group_codes
-from elsewhere.scoring.prepared import BINARY, answered_cases, binary_part, fairness_disparity, truth_of
+from elsewhere.scoring.prepared import answered_cases, binary_part, fairness_disparity, truth_of
 from elsewhere.scoring.task import ScoreOptions, Scores, Task
 from elsewhere.statistics.bootstrap_weights import WeightStream
 from elsewhere.statistics.clusters import UNKNOWN_SITE, Clusters
@@ -69,7 +69,7 @@ analyses: Registry[Analysis] = Registry(
 def group_variables(context: AnalysisContext) -> tuple[str, ...]:
     """--group-by, and the protocol's fairness variables where the task scores them."""
     wanted = list(context.options.group_by)
-    if context.scores.task in ("segmentation", "response"):
+    if context.task.compares_groups:
         wanted += [v for v in context.scores.protocol.fairness.variables if v in context.cases.columns]
     return tuple(dict.fromkeys(wanted))
 
@@ -259,7 +259,7 @@ def case_mix(context: AnalysisContext) -> dict[str, Any]:
         [
             *context.options.group_by,
             *context.scores.protocol.fairness.variables,
-            BINARY.get(context.scores.task, ""),
+            context.task.truth_column or "",
         ]
     )
     parts: dict[str, Any] = {}
@@ -317,7 +317,7 @@ def worst_cases(context: AnalysisContext) -> dict[str, Any]:
     from elsewhere.report.page.privacy import hash_ids, new_salt
 
     cases = context.cases
-    cost = _case_cost(context)
+    cost = context.task.case_cost(context.scores)
     if cost is None:
         return {}
     cost = np.where(answered_cases(context.scores), cost, np.nan)
@@ -327,43 +327,13 @@ def worst_cases(context: AnalysisContext) -> dict[str, Any]:
     ids = all_ids[order].tolist()
     salt = new_salt()
     hashed = hash_ids(ids, salt)
-    shown = [
-        c
-        for c in (
-            "site",
-            "status",
-            "dice",
-            "hausdorff_mm",
-            "norm_hd",
-            "nll",
-            "probability",
-            "n_lesions",
-            "n_detected",
-        )
-        if c in cases.columns
-    ]
+    shown = [c for c in ("site", "status", *context.task.case_columns) if c in cases.columns]
     rows = []
     for hash_, i in zip(hashed, order, strict=True):
         row = {name: _plain(cases[name].iloc[i]) for name in shown}
         rows.append({"case": hash_, **row})
     key = pd.DataFrame({"case": hashed, "case_id": ids})
     return {"worst_cases": rows, "_case_key": key}
-
-
-def _case_cost(context: AnalysisContext) -> npt.NDArray[np.float64] | None:
-    """What a case cost: 1 - Dice, NLL, lesions missed, or a wrong stage."""
-    cases = context.cases
-    if "dice" in cases.columns:
-        return 1 - pd.to_numeric(cases["dice"]).to_numpy(dtype=float)
-    truth, score = context.truth(), worst_scores(context)
-    if truth is not None and score is not None:
-        return np.abs(truth - score)
-    if {"n_lesions", "n_detected"} <= set(cases.columns):
-        missed = (cases["n_lesions"] - cases["n_detected"]).to_numpy(dtype=float)
-        return np.where(missed > 0, missed, np.nan)
-    if {"stage_true", "stage_predicted"} <= set(cases.columns):
-        return np.where((cases["stage_true"] != cases["stage_predicted"]).to_numpy(dtype=bool), 1.0, np.nan)
-    return None
 
 
 def _plain(value: Any) -> Any:

@@ -25,7 +25,7 @@ TEMPLATE = """\
 # Until value, margin and margin_source of every block are filled in, the verdict is NOT ASSESSED.
 
 model = ""                             # what was tested: the vendor's model, and its version
-task = "classification"                # classification, response, detection, segmentation, slides
+task = "classification"                # `elsewhere tasks` lists them
 # protocol = "plain"                   # `elsewhere protocols` lists them
 # threshold = 0.5                      # the vendor's fixed threshold: positive at or above it
 alpha = 0.05                           # level of each one-sided test; the interval is 1 - 2 alpha

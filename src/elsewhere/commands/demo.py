@@ -20,9 +20,8 @@ from elsewhere.commands.summarise import StreamSummary, summarise
 from elsewhere.errors import UserError, check_seed
 from elsewhere.phantom.hospitals import MAKERS, Tables, World, make
 from elsewhere.results import Result
+from elsewhere.scoring.task import tasks
 from elsewhere.tables import check_out, staged_directory, write_table
-
-MARGINS = {"classification": 0.05, "response": 0.05, "segmentation": 0.05, "detection": 0.10, "slides": 0.05}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,11 +129,11 @@ def demo(
             "replace": True,
             "resamples": resamples,
             "reference_site": "Alder",
-            "margin": MARGINS[task],
-            "group_by": () if task in ("segmentation", "response") else ("breast_density",),
+            "margin": tables.margin,
+            "group_by": () if tasks.get(task).compares_groups else ("breast_density",),
         }
         made: Result | StreamSummary
-        if task == "segmentation":
+        if tables.scored:
             made = summarise(task, cohort_path, predictions_path, **settings)
         else:
             made = score(task, cohort_path, predictions_path, **settings)

@@ -1,4 +1,4 @@
-"""`protocols`, `readers`, `metrics`, `recipes`: what can be named, and who brings it."""
+"""`tasks`, `protocols`, `readers`, `metrics`, `recipes`: what can be named, and who brings it."""
 
 from __future__ import annotations
 
@@ -37,13 +37,41 @@ class Listing:
         yield f"more of each: elsewhere {self.kind} --json, or {self.more}"
 
 
+def list_tasks() -> Listing:
+    """List the tasks, with what each declares.
+
+    Returns:
+        A row for each task.
+    """
+    from elsewhere.scoring.task import tasks
+
+    rows = tuple(
+        {
+            "name": name,
+            "title": task.title,
+            "unit": task.unit,
+            "answers": task.answer_kind,
+            "protocols": ", ".join(known for known, one in protocols if task.accepts(one)),
+            "from": tasks.owner(name),
+        }
+        for name, task in tasks
+    )
+    return Listing(kind="tasks", rows=rows, shown=("title", "protocols"), more="docs/how-to/add-a-task.md")
+
+
 def list_protocols() -> Listing:
+    """List the protocols.
+
+    Returns:
+        A row for each protocol.
+    """
     rows = tuple(
         {
             "name": name,
             "version": p.version,
             "tasks": ", ".join(p.tasks),
             "title": p.title,
+            "from": protocols.owner(name),
             "notes": " ".join(p.notes),
         }
         for name, p in protocols
@@ -77,6 +105,7 @@ def list_metrics() -> Listing:
             "better": "higher" if spec.higher_is_better else "lower",
             "interval": str(spec.interval),
             "moves_with_prevalence": spec.moves_with_prevalence,
+            "from": tasks.owner(name),
         }
         for name, task in tasks
         for spec in task.metrics(plain)

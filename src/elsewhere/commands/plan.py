@@ -160,7 +160,13 @@ def plan_study(
     folder = None
     if splits is not None:
         folder = Path(splits)
-        write_splits([*plan.partitions.values(), *plan.skipped], plan.table.frame, folder, replace=replace)
+        write_splits(
+            [*plan.partitions.values(), *plan.skipped],
+            plan.table.frame,
+            folder,
+            scheme=plan.table.label_scheme,
+            replace=replace,
+        )
     exported: Path | None = None
     notes: tuple[str, ...] = ()
     if export is not None:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from elsewhere import __version__
 from elsewhere.commands.advice import fit_error
 from elsewhere.commands.analyse import Report
@@ -235,10 +233,9 @@ def rank(
     }
     if failures:
         summary["warnings"].append(_incomplete(summary["counts"]))
-    if first.scores.task == "detection":
-        difficulty, missing = _difficulty(entries)
-        summary |= difficulty
-        summary["warnings"] += missing
+    details, missing = first.task.ranking_details({entry.name: entry.ready.scores for entry in entries})
+    summary |= details
+    summary["warnings"] += missing
     redactor = Redactor(ids, folders=read_folders())
     summary = redactor.summary(summary)
     summary["ranking"]["failed"] = [failure.shared(redactor) for failure in failures]
@@ -376,32 +373,3 @@ def _by_size(
         by_site=first.scores.protocol.interval.by_site,
     )
     return {"top_against_bottom": found} if found else {}
-
-
-def _difficulty(entries: Sequence[_Entry]) -> tuple[dict[str, Any], list[str]]:
-    """DBT-08: how many of the algorithms find each lesion, and at what cost, whatever protocol ranks them."""
-    from elsewhere.statistics.difficulty import events_by_nearest, lesion_difficulty, lesions_in
-
-    scores = {entry.name: entry.ready.scores for entry in entries if entry.ready.scores.events is not None}
-    events, without = {}, [entry.name for entry in entries if entry.name not in scores]
-    for name, one in scores.items():
-        if one.events is None:
-            continue
-        by_nearest = events_by_nearest(one.events, matching=one.protocol.detection.matching)
-        if by_nearest is None:
-            without.append(name)
-        else:
-            events[name] = by_nearest
-    warnings = []
-    if without:
-        warnings.append(
-            f"The difficulty of the lesions leaves out {', '.join(without)}: it needs the nearest lesion of every "
-            "box (column nearest_lesion_id of events.parquet), which these results do not have. Score them again."
-        )
-    lesions = pd.concat([lesions_in(table) for table in events.values()]) if events else pd.DataFrame()
-    if lesions.empty:
-        return {}, warnings
-    found = lesion_difficulty(
-        events, volumes=len(entries[0].ready.scores.cases), lesions=lesions.drop_duplicates()
-    )
-    return {"difficulty": found.to_dict()}, warnings

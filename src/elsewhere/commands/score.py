@@ -13,14 +13,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from elsewhere.cohort import Cohort, audit, load_cohort
-from elsewhere.commands.analyse import Facts, Report, analyse, default_protocol
+from elsewhere.commands.analyse import Facts, Report, analyse
 from elsewhere.commands.verdicts import site_verdicts
 from elsewhere.commands.where import Part, choose_part
 from elsewhere.errors import UserError, check_seed, near_matches
-from elsewhere.predictions import Predictions, ReadOptions, read_predictions
+from elsewhere.predictions import Predictions, ReadOptions
 from elsewhere.protocols import Protocol, protocols
 from elsewhere.results import Result
-from elsewhere.scoring.task import ScoreOptions, Task, tasks
+from elsewhere.scoring.task import ScoreOptions, Task, read_predictions, tasks
 from elsewhere.tables import TableOptions, check_out, content_hash
 from elsewhere.tables.identifiers import remembers_ids
 from elsewhere.tables.options import DEFAULT
@@ -92,9 +92,9 @@ def _one_type_a_column(frame: pd.DataFrame) -> pd.DataFrame:
 
 def choose_protocol(task: Task, name: str | None, reader: str) -> Protocol:
     """The named protocol, or the one that the cohort means; it must be one for this task."""
-    protocol = protocols.get(name or default_protocol(task.name, reader))
-    if task.name not in protocol.tasks:
-        fitting = [n for n, p in protocols if task.name in p.tasks]
+    protocol = protocols.get(name or task.protocol_for(reader))
+    if not task.accepts(protocol):
+        fitting = [n for n, p in protocols if task.accepts(p)]
         raise UserError(
             f"protocol {protocol.name} is not for {task.name}", fix=f"For {task.name}: {', '.join(fitting)}."
         )

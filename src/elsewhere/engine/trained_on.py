@@ -20,7 +20,7 @@ TOLD = ("patients", "ids", "also", "pixels")
 
 @dataclass(frozen=True, kw_only=True)
 class Patient:
-    """What a patient is called: 'DATASET/id', and her id in another set where a table tells it (mamamia_id)."""
+    """What a patient is called: 'DATASET/id', and her id in another set where its cohort says so."""
 
     name: str
     also: str = ""

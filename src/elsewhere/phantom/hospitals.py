@@ -43,12 +43,20 @@ class World:
 
 @dataclass(frozen=True, kw_only=True)
 class Tables:
-    """A cohort and its predictions, ready to be written."""
+    """A cohort and its predictions, ready to be written.
+
+    Attributes:
+        planted: The planted faults, in words.
+        margin: Against which the demo judges the difference between hospitals.
+        scored: Whether `predictions` are the case values of the task's metrics, for `elsewhere summarise`.
+    """
 
     cases: pd.DataFrame
     predictions: pd.DataFrame
     lesions: pd.DataFrame | None = None
     planted: dict[str, str] = field(default_factory=dict)
+    margin: float = 0.05
+    scored: bool = False
 
 
 def _patients(rng: np.random.Generator, world: World, *, prefix: str, positives: float) -> pd.DataFrame:
@@ -151,7 +159,7 @@ def segmentation(rng: np.random.Generator, world: World) -> Tables:
     scores = pd.DataFrame(
         {"case_id": cases["case_id"], "dice": dice, "hausdorff_mm": hausdorff, "volume_truth_ml": volume}
     )
-    return Tables(cases=cases, predictions=scores)
+    return Tables(cases=cases, predictions=scores, scored=True)
 
 
 def detection(rng: np.random.Generator, world: World) -> Tables:
@@ -229,6 +237,7 @@ def detection(rng: np.random.Generator, world: World) -> Tables:
         cases=pd.DataFrame(cases).drop(columns="positive"),
         lesions=pd.DataFrame(lesions),
         predictions=pd.DataFrame(boxes, columns=columns),
+        margin=0.10,
     )
 
 

@@ -1,48 +1,40 @@
-"""What the model said: one table a task, keyed by id. `read_predictions(task, path, options, cohort)`."""
+"""What the model said: one table for each answer kind, keyed by id. `read_answers(kind, path, options, cohort)`.
+
+Names are imported at first use, so that a machine without pandas can import the modules that need none.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from elsewhere.errors import UserError, unknown_name
-from elsewhere.predictions.join import Join, join_by_id
-from elsewhere.predictions.table import Predictions, ReadOptions
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from elsewhere.cohort import Cohort
+    from elsewhere.predictions.join import Join, join_by_id
+    from elsewhere.predictions.readers import AnswerReader, answer_readers, read_answers
+    from elsewhere.predictions.table import Predictions, ReadOptions
 
-_READERS = {
-    "classification": ("elsewhere.predictions.probability", "read_probabilities"),
-    "response": ("elsewhere.predictions.probability", "read_probabilities"),
-    "detection": ("elsewhere.predictions.boxes", "read_boxes"),
-    "segmentation": ("elsewhere.predictions.masks", "read_masks"),
-    "slides": ("elsewhere.predictions.slides", "read_slides"),
+_WHERE = {
+    "AnswerReader": "readers",
+    "Join": "join",
+    "Predictions": "table",
+    "ReadOptions": "table",
+    "answer_readers": "readers",
+    "join_by_id": "join",
+    "read_answers": "readers",
 }
 
-
-def read_predictions(
-    task: str, path: str | Path, options: ReadOptions | None = None, cohort: Cohort | None = None
-) -> Predictions:
-    """The predictions of `task` from a file or folder; the reader is imported only now."""
-    if task not in _READERS:
-        raise unknown_name("task", task, list(_READERS))
-    if options is not None and options.failed_status and task not in ("classification", "response"):
-        raise UserError(
-            f"--failed-status is about the status column of a table of scores, which {task} does not have",
-            fix="Leave it out.",
-        )
-    module, name = _READERS[task]
-    read = getattr(import_module(module), name)
-    found: Predictions = read(Path(path), options or ReadOptions(), cohort)
-    return found
-
-
 __all__ = [
+    "AnswerReader",
     "Join",
     "Predictions",
     "ReadOptions",
+    "answer_readers",
     "join_by_id",
-    "read_predictions",
+    "read_answers",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'elsewhere.predictions' has no attribute '{name}'")
+    return getattr(import_module(f"elsewhere.predictions.{_WHERE[name]}"), name)

@@ -12,25 +12,19 @@ Sizes are checked before anything is unpacked: a mask of more than 2 GiB is refu
 from __future__ import annotations
 
 import io
-import struct
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import nibabel
 import numpy as np
 import numpy.typing as npt
-from nibabel.spatialimages import HeaderDataError, HeaderTypeError
 from PIL import Image
 
 from elsewhere.errors import UserError
-
-try:
-    from isal import isal_zlib as fast_zlib
-except ImportError:
-    fast_zlib = zlib
+from elsewhere.inputs.mri.nifti import Expected, NiftiHeader, read_header, voxel_pieces
+from elsewhere.inputs.mri.orientation import axis_letters
 
 NIFTI_ENDINGS = (".nii.gz", ".nii")
 PICTURE_ENDINGS = (".png", ".tif", ".tiff")
@@ -43,7 +37,6 @@ MOST_LABELS_IN_A_PICTURE = 8
 _CHUNK = 2**20
 T = TypeVar("T")
 Taker = Callable[[tuple[int, ...], Iterator[npt.NDArray[np.uint8]]], T]
-_UNIT_MM = {"meter": 1000.0, "micron": 0.001}
 _READ_ERRORS = (
     OSError,
     EOFError,
@@ -55,12 +48,7 @@ _READ_ERRORS = (
     ArithmeticError,
     SyntaxError,
     MemoryError,
-    struct.error,
     zlib.error,
-    fast_zlib.error,
-    HeaderDataError,
-    HeaderTypeError,
-    nibabel.filebasedimages.ImageFileError,
     Image.DecompressionBombError,
 )
 
@@ -70,7 +58,7 @@ class Mask:
     """`array` (uint8; not 0 is tumour): axes x, y, z in NIfTI; row, column or page, row, column in pictures.
 
     `spacing_mm` and `affine` (voxel index to mm) are None for pictures; `placed` says that the file
-    states where in space it lies.
+    states where in space it lies: without that, it has no affine.
     """
 
     array: npt.NDArray[np.uint8]
@@ -91,58 +79,6 @@ def mask_ending(path: Path) -> str | None:
     )
 
 
-class _Inflater:
-    """Bounded reads from a gzip file, members and all; never more is unpacked than was asked for."""
-
-    def __init__(self, data: bytes) -> None:
-        self._left = data
-        self._stream: Any = fast_zlib.decompressobj(31)
-
-    def read(self, most: int) -> bytes:
-        while True:
-            out: bytes = self._stream.decompress(self._left, most)
-            self._left = self._stream.unconsumed_tail
-            if out or (not self._stream.eof and not self._left):
-                return out
-            if self._stream.eof:
-                self._left = self._stream.unused_data.lstrip(b"\0")
-                if not self._left:
-                    return b""
-                self._stream = fast_zlib.decompressobj(31)
-
-    @property
-    def complete(self) -> bool:
-        """The last member ended properly; its checksum was verified with that."""
-        return bool(self._stream.eof)
-
-
-def _header(block: bytes, where: str) -> Any:
-    size = {int.from_bytes(block[:4], order) for order in ("little", "big")} if len(block) >= 4 else set()
-    kinds = {348: nibabel.Nifti1Header, 540: nibabel.Nifti2Header}
-    kind = next((kinds[s] for s in sorted(size) if s in kinds), None)
-    if kind is None or len(block) < kind.template_dtype.itemsize:
-        raise UserError("this is no NIfTI file, or it is cut off", where=where, fix="Write the mask again.")
-    header = kind(block[: kind.template_dtype.itemsize])
-    if not bytes(header["magic"]).startswith((b"n+1", b"n+2")):
-        raise UserError(
-            "a NIfTI header without its image", where=where, fix="Write one file a mask (.nii.gz)."
-        )
-    return header
-
-
-def _volume_shape(header: Any, where: str, most_bytes: int) -> tuple[int, ...]:
-    shape = tuple(int(n) for n in header.get_data_shape())
-    while len(shape) > 3 and shape[-1] == 1:
-        shape = shape[:-1]
-    if len(shape) not in (2, 3) or min(shape) < 1:
-        raise UserError(f"a mask has two or three axes, this has the shape {shape}", where=where)
-    dtype = header.get_data_dtype()
-    if dtype.kind not in "iufb":
-        raise UserError(f"the values are of type {dtype}", where=where, fix="Write 0 and 1 as uint8.")
-    _check_size(float(np.prod([float(n) for n in shape])) * dtype.itemsize, where, most_bytes)
-    return shape
-
-
 def _check_size(n_bytes: float, where: str, most_bytes: int) -> None:
     if n_bytes > most_bytes:
         raise UserError(
@@ -150,10 +86,6 @@ def _check_size(n_bytes: float, where: str, most_bytes: int) -> None:
             where=where,
             fix="Write the mask as uint8 on the truth's grid.",
         )
-
-
-def _cut_off(where: str) -> UserError:
-    return UserError("the file is cut off or damaged", where=where, fix="Write or copy the mask again.")
 
 
 @dataclass(frozen=True)
@@ -167,83 +99,39 @@ class Grid:
     source: str
 
 
-def _grid(header: Any, shape: tuple[int, ...], where: str) -> Grid:
-    affine = np.asarray(header.get_best_affine(), dtype=np.float64) * _unit_mm(header)
-    affine[3] = (0.0, 0.0, 0.0, 1.0)
-    spacing = np.sqrt((affine[:3, :3] ** 2).sum(axis=0))[: len(shape)]
-    if not np.isfinite(affine).all() or (spacing <= 0).any():
-        raise UserError(
-            "the header gives no usable spacing", where=where, fix="Write the truth's affine with the mask."
-        )
+def _nifti_header(path: Path, most_bytes: int) -> NiftiHeader:
+    expected = Expected(
+        what="mask",
+        axes=(2, 3),
+        most_bytes=most_bytes,
+        fix="Write the mask again.",
+        values="Write 0 and 1 as uint8.",
+    )
+    return read_header(path, expected)
+
+
+def _grid(header: NiftiHeader, where: str) -> Grid:
+    spacing = header.spacing_mm
+    if header.affine is not None:
+        a, b, c = np.sqrt((header.affine[:3, :3] ** 2).sum(axis=0)).tolist()
+        spacing = a, b, c
     return Grid(
-        shape=shape,
-        spacing_mm=tuple(float(s) for s in spacing),
-        affine=affine,
-        placed=int(header["sform_code"]) > 0 or int(header["qform_code"]) > 0,
+        shape=header.shape[: header.axes],
+        spacing_mm=spacing[: header.axes],
+        affine=header.affine,
+        placed=header.affine is not None,
         source=where,
     )
 
 
-def _unpacked(source: _Inflater, start: bytes, n_bytes: int, piece_bytes: int, where: str) -> Iterator[bytes]:
-    """`n_bytes` in pieces of `piece_bytes`, the last one shorter; `start` was read with the header."""
-    left = n_bytes
-    while left:
-        wanted = min(piece_bytes, left)
-        piece = start[:wanted]
-        start = start[wanted:]
-        while len(piece) < wanted:
-            more = source.read(wanted - len(piece))
-            if not more:
-                raise _cut_off(where)
-            piece = piece + more if piece else more
-        left -= wanted
-        yield piece
-    if not source.read(1) and not source.complete:
-        raise _cut_off(where)
-
-
-def _nifti_pieces(
-    path: Path, where: str, most_bytes: int
-) -> tuple[Any, tuple[int, ...], Iterator[npt.NDArray[Any]]]:
-    """The header, the shape, and the raw values in file order: whole rows of the first axis, about 1 MiB a piece."""
-    if path.name.lower().endswith(".gz"):
-        source = _Inflater(path.read_bytes())
-        block = source.read(348)
-        while len(block) < 544 and (more := source.read(544 - len(block))):
-            block += more
-        header = _header(block, where)
-        shape = _volume_shape(header, where, most_bytes)
-        dtype, offset = header.get_data_dtype(), int(header.get_data_offset())
-        skip = offset - len(block)
-        while skip > 0:
-            more = source.read(min(skip, _CHUNK))
-            if not more:
-                raise _cut_off(where)
-            skip -= len(more)
-        start = block[offset:] if skip < 0 else b""
-        row = shape[0] * dtype.itemsize
-        pieces = _unpacked(
-            source, start, int(np.prod(shape)) * dtype.itemsize, max(1, _CHUNK // row) * row, where
-        )
-        return header, shape, (np.frombuffer(piece, dtype=dtype) for piece in pieces)
-    with path.open("rb") as file:
-        header = _header(file.read(544), where)
-    shape = _volume_shape(header, where, most_bytes)
-    dtype, offset = header.get_data_dtype(), int(header.get_data_offset())
-    n = int(np.prod(shape))
-    if path.stat().st_size < offset + n * dtype.itemsize:
-        raise _cut_off(where)
-    raw = np.memmap(path, dtype=dtype, mode="c", offset=offset, shape=(n,))
-    step = max(1, _CHUNK // (shape[0] * dtype.itemsize)) * shape[0]
-    return header, shape, (raw[first : first + step] for first in range(0, n, step))
-
-
 def _stream_nifti(path: Path, where: str, most_bytes: int, take: Taker[T]) -> tuple[Grid, T]:
-    header, shape, raw = _nifti_pieces(path, where, most_bytes)
-    slope, inter = header.get_slope_inter()
-    slope, inter = 1.0 if slope is None else float(slope), 0.0 if inter is None else float(inter)
-    taken = take(shape, (_binarise(piece, slope, inter, where) for piece in raw))
-    return _grid(header, shape, where), taken
+    header = _nifti_header(path, most_bytes)
+    slope = 1.0 if header.slope is None else header.slope
+    pieces = voxel_pieces(path, header)
+    taken = take(
+        header.shape[: header.axes], (_binarise(piece, slope, header.intercept, where) for piece in pieces)
+    )
+    return _grid(header, where), taken
 
 
 def _whole(shape: tuple[int, ...], pieces: Iterator[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
@@ -257,13 +145,6 @@ def _whole(shape: tuple[int, ...], pieces: Iterator[npt.NDArray[np.uint8]]) -> n
 def _read_nifti(path: Path, where: str, most_bytes: int) -> Mask:
     grid, array = _stream_nifti(path, where, most_bytes, _whole)
     return Mask(array, grid.spacing_mm, grid.affine, grid.placed, grid.source)
-
-
-def _unit_mm(header: Any) -> float:
-    try:
-        return _UNIT_MM.get(header.get_xyzt_units()[0], 1.0)
-    except KeyError:
-        return 1.0
 
 
 def _binarise(raw: npt.NDArray[Any], slope: float, inter: float, where: str) -> npt.NDArray[np.uint8]:
@@ -389,8 +270,7 @@ def read_grid(path: str | Path) -> Grid:
 
     def header_of(file: Path, where: str, most_bytes: int, ending: str) -> Grid:
         if ending in NIFTI_ENDINGS:
-            header, shape, _ = _nifti_pieces(file, where, most_bytes)
-            return _grid(header, shape, where)
+            return _grid(_nifti_header(file, most_bytes), where)
         with Image.open(file, formats=("PNG", "TIFF")) as image:
             return Grid((image.height, image.width), None, None, False, where)
 
@@ -422,7 +302,7 @@ def check_same_grid(prediction: Mask | Grid, truth: Mask | Grid) -> None:
         )
     if prediction.affine is None or truth.affine is None or not (prediction.placed and truth.placed):
         return
-    codes = ["".join(c or "?" for c in nibabel.aff2axcodes(mask.affine)) for mask in (prediction, truth)]
+    codes = [axis_letters(affine)[: len(truth.shape)] for affine in (prediction.affine, truth.affine)]
     if codes[0] != codes[1]:
         raise UserError(
             f"the mask is oriented {codes[0]}, the truth {codes[1]}: its axes are flipped or turned",

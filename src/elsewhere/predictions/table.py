@@ -1,4 +1,4 @@
-"""The prediction tables: one kind a task, keyed by id, never by position."""
+"""The prediction tables: one for each answer kind, keyed by id, never by position."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any, Literal
 import pandas as pd
 
 from elsewhere.tables.options import DEFAULT, TableOptions
-
-Kind = Literal["probability", "boxes", "masks", "slides"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +32,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions:
-    """What the model said. `table` columns by kind:
+    """What the model said. `kind` is the answer kind (`answer_readers` lists them); `table` columns by kind:
 
     probability: `case_id, probability` (+ `status` = ok | not_analysable | invalid, `reason`)
     boxes:       `case_id, x, y, width, height, z, depth, score` in original pixels and slices
@@ -42,7 +40,7 @@ class Predictions:
     slides:      `case_id` and any of `stage`, `path`; points live in `points` (case_id, x, y, score)
     """
 
-    kind: Kind
+    kind: str
     table: pd.DataFrame
     source: str
     digest: str

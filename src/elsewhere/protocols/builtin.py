@@ -43,6 +43,7 @@ DBTEX_PAPER = add_protocol(
         source="DBTex paper",
         detection=DetectionRules(),
         interval=_DBTEX_INTERVAL,
+        default_for=("bcs-dbt",),
         notes=("A box that qualifies for several lesions takes the first listed (matching 'challenge').",),
     )
 )
@@ -71,6 +72,8 @@ MAMAMIA_PAPER = add_protocol(
         source="MAMA-MIA paper",
         segmentation=SegmentationRules(both_empty=(0.0, 1.0)),
         interval=_MAMAMIA_INTERVAL,
+        headline=("combined",),
+        default_for=("mama-mia",),
         notes=("A percentile bootstrap of a range has no valid coverage: read the null band beside it.",),
     )
 )
@@ -95,6 +98,7 @@ MAMAMIA_CODE = add_protocol(
             cut_mean_disparity_to_one=True,
         ),
         interval=_MAMAMIA_INTERVAL,
+        headline=("combined",),
         notes=(
             "Published as it is, the template's task-1 subgroup means come out NaN; this is what it meant.",
         ),
@@ -109,6 +113,7 @@ CAMELYON16 = add_protocol(
         tasks=("slides",),
         source="CAMELYON16",
         interval=IntervalRules(method="percentile", by_class=False),
+        headline=("froc_score",),
         notes=("Missed lesions are left out of the threshold list; the lowest real score is kept.",),
     )
 )
@@ -122,6 +127,7 @@ CAMELYON16_CODE = add_protocol(
         source="CAMELYON16 evaluation script",
         slides=SlideRules(froc_missed_as_zero=True, froc_drop_lowest_threshold=True),
         interval=IntervalRules(method="percentile", by_class=False),
+        headline=("froc_score",),
         notes=("Missed lesions enter as 0.0, and the lowest threshold is always dropped.",),
     )
 )
@@ -134,6 +140,9 @@ CAMELYON17 = add_protocol(
         tasks=("slides",),
         source="CAMELYON17",
         interval=IntervalRules(method="percentile", by_class=False),
+        slides=SlideRules(missing_patient_is_error=True),
+        headline=("pn_kappa",),
+        default_for=("camelyon17",),
         notes=("Extra patients are ignored; a missing patient is an error.",),
     )
 )

@@ -9,14 +9,17 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from elsewhere.registry import Registry
+from elsewhere.registry import Registry, object_of
 
 _LATER: Mapping[str, bool] = {"later": True}
 """Marks a rule that was added after protocols had been published: at its default it changes no digest."""
+_NO_RULE: Mapping[str, bool] = {"rule": False}
+"""Marks what changes no number: which metric leads, and where the protocol is meant. It is in no digest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,12 +115,21 @@ class SlideRules:
     froc_itc_below_um: float = 275.0
     froc_missed_as_zero: bool = False
     froc_drop_lowest_threshold: bool = False
-    missing_patient_is_error: bool = True
+    missing_patient_is_error: bool = field(default=False, metadata={"digest": True})
+    """Whether a submission without a stage for a patient is refused, as CAMELYON17 refuses it; else the patient counts
+    as the worst stage. Every digest holds the word that all protocols once had: it says what is taken, not a score."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """A named, versioned set of scoring rules. `tasks` names where it may be used."""
+    """A named, versioned set of scoring rules.
+
+    Attributes:
+        tasks: The tasks it was written for. A task may accept further protocols (`Task.protocols`).
+        headline: The metrics that lead a report, the first that the task has; empty: the task's primary metric.
+        task_rules: The rules of a task of another package, by their names: numbers, words or truth values.
+        default_for: The cohort readers whose cohorts are scored by it where the user names no protocol.
+    """
 
     name: str
     version: str
@@ -132,6 +144,9 @@ class Protocol:
     slides: SlideRules = field(default_factory=SlideRules)
     fairness: FairnessRules = field(default_factory=FairnessRules)
     notes: tuple[str, ...] = ()
+    task_rules: Mapping[str, Any] = field(default_factory=dict, hash=False, metadata=_LATER)
+    headline: tuple[str, ...] = field(default=(), metadata=_NO_RULE)
+    default_for: tuple[str, ...] = field(default=(), metadata=_NO_RULE)
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -140,10 +155,16 @@ class Protocol:
         """A hash of the rules themselves: two protocols with one name cannot pass for each other."""
         rules = self.to_dict()
         for part in dataclasses.fields(self):
+            unused = part.metadata.get("later") and not getattr(self, part.name)
+            if part.metadata.get("rule") is False or unused:
+                del rules[part.name]
+                continue
             inside = getattr(self, part.name)
             for rule in dataclasses.fields(inside) if dataclasses.is_dataclass(inside) else ():
                 if rule.metadata.get("later") and getattr(inside, rule.name) == rule.default:
                     del rules[part.name][rule.name]
+                if "digest" in rule.metadata:
+                    rules[part.name][rule.name] = rule.metadata["digest"]
         text = json.dumps(rules, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -153,9 +174,26 @@ protocols: Registry[Protocol] = Registry(
     group="elsewhere.protocols",
     builtin_modules=("elsewhere.protocols.builtin",),
     list_command="elsewhere protocols",
+    check=object_of(Protocol),
 )
 
 
 def add_protocol(protocol: Protocol) -> Protocol:
-    protocols.add(protocol.name, protocol, owner=f"{protocol.source} [{protocol.name}]")
+    """Register a protocol under its own name.
+
+    Args:
+        protocol: The rules.
+
+    Returns:
+        The protocol.
+
+    Raises:
+        UserError: Another protocol has this name.
+
+    Example:
+        >>> ward = Protocol(name="ward", version="1", title="Our ward", tasks=("classification",), source="our ward")
+        >>> add_protocol(ward) is protocols.get("ward")
+        True
+    """
+    protocols.add(protocol.name, protocol, owner=sys._getframe(1).f_globals.get("__name__"))
     return protocol

@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from elsewhere.errors import TrainingError, UserError
+from elsewhere.inputs.mri.nifti import read_header, stored_voxels
 from elsewhere.recipes.base import (
     SEGMENTATION,
     Job,
@@ -248,9 +249,7 @@ def _write(path: Path, values: np.ndarray, affine: np.ndarray) -> None:
 
 
 def _read(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
-    from nibabel.nifti1 import Nifti1Image
-
-    mask = np.asanyarray(Nifti1Image.from_filename(path).dataobj) > 0
+    mask = stored_voxels(path, read_header(path)) > 0
     if mask.shape != tuple(shape):
         raise RuntimeError(f"nnU-Net's mask {path.name} has shape {mask.shape} on a grid of {shape}")
     return np.asarray(mask)

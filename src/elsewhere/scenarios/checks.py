@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from elsewhere.cohort.label_scheme import LESIONS, LabelScheme
 from elsewhere.errors import UserError, name_rows
 from elsewhere.scenarios.groups import BoolArray, StudyGroups
 from elsewhere.scenarios.split import PARTS, Split, counted, hash_of
@@ -27,10 +28,21 @@ class LeakError(UserError):
     """A patient, or a group of duplicates, on two sides of a partition. Nothing goes on after it."""
 
 
-def check_split(table: pd.DataFrame | StudyGroups, partition: Split) -> None:
-    """LeakError where a patient, a group or a case stands in two parts that must be apart, or a case of
-    the target trains. UserError where the partition is not one of this table and scenario."""
-    study = table if isinstance(table, StudyGroups) else StudyGroups(table)
+def check_split(
+    table: pd.DataFrame | StudyGroups, partition: Split, *, scheme: LabelScheme = LESIONS
+) -> None:
+    """Refuse a split that leaks, or that is not one of this table and scenario.
+
+    Args:
+        table: The study table, or its groups.
+        partition: The split.
+        scheme: What the labels of a table are called; groups have their own.
+
+    Raises:
+        LeakError: A patient, a group or a case stands in two parts that must be apart, or a case of the target trains.
+        UserError: The split is not one of this table and scenario.
+    """
+    study = table if isinstance(table, StudyGroups) else StudyGroups(table, scheme=scheme)
     rows = {part: _rows(study, partition, part) for part in (*PARTS, "left_out")}
     where = _where(partition)
     for one, other in _FORBIDDEN:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from elsewhere.cohort.label_scheme import LESIONS, LabelScheme
 from elsewhere.errors import UserError, name_rows, near_matches
 from elsewhere.scenarios.checks import check_split
 from elsewhere.scenarios.groups import StudyGroups
@@ -29,13 +30,31 @@ _PLAIN = re.compile(r"[A-Za-z0-9.-]+(?:>[A-Za-z0-9.-]+)?|[A-Za-z0-9.-]+ fold [0-
 
 
 def write_splits(
-    made: Iterable[Split | Skipped], table: pd.DataFrame, folder: str | Path, *, replace: bool = False
+    made: Iterable[Split | Skipped],
+    table: pd.DataFrame,
+    folder: str | Path,
+    *,
+    scheme: LabelScheme = LESIONS,
+    replace: bool = False,
 ) -> list[Path]:
-    """All splits of a study, with what was skipped. The folder is written whole or not at all; earlier splits in
-    it are replaced with `replace` alone, and everything else in it stays."""
+    """Write all splits of a study, with what was skipped; the folder is written whole or not at all.
+
+    Args:
+        made: The splits, and what was skipped.
+        table: The study table, with the column case_id.
+        folder: Where to; what is not of a split stays.
+        scheme: What the labels of the table are called.
+        replace: Whether earlier splits in the folder may be replaced.
+
+    Returns:
+        The files, in the order of the splits.
+
+    Raises:
+        UserError: A split is not one of this table, or the folder holds other files of these names.
+    """
     folder, everything = Path(folder), list(made)
     _refuse_other_index(folder)
-    rows = _RowsOf(table)
+    rows = _RowsOf(table, scheme)
     with staged_directory(folder, replace=replace, owned=_indexed) as staged:
         entries = [_write_csv(one, rows, staged) for one in everything if isinstance(one, Split)]
         skipped = [one.to_dict() for one in everything if isinstance(one, Skipped)]
@@ -50,28 +69,70 @@ def _indexed(folder: Path) -> list[str]:
     return [INDEX, *(str(entry["file"]) for entry in _read_index(folder)["splits"])]
 
 
-def write_partition(partition: Split, table: pd.DataFrame, folder: str | Path) -> Path:
-    """One split, added to the folder and its index; the same scenario and seed is written over."""
+def write_partition(
+    partition: Split, table: pd.DataFrame, folder: str | Path, *, scheme: LabelScheme = LESIONS
+) -> Path:
+    """Add one split to a folder and its index; the same scenario and seed is written over.
+
+    Args:
+        partition: The split.
+        table: The study table, with the column case_id.
+        folder: Where to.
+        scheme: What the labels of the table are called.
+
+    Returns:
+        The file.
+
+    Raises:
+        UserError: The split is not one of this table, or the index is not one of splits.
+    """
     folder = Path(folder)
     _refuse_other_index(folder)
     index = _read_index(folder) if (folder / INDEX).exists() else {"splits": [], "skipped": []}
-    entry = _write_csv(partition, _RowsOf(table), folder)
+    entry = _write_csv(partition, _RowsOf(table, scheme), folder)
     entries = [held for held in index["splits"] if held["file"] != entry["file"]] + [entry]
     write_json({"format": FORMAT, "splits": entries, "skipped": index["skipped"]}, folder / INDEX)
     return folder / str(entry["file"])
 
 
-def read_partition(path: str | Path, table: pd.DataFrame) -> Split:
-    """A split file, checked against the table: LeakError where a patient stands on two sides, UserError
-    where the file was changed or belongs to another table."""
+def read_partition(path: str | Path, table: pd.DataFrame, *, scheme: LabelScheme = LESIONS) -> Split:
+    """Read a split file and check it against the table.
+
+    Args:
+        path: The file.
+        table: The study table, with the column case_id.
+        scheme: What the labels of the table are called.
+
+    Returns:
+        The split.
+
+    Raises:
+        LeakError: A patient stands on two sides.
+        UserError: The file was changed, or belongs to another table.
+    """
     path = Path(path)
-    return _read(path, _entry(path, _read_index(path.parent)), _RowsOf(table))
+    return _read(path, _entry(path, _read_index(path.parent)), _RowsOf(table, scheme))
 
 
-def read_splits(folder: str | Path, table: pd.DataFrame) -> list[Split | Skipped]:
-    """Everything that `write_splits` wrote: the splits in order, then what was skipped."""
+def read_splits(
+    folder: str | Path, table: pd.DataFrame, *, scheme: LabelScheme = LESIONS
+) -> list[Split | Skipped]:
+    """Read everything that `write_splits` wrote.
+
+    Args:
+        folder: The folder of the splits.
+        table: The study table, with the column case_id.
+        scheme: What the labels of the table are called.
+
+    Returns:
+        The splits in order, then what was skipped.
+
+    Raises:
+        LeakError: A patient stands on two sides.
+        UserError: A file was changed, or belongs to another table.
+    """
     folder = Path(folder)
-    index, rows = _read_index(folder), _RowsOf(table)
+    index, rows = _read_index(folder), _RowsOf(table, scheme)
     splits = [_read(folder / str(entry["file"]), entry, rows) for entry in index["splits"]]
     skipped = [
         Skipped(scenario=Scenario.from_dict(held["scenario"]), seed=held["seed"], reason=str(held["reason"]))
@@ -92,10 +153,10 @@ def file_name(scenario: Scenario, seed: int) -> str:
 class _RowsOf:
     """The study table, coded once, with the columns that a split file repeats."""
 
-    def __init__(self, table: pd.DataFrame) -> None:
+    def __init__(self, table: pd.DataFrame, scheme: LabelScheme) -> None:
         if "case_id" not in table.columns:
             raise UserError("no column 'case_id'", where="the study table")
-        self.study = StudyGroups(table)
+        self.study = StudyGroups(table, scheme=scheme)
         texts = {**self.study.text, "case_id": table["case_id"].astype("str").to_numpy(dtype=object)}
         self.frame = pd.DataFrame({name: texts[name] for name in COLUMNS[:-1]})
 

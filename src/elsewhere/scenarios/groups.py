@@ -6,7 +6,6 @@ directly or through others (US-05, US-30).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,38 +15,15 @@ import pandas as pd
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from elsewhere.cohort.label_scheme import LESIONS, LabelScheme
 from elsewhere.errors import UserError, name_rows, unknown_name
 from elsewhere.tables.reading import require_columns
 
 COLUMNS = ("case", "dataset", "patient", "group", "label")
-LABELS = ("benign", "malignant", "normal")
 _BENIGN, _MALIGNANT, _NORMAL = 0, 1, 2
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Words:
-    """What a table's labels are called. Wherever this package says malignant, read the second word."""
-
-    labels: tuple[str, ...]
-    """Of class 0, of class 1, of what is tested apart; and, where it may be, of a class not known."""
-    image: str = "lesion image"
-    both_needed: bool = True
-    """Every part must hold both classes, or there is no partition."""
-
-
-LESIONS = Words(labels=LABELS)
-RESPONSES = Words(labels=("no pCR", "pCR", "", "unknown"), image="exam", both_needed=False)
-"""Outcomes of a therapy (MRI-05). A patient without one is still segmented, so that a part may lack a class:
-the task that needs both says so where it does."""
-
-
-def words_of(labels: Iterable[str]) -> Words:
-    """By the labels themselves: a table speaks of lesions or of responses."""
-    held = set(labels)
-    return RESPONSES if held and held <= set(RESPONSES.labels) - {""} else LESIONS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +74,23 @@ class SourceUnits:
 
 
 class StudyGroups:
-    """A study table, checked and coded once; every partition of it reads this."""
+    """A study table, checked and coded once; every partition of it reads this.
 
-    def __init__(self, table: pd.DataFrame) -> None:
+    Args:
+        table: One row per case, with the columns `COLUMNS`.
+        scheme: What its labels are called, as the task of the study declares it.
+
+    Raises:
+        UserError: A column is missing or empty, a case stands twice, a patient stands in two datasets, or a label is
+            not one of the scheme.
+
+    Example:
+        >>> rows = {"case": ["A/1"], "dataset": ["A"], "patient": ["A/1"], "group": ["A/1"], "label": ["benign"]}
+        >>> StudyGroups(pd.DataFrame(rows)).datasets
+        ('A',)
+    """
+
+    def __init__(self, table: pd.DataFrame, *, scheme: LabelScheme = LESIONS) -> None:
         require_columns(table, COLUMNS, where="the study table")
         self.text = {name: _text(table, name) for name in COLUMNS}
         self.case = self.text["case"]
@@ -108,12 +98,12 @@ class StudyGroups:
         if len(self.row) != len(self.case):
             twice = np.flatnonzero(pd.Series(self.case).duplicated())
             raise UserError(f"cases stand twice in the study table: {name_rows(self.case[twice].tolist())}")
-        self.words = words_of(self.text["label"].tolist())
-        label, wrong = _codes_in(self.text["label"], self.words.labels)
+        self.scheme = scheme
+        label, wrong = _codes_in(self.text["label"], scheme.labels)
         if wrong:
             raise UserError(
                 f"labels {name_rows(wrong)} in the study table",
-                fix="A study knows benign, malignant and normal: leave other rows out first (US-01).",
+                fix=f"The labels of this study are {', '.join(scheme.names)}: leave other rows out first.",
             )
         self.label = label
         self.dataset_code, datasets = _factorise(self.text["dataset"])
@@ -166,7 +156,7 @@ class StudyGroups:
             malignant=malignant[unit],
             benign=benign[unit],
             elsewhere=self.spanning[unit],
-            both_needed=self.words.both_needed,
+            both_needed=self.scheme.both_needed,
         )
 
     def _named(self, rows: BoolArray) -> IntArray:

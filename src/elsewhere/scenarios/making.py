@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
+from elsewhere.cohort.label_scheme import LESIONS, LabelScheme
 from elsewhere.scenarios.allocation import (
     FOLD_SHARES,
     INTERNAL_SHARES,
@@ -23,14 +24,28 @@ from elsewhere.scenarios.split import LEFT_OUT, PARTS, Skipped, Split, counted, 
 TRAIN, VALIDATION, TEST = 0, 1, 2
 
 
-def make_split(table: pd.DataFrame | StudyGroups, scenario: Scenario, seed: int) -> Split | Skipped:
-    """The partition of a scenario, checked for leaks; `Skipped` where no patient-level one exists (US-08).
+def make_split(
+    table: pd.DataFrame | StudyGroups, scenario: Scenario, seed: int, *, scheme: LabelScheme = LESIONS
+) -> Split | Skipped:
+    """Make the split of a scenario, checked for leaks; `Skipped` where no patient-level one exists (US-08).
 
     The same table (rows in any order), scenario and seed give the same parts. Where the target is another
     dataset, the source's parts depend on the source and the seed alone, and on which of its patients have
     duplicates in other datasets of the table: those never train (US-30).
+
+    Args:
+        table: The study table, or its groups.
+        scenario: What trains, and where it is tested.
+        seed: Of the allocation.
+        scheme: What the labels of a table are called; groups have their own.
+
+    Returns:
+        The split, or why there is none.
+
+    Raises:
+        UserError: The table is not a study table, or has no such dataset.
     """
-    study = table if isinstance(table, StudyGroups) else StudyGroups(table)
+    study = table if isinstance(table, StudyGroups) else StudyGroups(table, scheme=scheme)
     for dataset in (*scenario.sources, scenario.target):
         study.of(dataset)
     if scenario.kind == "internal":
@@ -41,10 +56,24 @@ def make_split(table: pd.DataFrame | StudyGroups, scenario: Scenario, seed: int)
 
 
 def make_partitions(
-    table: pd.DataFrame | StudyGroups, scenarios: Iterable[Scenario], seeds: Sequence[int]
+    table: pd.DataFrame | StudyGroups,
+    scenarios: Iterable[Scenario],
+    seeds: Sequence[int],
+    *,
+    scheme: LabelScheme = LESIONS,
 ) -> list[Split | Skipped]:
-    """Every scenario with every seed, the same list for all (US-09); the table is read once."""
-    study = table if isinstance(table, StudyGroups) else StudyGroups(table)
+    """Make the split of every scenario with every seed, the same list for all (US-09); the table is read once.
+
+    Args:
+        table: The study table, or its groups.
+        scenarios: What trains, and where it is tested.
+        seeds: Of the allocations.
+        scheme: What the labels of a table are called; groups have their own.
+
+    Returns:
+        A split, or why there is none, for each scenario and seed.
+    """
+    study = table if isinstance(table, StudyGroups) else StudyGroups(table, scheme=scheme)
     return [make_split(study, scenario, seed) for scenario in scenarios for seed in seeds]
 
 
@@ -90,16 +119,16 @@ def _across(study: StudyGroups, scenario: Scenario, seed: int) -> Split | Skippe
     target = study.of(scenario.target)
     test = target & ~study.normal
     classes = np.unique(study.label[test])
-    if not test.any() or (classes.size < 2 and study.words.both_needed):
-        held = f"only {study.words.labels[int(classes[0])]}" if classes.size else "no"
-        reason = f"{scenario.target}: a target needs both classes, and it has {held} {study.words.image}s"
+    if not test.any() or (classes.size < 2 and study.scheme.both_needed):
+        held = f"only {study.scheme.labels[int(classes[0])]}" if classes.size else "no"
+        reason = f"{scenario.target}: a target needs both classes, and it has {held} {study.scheme.image}s"
         return Skipped(scenario=scenario, seed=seed, reason=reason)
     train, validation, left_out = (np.zeros(len(study), dtype=bool) for _ in range(3))
     warnings: list[str] = []
     for name in scenario.sources:
         units = study.lesion_units(name)
         keep = ~units.elsewhere
-        least = 2 if study.words.both_needed or len(scenario.sources) == 1 else 1
+        least = 2 if study.scheme.both_needed or len(scenario.sources) == 1 else 1
         if not units.only(keep).feasible(least):
             return _too_few(scenario, seed, name, units, least, "train and validation", without_spanning=True)
         part = allocate(units, SOURCE_SHARES, seed=seed, dataset=name, purpose="source", keep=keep)

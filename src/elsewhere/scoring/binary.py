@@ -61,6 +61,7 @@ def binary_spec(name: str, *, nll_epsilon: float = 2.0**-52, primary: bool = Fal
             higher_is_better=True,
             kind=MetricKind.AUROC,
             interval=IntervalMethod.DELONG_LOGIT,
+            chance=0.5,
             stratify_by_class=True,
             rank_based=True,
         ),
@@ -82,7 +83,9 @@ def binary_spec(name: str, *, nll_epsilon: float = 2.0**-52, primary: bool = Fal
             higher_is_better=True,
             kind=MetricKind.COMPOSITE,
             interval=IntervalMethod.BCA,
+            chance=0.5,
             stratify_by_class=True,
+            weighed_with_fairness=True,
         ),
         "f1": MetricSpec(
             name="f1",
@@ -104,7 +107,7 @@ def binary_spec(name: str, *, nll_epsilon: float = 2.0**-52, primary: bool = Fal
         "brier": replace(_error("brier", "Brier score"), kind=MetricKind.MEAN, interval=IntervalMethod.BCA),
     }[base]
     if calibrated:
-        spec = replace(spec, name=name, label=f"{spec.label}, calibrated")
+        spec = replace(spec, name=name, label=f"{spec.label}, calibrated", weighed_with_fairness=False)
     return replace(spec, primary=primary)
 
 

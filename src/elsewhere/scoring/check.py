@@ -17,6 +17,7 @@ import numpy as np
 
 from elsewhere.errors import EXIT_BAD_INPUT, EXIT_OK, UserError
 from elsewhere.predictions.join import join_by_id
+from elsewhere.predictions.readers import answer_readers
 from elsewhere.predictions.table import Predictions, ReadOptions
 from elsewhere.protocols import Protocol, protocols
 from elsewhere.scoring.case_table import REVERSED
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
 
 _MOST_ERRORS = 20
-_WHAT = {"masks": "mask", "boxes": "volume"}
 _MARK = {"error": "ERROR", "warning": "warning", "info": "ok"}
 
 
@@ -110,11 +110,10 @@ def check_predictions(
         threads: How many files are opened at once.
         progress: Called with the number of files that were opened, and of all.
     """
-    from elsewhere.predictions import read_predictions
-
     options = options or ReadOptions()
+    chosen = tasks.get(task)
     try:
-        predictions = keep(read_predictions(task, path, options, cohort if whole is None else whole))
+        predictions = keep(chosen.read_predictions(path, options, cohort if whole is None else whole))
     except UserError as error:
         return CheckReport(source=str(path), task=task, findings=(_error_finding(error, kind="file"),))
     how = ScoreOptions(
@@ -124,12 +123,11 @@ def check_predictions(
         threads=threads,
         progress=progress,
     )
-    chosen = tasks.get(task)
     blind = cohort is None or not chosen.has_truth(cohort)
     if cohort is None or blind:
         checked = chosen.check_files(predictions, cohort, how)
     else:
-        checked = chosen.check(cohort, predictions, protocol or protocols.get("plain"), how)
+        checked = chosen.check(cohort, predictions, protocol or protocols.get(chosen.default_protocol), how)
     return _report(predictions, task, options, cohort, checked, blind=blind)
 
 
@@ -251,7 +249,9 @@ def _id_findings(
             ids,
             normalise=options.normalise_ids,
             source=predictions.source,
-            what=_WHAT.get(predictions.kind, "prediction"),
+            what=answer_readers.get(predictions.kind).row
+            if predictions.kind in answer_readers
+            else "prediction",
         )
     except UserError as error:
         return [CheckFinding(kind="ids", severity="error", message=str(error.what), fix=error.fix)], [], 0, ()

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from elsewhere.cohort.label_scheme import LESIONS
 from elsewhere.errors import UserError
 from elsewhere.predictions.scales import ORDINAL_REASON
 from elsewhere.protocols import Protocol
@@ -48,8 +49,11 @@ class ClassificationTask(Task):
     """A case is a picture or an exam; the cluster is the patient."""
 
     name = "classification"
-    title = "Benign or malignant"
+    title = "Classification"
     target = "label"
+    truth_column = "label"
+    label_scheme = LESIONS
+    stored_columns = ("label", "probability")
 
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
         epsilon = protocol.classification.nll_epsilon

@@ -23,7 +23,8 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.errors import UserError
-from elsewhere.registry import Registry
+from elsewhere.protocols import protocols
+from elsewhere.registry import Registry, object_of
 from elsewhere.scoring.composite import ExtraMetric, with_extra_metrics
 from elsewhere.statistics.evaluator import RatioInputs
 from elsewhere.statistics.metric import MetricSpec
@@ -51,7 +52,7 @@ class CaseMetric:
 
 
 metrics: Registry[CaseMetric] = Registry(
-    "metric", group="elsewhere.metrics", list_command="elsewhere metrics"
+    "metric", group="elsewhere.metrics", list_command="elsewhere metrics", check=object_of(CaseMetric)
 )
 
 
@@ -67,6 +68,29 @@ def case_metric(spec: MetricSpec, *, tasks: Sequence[str]) -> Callable[[PerCase]
         return metric
 
     return keep
+
+
+def metric_label(name: str) -> str | None:
+    """Find what a metric is called, where only its name is at hand.
+
+    Args:
+        name: The name of a metric of any task, or of another package.
+
+    Returns:
+        The label that its `MetricSpec` declares, without what a protocol adds in brackets; None where no installed
+        package declares such a metric.
+
+    Example:
+        >>> metric_label("auroc"), metric_label("norm_hd")
+        ('AUROC', 'Normalised Hausdorff distance')
+    """
+    from elsewhere.scoring.task import tasks
+
+    for _, task in tasks:
+        for spec in task.metrics(protocols.get(task.default_protocol)):
+            if spec.name == name:
+                return spec.label.split(" (")[0]
+    return metrics.get(name).spec.label if name in metrics else None
 
 
 def evaluate_case_metric(metric: CaseMetric, cases: pd.DataFrame) -> ExtraMetric:

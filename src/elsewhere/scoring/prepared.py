@@ -11,16 +11,13 @@ import numpy.typing as npt
 from elsewhere.errors import UserError
 from elsewhere.protocols import Protocol
 from elsewhere.scoring.composite import with_extra_metrics
-from elsewhere.scoring.detection import DetectionTask
-from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
+from elsewhere.scoring.task import ScoreOptions, Scores, Task, main_metric, tasks
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.fairness.disparity import Disparity
-from elsewhere.statistics.fairness.subgroups import comparable_metrics
 
 WITHOUT_SCORE = ("missing", "invalid", "not_analysable")
 """The statuses of a case that has no usable score."""
-BINARY = {"classification": "label", "response": "pcr"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,28 +52,18 @@ def prepare(scores: Scores, options: ScoreOptions) -> Prepared:
 
 
 def resampled_units(task: Task, scores: Scores, options: ScoreOptions) -> Clusters:
-    """Patients, always (ST-01); volumes on request for detection, whose study does not name its unit."""
-    if options.resample == "patients":
-        return task.partition(scores)
-    if options.resample != "volumes" or not isinstance(task, DetectionTask):
+    """Patients, always (ST-01); another unit on request, where the task knows one."""
+    if options.resample not in task.resampling_units:
         raise UserError(
             f"--resample {options.resample} is not for {task.name}",
-            fix="Intervals resample patients; volumes may be resampled for detection only (DBT-06).",
+            fix=f"For {task.name}: {' or '.join(task.resampling_units)}.",
         )
-    return task.partition(scores, cluster="case_id")
+    return task.resampled(scores, options.resample)
 
 
 def primary_metric(evaluator: Evaluator, protocol: Protocol) -> str:
-    """What the report leads with: `combined` under MAMA-MIA's rules, else the task's primary metric."""
-    names = [spec.name for spec in evaluator.specs]
-    if protocol.name.startswith("mamamia") and "combined" in names:
-        return "combined"
-    chosen = {"camelyon16": "froc_score", "camelyon16-code": "froc_score", "camelyon17": "pn_kappa"}.get(
-        protocol.name
-    )
-    if chosen in names:
-        return str(chosen)
-    return next((spec.name for spec in evaluator.specs if spec.primary), names[0])
+    """What a report leads with: the protocol's headline where the task has it, else its primary metric."""
+    return main_metric(evaluator.specs, protocol)
 
 
 def answered_cases(scores: Scores) -> npt.NDArray[np.bool_]:
@@ -88,8 +75,7 @@ def answered_cases(scores: Scores) -> npt.NDArray[np.bool_]:
 
 def truth_of(scores: Scores) -> npt.NDArray[np.float64] | None:
     """The outcome of each case, where the task has two classes."""
-    column = BINARY.get(scores.task)
-    return scores.cases[column].to_numpy(dtype=float) if column in scores.cases.columns else None
+    return tasks.get(scores.task).truth(scores)
 
 
 def binary_part(evaluator: Evaluator) -> Any:
@@ -99,19 +85,5 @@ def binary_part(evaluator: Evaluator) -> Any:
 
 
 def fairness_disparity(scores: Scores, evaluator: Evaluator, *, headline: str) -> Disparity:
-    """What may differ between groups: equalised odds, Dice with NormHD, or the task's headline."""
-    names = {spec.name for spec in evaluator.specs}
-    if scores.task == "response":
-        truth, decision = truth_of(scores), getattr(getattr(evaluator, "base", evaluator), "decision", None)
-        if truth is not None and decision is not None:
-            return Disparity.equalised_odds(
-                evaluator.cluster_of_case,
-                truth,
-                decision,
-                n_clusters=evaluator.n_clusters,
-                rules=scores.protocol.fairness,
-            )
-    if scores.task == "segmentation" and {"dice", "norm_hd"} <= names:
-        return Disparity.of_metrics(evaluator, ["dice", "norm_hd"])
-    comparable = comparable_metrics(evaluator)
-    return Disparity.of_metrics(evaluator, [headline if headline in comparable else comparable[0]])
+    """What may differ between groups, as the task declares it."""
+    return tasks.get(scores.task).disparity(scores, evaluator, headline=headline)

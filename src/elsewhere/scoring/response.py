@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from elsewhere.cohort.label_scheme import RESPONSES
 from elsewhere.predictions.scales import ORDINAL_REASON
 from elsewhere.protocols import FairnessRules, Protocol
 from elsewhere.scoring.binary import BinaryEvaluator, binary_spec, judge
@@ -35,6 +36,7 @@ from elsewhere.scoring.labels import OUTCOME_WORDS, Truth, need_truth, read_trut
 from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, FloatArray, RatioInputs
+from elsewhere.statistics.fairness.disparity import Disparity
 from elsewhere.statistics.fairness.group_scores import EqualisedOdds, combined_score, fairness_score
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
 
@@ -194,8 +196,13 @@ class ResponseTask(Task):
     """A case is a patient before treatment; the cluster is the patient."""
 
     name = "response"
-    title = "Pathologic complete response"
+    title = "Response to treatment"
+    units = "patients' scans"
     target = "pcr"
+    truth_column = "pcr"
+    label_scheme = RESPONSES
+    compares_groups = True
+    stored_columns = ("pcr", "probability")
 
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
         return response_specs(
@@ -257,6 +264,19 @@ class ResponseTask(Task):
             fairness_weight=_fairness_weight(protocol, options),
             invalid=protocol.response.constant_is_invalid
             and is_constant(binary.judged[0].decision, np.isfinite(binary.probability)),
+        )
+
+    def disparity(self, scores: Scores, evaluator: Evaluator, *, headline: str) -> Disparity:
+        """Equalised odds of the decisions (MRI-06)."""
+        truth, decision = self.truth(scores), getattr(getattr(evaluator, "base", evaluator), "decision", None)
+        if truth is None or decision is None:
+            return super().disparity(scores, evaluator, headline=headline)
+        return Disparity.equalised_odds(
+            evaluator.cluster_of_case,
+            truth,
+            decision,
+            n_clusters=evaluator.n_clusters,
+            rules=scores.protocol.fairness,
         )
 
     def curves(

@@ -6,6 +6,8 @@ number, a class or an id is looked at here, once; a table that does not hold it 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -13,17 +15,12 @@ import pandas as pd
 from elsewhere.errors import UserError, name_rows
 from elsewhere.predictions.stages import PATIENT_STAGES, STAGES
 
+if TYPE_CHECKING:
+    from elsewhere.scoring.task import Task
+
 STATUSES = ("scored", "missing", "invalid", "not_analysable", "undefined")
 _FIX = "Score the predictions again."
-_NEEDED = {
-    "classification": ("label", "probability"),
-    "response": ("pcr", "probability"),
-    "segmentation": ("dice", "norm_hd", "hausdorff_mm"),
-    "detection": ("n_lesions", "n_detected", "n_boxes", "n_false_positives"),
-    "slides": (),
-}
 _TEXT = ("case_id", "patient_id", "exam_id", "dataset", "site", "status", "reason", "probability_kind")
-_CLASSES = {"classification": ("label",), "response": ("pcr",)}
 _SHARES = (
     "probability",
     "probability_calibrated",
@@ -68,13 +65,19 @@ _LARGEST = 1e12
 _SLIDE_KINDS = ("tp", "fp", "fn", "itc")
 
 
-def check_stored_scores(task: str, cases: pd.DataFrame, events: pd.DataFrame | None, *, where: str) -> None:
+def check_stored_scores(task: Task, cases: pd.DataFrame, events: pd.DataFrame | None, *, where: str) -> None:
     """Refuse a stored table of scores that the task cannot have written.
+
+    Args:
+        task: The task.
+        cases: The table.
+        events: The table beside it, where the task writes one.
+        where: The folder of the result.
 
     Raises:
         UserError: a column is missing, or holds another type, a value out of its range, or an id twice.
     """
-    _need(cases, ("case_id", "patient_id", "status", *_NEEDED.get(task, ())), f"{where}, scores.parquet")
+    _need(cases, ("case_id", "patient_id", "status", *task.stored_columns), f"{where}, scores.parquet")
     place = f"{where}, scores.parquet"
     if not len(cases):
         raise UserError("the table of scores has no rows", where=place, fix=_FIX)
@@ -91,41 +94,67 @@ def check_stored_scores(task: str, cases: pd.DataFrame, events: pd.DataFrame | N
         f"have a status that is none of {', '.join(STATUSES)}",
         place,
     )
-    for name in _CLASSES.get(task, ()):
+    truth = task.truth_column
+    if truth is not None:
+        _need(cases, (truth,), place)
         _refuse(
-            (~cases[name].isin((0, 1))).to_numpy(dtype=bool), f"have a {name} that is neither 0 nor 1", place
-        )
-    if task == "detection":
-        _refuse(cases["n_lesions"].isna().to_numpy(dtype=bool), "have no n_lesions", place)
-        if events is None:
-            raise UserError("the result of a detection needs events.parquet", where=where, fix=_FIX)
-    if events is not None:
-        _check_events(task, cases, events, f"{where}, events.parquet")
-
-
-def _check_events(task: str, cases: pd.DataFrame, events: pd.DataFrame, place: str) -> None:
-    """The boxes of a detection are judged by the scorer's own rules; of other tasks ids are text, scores numbers."""
-    _need(events, ("case_id",), place)
-    for name in events.columns:
-        _check_column(str(name), events[name], place)
-    if task == "slides":
-        _need(events, ("kind", "score"), place)
-        _refuse((~events["kind"].isin(_SLIDE_KINDS)).to_numpy(dtype=bool), "have an unknown kind", place)
-        used = events["kind"].isin(("tp", "fp")).to_numpy(dtype=bool)
-        _refuse(
-            (~events["case_id"].isin(cases["case_id"])).to_numpy(dtype=bool),
-            "are of no slide of the scores",
+            (~cases[truth].isin((0, 1))).to_numpy(dtype=bool),
+            f"have a {truth} that is neither 0 nor 1",
             place,
         )
-        _refuse(used & _no_number(events["score"]), "have no score", place)
-    if task == "detection":
-        from elsewhere.scoring.detection.tables import checked_events
+    if events is not None:
+        inside = f"{where}, events.parquet"
+        _need(events, ("case_id",), inside)
+        for column in events.columns:
+            _check_column(str(column), events[column], inside)
+    task.check_stored(cases, events, where=where)
 
-        _need(events, ("patient_id", "lesion_class"), place)
-        try:
-            checked_events(events)
-        except UserError as mistake:
-            raise UserError(mistake.what, where=place, fix=_FIX) from mistake
+
+def check_stored_points(cases: pd.DataFrame, events: pd.DataFrame, *, where: str) -> None:
+    """Refuse stored points of slides without a kind, a score or a slide.
+
+    Args:
+        cases: The table of scores.
+        events: The table beside it.
+        where: The folder of the result.
+
+    Raises:
+        UserError: A row is not what scoring writes.
+    """
+    place = f"{where}, events.parquet"
+    _need(events, ("kind", "score"), place)
+    _refuse((~events["kind"].isin(_SLIDE_KINDS)).to_numpy(dtype=bool), "have an unknown kind", place)
+    used = events["kind"].isin(("tp", "fp")).to_numpy(dtype=bool)
+    _refuse(
+        (~events["case_id"].isin(cases["case_id"])).to_numpy(dtype=bool),
+        "are of no slide of the scores",
+        place,
+    )
+    _refuse(used & _no_number(events["score"]), "have no score", place)
+
+
+def check_stored_boxes(cases: pd.DataFrame, events: pd.DataFrame | None, *, where: str) -> None:
+    """Refuse stored boxes that the scorer's own rules do not know.
+
+    Args:
+        cases: The table of scores.
+        events: The table beside it.
+        where: The folder of the result.
+
+    Raises:
+        UserError: There are no boxes, or a row is not what scoring writes.
+    """
+    from elsewhere.scoring.detection.tables import checked_events
+
+    _refuse(cases["n_lesions"].isna().to_numpy(dtype=bool), "have no n_lesions", f"{where}, scores.parquet")
+    if events is None:
+        raise UserError("the result of a detection needs events.parquet", where=where, fix=_FIX)
+    place = f"{where}, events.parquet"
+    _need(events, ("patient_id", "lesion_class"), place)
+    try:
+        checked_events(events)
+    except UserError as mistake:
+        raise UserError(mistake.what, where=place, fix=_FIX) from mistake
 
 
 def _no_number(column: pd.Series) -> npt.NDArray[np.bool_]:

@@ -7,17 +7,23 @@ from summing up: `score` writes the case table, and `evaluator` reads nothing bu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
+from elsewhere.cohort.label_scheme import LabelScheme
 from elsewhere.errors import UserError
-from elsewhere.protocols import Protocol
-from elsewhere.registry import Registry
+from elsewhere.protocols import Protocol, protocols
+from elsewhere.registry import Registry, object_of
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import Evaluator
+from elsewhere.statistics.fairness.disparity import Disparity
+from elsewhere.statistics.fairness.subgroups import comparable_metrics
 from elsewhere.statistics.metric import MetricSpec
 
 if TYPE_CHECKING:
@@ -76,14 +82,185 @@ class Checked:
     scores: Scores | None = None
 
 
+def main_metric(specs: Sequence[MetricSpec], protocol: Protocol) -> str:
+    """Find what a report leads with.
+
+    Args:
+        specs: The metrics of a task.
+        protocol: The rules, whose `headline` comes first.
+
+    Returns:
+        The name of the first headline that is there, else of the metric marked primary, else of the first.
+
+    Example:
+        >>> task, rules = tasks.get("segmentation"), protocols.get("mamamia-paper")
+        >>> main_metric(task.metrics(rules), rules), main_metric(task.metrics(rules), protocols.get("plain"))
+        ('combined', 'combined')
+    """
+    names = [spec.name for spec in specs]
+    wanted = [*protocol.headline, *(spec.name for spec in specs if spec.primary), *names]
+    return next(name for name in wanted if name in names)
+
+
 class Task(ABC):
-    """A task declares its scoring unit, its cluster, its target column and its metrics (ST-01)."""
+    """A task declares its scoring unit, its cluster, its target column and its metrics (ST-01).
+
+    Attributes:
+        name: What users call it on the command line.
+        title: Its heading in reports.
+        unit: What one row of the scores is.
+        units: The same in the plural, for counts in reports.
+        cluster: The column of the unit that is resampled.
+        target: The column of the cohort that holds the truth; None where the truth is a table of its own.
+        truth_column: The column of the scores that holds the outcome as 0 and 1, where the task has two classes.
+        answer_kind: The kind of its predictions; `elsewhere.predictions.answer_readers` has the reader of each.
+        protocols: Protocols it accepts beside those that name it in their `tasks`.
+        default_protocol: The protocol where neither the user nor the cohort's reader names one.
+        resampling_units: What `--resample` may name; patients always come first.
+        compares_groups: Whether the protocol's fairness variables are groups of every report of this task.
+        label_scheme: What the labels of a study table are called, where splits keep this task's classes apart.
+        case_columns: Columns of the scores that say how a case went, for the list of the worst cases.
+        stored_columns: Columns without which a stored table of scores is refused.
+    """
 
     name: str
     title: str
     unit: str = "case"
+    units: str = "cases"
     cluster: str = "patient_id"
     target: str | None = None
+    truth_column: str | None = None
+    answer_kind: str = "probability"
+    protocols: tuple[str, ...] = ("plain",)
+    default_protocol: str = "plain"
+    resampling_units: tuple[str, ...] = ("patients",)
+    compares_groups: bool = False
+    label_scheme: LabelScheme | None = None
+    case_columns: tuple[str, ...] = ("nll", "probability")
+    stored_columns: tuple[str, ...] = ()
+
+    def read_predictions(
+        self, path: str | Path, options: ReadOptions | None = None, cohort: Cohort | None = None
+    ) -> Predictions:
+        """Read predictions by the reader of the task's answer kind.
+
+        Args:
+            path: The file or folder.
+            options: How it is to be read.
+            cohort: The cases that ids are compared with, where a format needs them.
+
+        Returns:
+            The prediction table.
+
+        Raises:
+            UserError: The file is not what the answer kind expects.
+        """
+        from elsewhere.predictions import read_answers
+
+        return read_answers(self.answer_kind, path, options, cohort)
+
+    def accepts(self, protocol: Protocol) -> bool:
+        """Say whether the task may be scored by a protocol.
+
+        Args:
+            protocol: The rules.
+
+        Returns:
+            Whether the protocol names this task, or this task the protocol.
+        """
+        return self.name in protocol.tasks or protocol.name in self.protocols
+
+    def protocol_for(self, reader: str) -> str:
+        """Choose the protocol of a cohort: a challenge's cohort is scored by the challenge's rules.
+
+        Args:
+            reader: The name of the cohort's reader.
+
+        Returns:
+            The name of the protocol that is meant for such cohorts, else of the task's default.
+
+        Example:
+            >>> tasks.get("detection").protocol_for("bcs-dbt"), tasks.get("detection").protocol_for("csv")
+            ('dbtex-paper', 'plain')
+        """
+        fitting = (name for name, one in protocols if self.name in one.tasks and reader in one.default_for)
+        return next(fitting, self.default_protocol)
+
+    def truth(self, scores: Scores) -> npt.NDArray[np.float64] | None:
+        """Look up the outcome of each case.
+
+        Args:
+            scores: The scores.
+
+        Returns:
+            0 or 1 for each case; None where the task has no two classes.
+        """
+        column = self.truth_column
+        return scores.cases[column].to_numpy(dtype=float) if column in scores.cases.columns else None
+
+    def case_cost(self, scores: Scores) -> npt.NDArray[np.float64] | None:
+        """Say how badly each case went, for the list of the worst cases.
+
+        Args:
+            scores: The scores.
+
+        Returns:
+            A number for each case, the higher the worse, NaN where nothing went wrong; None where cases cannot be
+            ordered. With two classes: how far the probability is from the outcome.
+        """
+        truth = self.truth(scores)
+        if truth is None or "probability" not in scores.cases.columns:
+            return None
+        return np.abs(truth - scores.cases["probability"].to_numpy(dtype=np.float64))
+
+    def disparity(self, scores: Scores, evaluator: Evaluator, *, headline: str) -> Disparity:
+        """Say what may differ between groups of patients.
+
+        Args:
+            scores: The scores.
+            evaluator: Their metrics.
+            headline: The metric that leads the report.
+
+        Returns:
+            The headline, or the first metric that groups can be compared by.
+        """
+        comparable = comparable_metrics(evaluator)
+        return Disparity.of_metrics(evaluator, [headline if headline in comparable else comparable[0]])
+
+    def resampled(self, scores: Scores, units: str) -> Clusters:
+        """Make the clusters of the unit that `--resample` names.
+
+        Args:
+            scores: The scores.
+            units: One of `resampling_units`.
+
+        Returns:
+            The clusters; the patients, where a task knows no other unit.
+        """
+        return self.partition(scores)
+
+    def check_stored(self, cases: pd.DataFrame, events: pd.DataFrame | None, *, where: str) -> None:  # noqa: B027
+        """Refuse stored scores that this task cannot have written; columns, ids and statuses were looked at.
+
+        Args:
+            cases: The stored table of scores.
+            events: The stored table beside it, where the task writes one.
+            where: The folder of the result.
+
+        Raises:
+            UserError: A value that the task reads is not what it may be.
+        """
+
+    def ranking_details(self, scores: Mapping[str, Scores]) -> tuple[dict[str, Any], list[str]]:
+        """Say what several models together show of the cases, beside their ranks.
+
+        Args:
+            scores: The scores of each model, by its name, of the same cases.
+
+        Returns:
+            Parts of the ranking's summary by their keys, and warnings.
+        """
+        return {}, []
 
     @abstractmethod
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
@@ -146,6 +323,12 @@ class Task(ABC):
         return {}
 
 
+def _check_task(name: str, thing: object) -> str:
+    wrong = object_of(Task)(name, thing)
+    missing = [attribute for attribute in ("name", "title") if not getattr(thing, attribute, "")]
+    return wrong or (f"declares no {missing[0]}" if missing else "")
+
+
 tasks: Registry[Task] = Registry(
     "task",
     group="elsewhere.tasks",
@@ -156,5 +339,26 @@ tasks: Registry[Task] = Registry(
         "elsewhere.scoring.response",
         "elsewhere.scoring.slides",
     ),
-    list_command="elsewhere score --help",
+    list_command="elsewhere tasks",
+    check=_check_task,
 )
+
+
+def read_predictions(
+    task: str, path: str | Path, options: ReadOptions | None = None, cohort: Cohort | None = None
+) -> Predictions:
+    """Read predictions for a task by its name; the task knows its answer kind, and the kind its reader.
+
+    Args:
+        task: The name of a task, built in or from another package.
+        path: The prediction file or folder.
+        options: How it is to be read.
+        cohort: The cases that ids are compared with, where a format needs them.
+
+    Returns:
+        The prediction table.
+
+    Raises:
+        UserError: No such task, or the file is not what the task expects.
+    """
+    return tasks.get(task).read_predictions(path, options, cohort)

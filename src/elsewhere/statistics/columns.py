@@ -17,7 +17,20 @@ from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
 
 
 class ColumnMeans(Evaluator):
-    """Means over cases of named columns; NaN is an undefined case, left out of that column and counted."""
+    """Means over cases of named columns; NaN is an undefined case, left out of that column and counted.
+
+    Args:
+        columns: The values of the cases, by the metric's name.
+        cluster_of_case: The patient of each case, counted from 0.
+        n_clusters: How many patients there are.
+        lower_is_better: Metrics of which less is better, where no specs are given.
+        proportions: Metrics of which every case has 0 or 1, where no specs are given.
+        specs: What the metrics declare, one for each column in the same order; None: made of the names.
+
+    Example:
+        >>> ColumnMeans({"dice": [0.5, 1.0]}, np.array([0, 1], dtype=np.int32), n_clusters=2).values()
+        {'dice': 0.75}
+    """
 
     def __init__(
         self,
@@ -27,22 +40,15 @@ class ColumnMeans(Evaluator):
         n_clusters: int,
         lower_is_better: Sequence[str] = (),
         proportions: Sequence[str] = (),
+        specs: Sequence[MetricSpec] | None = None,
     ) -> None:
         self.cluster_of_case = np.asarray(cluster_of_case, dtype=np.int32)
         self.n_clusters = n_clusters
-        self._lower, self._proportions = tuple(lower_is_better), tuple(proportions)
         self.columns = {name: np.asarray(c, dtype=np.float64) for name, c in columns.items()}
-        self.specs = tuple(
-            MetricSpec(
-                name=name,
-                label=name.replace("_", " "),
-                higher_is_better=name not in self._lower,
-                kind=MetricKind.PROPORTION if name in self._proportions else MetricKind.MEAN,
-                interval=IntervalMethod.WILSON if name in self._proportions else IntervalMethod.CLUSTERED_T,
-                lower_bound=0.0 if name in self._proportions else -np.inf,
-                upper_bound=1.0 if name in self._proportions else np.inf,
-            )
-            for name in self.columns
+        self.specs = (
+            tuple(_spec(name, lower=name in lower_is_better, share=name in proportions) for name in columns)
+            if specs is None
+            else tuple(specs)
         )
         values = np.stack(list(self.columns.values()), axis=1) if self.columns else np.zeros((0, 0))
         everyone = np.zeros(self.cluster_of_case.size, dtype=np.int16)
@@ -58,9 +64,7 @@ class ColumnMeans(Evaluator):
     def _with(
         self, columns: Mapping[str, npt.ArrayLike], cluster: npt.NDArray[np.int32], n: int
     ) -> ColumnMeans:
-        return ColumnMeans(
-            columns, cluster, n_clusters=n, lower_is_better=self._lower, proportions=self._proportions
-        )
+        return ColumnMeans(columns, cluster, n_clusters=n, specs=self.specs)
 
     def subset(self, case_mask: npt.NDArray[np.bool_]) -> ColumnMeans:
         kept = {name: c[case_mask] for name, c in self.columns.items()}
@@ -84,3 +88,15 @@ class ColumnMeans(Evaluator):
 
     def undefined_reasons(self) -> dict[str, str]:
         return {n: "no case has a value" for n, (defined, _) in self.case_counts().items() if not defined}
+
+
+def _spec(name: str, *, lower: bool, share: bool) -> MetricSpec:
+    return MetricSpec(
+        name=name,
+        label=name.replace("_", " "),
+        higher_is_better=not lower,
+        kind=MetricKind.PROPORTION if share else MetricKind.MEAN,
+        interval=IntervalMethod.WILSON if share else IntervalMethod.CLUSTERED_T,
+        lower_bound=0.0 if share else -np.inf,
+        upper_bound=1.0 if share else np.inf,
+    )

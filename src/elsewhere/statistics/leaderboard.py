@@ -14,6 +14,7 @@ from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.fairness.group_scores import combined_score
 from elsewhere.statistics.fairness.variants import weighting_table
+from elsewhere.statistics.metric import MetricSpec
 from elsewhere.statistics.ranking import TENTHS, ranks_of, weight_stability
 from elsewhere.statistics.strata import size_strata, top_against_bottom
 
@@ -23,11 +24,23 @@ FEWEST_SIZES = 5
 """Known sizes below this make no strata."""
 
 
-def performance_metric(names: Sequence[str]) -> tuple[str, float] | None:
-    """The metric that is weighed against fairness, and its value at chance: 0.5 for balanced accuracy."""
-    if "performance" in names:
-        return "performance", 0.0
-    return ("balanced_accuracy", 0.5) if "balanced_accuracy" in names else None
+def performance_metric(specs: Sequence[MetricSpec]) -> MetricSpec | None:
+    """Find the metric that is weighed against fairness; its `chance` is where the weight begins (MRI-12).
+
+    Args:
+        specs: The metrics of an evaluator.
+
+    Returns:
+        The first that declares `weighed_with_fairness`, or None.
+
+    Example:
+        >>> from elsewhere.protocols import protocols
+        >>> from elsewhere.scoring.task import tasks
+        >>> found = performance_metric(tasks.get("response").metrics(protocols.get("mamamia-paper")))
+        >>> found.name, found.chance
+        ('balanced_accuracy', 0.5)
+    """
+    return next((spec for spec in specs if spec.weighed_with_fairness), None)
 
 
 def fairness_weighting(
@@ -43,11 +56,10 @@ def fairness_weighting(
     Nothing where a model's performance or fairness is undefined: a weight cannot weigh what is not there.
     """
     values = [evaluator.values() for evaluator in evaluators]
-    found = performance_metric(list(values[0]))
-    if "fairness" not in values[0] or found is None:
+    performance = performance_metric(evaluators[0].specs)
+    if "fairness" not in values[0] or performance is None:
         return {}
-    performance, chance = found
-    parts = np.array([[v[performance], v["fairness"]] for v in values])
+    parts = np.array([[v[performance.name], v["fairness"]] for v in values])
     if not np.isfinite(parts).all():
         return {}
     out: dict[str, Any] = {
@@ -62,7 +74,7 @@ def fairness_weighting(
             names=list(names),
             baseline=baseline,
             fairness_weight=weight,
-            chance=chance,
+            chance=performance.chance,
         )
     return out
 

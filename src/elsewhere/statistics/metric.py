@@ -39,6 +39,8 @@ class MetricSpec:
     `moves_with_prevalence` decides ST-06; `stratify_by_class` decides the resampling strata of ST-01.
     `rank_based`: no strictly rising transformation of a model's scores changes the value, so permutation tests
     swap ranks in place of scores (ST-12a).
+    `chance` is the value that guessing reaches: the baseline above which a model has shown anything.
+    `weighed_with_fairness` marks what the combined score of a challenge weighs against fairness.
     `skewed` marks a mean of values that are mostly small (or zero) and now and then large, such as distances,
     rates of rare errors and counts: its interval is the bootstrap-t, in a domain of its own (ST-03a).
     """
@@ -51,9 +53,11 @@ class MetricSpec:
     lower_bound: float = 0.0
     upper_bound: float = 1.0
     worst: float = 0.0
+    chance: float = 0.0
     unit: str = ""
     moves_with_prevalence: bool = False
     stratify_by_class: bool = False
     rank_based: bool = False
     skewed: bool = False
     primary: bool = False
+    weighed_with_fairness: bool = False

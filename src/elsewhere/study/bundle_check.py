@@ -13,10 +13,10 @@ import pandas as pd
 
 from elsewhere.errors import UserError
 from elsewhere.files import DAMAGED_ARCHIVE
-from elsewhere.predictions import ReadOptions, read_predictions
+from elsewhere.predictions import ReadOptions
 from elsewhere.recipes.base import RESPONSE
 from elsewhere.scoring.prepared import prepare
-from elsewhere.scoring.task import ScoreOptions, tasks
+from elsewhere.scoring.task import ScoreOptions, read_predictions, tasks
 from elsewhere.study.bundle import broken_files, read_mark
 from elsewhere.study.recipe_bundle import FORMAT, read_recipe_bundle
 from elsewhere.study.recipe_report import PRIVATE

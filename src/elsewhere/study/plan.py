@@ -241,7 +241,7 @@ def partitions_of(
     """Checked when made, and checked here again before anything rests on it (US-11)."""
     made: dict[tuple[str, int], Split] = {}
     skipped: list[Skipped] = []
-    rows = StudyGroups(table.frame)
+    rows = StudyGroups(table.frame, scheme=table.label_scheme)
     for number, scenario in enumerate(scenarios, start=1):
         for seed in seeds:
             found = make_split(rows, scenario, seed)

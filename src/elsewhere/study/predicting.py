@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from elsewhere.cohort import Cohort
 from elsewhere.engine.job import pinned_threads, reason_of, training_threads
@@ -48,16 +47,13 @@ class Predicted:
 def patients_of(cohort: Cohort) -> dict[str, Patient]:
     """Case ('DATASET/case_id') -> whom it shows."""
     rows = cohort.cases
-    also = rows["mamamia_id"] if "mamamia_id" in rows.columns else pd.Series("", index=rows.index)
     return {
-        f"{dataset}/{case}": Patient(
-            name=f"{dataset}/{patient}", also=other.strip() if isinstance(other, str) else ""
-        )
+        f"{dataset}/{case}": Patient(name=f"{dataset}/{patient}", also=other)
         for dataset, case, patient, other in zip(
             rows["dataset"].astype("str"),
             rows["case_id"].astype("str"),
             rows["patient_id"].astype("str"),
-            also,
+            cohort.other_ids(),
             strict=True,
         )
     }

@@ -126,8 +126,8 @@ class Board:
         wanted = primary_metric(self.entries[0].evaluator, self.protocol)
         if any(np.isfinite(e.evaluator.values()[wanted]) for e in self.entries):
             return wanted
-        found = performance_metric([spec.name for spec in self.entries[0].evaluator.specs])
-        return found[0] if found else wanted
+        found = performance_metric(self.entries[0].evaluator.specs)
+        return found.name if found else wanted
 
     @cached_property
     def draws(self) -> list[FloatArray]:

@@ -269,10 +269,10 @@ def weights(board: Board) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
 
     Recipes whose performance or fairness is not estimable take no part, and are named.
     """
-    found = performance_metric([s.name for s in board.evaluators[0].specs])
+    found = performance_metric(board.evaluators[0].specs)
     if found is None or "fairness" not in [s.name for s in board.evaluators[0].specs]:
         return pd.DataFrame(), pd.DataFrame(), {"reason": "this task has no fairness"}
-    metric, chance = found
+    metric, chance = found.name, found.chance
     perf, fair = board.values(metric), board.values("fairness")
     usable = np.flatnonzero(np.isfinite(perf) & np.isfinite(fair))
     lost = [board.names[i] for i in range(len(board.names)) if i not in usable]

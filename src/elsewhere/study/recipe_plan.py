@@ -70,14 +70,13 @@ class RecipePlan(Plan):
 
     @property
     def about(self) -> dict[str, Any]:
-        """With the id in another set that a table tells of a patient (`mamamia_id`)."""
+        """With the id that a patient has in another dataset, where the cohort says so."""
         told = super().about | {"pixels": dict(self.table.voxels)}
-        cases = self.table.cohort.cases
-        if "mamamia_id" in cases.columns:
-            by_id = dict(zip(cases["case_id"].astype("str"), cases["mamamia_id"], strict=True))
+        cohort = self.table.cohort
+        if cohort.other_id_column:
+            by_id = dict(zip(cohort.cases["case_id"].astype("str"), cohort.other_ids(), strict=True))
             for case, case_id in zip(self.table.frame["case"], self.table.frame["case_id"], strict=True):
-                also = by_id.get(str(case_id))
-                told["patients"][case][1] = also.strip() if isinstance(also, str) else ""
+                told["patients"][case][1] = by_id.get(str(case_id), "")
         return told
 
     def audit(self) -> dict[str, Any]:

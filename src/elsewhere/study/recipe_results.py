@@ -23,7 +23,7 @@ from elsewhere.cohort import Cohort
 from elsewhere.engine.store import DamagedUnitError, Store
 from elsewhere.engine.training import COSTS, Outcome
 from elsewhere.errors import UserError
-from elsewhere.predictions import ReadOptions, read_predictions
+from elsewhere.predictions import ReadOptions
 from elsewhere.predictions.masks import mask_file_name
 from elsewhere.protocols import protocols
 from elsewhere.recipes.base import SEGMENTATION
@@ -31,7 +31,7 @@ from elsewhere.report.page.privacy import Redactor
 from elsewhere.scenarios import Scenario
 from elsewhere.scenarios.files import file_name
 from elsewhere.scoring.prepared import prepare
-from elsewhere.scoring.task import ScoreOptions, Scores, tasks
+from elsewhere.scoring.task import ScoreOptions, Scores, read_predictions, tasks
 from elsewhere.study.picture_results import TOO_FEW
 from elsewhere.study.pictures import Report
 from elsewhere.study.recipe_plan import RecipePlan

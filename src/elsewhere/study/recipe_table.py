@@ -17,12 +17,12 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.cohort import Cohort
+from elsewhere.cohort.label_scheme import RESPONSES, LabelScheme
 from elsewhere.errors import UserError, name_rows
 from elsewhere.inputs import Cases, Pictures
 from elsewhere.inputs.cases import Value
 from elsewhere.inputs.mri.files import FileVolumes
 from elsewhere.protocols import protocols
-from elsewhere.scenarios.groups import RESPONSES
 from elsewhere.scoring.segmentation import empty_truth
 from elsewhere.study.cohorts import read_cohorts
 from elsewhere.study.file import StudyFile
@@ -44,6 +44,11 @@ class RecipeTable(StudyTable):
     cohort: Cohort
     voxels: Mapping[str, str]
     """The digest of each volume's voxels: what is the same under another name or header (US-30)."""
+
+    @property
+    def label_scheme(self) -> LabelScheme:
+        """Volumes are split by the outcome of the therapy, where it is known."""
+        return RESPONSES
 
     def fallbacks(self, names: tuple[str, ...]) -> int:
         """Nothing is cropped by the house: recipes crop, and say so themselves."""
@@ -115,7 +120,7 @@ def join_volumes(
         )
     if (shared > 1).any():
         warnings.append(
-            f"{int((shared > 1).sum())} patients stand in two datasets of the study (mamamia_id): no training "
+            f"{int((shared > 1).sum())} patients stand in two datasets of the study: no training "
             "holds one of them where the other is tested"
         )
     frame["group"], duplicates, doubled = volume_duplicates(
@@ -189,6 +194,10 @@ def joined_cohort(cohorts: Mapping[str, Cohort]) -> tuple[Cohort, list[str]]:
                 ]
         parts.append(part)
     frame = pd.concat(parts, ignore_index=True)
+    linked = {one.other_id_column for one in held} - {""}
+    if len(linked) > 1:
+        frame["other_patient_id"] = [name for one in held for name in one.other_ids()]
+        linked = {"other_patient_id"}
     for column in ("case_id", "patient_id", "exam_id"):
         if column not in frame.columns:
             continue
@@ -202,6 +211,7 @@ def joined_cohort(cohorts: Mapping[str, Cohort]) -> tuple[Cohort, list[str]]:
         id_grades=grades,
         warnings=tuple(word for one in held for word in one.warnings),
         synthetic=all(one.synthetic for one in held),
+        other_id_column=next(iter(linked), None),
     )
     return joined, names
 
@@ -248,14 +258,10 @@ def _places(collection: pd.Series, site: pd.Series) -> pd.Series:
 
 def _women(cohorts: Mapping[str, Cohort], patient: pd.Series) -> pd.Series:
     """What no split may part: a patient, and her rows in another set where one of them names the other's id
-    (BreastDCEDL's `mamamia_id`). Ids alone do not join sets: hospitals count from 1.
+    (`Cohort.other_ids`). Ids alone do not join sets: hospitals count from 1.
     """
     own = [str(name).casefold() for one in cohorts.values() for name in one.cases["patient_id"]]
-    told = [
-        str(name).strip().casefold() if isinstance(name, str) else ""
-        for one in cohorts.values()
-        for name in (one.cases["mamamia_id"] if "mamamia_id" in one.cases.columns else [""] * len(one.cases))
-    ]
+    told = [name.casefold() for one in cohorts.values() for name in one.other_ids()]
     known = set(told) - {""}
     woman = {
         name: also or here

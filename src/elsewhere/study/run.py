@@ -256,7 +256,11 @@ def write_plan(plan: Plan, at: Places) -> None:
     from elsewhere.study.bundle import environment
 
     write_splits(
-        [*plan.partitions.values(), *plan.skipped], plan.table.frame, at.out / "splits", replace=True
+        [*plan.partitions.values(), *plan.skipped],
+        plan.table.frame,
+        at.out / "splits",
+        scheme=plan.table.label_scheme,
+        replace=True,
     )
     manifest = plan.table.frame.assign(digest=list(plan.table.cases.digest))
     if "masks" in manifest.columns:

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.cohort import Cohort
+from elsewhere.cohort.label_scheme import LESIONS, LabelScheme
 from elsewhere.errors import UserError, name_rows
 from elsewhere.inputs import BENIGN, MALIGNANT, NORMAL, BadPictureError, Cases, Pictures
 from elsewhere.study.cohorts import read_cohorts
@@ -39,6 +40,11 @@ class StudyTable:
     cases: Cases
     pictures: Pictures
     audit: dict[str, Any]
+
+    @property
+    def label_scheme(self) -> LabelScheme:
+        """What the labels of `frame` are called."""
+        return LESIONS
 
     def fallbacks(self, names: tuple[str, ...]) -> int:
         """How many of these cases are lesions without a box: their crop is the whole image (US-13)."""

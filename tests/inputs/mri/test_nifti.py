@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import re
 import struct
+from pathlib import Path
 
 import nibabel as nib
 import numpy as np
@@ -13,14 +15,16 @@ from hypothesis import strategies as st
 from nibabel.orientations import apply_orientation, axcodes2ornt, io_orientation, ornt_transform
 
 from elsewhere.errors import UserError
-from elsewhere.inputs.mri import nifti as volume_nifti
+from elsewhere.inputs.mri import nifti, unpacking
 from elsewhere.inputs.mri.nifti import (
+    Expected,
     gzip_bytes,
     mask_bytes,
     plain_placement,
     read_header,
     scaled,
     stored_voxels,
+    voxel_pieces,
 )
 from elsewhere.inputs.mri.orientation import AXIAL, SAGITTAL, TARGETS, axis_letters, plane_of, turn_to
 
@@ -204,13 +208,13 @@ def test_a_file_that_breaks_off_says_so(tmp_path, monkeypatch, cut, slow):
     import zlib
 
     if slow:
-        monkeypatch.setattr(volume_nifti, "fast_zlib", zlib)
+        monkeypatch.setattr(unpacking, "fast_zlib", zlib)
     voxels = np.random.default_rng(2).integers(0, 2000, (24, 24, 24)).astype(np.int16)
     write(tmp_path / "v.nii.gz", voxels, np.eye(4))
     whole = (tmp_path / "v.nii.gz").read_bytes()
     (tmp_path / "v.nii.gz").write_bytes(whole[:-cut])
     header = read_header(tmp_path / "v.nii.gz")
-    with pytest.raises(UserError, match=r"breaks off|unpacked") as caught:
+    with pytest.raises(UserError, match=r"cut off|unpacked") as caught:
         stored_voxels(tmp_path / "v.nii.gz", header)
     assert "v.nii.gz" in str(caught.value)
     assert caught.value.fix
@@ -330,3 +334,43 @@ def test_a_damaged_file_is_a_user_error_or_a_volume(tmp_path, version, packed, e
     else:
         assert values.shape == header.shape
         assert np.isfinite(values).all()
+
+
+@pytest.mark.parametrize("ending", ["nii", "nii.gz"])
+def test_pieces_are_the_volume_in_the_order_of_the_file(tmp_path, ending, monkeypatch):
+    monkeypatch.setattr(nifti, "_PIECE", 100)
+    voxels = np.arange(7 * 5 * 4, dtype=np.int16).reshape(7, 5, 4)
+    path = tmp_path / f"v.{ending}"
+    write(path, voxels, np.eye(4))
+    header = read_header(path)
+    pieces = list(voxel_pieces(path, header))
+    assert len(pieces) > 1 and all(piece.size % 7 == 0 for piece in pieces)
+    assert np.array_equal(np.concatenate(pieces).reshape(7, 5, 4, order="F"), voxels)
+
+
+def test_two_axes_are_refused_in_a_volume_and_read_in_a_mask(tmp_path):
+    nib.save(nib.Nifti1Image(np.ones((3, 4), np.uint8), np.diag([0.5, 2, 1, 1])), tmp_path / "m.nii.gz")
+    with pytest.raises(UserError, match="a volume has three axes, this file is 3 x 4"):
+        read_header(tmp_path / "m.nii.gz")
+    header = read_header(tmp_path / "m.nii.gz", Expected(what="mask", axes=(2, 3)))
+    assert header.shape == (3, 4, 1) and header.axes == 2 and header.spacing_mm[:2] == (0.5, 2.0)
+
+
+def test_another_number_type_is_called_by_its_name(tmp_path):
+    nib.save(nib.Nifti1Image(np.zeros((3, 4, 5), np.complex64), np.eye(4)), tmp_path / "c.nii")
+    with pytest.raises(UserError, match="voxels of type complex64"):
+        read_header(tmp_path / "c.nii")
+
+
+def test_one_module_reads_nifti_files():
+    """Everything else calls it, so that no file is opened without the checks of size, type and damage."""
+    source = Path(nifti.__file__).parents[2]
+    writers = {"phantom/mri_layout.py", "phantom/tables.py", "recipes/nnunet.py"}
+    reads = re.compile(r"nibabel(\.\w+)*\.load\(|from_filename|nib\.load\(|get_fdata|dataobj")
+    users = {
+        path.relative_to(source).as_posix(): path.read_text()
+        for path in source.rglob("*.py")
+        if re.search(r"^\s*(import|from) nibabel", path.read_text(), re.MULTILINE)
+    }
+    assert set(users) == writers
+    assert not [name for name, text in users.items() if reads.search(text)]

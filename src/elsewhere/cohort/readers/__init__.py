@@ -14,7 +14,7 @@ from typing import Any
 
 from elsewhere.cohort.table import Cohort
 from elsewhere.errors import UserError, near_matches
-from elsewhere.registry import Registry
+from elsewhere.registry import Registry, function
 from elsewhere.tables.bytes_in import neighbours
 
 Reader = Callable[..., Cohort]
@@ -34,6 +34,7 @@ readers: Registry[Reader] = Registry(
         "elsewhere.cohort.readers.bus_uclm",
     ),
     list_command="elsewhere readers",
+    check=function,
 )
 
 

@@ -118,6 +118,7 @@ def read_breast_dcedl(source: Path) -> Cohort:
         warnings=tuple(warnings),
         counts=counts,
         where=where,
+        other_id_column="mamamia_id",
     )
 
 

@@ -1,8 +1,9 @@
-"""NIfTI files with numpy alone: header, grid and voxels, for machines that have no NIfTI library.
+"""The one reader of NIfTI files: header, grid and voxels with numpy alone, for machines without a NIfTI library.
 
-One 3D volume a file, NIfTI-1 or -2, either byte order, packed (.nii.gz) or not. What the format allows and a
-volume of a patient is not (four axes, colours, complex numbers) is refused with a reason. Values are scaled by
-the header's slope and intercept. Nothing is resampled.
+One 3D volume or mask per file, NIfTI-1 or -2, either byte order, packed (.nii.gz) or not. What the format allows and
+a volume of a patient is not (four axes, colours, complex numbers) is refused with a reason, sizes are checked before
+anything is unpacked, and a file that is cut off or damaged is an error. Values are scaled by the header's slope and
+intercept. Nothing is resampled.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.errors import UserError
-
-try:
-    from isal import isal_zlib as fast_zlib
-except ImportError:
-    fast_zlib = zlib
+from elsewhere.inputs.mri.unpacking import DAMAGED, Inflater, unpack
 
 Affine = npt.NDArray[np.float64]
 MOST_BYTES = 2**33
@@ -32,10 +30,37 @@ FLAT = 1e-3
 _TYPES = {
     2: "u1", 4: "i2", 8: "i4", 16: "f4", 64: "f8", 256: "i1", 512: "u2", 768: "u4", 1024: "i8", 1280: "u8",
 }  # fmt: skip
+_NOT_PLAIN = {
+    0: "unknown", 1: "binary", 32: "complex64", 128: "RGB", 1536: "float128", 1792: "complex128", 2048: "complex256",
+    2304: "RGBA",
+}  # fmt: skip
+_NUMBERS = {2: "two", 3: "three"}
+_PIECE = 2**20
+"""Bytes that are handed on at once where a file is streamed."""
 _UNIT_MM = {1: 1000.0, 3: 0.001}
 _HEADER_1, _HEADER_2 = 348, 540
-_FETCH = "Fetch the file again."
-_BROKEN = (zlib.error, fast_zlib.error, EOFError, OSError, struct.error)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What a file has to be, and how messages speak of it.
+
+    Args:
+        what: What the file holds.
+        axes: How many axes it may have; a last axis of one does not count.
+        most_bytes: A file with more voxels is refused before it is unpacked.
+        fix: What to do about a damaged file.
+        values: What to write instead of values of another type.
+    """
+
+    what: str = "volume"
+    axes: tuple[int, ...] = (3,)
+    most_bytes: int = MOST_BYTES
+    fix: str = "Fetch the file again."
+    values: str = "Write int16 or float32."
+
+
+VOLUME = Expected()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +80,7 @@ class NiftiHeader:
     """
 
     shape: tuple[int, int, int]
+    """Of the axes x, y, z; 1 along z where the file has two axes."""
     dtype: np.dtype[Any]
     offset: int
     slope: float | None
@@ -63,6 +89,8 @@ class NiftiHeader:
     affine: Affine | None
     placement: bytes
     packed: bool
+    axes: int = 3
+    expected: Expected = VOLUME
 
     @property
     def n_bytes(self) -> int:
@@ -70,50 +98,64 @@ class NiftiHeader:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def read_header(path: Path) -> NiftiHeader:
-    """Read a file's header; of a packed file only its beginning is unpacked.
+def read_header(path: Path, expected: Expected = VOLUME) -> NiftiHeader:
+    """Read the header; of a packed file only its beginning is unpacked.
 
     Args:
-        path: .nii or .nii.gz.
+        path: The file.
+        expected: What it has to be.
 
     Returns:
         The header.
 
     Raises:
-        UserError: The file cannot be read, or is no volume.
+        UserError: There is no such file, it is not NIfTI, or it is not what is expected.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "mask.nii"
+        >>> data = mask_bytes(np.ones((4, 3, 2)), plain_placement((1.0, 1.0, 2.0), None))
+        >>> written = path.write_bytes(data)
+        >>> read_header(path).shape, read_header(path).spacing_mm
+        ((4, 3, 2), (1.0, 1.0, 2.0))
     """
     where = str(path)
     try:
         with path.open("rb") as file:
             start = file.read(2**14)
     except FileNotFoundError:
-        raise UserError("there is no such file", where=where, fix=_FETCH) from None
+        raise UserError("there is no such file", where=where, fix=expected.fix) from None
     except OSError as error:
         raise UserError(f"it cannot be read ({error})", where=where) from error
     packed = start[:2] == b"\x1f\x8b"
     if packed:
         try:
-            start = fast_zlib.decompressobj(31).decompress(start, _HEADER_2 + 64)
-        except _BROKEN as error:
-            raise UserError(f"it cannot be unpacked ({error})", where=where, fix=_FETCH) from error
-    return parse_header(start, packed=packed, where=where)
+            source, start = Inflater(start), b""
+            while len(start) < _HEADER_2 and (more := source.read(_HEADER_2 - len(start))):
+                start += more
+        except DAMAGED as error:
+            raise UserError(f"it cannot be unpacked ({error})", where=where, fix=expected.fix) from error
+    return parse_header(start, packed=packed, where=where, expected=expected)
 
 
-def parse_header(block: bytes, *, packed: bool = False, where: str = "") -> NiftiHeader:
-    """Read a header from the first bytes of a file, in either byte order.
+def parse_header(
+    block: bytes, *, packed: bool = False, where: str = "", expected: Expected = VOLUME
+) -> NiftiHeader:
+    """Read the header from the first bytes of a file, in either byte order.
 
     Args:
-        block: At least 540 bytes where the file has them.
-        packed: Whether the file is compressed.
-        where: What an error message calls the file.
+        block: The first 540 bytes or more, unpacked; 348 of a NIfTI-1 file.
+        packed: Whether the file is packed.
+        where: The file's name, for messages.
+        expected: What it has to be.
 
     Returns:
         The header.
 
     Raises:
-        UserError: The bytes are no header of a volume.
+        UserError: It is not NIfTI, or not what is expected.
     """
-    order, size = _order_and_size(block, where)
+    order, size = _order_and_size(block, where, expected)
     if size == _HEADER_1:
         dim = struct.unpack_from(f"{order}8h", block, 40)
         (code,) = struct.unpack_from(f"{order}h", block, 70)
@@ -137,31 +179,36 @@ def parse_header(block: bytes, *, packed: bool = False, where: str = "") -> Nift
         units = struct.unpack_from(f"{order}i", block, 500)[0] & 0xFF
     if magic[:3] not in (b"n+1", b"n+2"):
         raise UserError(
-            "a NIfTI header without its image", where=where, fix="Write one file a volume (.nii.gz)."
+            "a NIfTI header without its image",
+            where=where,
+            fix=f"Write one file per {expected.what} (.nii.gz).",
         )
-    shape = _shape(dim, where)
+    sizes = _shape(dim, where, expected)
+    shape = (sizes[0], sizes[1], sizes[2] if len(sizes) > 2 else 1)
     if code not in _TYPES:
         raise UserError(
-            f"voxels of NIfTI type {code} are no plain numbers", where=where, fix="Write int16 or float32."
+            f"voxels of type {_NOT_PLAIN.get(code, code)} are no plain numbers",
+            where=where,
+            fix=expected.values,
         )
     if not math.isfinite(offset):
-        raise UserError(f"the voxels begin at byte {offset}", where=where, fix=_FETCH)
+        raise UserError(f"the voxels begin at byte {offset}", where=where, fix=expected.fix)
     to_mm = _UNIT_MM.get(units & 7, 1.0)
     affine = _affine(qform, sform, quaternion, rows, pixdim)
     if affine is not None and not np.isfinite(affine).all():
-        raise UserError("the header's place in space is not finite", where=where, fix=_FETCH)
+        raise UserError("the header's place in space is not finite", where=where, fix=expected.fix)
     if affine is not None:
         affine[:3] *= to_mm
         steps = tuple(math.hypot(*column) for column in affine[:3, :3].T.tolist())
     else:
         steps = tuple(abs(float(step)) * to_mm for step in pixdim[1:4])
-    if not all(math.isfinite(step) and step > 0 for step in steps):
+    if not all(math.isfinite(step) and step > 0 for step in steps[: len(sizes)]):
         raise UserError(f"the spacing is {steps}", where=where, fix="Each axis needs a spacing above 0.")
-    if affine is not None and abs(np.linalg.det(affine[:3, :3] / np.array(steps))) < FLAT:
-        raise UserError("the header's axes lie on one another", where=where, fix=_FETCH)
+    if affine is not None and len(sizes) == 3 and abs(np.linalg.det(affine[:3, :3] / np.array(steps))) < FLAT:
+        raise UserError("the header's axes lie on one another", where=where, fix=expected.fix)
     scaled = math.isfinite(slope) and slope != 0
     if scaled and not math.isfinite(intercept):
-        raise UserError(f"the intercept of the values is {intercept}", where=where, fix=_FETCH)
+        raise UserError(f"the intercept of the values is {intercept}", where=where, fix=expected.fix)
     header = NiftiHeader(
         shape=shape,
         dtype=np.dtype(order + _TYPES[code]),
@@ -172,10 +219,13 @@ def parse_header(block: bytes, *, packed: bool = False, where: str = "") -> Nift
         affine=affine,
         placement=bytes(block[:size]),
         packed=packed,
+        axes=len(sizes),
+        expected=expected,
     )
-    if header.n_bytes > MOST_BYTES:
+    if header.n_bytes > expected.most_bytes:
         raise UserError(
-            f"the volume would take {header.n_bytes / 2**30:.1f} GiB, the limit is {MOST_BYTES / 2**30:.0f} GiB",
+            f"the {expected.what} would take {header.n_bytes / 2**30:.1f} GiB, "
+            f"the limit is {expected.most_bytes / 2**30:.1f} GiB",
             where=where,
         )
     return header
@@ -185,35 +235,86 @@ def stored_voxels(path: Path, header: NiftiHeader) -> npt.NDArray[Any]:
     """Read the voxels as the file stores them: mapped where it is not packed, unpacked in one go where it is.
 
     Args:
-        path: .nii or .nii.gz.
-        header: Of the file.
+        path: The file.
+        header: Its header.
 
     Returns:
-        [x, y, z].
+        An array of the header's shape and type, neither scaled nor turned.
 
     Raises:
-        UserError: The file is cut off or broken.
+        UserError: The file is cut off, or damaged.
     """
     where = str(path)
     if not header.packed:
         have = path.stat().st_size - header.offset
         if have < header.n_bytes:
-            raise UserError(_cut_off(have, header), where=where, fix=_FETCH)
+            raise UserError(_cut_off(have, header), where=where, fix=header.expected.fix)
         return np.memmap(
             path, dtype=header.dtype, mode="c", offset=header.offset, shape=header.shape, order="F"
         )
     needed = header.offset + header.n_bytes
     try:
-        data, whole = _unpack(path.read_bytes(), needed)
-    except _BROKEN as error:
-        raise UserError(f"it cannot be unpacked ({error})", where=where, fix=_FETCH) from error
+        data, whole = unpack(path.read_bytes(), needed)
+    except DAMAGED as error:
+        raise UserError(f"it cannot be unpacked ({error})", where=where, fix=header.expected.fix) from error
     if len(data) < needed:
-        raise UserError(_cut_off(len(data) - header.offset, header), where=where, fix=_FETCH)
+        raise UserError(_cut_off(len(data) - header.offset, header), where=where, fix=header.expected.fix)
     if not whole:
-        raise UserError("the packed file breaks off before its checksum", where=where, fix=_FETCH)
+        raise UserError(
+            "the packed file is cut off before its checksum", where=where, fix=header.expected.fix
+        )
     return np.frombuffer(
         data, dtype=header.dtype, count=math.prod(header.shape), offset=header.offset
     ).reshape(header.shape, order="F")
+
+
+def voxel_pieces(path: Path, header: NiftiHeader) -> Iterator[npt.NDArray[Any]]:
+    """Read the voxels as the file stores them, about 1 MiB at a time, without ever holding the volume.
+
+    Args:
+        path: The file.
+        header: Its header.
+
+    Yields:
+        The values in file order (the first axis fastest), whole rows of the first axis at a time.
+
+    Raises:
+        UserError: The file is cut off, or damaged.
+    """
+    where = str(path)
+    row = header.shape[0] * header.dtype.itemsize
+    step = max(1, _PIECE // row) * row
+    if not header.packed:
+        flat = stored_voxels(path, header).reshape(-1, order="F")
+        many = step // header.dtype.itemsize
+        yield from (flat[first : first + many] for first in range(0, flat.size, many))
+        return
+    source = Inflater(path.read_bytes())
+    try:
+        skip = header.offset
+        while skip:
+            more = source.read(min(skip, _PIECE))
+            if not more:
+                raise UserError(_cut_off(0, header), where=where, fix=header.expected.fix)
+            skip -= len(more)
+        left = header.n_bytes
+        while left:
+            wanted = min(step, left)
+            piece = source.read(wanted)
+            while len(piece) < wanted:
+                more = source.read(wanted - len(piece))
+                if not more:
+                    have = header.n_bytes - left + len(piece)
+                    raise UserError(_cut_off(have, header), where=where, fix=header.expected.fix)
+                piece += more
+            left -= wanted
+            yield np.frombuffer(piece, dtype=header.dtype)
+        if not source.read(1) and not source.complete:
+            raise UserError(
+                "the packed file is cut off before its checksum", where=where, fix=header.expected.fix
+            )
+    except DAMAGED as error:
+        raise UserError(f"it cannot be unpacked ({error})", where=where, fix=header.expected.fix) from error
 
 
 def scaled(
@@ -254,31 +355,33 @@ def scaled(
 
 
 def _cut_off(have: int, header: NiftiHeader) -> str:
-    return f"the file breaks off: {max(have, 0)} of {header.n_bytes} bytes of voxels are there"
+    return f"the file is cut off: {max(have, 0)} of {header.n_bytes} bytes of voxels are there"
 
 
-def _order_and_size(block: bytes, where: str) -> tuple[str, int]:
+def _order_and_size(block: bytes, where: str, expected: Expected = VOLUME) -> tuple[str, int]:
     for order in "<>":
         if len(block) >= 4:
             (size,) = struct.unpack_from(f"{order}i", block, 0)
             if size in (_HEADER_1, _HEADER_2) and len(block) >= size:
                 return order, size
-    raise UserError("this is no NIfTI file, or it is cut off", where=where, fix=_FETCH)
+    raise UserError("this is no NIfTI file, or it is cut off", where=where, fix=expected.fix)
 
 
-def _shape(dim: tuple[int, ...], where: str) -> tuple[int, int, int]:
+def _shape(dim: tuple[int, ...], where: str, expected: Expected) -> tuple[int, ...]:
     axes = dim[0]
     sizes = list(dim[1 : 1 + axes]) if 1 <= axes <= 7 else []
     while len(sizes) > 3 and sizes[-1] == 1:
         sizes.pop()
-    if len(sizes) != 3 or min(sizes) < 1:
+    if len(sizes) not in expected.axes or min(sizes) < 1:
         shown = " x ".join(map(str, sizes)) or "nothing"
         raise UserError(
-            f"a volume has three axes, this file is {shown}",
+            f"a {expected.what} has {' or '.join(_NUMBERS[n] for n in expected.axes)} axes, this file is {shown}",
             where=where,
-            fix="Write one file a phase: NAME_0000.nii.gz, NAME_0001.nii.gz...",
+            fix="Write one file per phase: NAME_0000.nii.gz, NAME_0001.nii.gz..."
+            if expected is VOLUME
+            else f"Write one file per {expected.what}.",
         )
-    return int(sizes[0]), int(sizes[1]), int(sizes[2])
+    return tuple(int(n) for n in sizes)
 
 
 def _affine(
@@ -309,28 +412,6 @@ def _affine(
         affine[:3, 3] = quaternion[3:]
         return affine
     return None
-
-
-def _unpack(data: bytes, needed: int) -> tuple[bytes, bool]:
-    """At most `needed` bytes and a little, over all members; whether the last member ended with its checksum."""
-    parts: list[bytes] = []
-    have = 0
-    while True:
-        stream = fast_zlib.decompressobj(31)
-        part = stream.decompress(data, max(needed - have, 0) + 1)
-        while part:
-            parts.append(part)
-            have += len(part)
-            if have > needed or stream.eof:
-                break
-            part = stream.decompress(stream.unconsumed_tail, needed - have + 1)
-        if have > needed:
-            return b"".join(parts), True
-        if not stream.eof:
-            return b"".join(parts), False
-        data = stream.unused_data.lstrip(b"\0")
-        if not data:
-            return b"".join(parts) if len(parts) != 1 else parts[0], True
 
 
 def mask_bytes(mask: npt.NDArray[Any], placement: bytes) -> bytes:

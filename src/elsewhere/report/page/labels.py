@@ -1,67 +1,24 @@
-"""Words for the keys of a summary, and which metric leads. Unknown keys are made readable, not hidden."""
+"""Words for the keys of a summary, and which metric leads. Unknown keys are made readable, not hidden.
+
+What a task or a metric is called, it declares itself (`Task.title`, `MetricSpec.label`), whichever package brings it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elsewhere.report.page.numbers import as_float
 
-TASK_TITLES = {
-    "classification": "Classification",
-    "detection": "Lesion detection",
-    "segmentation": "Tumour segmentation",
-    "response": "Response to treatment",
-    "slides": "Metastases in slides",
-}
-TASK_UNITS = {
-    "classification": "cases",
-    "detection": "volumes",
-    "segmentation": "tumours",
-    "response": "patients' scans",
-    "slides": "slides",
-}
-HEADLINES = {
-    "classification": ("auroc", "balanced_accuracy"),
-    "detection": ("mean_sensitivity_1_to_4", "sensitivity_at_2_all"),
-    "segmentation": ("combined", "performance", "dice"),
-    "response": ("combined", "balanced_accuracy", "auroc"),
-    "slides": ("pn_kappa", "froc_score", "stage_accuracy"),
-}
-_LABELS = {
-    "auroc": "AUROC",
-    "auprc": "AUPRC",
-    "sensitivity": "Sensitivity",
-    "specificity": "Specificity",
-    "balanced_accuracy": "Balanced accuracy",
-    "f1": "F1",
-    "f1_macro": "F1, macro average",
-    "ece_confidence": "ECE of confidence",
-    "ece_malignant": "ECE of malignant probability",
-    "nll": "Negative log-likelihood",
-    "brier": "Brier score",
+if TYPE_CHECKING:
+    from elsewhere.scoring.task import Task
+
+_COLUMNS = {
     "slope": "Calibration slope",
     "intercept": "Calibration intercept",
     "calibration_slope": "Calibration slope",
     "calibration_intercept": "Calibration intercept",
-    "mean_sensitivity_1_to_4": "Mean sensitivity at 1 to 4 false positives",
-    "sensitivity_at_2_all": "Sensitivity at 2 false positives, all volumes",
-    "dice": "Dice",
-    "hausdorff_mm": "Hausdorff distance (mm)",
-    "hausdorff95_mm": "Hausdorff 95 % (mm)",
-    "norm_hd": "Normalised Hausdorff",
-    "performance": "Performance",
-    "fairness": "Fairness",
-    "combined": "Combined score",
-    "stage_accuracy": "Stage accuracy",
-    "positive_sensitivity": "Sensitivity, macro or micro",
-    "positive_specificity": "Specificity, macro or micro",
-    "froc_score": "FROC score",
-    "pn_kappa": "pN kappa, quadratic",
     "in_the_large": "Calibration in the large",
-    "ppv": "PPV",
-    "npv": "NPV",
-    "recall_rate": "Recall rate",
     "net_benefit": "Net benefit",
     "smd": "Standardised difference",
     "p": "p",
@@ -97,12 +54,92 @@ CURVE_TITLES = {
 }
 
 
+def _task(summary: Mapping[str, Any]) -> Task | None:
+    """The task of a summary, where a package that is installed here brings it."""
+    from elsewhere.scoring.task import tasks
+
+    name = str(summary.get("task", ""))
+    return tasks.get(name) if name in tasks else None
+
+
+def task_title(summary: Mapping[str, Any], default: str | None = None) -> str:
+    """Say what was done, as a heading.
+
+    Args:
+        summary: The summary of a result.
+        default: What stands where no task of this name is installed; None: the name itself.
+
+    Returns:
+        The title that the task declares.
+
+    Example:
+        >>> task_title({"task": "segmentation"})
+        'Tumour segmentation'
+    """
+    task = _task(summary)
+    if task is not None:
+        return task.title
+    return str(summary.get("task") or "") if default is None else default
+
+
+def task_units(summary: Mapping[str, Any]) -> str:
+    """Say what one row of the scores is, in the plural.
+
+    Args:
+        summary: The summary of a result.
+
+    Returns:
+        The word that the task declares, or 'cases'.
+
+    Example:
+        >>> task_units({"task": "detection"})
+        'volumes'
+    """
+    task = _task(summary)
+    return "cases" if task is None else task.units
+
+
+def has_two_classes(summary: Mapping[str, Any]) -> bool:
+    """Say whether the task of a summary tells two classes apart.
+
+    Args:
+        summary: The summary of a result.
+
+    Returns:
+        Whether its scores have a column with the outcome as 0 and 1.
+
+    Example:
+        >>> has_two_classes({"task": "response"}), has_two_classes({"task": "detection"})
+        (True, False)
+    """
+    task = _task(summary)
+    return task is not None and task.truth_column is not None
+
+
 def label(key: str, entry: Mapping[str, Any] | None = None) -> str:
-    """The entry's own label first, then the known word, then the key without its underscores."""
+    """Find the words for a key of a summary.
+
+    Args:
+        key: A metric, a column or another key.
+        entry: What the summary says under that key.
+
+    Returns:
+        The entry's own label first, then the label that the metric declares, then the known word, then the key
+        without its underscores.
+
+    Example:
+        >>> label("auroc"), label("breast_density"), label("some_key")
+        ('AUROC', 'Breast density', 'Some key')
+    """
+    from elsewhere.scoring.metrics import metric_label
+
     if entry is not None and entry.get("label"):
         return str(entry["label"])
-    if key in _LABELS:
-        return _LABELS[key]
+    if key in _COLUMNS:
+        return _COLUMNS[key]
+    declared = metric_label(key)
+    if declared is not None:
+        return declared
     if key.endswith("_calibrated"):
         return f"{label(key.removesuffix('_calibrated'))}, calibrated"
     words = key.replace("_", " ").strip()
@@ -127,7 +164,7 @@ def method(name: Any) -> str:
 
 
 def headline(summary: Mapping[str, Any]) -> str | None:
-    """The metric that leads: one marked primary, else the task's, else the first that is defined."""
+    """The metric that leads: the one that the summary names, else one marked primary, else the first defined."""
     metrics = summary.get("metrics")
     if not isinstance(metrics, Mapping) or not metrics:
         return None
@@ -136,9 +173,6 @@ def headline(summary: Mapping[str, Any]) -> str | None:
     for name, entry in metrics.items():
         if isinstance(entry, Mapping) and entry.get("primary"):
             return str(name)
-    for name in HEADLINES.get(str(summary.get("task", "")), ()):
-        if isinstance(metrics.get(name), Mapping) and as_float(metrics[name].get("value")) is not None:
-            return name
     defined = [
         n for n, e in metrics.items() if isinstance(e, Mapping) and as_float(e.get("value")) is not None
     ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from elsewhere.report.page.labels import TASK_TITLES, headline, label, method
+from elsewhere.report.page.labels import headline, label, method, task_title
 from elsewhere.report.page.numbers import as_float, count, number, value_with_interval
 from elsewhere.report.result.prepare import Prepared, prepare
 
@@ -32,7 +32,7 @@ def _nothing(_: Prepared) -> None:
 
 
 def _title(d: Prepared) -> str | None:
-    task = TASK_TITLES.get(str(d.data.get("task")))
+    task = task_title(d.data, "")
     return f"Evaluation of an existing model: {task.lower()}; no model was developed" if task else None
 
 
@@ -116,7 +116,7 @@ def _calibration(d: Prepared) -> str | None:
     before = d.part("calibration").get("before")
     if not found and isinstance(before, dict):
         found, metrics = [n for n, e in before.items() if isinstance(e, dict)], before
-    return "; ".join(f"{label(n)} {value_with_interval(metrics[n])}" for n in found) or None
+    return "; ".join(f"{label(n, metrics[n])} {value_with_interval(metrics[n])}" for n in found) or None
 
 
 def _groups(d: Prepared) -> str | None:

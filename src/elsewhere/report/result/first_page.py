@@ -8,13 +8,13 @@ from typing import Any
 
 from elsewhere.report.page.blocks import Cell, Table, cnt, estimate, num, text
 from elsewhere.report.page.labels import (
-    TASK_TITLES,
-    TASK_UNITS,
     compared_with,
     headline,
     in_sentence,
     label,
     method,
+    task_title,
+    task_units,
 )
 from elsewhere.report.page.numbers import (
     MINUS,
@@ -119,7 +119,7 @@ def first_page(data: Prepared, *, title: str | None = None) -> FirstPage:
     return FirstPage(
         answered=[] if lost is None else [claim_sentence(lost), verdict_sentence(verdict)],
         decided_by_missing=isinstance(again, dict) and bool(again.get("differs")),
-        title=title or f"Elsewhere: {TASK_TITLES.get(str(data.data.get('task')), 'report')}",
+        title=title or f"Elsewhere: {task_title(data.data, 'report')}",
         question=title or str(data.data.get("question") or _question(data)),
         masthead=_masthead(data),
         word=word,
@@ -156,8 +156,8 @@ def _leading(claims: list[dict[str, Any]], word: str) -> dict[str, Any] | None:
 
 def _masthead(data: Prepared) -> list[str]:
     counts = data.part("counts")
-    unit = TASK_UNITS.get(str(data.data.get("task")), "cases")
-    parts = [TASK_TITLES.get(str(data.data.get("task")), str(data.data.get("task") or ""))]
+    unit = task_units(data.data)
+    parts = [task_title(data.data)]
     if counts.get("cases") is not None:
         people = f" of {count(counts['patients'])} patients" if counts.get("patients") is not None else ""
         parts.append(f"{count(counts['cases'])} {unit}{people}")

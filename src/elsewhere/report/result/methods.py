@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from elsewhere.report.page.labels import TASK_TITLES, compared_with, in_sentence, label, method
+from elsewhere.report.page.labels import compared_with, in_sentence, label, method, task_title
 from elsewhere.report.page.numbers import as_float, count, number
 from elsewhere.report.result.prepare import Prepared, prepare
 
@@ -30,7 +30,7 @@ def methods_paragraph(summary: Mapping[str, Any] | Prepared) -> str:
 
 def _who(data: Prepared) -> str:
     counts = data.part("counts")
-    task = TASK_TITLES.get(str(data.data.get("task")), str(data.data.get("task", "The task")))
+    task = task_title(data.data) or "The task"
     cases, patients = counts.get("cases"), counts.get("patients")
     if cases is None:
         return ""

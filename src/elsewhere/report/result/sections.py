@@ -20,7 +20,7 @@ from elsewhere.report.page.blocks import (
     num,
     text,
 )
-from elsewhere.report.page.labels import TASK_UNITS, headline, label, method
+from elsewhere.report.page.labels import has_two_classes, headline, label, method, task_units
 from elsewhere.report.page.numbers import as_float, number
 from elsewhere.report.page.pictures import Specs, picture, pictures
 from elsewhere.report.result.answered import answered_estimate, without_score
@@ -60,7 +60,7 @@ def who(data: Prepared, specs: Specs) -> Section | None:
     words = _status_words(data)
     if words is not None:
         blocks.append(words)
-    unit = TASK_UNITS.get(str(data.data.get("task")), "cases")
+    unit = task_units(data.data)
     lead = (
         f"The rows of the prediction file, and the {unit} of the cohort. Each step is the one before it less what is "
         "lost there, with the reason."
@@ -135,7 +135,7 @@ def discrimination(data: Prepared, specs: Specs) -> Section | None:
         if has_bands
         else ""
     )
-    title = "Discrimination" if data.data.get("task") in ("classification", "response") else "How good it was"
+    title = "Discrimination" if has_two_classes(data.data) else "Performance"
     return Section(id="discrimination", title=title, short=title, lead=lead, blocks=blocks)
 
 

@@ -13,6 +13,7 @@ list are false positives over all volumes, and counted as `extra`.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -39,6 +40,7 @@ from elsewhere.scoring.detection.tables import (
     worst_scores,
 )
 from elsewhere.scoring.flow import participant_flow
+from elsewhere.scoring.stored import check_stored_boxes
 from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
 from elsewhere.statistics.bootstrap_weights import WeightStream, draw
 from elsewhere.statistics.clusters import Clusters
@@ -60,8 +62,52 @@ class DetectionTask(Task):
     name = "detection"
     title = "Lesion detection"
     unit = "volume"
+    units = "volumes"
     cluster = "patient_id"
     target = None
+    answer_kind = "boxes"
+    resampling_units = ("patients", "volumes")
+    case_columns = ("n_lesions", "n_detected")
+    stored_columns = ("n_lesions", "n_detected", "n_boxes", "n_false_positives")
+
+    def resampled(self, scores: Scores, units: str) -> Clusters:
+        """Patients, or volumes as the challenge's study may have done (DBT-06)."""
+        return self.partition(scores, cluster="case_id" if units == "volumes" else "patient_id")
+
+    def check_stored(self, cases: pd.DataFrame, events: pd.DataFrame | None, *, where: str) -> None:
+        """The boxes of a detection are judged by the scorer's own rules."""
+        check_stored_boxes(cases, events, where=where)
+
+    def case_cost(self, scores: Scores) -> npt.NDArray[np.float64]:
+        """The lesions that were missed."""
+        missed = (scores.cases["n_lesions"] - scores.cases["n_detected"]).to_numpy(dtype=float)
+        return np.where(missed > 0, missed, np.nan)
+
+    def ranking_details(self, scores: Mapping[str, Scores]) -> tuple[dict[str, Any], list[str]]:
+        """DBT-08: how many of the algorithms find each lesion, and at what cost, whatever protocol ranks them."""
+        from elsewhere.statistics.difficulty import events_by_nearest, lesion_difficulty, lesions_in
+
+        events, without = {}, [name for name, one in scores.items() if one.events is None]
+        for name, one in scores.items():
+            if one.events is None:
+                continue
+            by_nearest = events_by_nearest(one.events, matching=one.protocol.detection.matching)
+            if by_nearest is None:
+                without.append(name)
+            else:
+                events[name] = by_nearest
+        warnings = []
+        if without:
+            warnings.append(
+                f"The difficulty of the lesions leaves out {', '.join(without)}: it needs the nearest lesion of every "
+                "box (column nearest_lesion_id of events.parquet), which these results do not have. Score them again."
+            )
+        lesions = pd.concat([lesions_in(table) for table in events.values()]) if events else pd.DataFrame()
+        if lesions.empty:
+            return {}, warnings
+        volumes = len(next(iter(scores.values())).cases)
+        found = lesion_difficulty(events, volumes=volumes, lesions=lesions.drop_duplicates())
+        return {"difficulty": found.to_dict()}, warnings
 
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
         return froc_specs(protocol.detection)

@@ -50,15 +50,15 @@ def froc_specs(rules: DetectionRules) -> tuple[MetricSpec, ...]:
     return (
         spec(
             f"mean_sensitivity_{span}",
-            f"Mean sensitivity at {listed} FP a volume (positive volumes)",
+            f"Mean sensitivity at {listed} FP per volume, positive volumes",
             primary=True,
         ),
         *(
-            spec(f"sensitivity_at_{x:g}_positive", f"Sensitivity at {x:g} FP a volume (positive volumes)")
+            spec(f"sensitivity_at_{x:g}_positive", f"Sensitivity at {x:g} FP per volume, positive volumes")
             for x in points
         ),
-        spec(f"sensitivity_at_{at:g}_all", f"Sensitivity at {at:g} FP a volume (all volumes)"),
-        spec(f"mean_sensitivity_{span}_all", f"Mean sensitivity at {listed} FP a volume (all volumes)"),
+        spec(f"sensitivity_at_{at:g}_all", f"Sensitivity at {at:g} FP per volume, all volumes"),
+        spec(f"mean_sensitivity_{span}_all", f"Mean sensitivity at {listed} FP per volume, all volumes"),
     )
 
 

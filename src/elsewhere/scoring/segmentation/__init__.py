@@ -34,6 +34,7 @@ from elsewhere.scoring.segmentation.cases import (
     WORST,
     check_cases,
     cohort_spacing,
+    image_files,
     judge,
     measure_cases,
     norm_hd,
@@ -50,6 +51,8 @@ from elsewhere.scoring.segmentation.evaluator import (
 from elsewhere.scoring.segmentation.surface import pack_pieces
 from elsewhere.scoring.task import Checked, ScoreOptions, Scores, Task, tasks
 from elsewhere.statistics.clusters import Clusters
+from elsewhere.statistics.evaluator import Evaluator
+from elsewhere.statistics.fairness.disparity import Disparity
 from elsewhere.statistics.metric import MetricSpec
 from elsewhere.tables import to_number
 
@@ -72,7 +75,12 @@ class SegmentationTask(Task):
 
     name = "segmentation"
     title = "Tumour segmentation"
+    units = "tumours"
     target = "mask"
+    answer_kind = "masks"
+    compares_groups = True
+    case_columns = ("dice", "hausdorff_mm", "norm_hd")
+    stored_columns = ("dice", "norm_hd", "hausdorff_mm")
 
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
         return segmentation_specs(protocol)
@@ -97,6 +105,16 @@ class SegmentationTask(Task):
             flow=(*predictions.flow, *join.of_predictions),
             warnings=(*predictions.warnings, *join.warnings),
         )
+
+    def case_cost(self, scores: Scores) -> npt.NDArray[np.float64]:
+        """What is missing to a Dice of 1."""
+        return 1 - pd.to_numeric(scores.cases["dice"]).to_numpy(dtype=float)
+
+    def disparity(self, scores: Scores, evaluator: Evaluator, *, headline: str) -> Disparity:
+        """Dice and NormHD together (MRI-04), where the table has both."""
+        if {"dice", "norm_hd"} <= {spec.name for spec in evaluator.specs}:
+            return Disparity.of_metrics(evaluator, ["dice", "norm_hd"])
+        return super().disparity(scores, evaluator, headline=headline)
 
     def has_truth(self, cohort: Cohort) -> bool:
         """A column that names masks of which none is here is a participant's copy of the cohort."""
@@ -131,7 +149,7 @@ class SegmentationTask(Task):
             stream_mask,
         )
 
-        images = _image_files(cohort) if cohort is not None else {}
+        images = image_files(cohort) if cohort is not None else {}
 
         def opened(case: str, path: Path) -> str | None:
             mask = stream_mask(path, pack_pieces)[0] if is_nifti(path) else read_mask(path)
@@ -282,25 +300,6 @@ def _checked(opened: Sequence[Callable[[], str | None]], options: ScoreOptions) 
         shown = "; ".join(f"{count} x {what}" for what, count in list(_tally(pd.Series(reasons)).items())[:3])
         warnings.append(f"{len(reasons)} masks are invalid and scored worst: {shown}.")
     return Checked(errors=tuple(errors), warnings=tuple(warnings))
-
-
-def _image_files(cohort: Cohort) -> dict[str, Path]:
-    """The image of each case whose grid can be read: a mask file ending, or a folder of phases in NIfTI."""
-    from elsewhere.predictions.mask_file import is_nifti, mask_ending
-
-    found: dict[str, Path] = {}
-    if "image" not in cohort.cases.columns:
-        return found
-    for case, name in cohort.cases[["case_id", "image"]].astype("string").itertuples(index=False):
-        if pd.isna(name) or not str(name).strip():
-            continue
-        file = cohort.file(str(name))
-        if file.is_dir():
-            phases = sorted(child for child in file.iterdir() if is_nifti(child))
-            file = phases[0] if phases else file
-        if mask_ending(file) is not None and file.is_file():
-            found[str(case)] = file
-    return found
 
 
 def _identity(cohort: Cohort, protocol: Protocol, options: ScoreOptions) -> pd.DataFrame:

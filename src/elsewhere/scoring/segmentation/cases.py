@@ -313,3 +313,29 @@ def norm_hd(table: pd.DataFrame, rules: SegmentationRules) -> npt.NDArray[np.flo
         values = table[CONTOUR].to_numpy(dtype=np.float64) / rules.normaliser
         values = np.where(np.isnan(values), 1.0, values)
     return np.minimum(values, 1.0) if rules.cut_to_one else values
+
+
+def image_files(cohort: Cohort) -> dict[str, Path]:
+    """Find the image of each case whose grid can be read: a file of a known ending, or a folder of NIfTI phases.
+
+    Args:
+        cohort: The cohort, with the column image.
+
+    Returns:
+        The file by the case's id; of a folder, its first phase.
+    """
+    from elsewhere.predictions.mask_file import is_nifti, mask_ending
+
+    found: dict[str, Path] = {}
+    if "image" not in cohort.cases.columns:
+        return found
+    for case, name in cohort.cases[["case_id", "image"]].astype("string").itertuples(index=False):
+        if pd.isna(name) or not str(name).strip():
+            continue
+        file = cohort.file(str(name))
+        if file.is_dir():
+            phases = sorted(child for child in file.iterdir() if is_nifti(child))
+            file = phases[0] if phases else file
+        if mask_ending(file) is not None and file.is_file():
+            found[str(case)] = file
+    return found

@@ -46,7 +46,7 @@ def segmentation_specs(protocol: Protocol, *, fairness_weight: float | None = No
     """The metrics in the order of the report; a challenge leads with its combined score, else Dice leads."""
     rules = protocol.segmentation
     weight = protocol.fairness.fairness_weight if fairness_weight is None else fairness_weight
-    far, challenge = rules.empty_distance_mm, protocol.name.startswith("mamamia")
+    far, challenge = rules.empty_distance_mm, "combined" in protocol.headline
     kind = "95th-percentile contour distance" if rules.distance != "hausdorff_mm" else "Hausdorff distance"
     norm_hd = _mean("norm_hd", f"Normalised {kind}", worst=1.0)
     composite = MetricSpec(
@@ -76,7 +76,7 @@ def segmentation_specs(protocol: Protocol, *, fairness_weight: float | None = No
         _mean("hausdorff_mm", "Hausdorff distance", worst=far, unit="mm"),
         _mean("hausdorff95_mm", "95th-percentile Hausdorff distance", worst=far, unit="mm"),
         replace(norm_hd, upper_bound=1.0) if rules.cut_to_one else norm_hd,
-        composite,
+        replace(composite, weighed_with_fairness=True),
         fairness,
         combined,
         _mean("average_surface_distance_mm", "Average surface distance", worst=far, unit="mm"),
@@ -88,7 +88,7 @@ def segmentation_specs(protocol: Protocol, *, fairness_weight: float | None = No
             kind=MetricKind.PROPORTION,
             interval=IntervalMethod.WILSON,
         ),
-        _mean("false_components_per_case", "False components a case", worst=math.inf),
+        _mean("false_components_per_case", "False components per case", worst=math.inf),
     )
 
 

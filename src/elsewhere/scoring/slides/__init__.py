@@ -40,6 +40,7 @@ from elsewhere.scoring.slides.regions import (
     patient_stage,
     stage_of_extent,
 )
+from elsewhere.scoring.stored import check_stored_points
 from elsewhere.scoring.task import Checked, ScoreOptions, Scores, Task, tasks
 from elsewhere.statistics.bootstrap_weights import WeightStream
 from elsewhere.statistics.clusters import Clusters
@@ -67,8 +68,23 @@ class SlideTask(Task):
     """A case is a slide; the cluster is the patient."""
 
     name = "slides"
-    title = "Lymph-node slides: stage, lesions, patient stage"
+    title = "Metastases in slides"
+    units = "slides"
     target = "stage"
+    answer_kind = "slides"
+    case_columns = ()
+
+    def case_cost(self, scores: Scores) -> npt.NDArray[np.float64] | None:
+        """1 where the stage is wrong."""
+        if not {"stage_true", "stage_predicted"} <= set(scores.cases.columns):
+            return None
+        wrong = scores.cases["stage_true"] != scores.cases["stage_predicted"]
+        return np.where(wrong.to_numpy(dtype=bool), 1.0, np.nan)
+
+    def check_stored(self, cases: pd.DataFrame, events: pd.DataFrame | None, *, where: str) -> None:
+        """The points of a slide have a kind and a score, and are of a slide of the scores."""
+        if events is not None:
+            check_stored_points(cases, events, where=where)
 
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
         return slide_metrics()
@@ -357,7 +373,7 @@ class SlideTask(Task):
                 for s, t, lost in zip(said, truth, unanswered, strict=True)
             ]
         if "patient_stage_true" in cases.columns:
-            lost = _derive_patient_stages(cases, rules, strict=protocol.name == "camelyon17")
+            lost = _derive_patient_stages(cases, rules)
             if lost:
                 warnings = [
                     *warnings,
@@ -445,7 +461,7 @@ class SlideTask(Task):
         }
 
 
-def _derive_patient_stages(cases: pd.DataFrame, rules: SlideRules, *, strict: bool) -> int:
+def _derive_patient_stages(cases: pd.DataFrame, rules: SlideRules) -> int:
     """A patient's predicted pN: as submitted, else from the patient's predicted node stages (LN-17).
 
     Returns how many patients have none, and got the worst.
@@ -465,10 +481,10 @@ def _derive_patient_stages(cases: pd.DataFrame, rules: SlideRules, *, strict: bo
         for patient, stage in said.items()
         if not isinstance(stage, str) and isinstance(first[patient], str)
     ]
-    if lost and strict and rules.missing_patient_is_error:
+    if lost and rules.missing_patient_is_error:
         raise UserError(
             f"{len(lost)} patients have no predicted stage: {name_rows(lost)}",
-            fix="CAMELYON17 takes no submission with a missing patient; add their rows (ST-14).",
+            fix="The protocol takes no submission with a missing patient: add their rows.",
         )
     final = {
         patient: stage
