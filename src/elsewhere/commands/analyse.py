@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from elsewhere import __version__
+from elsewhere._version import __version__
 from elsewhere.commands.analyses import AnalysisContext, analyses
 from elsewhere.results import Result, ids_of
 from elsewhere.scoring.prepared import Prepared, answered_cases, prepare, primary_metric

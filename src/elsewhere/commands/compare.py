@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elsewhere import __version__
+from elsewhere._version import __version__
 from elsewhere.commands.submissions import names_of
 from elsewhere.errors import UserError, check_seed, name_rows
 from elsewhere.report.page.numbers import format_number

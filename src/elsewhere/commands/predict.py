@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from elsewhere import __version__
+from elsewhere._version import __version__
 from elsewhere.cohort import Cohort
 from elsewhere.commands.output import Report
 from elsewhere.commands.score import CohortLike, as_cohort

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from elsewhere import __version__
+from elsewhere._version import __version__
 from elsewhere.commands.advice import fit_error
 from elsewhere.commands.analyse import Report
 from elsewhere.commands.compare import aligned, options_of, same_cases
