@@ -26,6 +26,7 @@ from elsewhere.statistics.metric import MetricSpec
 from elsewhere.statistics.paired import holm
 from elsewhere.statistics.simultaneous import (
     LEAST_USABLE,
+    PairDraws,
     constant_difference_p,
     constant_differences,
     max_t,
@@ -221,11 +222,7 @@ def rank_models(
         by_site=by_site,
         by_class=spec.stratify_by_class and partition.positive_cluster is not None,
     )
-    columns = [
-        d[:, ev.index(metric)]
-        for ev, d in zip(evaluators, draw(evaluators, stream, threads=threads), strict=True)
-    ]
-    draws = np.stack(columns, axis=1)
+    draws = np.concatenate(draw(evaluators, stream, metrics=[metric], threads=threads), axis=1)
     ranking = rank_from_draws(
         values,
         draws,
@@ -280,18 +277,17 @@ def rank_from_draws(
     counted = df + 1 if patients is None else patients
     factor = float(np.sqrt(counted / df)) if np.isfinite(df) else 1.0
     bearing = int(min(fewest_patients if fewest_patients is not None else counted, 10**6))
+    pairs = PairDraws(draws, a, b)
     together = max_t(
         values[a] - values[b],
-        draws[:, a] - draws[:, b],
+        pairs,
         level=level,
         inflate=factor,
         df=np.full(a.size, df) if np.isfinite(df) else None,
     )
     difference = values[:, None] - values[None, :]
     lo, hi = np.full((m, m), np.nan), np.full((m, m), np.nan)
-    certain = constant_differences(
-        values[a] - values[b], draws[:, a] - draws[:, b], patients=bearing, level=level
-    )
+    certain = constant_differences(values[a] - values[b], pairs, patients=bearing, level=level)
     lo[a, b] = np.where(certain, values[a] - values[b], together.lo)
     hi[a, b] = np.where(certain, values[a] - values[b], together.hi)
     lo[b, a], hi[b, a] = -hi[a, b], -lo[a, b]

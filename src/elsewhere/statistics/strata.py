@@ -119,10 +119,8 @@ def top_against_bottom(
             continue
         inside = [evaluators[i].subset(mask) for i in chosen]
         point = np.array([ev.values()[metric] for ev in inside])
-        drawn = draw(inside, stream) if resamples > 1 else []
-        draws = (
-            np.stack([d[:, ev.index(metric)] for ev, d in zip(inside, drawn, strict=True)]) if drawn else None
-        )
+        drawn = draw(inside, stream, metrics=[metric]) if resamples > 1 else []
+        draws = np.stack([d[:, 0] for d in drawn]) if drawn else None
         patients = int(np.unique(partition.cluster_of_case[mask]).size)
         rows[name] = {"cases": int(mask.sum()), "patients": patients} | _gap(
             point, draws, size, patients, level
