@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import tracemalloc
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
