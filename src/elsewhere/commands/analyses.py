@@ -314,7 +314,7 @@ def worst_cases(context: AnalysisContext) -> dict[str, Any]:
 
     A case without a usable score is no case that the model read badly: those are counted, and not listed.
     """
-    from elsewhere.report.page.privacy import hash_ids, new_salt
+    from elsewhere.privacy import hash_ids, new_salt
 
     cases = context.cases
     cost = _case_cost(context)

@@ -10,9 +10,8 @@ from typing import Any
 from elsewhere._version import __version__
 from elsewhere.commands.submissions import names_of
 from elsewhere.errors import UserError, check_seed, name_rows
+from elsewhere.privacy import KEY_FILE, Redactor, write_sharing_note
 from elsewhere.report.page.numbers import format_number
-from elsewhere.report.page.redaction import Redactor
-from elsewhere.report.page.sharing import KEY_FILE, write_sharing_note
 from elsewhere.results import TABLE_DIGESTS, Result, ids_of_result, load_result, write_key
 from elsewhere.scoring.prepared import prepare
 from elsewhere.scoring.task import ScoreOptions

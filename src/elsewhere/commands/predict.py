@@ -18,7 +18,7 @@ from elsewhere.commands.where import choose_part
 from elsewhere.engine.training import COSTS
 from elsewhere.errors import UserError
 from elsewhere.predictions.masks import mask_file_name
-from elsewhere.report.page.privacy import Redactor
+from elsewhere.privacy import Redactor
 from elsewhere.study.kept_models import (
     Model,
     choose_model,

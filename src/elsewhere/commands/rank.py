@@ -17,9 +17,8 @@ from elsewhere.commands.score import as_cohort, as_predictions, check_choices, c
 from elsewhere.commands.submissions import Failure, check_entry, entries_of, names_of
 from elsewhere.errors import EXIT_INCOMPLETE, EXIT_OK, UserError, check_seed, unknown_name
 from elsewhere.predictions import ReadOptions
+from elsewhere.privacy import KEY_FILE, Redactor, write_sharing_note
 from elsewhere.report.page.numbers import format_interval
-from elsewhere.report.page.redaction import Redactor
-from elsewhere.report.page.sharing import KEY_FILE, write_sharing_note
 from elsewhere.results import Result, ids_of, ids_of_result, load_result, write_key
 from elsewhere.scoring.prepared import Prepared, prepare, primary_metric
 from elsewhere.scoring.task import ScoreOptions, tasks

@@ -18,7 +18,7 @@ import pandas as pd
 from elsewhere._version import __version__
 from elsewhere.errors import UserError
 from elsewhere.files import MARKER
-from elsewhere.report.page.privacy import Redactor, hash_ids
+from elsewhere.privacy import Redactor, hash_ids
 from elsewhere.study.recipe_privacy import redacted_table
 from elsewhere.study.report import write_study_report
 from elsewhere.tables import file_digest, staged_directory

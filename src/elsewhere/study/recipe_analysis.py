@@ -17,7 +17,7 @@ import pandas as pd
 
 from elsewhere._version import __version__
 from elsewhere.errors import UserError
-from elsewhere.report.page.privacy import Redactor, new_salt, suppress_counts
+from elsewhere.privacy import Redactor, new_salt, suppress_counts
 from elsewhere.report.page.sanitise import sanitise
 from elsewhere.scoring.response import CONSTANT
 from elsewhere.scoring.segmentation import EMPTY_PREDICTION, EMPTY_TRUTH, empty_predictions, empty_truth

@@ -14,10 +14,8 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.errors import UserError
+from elsewhere.privacy import SMALLEST_CELL, SUPPRESSED, is_withheld, suppress, suppress_counts, suppress_rows
 from elsewhere.report.page.numbers import as_float
-from elsewhere.report.page.privacy import SMALLEST_CELL, SUPPRESSED, is_withheld, suppress, suppress_counts
-from elsewhere.report.result.prepare import Prepared as Page
-from elsewhere.report.result.prepare import _suppress_rows
 from elsewhere.scoring.groups import GroupCodes, group_codes
 from elsewhere.scoring.prepared import fairness_disparity
 from elsewhere.statistics.fairness import fairness_report, overall_null, variable_report
@@ -122,7 +120,7 @@ def group_rows(board: Board, *, resamples: int | None = None) -> pd.DataFrame:
             positive=board.truth,
         )
         for variable, held in table.items():
-            for group, row in _suppress_rows(held, Page(data={})).items():
+            for group, row in suppress_rows(held)[0].items():
                 rows.append(
                     {"task": board.task, "board": board.name, "recipe": entry.recipe, "variable": variable}
                     | {"group": group, **_flat(row)}

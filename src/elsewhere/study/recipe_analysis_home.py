@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.errors import UserError
-from elsewhere.report.page.privacy import suppress
+from elsewhere.privacy import suppress
 from elsewhere.scoring.prepared import Prepared, answered_cases, prepare, truth_of
 from elsewhere.scoring.task import ScoreOptions, Scores
 from elsewhere.statistics.clusters import Clusters
