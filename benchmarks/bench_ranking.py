@@ -25,6 +25,7 @@ from scipy import stats
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.ranking import rank_models
+from elsewhere.statistics.resampling import Resampling
 
 MODELS, CASES, RESAMPLES = 40, 516, 1000
 ENTRIES, CHALLENGE_CASES, CHALLENGE_RESAMPLES = 200, 400, 5000
@@ -63,9 +64,7 @@ def ours(dice: np.ndarray, partition: Clusters, resamples: int) -> Any:
         partition,
         "dice",
         names=names,
-        key="bench",
-        seed=42,
-        resamples=resamples,
+        resampling=Resampling(key="bench", seed=42, resamples=resamples),
         baseline="team 20",
     )
 

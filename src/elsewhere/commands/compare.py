@@ -16,6 +16,7 @@ from elsewhere.results import TABLE_DIGESTS, Result, ids_of_result, load_result,
 from elsewhere.scoring.prepared import prepare
 from elsewhere.scoring.task import ScoreOptions
 from elsewhere.statistics.paired import compare_pair
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.tables import check_out, staged_directory, write_json
 
 
@@ -104,11 +105,10 @@ def compare(
         second.evaluator,
         first.partition,
         rules=rules,
-        key=a.summary["provenance"]["cohort_hash"],
-        seed=seed,
-        resamples=count,
+        resampling=Resampling(
+            key=a.summary["provenance"]["cohort_hash"], seed=seed, resamples=count, threads=threads
+        ),
         metrics=list(metrics) or None,
-        threads=threads,
     )
     names = labels_of(a, b)
     summary = {

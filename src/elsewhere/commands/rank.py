@@ -25,6 +25,7 @@ from elsewhere.scoring.task import ScoreOptions, tasks
 from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.leaderboard import fairness_weighting, top_against_bottom_by_size
 from elsewhere.statistics.ranking import rank_models
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.tables import TableOptions, check_out, staged_directory, write_json
 from elsewhere.tables.identifiers import note_source, read_folders, remembers_ids
 from elsewhere.tables.options import DEFAULT
@@ -164,12 +165,9 @@ def rank(
         first.partition,
         chosen,
         names=names,
-        key=key,
-        seed=seed,
-        resamples=count,
+        resampling=Resampling(key=key, seed=seed, resamples=count, threads=threads),
         by_site=rules.interval.by_site,
         baseline=baseline,
-        threads=threads,
     )
     part = ranking.to_dict()
     rows = part.pop("models", None) or part.pop("table")
@@ -179,11 +177,8 @@ def rank(
             entry.ready.evaluator,
             first.partition,
             rules=rules.interval,
-            key=key,
-            seed=seed,
-            resamples=count,
+            resampling=Resampling(key=key, seed=seed, resamples=count, threads=threads),
             metrics=_shown(entry.ready, chosen),
-            threads=threads,
         )
         estimates[entry.name] = {name: estimate.to_dict() for name, estimate in found.items()}
         if progress:
@@ -369,9 +364,7 @@ def _by_size(
         "dice" if "dice" in cases.columns else metric,
         cases["volume_truth_ml"].to_numpy(dtype=float),
         names=names,
-        key=key,
-        seed=seed,
-        resamples=resamples,
+        resampling=Resampling(key=key, seed=seed, resamples=resamples),
         by_site=first.scores.protocol.interval.by_site,
     )
     return {"top_against_bottom": found} if found else {}
