@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from elsewhere.analysis.result.inputs import check_choices, choose_protocol, open_cohort
+from elsewhere.analysis.result.part import choose_part
 from elsewhere.commands.advice import fit_finding
-from elsewhere.commands.analyse import Report
-from elsewhere.commands.score import check_choices, choose_protocol, open_cohort
-from elsewhere.commands.where import choose_part
+from elsewhere.commands.output import Report
 from elsewhere.errors import UserError
 from elsewhere.predictions import ReadOptions
 from elsewhere.scoring.check import CheckReport, check_predictions

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from elsewhere import cohort as cohorts
+from elsewhere.analysis.result.inputs import open_cohort
 from elsewhere.cohort import Cohort, Finding
 from elsewhere.cohort.describe import describe_lines
 from elsewhere.cohort.readers import takes
 from elsewhere.commands.output import Report
-from elsewhere.commands.score import open_cohort
 from elsewhere.tables import TableOptions, check_out
 from elsewhere.tables.options import DEFAULT
 

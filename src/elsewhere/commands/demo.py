@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from elsewhere.cohort import Cohort
-from elsewhere.commands.analyse import Report
+from elsewhere.commands.output import Report
 from elsewhere.commands.score import score
 from elsewhere.commands.summarise import StreamSummary, summarise
 from elsewhere.errors import UserError, check_seed

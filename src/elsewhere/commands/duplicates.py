@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elsewhere.analysis.result.inputs import CohortLike, as_cohort
 from elsewhere.cohort.duplicates import Duplicates, find_duplicates
 from elsewhere.cohort.duplicates.pictures import Progress
-from elsewhere.commands.score import CohortLike, as_cohort
 from elsewhere.tables import check_out, staged_directory, write_json, write_table
 from elsewhere.tables.options import DEFAULT, TableOptions
 

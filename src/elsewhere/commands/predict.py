@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from elsewhere._version import __version__
+from elsewhere.analysis.result.inputs import CohortLike, as_cohort
+from elsewhere.analysis.result.part import choose_part
 from elsewhere.cohort import Cohort
 from elsewhere.commands.output import Report
-from elsewhere.commands.score import CohortLike, as_cohort
-from elsewhere.commands.where import choose_part
 from elsewhere.engine.training import COSTS
 from elsewhere.errors import UserError
 from elsewhere.predictions.masks import mask_file_name

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elsewhere.analysis.result.assessment import ids_of_result
 from elsewhere.files import rewritten
-from elsewhere.results import ids_of_result, load_result
+from elsewhere.results import load_result
 
 
 @dataclass(frozen=True, kw_only=True)

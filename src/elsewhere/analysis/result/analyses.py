@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from elsewhere.privacy import hash_ids, new_salt
 from elsewhere.registry import Registry
 from elsewhere.scoring.groups import GroupCodes, group_codes
 from elsewhere.scoring.prepared import BINARY, answered_cases, binary_part, fairness_disparity, truth_of
@@ -56,6 +57,13 @@ class AnalysisContext:
         rules = self.scores.protocol.interval
         return WeightStream(
             self.partition, key=self.key, seed=self.seed, resamples=count, by_site=rules.by_site
+        )
+
+    @property
+    def resampling(self) -> Resampling:
+        """The resamples that every analysis of this result shares."""
+        return Resampling(
+            key=self.key, seed=self.seed, resamples=self.resamples, threads=self.options.threads
         )
 
     def truth(self) -> npt.NDArray[np.float64] | None:
@@ -316,8 +324,6 @@ def worst_cases(context: AnalysisContext) -> dict[str, Any]:
 
     A case without a usable score is no case that the model read badly: those are counted, and not listed.
     """
-    from elsewhere.privacy import hash_ids, new_salt
-
     cases = context.cases
     cost = _case_cost(context)
     if cost is None:

@@ -58,27 +58,6 @@ def check_entry(path: Path, given: Sequence[Path]) -> None:
         check_plain_file(path, inside=path.parent)
 
 
-def names_of(paths: Sequence[Path]) -> list[str]:
-    """The file's or folder's name without its ending; with its folder's where two would be the same.
-
-    A home directory is called like its user, so its name is never shown: such entries are numbered.
-    """
-    short = [
-        path.name if path.is_dir() else path.stem.removesuffix(".csv").removesuffix(".nii") for path in paths
-    ]
-    out: list[str] = []
-    for name, path in zip(short, paths, strict=True):
-        if name and short.count(name) == 1:
-            out.append(name)
-            continue
-        whole = path.resolve()
-        parent = whole.parent
-        at_home = parent == Path.home() or parent.parent == Path.home().parent
-        own = name or whole.name
-        out.append(f"{own} ({len(out) + 1})" if at_home else f"{parent.name}/{own}")
-    return [name if out.count(name) == 1 else f"{name} ({number + 1})" for number, name in enumerate(out)]
-
-
 def _possible_ids(path: Path, options: ReadOptions) -> Iterator[str]:
     """Whatever in an entry that could not be read may be an id: its files' names, or its cells that are no scores.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 
 from elsewhere._version import __version__
-from elsewhere.commands.analyses import AnalysisContext, analyses
-from elsewhere.results import Result, ids_of
+from elsewhere.analysis.result.analyses import AnalysisContext, analyses
+from elsewhere.analysis.result.assessment import Assessment, ids_of
+from elsewhere.analysis.result.inputs import Progress
+from elsewhere.analysis.result.part import Part
+from elsewhere.cohort import Cohort, audit
 from elsewhere.scoring.prepared import Prepared, answered_cases, prepare, primary_metric
 from elsewhere.scoring.task import ScoreOptions, Scores
 from elsewhere.statistics.bootstrap_weights import WeightStream
@@ -21,13 +24,23 @@ from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.fairness.subgroups import answered_values
 from elsewhere.statistics.resampling import Resampling
 
-Report = Callable[[str, int, int], None]
 _CURVE_RESAMPLES = 200
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What the summary must carry that the case table does not: hashes, grades, the audit."""
+    """What the summary must carry that the case table does not.
+
+    Attributes:
+        cohort_hash: The hash of the cohort's content.
+        reader: The reader of the cohort.
+        predictions_digest: The digest of the predictions.
+        command: What makes the summary.
+        id_grades: How far the patient ids of each dataset can be trusted, with the reason.
+        audit: The findings of the cohort's audit.
+        split_hash: The hash of the split that the cases come from.
+        where: The columns and values that chose the cases.
+    """
 
     cohort_hash: str
     reader: str = "table"
@@ -39,15 +52,31 @@ class Facts:
     where: Mapping[str, str] = field(default_factory=dict)
 
 
-def default_protocol(task: str, reader: str) -> str:
-    """A challenge's cohort is scored by the challenge's rules; every other one by `plain`."""
-    meant = {
-        ("detection", "bcs-dbt"): "dbtex-paper",
-        ("segmentation", "mama-mia"): "mamamia-paper",
-        ("response", "mama-mia"): "mamamia-paper",
-        ("slides", "camelyon17"): "camelyon17",
-    }
-    return meant.get((task, reader), "plain")
+def facts_of(
+    cohort: Cohort, *, predictions_digest: str | None, command: str, part: Part | None = None
+) -> Facts:
+    """Collect hash, grades and audit of the cohort, as the summary carries them.
+
+    Args:
+        cohort: The cases that are scored.
+        predictions_digest: The digest of the predictions.
+        command: What makes the summary: score, accept, summarise.
+        part: The part of a cohort that was chosen; the audit looks at the whole.
+
+    Returns:
+        The facts.
+    """
+    return Facts(
+        cohort_hash=cohort.hash,
+        reader=cohort.reader,
+        predictions_digest=predictions_digest,
+        command=command,
+        where=part.where if part else {},
+        id_grades={
+            dataset: {"grade": grade.grade, "why": grade.why} for dataset, grade in cohort.id_grades.items()
+        },
+        audit=tuple(finding.to_dict() for finding in audit(part.whole if part else cohort)),
+    )
 
 
 def analyse(
@@ -59,9 +88,23 @@ def analyse(
     seed: int = 42,
     extra: Mapping[str, Any] | None = None,
     skip: Sequence[str] = (),
-    progress: Report | None = None,
-) -> Result:
-    """The whole summary of one model on one cohort; `extra` is merged in last (a verdict, a claim)."""
+    progress: Progress | None = None,
+) -> Assessment:
+    """Compute the whole summary of one model on one cohort.
+
+    Args:
+        scores: The scores of the model.
+        facts: What the case table does not carry.
+        options: What was set when the predictions were scored.
+        resamples: How many resamples; None for the protocol's number.
+        seed: The seed of every draw.
+        extra: Parts that are merged in last (a verdict, a claim).
+        skip: Registered analyses that are left out.
+        progress: Is told how far the work is.
+
+    Returns:
+        The summary with its scores.
+    """
     ready = prepare(scores, options)
     protocol = scores.protocol
     count = protocol.interval.resamples if resamples is None else resamples
@@ -129,11 +172,8 @@ def analyse(
             else:
                 summary[key] = content
     summary.update(extra or {})
-    from elsewhere.report import methods_paragraph
-
-    summary["methods"] = methods_paragraph(summary)
     key_table = summary.pop("_case_key", None)
-    return Result(
+    return Assessment(
         summary=summary,
         scores=scores,
         case_key=key_table,
