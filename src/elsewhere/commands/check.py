@@ -12,7 +12,7 @@ from elsewhere.commands.advice import fit_finding
 from elsewhere.commands.output import Report
 from elsewhere.errors import UserError
 from elsewhere.predictions import ReadOptions
-from elsewhere.scoring.check import CheckReport, check_predictions
+from elsewhere.scoring.check import CheckReport, PartOfCohort, check_predictions
 from elsewhere.scoring.task import tasks
 from elsewhere.tables import TableOptions
 from elsewhere.tables.options import DEFAULT
@@ -65,8 +65,7 @@ def check(
             options,
             part.cohort,
             protocol=choose_protocol(chosen, protocol, part.cohort.reader),
-            whole=part.whole,
-            keep=part.predictions,
+            part=PartOfCohort(whole=part.whole, keep=part.predictions),
             threads=threads,
             progress=opened,
         )

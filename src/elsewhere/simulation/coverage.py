@@ -48,7 +48,7 @@ from elsewhere.statistics.metric import MetricSpec
 from elsewhere.statistics.resampling import Resampling
 
 if TYPE_CHECKING:
-    from elsewhere.scoring.binary import BinaryEvaluator
+    from elsewhere.scoring.binary import BinaryEvaluator, ProbabilityRules
     from elsewhere.scoring.detection.froc import FrocEvaluator
     from elsewhere.statistics.evaluator import Evaluator
 
@@ -151,7 +151,7 @@ def binary_evaluator(
         cluster_of_case=cases.cluster,
         n_clusters=int(cases.cluster.max()) + 1,
         metrics=tuple(metrics),
-        threshold=threshold,
+        rules=ProbabilityRules(threshold=threshold),
     )
 
 

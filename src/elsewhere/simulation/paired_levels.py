@@ -47,7 +47,7 @@ def level_rows(
     patients: int, cases_per_patient: int, *, replicates: int = 1000, permutations: int = 199
 ) -> list[LevelRow]:
     """Rejection rates of every test of every metric in one design."""
-    from elsewhere.scoring.binary import BinaryEvaluator
+    from elsewhere.scoring.binary import BinaryEvaluator, ProbabilityRules
 
     design = BinormalDesign(patients=patients, cases_per_patient=cases_per_patient, prevalence=0.4, auroc=0.8)
     rng = np.random.default_rng([patients, cases_per_patient, 11])
@@ -69,7 +69,7 @@ def level_rows(
                 cluster_of_case=model.cluster,
                 n_clusters=patients,
                 metrics=METRICS,
-                threshold=0.4,
+                rules=ProbabilityRules(threshold=0.4),
             )
             for model in (a, b)
         )
