@@ -36,9 +36,31 @@ def check(
     threads: int | None = None,
     progress: Report | None = None,
 ) -> CheckReport:
-    """Ids, columns, direction and scale of the scores, rows lost and why; works without the truth.
+    """Check a file before it is scored: ids, columns, direction and scale of the scores, rows lost and why.
+
+    Ids, columns, direction and scale of the scores, rows lost and why; works without the truth.
 
     With a cohort that has the truth, it opens what `score` opens and ends with the same refusals.
+
+    Args:
+        predictions: The file or folder of predictions.
+        task: The task.
+        cohort: The cohort
+        protocol: The protocol
+        where: The cases are kept whose columns have these values.
+        column_map: Columns of the file by the name they should have.
+        scale: The scale of the scores.
+        unit: What a row stands for.
+        combine: How several rows of one case are combined.
+        normalise_ids: How ids are brought together.
+        on_invalid: `error` or `worst`.
+        failed_status: Words that mean 'could not be analysed'.
+        table: How text tables are written.
+        threads: How many threads; None for all processors.
+        progress: Is told how far the work is.
+
+    Returns:
+        The findings.
     """
     check_choices(on_invalid=on_invalid, matching=None)
     options = ReadOptions(

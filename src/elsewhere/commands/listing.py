@@ -38,6 +38,11 @@ class Listing:
 
 
 def list_protocols() -> Listing:
+    """List the protocols.
+
+    Returns:
+        The listing.
+    """
     rows = tuple(
         {
             "name": name,
@@ -52,6 +57,11 @@ def list_protocols() -> Listing:
 
 
 def list_readers() -> Listing:
+    """List the readers of cohorts.
+
+    Returns:
+        The listing.
+    """
     from elsewhere.cohort import readers
 
     rows = tuple(
@@ -66,6 +76,11 @@ def list_readers() -> Listing:
 
 
 def list_metrics() -> Listing:
+    """List the metrics of every task.
+
+    Returns:
+        The listing.
+    """
     from elsewhere.scoring.metrics import metrics
     from elsewhere.scoring.task import tasks
 
@@ -91,6 +106,11 @@ def list_metrics() -> Listing:
 
 
 def list_recipes() -> Listing:
+    """List the recipes.
+
+    Returns:
+        The listing.
+    """
     from elsewhere.recipes import recipes
 
     rows = tuple(

@@ -28,7 +28,16 @@ _NONE = Resampling(key="", resamples=0)
 
 
 def side_of(s: Studentiser, *, alpha: float, method: str = "auto") -> Side:
-    """These cases as one side: size, clustering and spread, and the limits that `method` gives them."""
+    """Describe these cases as one side of a planned comparison.
+
+    Args:
+        s: The metric on one set of patients, with its standard error.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        method: The name of the method; `auto` for the one that the metric calls for.
+
+    Returns:
+        These cases as one side: size, clustering and spread, and the limits that `method` gives them.
+    """
     chosen = choose_method(s, method)
     spec, value, se = s.spec, s.value, s.se
     unit = (spec.lower_bound, spec.upper_bound) == (0.0, 1.0)
@@ -85,7 +94,15 @@ def _with_effect(side: Side, value: float, se: float, model: float) -> Side:
 
 
 def claimed_side(limits: Limits, *, unit: bool) -> Side:
-    """A claimed number: a constant, or with limits at fixed distances from it."""
+    """Describe a claimed number as one side of a comparison.
+
+    Args:
+        limits: The limits of the claimed number.
+        unit: Whether the metric lies in [0, 1].
+
+    Returns:
+        A claimed number: a constant, or with limits at fixed distances from it.
+    """
     if limits.method == CONSTANT:
         return Side(kind="constant", value=limits.value)
     se = limits.se
@@ -98,6 +115,17 @@ def claimed_side(limits: Limits, *, unit: bool) -> Side:
 
 
 def comparison_of(here: Side, reference: Side, spec: MetricSpec, alpha: float) -> Comparison:
+    """Put two sides together for the power numbers.
+
+    Args:
+        here: The side that is judged.
+        reference: The side it is compared with.
+        spec: The declared properties of the metric.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+
+    Returns:
+        Both sides, as they would vary from study to study.
+    """
     return Comparison(
         here=here,
         reference=reference,

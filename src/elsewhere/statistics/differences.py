@@ -152,11 +152,26 @@ def difference_independent(
     method: str = "auto",
     resampling: Resampling = BY_DEFAULT,
 ) -> Difference:
-    """Two independent sets of patients: this hospital's and the source's.
+    """Compare two independent sets of patients: this hospital's and the source's.
+
+    Two independent sets of patients: this hospital's and the source's.
 
     `auto`: MOVER of Wilson limits for proportions, of logit-DeLong limits for AUROCs, of logit jackknife
     limits for other curves and composites in [0, 1] and of bootstrap-t limits for skewed means; the studentised
     bootstrap of the difference for all else (Welch's t under 20 patients a side). Each can be asked for.
+
+    Args:
+        evaluator_here: The metrics of the side that is judged.
+        partition_here: Its cases to patients and sites.
+        evaluator_reference: The metrics of the side it is compared with.
+        partition_reference: Its cases to patients and sites.
+        metric: The name of the metric.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        method: The name of the method; `auto` for the one that the metric calls for.
+        resampling: The resamples.
+
+    Returns:
+        The difference with its interval.
     """
     check_alpha(alpha)
     spec = evaluator_here.spec(metric)
@@ -234,10 +249,25 @@ def difference_subsets(
     method: str = "auto",
     resampling: Resampling = BY_DEFAULT,
 ) -> Difference:
-    """Two parts of one cohort, such as OOD (`here`) and ID (`reference`) cases, by case masks.
+    """Compare two parts of one cohort.
+
+    Two parts of one cohort, such as OOD (`here`) and ID (`reference`) cases, by case masks.
 
     Without a shared patient the parts are independent. With shared patients one resample serves both, and
     the standard error is that of the difference, patient by patient.
+
+    Args:
+        evaluator: The metrics of the cases.
+        partition: Cases to patients and sites.
+        here: The side that is judged.
+        reference: The side it is compared with.
+        metric: The name of the metric.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        method: The name of the method; `auto` for the one that the metric calls for.
+        resampling: The resamples.
+
+    Returns:
+        The difference with its interval.
     """
     check_alpha(alpha)
     here, reference = np.asarray(here, dtype=bool), np.asarray(reference, dtype=bool)
@@ -378,7 +408,22 @@ def difference_from_claim(
     method: str = "auto",
     resampling: Resampling = BY_DEFAULT,
 ) -> Difference:
-    """This hospital against a claimed number: our limits, and the claim's own where it brings any."""
+    """Compare this hospital with a claimed number.
+
+    This hospital against a claimed number: our limits, and the claim's own where it brings any.
+
+    Args:
+        evaluator: The metrics of the cases.
+        partition: Cases to patients and sites.
+        metric: The name of the metric.
+        claim: The claimed number, with its own uncertainty where it brings any.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        method: The name of the method; `auto` for the one that the metric calls for.
+        resampling: The resamples.
+
+    Returns:
+        The difference with its interval: our limits, and the claim's own where it brings any.
+    """
     spec = evaluator.spec(metric)
     s = studentiser(evaluator, partition, metric)
     here = one_sample_limits(s, alpha=alpha, method=method, resampling=resampling.named("here"))

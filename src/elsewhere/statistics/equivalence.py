@@ -105,7 +105,14 @@ class TostResult:
 
 
 def interval_names(alpha: float) -> tuple[str, str]:
-    """('lo90', 'hi90') at alpha 0.05: the name says the level of the interval, never another one."""
+    """Name the columns of an interval by its level.
+
+    Args:
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+
+    Returns:
+        ('lo90', 'hi90') at alpha 0.05: the name says the level of the interval, never another one.
+    """
     level = f"{100 * (1 - 2 * alpha):g}".replace(".", "_")
     return f"lo{level}", f"hi{level}"
 
@@ -225,10 +232,18 @@ def welch_tost(
 def equivalence_table(
     table: pd.DataFrame, *, alpha: float = 0.05, where: str = "the table of means"
 ) -> pd.DataFrame:
-    """Welch TOST a row: the input's columns, then `difference, lo90, hi90, df, p, equivalent`.
+    """Run Welch TOST on every row of a table.
 
     Text cells are read as numbers; a row that is not usable stops with its number. A row without any
     spread in either group keeps its difference, with the rest missing and `undefined_reason` filled.
+
+    Args:
+        table: The table.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        where: The file that an error names.
+
+    Returns:
+        Welch TOST a row: the input's columns, then `difference, lo90, hi90, df, p, equivalent`.
     """
     missing = [name for name in REQUIRED_COLUMNS if name not in table.columns]
     if missing:
@@ -297,7 +312,14 @@ class StudyMargin:
 
 
 def study_margin(differences: npt.ArrayLike) -> StudyMargin:
-    """D = |mean| + 1.96 sd / sqrt(n) over the models' mean differences, sd with n - 1 (LN-12)."""
+    """Make a margin from the models' own differences (LN-12).
+
+    Args:
+        differences: The differences.
+
+    Returns:
+        D = |mean| + 1.96 sd / sqrt(n) over the models' mean differences, sd with n - 1 (LN-12).
+    """
     values = np.asarray(differences, dtype=float).ravel()
     if values.size < 2 or not np.isfinite(values).all():
         raise UserError(

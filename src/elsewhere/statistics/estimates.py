@@ -142,9 +142,25 @@ class IntervalRun:
         self._ratios: dict[str, ClusteredRatio | None] = {}
 
     def by_class(self, spec: MetricSpec) -> bool:
+        """Say whether the resamples of a metric are divided by class.
+
+        Args:
+            spec: The declared properties of the metric.
+
+        Returns:
+            True where the metric, the protocol and the cohort allow it.
+        """
         return spec.stratify_by_class and self.rules.by_class and self.partition.positive_cluster is not None
 
     def left_out(self, by_class: bool) -> LeftOut:
+        """Leave out patients, once for all metrics.
+
+        Args:
+            by_class: Whether strata are divided by class as well.
+
+        Returns:
+            The values without each patient.
+        """
         if by_class not in self._left_out:
             known = next(iter(self._left_out.values()), None)
             self._left_out[by_class] = leave_out(
@@ -158,6 +174,14 @@ class IntervalRun:
         return self._left_out[by_class]
 
     def ratio(self, metric: str) -> ClusteredRatio | None:
+        """Compute a metric as a ratio of sums, once.
+
+        Args:
+            metric: The name of the metric.
+
+        Returns:
+            The ratio, or None where the metric is none.
+        """
         if metric not in self._ratios:
             inputs = self.evaluator.closed_form(metric)
             self._ratios[metric] = (
@@ -174,7 +198,14 @@ class IntervalRun:
         return self._ratios[metric]
 
     def method(self, spec: MetricSpec) -> tuple[IntervalMethod, list[str]]:
-        """The method to use and why it is not the default, before any resample is drawn."""
+        """Choose the method of an interval before any resample is drawn.
+
+        Args:
+            spec: The declared properties of the metric.
+
+        Returns:
+            The method to use and why it is not the default, before any resample is drawn.
+        """
         wanted = self.override or spec.interval
         notes: list[str] = []
         if spec.kind is MetricKind.RANGE and wanted is not IntervalMethod.NONE:
@@ -204,7 +235,15 @@ class IntervalRun:
         return wanted, notes
 
     def measures(self, spec: MetricSpec, value: float) -> Measures:
-        """What this estimate rests on, for the domain of ST-04."""
+        """Measure what an estimate rests on.
+
+        Args:
+            spec: The declared properties of the metric.
+            value: The value.
+
+        Returns:
+            What this estimate rests on, for the domain of ST-04.
+        """
         return measures_of(self.evaluator, self.partition, spec, value)
 
     @property
@@ -223,9 +262,23 @@ def estimate_all(
     metrics: Sequence[str] | None = None,
     keep_draws: bool = False,
 ) -> dict[str, Estimate]:
-    """Every metric (or those named) with its interval, in the order of the evaluator's specs.
+    """Estimate every metric with its interval.
+
+    Every metric (or those named) with its interval, in the order of the evaluator's specs.
 
     Without resamples the resampled intervals are left out; closed forms stay.
+
+    Args:
+        evaluator: The metrics of the cases.
+        partition: Cases to patients and sites.
+        rules: The protocol's rules.
+        resampling: The resamples.
+        level: The level of the interval.
+        metrics: Names of metrics; None for all.
+        keep_draws: Whether the draws stay in the result.
+
+    Returns:
+        The estimates by name, in the order of the evaluator's specs.
     """
     if resampling.resamples < 0:
         raise UserError(
@@ -250,7 +303,13 @@ def draw_streams(
     chosen: Sequence[MetricSpec],
     plan: dict[str, tuple[IntervalMethod, list[str]]],
 ) -> None:
-    """Draw the streams that some metric needs: values of all metrics, and SEs for a bootstrap-t."""
+    """Draw the resamples that some metric needs: values of all metrics, and SEs for a bootstrap-t.
+
+    Args:
+        run: What the estimates of these cases share.
+        chosen: The metrics that are estimated.
+        plan: The method of each metric, with what is to be said of it.
+    """
     for by_class in (False, True):
         wanted = [
             spec
@@ -285,6 +344,18 @@ def draw_streams(
 def estimate_metric(
     run: IntervalRun, spec: MetricSpec, method: IntervalMethod, notes: list[str], *, keep_draws: bool
 ) -> Estimate:
+    """Estimate one metric from what was drawn.
+
+    Args:
+        run: What the estimates of these cases share.
+        spec: The declared properties of the metric.
+        method: The name of the method; `auto` for the one that the metric calls for.
+        notes: What is to be said of the method.
+        keep_draws: Whether the draws stay in the result.
+
+    Returns:
+        The estimate.
+    """
     value = run.values[spec.name]
     defined, undefined = run.counts.get(spec.name, (run.evaluator.n_cases, 0))
     if math.isnan(value):

@@ -100,7 +100,14 @@ class PairedResult:
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Holm's step-down adjustment; None (no test) stays None and is not counted among the tests."""
+    """Adjust p-values by Holm's step-down procedure.
+
+    Args:
+        p_values: The p-values; None for no test.
+
+    Returns:
+        Holm's step-down adjustment; None (no test) stays None and is not counted among the tests.
+    """
     known = [(p, i) for i, p in enumerate(p_values) if p is not None and not math.isnan(p)]
     out: list[float | None] = [None] * len(p_values)
     largest = 0.0
@@ -111,7 +118,15 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def permutation_p(observed: float, permuted: FloatArray) -> float:
-    """Two-sided p = (b + 1)/(B + 1) (ST-12); an undefined permutation counts as extreme."""
+    """Compute the p-value of a permutation test.
+
+    Args:
+        observed: The observed difference.
+        permuted: The differences under permutation.
+
+    Returns:
+        Two-sided p = (b + 1)/(B + 1) (ST-12); an undefined permutation counts as extreme.
+    """
     slack = 1e-12 * max(1.0, abs(observed))
     extreme = np.isnan(permuted) | (np.abs(permuted) >= abs(observed) - slack)
     return (int(extreme.sum()) + 1) / (permuted.size + 1)
@@ -126,10 +141,21 @@ def swapped_differences(
     permutations: int,
     progress: Progress | None = None,
 ) -> FloatArray:
-    """(permutations, metrics): a - b after each patient was given to the other model with probability 1/2.
+    """Swap patients between two models at random.
 
     Metrics that read the order of scores alone swap ranks: a score of one model says nothing on the scale of
     the other, and a monotone change of one model's scores must change nothing (ST-12a).
+
+    Args:
+        evaluator_a: The metrics of the first model.
+        evaluator_b: The metrics of the second model, on the same cases.
+        key: Names the stream of random numbers: the hash of the cohort.
+        seed: The seed of every draw.
+        permutations: How many permutations.
+        progress: Is told how far the work is.
+
+    Returns:
+        (permutations, metrics): a - b after each patient was given to the other model with probability 1/2.
     """
     n = evaluator_a.n_clusters
     by_rank = np.array([spec.rank_based for spec in evaluator_a.specs], dtype=bool)
@@ -191,10 +217,21 @@ def _constant(patients: int) -> PairedTest:
 def patient_tests(
     a: RatioInputs, b: RatioInputs, cluster_of_case: npt.NDArray[np.int32], *, n_clusters: int
 ) -> dict[str, PairedTest]:
-    """Paired t and Wilcoxon signed-rank on the patients' means; patients undefined in either are left out.
+    """Test the patients' means with a paired t and Wilcoxon's signed-rank test.
+
+    Paired t and Wilcoxon signed-rank on the patients' means; patients undefined in either are left out.
 
     Where every patient has the same difference, and it is not zero, both are the exact sign test, which is what
     the signed-rank test becomes; a t would be infinite.
+
+    Args:
+        a: The first.
+        b: The second.
+        cluster_of_case: The number of the patient of each case.
+        n_clusters: How many patients there are.
+
+    Returns:
+        Both tests by name.
     """
     means_a = _patient_means(a, cluster_of_case, n_clusters)
     means_b = _patient_means(b, cluster_of_case, n_clusters)
@@ -313,10 +350,25 @@ def compare_pair(
     metrics: Sequence[str] | None = None,
     permutations: int | None = None,
 ) -> dict[str, PairedResult]:
-    """Each metric's difference a - b with its interval and tests; `permutations` None: as many as resamples.
+    """Compare two models on the same cases, metric by metric.
+
+    Each metric's difference a - b with its interval and tests; `permutations` None: as many as resamples.
 
     The interval is the closed form where there is one (and the protocol names no other), else BCa or
     percentile of the resampled differences; the bootstrap interval stands beside a closed form.
+
+    Args:
+        evaluator_a: The metrics of the first model.
+        evaluator_b: The metrics of the second model, on the same cases.
+        partition: Cases to patients and sites.
+        rules: The protocol's rules.
+        resampling: The resamples.
+        level: The level of the interval.
+        metrics: Names of metrics; None for all.
+        permutations: How many permutations
+
+    Returns:
+        A - b of each metric, with its interval and tests.
     """
     _check_pair(evaluator_a, evaluator_b, partition)
     names = [spec.name for spec in evaluator_a.specs]

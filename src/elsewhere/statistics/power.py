@@ -34,12 +34,30 @@ def _z(p: float) -> float:
 
 
 def smallest_detectable_drop(se: float, *, alpha: float = 0.05, power: float = 0.8) -> float:
-    """(z[1 - alpha] + z[1 - beta]) x SE."""
+    """Compute the smallest drop that would have been detected.
+
+    Args:
+        se: The standard error.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        power: The power that is asked for.
+
+    Returns:
+        (z[1 - alpha] + z[1 - beta]) x SE.
+    """
     return (_z(1 - alpha) + _z(power)) * se
 
 
 def smallest_provable_margin(se: float, *, alpha: float = 0.05, power: float = 0.8) -> float:
-    """(z[1 - alpha] + z[1 - beta/2]) x SE: equivalence at no true difference."""
+    """Compute the smallest margin that could have been proved.
+
+    Args:
+        se: The standard error.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        power: The power that is asked for.
+
+    Returns:
+        (z[1 - alpha] + z[1 - beta/2]) x SE: equivalence at no true difference.
+    """
     return (_z(1 - alpha) + _z(1 - (1 - power) / 2)) * se
 
 
@@ -104,10 +122,25 @@ def power_numbers(
     power: float = 0.8,
     comparison: Comparison | None = None,
 ) -> PowerNumbers:
-    """Both numbers, solved for `comparison` (the two sides, as `Difference.comparison` has them).
+    """Compute the smallest detectable drop and the smallest provable margin.
+
+    Both numbers, solved for `comparison` (the two sides, as `Difference.comparison` has them).
 
     Without it, as where patients are on both sides, from the standard error and the half-width of `lo`, `hi`, the
     1 - 2 alpha interval of the difference, whichever is wider: that keeps the interval's t quantile.
+
+    Args:
+        se: The standard error.
+        lo: The lower end of the interval.
+        hi: The upper end of the interval.
+        margin: The largest difference that would not matter.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        power: The power that is asked for.
+        comparison: Both sides as they would vary from study to study; None where only a standard error is
+            known.
+
+    Returns:
+        Both numbers.
     """
     half = (hi - lo) / 2 if math.isfinite(lo) and math.isfinite(hi) else None
     known = half is not None and math.isfinite(se) and se > 0
@@ -140,10 +173,19 @@ def _binormal_q(auroc: float) -> float:
 
 
 def auroc_variance(auroc: float, positives: float, negatives: float, *, model: str = "binormal") -> float:
-    """Variance of an AUROC over independent cases.
+    """Compute the variance of an AUROC over independent cases.
 
     `hanley-mcneil` takes exponential scores (Hanley and McNeil 1982); `binormal` normal scores of equal
     variance, exactly. [A(1-A) + (m-1)(Q1-A^2) + (n-1)(Q2-A^2)] / (mn).
+
+    Args:
+        auroc: The AUROC, or several.
+        positives: How many positive cases.
+        negatives: How many negative cases.
+        model: The model of the variance.
+
+    Returns:
+        Variance of an AUROC over independent cases.
     """
     if model == "hanley-mcneil":
         q1, q2 = auroc / (2 - auroc), 2 * auroc**2 / (1 + auroc)

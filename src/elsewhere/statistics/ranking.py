@@ -41,10 +41,18 @@ TENTHS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 def ranks_of(values: npt.ArrayLike, *, higher_is_better: bool = True, tolerance: float = _EQUAL) -> IntArray:
-    """1 is best; equal values share the better rank and the next rank is left out (1, 2, 2, 4).
+    """Rank values.
 
     An undefined value ranks last (ST-14). Values within `tolerance` are equal: sums in another order must
     not part two models.
+
+    Args:
+        values: The values.
+        higher_is_better: Whether a higher value is better.
+        tolerance: Differences this small are ties.
+
+    Returns:
+        1 is best; equal values share the better rank and the next rank is left out (1, 2, 2, 4).
     """
     v = np.asarray(values, dtype=np.float64)
     signed = np.where(np.isfinite(v), v if higher_is_better else -v, -np.inf)
@@ -54,9 +62,16 @@ def ranks_of(values: npt.ArrayLike, *, higher_is_better: bool = True, tolerance:
 
 
 def rank_frequencies(draws: FloatArray, *, higher_is_better: bool = True) -> FloatArray:
-    """(models, ranks): the share of resamples in which a model had that rank.
+    """Count how often each model took each rank.
 
     `draws` is (resamples, models); equal values share the better rank.
+
+    Args:
+        draws: The values under the resamples, (resamples,) or (resamples, models).
+        higher_is_better: Whether a higher value is better.
+
+    Returns:
+        (models, ranks): the share of resamples in which a model had that rank.
     """
     n_models = draws.shape[1]
     out = np.zeros((n_models, n_models))
@@ -71,9 +86,17 @@ def rank_frequencies(draws: FloatArray, *, higher_is_better: bool = True) -> Flo
 def tiers_of(
     values: FloatArray, surely_better: npt.NDArray[np.bool_], *, higher_is_better: bool = True
 ) -> IntArray:
-    """Tier 1 = all not surely worse than the best, then the same among the rest; 0 where undefined.
+    """Divide models into tiers.
 
     `surely_better[i, j]`: model i is surely better than j.
+
+    Args:
+        values: The values.
+        surely_better: Which model is surely better than which, (models, models).
+        higher_is_better: Whether a higher value is better.
+
+    Returns:
+        Tier 1 = all not surely worse than the best, then the same among the rest; 0 where undefined.
     """
     signed = values if higher_is_better else -values
     tiers = np.zeros(values.size, dtype=np.int64)
@@ -240,6 +263,19 @@ def rank_models(
     Differences are bootstrapped in pairs, since all models see the same resamples; the standard error gets
     the small-sample factor of the number of patients, and the critical value its t-stretch. With
     `resamples` 0 nothing is parted: every rank interval is [1, m], every model in tier 1.
+
+    Args:
+        evaluators: The metrics of each model, all on the same cases.
+        partition: Cases to patients and sites.
+        metric: The name of the metric.
+        names: The names of the models.
+        resampling: The resamples.
+        level: The level of the interval.
+        by_site: Whether strata are divided by site.
+        baseline: The model that the others are tested against
+
+    Returns:
+        The ranking.
     """
     spec = _check(evaluators, partition, names, metric)
     if baseline is not None and baseline not in names:
@@ -299,7 +335,23 @@ def rank_from_draws(
     level: float = 0.95,
     baseline: str | None = None,
 ) -> Ranking:
-    """`rank_models` once the shared resamples are drawn: `draws` is (resamples, models)."""
+    """Rank models once the shared resamples are drawn.
+
+    `rank_models` once the shared resamples are drawn: `draws` is (resamples, models).
+
+    Args:
+        values: The metric of each model.
+        draws: The metric under the resamples, (resamples, models).
+        names: The names of the models.
+        metric: The name of the metric.
+        higher_is_better: Whether a higher value is better.
+        patients: How many patients stand behind the differences.
+        level: The level of the interval.
+        baseline: The model that the others are tested against
+
+    Returns:
+        The ranking, without the rankings that leave a site out.
+    """
     m = values.size
     a, b = np.triu_indices(m, 1)
     df, factor, bearing = patients.df, patients.inflation, patients.bearing
@@ -410,7 +462,17 @@ def _against(
 def left_out_sites(
     evaluators: Sequence[Evaluator], partition: Clusters, metric: str, *, names: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """The ranking without the cases of each site in turn; a patient seen at two sites keeps her other cases."""
+    """Rank the models without the cases of each site in turn.
+
+    Args:
+        evaluators: The metrics of each model, all on the same cases.
+        partition: Cases to patients and sites.
+        metric: The name of the metric.
+        names: The names of the models.
+
+    Returns:
+        The ranking without the cases of each site in turn; a patient seen at two sites keeps her other cases.
+    """
     if partition.n_sites < 2:
         return {}
     of_case = partition.site_of_case
@@ -451,12 +513,22 @@ def weight_stability(
     reference: float = 0.5,
     weights: Sequence[float] = TENTHS,
 ) -> dict[str, Any]:
-    """MRI-10: the ranking at every fairness weight w, score = (1 - w) x performance + w x fairness.
+    """Rank models at every fairness weight (MRI-10).
 
     Scores are straight lines in w, so the weights at which two models change place are exact:
     w = (p_i - p_j) / ((p_i - p_j) - (f_i - f_j)). `crossings` lists them in (0, 1), rising, with who is ahead
     before and after; between two of them the ranking stands still. `stable_between` is that stretch around
     `reference`.
+
+    Args:
+        performance: The performance of each model.
+        fairness: The fairness of each model.
+        names: The names of the models.
+        reference: The protocol's own weight.
+        weights: The weights to try.
+
+    Returns:
+        MRI-10: the ranking at every fairness weight w, score = (1 - w) x performance + w x fairness.
     """
     perf, fair = np.asarray(performance, dtype=np.float64), np.asarray(fairness, dtype=np.float64)
     if not perf.size == fair.size == len(names):

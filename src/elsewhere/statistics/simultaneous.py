@@ -62,10 +62,16 @@ def _blocks(draws: FloatArray | PairDraws, members: int) -> Iterator[tuple[slice
 
 
 def constant_difference_p(patients: int) -> float:
-    """Two-sided p of a difference that is the same, and not zero, in each of `patients` (ST-09a).
+    """Compute the exact p of a difference that never varies.
 
     A bootstrap sees no variation there and can say nothing. But if the two were alike, each patient's
     difference would be as likely of the other sign: all of one sign has probability 2 / 2^patients.
+
+    Args:
+        patients: How many patients there are.
+
+    Returns:
+        Two-sided p of a difference that is the same, and not zero, in each of `patients` (ST-09a).
     """
     return float(min(1.0, 2.0 * 0.5 ** max(0, patients)))
 
@@ -73,10 +79,19 @@ def constant_difference_p(patients: int) -> float:
 def constant_differences(
     point: FloatArray, draws: FloatArray | PairDraws, *, patients: int, level: float = 0.95
 ) -> npt.NDArray[np.bool_]:
-    """Which members of the family differ for certain: not zero, and the same in every resample (ST-09a).
+    """Find the members of a family that differ for certain.
 
     With very few patients even that may be luck: the sign test over them must reject at `level` for the
     whole family (Bonferroni). Equal models, whose difference is zero throughout, do not differ.
+
+    Args:
+        point: The differences, (members,).
+        draws: The values under the resamples, (resamples,) or (resamples, models).
+        patients: How many patients there are.
+        level: The level of the interval.
+
+    Returns:
+        Which members of the family differ for certain: not zero, and the same in every resample (ST-09a).
     """
     if len(draws) < 2 or point.size == 0:
         return np.zeros(point.size, dtype=np.bool_)
@@ -111,12 +126,24 @@ def max_t(
     inflate: npt.ArrayLike = 1.0,
     df: npt.ArrayLike | None = None,
 ) -> Simultaneous:
-    """Simultaneous intervals of `point` (members,) from bootstrap `draws` (resamples, members).
+    """Compute simultaneous intervals.
+
+    Simultaneous intervals of `point` (members,) from bootstrap `draws` (resamples, members).
 
     `inflate` mends the bootstrap's small-sample standard error (sqrt(n/(n-1)) a cluster). With `df`, the
     critical value c becomes that t-quantile of its member which has the tail that a normal has beyond c.
     The largest deviation of a resample is found block by block over the members, so that `PairDraws` of many
     models need little memory.
+
+    Args:
+        point: The differences, (members,).
+        draws: Their values under the resamples, stored or block by block.
+        level: The level of the interval.
+        inflate: A factor of the standard errors.
+        df: The degrees of freedom of each member
+
+    Returns:
+        The intervals, with what is usable and the critical value.
     """
     point = np.asarray(point, dtype=np.float64)
     sd = np.zeros(point.size)

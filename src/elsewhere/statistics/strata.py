@@ -41,10 +41,18 @@ class SizeStrata:
 def size_strata(
     sizes: npt.ArrayLike, *, percentiles: tuple[float, float] = (20.0, 80.0), variable: str = "tumour_size"
 ) -> SizeStrata:
-    """By the 20th and 80th percentile of this cohort's sizes (linear interpolation), each (lower, upper].
+    """Divide cases by size.
 
     The cuts are this cohort's own: another hospital's 'small' is another size, and the edges are given. A
     size of zero (an empty truth) or NaN is no size.
+
+    Args:
+        sizes: The sizes.
+        percentiles: The two percentiles.
+        variable: The name of the strata.
+
+    Returns:
+        By the 20th and 80th percentile of this cohort's sizes (linear interpolation), each (lower, upper].
     """
     values = np.asarray(sizes, dtype=np.float64)
     known = np.isfinite(values) & (values > 0)
@@ -72,7 +80,21 @@ def strata_table(
     answered: npt.NDArray[np.bool_] | None = None,
     headline: str | None = None,
 ) -> dict[str, Any]:
-    """summary.json's `size_strata`: estimates within each stratum, the edges and the note."""
+    """Estimate every metric within each stratum of sizes.
+
+    Args:
+        evaluator: The metrics of the cases.
+        partition: Cases to patients and sites.
+        strata: The strata.
+        rules: The protocol's rules.
+        resampling: The resamples.
+        metrics: Names of metrics; None for all.
+        answered: The cases with a usable score.
+        headline: The metric that gets an interval without the unanswered cases.
+
+    Returns:
+        Summary.json's `size_strata`: estimates within each stratum, the edges and the note.
+    """
     table = group_table(
         evaluator, partition, [strata], rules=rules, resampling=resampling, metrics=metrics,
         facts=CaseFacts(answered=answered), headline=headline,
@@ -91,11 +113,24 @@ def top_against_bottom(
     count: int = 5,
     by_site: bool = True,
 ) -> dict[str, Any]:
-    """The mean of the `count` best models, of the `count` worst, and their gap, overall and by stratum.
+    """Compare the best models with the worst, overall and by stratum.
 
     Best and worst by the overall value on this data, so the gap is descriptive and optimistic; the models
     are chosen once, not anew in each resample. With fewer than 2 x `count` models, half of them each. The
     interval is a t with the paired bootstrap's standard error.
+
+    Args:
+        evaluators: The metrics of each model, all on the same cases.
+        partition: Cases to patients and sites.
+        metric: The name of the metric.
+        strata: The strata.
+        names: The names of the models.
+        resampling: The resamples.
+        count: How many models on each side.
+        by_site: Whether strata are divided by site.
+
+    Returns:
+        The mean of the `count` best models, of the `count` worst, and their gap, overall and by stratum.
     """
     m = len(evaluators)
     size = min(count, m // 2)

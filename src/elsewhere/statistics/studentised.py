@@ -136,7 +136,16 @@ class Strata:
 def active_weights(
     partition: Clusters, strata: Strata, resampling: Resampling
 ) -> Iterator[npt.NDArray[np.uint16]]:
-    """Resamples of the active patients alone, as weights over all patients."""
+    """Draw resamples of the active patients.
+
+    Args:
+        partition: Cases to patients and sites.
+        strata: The strata of the active patients.
+        resampling: The resamples.
+
+    Returns:
+        Resamples of the active patients alone, as weights over all patients.
+    """
     sub = Clusters(
         cluster_of_case=np.arange(strata.active.size, dtype=np.int32),
         cluster_ids=tuple(partition.cluster_ids[c] for c in strata.active),
@@ -178,7 +187,14 @@ class Studentiser(ABC):
 
     @abstractmethod
     def under(self, weights: npt.NDArray[np.uint16]) -> tuple[FloatArray, FloatArray]:
-        """(values, standard errors) of each weight row."""
+        """Evaluate the metric and its standard error under weights.
+
+        Args:
+            weights: Integer weights of the patients, (rows, patients).
+
+        Returns:
+            (values, standard errors) of each weight row.
+        """
 
 
 class RatioStudentiser(Studentiser):
@@ -372,7 +388,16 @@ class JackknifeStudentiser(Studentiser):
 
 
 def studentiser(evaluator: Evaluator, partition: Clusters, metric: str) -> Studentiser:
-    """The closed form where the metric has one, else leave-one-patient-out."""
+    """Prepare a metric for the studentised bootstrap.
+
+    Args:
+        evaluator: The metrics of the cases.
+        partition: Cases to patients and sites.
+        metric: The name of the metric.
+
+    Returns:
+        The closed form where the metric has one, else leave-one-patient-out.
+    """
     spec = evaluator.spec(metric)
     inputs = evaluator.closed_form(metric)
     if isinstance(inputs, AurocInputs) and spec.kind is MetricKind.AUROC:

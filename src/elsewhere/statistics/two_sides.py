@@ -37,11 +37,26 @@ def difference_of_sides(
     alpha: float = 0.05,
     resampling: Resampling = BY_DEFAULT,
 ) -> Difference:
-    """Here - reference; patients are the same where data set and patient id are.
+    """Compare two results that may share patients: the same data set and patient id.
+
+    Here - reference; patients are the same where data set and patient id are.
 
     `evaluator_here` and `evaluator_reference` make a side's evaluator for a partition of its cases. `among` keeps
     some of the cases (those of here first). Patients in both are counted in a warning, since two hospitals may
     number their patients alike.
+
+    Args:
+        partition_here: Its cases to patients and sites.
+        evaluator_here: Makes the evaluator of here for a partition of its cases.
+        partition_reference: Its cases to patients and sites.
+        evaluator_reference: Makes the evaluator of the reference.
+        metric: The name of the metric.
+        among: The cases to keep, those of here first; None for all.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        resampling: The resamples.
+
+    Returns:
+        The difference with its interval.
     """
     kept = (
         np.ones(partition_here.n_cases + partition_reference.n_cases, dtype=bool) if among is None else among
@@ -81,7 +96,15 @@ def difference_of_sides(
 
 
 def joined_partition(a: Clusters, b: Clusters) -> Clusters:
-    """The cases of `a`, then those of `b`, with patients and sites numbered by name."""
+    """Put the cases of two results together.
+
+    Args:
+        a: The first.
+        b: The second.
+
+    Returns:
+        The cases of `a`, then those of `b`, with patients and sites numbered by name.
+    """
     ids = sorted({*a.cluster_ids, *b.cluster_ids})
     sites = sorted({*a.site_names, *b.site_names})
     number, place = {name: i for i, name in enumerate(ids)}, {name: i for i, name in enumerate(sites)}

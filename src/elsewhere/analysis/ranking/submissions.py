@@ -31,20 +31,43 @@ class Failure:
     options: ReadOptions | None = None
 
     def shared(self, redactor: Redactor) -> dict[str, str]:
-        """Without ids, also those of an entry that could not be read as a table, and without folders."""
+        """Describe a failure without ids and folders, also of an entry that could not be read as a table.
+
+        Without ids, also those of an entry that could not be read as a table, and without folders.
+
+        Args:
+            redactor: Takes out the ids.
+
+        Returns:
+            Model and reason as they may be shared.
+        """
         more = () if self.path is None else tuple(_possible_ids(self.path, self.options or ReadOptions()))
         return {"model": redactor.text(self.model), "why": redactor.knowing(more).text(self.why)}
 
 
 def entries_of(given: Sequence[Path]) -> list[Path]:
-    """The files and folders to score: those given, or what lies in the one folder that was given."""
+    """List the files and folders to score.
+
+    The files and folders to score: those given, or what lies in the one folder that was given.
+
+    Args:
+        given: What the user named.
+
+    Returns:
+        Those given, or what lies in the one folder that was given.
+    """
     if len(given) == 1 and given[0].is_dir():
         return sorted(path for path in given[0].iterdir() if not path.name.startswith("."))
     return list(given)
 
 
 def check_entry(path: Path, given: Sequence[Path]) -> None:
-    """An entry of a folder is no link out of it; what the user named by hand may be one."""
+    """Refuse an entry that is a link out of its folder; what the user named by hand may be one.
+
+    Args:
+        path: The file.
+        given: What the user named.
+    """
     if path in given:
         return
     if path.is_dir():

@@ -237,7 +237,14 @@ _SECTIONS = {
 
 
 def read_claim(path: Path) -> Claim:
-    """Parse and check a claim; an unknown key offers its neighbours."""
+    """Parse and check a claim; an unknown key offers its neighbours.
+
+    Args:
+        path: A TOML file.
+
+    Returns:
+        The claim.
+    """
     content = read_toml(
         path, what="claim", fix=f"elsewhere accept --init --claim {path} writes one to fill in."
     )

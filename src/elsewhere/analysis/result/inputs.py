@@ -24,7 +24,17 @@ Progress = Callable[[str, int, int], None]
 
 
 def as_cohort(source: CohortLike, table: TableOptions = DEFAULT) -> Cohort:
-    """A cohort, however it is given: loaded, a path, a data frame, or a mapping of arrays."""
+    """Make a cohort of whatever is given.
+
+    A cohort, however it is given: loaded, a path, a data frame, or a mapping of arrays.
+
+    Args:
+        source: A cohort, a path, a data frame, or a mapping of arrays.
+        table: How a text table is written.
+
+    Returns:
+        The cohort.
+    """
     if isinstance(source, Cohort):
         return source
     if isinstance(source, str | Path):
@@ -33,9 +43,18 @@ def as_cohort(source: CohortLike, table: TableOptions = DEFAULT) -> Cohort:
 
 
 def open_cohort(path: Path, table: TableOptions = DEFAULT) -> Cohort:
-    """A cohort from a path. What is declared of text tables is meant for the predictions first: a cohort
-    that is plain UTF-8 with commas is read plainly, and as declared where that is refused. When both fail, the
-    error is that of the reading that could part the table into columns.
+    """Open a cohort from a path.
+
+    A cohort from a path. What is declared of text tables is meant for the predictions first: a cohort that is
+    plain UTF-8 with commas is read plainly, and as declared where that is refused. When both fail, the error is
+    that of the reading that could part the table into columns.
+
+    Args:
+        path: A folder or a table.
+        table: How a text table is written.
+
+    Returns:
+        The cohort.
     """
     plain = TableOptions(decimal=table.decimal)
     if path.is_dir() or (table.encoding is None and table.delimiter is None):
@@ -55,7 +74,19 @@ def _is_of_the_text(error: UserError) -> bool:
 
 
 def as_predictions(task: str, source: PredictionsLike, options: ReadOptions, cohort: Cohort) -> Predictions:
-    """Predictions, however they are given; a data frame or arrays take the same road as a file."""
+    """Make predictions of whatever is given; a data frame or arrays are read like a file.
+
+    Predictions, however they are given; a data frame or arrays take the same road as a file.
+
+    Args:
+        task: The task.
+        source: Predictions, a path, a data frame or a mapping of arrays.
+        options: How it is read or scored.
+        cohort: The cohort.
+
+    Returns:
+        The predictions.
+    """
     if isinstance(source, Predictions):
         return source
     if isinstance(source, str | Path):
@@ -85,7 +116,15 @@ def _one_type_a_column(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def default_protocol(task: str, reader: str) -> str:
-    """A challenge's cohort is scored by the challenge's rules; every other one by `plain`."""
+    """Choose the protocol that a cohort stands for.
+
+    Args:
+        task: The task.
+        reader: The reader of the cohort.
+
+    Returns:
+        A challenge's cohort is scored by the challenge's rules; every other one by `plain`.
+    """
     meant = {
         ("detection", "bcs-dbt"): "dbtex-paper",
         ("segmentation", "mama-mia"): "mamamia-paper",
@@ -96,7 +135,16 @@ def default_protocol(task: str, reader: str) -> str:
 
 
 def choose_protocol(task: Task, name: str | None, reader: str) -> Protocol:
-    """The named protocol, or the one that the cohort means; it must be one for this task."""
+    """Choose the protocol.
+
+    Args:
+        task: The task.
+        name: Its name
+        reader: The reader of the cohort.
+
+    Returns:
+        The named protocol, or the one that the cohort means; it must be one for this task.
+    """
     protocol = protocols.get(name or default_protocol(task.name, reader))
     if task.name not in protocol.tasks:
         fitting = [n for n, p in protocols if task.name in p.tasks]
@@ -107,6 +155,12 @@ def choose_protocol(task: Task, name: str | None, reader: str) -> Protocol:
 
 
 def check_choices(*, on_invalid: str, matching: str | None) -> None:
+    """Refuse choices that are not known.
+
+    Args:
+        on_invalid: `error` or `worst`.
+        matching: None, `challenge` or `nearest`.
+    """
     if on_invalid not in ("error", "worst"):
         raise UserError(f"--on-invalid '{on_invalid}' is not known", fix="Use error or worst.")
     if matching not in (None, "challenge", "nearest"):
@@ -114,6 +168,15 @@ def check_choices(*, on_invalid: str, matching: str | None) -> None:
 
 
 def known_columns(cohort: Cohort, names: Sequence[str]) -> tuple[str, ...]:
+    """Refuse columns that the cohort does not have.
+
+    Args:
+        cohort: The cohort.
+        names: Names of columns.
+
+    Returns:
+        The names, each once.
+    """
     columns = [str(c) for c in cohort.cases.columns]
     for name in names:
         if name not in columns:

@@ -49,35 +49,75 @@ def write_scores(scores: Scores, folder: Path) -> dict[str, str]:
 
 
 def write_key(path: Path, case_key: pd.DataFrame | None, originals: Mapping[str, str]) -> None:
-    """`case,case_id`: who stands behind a hash of a worst case or a mark in a text; for its owner alone."""
+    """Write `case,case_id` for the owner of the data alone: who stands behind a hash or a mark.
+
+    Args:
+        path: The file to write.
+        case_key: Hashes with their case ids; None for none.
+        originals: Ids that were taken out of texts, by their mark.
+    """
     pairs = [] if case_key is None else [*map(tuple, case_key[["case", "case_id"]].astype("str").to_numpy())]
     if case_key is not None or originals:
         write_pairs(path, ("case", "case_id"), [*pairs, *originals.items()])
 
 
 def seal_of(summary: Mapping[str, Any]) -> str:
-    """The digest of all that a summary says but for the digest itself."""
+    """Compute the digest of a summary.
+
+    Args:
+        summary: The summary.
+
+    Returns:
+        The digest of all that a summary says but for the digest itself.
+    """
     content = {key: value for key, value in summary.items() if key != "seal"}
     text = json.dumps(to_jsonable(content), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def digests_of(folder: Path) -> dict[str, str]:
-    """The digest of every table of a result that lies in `folder`, by its key in the provenance."""
+    """Compute the digests of a result's tables.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        The digest of every table of a result that lies in `folder`, by its key in the provenance.
+    """
     return {
         key: file_digest(folder / name) for key, name in TABLE_DIGESTS.items() if (folder / name).exists()
     }
 
 
 def sealed(summary: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, Any]:
-    """The summary with the digests of its tables, and its own."""
+    """Add the digests of its tables, and its own, to a summary.
+
+    The summary with the digests of its tables, and its own.
+
+    Args:
+        summary: The summary.
+        digests: The digest of each table by its key in the provenance.
+
+    Returns:
+        The sealed summary.
+    """
     provenance = {key: value for key, value in summary["provenance"].items() if key not in TABLE_DIGESTS}
     made: dict[str, Any] = {**summary, "provenance": {**provenance, **digests}}
     return {**made, "seal": seal_of(made)}
 
 
 def reseal(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The summary with the digests of the tables that lie in `folder`, and its own."""
+    """Seal a summary again with the tables that lie in a folder.
+
+    The summary with the digests of the tables that lie in `folder`, and its own.
+
+    Args:
+        summary: The summary.
+        folder: The folder.
+
+    Returns:
+        The sealed summary.
+    """
     return sealed(summary, digests_of(folder))
 
 

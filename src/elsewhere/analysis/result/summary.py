@@ -190,7 +190,20 @@ def _errors(audit: Sequence[Mapping[str, Any]]) -> list[str]:
 def provenance(
     scores: Scores, facts: Facts, *, options: ScoreOptions, seed: int, resamples: int
 ) -> dict[str, Any]:
-    """What a number carries (design, 'Words')."""
+    """Collect what every number carries.
+
+    What a number carries (design, 'Words').
+
+    Args:
+        scores: The scores.
+        facts: What the case table does not carry.
+        options: What was set when the predictions were scored.
+        seed: The seed of every draw.
+        resamples: How many resamples.
+
+    Returns:
+        `provenance` of the summary.
+    """
     return {
         "cohort_hash": facts.cohort_hash,
         "cohort_reader": facts.reader,
@@ -216,7 +229,16 @@ def provenance(
 
 
 def complete_counts(ready: Prepared) -> dict[str, int]:
-    """Every count of the contract, whatever the task fills in itself."""
+    """Collect every count of the contract, whatever the task fills in itself.
+
+    Every count of the contract, whatever the task fills in itself.
+
+    Args:
+        ready: The scores, made ready for statistics.
+
+    Returns:
+        `counts` of the summary.
+    """
     cases = ready.scores.cases
     status = cases["status"].astype("string") if "status" in cases.columns else None
     counts: dict[str, int] = {

@@ -16,7 +16,18 @@ if TYPE_CHECKING:
 
 
 def differences(rows: Sequence[tuple[str, Mapping[str, Any]]], pal: Palette, *, axis_label: str) -> Figure:
-    """Paired differences with their intervals around 0."""
+    """Draw paired differences with their intervals around 0.
+
+    Paired differences with their intervals around 0.
+
+    Args:
+        rows: A name and a difference for each row.
+        pal: The colours.
+        axis_label: The label of the axis.
+
+    Returns:
+        The figure.
+    """
     figure, axes = new_figure(0.8 + 0.34 * len(rows), pal)
     style(axes, pal, grid="x")
     axes.axvline(0, color=pal.ink, linewidth=0.9)
@@ -38,7 +49,17 @@ def differences(rows: Sequence[tuple[str, Mapping[str, Any]]], pal: Palette, *, 
 
 
 def rank_intervals(table: Sequence[Mapping[str, Any]], pal: Palette) -> Figure:
-    """Rank and rank interval of each model (ST-09); a rule parts the tiers."""
+    """Draw rank and rank interval of each model (ST-09); a rule parts the tiers.
+
+    Rank and rank interval of each model (ST-09); a rule parts the tiers.
+
+    Args:
+        table: The rows of the ranking.
+        pal: The colours.
+
+    Returns:
+        The figure.
+    """
     figure, axes = new_figure(0.75 + 0.3 * len(table), pal)
     style(axes, pal, grid="x")
     before: Any = None
@@ -65,7 +86,17 @@ def rank_intervals(table: Sequence[Mapping[str, Any]], pal: Palette) -> Figure:
 
 
 def rank_frequencies(frequencies: Mapping[str, Sequence[Any]], pal: Palette) -> Figure:
-    """How often each model took each rank over the resamples: a picture, not an interval (ST-09)."""
+    """Draw how often each model took each rank over the resamples: a picture, not an interval (ST-09).
+
+    How often each model took each rank over the resamples: a picture, not an interval (ST-09).
+
+    Args:
+        frequencies: The share of resamples at each rank, by model.
+        pal: The colours.
+
+    Returns:
+        The figure.
+    """
     from matplotlib.patches import Rectangle
 
     models = list(frequencies)
@@ -111,8 +142,19 @@ def rank_frequencies(frequencies: Mapping[str, Sequence[Any]], pal: Palette) -> 
 
 
 def weight_stability(weights: Sequence[Any], ranks: Mapping[str, Sequence[Any]], pal: Palette) -> Figure:
-    """The rank of each model at every fairness weight (MRI-10); lines that move are drawn strong, and named at both
-    ends, since crossing lines of one colour cannot be followed."""
+    """Draw the rank of each model at every fairness weight (MRI-10).
+
+    The rank of each model at every fairness weight (MRI-10); lines that move are drawn strong, and named at
+    both ends, since crossing lines of one colour cannot be followed.
+
+    Args:
+        weights: The fairness weights.
+        ranks: The ranks of each model over the weights.
+        pal: The colours.
+
+    Returns:
+        The figure.
+    """
     figure, axes = new_figure(0.9 + 0.3 * len(ranks), pal)
     style(axes, pal, grid="x")
     x = to_array(weights)

@@ -32,6 +32,15 @@ _TESTS = {
 
 
 def comparison(data: Prepared, specs: Specs) -> Section | None:
+    """Make the section about two models on the same cases.
+
+    Args:
+        data: The summary as it may be printed.
+        specs: The figures of the page.
+
+    Returns:
+        The section, or None without a comparison.
+    """
     part = dict(data.part("comparison"))
     if not part:
         return None
@@ -69,6 +78,15 @@ def comparison(data: Prepared, specs: Specs) -> Section | None:
 
 
 def ranking(data: Prepared, specs: Specs) -> Section | None:
+    """Make the section of a ranking.
+
+    Args:
+        data: The summary as it may be printed.
+        specs: The figures of the page.
+
+    Returns:
+        The section, or None without a ranking.
+    """
     part = dict(data.part("ranking"))
     if not part:
         return None
@@ -112,6 +130,15 @@ def ranking(data: Prepared, specs: Specs) -> Section | None:
 
 
 def difficulty(data: Prepared, specs: Specs) -> Section | None:
+    """Make the section about the difficulty of the lesions.
+
+    Args:
+        data: The summary as it may be printed.
+        specs: The figures of the page.
+
+    Returns:
+        The section, or None where it is not known.
+    """
     part = dict(data.part("difficulty"))
     if not part:
         return None

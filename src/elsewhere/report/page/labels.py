@@ -98,7 +98,15 @@ CURVE_TITLES = {
 
 
 def label(key: str, entry: Mapping[str, Any] | None = None) -> str:
-    """The entry's own label first, then the known word, then the key without its underscores."""
+    """Look up the label of a metric or a field.
+
+    Args:
+        key: The name of the field.
+        entry: The entry that may bring a label.
+
+    Returns:
+        The entry's own label first, then the known word, then the key without its underscores.
+    """
     if entry is not None and entry.get("label"):
         return str(entry["label"])
     if key in _LABELS:
@@ -110,24 +118,53 @@ def label(key: str, entry: Mapping[str, Any] | None = None) -> str:
 
 
 def in_sentence(text: str) -> str:
-    """A label inside a sentence: small first letter unless it is an abbreviation."""
+    """Set a label inside a sentence.
+
+    Args:
+        text: The text.
+
+    Returns:
+        A label inside a sentence: small first letter unless it is an abbreviation.
+    """
     first = text.split(" ")[0].rstrip(",")
     keeps = first.isupper() or any(c.isupper() for c in first[1:]) or first in _PROPER
     return text if keeps else text[:1].lower() + text[1:]
 
 
 def compared_with(claim: Mapping[str, Any]) -> str:
-    """`claimed` where a number was promised, `reference` where other patients are the measure."""
+    """Name what a claim is compared with.
+
+    Args:
+        claim: The claimed number, with its own uncertainty where it brings any.
+
+    Returns:
+        `claimed` where a number was promised, `reference` where other patients are the measure.
+    """
     source = str(claim.get("reference") or "claimed")
     return "claimed" if "claim" in source.lower() else "reference"
 
 
 def method(name: Any) -> str:
+    """Name the method of an interval in words.
+
+    Args:
+        name: The name.
+
+    Returns:
+        The words.
+    """
     return METHOD_WORDS.get(str(name), str(name or ""))
 
 
 def headline(summary: Mapping[str, Any]) -> str | None:
-    """The metric that leads: one marked primary, else the task's, else the first that is defined."""
+    """Find the metric that leads.
+
+    Args:
+        summary: The summary.
+
+    Returns:
+        The metric that leads: one marked primary, else the task's, else the first that is defined.
+    """
     metrics = summary.get("metrics")
     if not isinstance(metrics, Mapping) or not metrics:
         return None
@@ -150,7 +187,16 @@ def _has_value(entry: Any) -> bool:
 
 
 def leading_metrics(rows: Mapping[str, Any], preferred: str | None, most: int = 3) -> list[str]:
-    """The metrics that a table of groups or sites shows: the headline first, then those they have."""
+    """Choose the metrics that a table of groups or sites shows.
+
+    Args:
+        rows: The rows.
+        preferred: The metric that comes first.
+        most: The most to keep.
+
+    Returns:
+        The metrics that a table of groups or sites shows: the headline first, then those they have.
+    """
     seen: dict[str, None] = {}
     for row in rows.values():
         metrics = row.get("metrics") if isinstance(row, Mapping) else None

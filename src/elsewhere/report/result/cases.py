@@ -35,6 +35,15 @@ _OUTCOMES = (
 
 
 def who(data: Prepared, specs: Specs) -> Section | None:
+    """Make the section about who was tested.
+
+    Args:
+        data: The summary as it may be printed.
+        specs: The figures of the page.
+
+    Returns:
+        The section, or None without cases.
+    """
     counts = data.part("counts")
     steps = [s for s in data.rows("flow") if isinstance(s, dict)]
     if not counts and not steps:
@@ -80,6 +89,15 @@ def _status_words(data: Prepared) -> Table | None:
 
 
 def case_mix(data: Prepared, specs: Specs) -> Section | None:
+    """Make the section about the case mix of the sites.
+
+    Args:
+        data: The summary as it may be printed.
+        specs: The figures of the page.
+
+    Returns:
+        The section, or None where it is not known.
+    """
     part = data.part("case_mix")
     if not part:
         return None
@@ -130,6 +148,15 @@ def _spread(side: Any) -> Cell:
 
 
 def worst_cases(data: Prepared, specs: Specs) -> Section | None:
+    """Make the section about the cases that went worst.
+
+    Args:
+        data: The summary as it may be printed.
+        specs: The figures of the page.
+
+    Returns:
+        The section, or None where it is not known.
+    """
     rows = [r for r in data.rows("worst_cases") if isinstance(r, dict)]
     if not rows:
         return None

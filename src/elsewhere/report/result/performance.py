@@ -30,6 +30,15 @@ CALIBRATION_METRICS = ("ece_confidence", "ece_malignant", "nll", "brier", "slope
 
 
 def discrimination(data: Prepared, specs: Specs) -> Section | None:
+    """Make the section of all metrics with their intervals.
+
+    Args:
+        data: The summary as it may be printed.
+        specs: The figures of the page.
+
+    Returns:
+        The section, or None without metrics.
+    """
     metrics = {k: v for k, v in data.part("metrics").items() if isinstance(v, dict)}
     curves = pictures(specs, "curve-")
     if not metrics and not curves:
@@ -93,6 +102,15 @@ def _repeated_warnings(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, st
 
 
 def operating_point(data: Prepared, specs: Specs) -> Section | None:
+    """Make the section about the threshold.
+
+    Args:
+        data: The summary as it may be printed.
+        specs: The figures of the page.
+
+    Returns:
+        The section, or None where it is not known.
+    """
     part = dict(data.part("operating_point"))
     if not part:
         return None
@@ -163,6 +181,15 @@ def _restoring(rows: list[dict[str, Any]]) -> Table:
 
 
 def calibration(data: Prepared, specs: Specs) -> Section | None:
+    """Make the section about calibration.
+
+    Args:
+        data: The summary as it may be printed.
+        specs: The figures of the page.
+
+    Returns:
+        The section, or None where it is not known.
+    """
     part = dict(data.part("calibration"))
     metrics = data.part("metrics")
     before = part.pop("before", None)
@@ -209,6 +236,15 @@ def _labelled(entry: Any) -> Mapping[str, Any] | None:
 
 
 def clinical(data: Prepared, specs: Specs) -> Section | None:
+    """Make the section about the use in the clinic.
+
+    Args:
+        data: The summary as it may be printed.
+        specs: The figures of the page.
+
+    Returns:
+        The section, or None where it is not known.
+    """
     part = dict(data.part("clinical"))
     drawn = picture(specs, "net-benefit", "Net benefit by threshold")
     if not part and not drawn:

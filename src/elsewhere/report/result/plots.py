@@ -28,7 +28,20 @@ def verdict(
     named: bool = True,
     than: str = "claimed",
 ) -> Figure:
-    """The interval of (here - reference) against the margin: the whole of ST-05 in one strip a claim."""
+    """Draw the interval of (here - reference) against the margin, one strip per claim (ST-05).
+
+    The interval of (here - reference) against the margin: the whole of ST-05 in one strip a claim.
+
+    Args:
+        claims: The claims of the summary.
+        pal: The colours.
+        more_is_better: Whether a higher value is better.
+        named: Whether the claims are named.
+        than: What the claims are compared with.
+
+    Returns:
+        The figure.
+    """
     shown = [c for c in claims if as_float(c.get("difference")) is not None][:MOST_CLAIMS]
     figure, axes = new_figure(1.0 + 0.6 * len(shown), pal, width=4.4)
     style(axes, pal, grid="none")
@@ -104,7 +117,18 @@ def _difference(axes: Axes, y: float, claim: Mapping[str, Any], pal: Palette, re
 
 
 def curve(name: str, data: Mapping[str, Any], pal: Palette) -> Figure:
-    """ROC, PR or FROC with its band."""
+    """Draw a ROC, PR or FROC curve with its band.
+
+    ROC, PR or FROC with its band.
+
+    Args:
+        name: The name.
+        data: The curve.
+        pal: The colours.
+
+    Returns:
+        The figure.
+    """
     x, y = to_array(data.get("x")), to_array(data.get("y"))
     lo, hi = to_array(data.get("lo")), to_array(data.get("hi"))
     is_froc = name.startswith("froc")
@@ -158,7 +182,17 @@ def _at_threshold(point: Mapping[str, Any]) -> str:
 
 
 def reliability(curves: Mapping[str, Mapping[str, Any]], pal: Palette) -> Figure:
-    """Before and, where there is one, after calibration; the area of a point is its number of cases."""
+    """Draw the reliability curve, before and after calibration; the area of a point is its number of cases.
+
+    Before and, where there is one, after calibration; the area of a point is its number of cases.
+
+    Args:
+        curves: The curves by name.
+        pal: The colours.
+
+    Returns:
+        The figure.
+    """
     figure, axes = new_figure(3.9, pal)
     axes.plot([0, 1], [0, 1], color=pal.muted, linewidth=0.9, linestyle=(0, (4, 3)))
     series = [
@@ -200,9 +234,20 @@ def forest(
     overall: Mapping[str, Any] | None = None,
     axis_label: str = "",
 ) -> Figure:
-    """Rows under a heading each variable; a row that cannot be estimated is there, and says so.
+    """Draw rows with their intervals under a heading for each variable; a row that cannot be estimated says so.
+
+    Rows under a heading each variable; a row that cannot be estimated is there, and says so.
 
     A one-sided bound runs to the edge; a value that has no interval is a mark alone.
+
+    Args:
+        blocks: Headings with their rows.
+        pal: The colours.
+        overall: The value over all cases.
+        axis_label: The label of the axis.
+
+    Returns:
+        The figure.
     """
     lines: list[tuple[str, str, Mapping[str, Any] | None, Any]] = []
     for heading, rows in blocks:

@@ -16,7 +16,17 @@ if TYPE_CHECKING:
 
 
 def case_mix(levels: Mapping[str, Mapping[str, Any]], pal: Palette) -> Figure:
-    """Share of each level here and in the reference: two dots and the step between them."""
+    """Draw the share of each level here and in the reference.
+
+    Share of each level here and in the reference: two dots and the step between them.
+
+    Args:
+        levels: The levels of a variable with their counts.
+        pal: The colours.
+
+    Returns:
+        The figure.
+    """
     names = list(levels)
     totals = {
         side: sum(as_float(levels[n].get(side)) or 0.0 for n in names) or 1.0
@@ -51,7 +61,17 @@ def case_mix(levels: Mapping[str, Mapping[str, Any]], pal: Palette) -> Figure:
 
 
 def difficulty(detected_by: Mapping[str, Any], pal: Palette) -> Figure:
-    """Lesions by the number of algorithms that find them (DBT-08)."""
+    """Draw the lesions by the number of algorithms that find them (DBT-08).
+
+    Lesions by the number of algorithms that find them (DBT-08).
+
+    Args:
+        detected_by: How many lesions are detected by how many algorithms.
+        pal: The colours.
+
+    Returns:
+        The figure.
+    """
     keys = sorted(detected_by, key=lambda k: float(k))
     values = [as_float(detected_by[k]) or 0.0 for k in keys]
     figure, axes = new_figure(2.7, pal)
@@ -71,7 +91,17 @@ def difficulty(detected_by: Mapping[str, Any], pal: Palette) -> Figure:
 
 
 def net_benefit(data: Mapping[str, Any], pal: Palette) -> Figure:
-    """Decision curve: the model against recalling all and recalling none."""
+    """Draw the decision curve: the model against recalling all and recalling none.
+
+    Decision curve: the model against recalling all and recalling none.
+
+    Args:
+        data: The curves.
+        pal: The colours.
+
+    Returns:
+        The figure.
+    """
     figure, axes = new_figure(3.2, pal)
     x = to_array(data.get("x") or data.get("threshold") or data.get("thresholds"))
     model, everyone = (
@@ -97,7 +127,17 @@ def net_benefit(data: Mapping[str, Any], pal: Palette) -> Figure:
 
 
 def flow(steps: Sequence[Mapping[str, Any]], pal: Palette) -> Figure:
-    """Who was tested, step by step, as a file; the page has it as HTML."""
+    """Draw who was tested, step by step, as a file; the page has it as HTML.
+
+    Who was tested, step by step, as a file; the page has it as HTML.
+
+    Args:
+        steps: The steps of the flow.
+        pal: The colours.
+
+    Returns:
+        The figure.
+    """
     figure, axes = new_figure(0.3 + 0.82 * max(len(steps), 1), pal, width=6.2)
     axes.set_axis_off()
     for i, step in enumerate(steps):
@@ -130,7 +170,18 @@ def flow(steps: Sequence[Mapping[str, Any]], pal: Palette) -> Figure:
 
 
 def confusion(labels: Sequence[str], matrix: Sequence[Sequence[Any]], pal: Palette) -> Figure:
-    """Truth down, answer across; small cells come suppressed and stay so."""
+    """Draw a confusion matrix: truth down, answer across; suppressed cells stay suppressed.
+
+    Truth down, answer across; small cells come suppressed and stay so.
+
+    Args:
+        labels: The names of the classes.
+        matrix: The counts, truth by answer.
+        pal: The colours.
+
+    Returns:
+        The figure.
+    """
     from matplotlib.patches import Rectangle
 
     size = len(labels)

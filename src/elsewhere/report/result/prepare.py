@@ -50,17 +50,43 @@ class Prepared:
     removed_ids: int = 0
 
     def part(self, name: str) -> dict[str, Any]:
-        """A mapping of the summary, or an empty one: sections that are absent are left out."""
+        """Take a mapping of the summary.
+
+        Args:
+            name: The name.
+
+        Returns:
+            A mapping of the summary, or an empty one: sections that are absent are left out.
+        """
         value = self.data.get(name)
         return value if isinstance(value, dict) else {}
 
     def rows(self, name: str) -> list[Any]:
+        """Take a list of the summary.
+
+        Args:
+            name: The name.
+
+        Returns:
+            The list, or an empty one.
+        """
         value = self.data.get(name)
         return value if isinstance(value, list) else []
 
 
 def prepare(summary: Mapping[str, Any] | Prepared, *, redact: Iterable[Any] | Redactor = ()) -> Prepared:
-    """Curves to 500 points, rows capped, cells under five suppressed, ids and folders out of every text."""
+    """Make a summary fit to be printed: curves of 500 points, rows capped, cells under five suppressed, no ids
+    or folders.
+
+    Curves to 500 points, rows capped, cells under five suppressed, ids and folders out of every text.
+
+    Args:
+        summary: The summary.
+        redact: Ids of all inputs, which are taken out of every text that names one.
+
+    Returns:
+        The printable summary, and what was cut.
+    """
     if isinstance(summary, Prepared):
         return summary
     out = Prepared(data={})

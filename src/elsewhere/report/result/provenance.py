@@ -30,6 +30,15 @@ KNOWN_KEYS = frozenset(_KNOWN.split())
 
 
 def audit(data: Prepared, specs: Specs) -> Section | None:
+    """Make the section of the audit and the warnings.
+
+    Args:
+        data: The summary as it may be printed.
+        specs: The figures of the page.
+
+    Returns:
+        The section, or None where there are none.
+    """
     rows = [r for r in data.rows("audit") if isinstance(r, dict)]
     warnings = [str(w) for w in data.rows("warnings")]
     if not rows and not warnings:
@@ -60,6 +69,15 @@ def audit(data: Prepared, specs: Specs) -> Section | None:
 
 
 def more(data: Prepared, specs: Specs) -> Section | None:
+    """Make the section of what no other section knows.
+
+    Args:
+        data: The summary as it may be printed.
+        specs: The figures of the page.
+
+    Returns:
+        The section, or None where there is nothing.
+    """
     rest = {k: v for k, v in data.data.items() if k not in KNOWN_KEYS and v not in (None, "", [], {})}
     blocks: list[Any] = []
     for key, value in rest.items():
@@ -71,6 +89,15 @@ def more(data: Prepared, specs: Specs) -> Section | None:
 
 
 def provenance(data: Prepared, specs: Specs) -> Section | None:
+    """Make the section about where every number comes from.
+
+    Args:
+        data: The summary as it may be printed.
+        specs: The figures of the page.
+
+    Returns:
+        The section, or None without provenance.
+    """
     part = data.part("provenance")
     facts = [("Elsewhere", text(data.data.get("elsewhere")))] if data.data.get("elsewhere") else []
     if data.data.get("protocol"):
@@ -101,6 +128,15 @@ def provenance(data: Prepared, specs: Specs) -> Section | None:
 
 
 def checklist(data: Prepared, specs: Specs) -> Section | None:
+    """Make the section of the reporting guidelines.
+
+    Args:
+        data: The summary as it may be printed.
+        specs: The figures of the page.
+
+    Returns:
+        The section.
+    """
     rows = checklist_rows(data)
     answered = sum(r["answer"] != NOT_ANSWERABLE for r in rows)
     body = [
@@ -125,6 +161,15 @@ def checklist(data: Prepared, specs: Specs) -> Section | None:
 
 
 def methods(data: Prepared, specs: Specs) -> Section | None:
+    """Make the section of the methods paragraph.
+
+    Args:
+        data: The summary as it may be printed.
+        specs: The figures of the page.
+
+    Returns:
+        The section, or None without one.
+    """
     words = methods_paragraph(data)
     if not words:
         return None

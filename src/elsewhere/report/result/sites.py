@@ -20,6 +20,15 @@ from elsewhere.report.result.subgroups import rows_table
 
 
 def sites(data: Prepared, specs: Specs) -> Section | None:
+    """Make the section about the sites.
+
+    Args:
+        data: The summary as it may be printed.
+        specs: The figures of the page.
+
+    Returns:
+        The section, or None with one site.
+    """
     rows = {k: v for k, v in data.part("sites").items() if isinstance(v, dict)}
     if not rows:
         return None
@@ -49,6 +58,15 @@ def _sites_left_out(new: Mapping[str, Any]) -> str:
 
 
 def size_strata(data: Prepared, specs: Specs) -> Section | None:
+    """Make the section about the sizes of lesions.
+
+    Args:
+        data: The summary as it may be printed.
+        specs: The figures of the page.
+
+    Returns:
+        The section, or None where they are not known.
+    """
     part = dict(data.part("size_strata"))
     if not part:
         return None

@@ -25,7 +25,14 @@ NOT_OF_A_GROUP = frozenset({"fairness", "combined"})
 
 
 def comparable_metrics(evaluator: Evaluator) -> tuple[str, ...]:
-    """The metrics a group can have of its own: ranges over groups, and what holds them, cannot."""
+    """List the metrics that a group can have of its own.
+
+    Args:
+        evaluator: The metrics of the cases.
+
+    Returns:
+        The metrics a group can have of its own: ranges over groups, and what holds them, cannot.
+    """
     return tuple(
         s.name for s in evaluator.specs if s.kind is not MetricKind.RANGE and s.name not in NOT_OF_A_GROUP
     )
