@@ -15,8 +15,8 @@ import elsewhere
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "elsewhere"
-DOORS = {"__init__", "__main__"}
-"""The package's own files: they open the house, and are no room."""
+DOORS = {"__init__", "__main__", "_version"}
+"""The package's own files: they open the house and carry its version, and are no room."""
 ROOMS = {
     entry.stem
     for entry in SOURCE.iterdir()
@@ -28,6 +28,7 @@ MAY_USE = {
     "files": {"errors", "untrusted"},
     "registry": {"errors"},
     "tables": {"errors", "untrusted", "files"},
+    "privacy": {"errors", "untrusted", "files"},
     "protocols": {"errors", "registry"},
     "statistics": {"errors", "protocols"},
     "ensembles": {"errors", "statistics"},
@@ -44,14 +45,92 @@ MAY_USE = {
     "radiomics": {"errors", "inputs"},
     "recipes": {"errors", "registry", "inputs", "engine", "networks", "training", "radiomics"},
     "explain": {"errors", "inputs", "engine", "networks", "training"},
-    "report": {"errors", "untrusted", "files", "scoring"},
-    "results": {"errors", "untrusted", "files", "tables", "protocols", "scoring", "report"},
+    "analysis": {
+        "errors",
+        "untrusted",
+        "files",
+        "registry",
+        "tables",
+        "privacy",
+        "protocols",
+        "statistics",
+        "cohort",
+        "predictions",
+        "scoring",
+    },
+    "report": {"errors", "untrusted", "files", "privacy", "scoring"},
+    "results": {"files", "tables", "privacy", "analysis", "report"},
     "studies": set(),
     "study": ROOMS - {"simulation", "results", "study", "commands", "cli"},
-    "commands": ROOMS - {"commands", "cli"},
+    "commands": {
+        "errors",
+        "untrusted",
+        "files",
+        "tables",
+        "privacy",
+        "protocols",
+        "statistics",
+        "cohort",
+        "predictions",
+        "scoring",
+        "phantom",
+        "simulation",
+        "scenarios",
+        "engine",
+        "networks",
+        "recipes",
+        "explain",
+        "analysis",
+        "report",
+        "results",
+        "study",
+    },
     "cli": {"errors", "untrusted", "files", "tables", "engine", "commands"},
 }
 """What each room may use beside itself. The engine finds the training by its name when it trains."""
+LAYERS = {
+    "analysis": {"result": set(), "ranking": {"result"}, "study": {"result", "ranking"}},
+    "report": {
+        "page": set(),
+        "result": {"page"},
+        "leaderboard": {"page", "result"},
+        "study": {"page", "result", "leaderboard"},
+        "summary": {"page", "result", "leaderboard"},
+    },
+    "commands": {
+        "advice": set(),
+        "output": set(),
+        "run": {"output"},
+        "plan": {"output"},
+        "score": set(),
+        "summarise": set(),
+        "accept": {"advice"},
+        "check": {"advice", "output"},
+        "rank": {"advice"},
+        "demo": {"output", "run", "score", "summarise"},
+    },
+}
+"""Inside a room: what each folder or file may use of the others. A file of `commands` that is not listed uses
+`output` alone."""
+COMPILED = {"numba.njit", "Kernel"}
+"""Decorators of functions that are compiled and can take numbers and arrays alone."""
+MOST_PARAMETERS = 8
+LONG_LISTS = {
+    "engine/run.py": {"run_units"},
+    "explain/run.py": {"look_at_run"},
+    "recipes/running.py": {"train_recipe_units"},
+    "study/analysis.py": {"_summary"},
+    "study/file.py": {"load_study"},
+    "study/run.py": {"execute"},
+    "training/lanes.py": {"_predicted", "_train_side_by_side"},
+    "training/transformer/attention.py": {"attention_backward"},
+    "training/transformer/kernels.py": {"norm_backward"},
+    "training/volumes/fitting.py": {"fit"},
+    "training/volumes/planning.py": {"make_plan"},
+    "training/volumes/preparing.py": {"prepare"},
+    "training/volumes/windows.py": {"predict"},
+}
+"""Functions that still take more parameters than they may. Nothing is added to this list."""
 TRAVELS = ("untrusted", "files", "inputs", "engine", "networks", "training", "radiomics", "recipes")
 """Rooms that also run on a machine with torch and little else."""
 MAY_TRAVEL = {"torch", "torchvision", "numpy", "scipy", "pandas", "sklearn", "PIL", "isal", "elsewhere"}
@@ -146,6 +225,91 @@ def test_dependencies_point_one_way(room):
         if (strange := imported_rooms(file) - MAY_USE[room] - {room})
     }
     assert wrong == {}
+
+
+def layer_of(room: str, module: str) -> str:
+    """The folder or file of a room that a module lies in: elsewhere.report.page.blocks -> page."""
+    parts = module.removeprefix(f"elsewhere.{room}").strip(".").split(".")
+    return parts[0]
+
+
+@pytest.mark.parametrize("room", LAYERS)
+def test_inside_a_room_dependencies_point_one_way_too(room):
+    rules = LAYERS[room]
+    wrong: dict[str, set[str]] = {}
+    for file in files_of(room):
+        own = layer_of(room, ".".join(("elsewhere", *file.relative_to(SOURCE).with_suffix("").parts)))
+        if own == "__init__":
+            continue
+        used = {
+            layer_of(room, name) for name in imports(parse(file)) if name.startswith(f"elsewhere.{room}.")
+        }
+        allowed = rules.get(own, {"output"} if room == "commands" else set()) | {own}
+        if used - allowed:
+            wrong[str(file.relative_to(SOURCE))] = used - allowed
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("room", ["analysis", "report"])
+def test_every_layer_of_a_room_is_listed(room):
+    inside = {
+        entry.stem
+        for entry in (SOURCE / room).iterdir()
+        if (entry.is_dir() and any(entry.glob("*.py"))) or entry.suffix == ".py"
+    }
+    assert inside - {"__init__"} <= set(LAYERS[room])
+
+
+def private_imports(tree: ast.Module) -> Iterator[str]:
+    """Private names of other modules of this package: imported, or read from an imported module."""
+    modules = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("elsewhere"):
+            names = [alias.name for alias in node.names]
+            modules |= {alias.asname or alias.name for alias in node.names}
+            yield from (f"{node.module}.{name}" for name in names if is_private(name))
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
+            continue
+        if is_private(node.attr) and node.value.id in modules:
+            yield f"{node.value.id}.{node.attr}"
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name != "_version"
+
+
+def test_no_private_name_is_imported_from_another_module():
+    found = {
+        str(file.relative_to(SOURCE)): names
+        for file in SOURCE.rglob("*.py")
+        if (names := sorted(set(private_imports(parse(file)))))
+    }
+    assert found == {}
+
+
+def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    given = function.args
+    count = len(given.posonlyargs) + len(given.args) + len(given.kwonlyargs)
+    return count - bool(given.args and given.args[0].arg in ("self", "cls"))
+
+
+def is_compiled(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(ast.unparse(decorator).split("(")[0] in COMPILED for decorator in function.decorator_list)
+
+
+def test_options_travel_as_objects():
+    """Commands and the command line name every option; everything below takes an object in their place."""
+    long: dict[str, set[str]] = {}
+    for file in SOURCE.rglob("*.py"):
+        if file.relative_to(SOURCE).parts[0] in ("cli", "commands"):
+            continue
+        for node in ast.walk(parse(file)):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or is_compiled(node):
+                continue
+            if parameters_of(node) > MOST_PARAMETERS:
+                long.setdefault(str(file.relative_to(SOURCE)), set()).add(node.name)
+    assert long == LONG_LISTS
 
 
 def test_the_travelling_rooms_know_torch_numpy_scipy_pandas_sklearn_and_pillow_alone():

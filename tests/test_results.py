@@ -16,12 +16,13 @@ sys.path.insert(0, str(Path(__file__).parent / "commands"))
 from commands_helpers import MAKERS, binary_tables, options_of_task, write_pair
 
 import elsewhere
+from elsewhere.analysis.result.schema import check_summary
+from elsewhere.analysis.result.storage import reseal, seal_of
 from elsewhere.commands.report import report
 from elsewhere.commands.score import score
 from elsewhere.errors import UserError
-from elsewhere.report.result.schema import check_summary
 from elsewhere.report.result.tables import write_tables
-from elsewhere.results import load_result, reseal, seal_of
+from elsewhere.results import load_result
 
 
 @pytest.fixture(scope="module")

@@ -33,12 +33,19 @@ SHOWN_BY = {
     "cohort/loading": ("score", "check", "accept", "rank", "cohort check", "cohort describe"),
     "cohort/duplicates": ("cohort duplicates",),
     "cohort/": ("cohort read",),
-    "commands/verdicts": ("score", "summarise"),
-    "commands/where": ("score", "summarise"),
-    "commands/submissions": ("rank",),
-    "commands/claim": ("accept",),
+    "analysis/result/site_verdicts": ("score", "summarise"),
+    "analysis/result/part": ("score", "summarise"),
+    "analysis/result/claim": ("accept",),
+    "analysis/result/acceptance": ("accept",),
+    "analysis/result/scoring": ("summarise",),
+    "analysis/result/inputs": ("score", "rank"),
+    "analysis/result/comparison": ("compare", "rank"),
+    "analysis/result/equivalence": ("equivalence",),
+    "analysis/result/storage": ("compare", "rank", "report", "diff", "equivalence", "summarise"),
+    "analysis/result/": ("score",),
+    "analysis/ranking/": ("rank",),
+    "analysis/": ("run",),
     "commands/score": ("score", "rank"),
-    "commands/analyse": ("score",),
     "commands/plan_sample": ("plan-sample",),
     "commands/cohort": ("cohort read",),
     "commands/duplicates": ("cohort duplicates",),
@@ -67,14 +74,14 @@ ONLY_WITH = {
     ),  # raised where --calibrate-on was given, which score alone has
     ("scoring/prepared", "--resample"),  # the same for --resample
     ("predictions/units", "--unit"),  # the same for --unit
-    ("commands/score", "--matching"),  # the same for --matching
+    ("analysis/result/inputs", "--matching"),  # the same for --matching
     ("commands/predict", "--export"),  # raised by `models --export`
     ("commands/plan", "--import"),  # of the `run` that the line prints
     ("commands/plan", "--zip"),  # of `python -m elsewhere.engine`, which the line prints
 }
 NO_MESSAGES = (
     "cli/",
-    "promises/",
+    "simulation/",
     "study/bundle",
     "study/recipe_bundle",
     "study/estimate",

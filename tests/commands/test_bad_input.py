@@ -384,7 +384,7 @@ def test_a_bad_case_among_many_is_scored_worst_and_shown(pair, run, tmp_path):
 
 
 def test_a_fault_of_ours_is_70(pair, run, tmp_path, monkeypatch):
-    import elsewhere.commands.score as module
+    import elsewhere.analysis.result.scoring as module
 
     def break_down(*_, **__):
         raise RuntimeError("a wheel came off")

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from elsewhere.commands.claim import TEMPLATE, read_claim
-from elsewhere.commands.claim_lock import check_lock
+from elsewhere.analysis.result.claim import TEMPLATE, read_claim
+from elsewhere.analysis.result.claim_lock import check_lock
 from elsewhere.errors import UserError
 
 

@@ -9,8 +9,8 @@ import shutil
 import pytest
 from commands_helpers import binary_tables, write_pair
 
-from elsewhere.commands.claim import read_claim
-from elsewhere.commands.claim_lock import ShownVerdict, look_back
+from elsewhere.analysis.result.claim import read_claim
+from elsewhere.analysis.result.claim_lock import ShownVerdict, look_back
 
 CLAIM = """
 model = "{model}"

@@ -7,7 +7,7 @@ import json
 import pandas as pd
 import pytest
 
-from elsewhere.results import reseal
+from elsewhere.analysis.result.storage import reseal
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def test_saved_and_loaded(tmp_path):
 
 
 def test_an_analysis_by_decorator(monkeypatch):
-    from elsewhere.commands.analyses import analyses
+    from elsewhere.analysis.result.analyses import analyses
 
     cases, said = binary_tables()
     analyses.names()
@@ -124,7 +124,7 @@ FOREIGN = """
 from pathlib import Path
 import pandas as pd
 from elsewhere.cohort import Cohort, readers
-from elsewhere.commands.analyses import analyses
+from elsewhere.analysis.result.analyses import analyses
 from elsewhere.protocols import ClassificationRules, Protocol, add_protocol
 
 @readers.register("tiny-reader")

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from commands_helpers import binary_tables
 
-from elsewhere.results import reseal
+from elsewhere.analysis.result.storage import reseal
 
 
 @pytest.fixture(scope="module")

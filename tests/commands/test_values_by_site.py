@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elsewhere.analysis.result.claim import read_claim
 from elsewhere.commands.accept import accept
-from elsewhere.commands.claim import read_claim
 from elsewhere.commands.equivalence import equivalence
 from elsewhere.commands.rank import rank
 from elsewhere.commands.score import score

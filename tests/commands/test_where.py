@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import elsewhere
-from elsewhere.commands.claim import read_claim
+from elsewhere.analysis.result.claim import read_claim
 from elsewhere.errors import UserError
 from elsewhere.phantom.hospitals import World, make
 

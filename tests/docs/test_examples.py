@@ -184,8 +184,8 @@ def demo_folder(tmp_path_factory) -> Path:
 @pytest.fixture
 def registries_kept():
     """A page may register a task, a metric, a reader, a protocol or an analysis: it is taken away afterwards."""
+    from elsewhere.analysis.result.analyses import analyses
     from elsewhere.cohort import readers
-    from elsewhere.commands.analyses import analyses
     from elsewhere.predictions import answer_readers
     from elsewhere.protocols import protocols
     from elsewhere.scoring.metrics import metrics

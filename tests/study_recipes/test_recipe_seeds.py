@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from recipe_worlds import FakeResults, make_cohort, make_results, segmentation_scores
 
-from elsewhere.report.page.privacy import Redactor
+from elsewhere.privacy import Redactor
 from elsewhere.scoring.response import chance_test
 from elsewhere.statistics.paired import holm
 from elsewhere.study.recipe_analysis import analyse_recipes

@@ -148,7 +148,7 @@ def accept(
 ) -> int:
     """Does the vendor's claim hold here? A verdict in five words, and an exit code."""
     from elsewhere.commands.accept import accept as run
-    from elsewhere.commands.claim import write_claim_template
+    from elsewhere.commands.accept import write_claim_template
 
     if init:
         return show(write_claim_template(claim), as_json=as_json)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from elsewhere.cohort.table import Cohort, IdGrade
+from elsewhere.cohort.table import Cohort, IdGrade, KnownOfCohort
 from elsewhere.errors import UserError
 from elsewhere.files import explained_refusals, settle
 from elsewhere.tables import TableOptions, is_table, read_table
@@ -111,13 +111,15 @@ def _load_folder(folder: Path) -> Cohort:
         lesions=lesions,
         reader=str(meta.get("reader", "table")),
         root=Path(root) if isinstance(root, str) and Path(root).is_dir() else folder,
-        id_grades=grades,
         warnings=tuple(str(word) for word in warnings) if isinstance(warnings, list) else (),
-        counts=_mapping(meta, "counts", folder),
         where=str(folder),
-        truth_files={str(k): str(v) for k, v in _mapping(meta, "truth_files", folder).items()},
         synthetic=meta.get("synthetic") is True,
-        other_id_column=str(meta["other_id_column"]) if meta.get("other_id_column") else None,
+        known=KnownOfCohort(
+            id_grades=grades,
+            counts=_mapping(meta, "counts", folder),
+            truth_files={str(k): str(v) for k, v in _mapping(meta, "truth_files", folder).items()},
+            other_id_column=str(meta["other_id_column"]) if meta.get("other_id_column") else None,
+        ),
     )
     if cohort.hash != meta.get("hash"):
         changed = [

@@ -49,6 +49,27 @@ class IdGrade:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KnownOfCohort:
+    """What a reader or an earlier run knows of a cohort beside its tables.
+
+    Attributes:
+        id_grades: How far the patient ids of a dataset can be trusted; the others are graded by their content.
+        counts: Counts of the reading, such as rows that were left out.
+        truth_files: Digests stored earlier, which stand in for truth files that are not here now.
+        other_id_column: The column with the id that the same patient has in another dataset; None: the first of
+            `OTHER_ID_COLUMNS` that is there.
+    """
+
+    id_grades: Mapping[str, IdGrade] = field(default_factory=dict)
+    counts: Mapping[str, Any] = field(default_factory=dict)
+    truth_files: Mapping[str, str] = field(default_factory=dict)
+    other_id_column: str | None = None
+
+
+NOTHING_KNOWN = KnownOfCohort()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cohort:
     """One row a case in `cases`; `lesions` where the truth has parts. Strings for ids, always."""
 
@@ -74,23 +95,39 @@ class Cohort:
         lesions: pd.DataFrame | None = None,
         reader: str = "table",
         root: str | Path | None = None,
-        id_grades: Mapping[str, IdGrade] | None = None,
         warnings: tuple[str, ...] = (),
-        counts: Mapping[str, Any] | None = None,
         where: str | None = None,
-        truth_files: Mapping[str, str] | None = None,
         synthetic: bool = False,
-        other_id_column: str | None = None,
+        known: KnownOfCohort = NOTHING_KNOWN,
     ) -> Cohort:
-        """A checked cohort: levels nest, ids are whole, columns in their plain types, content hashed.
+        """Make a checked cohort: levels nest, ids are whole, columns in their plain types, content hashed.
 
         Without a `patient_id` column each case is a patient of its own: grade C, and a warning (US-02); an
-        empty patient id among others is an error that names the rows. `truth_files` are digests stored
-        earlier, which stand in for truth files that are not here now. `other_id_column` names the column with the id
-        that the same patient has in another dataset; None: the first of `OTHER_ID_COLUMNS` that is there.
+        empty patient id among others is an error that names the rows.
+
+        Args:
+            cases: One row per case.
+            lesions: One row per lesion, by `case_id`.
+            reader: The reader that made the tables.
+            root: The folder that files of the cases are relative to.
+            warnings: What the reader has to say.
+            where: The file that an error names.
+            synthetic: Whether the cases are simulated.
+            known: What a reader or an earlier run knows beside the tables.
+
+        Returns:
+            The cohort.
+
+        Raises:
+            UserError: An id is missing or not unique, or a value is impossible.
+
+        Example:
+            >>> Cohort.from_frame(pd.DataFrame({"case_id": ["a", "b"], "patient_id": ["p", "p"]})).counts["patients"]
+            1
         """
         from elsewhere.cohort.grades import grade_all
 
+        other_id_column = known.other_id_column
         if other_id_column is None:
             other_id_column = next((name for name in OTHER_ID_COLUMNS if name in cases.columns), "")
         root_path = Path(root) if root is not None else None
@@ -99,17 +136,17 @@ class Cohort:
             _note(lesions)
         table, ids_made, notes = _checked_cases(cases, where=where, root=root_path)
         parts = _checked_lesions(lesions, table, where=where) if lesions is not None else None
-        digests, absent = _truth_digests(table, root_path, truth_files or {})
-        if absent and truth_files:
+        digests, absent = _truth_digests(table, root_path, known.truth_files)
+        if absent and known.truth_files:
             notes.append(f"{absent} truth files are not under {root_path}: their stored digests stand")
-        grades = grade_all(table, ids_made=ids_made, synthetic=synthetic) | dict(id_grades or {})
+        grades = grade_all(table, ids_made=ids_made, synthetic=synthetic) | dict(known.id_grades)
         return cls(
             cases=table,
             lesions=parts,
             reader=reader,
             id_grades=grades,
             warnings=tuple(dict.fromkeys([*warnings, *notes])),
-            counts=_count(table, parts) | dict(counts or {}),
+            counts=_count(table, parts) | dict(known.counts),
             hash=_cohort_hash(table, parts, digests),
             root=root_path,
             truth_files=digests,
@@ -141,7 +178,7 @@ class Cohort:
             replace: Whether an earlier cohort or result in it may be replaced.
             inputs: Paths that must not lie in the folder, because they are read.
         """
-        from elsewhere import __version__
+        from elsewhere._version import __version__
         from elsewhere.cohort.grades import worst_grade
 
         directory = Path(directory)

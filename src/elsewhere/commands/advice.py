@@ -50,7 +50,15 @@ _SENTENCE = re.compile(r"(?<!\.\.\.)(?<=[.;?])\s+")
 
 
 def fit_advice(text: str, command: str) -> str:
-    """`text` with every recommended option that `command` lacks translated, or its sentence left out."""
+    """Translate what a message recommends into the options of the command that shows it.
+
+    Args:
+        text: The text.
+        command: The command.
+
+    Returns:
+        `text` with every recommended option that `command` lacks translated, or its sentence left out.
+    """
     instead = INSTEAD.get(command)
     if not instead or "--" not in text:
         return text
@@ -77,7 +85,15 @@ def fit_advice(text: str, command: str) -> str:
 
 
 def fit_error(error: UserError, command: str) -> UserError:
-    """The same mistake with advice that works in `command`."""
+    """Make the advice of an error work in the command that shows it.
+
+    Args:
+        error: The mistake.
+        command: The command.
+
+    Returns:
+        The same mistake with advice that works in `command`.
+    """
     if not error.fix:
         return error
     fix = fit_advice(error.fix, command) or None
@@ -85,6 +101,16 @@ def fit_error(error: UserError, command: str) -> UserError:
 
 
 def fit_finding(finding: Any, command: str) -> Any:
-    """The same for a frozen record with `message` and `fix`."""
+    """Make the advice of a finding work in the command that shows it.
+
+    The same for a frozen record with `message` and `fix`.
+
+    Args:
+        finding: A finding with `message` and `fix`.
+        command: The command.
+
+    Returns:
+        The same record.
+    """
     fix = fit_advice(finding.fix, command) or None if finding.fix else finding.fix
     return replace(finding, message=fit_advice(finding.message, command) or finding.message, fix=fix)

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from elsewhere.analysis.result.inputs import check_choices, choose_protocol, open_cohort
+from elsewhere.analysis.result.part import choose_part
 from elsewhere.commands.advice import fit_finding
-from elsewhere.commands.analyse import Report
-from elsewhere.commands.score import check_choices, choose_protocol, open_cohort
-from elsewhere.commands.where import choose_part
+from elsewhere.commands.output import Report
 from elsewhere.errors import UserError
 from elsewhere.predictions import ReadOptions
-from elsewhere.scoring.check import CheckReport, check_predictions
+from elsewhere.scoring.check import CheckReport, PartOfCohort, check_predictions
 from elsewhere.scoring.task import tasks
 from elsewhere.tables import TableOptions
 from elsewhere.tables.options import DEFAULT
@@ -36,9 +36,31 @@ def check(
     threads: int | None = None,
     progress: Report | None = None,
 ) -> CheckReport:
-    """Ids, columns, direction and scale of the scores, rows lost and why; works without the truth.
+    """Check a file before it is scored: ids, columns, direction and scale of the scores, rows lost and why.
+
+    Ids, columns, direction and scale of the scores, rows lost and why; works without the truth.
 
     With a cohort that has the truth, it opens what `score` opens and ends with the same refusals.
+
+    Args:
+        predictions: The file or folder of predictions.
+        task: The task.
+        cohort: The cohort
+        protocol: The protocol
+        where: The cases are kept whose columns have these values.
+        column_map: Columns of the file by the name they should have.
+        scale: The scale of the scores.
+        unit: What a row stands for.
+        combine: How several rows of one case are combined.
+        normalise_ids: How ids are brought together.
+        on_invalid: `error` or `worst`.
+        failed_status: Words that mean 'could not be analysed'.
+        table: How text tables are written.
+        threads: How many threads; None for all processors.
+        progress: Is told how far the work is.
+
+    Returns:
+        The findings.
     """
     check_choices(on_invalid=on_invalid, matching=None)
     options = ReadOptions(
@@ -65,8 +87,7 @@ def check(
             options,
             part.cohort,
             protocol=choose_protocol(chosen, protocol, part.cohort.reader),
-            whole=part.whole,
-            keep=part.predictions,
+            part=PartOfCohort(whole=part.whole, keep=part.predictions),
             threads=threads,
             progress=opened,
         )

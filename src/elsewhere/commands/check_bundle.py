@@ -50,6 +50,14 @@ class CheckedBundle:
 
 
 def check_bundle(folder: str | Path, *, progress: Report | None = None) -> CheckedBundle:
-    """Hold a release bundle against itself: digests; of a study of recipes also scores of the response from the
-    probabilities, and every table from the scores of the cases."""
+    """Recompute what a release bundle says of itself.
+
+    Args:
+        folder: The bundle.
+        progress: Is told how far the work is.
+
+    Returns:
+        Hold a release bundle against itself: digests; of a study of recipes also scores of the response from
+        the probabilities, and every table from the scores of the cases.
+    """
     return CheckedBundle(check=check_bundle_folder(Path(folder), progress=progress), path=Path(folder))

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from elsewhere import cohort as cohorts
+from elsewhere.analysis.result.inputs import open_cohort
 from elsewhere.cohort import Cohort, Finding
 from elsewhere.cohort.describe import describe_lines
 from elsewhere.cohort.readers import takes
 from elsewhere.commands.output import Report
-from elsewhere.commands.score import open_cohort
 from elsewhere.tables import TableOptions, check_out
 from elsewhere.tables.options import DEFAULT
 
@@ -74,7 +74,22 @@ def read(
     table: TableOptions = DEFAULT,
     progress: Report | None = None,
 ) -> CohortReport:
-    """Read a published set, or any csv, into a cohort folder. `ids="image"` makes each picture a patient."""
+    """Read a published set, or any csv, into a cohort folder. `ids="image"` makes each picture a patient.
+
+    Args:
+        reader: The name of a reader.
+        source: The published folder or table.
+        out: The folder to write.
+        replace: Whether files that exist may be replaced.
+        column_map: Columns of the table by the name they should have.
+        constants: Columns with one value for every case.
+        ids: `patient`, or `image` to make each picture a patient.
+        table: How text tables are written.
+        progress: Is told how far the work is.
+
+    Returns:
+        The cohort's report.
+    """
     check_out(out, replace=replace, inputs=(source,))
     options: dict[str, Any] = {}
     if column_map:
@@ -93,12 +108,32 @@ def read(
 
 
 def check(cohort: str | Path, *, table: TableOptions = DEFAULT) -> CohortReport:
-    """The id audit of a cohort."""
+    """Audit the ids of a cohort.
+
+    The id audit of a cohort.
+
+    Args:
+        cohort: The cohort.
+        table: How text tables are written.
+
+    Returns:
+        The findings.
+    """
     made = open_cohort(Path(cohort), table)
     return CohortReport(cohort=made, findings=cohorts.audit(made))
 
 
 def describe(cohort: str | Path, *, table: TableOptions = DEFAULT) -> CohortReport:
-    """Counts and distributions, with the audit's findings."""
+    """Count and describe the cases of a cohort.
+
+    Counts and distributions, with the audit's findings.
+
+    Args:
+        cohort: The cohort.
+        table: How text tables are written.
+
+    Returns:
+        Counts, distributions and findings.
+    """
     made = open_cohort(Path(cohort), table)
     return CohortReport(cohort=made, findings=cohorts.audit(made), description=cohorts.describe(made))

@@ -52,6 +52,17 @@ def coverage(
 
     `only` names the `PARTS` to simulate; a page without any of them is not written. Every replicate has a
     generator of its own, made from its cell: the pages come out the same each time.
+
+    Args:
+        out: The folder to write, or that may hold an earlier result.
+        replace: Whether files that exist may be replaced.
+        quick: Whether to run a small grid with few cohorts.
+        replicates: How many cohorts per cell.
+        only: Only these cells.
+        progress: Is told how far the work is.
+
+    Returns:
+        The pages that were written.
     """
     for part in only or ():
         if part not in PARTS:

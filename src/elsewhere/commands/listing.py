@@ -80,6 +80,11 @@ def list_protocols() -> Listing:
 
 
 def list_readers() -> Listing:
+    """List the readers of cohorts.
+
+    Returns:
+        The listing.
+    """
     from elsewhere.cohort import readers
 
     rows = tuple(
@@ -94,6 +99,11 @@ def list_readers() -> Listing:
 
 
 def list_metrics() -> Listing:
+    """List the metrics of every task.
+
+    Returns:
+        The listing.
+    """
     from elsewhere.scoring.metrics import metrics
     from elsewhere.scoring.task import tasks
 
@@ -120,6 +130,11 @@ def list_metrics() -> Listing:
 
 
 def list_recipes() -> Listing:
+    """List the recipes.
+
+    Returns:
+        The listing.
+    """
     from elsewhere.recipes import recipes
 
     rows = tuple(

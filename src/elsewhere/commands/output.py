@@ -15,20 +15,37 @@ Report = Callable[[str, int, int], None]
 
 
 def print_json(content: dict[str, Any]) -> None:
-    """Exactly one JSON object on stdout; an undefined number is null."""
+    """Print exactly one JSON object on stdout; an undefined number is null.
+
+    Args:
+        content: The content.
+    """
     text = json.dumps(to_jsonable(content), ensure_ascii=False, allow_nan=False)
     print(printable_json(text))
 
 
 def print_text(result: Any) -> None:
-    """Every result knows its own lines; what a file names is shown without its control characters."""
+    """Print the lines of a result without control characters that a file may have named.
+
+    Args:
+        result: Anything with `lines()`.
+    """
     for line in result.lines():
         print(printable(line, lines=True))
 
 
 @contextmanager
 def progress_bar(*, enabled: bool) -> Iterator[Report]:
-    """`progress(what, done, total)` draws a bar on stderr; on a pipe, or with --json, it is silent."""
+    """Draw a progress bar on stderr; on a pipe, or with --json, it is silent.
+
+    `progress(what, done, total)` draws a bar on stderr; on a pipe, or with --json, it is silent.
+
+    Args:
+        enabled: Whether a bar is drawn at all.
+
+    Returns:
+        A function `progress(what, done, total)`.
+    """
     if not enabled or not sys.stderr.isatty():
         yield lambda what, done, total: None
         return

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elsewhere.commands.analyse import Report
+from elsewhere.commands.output import Report
 from elsewhere.errors import UserError, check_seed
 from elsewhere.phantom.ultrasound import LAYOUTS, SCANNERS, Hospital, plan
 from elsewhere.phantom.ultrasound_layouts import MARK, write_hospital

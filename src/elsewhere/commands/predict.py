@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from elsewhere import __version__
+from elsewhere._version import __version__
+from elsewhere.analysis.result.inputs import CohortLike, as_cohort
+from elsewhere.analysis.result.part import choose_part
 from elsewhere.cohort import Cohort
 from elsewhere.commands.output import Report
-from elsewhere.commands.score import CohortLike, as_cohort
-from elsewhere.commands.where import choose_part
 from elsewhere.engine.training import COSTS
 from elsewhere.errors import UserError
 from elsewhere.predictions.masks import mask_file_name
-from elsewhere.report.page.privacy import Redactor
+from elsewhere.privacy import Redactor
 from elsewhere.study.kept_models import (
     Model,
     choose_model,
@@ -68,10 +68,21 @@ class KeptModels:
 def list_models(
     source: str | Path, *, model: str = "", export: str | Path | None = None, replace: bool = False
 ) -> KeptModels:
-    """The kept models behind a folder of results, a store, or a model file; `model` picks by name or key.
+    """List the saved models behind a folder of results, a store, or a model file.
+
+    The kept models behind a folder of results, a store, or a model file; `model` picks by name or key.
 
     `export` writes them as one file for another hospital: weights, settings and whom they were trained on as hashes; no
     prediction of the study, and no name of a case.
+
+    Args:
+        source: The folder or file.
+        model: Picks one by name or key.
+        export: A file to write the picked model to.
+        replace: Whether files that exist may be replaced.
+
+    Returns:
+        The models.
     """
     check_out_file(export, replace=replace, inputs=(source,))
     with open_models(source) as store:
@@ -125,11 +136,27 @@ def predict(
     device: str = "auto",
     progress: Report | None = None,
 ) -> Predictions:
-    """Apply a kept model to another hospital's cohort, and write predictions that `score` takes.
+    """Apply a saved model to another hospital's cohort, and write predictions that `score` takes.
+
+    Apply a kept model to another hospital's cohort, and write predictions that `score` takes.
 
     `model_source`: a study's results, its store, or a model file; `model`: which of its models, by the beginning of its name or key. A
     patient (or a volume, under whatever name) that the model was trained on is refused. Masks, outcomes and, unless the
     recipe says that it reads them, clinical columns of the cohort are hidden from it.
+
+    Args:
+        model_source: A folder of results, a store, or a model file.
+        cohort: The cohort.
+        out: The folder to write.
+        replace: Whether files that exist may be replaced.
+        model: Picks one by name or key.
+        where: The cases are kept whose columns have these values.
+        masks: Whether masks are written.
+        device: `auto`, `cpu` or `cuda`.
+        progress: Is told how far the work is.
+
+    Returns:
+        What was written.
     """
     inputs = (model_source, cohort, masks)
     check_out(out, replace=replace, inputs=inputs)

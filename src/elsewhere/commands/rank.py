@@ -7,25 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elsewhere import __version__
+from elsewhere.analysis.ranking.entries import (
+    Entries,
+    EntryOptions,
+    entries_from_files,
+    entries_from_results,
+)
+from elsewhere.analysis.ranking.ranking import RankingOptions, incomplete, rank_entries
+from elsewhere.analysis.ranking.submissions import Failure
+from elsewhere.analysis.result.inputs import Progress, check_choices
 from elsewhere.commands.advice import fit_error
-from elsewhere.commands.analyse import Report
-from elsewhere.commands.compare import aligned, options_of, same_cases
-from elsewhere.commands.score import as_cohort, as_predictions, check_choices, choose_protocol
-from elsewhere.commands.submissions import Failure, check_entry, entries_of, names_of
-from elsewhere.errors import EXIT_INCOMPLETE, EXIT_OK, UserError, check_seed, unknown_name
+from elsewhere.errors import EXIT_INCOMPLETE, EXIT_OK, UserError, check_seed
 from elsewhere.predictions import ReadOptions
 from elsewhere.report.page.numbers import format_interval
-from elsewhere.report.page.redaction import Redactor
-from elsewhere.report.page.sharing import KEY_FILE, write_sharing_note
-from elsewhere.results import Result, ids_of, ids_of_result, load_result, write_key
-from elsewhere.scoring.prepared import Prepared, prepare, primary_metric
-from elsewhere.scoring.task import ScoreOptions, tasks
-from elsewhere.statistics.estimates import estimate_all
-from elsewhere.statistics.leaderboard import fairness_weighting, top_against_bottom_by_size
-from elsewhere.statistics.ranking import rank_models
-from elsewhere.tables import TableOptions, check_out, staged_directory, write_json
-from elsewhere.tables.identifiers import note_source, read_folders, remembers_ids
+from elsewhere.results import Result, write_summary_folder
+from elsewhere.scoring.task import ScoreOptions
+from elsewhere.tables import TableOptions, check_out
+from elsewhere.tables.identifiers import remembers_ids
 from elsewhere.tables.options import DEFAULT
 
 
@@ -66,23 +64,12 @@ class Leaderboard:
         for failed in self.failures:
             yield f"  failed  {failed.model}: {failed.why}"
         if self.failures:
-            yield _incomplete(self.summary["counts"])
+            yield incomplete(self.summary["counts"])
         for warning in self.summary["warnings"]:
-            if warning != _incomplete(self.summary["counts"]):
+            if warning != incomplete(self.summary["counts"]):
                 yield f"warning: {warning}"
         if self.path is not None:
             yield f"report: {self.path / 'report.html'}"
-
-
-def _incomplete(counts: Mapping[str, Any]) -> str:
-    return f"{counts['models']} of {counts['entries']} entries ranked; {counts['failed']} could not be scored"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Entry:
-    name: str
-    ready: Prepared
-    digest: str | None
 
 
 @remembers_ids
@@ -105,12 +92,40 @@ def rank(
     failed_status: Sequence[str] = (),
     table: TableOptions = DEFAULT,
     threads: int | None = None,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Leaderboard:
-    """Ranks with ties, rank intervals, tiers and stability (ST-09, MRI-10).
+    """Rank models with ties, rank intervals, tiers and stability (ST-09, MRI-10).
 
-    `results` are result folders, or, with `cohort` and `task`, prediction files or one folder of them. An entry
-    that cannot be scored does not stop the others; `exit_code` is then 5.
+    An entry that cannot be scored does not stop the others; `exit_code` is then 5.
+
+    Args:
+        results: Result folders or results; with `cohort` and `task`, prediction files or one folder of them.
+        cohort: The cohort of prediction files.
+        task: Their task.
+        protocol: Their protocol; default, the one that the cohort's reader stands for.
+        metric: The metric to rank by; default, the protocol's primary metric.
+        baseline: The entry that the others are tested against.
+        resamples: How many resamples; None for the protocol's number.
+        seed: The seed of every draw.
+        out: The folder to write; None to write nothing.
+        replace: Whether an earlier ranking in `out` may be replaced.
+        column_map: Columns of the files by the name they should have.
+        scale: The scale of the scores.
+        normalise_ids: How ids are brought together.
+        on_invalid: `error` or `worst`.
+        failed_status: Words of a status column that mean 'could not be analysed'.
+        table: How text tables are written.
+        threads: How many threads; None for all processors.
+        progress: Is told how far the work is.
+
+    Returns:
+        The leaderboard.
+
+    Raises:
+        UserError: No entry could be scored, or an option does not fit.
+
+    Example:
+        >>> elsewhere.rank(["submissions"], cohort="cohort.csv", task="classification")  # doctest: +SKIP
     """
     check_choices(on_invalid=on_invalid, matching=None)
     inputs = (*results, cohort)
@@ -121,6 +136,7 @@ def rank(
             "--cohort and --task go together",
             fix="Give both for prediction files, neither for result folders.",
         )
+    entries: Entries
     if cohort is not None and task is not None:
         read = ReadOptions(
             column_map=dict(column_map or {}),
@@ -130,246 +146,24 @@ def rank(
             failed_status=tuple(failed_status),
             table=table,
         )
-        entries, failures, key, counts, ids = _from_files(
-            results,
-            cohort,
-            task,
-            protocol,
-            read,
-            normalise_ids=tuple(normalise_ids),
-            on_invalid=on_invalid,
+        scoring = ScoreOptions(on_invalid=on_invalid, normalise_ids=tuple(normalise_ids))
+        how = EntryOptions(
+            task=task,
+            protocol=protocol,
+            read=read,
+            scoring=scoring,
+            explain=lambda problem: str(fit_error(problem, "rank")),
             progress=progress,
         )
+        files = [item for item in results if not isinstance(item, Result)]
+        entries = entries_from_files(files, cohort, how)
     else:
-        entries, failures, key, counts, ids = _from_results(results)
-    if not entries:
-        reasons = "; ".join(f"{f.model}: {f.why}" for f in failures)
-        raise UserError(
-            "no model could be scored",
-            fix=reasons or "Give result folders, or prediction files with --cohort and --task.",
-        )
-    first = entries[0].ready
-    rules = first.scores.protocol
-    chosen = metric or primary_metric(first.evaluator, rules)
-    available = [spec.name for spec in first.evaluator.specs]
-    if chosen not in available:
-        raise unknown_name("metric", chosen, available)
-    names = [entry.name for entry in entries]
-    if baseline is not None and baseline not in names:
-        raise unknown_name("model", baseline, names)
-    count = rules.interval.resamples if resamples is None else resamples
-    ranking = rank_models(
-        [entry.ready.evaluator for entry in entries],
-        first.partition,
-        chosen,
-        names=names,
-        key=key,
-        seed=seed,
-        resamples=count,
-        by_site=rules.interval.by_site,
-        baseline=baseline,
-        threads=threads,
+        entries = entries_from_results(results)
+    options = RankingOptions(
+        metric=metric, baseline=baseline, resamples=resamples, seed=seed, threads=threads, progress=progress
     )
-    part = ranking.to_dict()
-    rows = part.pop("models", None) or part.pop("table")
-    estimates = {}
-    for number, entry in enumerate(entries):
-        found = estimate_all(
-            entry.ready.evaluator,
-            first.partition,
-            rules=rules.interval,
-            key=key,
-            seed=seed,
-            resamples=count,
-            metrics=_shown(entry.ready, chosen),
-            threads=threads,
-        )
-        estimates[entry.name] = {name: estimate.to_dict() for name, estimate in found.items()}
-        if progress:
-            progress("intervals", number + 1, len(entries))
-    shown = [
-        {**row, **{k: estimates[row["model"]][chosen][k] for k in ("value", "lo", "hi", "method")}}
-        for row in rows
-    ]
-    ranking_part = {
-        **part,
-        "metric": chosen,
-        "table": [{k: v for k, v in row.items() if k != "frequencies"} for row in shown],
-        "frequencies": {row["model"]: row["frequencies"] for row in shown if "frequencies" in row},
-        "metrics": estimates,
-        "failed": [],
-        "baseline": baseline,
-    }
-    ranking_part |= fairness_weighting(
-        [entry.ready.evaluator for entry in entries],
-        names=names,
-        baseline=baseline,
-        weight=rules.fairness.fairness_weight,
-    )
-    ranking_part |= _by_size(entries, names, chosen, key=key, seed=seed, resamples=count)
-    summary: dict[str, Any] = {
-        "elsewhere": __version__,
-        "task": first.scores.task,
-        "protocol": rules.name,
-        "protocol_version": rules.version,
-        "provenance": {
-            "cohort_hash": key,
-            "seed": seed,
-            "resamples": count,
-            "code_version": __version__,
-            "command": "rank",
-            "protocol_digest": rules.digest(),
-            "predictions_digest": {entry.name: entry.digest for entry in entries},
-        },
-        "counts": {
-            **counts,
-            "entries": len(entries) + len(failures),
-            "models": len(entries),
-            "failed": len(failures),
-        },
-        "metrics": {},
-        "ranking": ranking_part,
-        "warnings": _unknown_status_words(entries),
-    }
-    if failures:
-        summary["warnings"].append(_incomplete(summary["counts"]))
-    details, missing = first.task.ranking_details({entry.name: entry.ready.scores for entry in entries})
-    summary |= details
-    summary["warnings"] += missing
-    redactor = Redactor(ids, folders=read_folders())
-    summary = redactor.summary(summary)
-    summary["ranking"]["failed"] = [failure.shared(redactor) for failure in failures]
+    made = rank_entries(entries, options)
     if out is None:
-        return Leaderboard(summary=summary, failures=tuple(failures))
-    from elsewhere.report import write_report
-
-    with staged_directory(out, replace=replace, inputs=inputs) as folder:
-        write_json(summary, folder / "summary.json")
-        write_report(summary, folder / "report.html", redact=redactor)
-        write_key(folder / KEY_FILE, None, redactor.originals)
-        write_sharing_note(folder)
-    return Leaderboard(summary=summary, path=Path(out), failures=tuple(failures))
-
-
-def _shown(ready: Prepared, metric: str) -> list[str]:
-    wanted = [metric, "performance", "fairness", "combined", "dice", "norm_hd", "balanced_accuracy", "auroc"]
-    have = {spec.name for spec in ready.evaluator.specs}
-    return [name for name in dict.fromkeys(wanted) if name in have]
-
-
-_Found = tuple[list[_Entry], list[Failure], str, dict[str, Any], tuple[str, ...]]
-
-
-def _from_results(results: Sequence[str | Path | Result]) -> _Found:
-    names = names_of([Path("." if isinstance(item, Result) else item) for item in results])
-    loaded: list[tuple[str, Result]] = []
-    failures: list[Failure] = []
-    for i, item in enumerate(results):
-        if isinstance(item, Result):
-            loaded.append((item.path.name if item.path else f"model {i + 1}", item))
-            continue
-        note_source(item)
-        try:
-            loaded.append((names[i], load_result(item)))
-        except UserError as problem:
-            failures.append(Failure(model=names[i], why=str(problem)))
-    if not loaded:
-        return [], failures, "", {}, ()
-    hashes = [result.summary["provenance"]["cohort_hash"] for _, result in loaded]
-    usual = max(dict.fromkeys(hashes), key=hashes.count)
-    reference = loaded[hashes.index(usual)][1]
-    entries = []
-    ids: dict[str, None] = {}
-    for name, result in loaded:
-        ids |= dict.fromkeys(ids_of_result(result))
-        try:
-            same_cases(reference, result)
-            ready = prepare(aligned(reference, result).scores, options_of(result))
-        except UserError as problem:
-            failures.append(Failure(model=name, why=str(problem)))
-            continue
-        entries.append(
-            _Entry(
-                name=name,
-                ready=ready,
-                digest=result.summary["provenance"].get("predictions_digest"),
-            )
-        )
-    counts = {k: reference.summary["counts"][k] for k in ("cases", "patients")}
-    return entries, failures, reference.summary["provenance"]["cohort_hash"], counts, tuple(ids)
-
-
-def _from_files(
-    results: Sequence[str | Path | Result],
-    cohort: str | Path,
-    task: str,
-    protocol: str | None,
-    read: ReadOptions,
-    *,
-    normalise_ids: tuple[str, ...],
-    on_invalid: str,
-    progress: Report | None,
-) -> _Found:
-    chosen = tasks.get(task)
-    who = as_cohort(cohort, read.table)
-    rules = choose_protocol(chosen, protocol, who.reader)
-    given = [Path(item) for item in results if not isinstance(item, Result)]
-    paths = entries_of(given)
-    entries, failures = [], []
-    names = names_of(paths)
-    options = ScoreOptions(on_invalid=on_invalid, normalise_ids=normalise_ids)
-    for number, path in enumerate(paths):
-        note_source(path)
-        try:
-            check_entry(path, given)
-            said = as_predictions(task, path, read, who)
-            ready = prepare(chosen.score(who, said, rules, options), options)
-            entries.append(_Entry(name=names[number], ready=ready, digest=said.digest))
-        except UserError as problem:
-            why = str(fit_error(problem, "rank"))
-            failures.append(Failure(model=path.name, why=why, path=path, options=read))
-        if progress:
-            progress("scoring", number + 1, len(paths))
-    first = entries[0].ready if entries else None
-    counts = {
-        "cases": len(first.scores.cases) if first else 0,
-        "patients": first.partition.n_clusters if first else 0,
-    }
-    return entries, failures, who.hash, counts, ids_of(first.scores) if first else ()
-
-
-def _unknown_status_words(entries: Sequence[_Entry]) -> list[str]:
-    """Words of a status column that nobody explained may decide a rank, so every model's are named."""
-    found = []
-    for entry in entries:
-        words = entry.ready.scores.extras.get("status_words", ())
-        unknown = [word for word in words if not word["understood"]]
-        if unknown:
-            shown = ", ".join(f"'{word['word']}' ({word['rows']} rows)" for word in unknown[:5])
-            found.append(
-                f"{entry.name}: status words that are not known: {shown}. Their scores were used; say "
-                f"--failed-status '{unknown[0]['word']}' if it means that the case could not be analysed."
-            )
-    return found
-
-
-def _by_size(
-    entries: Sequence[_Entry], names: Sequence[str], metric: str, *, key: str, seed: int, resamples: int
-) -> dict[str, Any]:
-    """MRI-11: the best models against the worst, overall and by tumour size."""
-    first = entries[0].ready
-    cases = first.scores.cases
-    if "volume_truth_ml" not in cases.columns:
-        return {}
-    found = top_against_bottom_by_size(
-        [entry.ready.evaluator for entry in entries],
-        first.partition,
-        "dice" if "dice" in cases.columns else metric,
-        cases["volume_truth_ml"].to_numpy(dtype=float),
-        names=names,
-        key=key,
-        seed=seed,
-        resamples=resamples,
-        by_site=first.scores.protocol.interval.by_site,
-    )
-    return {"top_against_bottom": found} if found else {}
+        return Leaderboard(summary=made.summary, failures=made.failures)
+    path = write_summary_folder(made.summary, out, made.redactor, replace=replace, inputs=inputs)
+    return Leaderboard(summary=made.summary, path=path, failures=made.failures)

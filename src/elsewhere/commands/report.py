@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elsewhere.analysis.result.assessment import ids_of_result
 from elsewhere.files import rewritten
-from elsewhere.results import ids_of_result, load_result
+from elsewhere.results import load_result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +34,22 @@ def report(
     figures: str | Path | None = None,
     replace: bool = False,
 ) -> Written:
-    """Render a result folder; `tables` as csv and LaTeX, `figures` as SVG, PDF and PNG.
+    """Render a result folder again.
+
+    Render a result folder; `tables` as csv and LaTeX, `figures` as SVG, PDF and PNG.
 
     The page in the result folder is written again while it is as Elsewhere wrote it. Every other file that exists,
     and a page that somebody has changed, is replaced only with `replace`.
+
+    Args:
+        result: A result folder.
+        out: The page
+        tables: A folder for every table as csv and LaTeX.
+        figures: A folder for every figure as SVG, PDF and PNG.
+        replace: Whether files that exist may be replaced.
+
+    Returns:
+        The files that were written.
     """
     from elsewhere.report import write_figures, write_report, write_tables
     from elsewhere.report.result.prepare import prepare

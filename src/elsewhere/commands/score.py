@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,117 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from elsewhere.cohort import Cohort, audit, load_cohort
-from elsewhere.commands.analyse import Facts, Report, analyse
-from elsewhere.commands.verdicts import site_verdicts
-from elsewhere.commands.where import Part, choose_part
+from elsewhere.analysis.result.inputs import CohortLike, PredictionsLike, Progress, check_choices
+from elsewhere.analysis.result.scoring import ResultOptions, score_predictions
+from elsewhere.analysis.result.site_verdicts import site_claim
 from elsewhere.errors import UserError, check_seed, near_matches
-from elsewhere.predictions import Predictions, ReadOptions
-from elsewhere.protocols import Protocol, protocols
+from elsewhere.predictions import ReadOptions
 from elsewhere.results import Result
-from elsewhere.scoring.task import ScoreOptions, Task, read_predictions, tasks
-from elsewhere.tables import TableOptions, check_out, content_hash
+from elsewhere.scoring.task import ScoreOptions, tasks
+from elsewhere.tables import TableOptions, check_out
 from elsewhere.tables.identifiers import remembers_ids
 from elsewhere.tables.options import DEFAULT
-
-CohortLike = Cohort | str | Path | pd.DataFrame | Mapping[str, Any]
-PredictionsLike = Predictions | str | Path | pd.DataFrame | Mapping[str, Any]
-
-
-def as_cohort(source: CohortLike, table: TableOptions = DEFAULT) -> Cohort:
-    """A cohort, however it is given: loaded, a path, a data frame, or a mapping of arrays."""
-    if isinstance(source, Cohort):
-        return source
-    if isinstance(source, str | Path):
-        return open_cohort(Path(source), table)
-    return Cohort.from_frame(pd.DataFrame(source))
-
-
-def open_cohort(path: Path, table: TableOptions = DEFAULT) -> Cohort:
-    """A cohort from a path. What is declared of text tables is meant for the predictions first: a cohort
-    that is plain UTF-8 with commas is read plainly, and as declared where that is refused. When both fail, the
-    error is that of the reading that could part the table into columns.
-    """
-    plain = TableOptions(decimal=table.decimal)
-    if path.is_dir() or (table.encoding is None and table.delimiter is None):
-        return load_cohort(path, options=plain)
-    try:
-        return load_cohort(path, options=plain)
-    except UserError as refused:
-        try:
-            return load_cohort(path, options=table)
-        except UserError as declared:
-            raise (declared if _is_of_the_text(refused) else refused) from None
-
-
-def _is_of_the_text(error: UserError) -> bool:
-    """Whether a table could not even be split into columns."""
-    return any(f"--{name}" in (error.fix or "") for name in ("encoding", "delimiter"))
-
-
-def as_predictions(task: str, source: PredictionsLike, options: ReadOptions, cohort: Cohort) -> Predictions:
-    """Predictions, however they are given; a data frame or arrays take the same road as a file."""
-    if isinstance(source, Predictions):
-        return source
-    if isinstance(source, str | Path):
-        return read_predictions(task, Path(source), options, cohort)
-    import tempfile
-
-    frame = pd.DataFrame(source)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "predictions.parquet"
-        _one_type_a_column(frame).to_parquet(file)
-        try:
-            read = read_predictions(task, file, options, cohort)
-        except UserError as error:
-            where = error.where and error.where.replace(str(file), "data frame")
-            raise UserError(error.what, where=where, fix=error.fix) from None
-    return replace(read, source="data frame", digest=content_hash(frame))
-
-
-def _one_type_a_column(frame: pd.DataFrame) -> pd.DataFrame:
-    """A column of numbers and words, such as a vendor's probabilities, as text: a csv file has it so."""
-    mixed = [
-        name
-        for name in frame.columns
-        if frame[name].dtype == object and len({type(cell) for cell in frame[name].dropna()}) > 1
-    ]
-    return frame.assign(**{str(name): frame[name].astype("string") for name in mixed}) if mixed else frame
-
-
-def choose_protocol(task: Task, name: str | None, reader: str) -> Protocol:
-    """The named protocol, or the one that the cohort means; it must be one for this task."""
-    protocol = protocols.get(name or task.protocol_for(reader))
-    if not task.accepts(protocol):
-        fitting = [n for n, p in protocols if task.accepts(p)]
-        raise UserError(
-            f"protocol {protocol.name} is not for {task.name}", fix=f"For {task.name}: {', '.join(fitting)}."
-        )
-    return protocol
-
-
-def facts_of(
-    cohort: Cohort, *, predictions_digest: str | None, command: str, part: Part | None = None
-) -> Facts:
-    """Hash, grades and audit of the cohort, as the summary carries them."""
-    return Facts(
-        cohort_hash=cohort.hash,
-        reader=cohort.reader,
-        predictions_digest=predictions_digest,
-        command=command,
-        where=part.where if part else {},
-        id_grades={
-            dataset: {"grade": grade.grade, "why": grade.why} for dataset, grade in cohort.id_grades.items()
-        },
-        audit=tuple(finding.to_dict() for finding in audit(part.whole if part else cohort)),
-    )
-
-
-def check_choices(*, on_invalid: str, matching: str | None) -> None:
-    if on_invalid not in ("error", "worst"):
-        raise UserError(f"--on-invalid '{on_invalid}' is not known", fix="Use error or worst.")
-    if matching not in (None, "challenge", "nearest"):
-        raise UserError(f"--matching '{matching}' is not known", fix="Use challenge or nearest.")
 
 
 @remembers_ids
@@ -155,54 +53,89 @@ def score(
     margin: float | None = None,
     alpha: float = 0.05,
     threads: int | None = None,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Result:
     """Score predictions against a cohort: metrics with intervals, groups, sites, curves, a report.
 
-    `cohort` and `predictions` are paths, data frames or mappings of arrays; nothing is written unless
-    `out` names a folder. An earlier result in `out` is replaced only with `replace`, and files that Elsewhere
-    did not write always stay. `where` keeps the cases with these column values ({"split": "test"}). With `reference_site` and `margin`, every other site gets a verdict (ST-05).
+    Args:
+        task: classification, detection, segmentation, response, slides, or the name of a registered task.
+        cohort: A path, a data frame or a mapping of arrays.
+        predictions: The same.
+        out: The folder to write; None to write nothing.
+        replace: Whether an earlier result in `out` may be replaced; files that Elsewhere did not write stay.
+        protocol: The protocol; default, the one that the cohort's reader stands for.
+        group_by: Columns whose groups are shown.
+        where: The cases are kept whose columns have these values ({"split": "test"}).
+        resamples: How many resamples; None for the protocol's number.
+        seed: The seed of every draw.
+        threshold: Positive at or above it; None for the protocol's.
+        calibrate_on: Validation predictions to fit the temperature on.
+        matching: Detection: `challenge` or `nearest`.
+        resample: `patients`, or `volumes` for detection.
+        fairness_weight: The weight of fairness in `combined`.
+        column_map: Columns of the file by the name they should have.
+        scale: The scale of the scores.
+        unit: What a row of the predictions stands for.
+        combine: How several rows of one case are combined.
+        normalise_ids: How ids are brought together.
+        on_invalid: `error` or `worst`.
+        failed_status: Words of a status column that mean 'could not be analysed'.
+        table: How text tables are written.
+        reference_site: With `margin`, every other site gets a verdict against this one (ST-05).
+        margin: The largest difference that would not matter.
+        alpha: The level of each one-sided test.
+        threads: How many threads; None for all processors.
+        progress: Is told how far the work is.
+
+    Returns:
+        The result.
+
+    Raises:
+        UserError: An input cannot be read, or the two do not belong together.
+
+    Example:
+        >>> cohort = {"case_id": ["a", "b", "c", "d"], "label": [0, 1, 0, 1]}
+        >>> said = {"case_id": ["a", "b", "c", "d"], "probability": [0.1, 0.8, 0.4, 0.9]}
+        >>> score("classification", cohort, said, resamples=0).metrics["auroc"]["value"]
+        1.0
     """
-    chosen = tasks.get(task)
+    tasks.get(task)
     check_choices(on_invalid=on_invalid, matching=matching)
     inputs = (cohort, predictions, calibrate_on)
     check_out(out, replace=replace, inputs=inputs)
     check_seed(seed)
-    part = choose_part(as_cohort(cohort, table), where)
-    who = part.cohort
-    rules = choose_protocol(chosen, protocol, who.reader)
-    read = ReadOptions(
-        column_map=dict(column_map or {}),
-        scale=scale,
-        unit=unit,
-        combine=combine,
-        normalise_ids=tuple(normalise_ids),
-        on_invalid="worst" if on_invalid == "worst" else "error",
-        failed_status=tuple(failed_status),
-        table=table,
-    )
-    said = part.predictions(as_predictions(task, predictions, read, part.whole))
-    options = ScoreOptions(
+    scoring = ScoreOptions(
         threshold=threshold,
         on_invalid=on_invalid,
         matching=matching,
         resample=resample,
         calibrate_on=None if calibrate_on is None else str(calibrate_on),
-        read=read,
+        read=ReadOptions(
+            column_map=dict(column_map or {}),
+            scale=scale,
+            unit=unit,
+            combine=combine,
+            normalise_ids=tuple(normalise_ids),
+            on_invalid="worst" if on_invalid == "worst" else "error",
+            failed_status=tuple(failed_status),
+            table=table,
+        ),
         normalise_ids=tuple(normalise_ids),
         threads=threads,
-        group_by=_known_columns(who, group_by),
+        group_by=tuple(group_by),
         fairness_weight=fairness_weight,
         progress=None if progress is None else lambda done, total: progress("scoring", done, total),
     )
-    scores = part.told(chosen.score(who, said, rules, options))
-    facts = facts_of(who, predictions_digest=said.digest, command="score", part=part)
-    extra = site_verdicts(
-        scores, options, reference_site, margin, alpha=alpha, key=who.hash, seed=seed, resamples=resamples
+    options = ResultOptions(
+        protocol=protocol,
+        where=where,
+        scoring=scoring,
+        resamples=resamples,
+        seed=seed,
+        site_claim=site_claim(reference_site, margin, alpha=alpha),
+        progress=progress,
     )
-    result = analyse(
-        scores, facts, options=options, resamples=resamples, seed=seed, extra=extra, progress=progress
-    )
+    result = Result.of(score_predictions(task, cohort, predictions, options))
     return result if out is None else result.save(out, replace=replace, inputs=inputs)
 
 
@@ -216,10 +149,28 @@ def score_arrays(
     groups: Mapping[str, npt.ArrayLike] | None = None,
     **options: Any,
 ) -> Result:
-    """Arrays in, result out: row i of every array is one case, so one key serves both tables.
+    """Score arrays: row i of every array is one case, so one key serves both tables.
 
-    For classification and response. Without `patient_id`, every case is its own patient (grade C); a missing id
-    among others is an error. A case without a site counts as one of an unknown site. `options` are those of `score`.
+    Args:
+        task: classification or response.
+        label: The outcome of each case.
+        probability: What the model said of each case.
+        patient_id: The patient of each case; without it every case is its own patient (grade C). A missing id among
+            others is an error.
+        site: The site of each case; a case without one counts as one of an unknown site.
+        groups: Further columns, by which the result is shown.
+        **options: Those of `score`.
+
+    Returns:
+        The result.
+
+    Raises:
+        UserError: The arrays do not belong together.
+        UnknownOptionError: `score` has no such option.
+
+    Example:
+        >>> score_arrays("classification", label=[0, 1, 0, 1], probability=[0.1, 0.8, 0.4, 0.9], resamples=0).exit_code
+        0
     """
     _check_options(options)
     target = tasks.get(task).target
@@ -270,15 +221,3 @@ def _column(values: npt.ArrayLike, name: str) -> pd.Series:
     if array.ndim != 1:
         raise UserError(f"'{name}' has {array.ndim} dimensions", fix="Give one value per case.")
     return pd.Series(array).infer_objects()
-
-
-def _known_columns(cohort: Cohort, names: Sequence[str]) -> tuple[str, ...]:
-    columns = [str(c) for c in cohort.cases.columns]
-    for name in names:
-        if name not in columns:
-            near = near_matches(name, columns)
-            raise UserError(
-                f"the cohort has no column '{name}' to group by",
-                fix=f"Did you mean {' or '.join(near)}?" if near else f"Columns: {', '.join(columns)}.",
-            )
-    return tuple(dict.fromkeys(names))

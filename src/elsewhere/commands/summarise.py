@@ -9,25 +9,17 @@ from typing import Any
 
 import pandas as pd
 
-from elsewhere.commands.analyse import Facts, Report, analyse
-from elsewhere.commands.score import CohortLike, as_cohort, check_choices, choose_protocol, facts_of
-from elsewhere.commands.where import choose_part
+from elsewhere.analysis.result.inputs import CohortLike, Progress, check_choices
+from elsewhere.analysis.result.scoring import ResultOptions, score_table
+from elsewhere.analysis.result.site_verdicts import site_claim
 from elsewhere.errors import UserError, check_seed
-from elsewhere.results import Result, load_result
+from elsewhere.results import Result
 from elsewhere.scoring.task import ScoreOptions, tasks
-from elsewhere.tables import (
-    TableOptions,
-    check_out,
-    content_hash,
-    file_digest,
-    read_table,
-    write_json,
-    write_table,
-)
+from elsewhere.statistics.streaming import summarise_stream
+from elsewhere.tables import TableOptions, check_out, staged_directory, write_json, write_table
 from elsewhere.tables.bytes_in import check_regular_file
 from elsewhere.tables.identifiers import remembers_ids
 from elsewhere.tables.options import DEFAULT
-from elsewhere.tables.reading import require_columns
 
 _MEANS = ("dice", "fpr", "hausdorff_mm", "hausdorff95_mm", "norm_hd", "nll", "brier", "correct", "slide_dice")
 
@@ -75,78 +67,66 @@ def summarise(
     reference_site: str | None = None,
     margin: float | None = None,
     threads: int | None = None,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Result | StreamSummary:
-    """Every number again from a scores table, or a result folder, without opening a prediction.
+    """Compute every number again from a scores table, or a result folder, without opening a prediction.
 
-    `by` names key columns (model, fold, seed, scenario, stage): group means in one pass over the file.
+    Args:
+        task: The task of the scores.
+        cohort: A path, a data frame or a mapping of arrays.
+        scores: A csv or parquet file, a data frame or a result folder.
+        out: The folder to write; None to write nothing.
+        replace: Whether an earlier result in `out` may be replaced.
+        protocol: The protocol; default, the result's own, or the one that the cohort's reader stands for.
+        group_by: Columns whose groups are shown.
+        where: The cases are kept whose columns have these values.
+        resamples: How many resamples; None for the protocol's number.
+        seed: The seed of every draw.
+        threshold: Positive at or above it; None for the protocol's.
+        fairness_weight: The weight of fairness in `combined`.
+        by: Key columns (model, fold, seed, scenario, stage): group means in one pass over a large file.
+        column_map: Columns of the table by the name they should have.
+        on_invalid: `error` or `worst`.
+        table: How text tables are written.
+        reference_site: With `margin`, every other site gets a verdict against this one.
+        margin: The largest difference that would not matter.
+        threads: How many threads; None for all processors.
+        progress: Is told how far the work is.
+
+    Returns:
+        The result; with `by`, a table of group means.
+
+    Raises:
+        UserError: An input cannot be read, or the two do not belong together.
+
+    Example:
+        >>> elsewhere.summarise("segmentation", "cohort.csv", "dice.csv", out="result")  # doctest: +SKIP
     """
-    chosen = tasks.get(task)
+    tasks.get(task)
     check_choices(on_invalid=on_invalid, matching=None)
     inputs = (cohort, scores)
     check_out(out, replace=replace, inputs=inputs)
     check_seed(seed)
     if by:
         return _stream(scores, tuple(by), out, replace=replace)
-    part = choose_part(as_cohort(cohort, table), where)
-    who = part.cohort
-    events: pd.DataFrame | None = None
-    digest: str
-    if isinstance(scores, pd.DataFrame):
-        given, digest = scores.copy(), content_hash(scores)
-    elif Path(scores).is_dir():
-        earlier = load_result(scores)
-        if earlier.scores.task != task:
-            raise UserError(
-                f"the result is of task {earlier.scores.task}",
-                where=str(scores),
-                fix=f"Say `elsewhere summarise {earlier.scores.task} ...`.",
-            )
-        given, events = earlier.scores.cases, earlier.scores.events
-        protocol = protocol or earlier.summary["protocol"]
-        digest = str(earlier.summary["provenance"].get("predictions_digest"))
-    else:
-        given, digest = (
-            read_table(Path(scores), strings=("case_id",), options=table),
-            file_digest(Path(scores)),
-        )
-        beside = Path(scores).with_name("events.parquet")
-        events = read_table(beside) if Path(scores).name.startswith("scores") and beside.exists() else None
-    given = renamed(
-        given, column_map or {}, where="data frame" if isinstance(scores, pd.DataFrame) else str(scores)
+    options = ResultOptions(
+        protocol=protocol,
+        where=where,
+        scoring=ScoreOptions(
+            threshold=threshold,
+            on_invalid=on_invalid,
+            group_by=tuple(group_by),
+            fairness_weight=fairness_weight,
+            threads=threads,
+        ),
+        resamples=resamples,
+        seed=seed,
+        site_claim=site_claim(reference_site, margin),
+        progress=progress,
     )
-    if "case_id" not in given.columns:
-        raise UserError(
-            f"the scores have no column case_id (columns: {', '.join(map(str, given.columns))})",
-            where=None if isinstance(scores, pd.DataFrame) else str(scores),
-            fix="Name it with `--map case_id=COLUMN`.",
-        )
-    rules = choose_protocol(chosen, protocol, who.reader)
-    options = ScoreOptions(
-        threshold=threshold,
-        on_invalid=on_invalid,
-        group_by=tuple(group_by),
-        fairness_weight=fairness_weight,
-        threads=threads,
-    )
-    kept_events = None if events is None else part.rows(events)
-    made = part.told(chosen.from_table(who, part.rows(given), kept_events, rules, options))
-    facts: Facts = facts_of(who, predictions_digest=digest, command="summarise", part=part)
-    from elsewhere.commands.verdicts import site_verdicts
-
-    extra = site_verdicts(
-        made, options, reference_site, margin, alpha=0.05, key=who.hash, seed=seed, resamples=resamples
-    )
-    result = analyse(
-        made, facts, options=options, resamples=resamples, seed=seed, extra=extra, progress=progress
-    )
+    made = score_table(task, cohort, scores, options, column_map=column_map, table=table)
+    result = Result.of(made)
     return result if out is None else result.save(out, replace=replace, inputs=inputs)
-
-
-def renamed(frame: pd.DataFrame, column_map: Mapping[str, str], *, where: str) -> pd.DataFrame:
-    """Columns under the names that `--map` gives them; a column that is not there is an error."""
-    require_columns(frame, list(column_map.values()), where=where)
-    return frame.rename(columns={source: target for target, source in column_map.items()})
 
 
 def _stream(
@@ -154,8 +134,6 @@ def _stream(
 ) -> StreamSummary:
     import pyarrow as pa
     import pyarrow.dataset as pds
-
-    from elsewhere.statistics.streaming import summarise_stream
 
     if isinstance(scores, pd.DataFrame):
         raise UserError(
@@ -185,8 +163,6 @@ def _stream(
     )
     if out is None:
         return StreamSummary(table=table, by=by)
-    from elsewhere.tables import staged_directory
-
     with staged_directory(out, replace=replace, inputs=(scores,)) as folder:
         write_table(table, folder / "groups.csv")
         write_json({"by": list(by), "rows": table.to_dict("records")}, folder / "summary.json")

@@ -11,7 +11,16 @@ from elsewhere.files.refusals import explained_refusals
 
 
 def exists(path: Path) -> bool:
-    """Also a link that leads nowhere exists; what the system cannot look at raises."""
+    """Say whether something lies at a path; a link that leads nowhere exists too.
+
+    Also a link that leads nowhere exists; what the system cannot look at raises.
+
+    Args:
+        path: The path.
+
+    Returns:
+        True where something lies there; what the system cannot look at raises.
+    """
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -22,7 +31,11 @@ def exists(path: Path) -> bool:
 
 
 def check_may_write(out: Path) -> None:
-    """What the system would refuse after the work, it refuses before: a read-only disk, a name too long."""
+    """Refuse before the work what the system would refuse after it: a read-only disk, a name too long.
+
+    Args:
+        out: The path to write.
+    """
     with explained_refusals(out, "nothing can be written here"):
         at = out
         while not exists(at) and at != at.parent:

@@ -79,7 +79,13 @@ def check_out(
 
 
 def check_out_file(out: str | Path | None, *, replace: bool = False, inputs: Iterable[Any] = ()) -> None:
-    """The same for a single file: one that exists is replaced only with `replace`, and never an input."""
+    """Refuse a file that exists without `replace`, and one that is read.
+
+    Args:
+        out: The file to write.
+        replace: Whether files that exist may be replaced.
+        inputs: Paths that are read and may not be replaced.
+    """
     if out is None:
         return
     path = Path(out)
@@ -109,13 +115,24 @@ def staged_directory(
     inputs: Iterable[Any] = (),
     owned: Owned | None = None,
 ) -> Iterator[Path]:
-    """A temporary folder that becomes `out` when the block ends well, and is removed when it does not.
+    """Make a temporary folder that becomes `out` when the block ends well, and is removed when it does not.
+
+    A temporary folder that becomes `out` when the block ends well, and is removed when it does not.
 
     The parameters are those of `check_out`. Where `out` exists, the files that Elsewhere wrote there are
     replaced, all or none, and every other file stays where it is.
 
     Raises:
         UserError, FileSystemError: As `check_out`; also where the block cannot write its files.
+
+    Args:
+        out: The folder to write, or that may hold an earlier result.
+        replace: Whether files that exist may be replaced.
+        inputs: Paths that are read and may not be replaced.
+        owned: Files that count as written by Elsewhere.
+
+    Returns:
+        The temporary folder.
     """
     out = Path(out)
     old = _to_replace(out, replace=replace, inputs=inputs, owned=owned)
@@ -129,10 +146,19 @@ def staged_directory(
 
 @contextlib.contextmanager
 def staged_files(folder: str | Path, *, replace: bool = False) -> Iterator[Path]:
-    """A temporary folder whose files are added to `folder`, all or none, when the block ends well.
+    """Make a temporary folder whose files are added to `folder`, all or none, when the block ends well.
+
+    A temporary folder whose files are added to `folder`, all or none, when the block ends well.
 
     For exports into a folder that may hold anything: no marker is written, and a file that exists is replaced
     only with `replace`.
+
+    Args:
+        folder: The folder.
+        replace: Whether files that exist may be replaced.
+
+    Returns:
+        The temporary folder.
     """
     folder = Path(folder)
     with explained_refusals(folder, _DURING):
@@ -157,11 +183,21 @@ def staged_files(folder: str | Path, *, replace: bool = False) -> Iterator[Path]
 
 @contextlib.contextmanager
 def rewritten(file: str | Path, *, replace: bool = False) -> Iterator[Path]:
-    """A temporary file that takes the place of `file`; where a result's marker lists it, the marker follows.
+    """Make a temporary file that takes the place of `file`; where a result's marker lists it, the marker
+    follows.
+
+    A temporary file that takes the place of `file`; where a result's marker lists it, the marker follows.
 
     Raises:
         UserError: Where the file exists, and is not what Elsewhere wrote there, and `replace` is not set.
         FileSystemError: Where the system refuses; the file and the marker are then as they were.
+
+    Args:
+        file: The file.
+        replace: Whether files that exist may be replaced.
+
+    Returns:
+        The temporary file.
     """
     path = Path(file)
     folder = path.parent
@@ -200,6 +236,9 @@ def settle(folder: str | Path) -> None:
     Raises:
         UserError: Where another command is writing there now, or the journal cannot be understood.
         FileSystemError: Where the system does not let the files be moved.
+
+    Args:
+        folder: The folder.
     """
     folder = Path(folder)
     if not os.path.lexists(folder / JOURNAL):

@@ -47,6 +47,14 @@ class SizeLimitError(UserError):
 
 
 def human_bytes(count: float) -> str:
+    """Print a number of bytes.
+
+    Args:
+        count: The number.
+
+    Returns:
+        The text.
+    """
     for unit in ("bytes", "KB", "MB", "GB"):
         if count < 1024 or unit == "GB":
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
@@ -73,13 +81,28 @@ def size_limit() -> int:
 
 
 def how_to_raise(needed: float) -> str:
-    """The advice that goes with every refusal for size."""
+    """Say how a limit of size can be raised.
+
+    Args:
+        needed: How many bytes are needed.
+
+    Returns:
+        The advice that goes with every refusal for size.
+    """
     wanted = max(1, -(-int(needed) // 1024**3))
     return f"If the file is what you expect, raise the limit: {LIMIT_VARIABLE}={wanted}GB."
 
 
 def check_size(size: float, what: str, *, where: str | Path, limit: int | None = None, fix: str = "") -> None:
-    """Refuse what is larger than the limit; `what` is a sentence's beginning: "the file has"."""
+    """Refuse what is larger than the limit.
+
+    Args:
+        size: The size in bytes.
+        what: What has this size, as a sentence begins.
+        where: The file that an error names.
+        limit: The limit in bytes.
+        fix: What an error advises.
+    """
     most = size_limit() if limit is None else limit
     if size > most:
         raise SizeLimitError(
@@ -94,6 +117,10 @@ def check_zip_size(archive: zipfile.ZipFile, path: Path) -> None:
 
     Reading an entry never gives more than the directory says, so that nothing else need be believed. How well it
     is packed says nothing: masks without a tumour pack a thousandfold.
+
+    Args:
+        archive: The archive.
+        path: The file.
     """
     check_size(sum(entry.file_size for entry in archive.infolist()), "the file unpacks to", where=path)
 
@@ -104,6 +131,9 @@ def check_archive(path: Path) -> None:
     Raises:
         SizeLimitError: Where that is over the limit.
         ValueError: Where it is no zip archive.
+
+    Args:
+        path: The file.
     """
     check_size(path.stat().st_size, "the file has", where=path)
     try:

@@ -26,7 +26,16 @@ Listed = dict[str, tuple[int, str]]
 
 
 def safe_name(name: Any) -> bool:
-    """Whether a name from a file stays inside its folder."""
+    """Say whether a name from a file stays inside its folder.
+
+    Whether a name from a file stays inside its folder.
+
+    Args:
+        name: The name.
+
+    Returns:
+        True where it does.
+    """
     if not isinstance(name, str) or not name or "\\" in name or "\0" in name:
         return False
     path = PurePosixPath(name)
@@ -34,7 +43,16 @@ def safe_name(name: Any) -> bool:
 
 
 def files_below(folder: Path) -> list[str]:
-    """Every file under a folder, by its name inside it, sorted; links are not followed."""
+    """List every file under a folder; links are not followed.
+
+    Every file under a folder, by its name inside it, sorted; links are not followed.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        Their names inside it, sorted.
+    """
     found = []
     for root, _, names in os.walk(folder):
         found += [(Path(root) / name).relative_to(folder).as_posix() for name in names]
@@ -42,17 +60,42 @@ def files_below(folder: Path) -> list[str]:
 
 
 def digest(path: Path) -> str:
+    """Compute the digest of a file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Sha256 of its bytes.
+    """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def describe(folder: Path, names: Iterable[str]) -> Listed:
-    """Size and digest of these files."""
+    """Measure files: size and digest.
+
+    Size and digest of these files.
+
+    Args:
+        folder: The folder.
+        names: Their names inside the folder.
+
+    Returns:
+        What a marker says of them.
+    """
     return {name: ((folder / name).stat().st_size, digest(folder / name)) for name in names}
 
 
 def marker_bytes(listed: Mapping[str, tuple[int, str]]) -> bytes:
-    """The marker's content; the same files give the same bytes."""
+    """Write the content of a marker.
+
+    Args:
+        listed: The files that were written.
+
+    Returns:
+        The marker's content; the same files give the same bytes.
+    """
     content = {
         "format": FORMAT,
         "about": "Written by Elsewhere. It replaces the files listed here, while they are unchanged, and no other.",
@@ -63,7 +106,14 @@ def marker_bytes(listed: Mapping[str, tuple[int, str]]) -> bytes:
 
 
 def read_marker(folder: Path) -> Listed | None:
-    """What the marker lists; None where there is none, or none that can be understood."""
+    """Read the marker of a folder.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        What the marker lists; None where there is none, or none that can be understood.
+    """
     try:
         content = read_json(folder / MARKER, most=_MOST_BYTES, any_name=True)
     except (OSError, UserError):
@@ -83,7 +133,18 @@ def read_marker(folder: Path) -> Listed | None:
 
 
 def is_unchanged(folder: Path, name: str, about: tuple[int, str]) -> bool:
-    """Whether a listed file is still, byte for byte, what was written."""
+    """Say whether a listed file is still what was written.
+
+    Whether a listed file is still, byte for byte, what was written.
+
+    Args:
+        folder: The folder.
+        name: The name.
+        about: What the marker says of it.
+
+    Returns:
+        True where it is, byte for byte.
+    """
     path = folder / name
     try:
         status = path.lstat()

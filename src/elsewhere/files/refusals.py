@@ -30,7 +30,16 @@ _IN_TEXT = re.compile(r"\[errno (\d+)\]", re.IGNORECASE)
 
 
 def errno_of(error: BaseException) -> int | None:
-    """The system's number of an error; some libraries keep it in the text alone."""
+    """Find the system's number of an error.
+
+    The system's number of an error; some libraries keep it in the text alone.
+
+    Args:
+        error: The error.
+
+    Returns:
+        The number; some libraries keep it in the text alone.
+    """
     number = getattr(error, "errno", None)
     if isinstance(number, int):
         return number
@@ -70,10 +79,20 @@ def file_system_error(
 
 @contextlib.contextmanager
 def explained_refusals(where: str | Path, what: str, *, inside: Path | None = None) -> Iterator[None]:
-    """Turn what the system refuses in the block into a `FileSystemError` at `where`.
+    """Turn what the system refuses in the block into a `FileSystemError`.
+
+    Turn what the system refuses in the block into a `FileSystemError` at `where`.
 
     `inside`: the file or folder that stands for `where` until it is complete; a file in it is named as it would
     have been called.
+
+    Args:
+        where: The place that the error names.
+        what: What cannot be done, as a sentence.
+        inside: The folder whose paths are named.
+
+    Returns:
+        Nothing.
     """
     try:
         yield

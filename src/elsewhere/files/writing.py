@@ -13,13 +13,21 @@ from elsewhere.files.refusals import explained_refusals
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary sibling of `path` that takes its name when the block ends well, and vanishes otherwise.
+    """Make a temporary sibling of a file that takes its name when the block ends well, and vanishes otherwise.
+
+    A temporary sibling of `path` that takes its name when the block ends well, and vanishes otherwise.
 
     Missing folders above it are made, and removed again where the block fails. The temporary name does not
     depend on the name of the file, so that every name the system allows can be written.
 
     Raises:
         FileSystemError: Where the system refuses: no space, no right, a name that is too long.
+
+    Args:
+        path: The file to write.
+
+    Returns:
+        The temporary file.
     """
     path = Path(path)
     temporary = path.with_name(f".elsewhere-{secrets.token_hex(8)}.partial")
@@ -39,13 +47,27 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def write_bytes(content: bytes, path: str | Path) -> None:
-    """`content`, atomically."""
+    """Write bytes, atomically.
+
+    Args:
+        content: The content.
+        path: The file to write.
+    """
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
 
 def make_folders(folder: Path) -> list[Path]:
-    """Make `folder` and what is missing above it; returns what was made, outermost first."""
+    """Make a folder and what is missing above it.
+
+    Make `folder` and what is missing above it; returns what was made, outermost first.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        What was made, outermost first.
+    """
     missing = []
     at = folder
     while not os.path.lexists(at) and at != at.parent:
@@ -65,7 +87,11 @@ def make_folders(folder: Path) -> list[Path]:
 
 
 def remove_empty(folders: list[Path]) -> None:
-    """Remove folders that were made in vain, innermost first, where nothing else lies in them by now."""
+    """Remove folders that were made in vain, innermost first, where nothing else lies in them by now.
+
+    Args:
+        folders: The folders that were made.
+    """
     for one in reversed(folders):
         with contextlib.suppress(OSError):
             one.rmdir()

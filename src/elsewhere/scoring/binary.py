@@ -275,12 +275,35 @@ def _one_hot(index: npt.NDArray[np.int32], width: int) -> FloatArray:
     return out
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProbabilityRules:
+    """How a two-class probability is judged.
+
+    Attributes:
+        threshold: Positive above it.
+        inclusive: Whether a probability at the threshold is positive.
+        bins: Bins of the calibration errors.
+        nll_epsilon: Probabilities are kept this far from 0 and 1.
+        primary: The metric that leads.
+        ordinal_reason: Why calibration is undefined, where the scores are ranks; None where they are probabilities.
+        class_names: The names of the two classes.
+    """
+
+    threshold: float = 0.5
+    inclusive: bool = True
+    bins: int = 10
+    nll_epsilon: float = 2.0**-52
+    primary: str = "auroc"
+    ordinal_reason: str | None = None
+    class_names: tuple[str, str] = ("negative", "positive")
+
+
 class BinaryEvaluator(Evaluator):
     """Metrics of a two-class probability under patient weights.
 
     `probability` has NaN where the model gave no usable answer (missing, invalid, not analysable): the
     worst value is put in its place (ST-14). The confidence of `ece_confidence` is that of the class at
-    0.5, whatever `threshold` says. `ordinal_reason` makes the calibration metrics undefined, with it.
+    0.5, whatever the rules' threshold says.
     """
 
     def __init__(
@@ -291,33 +314,34 @@ class BinaryEvaluator(Evaluator):
         cluster_of_case: npt.ArrayLike,
         n_clusters: int,
         calibrated: npt.ArrayLike | None = None,
-        threshold: float = 0.5,
-        inclusive: bool = True,
-        bins: int = 10,
-        nll_epsilon: float = 2.0**-52,
         metrics: Sequence[str] | None = None,
-        primary: str = "auroc",
-        ordinal_reason: str | None = None,
-        class_names: tuple[str, str] = ("negative", "positive"),
+        rules: ProbabilityRules | None = None,
     ) -> None:
+        self.rules = rules = rules or ProbabilityRules()
         self.label: LabelArray = (np.asarray(label) > 0).astype(np.int8)
         self.probability: FloatArray = np.asarray(probability, dtype=np.float64)
         self.calibrated = None if calibrated is None else np.asarray(calibrated, dtype=np.float64)
         self.cluster_of_case = np.asarray(cluster_of_case, dtype=np.int32)
         self.n_clusters = n_clusters
-        self.threshold, self.inclusive, self.bins = threshold, inclusive, bins
-        self.nll_epsilon, self.primary = nll_epsilon, primary
-        self.ordinal_reason, self.class_names = ordinal_reason, class_names
+        self.threshold, self.inclusive, self.bins = rules.threshold, rules.inclusive, rules.bins
+        self.nll_epsilon, self.primary = rules.nll_epsilon, rules.primary
+        self.ordinal_reason, self.class_names = rules.ordinal_reason, rules.class_names
         self.metric_names = tuple(metrics if metrics is not None else CLASSIFICATION_METRICS)
         names = list(self.metric_names)
         if self.calibrated is not None:
             names += [f"{name}_calibrated" for name in self.metric_names]
         self.specs = tuple(
-            binary_spec(name, nll_epsilon=nll_epsilon, primary=name == primary) for name in names
+            binary_spec(name, nll_epsilon=rules.nll_epsilon, primary=name == rules.primary) for name in names
         )
         columns = [self.probability] if self.calibrated is None else [self.probability, self.calibrated]
         self.judged = [
-            judge(self.label, column, threshold=threshold, inclusive=inclusive, nll_epsilon=nll_epsilon)
+            judge(
+                self.label,
+                column,
+                threshold=rules.threshold,
+                inclusive=rules.inclusive,
+                nll_epsilon=rules.nll_epsilon,
+            )
             for column in columns
         ]
         self._passes: list[_Pass] | None = None
@@ -387,14 +411,8 @@ class BinaryEvaluator(Evaluator):
             calibrated=calibrated,
             cluster_of_case=cluster,
             n_clusters=n,
-            threshold=self.threshold,
-            inclusive=self.inclusive,
-            bins=self.bins,
-            nll_epsilon=self.nll_epsilon,
             metrics=self.metric_names,
-            primary=self.primary,
-            ordinal_reason=self.ordinal_reason,
-            class_names=self.class_names,
+            rules=self.rules,
         )
 
     def subset(self, case_mask: npt.NDArray[np.bool_]) -> BinaryEvaluator:

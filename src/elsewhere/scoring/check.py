@@ -85,6 +85,19 @@ class CheckReport:
         yield "This file can be scored." if self.ok else "This file cannot be scored as it is."
 
 
+@dataclass(frozen=True, kw_only=True)
+class PartOfCohort:
+    """A cohort of which only a part would be scored.
+
+    Attributes:
+        whole: All of its cases: the ids are read against them.
+        keep: Takes the rows of cases that would not be scored out of the predictions.
+    """
+
+    whole: Cohort
+    keep: Callable[[Predictions], Predictions]
+
+
 def check_predictions(
     path: str | Path,
     task: str,
@@ -92,8 +105,7 @@ def check_predictions(
     cohort: Cohort | None = None,
     *,
     protocol: Protocol | None = None,
-    whole: Cohort | None = None,
-    keep: Callable[[Predictions], Predictions] = lambda said: said,
+    part: PartOfCohort | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> CheckReport:
@@ -105,15 +117,16 @@ def check_predictions(
         options: How the file is to be read.
         cohort: The cases that would be scored; None where only the file itself is looked at.
         protocol: The rules of scoring; `plain` where they are not given.
-        whole: The cohort that the ids are read against, where only a part of it would be scored.
-        keep: Takes the rows of cases that would not be scored out of the predictions.
+        part: Where only a part of a cohort would be scored: the whole that the ids are read against.
         threads: How many files are opened at once.
         progress: Called with the number of files that were opened, and of all.
     """
     options = options or ReadOptions()
     chosen = tasks.get(task)
     try:
-        predictions = keep(chosen.read_predictions(path, options, cohort if whole is None else whole))
+        predictions = chosen.read_predictions(path, options, cohort if part is None else part.whole)
+        if part is not None:
+            predictions = part.keep(predictions)
     except UserError as error:
         return CheckReport(source=str(path), task=task, findings=(_error_finding(error, kind="file"),))
     how = ScoreOptions(

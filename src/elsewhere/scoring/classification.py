@@ -17,7 +17,13 @@ from elsewhere.cohort.label_scheme import LESIONS
 from elsewhere.errors import UserError
 from elsewhere.predictions.scales import ORDINAL_REASON
 from elsewhere.protocols import Protocol
-from elsewhere.scoring.binary import CLASSIFICATION_METRICS, BinaryEvaluator, binary_spec, judge
+from elsewhere.scoring.binary import (
+    CLASSIFICATION_METRICS,
+    BinaryEvaluator,
+    ProbabilityRules,
+    binary_spec,
+    judge,
+)
 from elsewhere.scoring.case_table import (
     PROBABILITY_KIND,
     CaseTable,
@@ -133,11 +139,13 @@ class ClassificationTask(Task):
             calibrated=cases[CALIBRATED].to_numpy(dtype=np.float64) if CALIBRATED in cases.columns else None,
             cluster_of_case=partition.cluster_of_case,
             n_clusters=partition.n_clusters,
-            threshold=_threshold(scores.protocol, options),
-            bins=rules.bins,
-            nll_epsilon=rules.nll_epsilon,
-            ordinal_reason=ORDINAL_REASON if _is_ordinal(cases) else None,
-            class_names=CLASS_NAMES,
+            rules=ProbabilityRules(
+                threshold=_threshold(scores.protocol, options),
+                bins=rules.bins,
+                nll_epsilon=rules.nll_epsilon,
+                ordinal_reason=ORDINAL_REASON if _is_ordinal(cases) else None,
+                class_names=CLASS_NAMES,
+            ),
         )
 
     def curves(

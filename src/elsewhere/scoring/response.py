@@ -19,7 +19,7 @@ import pandas as pd
 from elsewhere.cohort.label_scheme import RESPONSES
 from elsewhere.predictions.scales import ORDINAL_REASON
 from elsewhere.protocols import FairnessRules, Protocol
-from elsewhere.scoring.binary import BinaryEvaluator, binary_spec, judge
+from elsewhere.scoring.binary import BinaryEvaluator, ProbabilityRules, binary_spec, judge
 from elsewhere.scoring.case_table import (
     PROBABILITY_KIND,
     CaseTable,
@@ -248,14 +248,16 @@ class ResponseTask(Task):
             probability=cases["probability"].to_numpy(dtype=np.float64),
             cluster_of_case=partition.cluster_of_case,
             n_clusters=partition.n_clusters,
-            threshold=_threshold(protocol, options),
-            inclusive=protocol.response.threshold_inclusive,
-            nll_epsilon=protocol.classification.nll_epsilon,
-            bins=protocol.classification.bins,
             metrics=PERFORMANCE_METRICS,
-            primary="balanced_accuracy",
-            ordinal_reason=ORDINAL_REASON if PROBABILITY_KIND in cases.columns else None,
-            class_names=CLASS_NAMES,
+            rules=ProbabilityRules(
+                threshold=_threshold(protocol, options),
+                inclusive=protocol.response.threshold_inclusive,
+                nll_epsilon=protocol.classification.nll_epsilon,
+                bins=protocol.classification.bins,
+                primary="balanced_accuracy",
+                ordinal_reason=ORDINAL_REASON if PROBABILITY_KIND in cases.columns else None,
+                class_names=CLASS_NAMES,
+            ),
         )
         return ResponseEvaluator(
             binary=binary,

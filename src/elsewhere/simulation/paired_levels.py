@@ -14,6 +14,7 @@ from elsewhere.protocols import IntervalRules
 from elsewhere.simulation.cohorts import BinormalDesign, simulate_two_models
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.paired import compare_pair
+from elsewhere.statistics.resampling import Resampling
 
 ALPHA = 0.05
 METRICS = ("auroc", "auprc", "balanced_accuracy", "f1", "brier")
@@ -46,7 +47,7 @@ def level_rows(
     patients: int, cases_per_patient: int, *, replicates: int = 1000, permutations: int = 199
 ) -> list[LevelRow]:
     """Rejection rates of every test of every metric in one design."""
-    from elsewhere.scoring.binary import BinaryEvaluator
+    from elsewhere.scoring.binary import BinaryEvaluator, ProbabilityRules
 
     design = BinormalDesign(patients=patients, cases_per_patient=cases_per_patient, prevalence=0.4, auroc=0.8)
     rng = np.random.default_rng([patients, cases_per_patient, 11])
@@ -68,7 +69,7 @@ def level_rows(
                 cluster_of_case=model.cluster,
                 n_clusters=patients,
                 metrics=METRICS,
-                threshold=0.4,
+                rules=ProbabilityRules(threshold=0.4),
             )
             for model in (a, b)
         )
@@ -77,11 +78,8 @@ def level_rows(
             other,
             partition,
             rules=IntervalRules(),
-            key="levels",
-            seed=r,
-            resamples=0,
+            resampling=Resampling(key="levels", seed=r, resamples=0, threads=1),
             permutations=permutations,
-            threads=1,
         )
         for name, result in found.items():
             for test, made in result.tests.items():

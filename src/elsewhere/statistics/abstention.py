@@ -30,12 +30,26 @@ def _logits(logits: npt.ArrayLike) -> FloatArray:
 
 
 def softmax_uncertainty(logits: npt.ArrayLike) -> FloatArray:
-    """1 - the largest class probability (US-18)."""
+    """Compute how unsure a softmax is.
+
+    Args:
+        logits: The logits of each case, (cases, classes).
+
+    Returns:
+        1 - the largest class probability (US-18).
+    """
     return np.asarray(1.0 - special.softmax(_logits(logits), axis=1).max(axis=1))
 
 
 def energy_uncertainty(logits: npt.ArrayLike) -> FloatArray:
-    """-logsumexp of the logits (Liu 2020): high where all logits are low, whatever their difference."""
+    """Compute the energy score of logits.
+
+    Args:
+        logits: The logits of each case, (cases, classes).
+
+    Returns:
+        -logsumexp of the logits (Liu 2020): high where all logits are low, whatever their difference.
+    """
     return np.asarray(-special.logsumexp(_logits(logits), axis=1))
 
 
@@ -49,18 +63,39 @@ def _members(probability: npt.ArrayLike) -> FloatArray:
 
 
 def binary_entropy(probability: npt.ArrayLike) -> FloatArray:
-    """Entropy in nats of a two-class answer; 0 at 0 and 1, log 2 at a half."""
+    """Compute the entropy of a two-class answer.
+
+    Args:
+        probability: The probability of the positive class, one per case.
+
+    Returns:
+        Entropy in nats of a two-class answer; 0 at 0 and 1, log 2 at a half.
+    """
     p = np.asarray(probability, dtype=np.float64)
     return np.asarray(special.entr(p) + special.entr(1.0 - p))
 
 
 def ensemble_entropy(members: npt.ArrayLike) -> FloatArray:
-    """Entropy of the members' mean probability (members, cases): all the uncertainty there is."""
+    """Compute the entropy of an ensemble's mean probability.
+
+    Args:
+        members: The probabilities of each member of an ensemble, (members, cases).
+
+    Returns:
+        Entropy of the members' mean probability (members, cases): all the uncertainty there is.
+    """
     return binary_entropy(_members(members).mean(axis=0))
 
 
 def ensemble_variance(members: npt.ArrayLike) -> FloatArray:
-    """Variance of the members' probabilities: how much the trainings disagree, 0 for one member."""
+    """Compute how much the members of an ensemble disagree.
+
+    Args:
+        members: The probabilities of each member of an ensemble, (members, cases).
+
+    Returns:
+        Variance of the members' probabilities: how much the trainings disagree, 0 for one member.
+    """
     return np.asarray(_members(members).var(axis=0))
 
 
@@ -80,7 +115,14 @@ class RiskCoverage:
     detection: float
 
     def risk_at(self, coverage: float) -> float:
-        """Risk among the surest `coverage` of the cases: the smallest whole number that reaches it."""
+        """Look up the risk at a coverage.
+
+        Args:
+            coverage: The share of cases that are answered.
+
+        Returns:
+            Risk among the surest `coverage` of the cases: the smallest whole number that reaches it.
+        """
         if not 0 < coverage <= 1:
             raise UserError(
                 f"a coverage of {coverage:g}", fix="Use a share above 0 and up to 1, such as 0.8."
@@ -90,12 +132,31 @@ class RiskCoverage:
         return float(self.risk[max(1, math.ceil(coverage * self.risk.size - 1e-9)) - 1])
 
     def at(self, coverages: npt.ArrayLike) -> FloatArray:
-        """`risk_at` of each, for curves on a common grid."""
+        """Look up the risk at several coverages, for curves on a common grid.
+
+        `risk_at` of each, for curves on a common grid.
+
+        Args:
+            coverages: Several such shares.
+
+        Returns:
+            The risk at each coverage.
+        """
         return np.array([self.risk_at(float(c)) for c in np.asarray(coverages, dtype=float).ravel()])
 
 
 def risk_coverage(error: npt.ArrayLike, uncertainty: npt.ArrayLike) -> RiskCoverage:
-    """`error`: 1 where the answer is wrong; `uncertainty`: higher is less sure. Ties share their errors."""
+    """Compute the risk of the surest cases at every coverage; ties share their errors.
+
+    `error`: 1 where the answer is wrong; `uncertainty`: higher is less sure. Ties share their errors.
+
+    Args:
+        error: 1 where the answer is wrong, one per case.
+        uncertainty: How unsure the model is, one per case; higher is less sure.
+
+    Returns:
+        The curve.
+    """
     wrong = np.asarray(error, dtype=np.float64).ravel()
     unsure = np.asarray(uncertainty, dtype=np.float64).ravel()
     if wrong.size != unsure.size:

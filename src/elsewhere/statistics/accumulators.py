@@ -43,7 +43,16 @@ class SortedCases:
 
 
 def sort_cases(score: npt.ArrayLike, label: npt.ArrayLike, cluster_of_case: npt.ArrayLike) -> SortedCases:
-    """Sort once by falling score. NaN scores have no place in a curve: leave them out beforehand."""
+    """Sort once by falling score. NaN scores have no place in a curve: leave them out beforehand.
+
+    Args:
+        score: The score of each case; higher means positive.
+        label: The outcome of each case, above 0 for a positive one.
+        cluster_of_case: The number of the patient of each case.
+
+    Returns:
+        The cases by falling score.
+    """
     values = np.asarray(score, dtype=np.float64)
     if np.isnan(values).any():
         raise ValueError("NaN scores cannot be sorted into a curve")
@@ -62,7 +71,14 @@ def sort_cases(score: npt.ArrayLike, label: npt.ArrayLike, cluster_of_case: npt.
 
 
 def shared_ranks(score: npt.ArrayLike) -> FloatArray:
-    """Ranks from 1 (the lowest score) to n; equal scores share their mean rank, NaN has none and stays NaN."""
+    """Rank scores, with ties at their mean rank.
+
+    Args:
+        score: The score of each case; higher means positive.
+
+    Returns:
+        Ranks from 1 (the lowest score) to n; equal scores share their mean rank, NaN has none and stays NaN.
+    """
     values = np.asarray(score, dtype=np.float64)
     ranks = np.full(values.size, np.nan)
     given = ~np.isnan(values)
@@ -103,12 +119,23 @@ def sorted_plan(
     n_segments: int | None = None,
     columns: npt.ArrayLike | None = None,
 ) -> SortedPlan:
-    """Prepare `sorted_pass`.
+    """Prepare `sorted_pass`: what depends on the cases alone.
+
+    Prepare `sorted_pass`.
 
     A segment is a run of neighbours in the sorted order: the two sides of a threshold, the bins of a
     calibration error (bins of the probability and of the confidence are both runs, so their common
     refinement serves both), or, by default, all cases. `segment` (never falling) and `columns` (n, K)
     stand in sorted order; equal scores must share a segment.
+
+    Args:
+        cases: The cases, in the order that the module describes.
+        segment: The segment of each case in sorted order.
+        n_segments: How many segments there are.
+        columns: Columns of numbers, (cases, K).
+
+    Returns:
+        The plan.
     """
     n = cases.n_cases
     of_case = np.zeros(n, dtype=np.int64) if segment is None else np.asarray(segment, dtype=np.int64)
@@ -298,11 +325,20 @@ def _untied_pass(
 
 
 def sorted_pass(weights: Weights, plan: SortedPlan) -> tuple[FloatArray, FloatArray]:
-    """One pass over the sorted cases for everything a probability can be judged by.
+    """Make one pass over the sorted cases for everything a probability can be judged by.
+
+    One pass over the sorted cases for everything a probability can be judged by.
 
     Returns `curve` (rows, 2): AUROC and average precision (NaN where a class is absent); and `sums`
     (rows, segments, 2 + K): the weight, the positives' weight and the weighted sum of each column in
     every segment of the plan. Ties count half in the AUROC and form one step of the precision.
+
+    Args:
+        weights: Integer weights of the patients, (rows, patients).
+        plan: What was prepared once for these cases.
+
+    Returns:
+        AUROC and average precision per weight row, and the sums of every column in each segment.
     """
     curve = np.full((weights.shape[0], 2), np.nan)
     sums = np.zeros((weights.shape[0], plan.n_segments, 2 + plan.columns.shape[0]))
@@ -346,7 +382,16 @@ def _sums_by_cluster(cluster_of_case: npt.NDArray[np.int32], columns: FloatArray
 
 
 def cluster_sums(cluster_of_case: npt.ArrayLike, n_clusters: int, columns: npt.ArrayLike) -> FloatArray:
-    """(clusters, K): each patient's sums of the case columns. Do it once; weight it with `weigh_sums`."""
+    """Sum columns of cases within each patient, once; `weigh_sums` weights the sums.
+
+    Args:
+        cluster_of_case: The number of the patient of each case.
+        n_clusters: How many patients there are.
+        columns: Columns of numbers, (cases, K).
+
+    Returns:
+        (clusters, K): each patient's sums of the case columns. Do it once; weight it with `weigh_sums`.
+    """
     table = np.ascontiguousarray(columns, dtype=np.float64)
     if table.ndim == 1:
         table = table[:, None]
@@ -357,10 +402,19 @@ def cluster_sums(cluster_of_case: npt.ArrayLike, n_clusters: int, columns: npt.A
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def weigh_sums(weights: Weights, sums_of_cluster: FloatArray) -> FloatArray:
-    """(rows, K) = weights @ sums_of_cluster, in tiles of patients, without a float copy of the weights.
+    """Weight the sums of patients, in tiles, without a float copy of the weights.
+
+    (rows, K) = weights @ sums_of_cluster, in tiles of patients, without a float copy of the weights.
 
     The order of summation is fixed, so that a value does not depend on the rows beside it (a library
     matrix product may choose another kernel for another shape).
+
+    Args:
+        weights: Integer weights of the patients, (rows, patients).
+        sums_of_cluster: The sums of each patient, (patients, K).
+
+    Returns:
+        (rows, K) = weights @ sums_of_cluster.
     """
     rows, n_clusters = weights.shape
     k_columns = sums_of_cluster.shape[1]
@@ -382,7 +436,17 @@ def weigh_sums(weights: Weights, sums_of_cluster: FloatArray) -> FloatArray:
 def weigh_sums_by_stratum(
     weights: Weights, sums_of_cluster: FloatArray, stratum: npt.NDArray[np.int64], n_strata: int
 ) -> FloatArray:
-    """(rows, strata, K): `weigh_sums` within each stratum of patients; those with stratum -1 take no part."""
+    """Weight the sums of patients within each stratum.
+
+    Args:
+        weights: Integer weights of the patients, (rows, patients).
+        sums_of_cluster: The sums of each patient, (patients, K).
+        stratum: The stratum of each patient; -1 takes no part.
+        n_strata: How many strata there are.
+
+    Returns:
+        (rows, strata, K): `weigh_sums` within each stratum of patients; those with stratum -1 take no part.
+    """
     rows, n_clusters = weights.shape
     k_columns = sums_of_cluster.shape[1]
     out = np.zeros((rows, n_strata, k_columns))
@@ -402,6 +466,14 @@ def weigh_sums_by_stratum(
 
 
 def equal_width_bins(values: npt.ArrayLike, n_bins: int = 10) -> npt.NDArray[np.int32]:
-    """The bin of each value in [0, 1]: left-closed, the last one closed (US-15, protocols.md)."""
+    """Find the bin of each value in [0, 1].
+
+    Args:
+        values: The values.
+        n_bins: How many bins there are.
+
+    Returns:
+        The bin of each value in [0, 1]: left-closed, the last one closed (US-15, protocols.md).
+    """
     index = np.floor(np.asarray(values, dtype=np.float64) * n_bins).astype(np.int32)
     return np.clip(index, 0, n_bins - 1).astype(np.int32)

@@ -312,7 +312,16 @@ def _smallest(probability: Callable[[float], float], power: float, most: float, 
 
 
 def binormal_variance(auroc: npt.ArrayLike, positives: float, negatives: float) -> FloatArray:
-    """Variance of AUROCs over independent cases with normal scores of equal variance (exact, by Owen's T)."""
+    """Compute the variance of AUROCs under normal scores.
+
+    Args:
+        auroc: The AUROC, or several.
+        positives: How many positive cases.
+        negatives: How many negative cases.
+
+    Returns:
+        Variance of AUROCs over independent cases with normal scores of equal variance (exact, by Owen's T).
+    """
     a = np.asarray(auroc, dtype=np.float64)
     h = special.ndtri(a)
     both = a - 2 * special.owens_t(h, 1 / math.sqrt(3.0))

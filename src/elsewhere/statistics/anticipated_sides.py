@@ -20,16 +20,29 @@ from elsewhere.statistics.limits import (
     one_sample_limits,
 )
 from elsewhere.statistics.metric import MetricKind, MetricSpec
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.studentised import AurocStudentiser, RatioStudentiser, Studentiser
+
+_NONE = Resampling(key="", resamples=0)
+"""For limits that have a closed form."""
 
 
 def side_of(s: Studentiser, *, alpha: float, method: str = "auto") -> Side:
-    """These cases as one side: size, clustering and spread, and the limits that `method` gives them."""
+    """Describe these cases as one side of a planned comparison.
+
+    Args:
+        s: The metric on one set of patients, with its standard error.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        method: The name of the method; `auto` for the one that the metric calls for.
+
+    Returns:
+        These cases as one side: size, clustering and spread, and the limits that `method` gives them.
+    """
     chosen = choose_method(s, method)
     spec, value, se = s.spec, s.value, s.se
     unit = (spec.lower_bound, spec.upper_bound) == (0.0, 1.0)
     if chosen == WILSON and isinstance(s, RatioStudentiser):
-        made = one_sample_limits(s, alpha=alpha, method=WILSON, key="")
+        made = one_sample_limits(s, alpha=alpha, method=WILSON, resampling=_NONE)
         trials = float(s.inputs.denominator[np.isfinite(s.inputs.denominator)].sum())
         effective = trials
         if made.se > 0:
@@ -39,7 +52,7 @@ def side_of(s: Studentiser, *, alpha: float, method: str = "auto") -> Side:
             effect=max(1.0, trials / max(effective, 1.0)), independent=trials == s.clusters,
         )  # fmt: skip
     if chosen == DELONG and isinstance(s, AurocStudentiser):
-        made = one_sample_limits(s, alpha=alpha, method=DELONG, key="")
+        made = one_sample_limits(s, alpha=alpha, method=DELONG, resampling=_NONE)
         df = made.df if made.se > 0 else max(1, s.clusters - 1)
         side = Side(kind="auroc", value=value, se=se, df=df, positives=s.positives, negatives=s.negatives)
         return _with_effect(
@@ -81,7 +94,15 @@ def _with_effect(side: Side, value: float, se: float, model: float) -> Side:
 
 
 def claimed_side(limits: Limits, *, unit: bool) -> Side:
-    """A claimed number: a constant, or with limits at fixed distances from it."""
+    """Describe a claimed number as one side of a comparison.
+
+    Args:
+        limits: The limits of the claimed number.
+        unit: Whether the metric lies in [0, 1].
+
+    Returns:
+        A claimed number: a constant, or with limits at fixed distances from it.
+    """
     if limits.method == CONSTANT:
         return Side(kind="constant", value=limits.value)
     se = limits.se
@@ -94,6 +115,17 @@ def claimed_side(limits: Limits, *, unit: bool) -> Side:
 
 
 def comparison_of(here: Side, reference: Side, spec: MetricSpec, alpha: float) -> Comparison:
+    """Put two sides together for the power numbers.
+
+    Args:
+        here: The side that is judged.
+        reference: The side it is compared with.
+        spec: The declared properties of the metric.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+
+    Returns:
+        Both sides, as they would vary from study to study.
+    """
     return Comparison(
         here=here,
         reference=reference,

@@ -120,7 +120,19 @@ def auroc_components(
     *,
     n_clusters: int | None = None,
 ) -> AurocComponents | None:
-    """The components in O(n log n), or None where a class is absent."""
+    """Compute the components of an AUROC and of its variance in O(n log n).
+
+    The components in O(n log n), or None where a class is absent.
+
+    Args:
+        label: The outcome of each case, above 0 for a positive one.
+        score: The score of each case; higher means positive.
+        cluster_of_case: The number of the patient of each case.
+        n_clusters: How many patients there are.
+
+    Returns:
+        The components, or None where a class is absent.
+    """
     positive = np.asarray(label) > 0
     values = np.asarray(score, dtype=np.float64)
     cluster = np.asarray(cluster_of_case, dtype=np.int32)
@@ -147,20 +159,36 @@ def auroc_components(
 
 
 def auroc(label: npt.ArrayLike, score: npt.ArrayLike) -> float:
-    """The probability that a positive scores above a negative, ties half; NaN with one class."""
+    """Compute the area under the ROC curve.
+
+    Args:
+        label: The outcome of each case, above 0 for a positive one.
+        score: The score of each case; higher means positive.
+
+    Returns:
+        The probability that a positive scores above a negative, ties half; NaN with one class.
+    """
     n = np.asarray(score).size
     parts = auroc_components(label, score, np.zeros(n, dtype=np.int32))
     return parts.value if parts else math.nan
 
 
 def least_variance(parts: AurocComponents, label: npt.ArrayLike, score: npt.ArrayLike) -> float:
-    """The variance that an AUROC of this size is expected to have, times its design effect (ST-05a).
+    """Compute the variance below which an AUROC of this size is not believed.
 
     With few positives most of them score high, and DeLong's variance is made from the one or two that do not.
     A sample without those shows a high AUROC and a small variance together, so that its lower limit is too
     high more often than alpha. The expected variance does not fall with them: half of it is that of normal
     scores, half that of exponential ones (Hanley and McNeil 1982), whose low positives are rarer and lower.
     The design effect is the clustered over the unclustered DeLong variance, and at least 1.
+
+    Args:
+        parts: The components of the AUROC.
+        label: The outcome of each case, above 0 for a positive one.
+        score: The score of each case; higher means positive.
+
+    Returns:
+        The variance that an AUROC of this size is expected to have, times its design effect (ST-05a).
     """
     positive = np.asarray(label) > 0
     m = int(positive.sum())
@@ -171,7 +199,16 @@ def least_variance(parts: AurocComponents, label: npt.ArrayLike, score: npt.Arra
 
 
 def expected_variance(auroc: npt.ArrayLike, positives: float, negatives: float) -> npt.NDArray[np.float64]:
-    """The variance of AUROCs over independent cases: half of it of normal scores, half of exponential ones."""
+    """Compute the variance that AUROCs have over independent cases.
+
+    Args:
+        auroc: The AUROC, or several.
+        positives: How many positive cases.
+        negatives: How many negative cases.
+
+    Returns:
+        The variance of AUROCs over independent cases: half of it of normal scores, half of exponential ones.
+    """
     value = np.asarray(auroc, dtype=np.float64)
     a = np.maximum(value, 1.0 - value)
     both_normal = a - 2.0 * special.owens_t(special.ndtri(a), 1.0 / math.sqrt(3.0)) - a * a
@@ -198,13 +235,23 @@ class AurocInterval:
 
 
 def disjoint_pairs_bound(value: float, pairs: int, *, level: float = 0.95) -> tuple[float, float]:
-    """A one-sided bound of the AUROC that holds for any distribution of the scores.
+    """Bound an AUROC whatever the distribution of the scores is.
+
+    A one-sided bound of the AUROC that holds for any distribution of the scores.
 
     `pairs` positives can be paired with as many negatives of other patients: each pair is right with
     probability AUROC, independently. All pairs right happens with probability at most AUROC^pairs, hence
     the bound (1 - level)^(1/pairs) at AUROC 1; no better one exists without assumptions, since one class
     may be a mixture with a part that lies beyond the other class. Below 1 the Clopper-Pearson bound with
     the mean over all pairings as its success rate. At AUROC 0 the bound is the upper one.
+
+    Args:
+        value: The value.
+        pairs: How many disjoint pairs of a positive and a negative patient there are.
+        level: The level of the interval.
+
+    Returns:
+        The lower and the upper bound, one of them at the value's own end.
     """
     alpha = 1.0 - level
     if pairs < 1:
@@ -222,17 +269,35 @@ def auroc_interval(
     n_clusters: int | None = None,
     level: float = 0.95,
 ) -> AurocInterval | None:
-    """Logit-transformed clustered DeLong, t with Satterthwaite's degrees of freedom; or a one-sided bound.
+    """Compute the interval of an AUROC.
 
     None where a class is absent. The t quantile matters with few positives: in the tables of
     docs/reference/coverage.md the normal quantile loses up to eight points of coverage there.
+
+    Args:
+        label: The outcome of each case, above 0 for a positive one.
+        score: The score of each case; higher means positive.
+        cluster_of_case: The number of the patient of each case.
+        n_clusters: How many patients there are.
+        level: The level of the interval.
+
+    Returns:
+        Logit-transformed clustered DeLong, t with Satterthwaite's degrees of freedom; or a one-sided bound.
     """
     parts = auroc_components(label, score, cluster_of_case, n_clusters=n_clusters)
     return None if parts is None else interval_from_components(parts, level=level)
 
 
 def interval_from_components(parts: AurocComponents, *, level: float = 0.95) -> AurocInterval:
-    """The interval of ST-02 from components that are already there."""
+    """Compute the interval of an AUROC from its components.
+
+    Args:
+        parts: The components of the AUROC.
+        level: The level of the interval.
+
+    Returns:
+        The interval of ST-02 from components that are already there.
+    """
     variance, df = parts.variance()
     fewest = min(parts.positive_patients, parts.negative_patients)
     reason = None
@@ -289,7 +354,19 @@ def paired_auroc(
     n_clusters: int | None = None,
     level: float = 0.95,
 ) -> PairedAuroc | None:
-    """Clustered DeLong of two models on the same cases (ST-02); None where a class is absent."""
+    """Compare the AUROCs of two models on the same cases.
+
+    Args:
+        label: The outcome of each case, above 0 for a positive one.
+        score_a: The scores of the first model.
+        score_b: The scores of the second model.
+        cluster_of_case: The number of the patient of each case.
+        n_clusters: How many patients there are.
+        level: The level of the interval.
+
+    Returns:
+        Clustered DeLong of two models on the same cases (ST-02); None where a class is absent.
+    """
     a = auroc_components(label, score_a, cluster_of_case, n_clusters=n_clusters)
     b = auroc_components(label, score_b, cluster_of_case, n_clusters=n_clusters)
     if a is None or b is None:

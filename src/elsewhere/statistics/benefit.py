@@ -62,11 +62,20 @@ class AtPrevalence:
 def at_prevalence(
     sensitivity: Rate, specificity: Rate, prevalence: float, *, patients: int | None = None
 ) -> AtPrevalence:
-    """PPV, NPV and recall rate that this sensitivity and specificity give at `prevalence`.
+    """Compute what a sensitivity and a specificity mean at a prevalence.
 
     The intervals follow from those of the two rates by MOVER, on the log scale for PPV and NPV, so that
     a rate of 0 or 1 still leaves an interval with width. `patients` is how many people stand behind both rates:
     a patient with a positive and a negative case counts in each of them, and is one.
+
+    Args:
+        sensitivity: The sensitivity, with its interval.
+        specificity: The specificity, with its interval.
+        prevalence: The share of positive cases.
+        patients: How many patients there are.
+
+    Returns:
+        PPV, NPV and recall rate that this sensitivity and specificity give at `prevalence`.
     """
     check_prevalence(prevalence)
     cases = sensitivity.cases + specificity.cases
@@ -189,12 +198,23 @@ def decision_curve(
     thresholds: npt.ArrayLike | None = None,
     level: float = 0.95,
 ) -> DecisionCurve:
-    """Net benefit = TP share - FP share x p/(1 - p) over threshold probabilities p (0.01 to 0.99).
+    """Compute the decision curve of a model.
 
     With `prevalence` given, the shares are those of a hospital with that prevalence, from sensitivity and
     specificity here; without, those of the cases themselves. Bands are linearised, clustered by patient
     within sites, t. The probability itself is the decision rule (call at >= p), so scores that are not
     probabilities have no decision curve.
+
+    Args:
+        label: The outcome of each case, above 0 for a positive one.
+        probability: The probability of the positive class, one per case.
+        partition: Cases to patients and sites.
+        prevalence: The share of positive cases.
+        thresholds: The thresholds.
+        level: The level of the interval.
+
+    Returns:
+        Net benefit = TP share - FP share x p/(1 - p) over threshold probabilities p (0.01 to 0.99).
     """
     y = np.asarray(label, dtype=float).ravel()
     p = np.asarray(probability, dtype=float).ravel()

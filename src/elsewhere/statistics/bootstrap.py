@@ -92,7 +92,14 @@ class LeftOut:
 
 
 def active_clusters(evaluator: Evaluator) -> npt.NDArray[np.int64]:
-    """The patients that have a case here (a subgroup keeps the numbers of the whole)."""
+    """Find the patients that have a case here.
+
+    Args:
+        evaluator: The metrics of the cases.
+
+    Returns:
+        The patients that have a case here (a subgroup keeps the numbers of the whole).
+    """
     return np.flatnonzero(np.bincount(evaluator.cluster_of_case, minlength=evaluator.n_clusters))
 
 
@@ -108,9 +115,23 @@ def leave_out(
 ) -> LeftOut:
     """Leave out one patient at a time; beyond 2,000 patients, one of 250 random groups at a time.
 
+    Leave out one patient at a time; beyond 2,000 patients, one of 250 random groups at a time.
+
     Patients without a case here take no part. Sites (and classes, where asked) are the strata, those of the
     resampling; a class of a single patient joins the others. Groups cut across strata. `known` is the same
     with other strata: its values serve again.
+
+    Args:
+        evaluator: The metrics of the cases.
+        partition: Cases to patients and sites.
+        key: Names the stream of random numbers: the hash of the cohort.
+        by_class: Whether strata are divided by class as well.
+        by_site: Whether strata are divided by site.
+        known: What an earlier call left out, which is used again.
+        threads: How many threads; None for all processors.
+
+    Returns:
+        The values without each, and the strata.
     """
     active = active_clusters(evaluator)
     of_class: FloatArray | None = None
@@ -153,7 +174,15 @@ def leave_out(
 
 
 def percentile_interval(draws: FloatArray, *, level: float = 0.95) -> ResampledInterval | None:
-    """Quantiles of the defined resamples; None where fewer than half are defined."""
+    """Compute the percentile interval.
+
+    Args:
+        draws: The values under the resamples, (resamples,) or (resamples, models).
+        level: The level of the interval.
+
+    Returns:
+        Quantiles of the defined resamples; None where fewer than half are defined.
+    """
     defined = draws[~np.isnan(draws)]
     undefined = int(draws.size - defined.size)
     if defined.size < max(2.0, FEWEST_DEFINED_SHARE * draws.size):
@@ -163,7 +192,14 @@ def percentile_interval(draws: FloatArray, *, level: float = 0.95) -> ResampledI
 
 
 def bca_allowed(spec: MetricSpec) -> bool:
-    """Not for ranges, and for curves only where the metric itself asks for it (not interpolated FROC)."""
+    """Say whether BCa may be used for a metric.
+
+    Args:
+        spec: The declared properties of the metric.
+
+    Returns:
+        Not for ranges, and for curves only where the metric itself asks for it (not interpolated FROC).
+    """
     return spec.kind is not MetricKind.RANGE and (
         spec.kind is not MetricKind.CURVE or spec.interval is IntervalMethod.BCA
     )
@@ -172,10 +208,21 @@ def bca_allowed(spec: MetricSpec) -> bool:
 def bca_interval(
     value: float, draws: FloatArray, acceleration: float, *, level: float = 0.95
 ) -> ResampledInterval | None:
-    """Bias-corrected and accelerated (Efron 1987); resamples equal to the value count half.
+    """Compute the bias-corrected and accelerated interval (Efron 1987).
+
+    Bias-corrected and accelerated (Efron 1987); resamples equal to the value count half.
 
     Falls back to the percentile interval, by name and with the reason, where the acceleration or the bias
     is not defined.
+
+    Args:
+        value: The value.
+        draws: The values under the resamples, (resamples,) or (resamples, models).
+        acceleration: The acceleration, from leaving out patients.
+        level: The level of the interval.
+
+    Returns:
+        The interval; None where it is not defined.
     """
     plain = percentile_interval(draws, level=level)
     if plain is None:
@@ -206,7 +253,17 @@ def bca_interval(
 def jackknife_t_interval(
     value: float, left_out: LeftOut, column: int, *, level: float = 0.95
 ) -> tuple[float, float, float, float] | None:
-    """(lo, hi, se, df): value +- t x the jackknife's SE; None where it is not defined."""
+    """Compute a t interval with the jackknife's standard error.
+
+    Args:
+        value: The value.
+        left_out: The values without each patient.
+        column: The number of the metric among the columns.
+        level: The level of the interval.
+
+    Returns:
+        (lo, hi, se, df): value +- t x the jackknife's SE; None where it is not defined.
+    """
     se, df = left_out.standard_error(column)
     if not se > 0.0:
         return None

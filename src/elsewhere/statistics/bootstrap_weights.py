@@ -62,7 +62,16 @@ def _fill_weights(
 
 
 def generator_for(key: str, seed: int, *stream: int) -> np.random.Generator:
-    """The generator of one named stream: every draw in the program goes back to such a call."""
+    """Make the generator of one named stream.
+
+    Args:
+        key: Names the stream of random numbers: the hash of the cohort.
+        seed: The seed of every draw.
+        *stream: Numbers that name the stream.
+
+    Returns:
+        The generator of one named stream: every draw in the program goes back to such a call.
+    """
     seed = check_seed(seed)
     digest = hashlib.sha256(key.encode()).digest()
     words = [int.from_bytes(digest[i : i + 4], "little") for i in range(0, 16, 4)]
@@ -114,7 +123,14 @@ class WeightStream:
         return -(-self.resamples // BLOCK)
 
     def block(self, index: int) -> Iterator[tuple[int, Weights]]:
-        """(first resample's number, weights) pieces of one block, each small enough to stay in memory."""
+        """Draw one block of resamples.
+
+        Args:
+            index: The number of the block.
+
+        Returns:
+            (first resample's number, weights) pieces of one block, each small enough to stay in memory.
+        """
         rng = generator_for(self.key, self.seed, self._stream_id, index)
         begin, end = index * BLOCK, min((index + 1) * BLOCK, self.resamples)
         rows = max(1, min(BLOCK, _ROW_BUDGET_BYTES // max(1, 2 * self.n_clusters)))
@@ -137,6 +153,14 @@ class WeightStream:
 
 
 def thread_count(threads: int | None = None) -> int:
+    """Count the threads that may be used.
+
+    Args:
+        threads: How many threads; None for all processors.
+
+    Returns:
+        The number that was asked for, or the processors of this process.
+    """
     return max(
         1,
         threads
@@ -151,17 +175,35 @@ def draw(
     evaluators: Sequence[Evaluator],
     stream: WeightStream,
     *,
+    metrics: Sequence[str] | None = None,
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[npt.NDArray[np.float64]]:
-    """Every evaluator on every resample, all on the same weights: one (resamples, metrics) array each."""
-    results = [np.full((stream.resamples, len(ev.specs)), np.nan) for ev in evaluators]
+    """Evaluate several models on every resample, all on the same weights.
+
+    Every evaluator on every resample, all on the same weights: one (resamples, metrics) array each.
+
+    With `metrics`, only these are kept: the draws of many models are the larger part of a ranking's memory.
+
+    Args:
+        evaluators: The metrics of each model, all on the same cases.
+        stream: The resamples.
+        metrics: Names of metrics; None for all.
+        threads: How many threads; None for all processors.
+        progress: Is told how far the work is.
+
+    Returns:
+        One (resamples, metrics) array per evaluator.
+    """
+    wanted = [slice(None) if metrics is None else [ev.index(name) for name in metrics] for ev in evaluators]
+    widths = [len(ev.specs) if metrics is None else len(metrics) for ev in evaluators]
+    results = [np.full((stream.resamples, width), np.nan) for width in widths]
 
     def work(index: int) -> int:
         done = 0
         for first, weights in stream.block(index):
-            for evaluator, out in zip(evaluators, results, strict=True):
-                out[first : first + len(weights)] = evaluator.evaluate(weights)
+            for evaluator, columns, out in zip(evaluators, wanted, results, strict=True):
+                out[first : first + len(weights)] = evaluator.evaluate(weights)[:, columns]
             done += len(weights)
         return done
 

@@ -19,16 +19,41 @@ _BY_PATIENT = frozenset({MetricKind.MEAN, MetricKind.PROPORTION})
 
 
 def is_flat(width: float, value: float) -> bool:
-    """Whether an interval's width, or a standard error, is nothing but rounding."""
+    """Say whether a spread is nothing but rounding.
+
+    Args:
+        width: An interval's width, or a standard error.
+        value: The value.
+
+    Returns:
+        Whether an interval's width, or a standard error, is nothing but rounding.
+    """
     return not width > 1e-12 * max(1.0, abs(value))
 
 
 def at_a_bound(spec: MetricSpec, value: float) -> bool:
+    """Say whether a value lies at a bound of its metric.
+
+    Args:
+        spec: The declared properties of the metric.
+        value: The value.
+
+    Returns:
+        True at the least or the largest possible value.
+    """
     return value in (spec.lower_bound, spec.upper_bound)
 
 
 def independent_patients(spec: MetricSpec, measures: Measures) -> float:
-    """How many patients speak for the value: all of them for a mean, those of the rarer class for all else."""
+    """Count the patients that speak for a value.
+
+    Args:
+        spec: The declared properties of the metric.
+        measures: What the estimate rests on.
+
+    Returns:
+        How many patients speak for the value: all of them for a mean, those of the rarer class for all else.
+    """
     patients = measures.patients if measures.effective_patients is None else measures.effective_patients
     if spec.kind in _BY_PATIENT and not spec.stratify_by_class:
         return patients
@@ -38,10 +63,20 @@ def independent_patients(spec: MetricSpec, measures: Measures) -> float:
 def limits_without_spread(
     spec: MetricSpec, value: float, patients: float, *, alpha: float, both_sides: bool = False
 ) -> tuple[float, float] | None:
-    """Limits at the one-sided level `alpha`; None where the metric has no finite bound on a side.
+    """Compute limits where the cases have no spread.
 
     At a bound of the metric only the other limit is open, and the interval is one-sided. `both_sides` halves
     alpha elsewhere, so that the two limits together keep the level of a two-sided interval.
+
+    Args:
+        spec: The declared properties of the metric.
+        value: The value.
+        patients: How many patients there are.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        both_sides: Whether both limits are asked for.
+
+    Returns:
+        Limits at the one-sided level `alpha`; None where the metric has no finite bound on a side.
     """
     low = spec.lower_bound if math.isfinite(spec.lower_bound) else spec.worst
     high = spec.upper_bound if math.isfinite(spec.upper_bound) else spec.worst

@@ -78,9 +78,22 @@ def reliability_curve(
     stream: WeightStream | None = None,
     level: float = 0.95,
 ) -> ReliabilityCurve:
-    """Bands are Wilson's with the patients' design effect, honest in small bins too; with a `stream` of
-    patient weights they are percentiles over the resamples instead. Bins stay where the full sample put
-    them. Quantile bins hold about as many cases each; equal probabilities stay in one bin."""
+    """Compute the reliability curve.
+
+    Args:
+        label: The outcome of each case, above 0 for a positive one.
+        probability: The probability of the positive class, one per case.
+        cluster_of_case: The number of the patient of each case.
+        bins: How many bins.
+        binning: `uniform` or `quantile`.
+        stream: The resamples.
+        level: The level of the interval.
+
+    Returns:
+        Bands are Wilson's with the patients' design effect, honest in small bins too; with a `stream` of
+        patient weights they are percentiles over the resamples instead. Bins stay where the full sample put
+        them. Quantile bins hold about as many cases each; equal probabilities stay in one bin.
+    """
     y, p = _cases(label, probability)
     cluster = np.asarray(cluster_of_case, dtype=np.int32)
     if binning == "equal-width":
@@ -188,7 +201,15 @@ class Recalibration:
 
 
 def to_logit(probability: npt.ArrayLike, *, epsilon: float = 1e-12) -> FloatArray:
-    """Logit with probabilities cut to [epsilon, 1 - epsilon]."""
+    """Convert probabilities to logits.
+
+    Args:
+        probability: The probability of the positive class, one per case.
+        epsilon: Probabilities are cut this far from 0 and 1.
+
+    Returns:
+        Logit with probabilities cut to [epsilon, 1 - epsilon].
+    """
     p = np.clip(np.asarray(probability, dtype=float), epsilon, 1 - epsilon)
     return np.asarray(np.log(p) - np.log1p(-p))
 
@@ -248,10 +269,20 @@ def recalibration(
     epsilon: float = 1e-12,
     level: float = 0.95,
 ) -> Recalibration:
-    """Calibration slope and intercept, and calibration in the large, with errors clustered by patient.
+    """Fit the calibration of probabilities.
 
     A probability of exactly 0 or 1 (also a missing answer scored worst) is cut at `epsilon`, and weighs
     heavily: give the answered cases alone where that is not meant.
+
+    Args:
+        label: The outcome of each case, above 0 for a positive one.
+        probability: The probability of the positive class, one per case.
+        cluster_of_case: The number of the patient of each case.
+        epsilon: Probabilities are cut this far from 0 and 1.
+        level: The level of the interval.
+
+    Returns:
+        Calibration slope and intercept, and calibration in the large, with errors clustered by patient.
     """
     y, p = _cases(label, probability)
     codes = np.unique(np.asarray(cluster_of_case), return_inverse=True)[1].astype(np.int64)
@@ -313,8 +344,17 @@ class Temperature:
 def calibration_eligible(
     labels: npt.ArrayLike, *, min_cases: int = 40, min_per_class: int = 10
 ) -> tuple[bool, str]:
-    """Whether a validation part may be calibrated on, and the reason where not (US-16): at least 40 images
-    with at least 10 of each class. Known before any training: the labels of the part are enough."""
+    """Decide whether a validation part may be calibrated on.
+
+    Args:
+        labels: The outcomes of the validation part.
+        min_cases: The fewest cases.
+        min_per_class: The fewest cases of each class.
+
+    Returns:
+        Whether a validation part may be calibrated on, and the reason where not (US-16): at least 40 images
+        with at least 10 of each class. Known before any training: the labels of the part are enough.
+    """
     y = np.asarray(labels, dtype=float).ravel()
     if not np.isin(y, (0.0, 1.0)).all():
         raise UserError("labels must be 0 or 1", fix="Code the positive class as 1 and the other as 0.")
@@ -335,10 +375,22 @@ def fit_temperature(
     min_cases: int = 40,
     min_per_class: int = 10,
 ) -> Temperature:
-    """Bounded minimisation of NLL over T, where T divides the logit (US-16).
+    """Fit the temperature that minimises NLL (US-16).
+
+    Bounded minimisation of NLL over T, where T divides the logit (US-16).
 
     In 1/T the NLL is convex, so its derivative has one root: found there, or the bound that is nearer to
     it, and the result says which bound was hit. A part that is too small gives T = 1, not eligible.
+
+    Args:
+        label: The outcome of each case, above 0 for a positive one.
+        logit: The logits of the positive class.
+        bounds: The least and the largest value that is possible.
+        min_cases: The fewest cases.
+        min_per_class: The fewest cases of each class.
+
+    Returns:
+        The temperature, and why it was not fitted where it was not.
     """
     y, z = np.asarray(label, dtype=float).ravel(), np.asarray(logit, dtype=float).ravel()
     if y.size != z.size:
@@ -392,7 +444,16 @@ def fit_temperature(
 def apply_temperature(
     probability: npt.ArrayLike, temperature: float, *, epsilon: float = 1e-12
 ) -> FloatArray:
-    """expit(logit(p) / T). Exact 0 and 1 stay what they are: no temperature moves them."""
+    """Scale probabilities by a temperature.
+
+    Args:
+        probability: The probability of the positive class, one per case.
+        temperature: What the logits are divided by.
+        epsilon: Probabilities are cut this far from 0 and 1.
+
+    Returns:
+        Expit(logit(p) / T). Exact 0 and 1 stay what they are: no temperature moves them.
+    """
     p = np.asarray(probability, dtype=float)
     scaled = special.expit(to_logit(p, epsilon=epsilon) / temperature)
     return np.where((p == 0) | (p == 1), p, scaled)

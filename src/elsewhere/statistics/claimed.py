@@ -31,7 +31,16 @@ class ClaimedValue:
 
 
 def claimed_limits(claim: ClaimedValue, spec: MetricSpec, *, alpha: float) -> tuple[Limits, str]:
-    """The claimed number's limits at `alpha`, and a sentence that says where they come from."""
+    """Compute the limits that a claimed number brings.
+
+    Args:
+        claim: The claimed number, with its own uncertainty where it brings any.
+        spec: The declared properties of the metric.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+
+    Returns:
+        The claimed number's limits at `alpha`, and a sentence that says where they come from.
+    """
     check_alpha(alpha)
     v = claim.value
     if not math.isfinite(v) or not spec.lower_bound <= v <= spec.upper_bound:

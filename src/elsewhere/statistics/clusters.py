@@ -22,12 +22,20 @@ FEWEST_PER_STRATUM = 20
 def pool_small_strata(
     site: npt.ArrayLike, kind: npt.ArrayLike | None = None, *, fewest: int = FEWEST_PER_STRATUM
 ) -> IntArray:
-    """Strata of patients by site (and by `kind`, the class), the small ones pooled; numbered densely from 0.
+    """Number strata of patients, the small ones pooled.
 
     Within each class, the sites with fewer than `fewest` patients become one stratum; where these are still
     fewer together, the smallest of the other sites joins them, until there are enough or all are together
     (ST-01a). Classes are never mixed. So no stratum that is resampled, or centred, by itself is small,
     unless the class is. Pooling adds the variance between the pooled sites: it errs on the wide side.
+
+    Args:
+        site: The site of each patient.
+        kind: The class of each patient, or None.
+        fewest: The fewest that are enough.
+
+    Returns:
+        Strata of patients by site (and by `kind`, the class), the small ones pooled; numbered densely from 0.
     """
     of_site = np.unique(np.asarray(site), return_inverse=True)[1].astype(np.int64)
     classes = np.zeros(of_site.size, dtype=np.int64) if kind is None else np.asarray(kind).astype(np.int64)
@@ -123,11 +131,17 @@ class Clusters:
         return sites
 
     def within(self, cases: npt.NDArray[np.bool_]) -> Clusters:
-        """The same patients, each in the stratum of the site of these cases alone.
+        """Keep the sites of some of the cases.
 
         For a part of the cohort, such as one site: a patient who was also seen elsewhere counts here with
         the patients of this site (of several, the site of most of these cases). The cases keep their places;
         patients without a case here keep theirs.
+
+        Args:
+            cases: Which cases are kept.
+
+        Returns:
+            The same patients, each in the stratum of the site of these cases alone.
         """
         if self.case_sites is None:
             return self
@@ -158,13 +172,25 @@ class Clusters:
         positive: npt.ArrayLike | None = None,
         grade: str | None = None,
     ) -> Clusters:
-        """Build from a table with one row a case. Missing `patient_id` column: one patient a case.
+        """Build clusters from a table with one row per case. Without a `patient_id` column each case is a
+        patient.
+
+        Build from a table with one row a case. Missing `patient_id` column: one patient a case.
 
         A patient is (dataset, patient_id), so that 'patient 1' of two sets stays two people. Patients are
         numbered by sorted (dataset, patient_id) and never by where they stand in the table, so that the order
         of the rows changes no resample (ST-01b). A patient seen at several sites is resampled with the site
         of most of her cases (of those, the first by name), and the id audit reports her; her cases keep
         their own sites (`site_of_case`). `positive` (a truth value per case) puts a patient with any positive case in the positive stratum (US-05).
+
+        Args:
+            table: The table.
+            cluster: The column that names patients.
+            positive: The column of the outcome.
+            grade: The grade of the patient ids.
+
+        Returns:
+            The clusters.
         """
         n = len(table)
         if cluster in table.columns:
@@ -231,9 +257,17 @@ class Clusters:
         by_class: bool = False,
         taking_part: npt.NDArray[np.bool_] | None = None,
     ) -> IntArray:
-        """The resampling stratum of each patient, numbered densely from 0; small strata are pooled (ST-01a).
+        """Number the resampling strata of the patients.
 
         With `taking_part` (a mask of patients), sizes count these alone, and theirs are the strata returned.
+
+        Args:
+            by_site: Whether strata are divided by site.
+            by_class: Whether strata are divided by class as well.
+            taking_part: The patients that take part.
+
+        Returns:
+            The resampling stratum of each patient, numbered densely from 0; small strata are pooled (ST-01a).
         """
         chosen = slice(None) if taking_part is None else taking_part
         site = self.site_of_cluster[chosen] if by_site else np.zeros_like(self.site_of_cluster[chosen])
@@ -252,10 +286,17 @@ class Clusters:
     def degrees_of_freedom(
         self, *, by_site: bool = True, of_class: npt.NDArray[np.bool_] | None = None
     ) -> int:
-        """Patients - strata of sites (at least 1): for the t quantile of a bootstrap's standard error.
+        """Count the degrees of freedom of a bootstrap's standard error.
 
         With `of_class` (a mask), of these patients alone: a metric that is resampled within classes is no surer
         than its rarer class.
+
+        Args:
+            by_site: Whether strata are divided by site.
+            of_class: The patients of one class, or None for all.
+
+        Returns:
+            Patients - strata of sites (at least 1): for the t quantile of a bootstrap's standard error.
         """
         stratum = self.strata(by_site=by_site, taking_part=of_class)
         return max(1, stratum.size - int(stratum.max(initial=0)) - 1)

@@ -69,16 +69,30 @@ class Difficulty:
 
 
 def lesions_in(events: pd.DataFrame) -> pd.DataFrame:
-    """`case_id, lesion_id` of every lesion: each is hit by a box or listed as missed."""
+    """List the lesions that events name.
+
+    Args:
+        events: The events of each model: one row per box.
+
+    Returns:
+        `case_id, lesion_id` of every lesion: each is hit by a box or listed as missed.
+    """
     named = events.loc[events["kind"].isin([*HITS, "fn"]).to_numpy(dtype=bool), _LESION]
     return named.drop_duplicates().reset_index(drop=True)
 
 
 def events_by_nearest(events: pd.DataFrame, *, matching: str) -> pd.DataFrame | None:
-    """The events that matching `nearest` gives, from events that `matching` gave; None where they do not tell.
+    """Derive the events that matching `nearest` gives.
 
     A box that hits some lesion by one matching hits one by the other too, so only which lesion changes, and only
     in volumes with several. Events saved without `nearest_lesion_id` tell nothing in such volumes.
+
+    Args:
+        events: The events of each model: one row per box.
+        matching: The matching that made the events: `challenge` or `nearest`.
+
+    Returns:
+        The events that matching `nearest` gives, from events that `matching` gave; None where they do not tell.
     """
     lesions = lesions_in(events)
     if matching == "nearest" or not lesions["case_id"].duplicated().any():
@@ -97,15 +111,32 @@ def events_by_nearest(events: pd.DataFrame, *, matching: str) -> pd.DataFrame | 
 
 
 def false_positives_at(false_scores: FloatArray, thresholds: FloatArray, volumes: int) -> FloatArray:
-    """False positives a volume with score >= threshold: tied ones enter with it."""
+    """Count false positives per volume at thresholds.
+
+    Args:
+        false_scores: The scores of the false positives.
+        thresholds: The thresholds.
+        volumes: How many volumes there are.
+
+    Returns:
+        False positives a volume with score >= threshold: tied ones enter with it.
+    """
     ordered = np.sort(false_scores)
     return (ordered.size - np.searchsorted(ordered, thresholds, side="left")) / volumes
 
 
 def budget_threshold(false_scores: FloatArray, *, budget: float, volumes: int) -> float:
-    """The score below which an algorithm has spent `budget` false positives a volume.
+    """Find the score at which a budget of false positives is spent.
 
     Boxes with a score above it stay within the budget; -inf where the algorithm never spends it.
+
+    Args:
+        false_scores: The scores of the false positives.
+        budget: False positives per volume.
+        volumes: How many volumes there are.
+
+    Returns:
+        The score below which an algorithm has spent `budget` false positives a volume.
     """
     allowed = int(np.floor(budget * volumes + 1e-9))
     if false_scores.size <= allowed:
@@ -121,13 +152,23 @@ def lesion_difficulty(
     budget: float = 4.0,
     cases: Collection[str] | None = None,
 ) -> Difficulty:
-    """DBT-08: how many algorithms detect each lesion within `budget` false positives a volume, and the mean
-    false positives a volume at each algorithm's best true positive for it, over those that do.
+    """Count the algorithms that detect each lesion within a budget of false positives (DBT-08).
 
     `events` is {algorithm: events table}; `volumes` the number of volumes the rate is over; `lesions` the
     truth's `case_id, lesion_id` (None: every lesion that some table names). `cases`, if given, are the
     volumes that count (the positive ones, say). Give events of matching `nearest`, as the study did
     (`events_by_nearest`).
+
+    Args:
+        events: The events of each model: one row per box.
+        volumes: How many volumes there are.
+        lesions: The lesions, by `case_id` and `lesion_id`.
+        budget: False positives per volume that may be spent.
+        cases: The cases, in the order that the module describes.
+
+    Returns:
+        DBT-08: how many algorithms detect each lesion within `budget` false positives a volume, and the mean
+        false positives a volume at each algorithm's best true positive for it, over those that do.
     """
     if volumes <= 0:
         raise UserError("no volume to count false positives over", fix="Give the number of volumes.")

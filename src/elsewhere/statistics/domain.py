@@ -116,7 +116,14 @@ DOMAIN: dict[str, Domain] = {
 
 
 def domain_name(spec: MetricSpec) -> str | None:
-    """Which domain a metric belongs to; none for ranges, whose intervals have no valid coverage (ST-08)."""
+    """Name the domain a metric belongs to.
+
+    Args:
+        spec: The declared properties of the metric.
+
+    Returns:
+        Which domain a metric belongs to; none for ranges, whose intervals have no valid coverage (ST-08).
+    """
     if spec.kind is MetricKind.RANGE:
         return None
     if spec.kind is MetricKind.MEAN and spec.skewed:
@@ -130,6 +137,14 @@ def domain_name(spec: MetricSpec) -> str | None:
 
 
 def domain_of(spec: MetricSpec) -> Domain | None:
+    """Find the domain in which the coverage of a metric is promised.
+
+    Args:
+        spec: The declared properties of the metric.
+
+    Returns:
+        The domain, or None.
+    """
     name = domain_name(spec)
     return None if name is None else DOMAIN.get(name)
 
@@ -143,9 +158,20 @@ def domain_warnings(
     side: str = "",
     verdict: bool = False,
 ) -> tuple[str, ...]:
-    """The sentences about an estimate outside its domain; `side` names whose cases they are.
+    """Check an estimate against the domain of its promise.
 
     `verdict`: the estimate's limit stands against a margin.
+
+    Args:
+        evaluator: The metrics of the cases.
+        partition: Cases to patients and sites.
+        spec: The declared properties of the metric.
+        value: The value.
+        side: Whose cases they are, as a sentence begins.
+        verdict: Whether the limit is compared with a margin.
+
+    Returns:
+        The sentences about an estimate outside its domain; `side` names whose cases they are.
     """
     domain = domain_of(spec)
     if domain is None:

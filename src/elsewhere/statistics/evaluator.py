@@ -47,17 +47,39 @@ class Evaluator(ABC):
 
     @abstractmethod
     def evaluate(self, weights: npt.NDArray[np.uint16]) -> FloatArray:
-        """(rows, n_clusters) integer weights -> (rows, metrics) values; NaN where undefined."""
+        """Evaluate every metric under weights of the patients.
+
+        Args:
+            weights: Integer weights of the patients, (rows, patients).
+
+        Returns:
+            (rows, n_clusters) integer weights -> (rows, metrics) values; NaN where undefined.
+        """
 
     @abstractmethod
     def subset(self, case_mask: npt.NDArray[np.bool_]) -> Evaluator:
-        """The same metrics over some of the cases; the clusters keep their numbers."""
+        """Take some of the cases; the clusters keep their numbers.
+
+        The same metrics over some of the cases; the clusters keep their numbers.
+
+        Args:
+            case_mask: The cases to keep.
+
+        Returns:
+            The same metrics over these cases.
+        """
 
     @abstractmethod
     def stack(self, other: Evaluator) -> Evaluator:
-        """Both models' cases in one evaluator with 2 x n_clusters clusters (self first).
+        """Put two models into one evaluator, for permutations.
 
         Swapping a patient between two models is then a weight: the permutation test needs it.
+
+        Args:
+            other: The other model, on the same cases.
+
+        Returns:
+            Both models' cases in one evaluator with 2 x n_clusters clusters (self first).
         """
 
     def ranked(self) -> Evaluator:
@@ -72,7 +94,14 @@ class Evaluator(ABC):
 
     @abstractmethod
     def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
-        """Inputs of the closed form of a metric (per case, in case order), or None where it has none."""
+        """Return the inputs of a metric's closed form.
+
+        Args:
+            metric: The name of the metric.
+
+        Returns:
+            Inputs of the closed form of a metric (per case, in case order), or None where it has none.
+        """
 
     def undefined_reasons(self) -> dict[str, str]:
         """Why a metric is undefined at full weights, by metric name."""
@@ -88,12 +117,28 @@ class Evaluator(ABC):
         return int(self.cluster_of_case.size)
 
     def index(self, metric: str) -> int:
+        """Find the column of a metric.
+
+        Args:
+            metric: The name of the metric.
+
+        Returns:
+            Its number among the specs.
+        """
         for i, spec in enumerate(self.specs):
             if spec.name == metric:
                 return i
         raise KeyError(metric)
 
     def spec(self, metric: str) -> MetricSpec:
+        """Find the declaration of a metric.
+
+        Args:
+            metric: The name of the metric.
+
+        Returns:
+            Its spec.
+        """
         return self.specs[self.index(metric)]
 
     def values(self) -> dict[str, float]:

@@ -16,6 +16,7 @@ from elsewhere.statistics.fairness.group_scores import combined_score
 from elsewhere.statistics.fairness.variants import weighting_table
 from elsewhere.statistics.metric import MetricSpec
 from elsewhere.statistics.ranking import TENTHS, ranks_of, weight_stability
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.strata import size_strata, top_against_bottom
 
 FloatArray = npt.NDArray[np.float64]
@@ -51,9 +52,19 @@ def fairness_weighting(
     weight: float,
     weights: Sequence[float] = TENTHS,
 ) -> dict[str, Any]:
-    """The ranking at every fairness weight (MRI-10); with a baseline, gated and adaptive too (MRI-12).
+    """Rank models at every fairness weight (MRI-10).
 
     Nothing where a model's performance or fairness is undefined: a weight cannot weigh what is not there.
+
+    Args:
+        evaluators: The metrics of each model, all on the same cases.
+        names: The names of the models.
+        baseline: The baseline's name, or None.
+        weight: The protocol's weight of fairness.
+        weights: The weights to try.
+
+    Returns:
+        The ranking at every fairness weight (MRI-10); with a baseline, gated and adaptive too (MRI-12).
     """
     values = [evaluator.values() for evaluator in evaluators]
     performance = performance_metric(evaluators[0].specs)
@@ -86,12 +97,25 @@ def top_against_bottom_by_size(
     sizes: npt.ArrayLike,
     *,
     names: Sequence[str],
-    key: str,
-    seed: int,
-    resamples: int,
+    resampling: Resampling,
     by_site: bool,
 ) -> dict[str, Any]:
-    """MRI-11: the best models against the worst, overall and by tumour size; nothing without sizes."""
+    """Compare the best models with the worst, overall and by tumour size (MRI-11).
+
+    MRI-11: the best models against the worst, overall and by tumour size; nothing without sizes.
+
+    Args:
+        evaluators: The metrics of each model, all on the same cases.
+        partition: Cases to patients and sites.
+        metric: The name of the metric.
+        sizes: The sizes.
+        names: The names of the models.
+        resampling: The resamples.
+        by_site: Whether strata are divided by site.
+
+    Returns:
+        The comparison; empty without sizes.
+    """
     volume = np.asarray(sizes, dtype=np.float64)
     if len(evaluators) < 2 or (np.isfinite(volume) & (volume > 0)).sum() < FEWEST_SIZES:
         return {}
@@ -101,9 +125,7 @@ def top_against_bottom_by_size(
         metric,
         size_strata(volume),
         names=list(names),
-        key=key,
-        seed=seed,
-        resamples=resamples,
+        resampling=resampling,
         by_site=by_site,
     )
 
@@ -111,11 +133,21 @@ def top_against_bottom_by_size(
 def centred_interval(
     value: float, draws: FloatArray, *, df: float, patients: int | None = None, level: float = 0.95
 ) -> tuple[float, float] | None:
-    """value +- t x the bootstrap's standard error: an interval that cannot exclude its own point (MRI-12).
+    """Compute an interval that cannot exclude its own point (MRI-12).
 
     The percentile interval of a range lies where resampling has pushed it, above a gap and below a fairness,
     and can leave its point outside. This one keeps the spread and gives the place back to the point; the
     point's own bias remains, and the null band tells of it. `df` is patients - strata (default: one stratum).
+
+    Args:
+        value: The value.
+        draws: The values under the resamples, (resamples,) or (resamples, models).
+        df: The degrees of freedom.
+        patients: How many patients there are.
+        level: The level of the interval.
+
+    Returns:
+        Value +- t x the bootstrap's standard error: an interval that cannot exclude its own point (MRI-12).
     """
     known = draws[np.isfinite(draws)]
     if not np.isfinite(value) or known.size < 2:
@@ -146,9 +178,22 @@ def weight_steps(
     steps: int = 101,
     level: float = 0.95,
 ) -> WeightSteps:
-    """MRI-10: the ranking at every weight in equal steps from 0 to 1, by the points and by the resamples.
+    """Rank models at fairness weights in equal steps from 0 to 1 (MRI-10).
+
+    MRI-10: the ranking at every weight in equal steps from 0 to 1, by the points and by the resamples.
 
     `performance` and `fairness` are (models,), the draws (resamples, models), of the same resamples.
+
+    Args:
+        performance: The performance of each model.
+        fairness: The fairness of each model.
+        performance_draws: The performance under the resamples, (resamples, models).
+        fairness_draws: The fairness under the same resamples.
+        steps: How many steps.
+        level: The level of the interval.
+
+    Returns:
+        Scores, ranks and the middle of the bootstrap ranks at each step.
     """
     weights = np.linspace(0.0, 1.0, steps)
     models = performance.size

@@ -38,6 +38,7 @@ from elsewhere.statistics.bounds import (
 from elsewhere.statistics.measures import measures_of
 from elsewhere.statistics.metric import MetricKind
 from elsewhere.statistics.proportions import proportion_interval, wilson
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.studentised import (
     AurocStudentiser,
     JackknifeStudentiser,
@@ -61,6 +62,14 @@ METHODS = ("auto", STUDENTISED, WILSON, DELONG, CLUSTERED_T, LOGIT_T)
 
 
 def check_alpha(alpha: float) -> float:
+    """Refuse a level that is no one-sided level.
+
+    Args:
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+
+    Returns:
+        The level.
+    """
     if not 0.0 < alpha < 0.5:
         raise UserError(f"alpha is {alpha!r}", fix="Give a one-sided level between 0 and 0.5; 0.05 is usual.")
     return float(alpha)
@@ -83,12 +92,31 @@ class Limits:
 
 
 def wilson_limits(value: float, *, n_effective: float, alpha: float) -> tuple[float, float]:
-    """Wilson's score limits of a proportion seen on `n_effective` independent cases."""
+    """Compute Wilson's score limits of a proportion.
+
+    Args:
+        value: The value.
+        n_effective: How many independent cases there would be.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+
+    Returns:
+        Wilson's score limits of a proportion seen on `n_effective` independent cases.
+    """
     return wilson(value, n_effective, z=float(stats.norm.ppf(1 - alpha)))
 
 
 def logit_limits(value: float, *, se: float, alpha: float, df: float = math.inf) -> tuple[float, float]:
-    """Limits symmetric on the logit scale, so that they never leave (0, 1)."""
+    """Compute limits on the logit scale.
+
+    Args:
+        value: The value.
+        se: The standard error.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        df: The degrees of freedom.
+
+    Returns:
+        Limits symmetric on the logit scale, so that they never leave (0, 1).
+    """
     q = float(stats.t.ppf(1 - alpha, df)) if math.isfinite(df) else float(stats.norm.ppf(1 - alpha))
     centre = math.log(value / (1 - value))
     half = q * se / (value * (1 - value))
@@ -99,7 +127,17 @@ def logit_limits(value: float, *, se: float, alpha: float, df: float = math.inf)
 def student_quantiles(
     values: npt.NDArray[np.float64], ses: npt.NDArray[np.float64], *, point: float, alpha: float
 ) -> tuple[float, float, int]:
-    """The alpha and 1 - alpha quantiles of the studentised errors, and how many resamples had none."""
+    """Compute the quantiles of studentised errors.
+
+    Args:
+        values: The values.
+        ses: The standard errors.
+        point: The estimate.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+
+    Returns:
+        The alpha and 1 - alpha quantiles of the studentised errors, and how many resamples had none.
+    """
     with np.errstate(invalid="ignore", divide="ignore"):
         t = (values - point) / ses
     t = t[np.isfinite(t)]
@@ -210,20 +248,16 @@ def _delong(s: AurocStudentiser, alpha: float) -> Limits:
     )
 
 
-def _studentised(s: Studentiser, alpha: float, *, key: str, seed: int, resamples: int) -> Limits:
+def _studentised(s: Studentiser, alpha: float, resampling: Resampling) -> Limits:
     point, se = s.value, s.se
-    if se <= 0.0 or resamples < 1:
+    if se <= 0.0 or resampling.resamples < 1:
         why = "no spread between patients" if se <= 0 else "no resamples were asked for"
         return _t_limits(s, alpha, (f"The studentised bootstrap needs more ({why}): t instead.",))
-    pieces = [
-        s.under(w) for w in active_weights(s.partition, s.strata, key=key, seed=seed, resamples=resamples)
-    ]
+    pieces = [s.under(w) for w in active_weights(s.partition, s.strata, resampling)]
     values, ses = (np.concatenate(part) for part in zip(*pieces, strict=True))
     low, high, lost = student_quantiles(values, ses, point=point, alpha=alpha)
     if math.isnan(low):
-        text = (
-            f"{lost} of {resamples} resamples had no standard error: t instead of the studentised bootstrap."
-        )
+        text = f"{lost} of {resampling.resamples} resamples had no standard error: t instead of the studentised bootstrap."
         return replace(_t_limits(s, alpha, (text,)), undefined_resamples=lost)
     return Limits(
         value=point,
@@ -238,7 +272,15 @@ def _studentised(s: Studentiser, alpha: float, *, key: str, seed: int, resamples
 
 
 def choose_method(s: Studentiser, method: str = "auto") -> str:
-    """`auto` by the metric's kind; a method that the metric cannot have is refused."""
+    """Choose the method of a difference.
+
+    Args:
+        s: The metric on one set of patients, with its standard error.
+        method: The name of the method; `auto` for the one that the metric calls for.
+
+    Returns:
+        `auto` by the metric's kind; a method that the metric cannot have is refused.
+    """
     if method not in METHODS:
         raise UserError(f"unknown interval method '{method}'", fix=f"Known: {', '.join(METHODS)}.")
     proportion = s.spec.kind is MetricKind.PROPORTION and isinstance(s, RatioStudentiser)
@@ -271,14 +313,31 @@ def _on_logit(s: Studentiser) -> bool:
 
 
 def has_no_spread(s: Studentiser) -> bool:
-    """Whether the sample is perfect, the worst possible, or the same in every patient."""
+    """Say whether a sample has no spread.
+
+    Args:
+        s: The metric on one set of patients, with its standard error.
+
+    Returns:
+        Whether the sample is perfect, the worst possible, or the same in every patient.
+    """
     return is_flat(s.se, s.value) or at_a_bound(s.spec, s.value)
 
 
 def one_sample_limits(
-    s: Studentiser, *, alpha: float, method: str = "auto", key: str, seed: int = 42, resamples: int = 1000
+    s: Studentiser, *, alpha: float, method: str = "auto", resampling: Resampling
 ) -> Limits:
-    """The limits of one metric on one set of patients."""
+    """Compute the limits of one metric on one set of patients.
+
+    Args:
+        s: The metric on one set of patients, with its standard error.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        method: The name of the method; `auto` for the one that the metric calls for.
+        resampling: The resamples.
+
+    Returns:
+        The limits of one metric on one set of patients.
+    """
     check_alpha(alpha)
     if s.undefined_reason is None and s.spec.kind is MetricKind.RANGE:
         reason: str | None = "a range of groups has no interval with valid coverage"
@@ -301,12 +360,21 @@ def one_sample_limits(
     if chosen == LOGIT_T:
         return _logit_t(s, alpha)
     if chosen == STUDENTISED:
-        return _studentised(s, alpha, key=key, seed=seed, resamples=resamples)
+        return _studentised(s, alpha, resampling)
     return _t_limits(s, alpha)
 
 
 def mover(here: Limits, reference: Limits, *, correlation: float = 0.0) -> tuple[float, float]:
-    """The ends of here - reference from the ends of each (MOVER), with their correlation if shared."""
+    """Combine the limits of both sides (MOVER).
+
+    Args:
+        here: The limits of here.
+        reference: The limits of the reference.
+        correlation: The correlation of both sides.
+
+    Returns:
+        The ends of here - reference from the ends of each (MOVER), with their correlation if shared.
+    """
     d = here.value - reference.value
     below, above = here.value - here.lo, here.hi - here.value
     ref_below, ref_above = reference.value - reference.lo, reference.hi - reference.value

@@ -43,7 +43,15 @@ class ClusteredRatio:
 def site_strata(
     site_of_cluster: npt.ArrayLike | None, taking_part: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int64]:
-    """The strata of the patients that take part, numbered densely: their sites, small ones pooled."""
+    """Number the strata of the patients that take part.
+
+    Args:
+        site_of_cluster: The site of each patient, or None for one stratum.
+        taking_part: The patients that take part.
+
+    Returns:
+        The strata of the patients that take part, numbered densely: their sites, small ones pooled.
+    """
     if site_of_cluster is None:
         return np.zeros(int(taking_part.sum()), dtype=np.int64)
     return pool_small_strata(np.asarray(site_of_cluster)[taking_part]).astype(np.int64)
@@ -57,7 +65,18 @@ def clustered_ratio(
     n_clusters: int,
     site_of_cluster: npt.ArrayLike | None = None,
 ) -> ClusteredRatio | None:
-    """None where the denominator is 0. NaN cases (undefined) take no part; the caller counts them."""
+    """Compute a ratio of sums with its clustered standard error.
+
+    Args:
+        numerator: The numerator of each case.
+        denominator: The denominator of each case.
+        cluster_of_case: The number of the patient of each case.
+        n_clusters: How many patients there are.
+        site_of_cluster: The site of each patient, or None for one stratum.
+
+    Returns:
+        None where the denominator is 0. NaN cases (undefined) take no part; the caller counts them.
+    """
     columns = np.stack([np.asarray(numerator, dtype=float), np.asarray(denominator, dtype=float)], axis=1)
     columns[np.isnan(columns).any(axis=1)] = 0.0
     sums = cluster_sums(cluster_of_case, n_clusters, columns)
@@ -88,7 +107,15 @@ def clustered_ratio(
 
 
 def t_interval(ratio: ClusteredRatio, *, level: float = 0.95) -> tuple[float, float] | None:
-    """value +- t x SE, or None with fewer than two patients; not cut to the metric's bounds here."""
+    """Compute a t interval.
+
+    Args:
+        ratio: The ratio with its standard error.
+        level: The level of the interval.
+
+    Returns:
+        Value +- t x SE, or None with fewer than two patients; not cut to the metric's bounds here.
+    """
     if not ratio.df > 0 or not math.isfinite(ratio.variance):
         return None
     half = float(special.stdtrit(ratio.df, 0.5 + level / 2.0)) * ratio.se
@@ -128,10 +155,20 @@ class StudentisedRatio:
 def bootstrap_t_interval(
     value: float, se: float, values: FloatArray, errors: FloatArray, *, level: float = 0.95
 ) -> tuple[float, float] | None:
-    """Studentised bootstrap: value - t*[hi] x SE, value - t*[lo] x SE; None where too few are defined.
+    """Compute the studentised bootstrap interval.
 
     A resample without spread has no standard error (of mostly zero values all may come out zero). Such ones
     are left out; beyond a tenth of them there is no interval.
+
+    Args:
+        value: The value.
+        se: The standard error.
+        values: The values under the resamples.
+        errors: The standard errors under the resamples.
+        level: The level of the interval.
+
+    Returns:
+        Studentised bootstrap: value - t*[hi] x SE, value - t*[lo] x SE; None where too few are defined.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         t_star = (values - value) / errors

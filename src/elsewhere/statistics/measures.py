@@ -43,21 +43,47 @@ class Measures:
 
 
 def kish(sizes: npt.ArrayLike) -> float:
-    """Kish's effective number of units with these weights; 0 where there is none."""
+    """Compute Kish's effective number of units.
+
+    Args:
+        sizes: The sizes.
+
+    Returns:
+        Kish's effective number of units with these weights; 0 where there is none.
+    """
     k = np.asarray(sizes, dtype=np.float64)
     squares = float(k @ k)
     return float(k.sum()) ** 2 / squares if squares > 0.0 else 0.0
 
 
 def largest_share(sizes: npt.ArrayLike) -> float:
-    """The largest unit's share of the sum; 0 where there is none."""
+    """Compute the share of the largest unit.
+
+    Args:
+        sizes: The sizes.
+
+    Returns:
+        The largest unit's share of the sum; 0 where there is none.
+    """
     k = np.asarray(sizes, dtype=np.float64)
     total = float(k.sum())
     return float(k.max()) / total if total > 0.0 else 0.0
 
 
 def measures_of(evaluator: Evaluator, partition: Clusters, spec: MetricSpec, value: float) -> Measures:
-    """What one metric's value on these cases rests on."""
+    """Measure what one metric's value rests on.
+
+    What one metric's value on these cases rests on.
+
+    Args:
+        evaluator: The metrics of the cases.
+        partition: Cases to patients and sites.
+        spec: The declared properties of the metric.
+        value: The value.
+
+    Returns:
+        Patients, cases, classes and shares behind the value.
+    """
     n_clusters = evaluator.n_clusters
     sizes = np.bincount(evaluator.cluster_of_case, minlength=n_clusters).astype(np.float64)
     active = sizes > 0

@@ -129,7 +129,18 @@ def _checked(
 def rates_at(
     label: npt.ArrayLike, score: npt.ArrayLike, partition: Clusters, threshold: float, *, level: float = 0.95
 ) -> tuple[Rate, Rate]:
-    """(sensitivity, specificity) at a threshold fixed beforehand: Wilson, clustered by patient (ST-03)."""
+    """Compute sensitivity and specificity at a threshold fixed beforehand.
+
+    Args:
+        label: The outcome of each case, above 0 for a positive one.
+        score: The score of each case; higher means positive.
+        partition: Cases to patients and sites.
+        threshold: Positive at or above it.
+        level: The level of the interval.
+
+    Returns:
+        (sensitivity, specificity) at a threshold fixed beforehand: Wilson, clustered by patient (ST-03).
+    """
     y, s = _checked(label, score, partition)
     called = s >= threshold
     return (
@@ -232,11 +243,23 @@ def restored_threshold(
     stream: WeightStream | None = None,
     level: float = 0.95,
 ) -> RestoredThreshold:
-    """The threshold that would give the source's sensitivity (or specificity) here (ST-12).
+    """Find the threshold that would restore the source's sensitivity or specificity here (ST-12).
 
     Sensitivity: the highest threshold at which at least `target` of the positives are called. Specificity:
     the lowest at which at least `target` of the negatives are not. With a `stream`, the threshold is
     refitted in each resample and all three intervals come from those; without, there are none.
+
+    Args:
+        label: The outcome of each case, above 0 for a positive one.
+        score: The score of each case; higher means positive.
+        partition: Cases to patients and sites.
+        restores: `sensitivity` or `specificity`.
+        target: The value to restore.
+        stream: The resamples.
+        level: The level of the interval.
+
+    Returns:
+        The threshold that would give the source's sensitivity (or specificity) here (ST-12).
     """
     if restores not in ("sensitivity", "specificity"):
         raise UserError(f"cannot restore '{restores}'", fix="Use sensitivity or specificity.")
@@ -314,8 +337,22 @@ def operating_point(
     stream: WeightStream | None = None,
     level: float = 0.95,
 ) -> OperatingPoint:
-    """The source's threshold here (score >= threshold), and the threshold that would restore each of the
-    source's rates that is given."""
+    """Judge the source's threshold here.
+
+    Args:
+        label: The outcome of each case, above 0 for a positive one.
+        score: The score of each case; higher means positive.
+        partition: Cases to patients and sites.
+        threshold: Positive at or above it.
+        source_sensitivity: The source's sensitivity.
+        source_specificity: The source's specificity.
+        stream: The resamples.
+        level: The level of the interval.
+
+    Returns:
+        The source's threshold here (score >= threshold), and the threshold that would restore each of the
+        source's rates that is given.
+    """
     sensitivity, specificity = rates_at(label, score, partition, threshold, level=level)
     restored = []
     wanted: tuple[tuple[Literal["sensitivity", "specificity"], float | None], ...] = (

@@ -27,6 +27,7 @@ from elsewhere.statistics.domain import OWN_METHOD, domain_warnings
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
 from elsewhere.statistics.means import site_strata
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.simultaneous import constant_difference_p
 
 FloatArray = npt.NDArray[np.float64]
@@ -99,7 +100,14 @@ class PairedResult:
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Holm's step-down adjustment; None (no test) stays None and is not counted among the tests."""
+    """Adjust p-values by Holm's step-down procedure.
+
+    Args:
+        p_values: The p-values; None for no test.
+
+    Returns:
+        Holm's step-down adjustment; None (no test) stays None and is not counted among the tests.
+    """
     known = [(p, i) for i, p in enumerate(p_values) if p is not None and not math.isnan(p)]
     out: list[float | None] = [None] * len(p_values)
     largest = 0.0
@@ -110,7 +118,15 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def permutation_p(observed: float, permuted: FloatArray) -> float:
-    """Two-sided p = (b + 1)/(B + 1) (ST-12); an undefined permutation counts as extreme."""
+    """Compute the p-value of a permutation test.
+
+    Args:
+        observed: The observed difference.
+        permuted: The differences under permutation.
+
+    Returns:
+        Two-sided p = (b + 1)/(B + 1) (ST-12); an undefined permutation counts as extreme.
+    """
     slack = 1e-12 * max(1.0, abs(observed))
     extreme = np.isnan(permuted) | (np.abs(permuted) >= abs(observed) - slack)
     return (int(extreme.sum()) + 1) / (permuted.size + 1)
@@ -125,10 +141,21 @@ def swapped_differences(
     permutations: int,
     progress: Progress | None = None,
 ) -> FloatArray:
-    """(permutations, metrics): a - b after each patient was given to the other model with probability 1/2.
+    """Swap patients between two models at random.
 
     Metrics that read the order of scores alone swap ranks: a score of one model says nothing on the scale of
     the other, and a monotone change of one model's scores must change nothing (ST-12a).
+
+    Args:
+        evaluator_a: The metrics of the first model.
+        evaluator_b: The metrics of the second model, on the same cases.
+        key: Names the stream of random numbers: the hash of the cohort.
+        seed: The seed of every draw.
+        permutations: How many permutations.
+        progress: Is told how far the work is.
+
+    Returns:
+        (permutations, metrics): a - b after each patient was given to the other model with probability 1/2.
     """
     n = evaluator_a.n_clusters
     by_rank = np.array([spec.rank_based for spec in evaluator_a.specs], dtype=bool)
@@ -190,10 +217,21 @@ def _constant(patients: int) -> PairedTest:
 def patient_tests(
     a: RatioInputs, b: RatioInputs, cluster_of_case: npt.NDArray[np.int32], *, n_clusters: int
 ) -> dict[str, PairedTest]:
-    """Paired t and Wilcoxon signed-rank on the patients' means; patients undefined in either are left out.
+    """Test the patients' means with a paired t and Wilcoxon's signed-rank test.
+
+    Paired t and Wilcoxon signed-rank on the patients' means; patients undefined in either are left out.
 
     Where every patient has the same difference, and it is not zero, both are the exact sign test, which is what
     the signed-rank test becomes; a t would be infinite.
+
+    Args:
+        a: The first.
+        b: The second.
+        cluster_of_case: The number of the patient of each case.
+        n_clusters: How many patients there are.
+
+    Returns:
+        Both tests by name.
     """
     means_a = _patient_means(a, cluster_of_case, n_clusters)
     means_b = _patient_means(b, cluster_of_case, n_clusters)
@@ -297,25 +335,40 @@ def _closed(
     return closed, tests
 
 
+def _by_class(spec: MetricSpec, rules: IntervalRules, partition: Clusters) -> bool:
+    return spec.stratify_by_class and rules.by_class and partition.positive_cluster is not None
+
+
 def compare_pair(
     evaluator_a: Evaluator,
     evaluator_b: Evaluator,
     partition: Clusters,
     *,
     rules: IntervalRules,
-    key: str,
-    seed: int,
-    resamples: int,
+    resampling: Resampling,
     level: float = 0.95,
     metrics: Sequence[str] | None = None,
     permutations: int | None = None,
-    threads: int | None = None,
-    progress: Progress | None = None,
 ) -> dict[str, PairedResult]:
-    """Each metric's difference a - b with its interval and tests; `permutations` None: as many as resamples.
+    """Compare two models on the same cases, metric by metric.
+
+    Each metric's difference a - b with its interval and tests; `permutations` None: as many as resamples.
 
     The interval is the closed form where there is one (and the protocol names no other), else BCa or
     percentile of the resampled differences; the bootstrap interval stands beside a closed form.
+
+    Args:
+        evaluator_a: The metrics of the first model.
+        evaluator_b: The metrics of the second model, on the same cases.
+        partition: Cases to patients and sites.
+        rules: The protocol's rules.
+        resampling: The resamples.
+        level: The level of the interval.
+        metrics: Names of metrics; None for all.
+        permutations: How many permutations
+
+    Returns:
+        A - b of each metric, with its interval and tests.
     """
     _check_pair(evaluator_a, evaluator_b, partition)
     names = [spec.name for spec in evaluator_a.specs]
@@ -326,129 +379,130 @@ def compare_pair(
     values_a, values_b = evaluator_a.values(), evaluator_b.values()
     draws: dict[bool, FloatArray] = {}
 
-    def by_class(spec: MetricSpec) -> bool:
-        return spec.stratify_by_class and rules.by_class and partition.positive_cluster is not None
-
-    if resamples > 0:
-        for split in sorted({by_class(spec) for spec in chosen}):
+    how = resampling
+    if how.resamples > 0:
+        for split in sorted({_by_class(spec, rules, partition) for spec in chosen}):
             stream = WeightStream(
-                partition, key=key, seed=seed, resamples=resamples, by_site=rules.by_site, by_class=split
+                partition,
+                key=how.key,
+                seed=how.seed,
+                resamples=how.resamples,
+                by_site=rules.by_site,
+                by_class=split,
             )
-            of_a, of_b = draw([evaluator_a, evaluator_b], stream, threads=threads, progress=progress)
+            of_a, of_b = draw([evaluator_a, evaluator_b], stream, threads=how.threads, progress=how.progress)
             draws[split] = of_a - of_b
-    count = resamples if permutations is None else permutations
+    count = how.resamples if permutations is None else permutations
     swapped = (
         swapped_differences(
-            evaluator_a, evaluator_b, key=key, seed=seed, permutations=count, progress=progress
+            evaluator_a, evaluator_b, key=how.key, seed=how.seed, permutations=count, progress=how.progress
         )
         if count > 0
         else None
     )
-    left_out: dict[bool, Any] = {}
-
-    def acceleration(spec: MetricSpec) -> float:
-        split = by_class(spec)
-        if split not in left_out:
-            a = leave_out(evaluator_a, partition, key=key, by_class=split, by_site=rules.by_site)
-            b = leave_out(evaluator_b, partition, key=key, by_class=split, by_site=rules.by_site)
-            left_out[split] = replace(a, values=a.values - b.values)
-        return float(left_out[split].acceleration(evaluator_a.index(spec.name)))
-
+    pair = _Pair(evaluator_a, evaluator_b, partition, rules, how.key, level)
     out: dict[str, PairedResult] = {}
     for spec in chosen:
         column = evaluator_a.index(spec.name)
-        of_spec = draws.get(by_class(spec))
-        out[spec.name] = _one(
-            evaluator_a,
-            evaluator_b,
-            partition,
+        of_spec = draws.get(_by_class(spec, rules, partition))
+        out[spec.name] = pair.compare(
             spec,
-            value_a=values_a[spec.name],
-            value_b=values_b[spec.name],
+            values_a[spec.name],
+            values_b[spec.name],
             draws=None if of_spec is None else of_spec[:, column],
             swapped=None if swapped is None else swapped[:, column],
-            acceleration=acceleration,
-            override=IntervalMethod(rules.method) if rules.method else None,
-            level=level,
-            by_site=rules.by_site,
         )
     return out
 
 
-def _one(
-    a: Evaluator,
-    b: Evaluator,
-    partition: Clusters,
-    spec: MetricSpec,
-    *,
-    value_a: float,
-    value_b: float,
-    draws: FloatArray | None,
-    swapped: FloatArray | None,
-    acceleration: Callable[[MetricSpec], float],
-    override: IntervalMethod | None,
-    level: float,
-    by_site: bool,
-) -> PairedResult:
-    if math.isnan(value_a) or math.isnan(value_b):
-        who = a if math.isnan(value_a) else b
+class _Pair:
+    """Two models on the same cases: what the comparisons of their metrics share."""
+
+    def __init__(
+        self, a: Evaluator, b: Evaluator, partition: Clusters, rules: IntervalRules, key: str, level: float
+    ) -> None:
+        self.a, self.b, self.partition, self.rules, self.key, self.level = a, b, partition, rules, key, level
+        self.override = IntervalMethod(rules.method) if rules.method else None
+        self._left_out: dict[bool, Any] = {}
+
+    def acceleration(self, spec: MetricSpec) -> float:
+        split = _by_class(spec, self.rules, self.partition)
+        if split not in self._left_out:
+            by_site = self.rules.by_site
+            a = leave_out(self.a, self.partition, key=self.key, by_class=split, by_site=by_site)
+            b = leave_out(self.b, self.partition, key=self.key, by_class=split, by_site=by_site)
+            self._left_out[split] = replace(a, values=a.values - b.values)
+        return float(self._left_out[split].acceleration(self.a.index(spec.name)))
+
+    def compare(
+        self,
+        spec: MetricSpec,
+        value_a: float,
+        value_b: float,
+        *,
+        draws: FloatArray | None,
+        swapped: FloatArray | None,
+    ) -> PairedResult:
+        a, b, partition, override, level = self.a, self.b, self.partition, self.override, self.level
+        if math.isnan(value_a) or math.isnan(value_b):
+            who = a if math.isnan(value_a) else b
+            return PairedResult(
+                spec=spec,
+                value_a=None if math.isnan(value_a) else value_a,
+                value_b=None if math.isnan(value_b) else value_b,
+                difference=None,
+                undefined_reason=who.undefined_reasons().get(spec.name, "undefined on these cases"),
+            )
+        difference = value_a - value_b
+        closed, tests = _closed(a, b, partition, spec, level, by_site=self.rules.by_site)
+        warnings: list[str] = []
+        if swapped is not None:
+            undefined = int(np.isnan(swapped).sum())
+            if undefined:
+                warnings.append(
+                    f"{undefined} of {swapped.size} permutations left the metric undefined and count as extreme."
+                )
+            tests[PERMUTATION] = PairedTest(p=permutation_p(difference, swapped), n=int(swapped.size))
+        plain = None if draws is None else percentile_interval(draws, level=level)
+        if plain is not None and plain.undefined_resamples and draws is not None:
+            warnings.append(
+                f"{plain.undefined_resamples} of {draws.size} resamples left the difference undefined; "
+                "the bootstrap interval is of the others."
+            )
+        beside = None if plain is None else (plain.lo, plain.hi)
+        lo: float | None = None
+        hi: float | None = None
+        se: float | None = None
+        method = IntervalMethod.NONE.value
+        if closed is not None and override in (None, IntervalMethod.DELONG_LOGIT, IntervalMethod.CLUSTERED_T):
+            lo, hi, se, method = closed.lo, closed.hi, closed.se, closed.method
+        elif draws is not None and plain is not None:
+            chosen = plain
+            if override is not IntervalMethod.PERCENTILE and bca_allowed(spec):
+                chosen = bca_interval(difference, draws, self.acceleration(spec), level=level) or plain
+            if chosen.reason:
+                warnings.append(f"{chosen.reason}: percentile instead.")
+            lo, hi, method, se = chosen.lo, chosen.hi, chosen.method, float(np.nanstd(draws, ddof=1))
+        if method != IntervalMethod.NONE.value:
+            if override is not None:
+                warnings.append(OWN_METHOD.format(method=method))
+            else:
+                for evaluator, value in ((a, value_a), (b, value_b)):
+                    warnings += domain_warnings(evaluator, partition, spec, value)
+        first = DELONG if DELONG in tests else LINEARISED_T if LINEARISED_T in tests else PERMUTATION
+        main = tests.get(first)
         return PairedResult(
             spec=spec,
-            value_a=None if math.isnan(value_a) else value_a,
-            value_b=None if math.isnan(value_b) else value_b,
-            difference=None,
-            undefined_reason=who.undefined_reasons().get(spec.name, "undefined on these cases"),
+            value_a=value_a,
+            value_b=value_b,
+            difference=difference,
+            lo=lo,
+            hi=hi,
+            method=method,
+            se=se,
+            p=None if main is None else main.p,
+            p_method=None if main is None else first,
+            tests=tests,
+            bootstrap=beside,
+            warnings=tuple(dict.fromkeys(warnings)),
         )
-    difference = value_a - value_b
-    closed, tests = _closed(a, b, partition, spec, level, by_site=by_site)
-    warnings: list[str] = []
-    if swapped is not None:
-        undefined = int(np.isnan(swapped).sum())
-        if undefined:
-            warnings.append(
-                f"{undefined} of {swapped.size} permutations left the metric undefined and count as extreme."
-            )
-        tests[PERMUTATION] = PairedTest(p=permutation_p(difference, swapped), n=int(swapped.size))
-    plain = None if draws is None else percentile_interval(draws, level=level)
-    if plain is not None and plain.undefined_resamples and draws is not None:
-        warnings.append(
-            f"{plain.undefined_resamples} of {draws.size} resamples left the difference undefined; "
-            "the bootstrap interval is of the others."
-        )
-    beside = None if plain is None else (plain.lo, plain.hi)
-    lo: float | None = None
-    hi: float | None = None
-    se: float | None = None
-    method = IntervalMethod.NONE.value
-    if closed is not None and override in (None, IntervalMethod.DELONG_LOGIT, IntervalMethod.CLUSTERED_T):
-        lo, hi, se, method = closed.lo, closed.hi, closed.se, closed.method
-    elif draws is not None and plain is not None:
-        chosen = plain
-        if override is not IntervalMethod.PERCENTILE and bca_allowed(spec):
-            chosen = bca_interval(difference, draws, acceleration(spec), level=level) or plain
-        if chosen.reason:
-            warnings.append(f"{chosen.reason}: percentile instead.")
-        lo, hi, method, se = chosen.lo, chosen.hi, chosen.method, float(np.nanstd(draws, ddof=1))
-    if method != IntervalMethod.NONE.value:
-        if override is not None:
-            warnings.append(OWN_METHOD.format(method=method))
-        else:
-            for evaluator, value in ((a, value_a), (b, value_b)):
-                warnings += domain_warnings(evaluator, partition, spec, value)
-    first = DELONG if DELONG in tests else LINEARISED_T if LINEARISED_T in tests else PERMUTATION
-    main = tests.get(first)
-    return PairedResult(
-        spec=spec,
-        value_a=value_a,
-        value_b=value_b,
-        difference=difference,
-        lo=lo,
-        hi=hi,
-        method=method,
-        se=se,
-        p=None if main is None else main.p,
-        p_method=None if main is None else first,
-        tests=tests,
-        bootstrap=beside,
-        warnings=tuple(dict.fromkeys(warnings)),
-    )

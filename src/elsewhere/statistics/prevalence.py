@@ -37,6 +37,14 @@ _LABELS = {
 
 
 def check_prevalence(prevalence: float) -> float:
+    """Refuse a prevalence that is no share.
+
+    Args:
+        prevalence: The share of positive cases.
+
+    Returns:
+        The prevalence.
+    """
     if not (math.isfinite(prevalence) and 0 < prevalence < 1):
         raise UserError(
             f"the prevalence is {prevalence!r}",
@@ -46,7 +54,14 @@ def check_prevalence(prevalence: float) -> float:
 
 
 def standardised_name(metric: str) -> str:
-    """`auprc` -> `auprc_standardised`; a metric that has no standardised form is refused."""
+    """Name the standardised form of a metric.
+
+    Args:
+        metric: The name of the metric.
+
+    Returns:
+        `auprc` -> `auprc_standardised`; a metric that has no standardised form is refused.
+    """
     if metric not in STANDARDISABLE:
         raise unknown_name("metric that moves with prevalence", metric, list(STANDARDISABLE))
     return metric + SUFFIX

@@ -31,7 +31,16 @@ class ProportionInterval:
 
 
 def wilson(value: float, n: float, *, z: float) -> tuple[float, float]:
-    """Wilson's score interval for a proportion of `n` (effective) cases."""
+    """Compute Wilson's score interval.
+
+    Args:
+        value: The proportion.
+        n: How many (effective) cases.
+        z: The normal quantile.
+
+    Returns:
+        Wilson's score interval for a proportion of `n` (effective) cases.
+    """
     z2 = z * z
     centre = (value + z2 / (2.0 * n)) / (1.0 + z2 / n)
     half = z / (1.0 + z2 / n) * math.sqrt(value * (1.0 - value) / n + z2 / (4.0 * n * n))
@@ -41,10 +50,17 @@ def wilson(value: float, n: float, *, z: float) -> tuple[float, float]:
 
 
 def proportion_from_ratio(ratio: ClusteredRatio, *, level: float = 0.95) -> ProportionInterval:
-    """Wilson from a ratio whose numerator counts successes among its denominator's trials.
+    """Compute the interval of a proportion from its clustered ratio.
 
     The design effect is not let below 1. At 0 or 1 it cannot be estimated, and is taken as the most that
     clusters can cost: Kish's effective number of patients stands for the number of cases.
+
+    Args:
+        ratio: The ratio with its standard error.
+        level: The level of the interval.
+
+    Returns:
+        Wilson from a ratio whose numerator counts successes among its denominator's trials.
     """
     n, p = ratio.denominator, min(1.0, max(0.0, ratio.value))
     trials = ratio.denominator_of_cluster
@@ -77,7 +93,19 @@ def proportion_interval(
     site_of_cluster: npt.ArrayLike | None = None,
     level: float = 0.95,
 ) -> ProportionInterval | None:
-    """The interval from cases; None where there is no trial."""
+    """Compute the interval of a proportion from cases.
+
+    Args:
+        successes: Successes of each case.
+        trials: Trials of each case.
+        cluster_of_case: The number of the patient of each case.
+        n_clusters: How many patients there are.
+        site_of_cluster: The site of each patient, or None for one stratum.
+        level: The level of the interval.
+
+    Returns:
+        The interval from cases; None where there is no trial.
+    """
     ratio = clustered_ratio(
         successes, trials, cluster_of_case, n_clusters=n_clusters, site_of_cluster=site_of_cluster
     )

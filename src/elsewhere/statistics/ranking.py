@@ -24,8 +24,10 @@ from elsewhere.statistics.domain import domain_warnings
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.metric import MetricSpec
 from elsewhere.statistics.paired import holm
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.simultaneous import (
     LEAST_USABLE,
+    PairDraws,
     constant_difference_p,
     constant_differences,
     max_t,
@@ -39,10 +41,18 @@ TENTHS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 def ranks_of(values: npt.ArrayLike, *, higher_is_better: bool = True, tolerance: float = _EQUAL) -> IntArray:
-    """1 is best; equal values share the better rank and the next rank is left out (1, 2, 2, 4).
+    """Rank values.
 
     An undefined value ranks last (ST-14). Values within `tolerance` are equal: sums in another order must
     not part two models.
+
+    Args:
+        values: The values.
+        higher_is_better: Whether a higher value is better.
+        tolerance: Differences this small are ties.
+
+    Returns:
+        1 is best; equal values share the better rank and the next rank is left out (1, 2, 2, 4).
     """
     v = np.asarray(values, dtype=np.float64)
     signed = np.where(np.isfinite(v), v if higher_is_better else -v, -np.inf)
@@ -52,9 +62,16 @@ def ranks_of(values: npt.ArrayLike, *, higher_is_better: bool = True, tolerance:
 
 
 def rank_frequencies(draws: FloatArray, *, higher_is_better: bool = True) -> FloatArray:
-    """(models, ranks): the share of resamples in which a model had that rank.
+    """Count how often each model took each rank.
 
     `draws` is (resamples, models); equal values share the better rank.
+
+    Args:
+        draws: The values under the resamples, (resamples,) or (resamples, models).
+        higher_is_better: Whether a higher value is better.
+
+    Returns:
+        (models, ranks): the share of resamples in which a model had that rank.
     """
     n_models = draws.shape[1]
     out = np.zeros((n_models, n_models))
@@ -69,9 +86,17 @@ def rank_frequencies(draws: FloatArray, *, higher_is_better: bool = True) -> Flo
 def tiers_of(
     values: FloatArray, surely_better: npt.NDArray[np.bool_], *, higher_is_better: bool = True
 ) -> IntArray:
-    """Tier 1 = all not surely worse than the best, then the same among the rest; 0 where undefined.
+    """Divide models into tiers.
 
     `surely_better[i, j]`: model i is surely better than j.
+
+    Args:
+        values: The values.
+        surely_better: Which model is surely better than which, (models, models).
+        higher_is_better: Whether a higher value is better.
+
+    Returns:
+        Tier 1 = all not surely worse than the best, then the same among the rest; 0 where undefined.
     """
     signed = values if higher_is_better else -values
     tiers = np.zeros(values.size, dtype=np.int64)
@@ -188,25 +213,69 @@ def _check(
     return evaluators[0].spec(metric)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PatientCounts:
+    """How many patients stand behind resampled differences of models.
+
+    Attributes:
+        df: Patients - strata; infinite where there are so many that a normal law serves.
+        patients: All of them; None for df + 1, which is one stratum.
+        fewest: Those of the rarer class, where the metric is a mean over classes; None for all. So many must bear
+            a difference that never varies.
+    """
+
+    df: float = np.inf
+    patients: int | None = None
+    fewest: int | None = None
+
+    @property
+    def counted(self) -> float:
+        """All patients, as far as they are known."""
+        return self.df + 1 if self.patients is None else self.patients
+
+    @property
+    def inflation(self) -> float:
+        """The factor of the standard error that resampling within strata takes away: sqrt(patients / df)."""
+        return float(np.sqrt(self.counted / self.df)) if np.isfinite(self.df) else 1.0
+
+    @property
+    def bearing(self) -> int:
+        """The patients who must bear a difference that never varies."""
+        return int(min(self.fewest if self.fewest is not None else self.counted, 10**6))
+
+
+MANY = PatientCounts()
+
+
 def rank_models(
     evaluators: Sequence[Evaluator],
     partition: Clusters,
     metric: str,
     *,
     names: Sequence[str],
-    key: str,
-    seed: int,
-    resamples: int = 1000,
+    resampling: Resampling,
     level: float = 0.95,
     by_site: bool = True,
     baseline: str | None = None,
-    threads: int | None = None,
 ) -> Ranking:
     """Rank models that were scored on one cohort (ST-09).
 
     Differences are bootstrapped in pairs, since all models see the same resamples; the standard error gets
     the small-sample factor of the number of patients, and the critical value its t-stretch. With
     `resamples` 0 nothing is parted: every rank interval is [1, m], every model in tier 1.
+
+    Args:
+        evaluators: The metrics of each model, all on the same cases.
+        partition: Cases to patients and sites.
+        metric: The name of the metric.
+        names: The names of the models.
+        resampling: The resamples.
+        level: The level of the interval.
+        by_site: Whether strata are divided by site.
+        baseline: The model that the others are tested against
+
+    Returns:
+        The ranking.
     """
     spec = _check(evaluators, partition, names, metric)
     if baseline is not None and baseline not in names:
@@ -215,30 +284,31 @@ def rank_models(
     rarer = partition.rarer_class() if spec.stratify_by_class else None
     stream = WeightStream(
         partition,
-        key=key,
-        seed=seed,
-        resamples=resamples,
+        key=resampling.key,
+        seed=resampling.seed,
+        resamples=resampling.resamples,
         by_site=by_site,
         by_class=spec.stratify_by_class and partition.positive_cluster is not None,
     )
-    columns = [
-        d[:, ev.index(metric)]
-        for ev, d in zip(evaluators, draw(evaluators, stream, threads=threads), strict=True)
-    ]
-    draws = np.stack(columns, axis=1)
+    draws = np.concatenate(draw(evaluators, stream, metrics=[metric], threads=resampling.threads), axis=1)
     ranking = rank_from_draws(
         values,
         draws,
         names=names,
         metric=metric,
         higher_is_better=spec.higher_is_better,
-        df=partition.degrees_of_freedom(by_site=by_site, of_class=rarer),
-        patients=partition.n_clusters if rarer is None else int(rarer.sum()),
+        patients=PatientCounts(
+            df=partition.degrees_of_freedom(by_site=by_site, of_class=rarer),
+            patients=partition.n_clusters if rarer is None else int(rarer.sum()),
+        ),
         level=level,
         baseline=baseline,
-        left_out_sites=left_out_sites(evaluators, partition, metric, names=names),
     )
-    return replace(ranking, notes=(*ranking.notes, *_outside_the_domain(evaluators, partition, spec, values)))
+    return replace(
+        ranking,
+        left_out_sites=left_out_sites(evaluators, partition, metric, names=names),
+        notes=(*ranking.notes, *_outside_the_domain(evaluators, partition, spec, values)),
+    )
 
 
 def _outside_the_domain(
@@ -261,37 +331,41 @@ def rank_from_draws(
     names: Sequence[str],
     metric: str,
     higher_is_better: bool = True,
-    df: float = np.inf,
-    patients: int | None = None,
-    fewest_patients: int | None = None,
+    patients: PatientCounts = MANY,
     level: float = 0.95,
     baseline: str | None = None,
-    left_out_sites: dict[str, dict[str, Any]] | None = None,
 ) -> Ranking:
-    """`rank_models` once the shared resamples are drawn: `draws` is (resamples, models).
+    """Rank models once the shared resamples are drawn.
 
-    `df` is patients - strata; the standard error gets the factor sqrt(patients / df) that resampling within
-    strata takes away (`patients` defaults to df + 1: one stratum). `fewest_patients` (default: all) is the number
-    of patients of the rarer class, where the metric is a mean over classes: so many must bear a difference that
-    never varies.
+    `rank_models` once the shared resamples are drawn: `draws` is (resamples, models).
+
+    Args:
+        values: The metric of each model.
+        draws: The metric under the resamples, (resamples, models).
+        names: The names of the models.
+        metric: The name of the metric.
+        higher_is_better: Whether a higher value is better.
+        patients: How many patients stand behind the differences.
+        level: The level of the interval.
+        baseline: The model that the others are tested against
+
+    Returns:
+        The ranking, without the rankings that leave a site out.
     """
     m = values.size
     a, b = np.triu_indices(m, 1)
-    counted = df + 1 if patients is None else patients
-    factor = float(np.sqrt(counted / df)) if np.isfinite(df) else 1.0
-    bearing = int(min(fewest_patients if fewest_patients is not None else counted, 10**6))
+    df, factor, bearing = patients.df, patients.inflation, patients.bearing
+    pairs = PairDraws(draws, a, b)
     together = max_t(
         values[a] - values[b],
-        draws[:, a] - draws[:, b],
+        pairs,
         level=level,
         inflate=factor,
         df=np.full(a.size, df) if np.isfinite(df) else None,
     )
     difference = values[:, None] - values[None, :]
     lo, hi = np.full((m, m), np.nan), np.full((m, m), np.nan)
-    certain = constant_differences(
-        values[a] - values[b], draws[:, a] - draws[:, b], patients=bearing, level=level
-    )
+    certain = constant_differences(values[a] - values[b], pairs, patients=bearing, level=level)
     lo[a, b] = np.where(certain, values[a] - values[b], together.lo)
     hi[a, b] = np.where(certain, values[a] - values[b], together.hi)
     lo[b, a], hi[b, a] = -hi[a, b], -lo[a, b]
@@ -333,7 +407,7 @@ def rank_from_draws(
         against_baseline=_against(
             values, draws, names, baseline, df=df, factor=factor, level=level, patients=bearing
         ),
-        left_out_sites=left_out_sites or {},
+        left_out_sites={},
         notes=tuple(notes),
     )
 
@@ -388,7 +462,17 @@ def _against(
 def left_out_sites(
     evaluators: Sequence[Evaluator], partition: Clusters, metric: str, *, names: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """The ranking without the cases of each site in turn; a patient seen at two sites keeps her other cases."""
+    """Rank the models without the cases of each site in turn.
+
+    Args:
+        evaluators: The metrics of each model, all on the same cases.
+        partition: Cases to patients and sites.
+        metric: The name of the metric.
+        names: The names of the models.
+
+    Returns:
+        The ranking without the cases of each site in turn; a patient seen at two sites keeps her other cases.
+    """
     if partition.n_sites < 2:
         return {}
     of_case = partition.site_of_case
@@ -429,12 +513,22 @@ def weight_stability(
     reference: float = 0.5,
     weights: Sequence[float] = TENTHS,
 ) -> dict[str, Any]:
-    """MRI-10: the ranking at every fairness weight w, score = (1 - w) x performance + w x fairness.
+    """Rank models at every fairness weight (MRI-10).
 
     Scores are straight lines in w, so the weights at which two models change place are exact:
     w = (p_i - p_j) / ((p_i - p_j) - (f_i - f_j)). `crossings` lists them in (0, 1), rising, with who is ahead
     before and after; between two of them the ranking stands still. `stable_between` is that stretch around
     `reference`.
+
+    Args:
+        performance: The performance of each model.
+        fairness: The fairness of each model.
+        names: The names of the models.
+        reference: The protocol's own weight.
+        weights: The weights to try.
+
+    Returns:
+        MRI-10: the ranking at every fairness weight w, score = (1 - w) x performance + w x fairness.
     """
     perf, fair = np.asarray(performance, dtype=np.float64), np.asarray(fairness, dtype=np.float64)
     if not perf.size == fair.size == len(names):

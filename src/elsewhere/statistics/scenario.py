@@ -63,9 +63,18 @@ class ScenarioSummary:
 def average_over_seeds(
     runs: pd.DataFrame, metrics: Sequence[str], *, keys: Sequence[str] = ("scenario",), seed: str = "seed"
 ) -> pd.DataFrame:
-    """One row a scenario (and model, input...): seeds averaged first, with their number in `seeds`.
+    """Average the runs of a scenario over its seeds.
 
     An undefined seed (NaN) is left out of its mean and counted in `<metric>_undefined`.
+
+    Args:
+        runs: One row per run.
+        metrics: The columns to average.
+        keys: The columns that name a scenario.
+        seed: The column of the seed.
+
+    Returns:
+        One row a scenario (and model, input...): seeds averaged first, with their number in `seeds`.
     """
     missing = [name for name in (*keys, seed, *metrics) if name not in runs.columns]
     if missing:
@@ -88,7 +97,16 @@ def average_over_seeds(
 def scenario_summary(
     values: npt.ArrayLike, *, bounds: tuple[float, float] | None = (0.0, 1.0), level: float = 0.95
 ) -> ScenarioSummary:
-    """`values`: one a scenario, seeds already averaged. NaN scenarios are left out and counted."""
+    """Summarise a metric over scenarios.
+
+    Args:
+        values: One value per scenario, seeds already averaged.
+        bounds: The least and the largest value that is possible.
+        level: The level of the interval.
+
+    Returns:
+        `values`: one a scenario, seeds already averaged. NaN scenarios are left out and counted.
+    """
     given = np.asarray(values, dtype=float).ravel()
     x = given[np.isfinite(given)]
     lost = int(given.size - x.size)
@@ -127,8 +145,15 @@ class SignedRank:
 
 
 def signed_rank_test(differences: npt.ArrayLike) -> SignedRank:
-    """Two-sided; zeros are left out and counted; ties share ranks. Exact by counting all sign patterns
-    of the ranks at hand (so ties are exact too) up to 25 differences, else normal, corrected for ties."""
+    """Run Wilcoxon's signed-rank test, two-sided.
+
+    Args:
+        differences: The differences.
+
+    Returns:
+        Two-sided; zeros are left out and counted; ties share ranks. Exact by counting all sign patterns of the
+        ranks at hand (so ties are exact too) up to 25 differences, else normal, corrected for ties.
+    """
     d = np.asarray(differences, dtype=float).ravel()
     if not np.isfinite(d).all():
         raise UserError("a paired difference is not finite", fix="Leave undefined scenarios out.")
@@ -205,9 +230,20 @@ def paired_scenarios(
     alpha: float = 0.05,
     bounds: tuple[float, float] | None = None,
 ) -> PairedScenarios:
-    """Series are matched by their index (the scenario's name), arrays by place. The interval is that of
-    the mean difference (t), cut to `bounds`; the p-value that of the signed-rank test. Says so where p cannot
-    reach alpha."""
+    """Compare two series of scenarios.
+
+    Args:
+        a: The first.
+        b: The second.
+        level: The level of the interval.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        bounds: The least and the largest value that is possible.
+
+    Returns:
+        Series are matched by their index (the scenario's name), arrays by place. The interval is that of the
+        mean difference (t), cut to `bounds`; the p-value that of the signed-rank test. Says so where p cannot
+        reach alpha.
+    """
     if isinstance(a, pd.Series) and isinstance(b, pd.Series):
         if a.index.has_duplicates or b.index.has_duplicates:
             raise UserError("a scenario stands twice", fix="Average over seeds first.")
@@ -267,8 +303,20 @@ def leave_one_dataset_out(
     bounds: tuple[float, float] | None = (0.0, 1.0),
     level: float = 0.95,
 ) -> LeaveOneDatasetOut:
-    """`scenarios`: one row a scenario with its source and target dataset, seeds averaged. A source may
-    name several datasets, joined by '+' (multi-source training)."""
+    """Summarise scenarios without each dataset in turn.
+
+    Args:
+        scenarios: One row per scenario.
+        metric: The name of the metric.
+        source: The column of the source dataset.
+        target: The column of the target dataset.
+        bounds: The least and the largest value that is possible.
+        level: The level of the interval.
+
+    Returns:
+        `scenarios`: one row a scenario with its source and target dataset, seeds averaged. A source may name
+        several datasets, joined by '+' (multi-source training).
+    """
     for column in (source, target, metric):
         if column not in scenarios.columns:
             raise UserError(f"no column {column} in the table of scenarios")
@@ -337,7 +385,7 @@ def new_hospital(
     scale: str = "identity",
     bounds: tuple[float, float] | None = (0.0, 1.0),
 ) -> NewHospital:
-    """Random-effects prediction interval of one more site (ST-10, ST-10a).
+    """Predict the value at one more site (ST-10, ST-10a).
 
     The mean has the Hartung-Knapp interval at the Paule-Mandel between-site variance. The prediction interval
     does not rest on that one variance, which is 0 by chance in many sets of few sites: it averages over all
@@ -348,6 +396,16 @@ def new_hospital(
 
     `scale='logit'` works on the logit for values inside (0, 1), with the delta method's errors; `tau` is
     then on that scale. Below five sites: not estimable.
+
+    Args:
+        estimates: The estimate of each site.
+        ses: The standard errors.
+        level: The level of the interval.
+        scale: The scale of the random effects: `logit` or `identity`.
+        bounds: The least and the largest value that is possible.
+
+    Returns:
+        Random-effects prediction interval of one more site (ST-10, ST-10a).
     """
     y, s = np.asarray(estimates, dtype=float).ravel(), np.asarray(ses, dtype=float).ravel()
     if y.size != s.size:

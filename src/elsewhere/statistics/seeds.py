@@ -122,5 +122,12 @@ class SplitMean(Evaluator):
 
 
 def over_seeds(members: Sequence[Evaluator]) -> Evaluator:
-    """The one evaluator, or the mean of several."""
+    """Average evaluators over seeds.
+
+    Args:
+        members: One evaluator per seed.
+
+    Returns:
+        The one evaluator, or the mean of several.
+    """
     return members[0] if len(members) == 1 else SeedMean(members)

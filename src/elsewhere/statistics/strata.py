@@ -15,9 +15,11 @@ from elsewhere.protocols import IntervalRules
 from elsewhere.statistics.bootstrap_weights import WeightStream, draw
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import Evaluator
-from elsewhere.statistics.fairness.subgroups import group_table
+from elsewhere.statistics.fairness.subgroups import CaseFacts, group_table
 from elsewhere.statistics.ranking import ranks_of
+from elsewhere.statistics.resampling import Resampling
 
+LEVEL = 0.95
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -39,10 +41,18 @@ class SizeStrata:
 def size_strata(
     sizes: npt.ArrayLike, *, percentiles: tuple[float, float] = (20.0, 80.0), variable: str = "tumour_size"
 ) -> SizeStrata:
-    """By the 20th and 80th percentile of this cohort's sizes (linear interpolation), each (lower, upper].
+    """Divide cases by size.
 
     The cuts are this cohort's own: another hospital's 'small' is another size, and the edges are given. A
     size of zero (an empty truth) or NaN is no size.
+
+    Args:
+        sizes: The sizes.
+        percentiles: The two percentiles.
+        variable: The name of the strata.
+
+    Returns:
+        By the 20th and 80th percentile of this cohort's sizes (linear interpolation), each (lower, upper].
     """
     values = np.asarray(sizes, dtype=np.float64)
     known = np.isfinite(values) & (values > 0)
@@ -65,17 +75,29 @@ def strata_table(
     strata: SizeStrata,
     *,
     rules: IntervalRules,
-    key: str,
-    seed: int,
-    resamples: int,
+    resampling: Resampling,
     metrics: Sequence[str] | None = None,
     answered: npt.NDArray[np.bool_] | None = None,
     headline: str | None = None,
 ) -> dict[str, Any]:
-    """summary.json's `size_strata`: estimates within each stratum, the edges and the note."""
+    """Estimate every metric within each stratum of sizes.
+
+    Args:
+        evaluator: The metrics of the cases.
+        partition: Cases to patients and sites.
+        strata: The strata.
+        rules: The protocol's rules.
+        resampling: The resamples.
+        metrics: Names of metrics; None for all.
+        answered: The cases with a usable score.
+        headline: The metric that gets an interval without the unanswered cases.
+
+    Returns:
+        Summary.json's `size_strata`: estimates within each stratum, the edges and the note.
+    """
     table = group_table(
-        evaluator, partition, [strata], rules=rules, key=key, seed=seed, resamples=resamples, metrics=metrics,
-        answered=answered, headline=headline,
+        evaluator, partition, [strata], rules=rules, resampling=resampling, metrics=metrics,
+        facts=CaseFacts(answered=answered), headline=headline,
     )  # fmt: skip
     return {"edges": list(strata.edges), "note": strata.note, "strata": table[strata.variable]}
 
@@ -87,18 +109,28 @@ def top_against_bottom(
     strata: SizeStrata,
     *,
     names: Sequence[str],
-    key: str,
-    seed: int,
-    resamples: int = 1000,
+    resampling: Resampling,
     count: int = 5,
-    level: float = 0.95,
     by_site: bool = True,
 ) -> dict[str, Any]:
-    """The mean of the `count` best models, of the `count` worst, and their gap, overall and by stratum.
+    """Compare the best models with the worst, overall and by stratum.
 
     Best and worst by the overall value on this data, so the gap is descriptive and optimistic; the models
     are chosen once, not anew in each resample. With fewer than 2 x `count` models, half of them each. The
     interval is a t with the paired bootstrap's standard error.
+
+    Args:
+        evaluators: The metrics of each model, all on the same cases.
+        partition: Cases to patients and sites.
+        metric: The name of the metric.
+        strata: The strata.
+        names: The names of the models.
+        resampling: The resamples.
+        count: How many models on each side.
+        by_site: Whether strata are divided by site.
+
+    Returns:
+        The mean of the `count` best models, of the `count` worst, and their gap, overall and by stratum.
     """
     m = len(evaluators)
     size = min(count, m // 2)
@@ -111,7 +143,9 @@ def top_against_bottom(
     chosen = [*top, *bottom]
     parts: dict[str, npt.NDArray[np.bool_]] = {"all": np.ones(strata.codes.size, dtype=bool)}
     parts |= {name: strata.codes == g for g, name in enumerate(strata.names)}
-    stream = WeightStream(partition, key=key, seed=seed, resamples=resamples, by_site=by_site)
+    stream = WeightStream(
+        partition, key=resampling.key, seed=resampling.seed, resamples=resampling.resamples, by_site=by_site
+    )
     rows: dict[str, Any] = {}
     for name, mask in parts.items():
         if not mask.any():
@@ -119,14 +153,14 @@ def top_against_bottom(
             continue
         inside = [evaluators[i].subset(mask) for i in chosen]
         point = np.array([ev.values()[metric] for ev in inside])
-        drawn = draw(inside, stream) if resamples > 1 else []
-        draws = (
-            np.stack([d[:, ev.index(metric)] for ev, d in zip(inside, drawn, strict=True)]) if drawn else None
+        drawn = (
+            draw(inside, stream, metrics=[metric], threads=resampling.threads)
+            if resampling.resamples > 1
+            else []
         )
+        draws = np.stack([d[:, 0] for d in drawn]) if drawn else None
         patients = int(np.unique(partition.cluster_of_case[mask]).size)
-        rows[name] = {"cases": int(mask.sum()), "patients": patients} | _gap(
-            point, draws, size, patients, level
-        )
+        rows[name] = {"cases": int(mask.sum()), "patients": patients} | _gap(point, draws, size, patients)
     return {
         "metric": metric,
         "count": size,
@@ -137,9 +171,7 @@ def top_against_bottom(
     }
 
 
-def _gap(
-    point: FloatArray, draws: FloatArray | None, size: int, patients: int, level: float
-) -> dict[str, Any]:
+def _gap(point: FloatArray, draws: FloatArray | None, size: int, patients: int) -> dict[str, Any]:
     top, bottom = float(point[:size].mean()), float(point[size:].mean())
     lo = hi = None
     if draws is not None and patients > 1:
@@ -147,6 +179,6 @@ def _gap(
         moved = moved[np.isfinite(moved)]
         if moved.size > 1:
             se = float(moved.std(ddof=1)) * np.sqrt(patients / (patients - 1))
-            reach = float(stats.t.ppf((1 + level) / 2, patients - 1)) * se
+            reach = float(stats.t.ppf((1 + LEVEL) / 2, patients - 1)) * se
             lo, hi = top - bottom - reach, top - bottom + reach
     return {"top": top, "bottom": bottom, "gap": top - bottom, "lo": lo, "hi": hi}

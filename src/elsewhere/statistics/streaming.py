@@ -139,11 +139,23 @@ def summarise_stream(
     batch_rows: int = BATCH_ROWS,
     progress: Callable[[int], None] | None = None,
 ) -> pd.DataFrame:
-    """Mean, spread and counts of `values` in each group of `by`, in one pass over a parquet file or folder.
+    """Summarise a large parquet table in one pass.
 
     Returns a row a group and value: the keys, `value` (the column's name), `n` (defined rows), `undefined`,
     `mean`, `sd`; and with `cluster` also `patients`, `patient_mean` (each patient once), `se`, `df`, `lo`,
     `hi`: the row mean's clustered t interval (ST-03). Memory grows with groups x patients, not with rows.
+
+    Args:
+        path: A parquet file or folder.
+        by: The columns that name a group.
+        values: The columns to average.
+        cluster: The column of the patients, or None.
+        level: The level of the interval.
+        batch_rows: How many rows are read at once.
+        progress: Is told how far the work is.
+
+    Returns:
+        Mean, spread and counts of `values` in each group of `by`, in one pass over a parquet file or folder.
     """
     if not by or not values:
         raise UserError(

@@ -22,6 +22,7 @@ from elsewhere.statistics.bootstrap_weights import WeightStream, generator_for
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
 from elsewhere.statistics.metric import MetricKind, MetricSpec
+from elsewhere.statistics.resampling import Resampling
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
@@ -133,16 +134,27 @@ class Strata:
 
 
 def active_weights(
-    partition: Clusters, strata: Strata, *, key: str, seed: int, resamples: int
+    partition: Clusters, strata: Strata, resampling: Resampling
 ) -> Iterator[npt.NDArray[np.uint16]]:
-    """Resamples of the active patients alone, as weights over all patients."""
+    """Draw resamples of the active patients.
+
+    Args:
+        partition: Cases to patients and sites.
+        strata: The strata of the active patients.
+        resampling: The resamples.
+
+    Returns:
+        Resamples of the active patients alone, as weights over all patients.
+    """
     sub = Clusters(
         cluster_of_case=np.arange(strata.active.size, dtype=np.int32),
         cluster_ids=tuple(partition.cluster_ids[c] for c in strata.active),
         site_of_cluster=strata.stratum,
         site_names=tuple(str(s) for s in range(strata.sizes.size)),
     )
-    stream = WeightStream(sub, key=key, seed=seed, resamples=resamples, strata=strata.stratum)
+    stream = WeightStream(
+        sub, key=resampling.key, seed=resampling.seed, resamples=resampling.resamples, strata=strata.stratum
+    )
     everyone = strata.active.size == partition.n_clusters
     for _, piece in stream:
         if everyone:
@@ -175,7 +187,14 @@ class Studentiser(ABC):
 
     @abstractmethod
     def under(self, weights: npt.NDArray[np.uint16]) -> tuple[FloatArray, FloatArray]:
-        """(values, standard errors) of each weight row."""
+        """Evaluate the metric and its standard error under weights.
+
+        Args:
+            weights: Integer weights of the patients, (rows, patients).
+
+        Returns:
+            (values, standard errors) of each weight row.
+        """
 
 
 class RatioStudentiser(Studentiser):
@@ -369,7 +388,16 @@ class JackknifeStudentiser(Studentiser):
 
 
 def studentiser(evaluator: Evaluator, partition: Clusters, metric: str) -> Studentiser:
-    """The closed form where the metric has one, else leave-one-patient-out."""
+    """Prepare a metric for the studentised bootstrap.
+
+    Args:
+        evaluator: The metrics of the cases.
+        partition: Cases to patients and sites.
+        metric: The name of the metric.
+
+    Returns:
+        The closed form where the metric has one, else leave-one-patient-out.
+    """
     spec = evaluator.spec(metric)
     inputs = evaluator.closed_form(metric)
     if isinstance(inputs, AurocInputs) and spec.kind is MetricKind.AUROC:

@@ -14,8 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.statistics.clusters import Clusters
-from elsewhere.statistics.differences import Difference, difference_independent, difference_subsets
+from elsewhere.statistics.differences import (
+    BY_DEFAULT,
+    Difference,
+    difference_independent,
+    difference_subsets,
+)
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, FloatArray, RatioInputs
+from elsewhere.statistics.resampling import Resampling
 
 EvaluatorOver = Callable[[Clusters], Evaluator]
 
@@ -29,15 +35,28 @@ def difference_of_sides(
     *,
     among: npt.NDArray[np.bool_] | None = None,
     alpha: float = 0.05,
-    key: str = "equivalence",
-    seed: int = 42,
-    resamples: int = 1000,
+    resampling: Resampling = BY_DEFAULT,
 ) -> Difference:
-    """Here - reference; patients are the same where data set and patient id are.
+    """Compare two results that may share patients: the same data set and patient id.
+
+    Here - reference; patients are the same where data set and patient id are.
 
     `evaluator_here` and `evaluator_reference` make a side's evaluator for a partition of its cases. `among` keeps
     some of the cases (those of here first). Patients in both are counted in a warning, since two hospitals may
     number their patients alike.
+
+    Args:
+        partition_here: Its cases to patients and sites.
+        evaluator_here: Makes the evaluator of here for a partition of its cases.
+        partition_reference: Its cases to patients and sites.
+        evaluator_reference: Makes the evaluator of the reference.
+        metric: The name of the metric.
+        among: The cases to keep, those of here first; None for all.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        resampling: The resamples.
+
+    Returns:
+        The difference with its interval.
     """
     kept = (
         np.ones(partition_here.n_cases + partition_reference.n_cases, dtype=bool) if among is None else among
@@ -48,13 +67,19 @@ def difference_of_sides(
         return difference_independent(
             evaluator_here(partition_here).subset(kept_here), partition_here,
             evaluator_reference(partition_reference).subset(kept_reference), partition_reference,
-            metric, alpha=alpha, key=key, seed=seed, resamples=resamples,
+            metric, alpha=alpha, resampling=resampling,
         )  # fmt: skip
     both = joined_partition(partition_here, partition_reference)
     first = np.arange(both.n_cases) < partition_here.n_cases
     sides = _TwoSides(evaluator_here(_part(both, first)), evaluator_reference(_part(both, ~first)))
     made = difference_subsets(
-        sides, both, first & kept, ~first & kept, metric, alpha=alpha, key=key, seed=seed, resamples=resamples
+        sides,
+        both,
+        first & kept,
+        ~first & kept,
+        metric,
+        alpha=alpha,
+        resampling=resampling,
     )
     whose = f"{shared} patients are" if shared > 1 else "1 patient is"
     warning = (
@@ -71,7 +96,15 @@ def difference_of_sides(
 
 
 def joined_partition(a: Clusters, b: Clusters) -> Clusters:
-    """The cases of `a`, then those of `b`, with patients and sites numbered by name."""
+    """Put the cases of two results together.
+
+    Args:
+        a: The first.
+        b: The second.
+
+    Returns:
+        The cases of `a`, then those of `b`, with patients and sites numbered by name.
+    """
     ids = sorted({*a.cluster_ids, *b.cluster_ids})
     sites = sorted({*a.site_names, *b.site_names})
     number, place = {name: i for i, name in enumerate(ids)}, {name: i for i, name in enumerate(sites)}

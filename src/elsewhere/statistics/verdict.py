@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from elsewhere.statistics.answered import AnsweredOnly
 
 ClaimAim = Literal["equivalence", "non-inferiority"]
+POWER = 0.8
+"""The power at which the smallest detectable drop and the smallest provable margin are given."""
 
 
 class Verdict(StrEnum):
@@ -73,7 +75,21 @@ def judge(
     higher_is_better: bool = True,
     reason: str | None = None,
 ) -> Judgement:
-    """ST-05 for one interval of (here - reference). Ends that touch the margin do not pass it."""
+    """Judge one interval of (here - reference) against a margin (ST-05). Ends that touch the margin do not pass
+    it.
+
+    ST-05 for one interval of (here - reference). Ends that touch the margin do not pass it.
+
+    Args:
+        lo: The lower end of the interval.
+        hi: The upper end of the interval.
+        margin: The largest difference that would not matter.
+        higher_is_better: Whether a higher value is better.
+        reason: Why it cannot be judged.
+
+    Returns:
+        The verdict, and the margins at which it would change.
+    """
     if reason is None and not (math.isfinite(margin) and margin > 0):
         raise UserError(f"the margin is {margin!r}", fix="Declare a finite margin above 0, such as 0.05.")
     if reason is None and (math.isnan(lo) or math.isnan(hi)):
@@ -189,13 +205,27 @@ def assess_claim(
     aim: ClaimAim = "equivalence",
     primary: bool = True,
     standardised: bool = False,
-    power: float = 0.8,
     group: str | None = None,
     warnings: tuple[str, ...] = (),
 ) -> ClaimVerdict:
-    """A difference and its margin to a judged claim, with both power numbers of ST-07.
+    """Judge a claim, with both power numbers of ST-07.
+
+    A difference and its margin to a judged claim, with both power numbers of ST-07.
 
     A metric that moves with prevalence is NOT ASSESSED unless it was `standardised` (ST-06).
+
+    Args:
+        difference: The difference with its interval.
+        margin: The largest difference that would not matter.
+        margin_source: Where the margin comes from.
+        aim: `equivalence` or `non-inferiority`.
+        primary: Whether the claim counts for the overall verdict.
+        standardised: Whether both sides were brought to one prevalence.
+        group: The group that the claim is about.
+        warnings: Further warnings.
+
+    Returns:
+        The judged claim.
     """
     if aim not in ("equivalence", "non-inferiority"):
         raise unknown_name("aim", aim, ["equivalence", "non-inferiority"])
@@ -214,7 +244,7 @@ def assess_claim(
         hi=difference.hi,
         margin=margin,
         alpha=difference.alpha,
-        power=power,
+        power=POWER,
         comparison=difference.comparison,
     )
     passes = judged.word in (Verdict.EQUIVALENT, Verdict.ABOVE) or (
@@ -257,18 +287,30 @@ def not_assessed(
     *,
     margin: float | None,
     claimed: float | None = None,
-    here: float | None = None,
     alpha: float = 0.05,
     margin_source: str = "declared beforehand",
     aim: ClaimAim = "equivalence",
-    primary: bool = True,
     group: str | None = None,
 ) -> ClaimVerdict:
-    """A claim that cannot be judged at all (not filled in, the metric is not there, the group is too small)."""
+    """Make the verdict of a claim that cannot be judged at all.
+
+    Args:
+        metric: The name of the metric.
+        reason: Why it cannot be judged.
+        margin: The margin, or None.
+        claimed: The claimed value.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        margin_source: Where the margin comes from.
+        aim: `equivalence` or `non-inferiority`.
+        group: The group that the claim is about.
+
+    Returns:
+        A claim that cannot be judged at all (not filled in, the metric is not there, the group is too small).
+    """
     nan = math.nan
     difference = Difference(
         metric=metric,
-        here=nan if here is None else here,
+        here=nan,
         reference=nan if claimed is None else claimed,
         difference=nan,
         lo=nan,
@@ -284,7 +326,6 @@ def not_assessed(
         margin=nan if margin is None else margin,
         margin_source=margin_source,
         aim=aim,
-        primary=primary,
         group=group,
     )
 
@@ -321,7 +362,16 @@ class OverallVerdict:
 
 
 def overall(claims: Iterable[ClaimVerdict]) -> OverallVerdict:
-    """All primary claims must pass (ST-05); the rules stand at the head of this module."""
+    """Combine the verdicts of all claims (ST-05).
+
+    All primary claims must pass (ST-05); the rules stand at the head of this module.
+
+    Args:
+        claims: The judged claims.
+
+    Returns:
+        The overall verdict: all primary claims must pass.
+    """
     every = tuple(claims)
     made = _overall(every)
     if not any(claim.answered_only for claim in every):

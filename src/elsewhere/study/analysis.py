@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-import elsewhere
+from elsewhere._version import __version__
 from elsewhere.errors import UserError
 from elsewhere.statistics.calibration import reliability_curve
 from elsewhere.study.analysis_abstention import abstention_tables
@@ -382,7 +382,7 @@ def _provenance(results: StudyResults, design: Design, key: str, resamples: int)
     cohorts = (results.audit or {}).get("cohorts") or {}
     units = results.units if results.units is not None else pd.DataFrame()
     out: dict[str, Any] = {
-        "elsewhere": elsewhere.__version__,
+        "elsewhere": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
         "pandas": pd.__version__,

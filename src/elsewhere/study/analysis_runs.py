@@ -17,7 +17,7 @@ import pandas as pd
 from scipy import special
 
 from elsewhere.errors import UserError
-from elsewhere.scoring.binary import BinaryEvaluator
+from elsewhere.scoring.binary import BinaryEvaluator, ProbabilityRules
 from elsewhere.statistics.abstention import energy_uncertainty, softmax_uncertainty
 from elsewhere.statistics.auroc import auroc_interval
 from elsewhere.statistics.calibration import Temperature, fit_temperature
@@ -182,8 +182,8 @@ def judge_run(
         calibrated=calibrated,
         cluster_of_case=local,
         n_clusters=int(local.max()) + 1 if local.size else 0,
-        threshold=THRESHOLD,
         metrics=METRICS,
+        rules=ProbabilityRules(threshold=THRESHOLD),
     )
     values = evaluator.values() if test.size else dict.fromkeys(ALL_METRICS, math.nan)
     answered = np.isfinite(probability)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from elsewhere.scoring.binary import BinaryEvaluator
+from elsewhere.scoring.binary import BinaryEvaluator, ProbabilityRules
 from elsewhere.statistics.auroc import AurocComponents, auroc_components, interval_from_components
 from elsewhere.statistics.bootstrap import percentile_interval
 from elsewhere.statistics.bootstrap_weights import WeightStream, draw
@@ -125,7 +125,7 @@ def _evaluator(j: Judged, clusters: npt.NDArray[np.int32]) -> BinaryEvaluator:
         cluster_of_case=np.searchsorted(clusters, j.cluster).astype(np.int32),
         n_clusters=int(clusters.size),
         metrics=RESAMPLED,
-        primary="balanced_accuracy",
+        rules=ProbabilityRules(primary="balanced_accuracy"),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.cohort.published import published
-from elsewhere.report.page.privacy import suppress_counts
+from elsewhere.privacy import suppress_counts
 from elsewhere.study.analysis_design import Design
 from elsewhere.study.analysis_drop import OVERALL
 from elsewhere.study.reference import Reference, paper_input, paper_model

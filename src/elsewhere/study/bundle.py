@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-import elsewhere
+from elsewhere._version import __version__
 from elsewhere.errors import UserError
 from elsewhere.files import MARKER
-from elsewhere.report.page.privacy import Redactor, hash_ids
+from elsewhere.privacy import Redactor, hash_ids
 from elsewhere.study.recipe_privacy import redacted_table
 from elsewhere.study.report import write_study_report
 from elsewhere.tables import file_digest, staged_directory
@@ -101,7 +101,7 @@ def write_bundle(
             if salt is None
             else "\nNames of cases and patients are keyed hashes; the key is not in the bundle."
         )
-        readme = _README.format(name=results.name, version=elsewhere.__version__, ids=ids)
+        readme = _README.format(name=results.name, version=__version__, ids=ids)
         write_text(readme, staged / "README.md")
         seal(staged, {"format": FORMAT, "study": results.name, "hashed_ids": salt is not None})
     return Path(out)
@@ -200,7 +200,7 @@ def environment() -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             continue
     return {
-        "elsewhere": elsewhere.__version__,
+        "elsewhere": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "packages": versions,

@@ -15,10 +15,11 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.errors import UserError
+from elsewhere.report.leaderboard import plots as board_plots
 from elsewhere.report.page import canvas
+from elsewhere.report.page.figures import FORMATS, FigureSpec, save_figure
 from elsewhere.report.page.numbers import MINUS, count, number
-from elsewhere.report.result import plots, plots_more
-from elsewhere.report.result.figures import FORMATS, FigureSpec, _save
+from elsewhere.report.result import plots
 from elsewhere.study.analysis_abstention import SCORE_WORDS
 from elsewhere.study.analysis_design import KIND_WORDS, configuration, word
 from elsewhere.study.analysis_drop import OVERALL
@@ -82,7 +83,7 @@ def write_study_figures(
         for kind in formats:
             path = folder / f"{name}.{kind}"
             with canvas.drawing():
-                _save(spec.build(canvas.LIGHT), path, kind)
+                save_figure(spec.build(canvas.LIGHT), path, kind)
             written.append(path)
     return written
 
@@ -213,7 +214,7 @@ def _paired(summary: StudySummary) -> Iterator[FigureSpec]:
         yield FigureSpec(
             name="paired", title=f"Paired differences of AUROC, {KIND_WORDS.get(kind, kind)} scenarios",
             alt=f"Mean paired differences of AUROC with intervals: {spoken}.",
-            build=lambda pal: plots_more.differences(named, pal, axis_label="Difference of AUROC"),
+            build=lambda pal: board_plots.differences(named, pal, axis_label="Difference of AUROC"),
         )  # fmt: skip
 
 

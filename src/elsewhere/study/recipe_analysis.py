@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-import elsewhere
+from elsewhere._version import __version__
 from elsewhere.errors import UserError
-from elsewhere.report.page.privacy import Redactor, new_salt, suppress_counts
+from elsewhere.privacy import Redactor, new_salt, suppress_counts
 from elsewhere.report.page.sanitise import sanitise
 from elsewhere.scoring.response import CONSTANT
 from elsewhere.scoring.segmentation import EMPTY_PREDICTION, EMPTY_TRUTH, empty_predictions, empty_truth
@@ -404,7 +404,7 @@ def _empty_truths(boards: list[Board]) -> list[str]:
 
 def _provenance(results: RecipeResults, boards: list[Board], resamples: int) -> dict[str, Any]:
     return {
-        "elsewhere": elsewhere.__version__,
+        "elsewhere": __version__,
         "cohort_hash": results.cohort.hash,
         "seed": SEED,
         "resamples": resamples,

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from elsewhere.report.page.privacy import SMALLEST_CELL, hash_ids
+from elsewhere.privacy import SMALLEST_CELL, hash_ids
 from elsewhere.statistics.calibration import recalibration, reliability_curve
 from elsewhere.study.recipe_analysis_boards import KINDS, Board
 from elsewhere.study.recipe_analysis_groups import sizes_of

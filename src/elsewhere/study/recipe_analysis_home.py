@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.errors import UserError
-from elsewhere.report.page.privacy import suppress
+from elsewhere.privacy import suppress
 from elsewhere.scoring.prepared import Prepared, answered_cases, prepare, truth_of
 from elsewhere.scoring.task import ScoreOptions, Scores
 from elsewhere.statistics.clusters import Clusters
@@ -26,6 +26,7 @@ from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.paired import compare_pair
 from elsewhere.statistics.power import auroc_variance, power_numbers, smallest_detectable_drop
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.scenario import scenario_summary
 from elsewhere.statistics.seeds import over_seeds
 from elsewhere.statistics.two_sides import difference_of_sides
@@ -182,7 +183,11 @@ def _transfer(
     evaluator, partition, first = here
     rules = first.protocol.interval
     made = estimate_all(
-        evaluator, partition, rules=rules, key=key, seed=SEED, resamples=resamples, metrics=[metric]
+        evaluator,
+        partition,
+        rules=rules,
+        resampling=Resampling(key=key, seed=SEED, resamples=resamples),
+        metrics=[metric],
     )[metric]
     out: dict[str, Any] = {
         "patients": partition.n_clusters,
@@ -306,9 +311,7 @@ def _other_patients(
         lambda numbered: over_seeds([r.evaluator_over(numbered) for r in there]),
         metric,
         alpha=ALPHA,
-        key=key,
-        seed=SEED,
-        resamples=resamples,
+        resampling=Resampling(key=key, seed=SEED, resamples=resamples),
     )
 
 
@@ -324,7 +327,7 @@ def _same_patients(
     if here is None or there is None:
         return None
     made = compare_pair(
-        here[0], there[0], here[1], rules=here[2].protocol.interval, key=key, seed=SEED, resamples=resamples,
+        here[0], there[0], here[1], rules=here[2].protocol.interval, resampling=Resampling(key=key, seed=SEED, resamples=resamples),
         level=1 - 2 * ALPHA, metrics=[metric], permutations=0,
     )[metric]  # fmt: skip
     return Difference(
@@ -424,8 +427,8 @@ def centres(board: Board, *, margin: float | None, coins: frozenset[str] = froze
 
 def _between(board: Board, entry: Entry, here: Any, others: Any) -> Difference:
     return difference_subsets(
-        entry.evaluator, board.partition, here, others, MAIN[board.task], alpha=ALPHA, key=board.key, seed=SEED,
-        resamples=board.resamples,
+        entry.evaluator, board.partition, here, others, MAIN[board.task], alpha=ALPHA, resampling=Resampling(key=board.key, seed=SEED, resamples=board.resamples),
+
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-import elsewhere
+from elsewhere._version import __version__
 from elsewhere.cohort import Cohort, IdGrade, load_cohort
 from elsewhere.errors import UserError
 from elsewhere.files import DAMAGED_ARCHIVE
@@ -119,12 +119,12 @@ def write_recipe_bundle(
         (staged / KEY_FILE).unlink(missing_ok=True)
         readme = _README.format(
             name=results.name,
-            version=elsewhere.__version__,
+            version=__version__,
             masks="; the predicted masks are there" if masks else "",
             predicted="" if masks else ", and the predicted ones, which are large and were not asked for",
         )
         write_text(readme, staged / "README.md")
-        about = {"format": FORMAT, "study": results.name, "elsewhere": elsewhere.__version__, "masks": masks}
+        about = {"format": FORMAT, "study": results.name, "elsewhere": __version__, "masks": masks}
         seal(staged, about | {"cohort": _about_cohort(results.cohort)})
     return Path(out)
 

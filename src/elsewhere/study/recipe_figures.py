@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from elsewhere.report.leaderboard import plots as board_plots
 from elsewhere.report.page import canvas
 from elsewhere.report.page.canvas import Palette, new_figure, style
+from elsewhere.report.page.figures import FigureSpec
 from elsewhere.report.page.numbers import MINUS, number
-from elsewhere.report.result import plots, plots_more
-from elsewhere.report.result.figures import FigureSpec
+from elsewhere.report.result import plots
 from elsewhere.study.recipe_analysis_boards import MAIN
 from elsewhere.study.recipe_analysis_groups import CENTRES, SIZE
 
@@ -99,7 +100,7 @@ def _ranks(summary: RecipeSummary, task: str, told: dict[str, Any]) -> Iterator[
     )
     yield FigureSpec(
         name=f"{task}-ranks", title="Rank and rank interval; a dashed rule parts the tiers",
-        alt=f"Ranks. {words}.", build=lambda pal: plots_more.rank_intervals(rows, pal),
+        alt=f"Ranks. {words}.", build=lambda pal: board_plots.rank_intervals(rows, pal),
     )  # fmt: skip
 
 
@@ -121,7 +122,7 @@ def _drop(summary: RecipeSummary, task: str, told: dict[str, Any]) -> Iterator[F
     words = "; ".join(f"{n}: {number(r['difference'])}" for n, r in rows)
     yield FigureSpec(
         name=f"{task}-drop", title=f"{told['best']}: {label}, 90 % intervals", alt=f"{label}. {words}.",
-        build=lambda pal: plots_more.differences(rows, pal, axis_label=label),
+        build=lambda pal: board_plots.differences(rows, pal, axis_label=label),
     )  # fmt: skip
 
 
@@ -254,7 +255,7 @@ def _weights(summary: RecipeSummary, task: str, told: dict[str, Any]) -> Iterato
     yield FigureSpec(
         name=f"{task}-weights", title="Rank at every fairness weight",
         alt="; ".join(f"{n}: from rank {r[0]} at 0 to {r[-1]} at 1" for n, r in ranks.items()),
-        build=lambda pal: plots_more.weight_stability(weights, ranks, pal),
+        build=lambda pal: board_plots.weight_stability(weights, ranks, pal),
     )  # fmt: skip
 
 

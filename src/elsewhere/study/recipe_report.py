@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elsewhere.errors import UserError
+from elsewhere.privacy import Redactor, write_key_file
 from elsewhere.report.page.blocks import Facts, Note, Pair, Picture, Section, Table, Text, cnt, text
 from elsewhere.report.page.numbers import ABSENT, count
-from elsewhere.report.page.privacy import Redactor, write_key_file
-from elsewhere.report.page.shell import MOST_BYTES, _environment, _with_pictures
+from elsewhere.report.page.shell import MOST_BYTES, environment, with_pictures
 from elsewhere.report.page.slider import script
 from elsewhere.study import recipe_report_board as board_part
 from elsewhere.study import recipe_report_cases as cases_part
@@ -93,11 +93,11 @@ def render_recipe_report(
             cases_part.hardest(summary, task, blocks if task == "segmentation" else []),
         ]
     made += [_audit(summary, warnings, redact), _how(summary), _provenance(summary)]
-    sections = [_with_pictures(s, drawn | shown) for s in made if s is not None and s.blocks]
+    sections = [with_pictures(s, drawn | shown) for s in made if s is not None and s.blocks]
     css = resources.files("elsewhere.report").joinpath("templates", "style.css").read_text(encoding="utf-8")
     moving = any(getattr(b, "type", "") == "weights" for s in sections for b in s.blocks)
     page = (
-        _environment()
+        environment()
         .get_template("page.html.j2")
         .render(
             first=first_page(summary, title=title, warnings=warnings),

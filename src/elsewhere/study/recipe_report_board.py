@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from elsewhere.report.page.blocks import BLANK, Cell, Fold, Note, Section, Table, cnt, num, p_cell, text
+from elsewhere.report.page.figures import FigureSpec
 from elsewhere.report.page.numbers import as_float, count, number
 from elsewhere.report.page.slider import WeightedModel, WeightSlider
-from elsewhere.report.result.figures import FigureSpec
 from elsewhere.study.recipe_analysis_boards import BOARD_WORDS, MAIN, SHOWN
 from elsewhere.study.recipe_figures import METRIC_WORDS
 from elsewhere.study.report_sections import pair, rows_of, with_interval

@@ -10,7 +10,7 @@ from elsewhere.report.page.numbers import MINUS, as_float, count, full_interval,
 from elsewhere.report.result.first_page import MOST_WARNINGS, WORDS, FirstPage, Grade
 from elsewhere.study.recipe_figures import METRIC_WORDS
 from elsewhere.study.recipe_report_board import TASK_WORDS
-from elsewhere.study.report_first import _GRADES, QUESTION
+from elsewhere.study.report_first import GRADES, QUESTION
 from elsewhere.study.report_sections import rows_of
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _grades(summary: RecipeSummary) -> list[Grade]:
         Grade(
             dataset=str(r["dataset"]),
             grade=str(r["id_grade"] or "?"),
-            meaning=_GRADES.get(str(r["id_grade"]), ""),
+            meaning=GRADES.get(str(r["id_grade"]), ""),
             why=str(r["id_grade_why"] or ""),
         )
         for r in rows_of(summary.of("datasets"))

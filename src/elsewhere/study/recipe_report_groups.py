@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from elsewhere.privacy import suppress
 from elsewhere.report.page.blocks import Cell, Fold, Note, Section, Table, cnt, num, pct, text
 from elsewhere.report.page.numbers import ABSENT, MINUS, as_float, count, interval, number, p_value
-from elsewhere.report.page.privacy import suppress
 from elsewhere.study.analysis_design import KIND_WORDS
 from elsewhere.study.recipe_analysis_boards import MAIN
 from elsewhere.study.recipe_analysis_groups import CENTRES, OVERALL, SIZE

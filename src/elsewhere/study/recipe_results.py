@@ -25,9 +25,9 @@ from elsewhere.engine.training import COSTS, Outcome
 from elsewhere.errors import UserError
 from elsewhere.predictions import ReadOptions
 from elsewhere.predictions.masks import mask_file_name
+from elsewhere.privacy import Redactor
 from elsewhere.protocols import protocols
 from elsewhere.recipes.base import SEGMENTATION
-from elsewhere.report.page.privacy import Redactor
 from elsewhere.scenarios import Scenario
 from elsewhere.scenarios.files import file_name
 from elsewhere.scoring.prepared import prepare

@@ -18,6 +18,7 @@ import pandas as pd
 
 from elsewhere.cohort import Cohort
 from elsewhere.cohort.label_scheme import RESPONSES, LabelScheme
+from elsewhere.cohort.table import KnownOfCohort
 from elsewhere.errors import UserError, name_rows
 from elsewhere.inputs import Cases, Pictures
 from elsewhere.inputs.cases import Value
@@ -208,10 +209,9 @@ def joined_cohort(cohorts: Mapping[str, Cohort]) -> tuple[Cohort, list[str]]:
     joined = Cohort.from_frame(
         frame,
         reader="+".join(dict.fromkeys(one.reader for one in held)),
-        id_grades=grades,
         warnings=tuple(word for one in held for word in one.warnings),
         synthetic=all(one.synthetic for one in held),
-        other_id_column=next(iter(linked), None),
+        known=KnownOfCohort(id_grades=grades, other_id_column=next(iter(linked), None)),
     )
     return joined, names
 

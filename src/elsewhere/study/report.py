@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from elsewhere.errors import UserError
 from elsewhere.files import staged_directory
+from elsewhere.privacy import KEY_FILE, Redactor, write_pairs
 from elsewhere.report.page.blocks import Heading, Note, Pair, Picture, Section, Table, cnt, num, pct, text
-from elsewhere.report.page.privacy import Redactor, write_pairs
-from elsewhere.report.page.sharing import KEY_FILE
-from elsewhere.report.page.shell import MOST_BYTES, _environment, _with_pictures
+from elsewhere.report.page.shell import MOST_BYTES, environment, with_pictures
 from elsewhere.study.figures import inline_figures, study_figures
 from elsewhere.study.recipe_privacy import redacted_table
 from elsewhere.study.report_back import audit, how, paper, provenance
@@ -73,10 +72,10 @@ def render_study_report(
         how(summary, specs),
         provenance(summary, specs),
     ]
-    sections = [_with_pictures(s, drawn | looked) for s in made if s is not None and s.blocks]
+    sections = [with_pictures(s, drawn | looked) for s in made if s is not None and s.blocks]
     css = resources.files("elsewhere.report").joinpath("templates", "style.css").read_text(encoding="utf-8")
     page = (
-        _environment()
+        environment()
         .get_template("page.html.j2")
         .render(
             first=first,

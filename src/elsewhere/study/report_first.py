@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _NAMES = re.compile(r": (\d+) \(.*\)$")
 _WEIGHTY = (" runs ", " seeds", "label", "network", "same pixels", "intervals")
 QUESTION = "Does it still work elsewhere?"
-_GRADES = {
+GRADES = {
     "A": "verified patients",
     "B": "ids finer than patients, or partly known",
     "C": "no patient ids: intervals may be too narrow",
@@ -315,7 +315,7 @@ def _grades(summary: StudySummary, clean: Callable[[str], str]) -> list[Grade]:
         Grade(
             dataset=str(row["dataset"]),
             grade=str(row["id_grade"] or "?"),
-            meaning=_GRADES.get(str(row["id_grade"]), ""),
+            meaning=GRADES.get(str(row["id_grade"]), ""),
             why=clean(str(row["id_grade_why"] or "")),
         )
         for row in table.to_dict(orient="records")

@@ -23,8 +23,8 @@ from elsewhere.report.page.blocks import (
     p_cell,
     text,
 )
+from elsewhere.report.page.figures import FigureSpec
 from elsewhere.report.page.numbers import ABSENT, MINUS, as_float, count, interval, number, signed
-from elsewhere.report.result.figures import FigureSpec
 from elsewhere.study.analysis_design import KIND_WORDS, configuration
 from elsewhere.study.analysis_drop import OVERALL, SOURCES_NEEDED
 from elsewhere.study.analysis_tables import EXTREMES

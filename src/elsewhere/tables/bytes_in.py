@@ -23,7 +23,14 @@ _MAGIC = (
 
 
 def neighbours(path: Path) -> str:
-    """What a path that is not there may have meant, or that its folder is not there either."""
+    """Say what a path that is not there may have meant.
+
+    Args:
+        path: The file.
+
+    Returns:
+        What a path that is not there may have meant, or that its folder is not there either.
+    """
     if not path.parent.is_dir():
         return (
             f"There is no folder {path.parent} either: a relative path starts where you are ({Path.cwd()})."
@@ -33,6 +40,11 @@ def neighbours(path: Path) -> str:
 
 
 def check_regular_file(path: Path) -> None:
+    """Refuse what is no regular file.
+
+    Args:
+        path: The file.
+    """
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -59,7 +71,17 @@ def check_regular_file(path: Path) -> None:
 
 
 def read_bytes(path: Path, options: TableOptions) -> bytes:
-    """The file's bytes, unpacked if the name ends in .gz; stops at the stated limits."""
+    """Read a file within the stated limits, unpacked if its name ends in .gz.
+
+    The file's bytes, unpacked if the name ends in .gz; stops at the stated limits.
+
+    Args:
+        path: The file.
+        options: How it is read or scored.
+
+    Returns:
+        Its bytes.
+    """
     check_regular_file(path)
     try:
         if path.suffix.lower() == ".gz":
@@ -102,7 +124,16 @@ def _gunzip(path: Path, options: TableOptions) -> bytes:
 
 
 def decode(data: bytes, path: Path, options: TableOptions) -> bytes:
-    """Checked UTF-8 bytes. UTF-8 and UTF-16 with its mark are recognised; anything else is declared."""
+    """Decode text to UTF-8.
+
+    Args:
+        data: The bytes.
+        path: The file.
+        options: How it is read or scored.
+
+    Returns:
+        Checked UTF-8 bytes. UTF-8 and UTF-16 with its mark are recognised; anything else is declared.
+    """
     where = str(path)
     for magic, what, ending in _MAGIC:
         if data.startswith(magic):

@@ -24,7 +24,14 @@ _EXACT = float(2**53)
 
 
 def file_digest(path: str | Path) -> str:
-    """sha256 of a file's bytes; of a folder: of its relative paths and their digests, sorted."""
+    """Compute the digest of a file or a folder.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Sha256 of a file's bytes; of a folder: of its relative paths and their digests, sorted.
+    """
     path = Path(path)
     digest = hashlib.sha256()
     try:
@@ -41,10 +48,17 @@ def file_digest(path: str | Path) -> str:
 
 
 def same_as_csv(series: pd.Series, *, text: bool = False) -> pd.Series:
-    """The column as it would come back from any of the formats: str, int64, float64 or bool.
+    """Convert a column to what any of the formats would give back.
 
     Text that is wholly numbers (no leading zeros) becomes numbers, dates become ISO text, '' is missing.
     With `text` (ids, names, files) nothing is turned into a number.
+
+    Args:
+        series: The column.
+        text: The columns that stay text.
+
+    Returns:
+        The column as it would come back from any of the formats: str, int64, float64 or bool.
     """
     if isinstance(series.dtype, pd.CategoricalDtype):
         series = series.astype(series.cat.categories.dtype)
@@ -88,7 +102,14 @@ def same_as_csv(series: pd.Series, *, text: bool = False) -> pd.Series:
 
 
 def arrow_text(series: pd.Series) -> pa.Array:
-    """One contiguous Arrow array of strings; a concatenated pandas column may come in chunks."""
+    """Convert a column to one Arrow array of strings.
+
+    Args:
+        series: The column.
+
+    Returns:
+        One contiguous Arrow array of strings; a concatenated pandas column may come in chunks.
+    """
     array = pa.array(series, type=pa.string(), from_pandas=True)
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
@@ -138,7 +159,17 @@ def _numbers_as_text(series: pd.Series) -> pd.Series:
 
 
 def infer_types(frame: pd.DataFrame, *, text: Collection[str] = TEXT_COLUMNS) -> pd.DataFrame:
-    """`frame` with every column in its plain type, the same from csv, xlsx and parquet."""
+    """Give every column its plain type, the same from csv, xlsx and parquet.
+
+    `frame` with every column in its plain type, the same from csv, xlsx and parquet.
+
+    Args:
+        frame: The table.
+        text: The columns that stay text.
+
+    Returns:
+        The frame.
+    """
     return pd.DataFrame(
         {
             name: same_as_csv(
@@ -151,9 +182,17 @@ def infer_types(frame: pd.DataFrame, *, text: Collection[str] = TEXT_COLUMNS) ->
 
 
 def content_hash(frame: pd.DataFrame, *, text: Collection[str] = TEXT_COLUMNS, typed: bool = False) -> str:
-    """sha256 of canonical content: columns by name, rows by id, numbers as float64, text as UTF-8.
+    """Compute the digest of a table's canonical content.
 
     Row order, column order and file format do not count. `typed`: the frame comes from `infer_types`.
+
+    Args:
+        frame: The table.
+        text: The columns that stay text.
+        typed: Whether the columns have their plain types already.
+
+    Returns:
+        Sha256 of canonical content: columns by name, rows by id, numbers as float64, text as UTF-8.
     """
     plain = frame.copy(deep=False) if typed else infer_types(frame, text=text)
     names = sorted(str(name) for name in plain.columns)

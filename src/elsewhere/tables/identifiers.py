@@ -63,7 +63,16 @@ def remembered() -> Iterator[Identifiers]:
 
 
 def remembers_ids(command: Callable[P, T]) -> Callable[P, T]:
-    """A command that notes the ids it reads, for the pages and tables that it writes."""
+    """Wrap a command so that it notes the ids it reads, for the pages and tables that it writes.
+
+    A command that notes the ids it reads, for the pages and tables that it writes.
+
+    Args:
+        command: The command.
+
+    Returns:
+        The wrapped command.
+    """
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -80,7 +89,12 @@ def note_ids(*columns: Iterable[Any]) -> None:
 
 
 def note_files(files: Iterable[str | Path], *, inside: Path | None = None) -> None:
-    """The names of these files are ids (a mask is named by its case), and so are folders named by a number."""
+    """Note the names of files as ids (a mask is named by its case), and folders named by a number.
+
+    Args:
+        files: The paths.
+        inside: The folder they are named in.
+    """
     if (read := _READ.get()) is None:
         return
     names: list[str] = []
@@ -94,7 +108,11 @@ def note_files(files: Iterable[str | Path], *, inside: Path | None = None) -> No
 
 
 def note_source(path: str | Path) -> None:
-    """An input lies here: its name is a label, but the folders that lead to it are nobody's business."""
+    """Note where an input lies: the folders that lead to it must not be shared.
+
+    Args:
+        path: The input.
+    """
     if (read := _READ.get()) is not None:
         given = Path(path)
         try:
@@ -117,7 +135,14 @@ def read_folders() -> tuple[str, ...]:
 
 
 def stem_of(name: str) -> str:
-    """A file's name without its endings: `A.nii.gz` is `A`, `1.2.840.113` stays."""
+    """Take a file's name without its endings.
+
+    Args:
+        name: The name.
+
+    Returns:
+        A file's name without its endings: `A.nii.gz` is `A`, `1.2.840.113` stays.
+    """
     while (shorter := _ENDING.sub("", name)) and shorter != name:
         name = shorter
     return name

@@ -31,11 +31,23 @@ def to_number(
     infinite: Literal["error", "nan", "keep"] = "error",
     na_values: Collection[str] = (),
 ) -> pd.Series:
-    """`series` as float64, row by row; rows are named from 1, the header not counted.
+    """Convert a column to float64, row by row.
 
     An empty cell is NaN unless `missing="error"`. Text that is no number (also the words `nan` and `NA`,
     unless listed in `na_values`) is an error, or NaN with `on_invalid="nan"` for callers that count it
     (`--on-invalid worst`). An infinite value is an error, NaN, or kept.
+
+    Args:
+        series: The column.
+        column: Its name, for errors.
+        where: The file that an error names.
+        on_invalid: What to do with a cell that is no number.
+        missing: What stands for a missing value.
+        infinite: Whether infinite values are allowed.
+        na_values: Further words for a missing value.
+
+    Returns:
+        `series` as float64, row by row; rows are named from 1, the header not counted.
     """
     number, text_nan = _convert(series, na_values)
     values = number.to_numpy()

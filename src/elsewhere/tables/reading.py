@@ -35,7 +35,16 @@ TABLE_ENDINGS = (
 
 
 def is_table(path: str | Path) -> bool:
-    """Whether the name ends like a table that `read_table` opens."""
+    """Say whether a name ends like a table that `read_table` opens.
+
+    Whether the name ends like a table that `read_table` opens.
+
+    Args:
+        path: The file.
+
+    Returns:
+        True for csv, tsv, xlsx and parquet.
+    """
     return str(path).lower().endswith(TABLE_ENDINGS)
 
 
@@ -48,12 +57,25 @@ def read_table(
     options: TableOptions = DEFAULT,
     allow_empty: bool = False,
 ) -> pd.DataFrame:
-    """A table file as a frame; every mistake in it is a `UserError` that names the place.
+    """Read a table file; every mistake in it is a `UserError` that names the place.
+
+    A table file as a frame; every mistake in it is a `UserError` that names the place.
 
     csv and xlsx: every cell is a string (ids keep their zeros), an empty cell is missing; the text `NA`
     or `nan` stays text, so that an infinite or missing score is noticed by `to_number`. parquet: typed,
     but the columns in `strings` come as text. `required` columns must be there; a table without rows is
     refused unless `allow_empty`.
+
+    Args:
+        path: The file.
+        required: The columns that must be there.
+        sheet: The sheet of a workbook.
+        strings: The columns that stay text.
+        options: How it is read or scored.
+        allow_empty: Whether a table without rows is accepted.
+
+    Returns:
+        The table.
     """
     path = Path(path)
     lower = path.name.lower()
@@ -82,9 +104,15 @@ def read_table(
 
 
 def require_columns(frame: pd.DataFrame, required: Sequence[str], *, where: str) -> None:
-    """Every missing column in one error, each with the columns it may have been.
+    """Refuse a table that lacks columns, all in one error, each with what it may have been.
 
-    No option is named: a reader of a public layout takes none for its columns, nor does `run`."""
+    No option is named: a reader of a public layout takes none for its columns, nor does `run`.
+
+    Args:
+        frame: The table.
+        required: The columns that must be there.
+        where: The file that an error names.
+    """
     missing = [name for name in required if name not in frame.columns]
     if not missing:
         return
@@ -151,10 +179,19 @@ def _read_parquet(
 
 
 def estimated_memory(file: pq.ParquetFile, strings: Sequence[str]) -> int:
-    """About how many bytes a parquet table takes as a data frame, from its metadata alone.
+    """Estimate the memory of a parquet table as a data frame, from its metadata alone.
+
+    About how many bytes a parquet table takes as a data frame, from its metadata alone.
 
     A number takes 8 bytes; a text 32 and at least its part of the uncompressed pages (a dictionary may make the
     pages much smaller than the texts: see `_risky_columns`).
+
+    Args:
+        file: The file.
+        strings: The columns that stay text.
+
+    Returns:
+        About how many bytes.
     """
     meta = file.metadata
     rows = meta.num_rows

@@ -81,7 +81,17 @@ def _check_quotes(data: bytes, where: str) -> None:
 
 
 def header_names(raw: Sequence[object], where: str) -> list[str]:
-    """Column names without blanks around them; unnamed ones get a name; a name used twice is refused."""
+    """Clean the names of columns; a name used twice is refused.
+
+    Column names without blanks around them; unnamed ones get a name; a name used twice is refused.
+
+    Args:
+        raw: The header as it stands in the file.
+        where: The file that an error names.
+
+    Returns:
+        The names, without blanks around them; unnamed columns get one.
+    """
     names = [str(name).strip() if name is not None else "" for name in raw]
     names = [name or f"Unnamed: {at}" for at, name in enumerate(names)]
     seen: dict[str, int] = {}
@@ -97,7 +107,16 @@ def header_names(raw: Sequence[object], where: str) -> list[str]:
 
 
 def drop_unnamed_empty(frame: pd.DataFrame) -> pd.DataFrame:
-    """Trailing delimiters make nameless empty columns: they hold nothing, so nothing is lost."""
+    """Drop nameless empty columns, which trailing delimiters make.
+
+    Trailing delimiters make nameless empty columns: they hold nothing, so nothing is lost.
+
+    Args:
+        frame: The table.
+
+    Returns:
+        The frame without them.
+    """
     empty = [c for c in frame.columns if re.fullmatch(r"Unnamed: \d+", str(c)) and frame[c].isna().all()]
     return frame.drop(columns=empty) if empty and len(empty) < frame.shape[1] else frame
 
@@ -105,7 +124,19 @@ def drop_unnamed_empty(frame: pd.DataFrame) -> pd.DataFrame:
 def read_text_table(
     data: bytes, path: Path, options: TableOptions, *, keep: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """All cells as strings, an empty cell missing. Columns in `keep` are left alone by --decimal ','."""
+    """Read a text table with all cells as strings, an empty cell missing.
+
+    All cells as strings, an empty cell missing. Columns in `keep` are left alone by --decimal ','.
+
+    Args:
+        data: The bytes.
+        path: The file.
+        options: How it is read or scored.
+        keep: The columns that are left alone.
+
+    Returns:
+        The table.
+    """
     where = str(path)
     data = data.lstrip(b"\r\n")
     if not data.strip():

@@ -156,7 +156,18 @@ def _read_sheet(path: Path, sheet: str | None) -> tuple[list[list[str | None]], 
 
 
 def read_workbook(path: Path, options: TableOptions, *, sheet: str | None = None) -> pd.DataFrame:
-    """The named (or first visible) sheet; its first non-empty row is the header."""
+    """Read a sheet of a workbook; its first non-empty row is the header.
+
+    The named (or first visible) sheet; its first non-empty row is the header.
+
+    Args:
+        path: The file.
+        options: How it is read or scored.
+        sheet: The sheet of a workbook.
+
+    Returns:
+        The table.
+    """
     where = str(path)
     check_regular_file(path)
     try:

@@ -22,17 +22,36 @@ from elsewhere.files import replacing, write_bytes
 
 
 def write_text(text: str, path: str | Path) -> None:
-    """`text` as UTF-8, atomically. A file name that is not UTF-8 stands in it with its bytes escaped."""
+    """Write text as UTF-8, atomically. A file name that is not UTF-8 stands in it with its bytes escaped.
+
+    Args:
+        text: The text.
+        path: The file to write.
+    """
     write_bytes(text.encode("utf-8", "backslashreplace"), Path(path))
 
 
 def write_json(obj: Any, path: str | Path) -> None:
-    """`obj` as JSON in full precision; NaN and infinite become null (JSON has no word for them)."""
+    """Write JSON in full precision; NaN and infinite become null (JSON has no word for them).
+
+    Args:
+        obj: The object.
+        path: The file to write.
+    """
     write_text(json.dumps(to_jsonable(obj), indent=2, ensure_ascii=False, allow_nan=False) + "\n", path)
 
 
 def to_jsonable(obj: Any) -> Any:
-    """Plain Python for JSON: numpy, pandas, dataclasses, paths and dates included."""
+    """Convert an object to plain Python for JSON: numpy, pandas, dataclasses, paths and dates included.
+
+    Plain Python for JSON: numpy, pandas, dataclasses, paths and dates included.
+
+    Args:
+        obj: The object.
+
+    Returns:
+        The converted object.
+    """
     if obj is None or isinstance(obj, str | bool):
         return obj
     if obj is pd.NA or obj is pd.NaT:
@@ -63,7 +82,12 @@ def to_jsonable(obj: Any) -> Any:
 
 
 def write_table(frame: pd.DataFrame, path: str | Path) -> None:
-    """csv (.csv, .tsv, .gz) or parquet by the ending; atomic; the same frame gives the same bytes."""
+    """Write a table as csv or parquet by the file's ending, atomically; the same frame gives the same bytes.
+
+    Args:
+        frame: The table.
+        path: The file to write.
+    """
     path = Path(path)
     lower = path.name.lower()
     if lower.endswith((".parquet", ".pq")):

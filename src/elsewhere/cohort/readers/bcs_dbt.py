@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.cohort.readers import readers
-from elsewhere.cohort.table import Cohort, IdGrade
+from elsewhere.cohort.table import Cohort, IdGrade, KnownOfCohort
 from elsewhere.errors import UserError, name_rows
 from elsewhere.tables import read_table, to_number
 
@@ -72,10 +72,10 @@ def read_bcs_dbt(source: str | Path) -> Cohort:
         cases,
         lesions=lesions,
         reader="bcs-dbt",
-        id_grades={DATASET: _grade(cases)},
         warnings=warnings,
         root=folder,
         where=str(folder),
+        known=KnownOfCohort(id_grades={DATASET: _grade(cases)}),
     )
 
 

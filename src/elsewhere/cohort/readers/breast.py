@@ -22,7 +22,7 @@ from typing import Any
 from elsewhere.cohort.readers import readers
 from elsewhere.cohort.readers.pictures import Progress, layout_root, pictures_in, stem_of
 from elsewhere.cohort.readers.scans import Notes, Scan, listed_pictures, words
-from elsewhere.cohort.readers.ultrasound import ultrasound_cohort
+from elsewhere.cohort.readers.ultrasound import PublishedSet, ultrasound_cohort
 from elsewhere.cohort.table import Cohort
 from elsewhere.errors import UserError
 from elsewhere.tables import read_table
@@ -84,14 +84,12 @@ def read_breast(source: Path, *, ids: str = "patient", progress: Progress | None
     _name_notes(scans, notes)
     return ultrasound_cohort(
         scans,
-        dataset=DATASET,
-        reader="breast",
         root=root,
         notes=notes,
         where=where,
         ids=ids,
-        id_column="CaseID",
         progress=progress,
+        published=PublishedSet(dataset=DATASET, reader="breast", id_column="CaseID"),
     )
 
 

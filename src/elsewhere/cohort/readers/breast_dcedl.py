@@ -32,7 +32,7 @@ import pandas as pd
 from elsewhere.cohort.readers import readers
 from elsewhere.cohort.readers.pictures import layout_root, picture_endings
 from elsewhere.cohort.rows import note_unknown, refuse_ages
-from elsewhere.cohort.table import Cohort, IdGrade
+from elsewhere.cohort.table import Cohort, IdGrade, KnownOfCohort
 from elsewhere.errors import UserError, name_rows
 from elsewhere.tables import read_table, to_number
 
@@ -114,11 +114,9 @@ def read_breast_dcedl(source: Path) -> Cohort:
         frame,
         reader="breast-dcedl",
         root=root,
-        id_grades=_grades(frame, meta),
         warnings=tuple(warnings),
-        counts=counts,
         where=where,
-        other_id_column="mamamia_id",
+        known=KnownOfCohort(id_grades=_grades(frame, meta), counts=counts, other_id_column="mamamia_id"),
     )
 
 

@@ -26,7 +26,7 @@ import pandas as pd
 from elsewhere.cohort.readers import readers
 from elsewhere.cohort.readers.pictures import Progress, layout_root, pictures_in, stem_of, subfolder
 from elsewhere.cohort.readers.scans import Notes, Scan, listed_pictures, words
-from elsewhere.cohort.readers.ultrasound import ultrasound_cohort
+from elsewhere.cohort.readers.ultrasound import PublishedSet, ultrasound_cohort
 from elsewhere.cohort.table import Cohort
 from elsewhere.tables import read_table
 
@@ -69,14 +69,12 @@ def read_bus_bra(source: Path, *, ids: str = "patient", progress: Progress | Non
     _case_notes(scans, notes)
     return ultrasound_cohort(
         scans,
-        dataset=DATASET,
-        reader="bus-bra",
         root=root,
         notes=notes,
         where=where,
         ids=ids,
-        id_column="Case",
         progress=progress,
+        published=PublishedSet(dataset=DATASET, reader="bus-bra", id_column="Case"),
     )
 
 

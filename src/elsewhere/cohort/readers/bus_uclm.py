@@ -24,7 +24,7 @@ from elsewhere.cohort.readers import readers
 from elsewhere.cohort.readers.pictures import Progress, layout_root, pictures_in, stem_of, subfolder
 from elsewhere.cohort.readers.scans import Notes, Scan, listed_pictures, words
 from elsewhere.cohort.readers.shortcuts import shortcut_notes
-from elsewhere.cohort.readers.ultrasound import ultrasound_cohort
+from elsewhere.cohort.readers.ultrasound import PublishedSet, ultrasound_cohort
 from elsewhere.cohort.table import Cohort
 from elsewhere.tables import TableOptions, read_table
 from elsewhere.tables.options import DEFAULT
@@ -59,15 +59,14 @@ def read_bus_uclm(source: Path, *, ids: str = "patient", progress: Progress | No
     _flags(scans, notes)
     return ultrasound_cohort(
         scans,
-        dataset=DATASET,
-        reader="bus-uclm",
         root=root,
         notes=notes,
         where=str(path),
         ids=ids,
-        id_column="the code before '_' in Image",
-        colours=COLOURS,
         progress=progress,
+        published=PublishedSet(
+            dataset=DATASET, reader="bus-uclm", id_column="the code before '_' in Image", colours=COLOURS
+        ),
     )
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from elsewhere.cohort.readers import readers
 from elsewhere.cohort.readers.pictures import Progress, layout_root, natural_key, pictures_in
 from elsewhere.cohort.readers.scans import LABELS, Notes, Scan
-from elsewhere.cohort.readers.ultrasound import ultrasound_cohort
+from elsewhere.cohort.readers.ultrasound import PublishedSet, ultrasound_cohort
 from elsewhere.cohort.table import Cohort
 
 DATASET = "BUSI"
@@ -48,14 +48,12 @@ def read_busi(source: Path, *, ids: str = "patient", progress: Progress | None =
     notes.count("names_against_folder", wrong, "pictures named for another class than their folder's")
     return ultrasound_cohort(
         scans,
-        dataset=DATASET,
-        reader="busi",
         root=root,
         notes=notes,
         where=str(root),
         ids=ids,
-        publishes_ids=False,
         progress=progress,
+        published=PublishedSet(dataset=DATASET, reader="busi", publishes_ids=False),
     )
 
 

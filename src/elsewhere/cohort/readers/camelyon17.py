@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.cohort.readers import one_file, readers
-from elsewhere.cohort.table import Cohort
+from elsewhere.cohort.table import Cohort, KnownOfCohort
 from elsewhere.errors import UserError, name_rows
 from elsewhere.tables import read_table
 
@@ -78,8 +78,8 @@ def read_camelyon17(source: Path) -> Cohort:
         reader="camelyon17",
         root=root,
         warnings=tuple(warnings),
-        counts={"rows_in_table": len(frame), "patient_rows": len(patients)},
         where=where,
+        known=KnownOfCohort(counts={"rows_in_table": len(frame), "patient_rows": len(patients)}),
     )
 
 

@@ -35,7 +35,7 @@ from elsewhere.cohort.readers import one_file, readers
 from elsewhere.cohort.readers.mama_mia_files import add_files
 from elsewhere.cohort.readers.pictures import is_phantom
 from elsewhere.cohort.rows import note_unknown, refuse_ages, rows_that_are_no_case
-from elsewhere.cohort.table import Cohort
+from elsewhere.cohort.table import Cohort, KnownOfCohort
 from elsewhere.errors import UserError
 from elsewhere.tables import infer_types, read_table, to_number
 
@@ -114,9 +114,9 @@ def read_mama_mia(source: Path, *, sheet: str | None = None) -> Cohort:
         reader="mama-mia",
         root=root,
         warnings=(*warnings, *files.warnings),
-        counts=counts | files.counts,
         where=where,
         synthetic=is_phantom(root),
+        known=KnownOfCohort(counts=counts | files.counts),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,41 +35,73 @@ from elsewhere.cohort.readers.scans import (
     one_row_a_picture,
     require_patients,
 )
-from elsewhere.cohort.table import Cohort, IdGrade
+from elsewhere.cohort.table import Cohort, IdGrade, KnownOfCohort
 from elsewhere.errors import UserError, name_rows
 
 FULL = 0.9
 """A mask that covers more than this share of its picture is probably inverted."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class PublishedSet:
+    """A published set of ultrasound pictures.
+
+    Attributes:
+        dataset: Its name.
+        reader: The name of its reader.
+        id_column: The column that names patients, as an error calls it.
+        publishes_ids: Whether patients are named at all.
+        colours: What the colours of the masks mean, where they mean a label.
+    """
+
+    dataset: str
+    reader: str
+    id_column: str = "patient_id"
+    publishes_ids: bool = True
+    colours: Mapping[str, str] | None = None
+
+
 def ultrasound_cohort(
     scans: Sequence[Scan],
     *,
-    dataset: str,
-    reader: str,
+    published: PublishedSet,
     root: Path,
     notes: Notes,
     where: str,
     ids: str = "patient",
-    id_column: str = "patient_id",
-    publishes_ids: bool = True,
-    colours: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Cohort:
-    """The cohort of these scans. `colours`: what the colours of the masks mean, where they mean a label."""
+    """Make the cohort of these scans.
+
+    Args:
+        scans: The pictures with what the tables say of them.
+        published: The data set as it was published.
+        root: Its folder.
+        notes: Collects warnings and counts.
+        where: The file that an error names.
+        ids: `patient` or `image`.
+        progress: Is told how many pictures were read.
+
+    Returns:
+        The cohort.
+
+    Raises:
+        UserError: No picture has a known label, or patients are missing.
+    """
+    dataset, publishes_ids = published.dataset, published.publishes_ids
     wanted = check_ids_option(ids)
     one_row_a_picture(scans, where=where)
     kept = keep_known_labels(scans, notes)
     if not kept:
         raise UserError("no picture has a label that is benign, malignant or normal", where=where)
     if wanted == "patient" and publishes_ids:
-        require_patients(kept, column=id_column, where=where)
+        require_patients(kept, column=published.id_column, where=where)
     pictures = look_at_pictures([scan.image for scan in kept], progress=progress)
     files = [path for scan in kept for path in (*scan.masks, *scan.others)]
     masks = dict(zip(files, look_at_masks(files, progress=progress), strict=True))
     boxes = _boxes(kept, pictures, masks, notes)
     boxes = _against_table(kept, pictures, boxes, notes)
-    _label_notes(kept, masks, boxes, notes, colours)
+    _label_notes(kept, masks, boxes, notes, published.colours)
     _picture_notes(kept, pictures, notes)
     frame = _frame(kept, pictures, boxes, root, dataset)
     by_image = wanted == "image" or not publishes_ids
@@ -93,13 +126,12 @@ def ultrasound_cohort(
     notes.counts["rows_left_out"] = dict(notes.left_out)
     return Cohort.from_frame(
         frame,
-        reader=reader,
+        reader=published.reader,
         root=root,
-        id_grades={dataset: grade},
         warnings=tuple(notes.warnings),
-        counts=notes.counts,
         where=where,
         synthetic=synthetic,
+        known=KnownOfCohort(id_grades={dataset: grade}, counts=notes.counts),
     )
 
 

@@ -24,6 +24,17 @@ class Cell:
 
 
 def text(value: Any, *, sub: str = "", kind: str = "text", title: str = "") -> Cell:
+    """Make a cell of text.
+
+    Args:
+        value: What it shows.
+        sub: A second, smaller line.
+        kind: How it is set.
+        title: What is shown on hover, or the title of the page.
+
+    Returns:
+        The cell.
+    """
     return Cell(text=numbers.ABSENT if value in (None, "") else str(value), sub=sub, kind=kind, title=title)
 
 
@@ -31,10 +42,29 @@ BLANK = Cell(text="")
 
 
 def num(value: Any, digits: int = 3, *, sub: str = "") -> Cell:
+    """Make a cell of a number.
+
+    Args:
+        value: The number.
+        digits: How many decimals.
+        sub: A second, smaller line.
+
+    Returns:
+        The cell.
+    """
     return Cell(text=numbers.number(value, digits), title=numbers.full(value), sub=sub, kind="number")
 
 
 def cnt(value: Any, *, sub: str = "") -> Cell:
+    """Make a cell of a count; a suppressed count stays as it is.
+
+    Args:
+        value: The count.
+        sub: A second, smaller line.
+
+    Returns:
+        The cell.
+    """
     shown = numbers.count(value)
     return Cell(
         text=shown, title="" if isinstance(value, str) else numbers.full(value), sub=sub, kind="number"
@@ -42,15 +72,40 @@ def cnt(value: Any, *, sub: str = "") -> Cell:
 
 
 def pct(value: Any, digits: int = 1) -> Cell:
+    """Make a cell of a share in per cent.
+
+    Args:
+        value: The share.
+        digits: How many decimals.
+
+    Returns:
+        The cell.
+    """
     return Cell(text=numbers.percent(value, digits), title=numbers.full(value), kind="number")
 
 
 def p_cell(value: Any) -> Cell:
+    """Make a cell of a p-value.
+
+    Args:
+        value: The p-value.
+
+    Returns:
+        The cell.
+    """
     return Cell(text=numbers.p_value(value), title=numbers.full(value), kind="number")
 
 
 def estimate(entry: Any, *, sign: bool = False) -> Cell:
-    """A value with its interval below it, or `undefined` with its reason: never an empty cell."""
+    """Make a cell of an estimate.
+
+    Args:
+        entry: An estimate: `value`, `lo`, `hi` and what belongs to them.
+        sign: Whether a plus sign is printed.
+
+    Returns:
+        A value with its interval below it, or `undefined` with its reason: never an empty cell.
+    """
     if not isinstance(entry, dict):
         return Cell(
             text=(numbers.signed if sign else numbers.number)(entry), title=numbers.full(entry), kind="number"

@@ -38,6 +38,14 @@ class Palette:
     paper: str
 
     def verdict(self, word: str) -> str:
+        """Look up the colour of a verdict.
+
+        Args:
+            word: The verdict.
+
+        Returns:
+            The colour.
+        """
         return {
             "EQUIVALENT": self.good,
             "BELOW": self.bad,
@@ -91,7 +99,18 @@ def drawing() -> Any:
 
 
 def new_figure(height: float, pal: Palette, *, width: float = WIDTH) -> tuple[Figure, Axes]:
-    """One axes with hairlines: no box, no ticks that carry nothing."""
+    """Make a figure with one pair of axes and hairlines: no box, no ticks that carry nothing.
+
+    One axes with hairlines: no box, no ticks that carry nothing.
+
+    Args:
+        height: The height in inches.
+        pal: The colours.
+        width: The width in inches.
+
+    Returns:
+        The figure and its axes.
+    """
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
@@ -104,6 +123,13 @@ def new_figure(height: float, pal: Palette, *, width: float = WIDTH) -> tuple[Fi
 
 
 def style(axes: Axes, pal: Palette, *, grid: str = "both") -> None:
+    """Give axes the look of the page.
+
+    Args:
+        axes: The axes.
+        pal: The colours.
+        grid: The grid lines: `x`, `y`, `both` or `none`.
+    """
     axes.patch.set_alpha(0)
     axes.grid(visible=False)
     for side in ("top", "right", "left"):
@@ -124,6 +150,14 @@ def style(axes: Axes, pal: Palette, *, grid: str = "both") -> None:
 
 
 def to_svg(figure: Figure) -> str:
+    """Draw a figure as SVG.
+
+    Args:
+        figure: The figure.
+
+    Returns:
+        The SVG, without a date.
+    """
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     return buffer.getvalue()
@@ -136,7 +170,16 @@ _FONT_FAMILY = re.compile(r"font-family: [^;\"]*;? ?")
 
 
 def inline(figure: Figure, name: str, alt: str) -> str:
-    """The figure as an element of the page: no prolog, no style of its own, no address, unique ids."""
+    """Draw a figure as an element of the page.
+
+    Args:
+        figure: The figure.
+        name: The name.
+        alt: What the figure shows, in words.
+
+    Returns:
+        The figure as an element of the page: no prolog, no style of its own, no address, unique ids.
+    """
     svg = to_svg(figure)
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)

@@ -147,19 +147,41 @@ def label(key: str, entry: Mapping[str, Any] | None = None) -> str:
 
 
 def in_sentence(text: str) -> str:
-    """A label inside a sentence: small first letter unless it is an abbreviation."""
+    """Set a label inside a sentence.
+
+    Args:
+        text: The text.
+
+    Returns:
+        A label inside a sentence: small first letter unless it is an abbreviation.
+    """
     first = text.split(" ")[0].rstrip(",")
     keeps = first.isupper() or any(c.isupper() for c in first[1:]) or first in _PROPER
     return text if keeps else text[:1].lower() + text[1:]
 
 
 def compared_with(claim: Mapping[str, Any]) -> str:
-    """`claimed` where a number was promised, `reference` where other patients are the measure."""
+    """Name what a claim is compared with.
+
+    Args:
+        claim: The claimed number, with its own uncertainty where it brings any.
+
+    Returns:
+        `claimed` where a number was promised, `reference` where other patients are the measure.
+    """
     source = str(claim.get("reference") or "claimed")
     return "claimed" if "claim" in source.lower() else "reference"
 
 
 def method(name: Any) -> str:
+    """Name the method of an interval in words.
+
+    Args:
+        name: The name.
+
+    Returns:
+        The words.
+    """
     return METHOD_WORDS.get(str(name), str(name or ""))
 
 
@@ -184,7 +206,16 @@ def _has_value(entry: Any) -> bool:
 
 
 def leading_metrics(rows: Mapping[str, Any], preferred: str | None, most: int = 3) -> list[str]:
-    """The metrics that a table of groups or sites shows: the headline first, then those they have."""
+    """Choose the metrics that a table of groups or sites shows.
+
+    Args:
+        rows: The rows.
+        preferred: The metric that comes first.
+        most: The most to keep.
+
+    Returns:
+        The metrics that a table of groups or sites shows: the headline first, then those they have.
+    """
     seen: dict[str, None] = {}
     for row in rows.values():
         metrics = row.get("metrics") if isinstance(row, Mapping) else None

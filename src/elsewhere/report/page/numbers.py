@@ -6,10 +6,11 @@ value that is not 0 is never printed as 0.000, because both roundings change wha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
+
+from elsewhere.untrusted import as_float
 
 MINUS = "−"
 ABSENT = "—"
@@ -17,16 +18,15 @@ NARROW_SPACE = "\u202f"
 MOST_DIGITS = 6
 
 
-def as_float(value: Any) -> float | None:
-    """A finite float, or None: summaries hold null, and careless ones NaN, for what is undefined."""
-    if value is None or isinstance(value, bool | str) or not isinstance(value, Real):
-        return None
-    number = float(value)
-    return number if math.isfinite(number) else None
-
-
 def count(value: Any) -> str:
-    """A whole number with narrow spaces between thousands; suppressed cells pass as they are."""
+    """Print a count.
+
+    Args:
+        value: The value.
+
+    Returns:
+        A whole number with narrow spaces between thousands; suppressed cells pass as they are.
+    """
     if isinstance(value, str):
         return value
     number = as_float(value)
@@ -36,7 +36,15 @@ def count(value: Any) -> str:
 
 
 def number(value: Any, digits: int = 3) -> str:
-    """Three decimals below 10, fewer above; more digits where rounding would reach 1 or 0 falsely."""
+    """Print a number with as many digits as it bears.
+
+    Args:
+        value: The value.
+        digits: How many decimals.
+
+    Returns:
+        Three decimals below 10, fewer above; more digits where rounding would reach 1 or 0 falsely.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -76,14 +84,32 @@ def _below_one(size: float, places: int) -> str:
 
 
 def signed(value: Any, digits: int = 3) -> str:
-    """A difference carries its sign, plus as well as minus."""
+    """Print a difference with its sign.
+
+    A difference carries its sign, plus as well as minus.
+
+    Args:
+        value: The value.
+        digits: How many decimals.
+
+    Returns:
+        The text.
+    """
     x = as_float(value)
     text = number(value, digits)
     return "+" + text if x is not None and x > 0 else text
 
 
 def percent(value: Any, digits: int = 1) -> str:
-    """A share as per cent; 99.96 % stays below 100 %, and 0.04 % above 0 %."""
+    """Print a share in per cent.
+
+    Args:
+        value: The value.
+        digits: How many decimals.
+
+    Returns:
+        A share as per cent; 99.96 % stays below 100 %, and 0.04 % above 0 %.
+    """
     x = as_float(value)
     if x is None:
         return ABSENT
@@ -97,7 +123,16 @@ def percent(value: Any, digits: int = 1) -> str:
 
 
 def p_value(value: Any) -> str:
-    """A p-value of a permutation or a bootstrap is never 0, so none is printed as 0."""
+    """Print a p-value, never as 0.
+
+    A p-value of a permutation or a bootstrap is never 0, so none is printed as 0.
+
+    Args:
+        value: The value.
+
+    Returns:
+        The text.
+    """
     x = as_float(value)
     if x is None:
         return ABSENT
@@ -105,7 +140,16 @@ def p_value(value: Any) -> str:
 
 
 def interval(entry: Mapping[str, Any], digits: int = 3, *, sign: bool = False) -> str:
-    """`[lo, hi]`, a one-sided bound as such (ST-02), or nothing where there is no interval."""
+    """Print an interval.
+
+    Args:
+        entry: An estimate: `value`, `lo`, `hi` and what belongs to them.
+        digits: How many decimals.
+        sign: Whether a plus sign is printed.
+
+    Returns:
+        `[lo, hi]`, a one-sided bound as such (ST-02), or nothing where there is no interval.
+    """
     show = signed if sign else number
     lo, hi = as_float(entry.get("lo")), as_float(entry.get("hi"))
     if str(entry.get("method", "")) == "one-sided-bound" and (lo is None) != (hi is None):
@@ -116,7 +160,16 @@ def interval(entry: Mapping[str, Any], digits: int = 3, *, sign: bool = False) -
 
 
 def value_with_interval(entry: Mapping[str, Any], digits: int = 3, *, sign: bool = False) -> str:
-    """`0.842 [0.801, 0.876]`."""
+    """Print a value with its interval.
+
+    Args:
+        entry: An estimate: `value`, `lo`, `hi` and what belongs to them.
+        digits: How many decimals.
+        sign: Whether a plus sign is printed.
+
+    Returns:
+        `0.842 [0.801, 0.876]`.
+    """
     show = signed if sign else number
     if as_float(entry.get("value")) is None and not isinstance(entry.get("value"), str):
         return "undefined"
@@ -124,7 +177,14 @@ def value_with_interval(entry: Mapping[str, Any], digits: int = 3, *, sign: bool
 
 
 def full(value: Any) -> str:
-    """The value with all its digits, for the title attribute and for machine reading."""
+    """Print a value with all its digits.
+
+    Args:
+        value: The value.
+
+    Returns:
+        The value with all its digits, for the title attribute and for machine reading.
+    """
     if value is None:
         return "undefined"
     x = as_float(value)
@@ -132,6 +192,14 @@ def full(value: Any) -> str:
 
 
 def full_interval(entry: Mapping[str, Any]) -> str:
+    """Print an interval with all its digits.
+
+    Args:
+        entry: An estimate: `value`, `lo`, `hi` and what belongs to them.
+
+    Returns:
+        The text.
+    """
     text = full(entry.get("value"))
     if entry.get("lo") is not None or entry.get("hi") is not None:
         text += f" [{full(entry.get('lo'))}, {full(entry.get('hi'))}]"
@@ -140,7 +208,15 @@ def full_interval(entry: Mapping[str, Any]) -> str:
 
 
 def format_number(value: float | None, digits: int = 3) -> str:
-    """For the terminal: `digits` places that never rounds up to a perfect 1 or down to a perfect 0."""
+    """Print a number on the terminal.
+
+    Args:
+        value: The value.
+        digits: How many decimals.
+
+    Returns:
+        For the terminal: `digits` places that never rounds up to a perfect 1 or down to a perfect 0.
+    """
     if value is None or value != value:
         return "undefined"
     text = f"{value:.{digits}f}"
@@ -152,7 +228,15 @@ def format_number(value: float | None, digits: int = 3) -> str:
 
 
 def format_interval(entry: Mapping[str, Any], digits: int = 3) -> str:
-    """For the terminal: '0.912 [0.880, 0.940]', or why there is no number."""
+    """Print an estimate on the terminal.
+
+    Args:
+        entry: An estimate: `value`, `lo`, `hi` and what belongs to them.
+        digits: How many decimals.
+
+    Returns:
+        For the terminal: '0.912 [0.880, 0.940]', or why there is no number.
+    """
     value = entry.get("value")
     if value is None:
         return f"undefined ({entry.get('undefined_reason') or 'no reason given'})"

@@ -14,7 +14,17 @@ _PARALLEL = ("x", "y", "lo", "hi", "threshold", "thresholds", "n", "count", "cou
 
 
 def sanitise(value: Any) -> Any:
-    """NaN and infinities become None, numpy becomes Python, keys become text: what JSON can hold."""
+    """Convert a value to what JSON can hold: NaN and infinities become None, numpy becomes Python, keys become
+    text.
+
+    NaN and infinities become None, numpy becomes Python, keys become text: what JSON can hold.
+
+    Args:
+        value: The value.
+
+    Returns:
+        The converted value.
+    """
     if isinstance(value, Mapping):
         return {str(key): sanitise(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
@@ -40,10 +50,17 @@ def _column(values: Any) -> np.ndarray:
 
 
 def thin_curve(curve: Mapping[str, Any], most: int = MOST_CURVE_POINTS) -> tuple[dict[str, Any], int]:
-    """The curve with at most `most` points, and how many it had.
+    """Thin a curve.
 
     Points are kept evenly along the curve's own length, so that the steep start of a ROC or FROC
     curve keeps its shape; the first and the last stay. Nothing is smoothed: kept points are true ones.
+
+    Args:
+        curve: The curve.
+        most: The most to keep.
+
+    Returns:
+        The curve with at most `most` points, and how many it had.
     """
     x = _column(curve.get("x", ()))
     y = _column(curve.get("y", ()))

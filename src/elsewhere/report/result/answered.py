@@ -13,12 +13,26 @@ WITHOUT_SCORE = ("missing", "invalid", "not_analysable")
 
 
 def without_score(counts: Mapping[str, Any]) -> int:
-    """How many cases have no usable score, from the counts of a summary."""
+    """Count the cases without a usable score.
+
+    Args:
+        counts: The counts of a summary.
+
+    Returns:
+        How many cases have no usable score, from the counts of a summary.
+    """
     return sum(int(as_float(counts.get(name)) or 0) for name in WITHOUT_SCORE)
 
 
 def lost_sentence(counts: Mapping[str, Any]) -> str:
-    """'24 of 420 cases (5.7 %) have no usable score; each counts as the worst value.', or nothing."""
+    """Say how many cases have no usable score.
+
+    Args:
+        counts: The counts of a summary.
+
+    Returns:
+        '24 of 420 cases (5.7 %) have no usable score; each counts as the worst value.', or nothing.
+    """
     lost, cases = without_score(counts), as_float(counts.get("cases"))
     if not lost or not cases:
         return ""
@@ -26,7 +40,14 @@ def lost_sentence(counts: Mapping[str, Any]) -> str:
 
 
 def claim_sentence(claim: Mapping[str, Any]) -> str:
-    """What one claim would be on the answered cases alone; nothing where every case has a score."""
+    """Say what one claim would be on the answered cases alone.
+
+    Args:
+        claim: A claim of the summary.
+
+    Returns:
+        What one claim would be on the answered cases alone; nothing where every case has a score.
+    """
     again = claim.get("answered_only")
     if not isinstance(again, Mapping):
         return ""
@@ -34,7 +55,14 @@ def claim_sentence(claim: Mapping[str, Any]) -> str:
 
 
 def answered_result(claim: Mapping[str, Any]) -> str:
-    """'On the answered cases alone AUROC is 0.978, difference +0.008 [-0.010, +0.020]: EQUIVALENT.'"""
+    """Say what a claim is on the answered cases alone.
+
+    Args:
+        claim: A claim of the summary.
+
+    Returns:
+        'On the answered cases alone AUROC is 0.978, difference +0.008 [-0.010, +0.020]: EQUIVALENT.'.
+    """
     again = claim["answered_only"]
     name = in_sentence(label(str(claim.get("metric", "")), claim))
     if as_float(again.get("difference")) is None:
@@ -48,7 +76,14 @@ def answered_result(claim: Mapping[str, Any]) -> str:
 
 
 def verdict_sentence(verdict: Mapping[str, Any]) -> str:
-    """Whether the verdict is the same without the cases that have no usable score."""
+    """Say whether the missing scores decide the verdict.
+
+    Args:
+        verdict: The verdict of the summary.
+
+    Returns:
+        Whether the verdict is the same without the cases that have no usable score.
+    """
     again = verdict.get("answered_only")
     if not isinstance(again, Mapping):
         return ""
@@ -63,7 +98,14 @@ def verdict_sentence(verdict: Mapping[str, Any]) -> str:
 
 
 def leading_lost_claim(verdict: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The claim whose missing scores are told first: a primary one that made the verdict, where one did."""
+    """Find the claim whose missing scores are reported first.
+
+    Args:
+        verdict: The verdict of the summary.
+
+    Returns:
+        The claim whose missing scores are told first: a primary one that made the verdict, where one did.
+    """
     claims = [c for c in verdict.get("claims") or [] if isinstance(c, Mapping) and c.get("answered_only")]
     order = [
         lambda c: c.get("word") == verdict.get("word") and c["answered_only"].get("word") != c.get("word"),
@@ -74,7 +116,16 @@ def leading_lost_claim(verdict: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def claim_lines(verdict: Mapping[str, Any]) -> Iterator[str]:
-    """For the terminal: each claim with its numbers, and without the cases that have no usable score."""
+    """Yield each claim with its numbers, for the terminal.
+
+    For the terminal: each claim with its numbers, and without the cases that have no usable score.
+
+    Args:
+        verdict: The verdict of the summary.
+
+    Returns:
+        One line per claim, and one without the unanswered cases.
+    """
     for claim in verdict.get("claims") or []:
         group = f" ({claim['group']})" if claim.get("group") else ""
         if as_float(claim.get("difference")) is None:
@@ -93,14 +144,30 @@ def claim_lines(verdict: Mapping[str, Any]) -> Iterator[str]:
 
 
 def verdict_lines(verdict: Mapping[str, Any]) -> Iterator[str]:
-    """For the terminal: the verdict, its reason, and whether the missing scores decide it."""
+    """Yield the verdict and its reason, for the terminal.
+
+    For the terminal: the verdict, its reason, and whether the missing scores decide it.
+
+    Args:
+        verdict: The verdict of the summary.
+
+    Returns:
+        The lines.
+    """
     yield f"verdict: {verdict['word']}" + (f" ({verdict['reason']})" if verdict.get("reason") else "")
     if verdict_sentence(verdict):
         yield verdict_sentence(verdict)
 
 
 def answered_text(entry: Mapping[str, Any]) -> str:
-    """For the terminal, beside a value: '; answered only 0.978 [0.961, 0.988]', or nothing."""
+    """Print the answered-only value beside a value, for the terminal.
+
+    Args:
+        entry: An estimate: `value`, `lo`, `hi` and what belongs to them.
+
+    Returns:
+        For the terminal, beside a value: '; answered only 0.978 [0.961, 0.988]', or nothing.
+    """
     if "answered_only" not in entry:
         return ""
     value = entry["answered_only"]
@@ -112,7 +179,14 @@ def answered_text(entry: Mapping[str, Any]) -> str:
 
 
 def answered_estimate(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The answered-only value of a metric's entry as an estimate of its own, for a cell of a table."""
+    """Take the answered-only value of a metric as an estimate of its own.
+
+    Args:
+        entry: An estimate: `value`, `lo`, `hi` and what belongs to them.
+
+    Returns:
+        The answered-only value of a metric's entry as an estimate of its own, for a cell of a table.
+    """
     lo, hi = entry.get("answered_only_interval") or (None, None)
     return {"value": entry.get("answered_only"), "lo": lo, "hi": hi, "method": entry.get("method")}
 

@@ -19,7 +19,14 @@ _Answer = Callable[[Prepared], str | None]
 
 
 def checklist_rows(summary: Mapping[str, Any] | Prepared) -> list[dict[str, str]]:
-    """`guideline, item, question, answer`: the answer is from the run, or says that it cannot be."""
+    """Answer the reporting guidelines from a run.
+
+    Args:
+        summary: The summary.
+
+    Returns:
+        `guideline, item, question, answer`: the answer is from the run, or says that it cannot be.
+    """
     data = prepare(summary)
     return [
         {"guideline": guideline, "item": item, "question": question, "answer": answer(data) or NOT_ANSWERABLE}

@@ -89,6 +89,15 @@ class FirstPage:
 
 
 def first_page(data: Prepared, *, title: str | None = None) -> FirstPage:
+    """Make the first page: the question, the verdict or the leading numbers, and what to beware of.
+
+    Args:
+        data: The summary as it may be printed.
+        title: What is shown on hover, or the title of the page.
+
+    Returns:
+        The first page.
+    """
     verdict = data.part("verdict")
     word = str(verdict.get("word") or "")
     claims = [c for c in verdict.get("claims") or [] if isinstance(c, dict)]
@@ -167,6 +176,14 @@ def _masthead(data: Prepared) -> list[str]:
 
 
 def claim_name(claim: Mapping[str, Any]) -> str:
+    """Name a claim by its metric and group.
+
+    Args:
+        claim: A claim of the summary.
+
+    Returns:
+        The name.
+    """
     group = f" ({claim['group']})" if claim.get("group") else ""
     return label(str(claim.get("metric", "")), claim) + group
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from elsewhere.report.page import privacy
+from elsewhere import privacy
 from elsewhere.report.page.blocks import Cell, Facts, Heading, Note, Table, cnt, estimate, num, p_cell, text
 from elsewhere.report.page.labels import label
 from elsewhere.report.page.numbers import as_float, count
@@ -18,7 +18,16 @@ _SKIP = ("rows", "label", "higher_is_better", "bounds")
 
 
 def generic_blocks(value: Any, name: str, *, depth: int = 0) -> list[Any]:
-    """Scalars as facts, estimates with intervals, rows as tables, deeper things under a heading."""
+    """Show a part of a summary that no section knows.
+
+    Args:
+        value: The value.
+        name: The name.
+        depth: How deep the value lies.
+
+    Returns:
+        Scalars as facts, estimates with intervals, rows as tables, deeper things under a heading.
+    """
     if isinstance(value, list):
         return _list(value, name)
     if not isinstance(value, Mapping):
@@ -46,7 +55,17 @@ def generic_blocks(value: Any, name: str, *, depth: int = 0) -> list[Any]:
 
 
 def cell(key: str, value: Any) -> Cell:
-    """One value, printed by what its key says it is."""
+    """Print one value by what its key says it is.
+
+    One value, printed by what its key says it is.
+
+    Args:
+        key: The name of the field.
+        value: The value.
+
+    Returns:
+        The cell.
+    """
     if isinstance(value, Mapping):
         return estimate(dict(value))
     if isinstance(value, list):

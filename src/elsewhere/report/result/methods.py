@@ -11,7 +11,14 @@ from elsewhere.report.result.prepare import Prepared, prepare
 
 
 def methods_paragraph(summary: Mapping[str, Any] | Prepared) -> str:
-    """What was resampled, by which protocol, with which intervals, seed and margin, in whole sentences."""
+    """Write the methods paragraph of a run.
+
+    Args:
+        summary: The summary.
+
+    Returns:
+        What was resampled, by which protocol, with which intervals, seed and margin, in whole sentences.
+    """
     data = prepare(summary)
     own = data.data.get("methods")
     if isinstance(own, str) and own.strip():

@@ -14,7 +14,14 @@ _HARDEST = 15
 
 
 def normalise(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """A shallow copy with the known variants renamed; keys that begin with `_` are not for print."""
+    """Bring known variants of a summary to one form.
+
+    Args:
+        summary: The summary.
+
+    Returns:
+        A shallow copy with the known variants renamed; keys that begin with `_` are not for print.
+    """
     out = {str(key): value for key, value in summary.items() if not str(key).startswith("_")}
     _details(out)
     for key, change in (

@@ -18,14 +18,23 @@ from elsewhere.report.page.blocks import (
     p_cell,
     text,
 )
+from elsewhere.report.page.figures import Specs, pictures
 from elsewhere.report.page.labels import headline, in_sentence, label, leading_metrics
 from elsewhere.report.page.numbers import as_float, number
-from elsewhere.report.page.pictures import Specs, pictures
 from elsewhere.report.result.answered import answered_estimate
 from elsewhere.report.result.prepare import Prepared
 
 
 def subgroups(data: Prepared, specs: Specs) -> Section | None:
+    """Make the section about groups and fairness.
+
+    Args:
+        data: The summary as it may be printed.
+        specs: The figures of the page.
+
+    Returns:
+        The section, or None without groups.
+    """
     groups = {v: rows for v, rows in data.part("groups").items() if isinstance(rows, dict) and rows}
     fairness = {v: e for v, e in data.part("fairness").items() if isinstance(e, dict)}
     if not groups and not fairness:
@@ -73,6 +82,17 @@ def subgroups(data: Prepared, specs: Specs) -> Section | None:
 
 
 def rows_table(variable: str, rows: Mapping[str, Any], head: str | None, *, first: str) -> Table:
+    """Make a table of groups, sites or strata.
+
+    Args:
+        variable: The name of the variable.
+        rows: The rows by name.
+        head: The metric that leads.
+        first: The head of the first column.
+
+    Returns:
+        The table.
+    """
     lost = any(isinstance(r, dict) and r.get("without_score") for r in rows.values())
     chosen = leading_metrics(rows, head, 2 if lost else 3)
     sizes = {
@@ -124,6 +144,14 @@ def rows_table(variable: str, rows: Mapping[str, Any], head: str | None, *, firs
 
 
 def fairness_table(fairness: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Make the table of gaps between groups.
+
+    Args:
+        fairness: The fairness of each variable.
+
+    Returns:
+        The table.
+    """
     rows = []
     for variable, e in fairness.items():
         gap, band = as_float(e.get("gap")), as_float(e.get("null_band_upper"))

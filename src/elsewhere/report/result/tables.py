@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 
 from elsewhere.files import staged_files
+from elsewhere.privacy import Redactor
 from elsewhere.report.page.labels import label
 from elsewhere.report.page.numbers import as_float, number
-from elsewhere.report.page.redaction import Redactor
 from elsewhere.report.result.prepare import Prepared, prepare
 from elsewhere.untrusted import file_name
 
@@ -42,7 +42,17 @@ _LATEX = {
 def summary_tables(
     summary: Mapping[str, Any] | Prepared, *, redact: Iterable[Any] | Redactor = ()
 ) -> dict[str, pd.DataFrame]:
-    """Every table this summary has, by name. Small cells and ids are taken out here as on the page."""
+    """Make every table of a summary; small cells and ids are taken out as on the page.
+
+    Every table this summary has, by name. Small cells and ids are taken out here as on the page.
+
+    Args:
+        summary: The summary.
+        redact: Ids of all inputs, which are taken out of every text that names one.
+
+    Returns:
+        A data frame per table, by its name.
+    """
     from elsewhere.report.result.checklist import checklist_rows
 
     data = prepare(summary, redact=redact)
@@ -86,10 +96,20 @@ def summary_tables(
 def write_tables(
     summary: Mapping[str, Any] | Prepared, directory: str | Path, *, replace: bool = False
 ) -> list[Path]:
-    """`<name>.csv` and `<name>.tex` for every table, all or none; returns the paths written.
+    """Write every table as csv and LaTeX, all or none.
+
+    `<name>.csv` and `<name>.tex` for every table, all or none; returns the paths written.
 
     Files of these names that are there already are replaced only with `replace`. A table may be named by what a
     summary holds; its file's name is made safe (`untrusted.file_name`).
+
+    Args:
+        summary: The summary.
+        directory: The folder to write to.
+        replace: Whether files that exist may be replaced.
+
+    Returns:
+        The paths that were written.
     """
     folder = Path(directory)
     written: list[Path] = []
@@ -105,11 +125,28 @@ def write_tables(
 
 
 def escape_latex(text: Any) -> str:
+    """Escape text for LaTeX.
+
+    Args:
+        text: The text.
+
+    Returns:
+        The escaped text.
+    """
     return "".join(_LATEX.get(character, character) for character in str(text))
 
 
 def to_latex(table: pd.DataFrame, *, caption: str = "", key: str = "") -> str:
-    """A booktabs table: numbers set right and rounded as on the page, all text escaped."""
+    """Set a table in LaTeX.
+
+    Args:
+        table: The table.
+        caption: The caption.
+        key: The name in its label.
+
+    Returns:
+        A booktabs table: numbers set right and rounded as on the page, all text escaped.
+    """
     numeric = [bool(table[c].map(lambda v: as_float(v) is not None).any()) for c in table.columns]
     lines = [r"\begin{table}", r"\centering"]
     if caption:

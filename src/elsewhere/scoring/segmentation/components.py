@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 
-from elsewhere.scoring.segmentation.surface import Ints, PackedMask, Rows, Words, _popcount
+from elsewhere.scoring.segmentation.surface import Ints, PackedMask, Rows, Words, popcount
 
 _U0 = np.uint64(0)
 _U1 = np.uint64(1)
@@ -27,7 +27,7 @@ def _count_runs(packed: Words, occupied: Rows) -> int:
         carry = _U0
         for p in range(packed.shape[1]):
             w = packed[r, p]
-            n += _popcount(w & ~((w << _U1) | carry))
+            n += popcount(w & ~((w << _U1) | carry))
             carry = w >> _U63
     return n
 
@@ -47,13 +47,13 @@ def _runs(packed: Words, occupied: Rows, nx: int, row_first: Rows, begin: Ints, 
             bits = w & ~shifted
             while bits != _U0:
                 lowest = bits & (~bits + _U1)
-                begin[n_begin] = p * 64 + _popcount(lowest - _U1)
+                begin[n_begin] = p * 64 + popcount(lowest - _U1)
                 n_begin += 1
                 bits ^= lowest
             bits = ~w & shifted
             while bits != _U0:
                 lowest = bits & (~bits + _U1)
-                end[n_end] = p * 64 + _popcount(lowest - _U1)
+                end[n_end] = p * 64 + popcount(lowest - _U1)
                 n_end += 1
                 bits ^= lowest
         if n_end < n_begin:

@@ -39,7 +39,7 @@ _GATHER = np.uint64(0x0102040810204080)
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
-def _popcount(word: np.uint64) -> int:
+def popcount(word: np.uint64) -> int:
     word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
     word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
     word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -100,7 +100,7 @@ def _pack_rows(words: Words, flat: Bytes, row_bytes: int, rows: Rows, packed: Wo
                         bits |= _U1 << np.uint64(k)
             if bits != _U0:
                 packed[r, p] = bits
-                count += _popcount(bits)
+                count += popcount(bits)
         if count:
             rows[n_kept] = r
             n_kept += 1
@@ -113,7 +113,7 @@ def _count_both(occupied: Rows, packed_a: Words, packed_b: Words) -> int:
     total = 0
     for r in occupied:
         for p in range(packed_a.shape[1]):
-            total += _popcount(packed_a[r, p] & packed_b[r, p])
+            total += popcount(packed_a[r, p] & packed_b[r, p])
     return total
 
 
@@ -151,13 +151,13 @@ def _edges(
             inner &= packed[r + ny, p] if z + 1 < nz else outside[0]
             edge = w & ~inner
             if not emit:
-                n += _popcount(edge)
+                n += popcount(edge)
                 continue
             while edge != _U0:
                 below = edge & (~edge + _U1)
                 z_out[n] = z
                 y_out[n] = y
-                x_out[n] = p * 64 + _popcount(below - _U1)
+                x_out[n] = p * 64 + popcount(below - _U1)
                 n += 1
                 edge ^= below
     return n

@@ -130,7 +130,16 @@ class GroupSums:
 
 
 def spread(values: FloatArray, axis: int, *, fewest: int = 1) -> FloatArray:
-    """Largest minus smallest over the defined values; NaN where fewer than `fewest` are defined."""
+    """Compute the range of values.
+
+    Args:
+        values: The values.
+        axis: The axis of the groups.
+        fewest: The fewest that are enough.
+
+    Returns:
+        Largest minus smallest over the defined values; NaN where fewer than `fewest` are defined.
+    """
     if values.shape[axis] == 0:
         return np.full(np.delete(values.shape, axis), np.nan)
     high: FloatArray = np.fmax.reduce(values, axis=axis)
@@ -139,7 +148,14 @@ def spread(values: FloatArray, axis: int, *, fewest: int = 1) -> FloatArray:
 
 
 def fewest_groups(rules: FairnessRules) -> int:
-    """How many groups need a value for a disparity: one where the protocol counts its range as 0, else two."""
+    """Look up how many groups a disparity needs.
+
+    Args:
+        rules: The protocol's rules.
+
+    Returns:
+        How many groups need a value for a disparity: one where the protocol counts its range as 0, else two.
+    """
     return 1 if rules.one_group_disparity == "zero" else 2
 
 
@@ -249,9 +265,16 @@ class EqualisedOdds:
 
 
 def mean_disparity(disparities: FloatArray, rules: FairnessRules) -> FloatArray:
-    """(rows, variables) -> (rows,): the mean over the variables that are estimable in that row.
+    """Average disparities over variables.
 
     NaN where none is. Protocols after the published code cut the mean to 1.
+
+    Args:
+        disparities: The disparity of each variable, (rows, variables).
+        rules: The protocol's rules.
+
+    Returns:
+        (rows, variables) -> (rows,): the mean over the variables that are estimable in that row.
     """
     defined = np.isfinite(disparities)
     count = defined.sum(axis=1).astype(np.float64)
@@ -260,13 +283,30 @@ def mean_disparity(disparities: FloatArray, rules: FairnessRules) -> FloatArray:
 
 
 def fairness_score(disparities: FloatArray, rules: FairnessRules) -> FloatArray:
-    """MRI-04, MRI-05: fairness = 1 - mean disparity."""
+    """Compute the fairness of a model (MRI-04, MRI-05).
+
+    Args:
+        disparities: The disparity of each variable, (rows, variables).
+        rules: The protocol's rules.
+
+    Returns:
+        MRI-04, MRI-05: fairness = 1 - mean disparity.
+    """
     score: FloatArray = 1.0 - mean_disparity(disparities, rules)
     return score
 
 
 def combined_score(performance: FloatArray, fairness: FloatArray, fairness_weight: float) -> FloatArray:
-    """MRI-07: (1 - w) x performance + w x fairness; at w = 0 an undefined fairness does not matter."""
+    """Combine performance and fairness (MRI-07).
+
+    Args:
+        performance: The performance of each model.
+        fairness: The fairness of each model.
+        fairness_weight: The weight of fairness, from 0 to 1.
+
+    Returns:
+        MRI-07: (1 - w) x performance + w x fairness; at w = 0 an undefined fairness does not matter.
+    """
     if fairness_weight == 0.0:
         return np.asarray(performance, dtype=np.float64)
     if fairness_weight == 1.0:

@@ -60,11 +60,20 @@ def gated_score(
 def adaptive_weight(
     reference_performance: float, *, chance: float, ceiling: float = 1.0, largest: float = 0.5
 ) -> float:
-    """One fairness weight for all models of a task: largest x clip((reference - chance)/(ceiling - chance)).
+    """Compute one fairness weight for all models of a task.
 
     `reference_performance` describes the task, not a model: the baseline's, or the best of the field. At
     chance the weight is 0 (being uniformly wrong is not rewarded); at the ceiling it is `largest`. It is the
     same for all models, so nobody picks its own weight.
+
+    Args:
+        reference_performance: The performance of the reference model.
+        chance: The performance of guessing.
+        ceiling: The performance beyond which the weight no longer grows.
+        largest: The largest weight.
+
+    Returns:
+        One fairness weight for all models of a task: largest x clip((reference - chance)/(ceiling - chance)).
     """
     _check_weight(largest)
     if ceiling <= chance:
@@ -95,9 +104,20 @@ class Variants:
 def fairness_variants(
     scores: npt.ArrayLike, *, names: Sequence[str], sizes: Sequence[int], higher_is_better: bool = True
 ) -> Variants:
-    """The variants from the scores of the groups of one variable; groups that are NaN are left out.
+    """Compute the variants of fairness from the scores of the groups of one variable.
+
+    The variants from the scores of the groups of one variable; groups that are NaN are left out.
 
     With a single group left, its own score is known, and nothing that compares groups is.
+
+    Args:
+        scores: The score of each group.
+        names: The names of the groups.
+        sizes: The cases of each group.
+        higher_is_better: Whether a higher value is better.
+
+    Returns:
+        The variants; groups that are NaN are left out.
     """
     values = np.asarray(scores, dtype=np.float64)
     if not higher_is_better:
@@ -128,9 +148,18 @@ def fairness_variants(
 def quadrants(
     performance: npt.ArrayLike, fairness: npt.ArrayLike, *, names: Sequence[str], baseline: str
 ) -> dict[str, str]:
-    """MRI-11: where each model lies against the baseline: 'both', 'fairness', 'performance' or 'neither'.
+    """Say where each model lies against the baseline (MRI-11).
 
     Strictly better on the points alone; the baseline itself is 'baseline'.
+
+    Args:
+        performance: The performance of each model.
+        fairness: The fairness of each model.
+        names: The names of the models.
+        baseline: The model that the others are compared with.
+
+    Returns:
+        MRI-11: where each model lies against the baseline: 'both', 'fairness', 'performance' or 'neither'.
     """
     if baseline not in names:
         raise unknown_name("model", baseline, list(names))
@@ -154,10 +183,22 @@ def weighting_table(
     chance: float = 0.0,
     performance_lo: npt.ArrayLike | None = None,
 ) -> list[dict[str, Any]]:
-    """A row a model: its score and rank by the protocol's weight, under the gate, and by the adaptive weight.
+    """Tabulate rank and score by every weighting.
 
     The gate is the baseline's performance. The adaptive weight rests on the best performance of the field,
     between `chance` (0.5 for balanced accuracy, 0 for Dice) and 1, and is at most `fairness_weight`.
+
+    Args:
+        performance: The performance of each model.
+        fairness: The fairness of each model.
+        names: The names of the models.
+        baseline: The model that the others are compared with.
+        fairness_weight: The weight of fairness, from 0 to 1.
+        chance: The performance of guessing.
+        performance_lo: The lower limit of the performance.
+
+    Returns:
+        A row a model: its score and rank by the protocol's weight, under the gate, and by the adaptive weight.
     """
     where = quadrants(performance, fairness, names=names, baseline=baseline)
     perf, fair = np.asarray(performance, dtype=np.float64), np.asarray(fairness, dtype=np.float64)

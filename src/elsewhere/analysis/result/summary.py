@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
-from elsewhere import __version__
-from elsewhere.commands.analyses import AnalysisContext, analyses
-from elsewhere.results import Result, ids_of
+from elsewhere._version import __version__
+from elsewhere.analysis.result.analyses import AnalysisContext, analyses
+from elsewhere.analysis.result.assessment import Assessment, ids_of
+from elsewhere.analysis.result.inputs import Progress
+from elsewhere.analysis.result.part import Part
+from elsewhere.cohort import Cohort, audit
 from elsewhere.scoring.prepared import Prepared, answered_cases, prepare, primary_metric
 from elsewhere.scoring.task import ScoreOptions, Scores
 from elsewhere.statistics.bootstrap_weights import WeightStream
 from elsewhere.statistics.clusters import UNKNOWN_SITE
 from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.fairness.subgroups import answered_values
+from elsewhere.statistics.resampling import Resampling
 
-Report = Callable[[str, int, int], None]
 _CURVE_RESAMPLES = 200
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What the summary must carry that the case table does not: hashes, grades, the audit."""
+    """What the summary must carry that the case table does not.
+
+    Attributes:
+        cohort_hash: The hash of the cohort's content.
+        reader: The reader of the cohort.
+        predictions_digest: The digest of the predictions.
+        command: What makes the summary.
+        id_grades: How far the patient ids of each dataset can be trusted, with the reason.
+        audit: The findings of the cohort's audit.
+        split_hash: The hash of the split that the cases come from.
+        where: The columns and values that chose the cases.
+    """
 
     cohort_hash: str
     reader: str = "table"
@@ -38,6 +52,33 @@ class Facts:
     where: Mapping[str, str] = field(default_factory=dict)
 
 
+def facts_of(
+    cohort: Cohort, *, predictions_digest: str | None, command: str, part: Part | None = None
+) -> Facts:
+    """Collect hash, grades and audit of the cohort, as the summary carries them.
+
+    Args:
+        cohort: The cases that are scored.
+        predictions_digest: The digest of the predictions.
+        command: What makes the summary: score, accept, summarise.
+        part: The part of a cohort that was chosen; the audit looks at the whole.
+
+    Returns:
+        The facts.
+    """
+    return Facts(
+        cohort_hash=cohort.hash,
+        reader=cohort.reader,
+        predictions_digest=predictions_digest,
+        command=command,
+        where=part.where if part else {},
+        id_grades={
+            dataset: {"grade": grade.grade, "why": grade.why} for dataset, grade in cohort.id_grades.items()
+        },
+        audit=tuple(finding.to_dict() for finding in audit(part.whole if part else cohort)),
+    )
+
+
 def analyse(
     scores: Scores,
     facts: Facts,
@@ -47,9 +88,23 @@ def analyse(
     seed: int = 42,
     extra: Mapping[str, Any] | None = None,
     skip: Sequence[str] = (),
-    progress: Report | None = None,
-) -> Result:
-    """The whole summary of one model on one cohort; `extra` is merged in last (a verdict, a claim)."""
+    progress: Progress | None = None,
+) -> Assessment:
+    """Compute the whole summary of one model on one cohort.
+
+    Args:
+        scores: The scores of the model.
+        facts: What the case table does not carry.
+        options: What was set when the predictions were scored.
+        resamples: How many resamples; None for the protocol's number.
+        seed: The seed of every draw.
+        extra: Parts that are merged in last (a verdict, a claim).
+        skip: Registered analyses that are left out.
+        progress: Is told how far the work is.
+
+    Returns:
+        The summary with its scores.
+    """
     ready = prepare(scores, options)
     protocol = scores.protocol
     count = protocol.interval.resamples if resamples is None else resamples
@@ -65,12 +120,10 @@ def analyse(
         ready.evaluator,
         ready.partition,
         rules=protocol.interval,
-        key=facts.cohort_hash,
-        seed=seed,
-        resamples=count,
+        resampling=Resampling(
+            key=facts.cohort_hash, seed=seed, resamples=count, threads=options.threads, progress=tick
+        ),
         level=protocol.interval.level,
-        threads=options.threads,
-        progress=tick,
     )
     metrics = {name: estimate.to_dict() for name, estimate in estimates.items()}
     headline = primary_metric(ready.evaluator, protocol)
@@ -119,11 +172,8 @@ def analyse(
             else:
                 summary[key] = content
     summary.update(extra or {})
-    from elsewhere.report import methods_paragraph
-
-    summary["methods"] = methods_paragraph(summary)
     key_table = summary.pop("_case_key", None)
-    return Result(
+    return Assessment(
         summary=summary,
         scores=scores,
         case_key=key_table,
@@ -140,7 +190,20 @@ def _errors(audit: Sequence[Mapping[str, Any]]) -> list[str]:
 def provenance(
     scores: Scores, facts: Facts, *, options: ScoreOptions, seed: int, resamples: int
 ) -> dict[str, Any]:
-    """What a number carries (design, 'Words')."""
+    """Collect what every number carries.
+
+    What a number carries (design, 'Words').
+
+    Args:
+        scores: The scores.
+        facts: What the case table does not carry.
+        options: What was set when the predictions were scored.
+        seed: The seed of every draw.
+        resamples: How many resamples.
+
+    Returns:
+        `provenance` of the summary.
+    """
     return {
         "cohort_hash": facts.cohort_hash,
         "cohort_reader": facts.reader,
@@ -166,7 +229,16 @@ def provenance(
 
 
 def complete_counts(ready: Prepared) -> dict[str, int]:
-    """Every count of the contract, whatever the task fills in itself."""
+    """Collect every count of the contract, whatever the task fills in itself.
+
+    Every count of the contract, whatever the task fills in itself.
+
+    Args:
+        ready: The scores, made ready for statistics.
+
+    Returns:
+        `counts` of the summary.
+    """
     cases = ready.scores.cases
     status = cases["status"].astype("string") if "status" in cases.columns else None
     counts: dict[str, int] = {
@@ -200,8 +272,8 @@ def _add_answered_only(
         return
     rules = ready.scores.protocol.interval
     made = answered_values(
-        ready.evaluator.subset(answered), ready.partition.within(answered), rules=rules, key=key, seed=seed,
-        resamples=resamples, metrics=tuple(metrics), interval_of=headline, threads=ready.options.threads,
+        ready.evaluator.subset(answered), ready.partition.within(answered), rules=rules, resampling=Resampling(key=key, seed=seed, resamples=resamples, threads=ready.options.threads),
+        metrics=tuple(metrics), interval_of=headline,
     )  # fmt: skip
     for name, entry in made.items():
         metrics[name] |= entry

@@ -18,7 +18,17 @@ _LOCAL = frozenset({KEY_FILE, "scores.parquet", "events.parquet"})
 
 
 def write_sharing_note(folder: Path, *, more: Mapping[str, str] | None = None) -> Path:
-    """`SHARING.txt`: the files that this folder has, by whether they name anybody. `more`: further shareable ones."""
+    """Write `SHARING.txt`: the files that this folder has, by whether they name anybody.
+
+    `SHARING.txt`: the files that this folder has, by whether they name anybody. `more`: further shareable ones.
+
+    Args:
+        folder: The folder.
+        more: Further files that may be shared, with a description of each.
+
+    Returns:
+        The path that was written.
+    """
     there = [name for name in _CONTENT if (folder / name).is_file()]
     lines = [
         "May be shared: no id of a case or patient, no name of a file of a case, and no folder is in these files.",

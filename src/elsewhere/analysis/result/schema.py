@@ -307,6 +307,11 @@ def check_summary(content: dict[str, Any], *, where: str, fix: str | None = None
 
     Raises:
         UserError: a key is missing, or has a value of another type or out of its range.
+
+    Args:
+        content: The content.
+        where: The file that an error names.
+        fix: What an error advises.
     """
     try:
         Summary.model_validate(content)

@@ -11,7 +11,7 @@ from pathlib import Path
 from elsewhere.errors import UserError
 from elsewhere.predictions import ReadOptions
 from elsewhere.predictions.plain_files import check_plain_file, lies_inside
-from elsewhere.report.page.redaction import Redactor
+from elsewhere.privacy import Redactor
 from elsewhere.tables import is_table, read_table
 
 _MOST_BYTES = 8 * 2**20
@@ -31,20 +31,43 @@ class Failure:
     options: ReadOptions | None = None
 
     def shared(self, redactor: Redactor) -> dict[str, str]:
-        """Without ids, also those of an entry that could not be read as a table, and without folders."""
+        """Describe a failure without ids and folders, also of an entry that could not be read as a table.
+
+        Without ids, also those of an entry that could not be read as a table, and without folders.
+
+        Args:
+            redactor: Takes out the ids.
+
+        Returns:
+            Model and reason as they may be shared.
+        """
         more = () if self.path is None else tuple(_possible_ids(self.path, self.options or ReadOptions()))
         return {"model": redactor.text(self.model), "why": redactor.knowing(more).text(self.why)}
 
 
 def entries_of(given: Sequence[Path]) -> list[Path]:
-    """The files and folders to score: those given, or what lies in the one folder that was given."""
+    """List the files and folders to score.
+
+    The files and folders to score: those given, or what lies in the one folder that was given.
+
+    Args:
+        given: What the user named.
+
+    Returns:
+        Those given, or what lies in the one folder that was given.
+    """
     if len(given) == 1 and given[0].is_dir():
         return sorted(path for path in given[0].iterdir() if not path.name.startswith("."))
     return list(given)
 
 
 def check_entry(path: Path, given: Sequence[Path]) -> None:
-    """An entry of a folder is no link out of it; what the user named by hand may be one."""
+    """Refuse an entry that is a link out of its folder; what the user named by hand may be one.
+
+    Args:
+        path: The file.
+        given: What the user named.
+    """
     if path in given:
         return
     if path.is_dir():
@@ -56,27 +79,6 @@ def check_entry(path: Path, given: Sequence[Path]) -> None:
             )
     else:
         check_plain_file(path, inside=path.parent)
-
-
-def names_of(paths: Sequence[Path]) -> list[str]:
-    """The file's or folder's name without its ending; with its folder's where two would be the same.
-
-    A home directory is called like its user, so its name is never shown: such entries are numbered.
-    """
-    short = [
-        path.name if path.is_dir() else path.stem.removesuffix(".csv").removesuffix(".nii") for path in paths
-    ]
-    out: list[str] = []
-    for name, path in zip(short, paths, strict=True):
-        if name and short.count(name) == 1:
-            out.append(name)
-            continue
-        whole = path.resolve()
-        parent = whole.parent
-        at_home = parent == Path.home() or parent.parent == Path.home().parent
-        own = name or whole.name
-        out.append(f"{own} ({len(out) + 1})" if at_home else f"{parent.name}/{own}")
-    return [name if out.count(name) == 1 else f"{name} ({number + 1})" for number, name in enumerate(out)]
 
 
 def _possible_ids(path: Path, options: ReadOptions) -> Iterator[str]:

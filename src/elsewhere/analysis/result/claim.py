@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -182,27 +182,24 @@ class Claim:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Written:
-    """A file that was written."""
+def write_claim_template(path: Path) -> Path:
+    """Write a commented claim to fill in; an existing file is never overwritten.
 
-    path: Path
+    Args:
+        path: The file to write.
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"written": str(self.path)}
+    Returns:
+        The same path.
 
-    def lines(self) -> Iterator[str]:
-        yield f"wrote {self.path}; fill it in, then: elsewhere accept COHORT PREDICTIONS --claim {self.path}"
-
-
-def write_claim_template(path: Path) -> Written:
-    """A commented claim to fill in; an existing file is never overwritten."""
+    Raises:
+        UserError: The file exists.
+    """
     if path.exists():
         raise UserError(
             "the file exists already", where=str(path), fix="Name another with --claim, or remove it."
         )
     write_text(TEMPLATE, path)
-    return Written(path=path)
+    return path
 
 
 _TOP = {
@@ -240,7 +237,14 @@ _SECTIONS = {
 
 
 def read_claim(path: Path) -> Claim:
-    """Parse and check a claim; an unknown key offers its neighbours."""
+    """Parse and check a claim; an unknown key offers its neighbours.
+
+    Args:
+        path: A TOML file.
+
+    Returns:
+        The claim.
+    """
     content = read_toml(
         path, what="claim", fix=f"elsewhere accept --init --claim {path} writes one to fill in."
     )

@@ -62,10 +62,16 @@ class ShownVerdict:
         return out | {"judged": self.judged} | {name: dict(getattr(self, name)) for name in _PARTS}
 
     def same_data(self, other: ShownVerdict) -> bool:
-        """The same predictions of the same cohort, and not two claims about different parts of it.
+        """Say whether another verdict is of the same predictions and cases.
 
         `where` does not make other data of them, for a part may be chosen after the verdict; only two claims that
         name different values of the same columns (site = North, site = South) share no case.
+
+        Args:
+            other: Another verdict.
+
+        Returns:
+            The same predictions of the same cohort, and not two claims about different parts of it.
         """
         same = (self.cohort, self.predictions) == (other.cohort, other.predictions)
         mine, theirs = self._where(), other._where()
@@ -75,6 +81,14 @@ class ShownVerdict:
         return {name: value for name, value in self.claimed.items() if name.startswith("where ")}
 
     def same_but_for_the_time(self, other: ShownVerdict) -> bool:
+        """Say whether another verdict says the same at another time.
+
+        Args:
+            other: Another verdict.
+
+        Returns:
+            True where all else is equal.
+        """
         return {**self.to_dict(), "time": ""} == {**other.to_dict(), "time": ""}
 
 
@@ -94,7 +108,15 @@ class Change:
 
 
 def changes(before: Mapping[str, Scalar], now: Mapping[str, Scalar]) -> tuple[Change, ...]:
-    """The fields in which two contents differ, in the order of the later one."""
+    """List the fields in which two contents differ.
+
+    Args:
+        before: The earlier content.
+        now: The present content, or verdict.
+
+    Returns:
+        The fields in which two contents differ, in the order of the later one.
+    """
     fields = dict.fromkeys((*now, *before))
     return tuple(
         Change(field=name, before=before.get(name), now=now.get(name))
@@ -202,20 +224,42 @@ class ClaimHistory:
 
 
 def lock_path(claim: Path) -> Path:
+    """Name the lock of a claim.
+
+    Args:
+        claim: The file of the claim.
+
+    Returns:
+        The path beside the claim.
+    """
     return claim.with_name(claim.name + LOCK_ENDING)
 
 
 def check_lock(claim: Path) -> None:
-    """Refuse a lock that cannot be understood, before any work is done."""
+    """Refuse a lock that cannot be understood, before any work is done.
+
+    Args:
+        claim: The file of the claim.
+    """
     _records_of_lock(lock_path(claim))
 
 
 def look_back(claim: Path, now: ShownVerdict, out: str | Path | None = None) -> ClaimHistory:
-    """Every verdict shown before that can be found: in the claim's lock, in the locks beside it, and in the result
+    """Find every verdict that was shown before.
+
+    Every verdict shown before that can be found: in the claim's lock, in the locks beside it, and in the result
     that `out` holds.
 
     Raises:
         UserError: If the claim's own lock cannot be understood.
+
+    Args:
+        claim: The file of the claim.
+        now: The present verdict.
+        out: The folder to write, or that may hold an earlier result.
+
+    Returns:
+        The history.
     """
     own = lock_path(claim)
     records = list(_records_of_lock(own))
@@ -247,7 +291,16 @@ def look_back(claim: Path, now: ShownVerdict, out: str | Path | None = None) -> 
 def locked(claim: Path, now: ShownVerdict) -> Iterator[None]:
     """Add a verdict to the claim's lock when the block, which shows it, ends well.
 
+    Add a verdict to the claim's lock when the block, which shows it, ends well.
+
     The lock is tried on a file beside it first: a verdict that cannot be recorded is not shown.
+
+    Args:
+        claim: The file of the claim.
+        now: The verdict that is shown.
+
+    Returns:
+        Nothing; the lock is written at the end of the block.
     """
     path = lock_path(claim)
     history = list(_records_of_lock(path))
@@ -271,11 +324,23 @@ def locked(claim: Path, now: ShownVerdict) -> Iterator[None]:
 
 
 def utc_now() -> str:
+    """Return the present time.
+
+    Returns:
+        The time in ISO format.
+    """
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def when(time: str) -> str:
-    """A time of a lock as a person reads it."""
+    """Print a time of a lock.
+
+    Args:
+        time: A time in ISO format.
+
+    Returns:
+        A time of a lock as a person reads it.
+    """
     return f"{datetime.fromisoformat(time).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 

@@ -25,7 +25,16 @@ class Part:
     where: Mapping[str, str] = field(default_factory=dict)
 
     def predictions(self, said: Predictions) -> Predictions:
-        """Without the rows of cases that were left out: they are neither missing nor extra."""
+        """Leave out the rows of cases that were not chosen: they are neither missing nor extra.
+
+        Without the rows of cases that were left out: they are neither missing nor extra.
+
+        Args:
+            said: The predictions.
+
+        Returns:
+            The predictions of the chosen cases.
+        """
         if self.step is None:
             return said
         points = None if said.points is None else self.rows(said.points)
@@ -43,7 +52,16 @@ class Part:
         return replace(kept, flow=(*said.flow, step))
 
     def rows(self, table: pd.DataFrame) -> pd.DataFrame:
-        """A table keyed by case_id without the rows of the cases that were left out."""
+        """Leave out the rows of cases that were not chosen.
+
+        A table keyed by case_id without the rows of the cases that were left out.
+
+        Args:
+            table: A table keyed by `case_id`.
+
+        Returns:
+            The table without them.
+        """
         if self.step is None:
             return table
         left_out = set(self.whole.cases["case_id"].astype(str)) - set(
@@ -52,7 +70,16 @@ class Part:
         return table[~table["case_id"].astype(str).isin(left_out)].reset_index(drop=True)
 
     def told(self, scores: Scores) -> Scores:
-        """The same scores with the choice as the first loss of the cohort's cases."""
+        """Enter the choice into the flow of the cases, as their first loss.
+
+        The same scores with the choice as the first loss of the cohort's cases.
+
+        Args:
+            scores: The scores.
+
+        Returns:
+            The same scores with the step.
+        """
         if self.step is None:
             return scores
         flow = list(scores.flow)
@@ -65,7 +92,17 @@ class Part:
 
 
 def choose_part(cohort: Cohort, where: Mapping[str, str] | None) -> Part:
-    """The cases whose columns have the given values; an unknown column or value offers its neighbours."""
+    """Choose the cases whose columns have the given values.
+
+    The cases whose columns have the given values; an unknown column or value offers its neighbours.
+
+    Args:
+        cohort: The cohort.
+        where: The wanted values by column
+
+    Returns:
+        The part, with the step that says who was left out.
+    """
     if not where:
         return Part(cohort=cohort, whole=cohort)
     keep = np.ones(len(cohort.cases), dtype=bool)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from elsewhere.privacy import hash_ids, new_salt
 from elsewhere.registry import Registry
 from elsewhere.scoring.groups import GroupCodes, group_codes
 from elsewhere.scoring.prepared import answered_cases, binary_part, fairness_disparity, truth_of
@@ -23,6 +24,8 @@ from elsewhere.statistics.bootstrap_weights import WeightStream
 from elsewhere.statistics.clusters import UNKNOWN_SITE, Clusters
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.fairness import fairness_report, group_table
+from elsewhere.statistics.fairness.subgroups import CaseFacts
+from elsewhere.statistics.resampling import Resampling
 
 _WORST_CASES = 20
 _BIG = 100_000
@@ -48,12 +51,27 @@ class AnalysisContext:
         return self.scores.cases
 
     def stream(self, resamples: int | None = None) -> WeightStream | None:
+        """Make the resamples of an analysis.
+
+        Args:
+            resamples: The most to draw
+
+        Returns:
+            The resamples; None where none were asked for.
+        """
         count = self.resamples if resamples is None else min(resamples, self.resamples)
         if count == 0:
             return None
         rules = self.scores.protocol.interval
         return WeightStream(
             self.partition, key=self.key, seed=self.seed, resamples=count, by_site=rules.by_site
+        )
+
+    @property
+    def resampling(self) -> Resampling:
+        """The resamples that every analysis of this result shares."""
+        return Resampling(
+            key=self.key, seed=self.seed, resamples=self.resamples, threads=self.options.threads
         )
 
     def truth(self) -> npt.NDArray[np.float64] | None:
@@ -67,7 +85,14 @@ analyses: Registry[Analysis] = Registry(
 
 
 def group_variables(context: AnalysisContext) -> tuple[str, ...]:
-    """--group-by, and the protocol's fairness variables where the task scores them."""
+    """List the variables whose groups are shown.
+
+    Args:
+        context: The scores and what was made of them.
+
+    Returns:
+        --group-by, and the protocol's fairness variables where the task scores them.
+    """
     wanted = list(context.options.group_by)
     if context.task.compares_groups:
         wanted += [v for v in context.scores.protocol.fairness.variables if v in context.cases.columns]
@@ -81,7 +106,16 @@ def _codes(context: AnalysisContext) -> list[GroupCodes]:
 
 @analyses.register("groups")
 def groups(context: AnalysisContext) -> dict[str, Any]:
-    """Estimates a group, and what a gap between groups is worth (ST-08)."""
+    """Estimate every metric within groups, and what a gap between groups is worth (ST-08).
+
+    Estimates a group, and what a gap between groups is worth (ST-08).
+
+    Args:
+        context: The scores and what was made of them.
+
+    Returns:
+        `groups` and `fairness` of the summary.
+    """
     codes = _codes(context)
     if not codes:
         return {}
@@ -92,13 +126,14 @@ def groups(context: AnalysisContext) -> dict[str, Any]:
         context.partition,
         codes,
         rules=rules,
-        key=context.key,
-        seed=context.seed,
-        resamples=0 if many else context.resamples,
-        positive=context.truth(),
-        answered=answered_cases(context.scores),
+        resampling=Resampling(
+            key=context.key,
+            seed=context.seed,
+            resamples=0 if many else context.resamples,
+            threads=context.options.threads,
+        ),
+        facts=CaseFacts(truth=context.truth(), answered=answered_cases(context.scores)),
         headline=context.headline,
-        threads=context.options.threads,
     )
     report = fairness_report(
         fairness_disparity(context.scores, context.evaluator, headline=context.headline),
@@ -117,7 +152,16 @@ def groups(context: AnalysisContext) -> dict[str, Any]:
 
 @analyses.register("sites")
 def sites(context: AnalysisContext) -> dict[str, Any]:
-    """Each site by itself, and, from five sites on, what to expect of a new one (ST-10)."""
+    """Estimate each site by itself, and, from five sites on, what to expect of a new one (ST-10).
+
+    Each site by itself, and, from five sites on, what to expect of a new one (ST-10).
+
+    Args:
+        context: The scores and what was made of them.
+
+    Returns:
+        `sites` and `new_hospital` of the summary.
+    """
     names = context.partition.site_names
     if len(names) < 2:
         return {}
@@ -129,13 +173,14 @@ def sites(context: AnalysisContext) -> dict[str, Any]:
         context.partition,
         [coded],
         rules=rules,
-        key=context.key,
-        seed=context.seed,
-        resamples=0 if len(context.cases) > _BIG else context.resamples,
-        positive=context.truth(),
-        answered=answered_cases(context.scores),
+        resampling=Resampling(
+            key=context.key,
+            seed=context.seed,
+            resamples=0 if len(context.cases) > _BIG else context.resamples,
+            threads=context.options.threads,
+        ),
+        facts=CaseFacts(truth=context.truth(), answered=answered_cases(context.scores)),
         headline=context.headline,
-        threads=context.options.threads,
     )["site"]
     from elsewhere.statistics.scenario import new_hospital
 
@@ -153,7 +198,16 @@ def sites(context: AnalysisContext) -> dict[str, Any]:
 
 @analyses.register("calibration")
 def calibration(context: AnalysisContext) -> dict[str, Any]:
-    """Slope, intercept and calibration in the large of the answered cases, before and after scaling."""
+    """Fit the calibration of the answered cases, before and after scaling.
+
+    Slope, intercept and calibration in the large of the answered cases, before and after scaling.
+
+    Args:
+        context: The scores and what was made of them.
+
+    Returns:
+        `calibration` of the summary.
+    """
     from elsewhere.statistics.calibration import recalibration
 
     truth = context.truth()
@@ -179,7 +233,16 @@ def calibration(context: AnalysisContext) -> dict[str, Any]:
 
 @analyses.register("operating_point")
 def operating_point(context: AnalysisContext) -> dict[str, Any]:
-    """Sensitivity and specificity at the threshold that came with the model, and calls in numbers."""
+    """Compute sensitivity and specificity at the threshold that came with the model.
+
+    Sensitivity and specificity at the threshold that came with the model, and calls in numbers.
+
+    Args:
+        context: The scores and what was made of them.
+
+    Returns:
+        `operating_point` of the summary.
+    """
     from elsewhere.statistics.operating_point import rates_at
 
     truth = context.truth()
@@ -208,7 +271,16 @@ def operating_point(context: AnalysisContext) -> dict[str, Any]:
 
 
 def worst_scores(context: AnalysisContext) -> npt.NDArray[np.float64] | None:
-    """Probabilities with the worst value in place of a missing one (ST-14)."""
+    """Put the worst value in place of a missing probability (ST-14).
+
+    Probabilities with the worst value in place of a missing one (ST-14).
+
+    Args:
+        context: The scores and what was made of them.
+
+    Returns:
+        One probability per case; None where the task has none.
+    """
     truth = context.truth()
     if truth is None or "probability" not in context.cases.columns:
         return None
@@ -218,14 +290,32 @@ def worst_scores(context: AnalysisContext) -> npt.NDArray[np.float64] | None:
 
 @analyses.register("task_details")
 def task_details(context: AnalysisContext) -> dict[str, Any]:
-    """What the task itself adds: confusion matrices, lesion tables, lesion against normal."""
+    """Collect what the task itself adds: confusion matrices, lesion tables, lesion against normal.
+
+    What the task itself adds: confusion matrices, lesion tables, lesion against normal.
+
+    Args:
+        context: The scores and what was made of them.
+
+    Returns:
+        `details` of the summary.
+    """
     found = context.task.details(context.scores, context.partition, context.options)
     return {"details": found} if found else {}
 
 
 @analyses.register("size_strata")
 def tumour_size(context: AnalysisContext) -> dict[str, Any]:
-    """MRI-11: small, moderate and large tumours by the 20th and 80th percentile of volume."""
+    """Estimate small, moderate and large tumours, by the 20th and 80th percentile of volume (MRI-11).
+
+    MRI-11: small, moderate and large tumours by the 20th and 80th percentile of volume.
+
+    Args:
+        context: The scores and what was made of them.
+
+    Returns:
+        `size_strata` of the summary.
+    """
     if "volume_truth_ml" not in context.cases.columns:
         return {}
     from elsewhere.statistics.strata import size_strata, strata_table
@@ -239,9 +329,7 @@ def tumour_size(context: AnalysisContext) -> dict[str, Any]:
             context.partition,
             size_strata(volume),
             rules=context.scores.protocol.interval,
-            key=context.key,
-            seed=context.seed,
-            resamples=context.resamples,
+            resampling=Resampling(key=context.key, seed=context.seed, resamples=context.resamples),
             answered=answered_cases(context.scores),
             headline=context.headline,
         )
@@ -250,7 +338,16 @@ def tumour_size(context: AnalysisContext) -> dict[str, Any]:
 
 @analyses.register("case_mix")
 def case_mix(context: AnalysisContext) -> dict[str, Any]:
-    """How the first site's cases differ from the others': the shift that a drop may come from."""
+    """Compare the first site's cases with the others': the shift that a drop may come from.
+
+    How the first site's cases differ from the others': the shift that a drop may come from.
+
+    Args:
+        context: The scores and what was made of them.
+
+    Returns:
+        `case_mix` of the summary.
+    """
     names = context.partition.site_names
     if len(names) < 2:
         return {}
@@ -310,12 +407,18 @@ def _level_shift(values: pd.Series, reference: npt.NDArray[np.bool_]) -> dict[st
 
 @analyses.register("worst_cases")
 def worst_cases(context: AnalysisContext) -> dict[str, Any]:
-    """The answered cases the model did worst on, by salted hash; the key file resolves them locally.
+    """List the answered cases that the model did worst on, by salted hash.
+
+    The answered cases the model did worst on, by salted hash; the key file resolves them locally.
 
     A case without a usable score is no case that the model read badly: those are counted, and not listed.
-    """
-    from elsewhere.report.page.privacy import hash_ids, new_salt
 
+    Args:
+        context: The scores and what was made of them.
+
+    Returns:
+        `worst_cases` of the summary, and the key that resolves the hashes.
+    """
     cases = context.cases
     cost = context.task.case_cost(context.scores)
     if cost is None:

@@ -187,13 +187,29 @@ class Redactor:
         )
 
     def knowing(self, ids: Iterable[Any]) -> Redactor:
-        """One that knows more ids and shares its marks with this one."""
+        """Add further ids.
+
+        One that knows more ids and shares its marks with this one.
+
+        Args:
+            ids: Ids.
+
+        Returns:
+            A redactor that knows more ids and shares its marks with this one.
+        """
         more = Redactor([*self._ids, *ids], folders=self._folders)
         more.originals, more._marks, more._first = self.originals, self._marks, self._first
         return more
 
     def text(self, text: str) -> str:
-        """The text with marks in place of ids and without folders."""
+        """Take ids and folders out of a text.
+
+        Args:
+            text: The text.
+
+        Returns:
+            The text with marks in place of ids and without folders.
+        """
         if not text:
             return text
         text = _without_folders(text, self._folders)
@@ -255,7 +271,17 @@ class Redactor:
         return self._marks[raw]
 
     def tree(self, value: Any, *, _above: tuple[str, ...] = ()) -> Any:
-        """Every text below `value`, and every key that comes from the data: somebody may group by an id."""
+        """Take ids out of every text below a value, and out of every key that comes from the data.
+
+        Every text below `value`, and every key that comes from the data: somebody may group by an id.
+
+        Args:
+            value: The value.
+            _above: The keys above the value.
+
+        Returns:
+            The same shape with marks in place of ids.
+        """
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -275,7 +301,16 @@ class Redactor:
         return self.text(name)
 
     def summary(self, summary: Mapping[str, Any]) -> dict[str, Any]:
-        """A summary as it may be shared. Marks that it has already are kept, and new ones go on from there."""
+        """Take ids out of a summary. Marks that it has already are kept, and new ones go on from there.
+
+        A summary as it may be shared. Marks that it has already are kept, and new ones go on from there.
+
+        Args:
+            summary: The summary.
+
+        Returns:
+            The summary as it may be shared.
+        """
         taken = [int(number) for text in _texts(summary) for number in _MARK.findall(text)]
         if not self._marks:
             self._first = max(taken, default=0) + 1
@@ -284,7 +319,14 @@ class Redactor:
 
 
 def marks_in(value: Any) -> int:
-    """How many different ids were taken out of the texts below `value`."""
+    """Count the ids that were taken out of texts.
+
+    Args:
+        value: The value.
+
+    Returns:
+        How many different ids were taken out of the texts below `value`.
+    """
     return len({mark for text in _texts(value) for mark in _MARK.findall(text)})
 
 

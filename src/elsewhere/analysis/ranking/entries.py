@@ -1,0 +1,185 @@
+"""The entries of a ranking: results that exist, or prediction files that are scored here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from elsewhere.analysis.ranking.submissions import Failure, check_entry, entries_of
+from elsewhere.analysis.result.assessment import Assessment, ids_of, ids_of_result
+from elsewhere.analysis.result.comparison import aligned, options_of, same_cases
+from elsewhere.analysis.result.inputs import Progress, as_cohort, as_predictions, choose_protocol
+from elsewhere.analysis.result.names import names_of
+from elsewhere.analysis.result.storage import load_assessment
+from elsewhere.errors import UserError
+from elsewhere.predictions import ReadOptions
+from elsewhere.scoring.prepared import Prepared, prepare
+from elsewhere.scoring.task import ScoreOptions, tasks
+from elsewhere.tables.identifiers import note_source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One model of a ranking.
+
+    Attributes:
+        name: What it is called.
+        ready: Its scores, made ready for statistics.
+        digest: The digest of its predictions.
+    """
+
+    name: str
+    ready: Prepared
+    digest: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entries:
+    """All models of a ranking, and those that could not be scored.
+
+    Attributes:
+        ranked: The models that can be ranked.
+        failures: The others, with reasons that may name cases and files.
+        key: The hash of the cohort.
+        counts: The cases and patients of the cohort.
+        ids: Every id that must not be shared.
+    """
+
+    ranked: tuple[Entry, ...]
+    failures: tuple[Failure, ...]
+    key: str = ""
+    counts: dict[str, Any] = field(default_factory=dict)
+    ids: tuple[str, ...] = ()
+
+    def first(self) -> Entry:
+        """Return the first model that can be ranked; all others have its cases and protocol.
+
+        Returns:
+            The entry.
+
+        Raises:
+            UserError: No model could be scored, and why.
+        """
+        if not self.ranked:
+            reasons = "; ".join(f"{f.model}: {f.why}" for f in self.failures)
+            raise UserError(
+                "no model could be scored",
+                fix=reasons or "Give result folders, or prediction files with --cohort and --task.",
+            )
+        return self.ranked[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryOptions:
+    """How prediction files of a ranking are scored.
+
+    Attributes:
+        task: Their task.
+        protocol: The protocol; None for the one that the cohort's reader stands for.
+        read: How a file is read.
+        scoring: What may be set beside the protocol.
+        explain: Puts the reason of a failure into words.
+        progress: Is told how many files are scored.
+    """
+
+    task: str
+    protocol: str | None = None
+    read: ReadOptions = field(default_factory=ReadOptions)
+    scoring: ScoreOptions = field(default_factory=ScoreOptions)
+    explain: Callable[[UserError], str] = str
+    progress: Progress | None = None
+
+
+def entries_from_results(results: Sequence[str | Path | Assessment]) -> Entries:
+    """Take entries from results that exist.
+
+    Args:
+        results: Result folders, or results.
+
+    Returns:
+        Those of the cohort that most of them are of; the others are failures.
+    """
+    names = names_of([Path("." if isinstance(item, Assessment) else item) for item in results])
+    loaded: list[tuple[str, Assessment]] = []
+    failures: list[Failure] = []
+    for i, item in enumerate(results):
+        if isinstance(item, Assessment):
+            loaded.append((item.path.name if item.path else f"model {i + 1}", item))
+            continue
+        note_source(item)
+        try:
+            loaded.append((names[i], load_assessment(item)))
+        except UserError as problem:
+            failures.append(Failure(model=names[i], why=str(problem)))
+    if not loaded:
+        return Entries(ranked=(), failures=tuple(failures))
+    hashes = [result.provenance["cohort_hash"] for _, result in loaded]
+    usual = max(dict.fromkeys(hashes), key=hashes.count)
+    reference = loaded[hashes.index(usual)][1]
+    entries = []
+    ids: dict[str, None] = {}
+    for name, result in loaded:
+        ids |= dict.fromkeys(ids_of_result(result))
+        try:
+            same_cases(reference, result)
+            ready = prepare(aligned(reference, result).scores, options_of(result))
+        except UserError as problem:
+            failures.append(Failure(model=name, why=str(problem)))
+            continue
+        entries.append(Entry(name=name, ready=ready, digest=result.provenance.get("predictions_digest")))
+    return Entries(
+        ranked=tuple(entries),
+        failures=tuple(failures),
+        key=reference.provenance["cohort_hash"],
+        counts={k: reference.summary["counts"][k] for k in ("cases", "patients")},
+        ids=tuple(ids),
+    )
+
+
+def entries_from_files(files: Sequence[str | Path], cohort: str | Path, options: EntryOptions) -> Entries:
+    """Score prediction files, one entry per file.
+
+    Args:
+        files: Prediction files or folders; a single folder is a folder of them.
+        cohort: The cohort.
+        options: How the files are scored.
+
+    Returns:
+        The entries; a file that cannot be scored is a failure and does not stop the others.
+
+    Raises:
+        UserError: The cohort, the task or the protocol is not usable.
+    """
+    task = tasks.get(options.task)
+    who = as_cohort(cohort, options.read.table)
+    rules = choose_protocol(task, options.protocol, who.reader)
+    given = [Path(item) for item in files]
+    paths = entries_of(given)
+    names = names_of(paths)
+    entries: list[Entry] = []
+    failures: list[Failure] = []
+    for number, path in enumerate(paths):
+        note_source(path)
+        try:
+            check_entry(path, given)
+            said = as_predictions(options.task, path, options.read, who)
+            ready = prepare(task.score(who, said, rules, options.scoring), options.scoring)
+            entries.append(Entry(name=names[number], ready=ready, digest=said.digest))
+        except UserError as problem:
+            why = options.explain(problem)
+            failures.append(Failure(model=path.name, why=why, path=path, options=options.read))
+        if options.progress:
+            options.progress("scoring", number + 1, len(paths))
+    first = entries[0].ready if entries else None
+    return Entries(
+        ranked=tuple(entries),
+        failures=tuple(failures),
+        key=who.hash,
+        counts={
+            "cases": len(first.scores.cases) if first else 0,
+            "patients": first.partition.n_clusters if first else 0,
+        },
+        ids=ids_of(first.scores) if first else (),
+    )

@@ -1,0 +1,238 @@
+"""Rank many models on one cohort, all on the same resamples: the content of a leaderboard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elsewhere._version import __version__
+from elsewhere.analysis.ranking.entries import Entries, Entry
+from elsewhere.analysis.ranking.submissions import Failure
+from elsewhere.analysis.result.inputs import Progress
+from elsewhere.errors import unknown_name
+from elsewhere.privacy import Redactor
+from elsewhere.scoring.prepared import Prepared, primary_metric
+from elsewhere.statistics.estimates import estimate_all
+from elsewhere.statistics.leaderboard import fairness_weighting, top_against_bottom_by_size
+from elsewhere.statistics.ranking import rank_models
+from elsewhere.statistics.resampling import Resampling
+from elsewhere.tables.identifiers import read_folders
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingOptions:
+    """How entries are ranked.
+
+    Attributes:
+        metric: The metric to rank by; None for the protocol's primary metric.
+        baseline: The entry that the others are tested against; None for no tests.
+        resamples: How many resamples; None for the protocol's number.
+        seed: The seed of every draw.
+        threads: How many threads; None for all processors.
+        progress: Is told how many entries have their intervals.
+    """
+
+    metric: str | None = None
+    baseline: str | None = None
+    resamples: int | None = None
+    seed: int = 42
+    threads: int | None = None
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankedEntries:
+    """A ranking, ready to be written and printed.
+
+    Attributes:
+        summary: The content of summary.json; it names no case and no folder.
+        failures: The entries that could not be scored, with reasons that may name cases and files.
+        redactor: Took the ids out of the summary.
+    """
+
+    summary: dict[str, Any]
+    failures: tuple[Failure, ...]
+    redactor: Redactor
+
+
+def rank_entries(entries: Entries, options: RankingOptions) -> RankedEntries:
+    """Rank entries: ties, rank intervals, tiers and stability (ST-09, MRI-10).
+
+    Args:
+        entries: The models of one cohort.
+        options: Metric, baseline and resamples.
+
+    Returns:
+        The summary of the ranking, with every entry that could not be scored and why.
+
+    Raises:
+        UserError: No entry could be scored, or the metric or the baseline is not there.
+
+    Example:
+        >>> found = entries_from_results(["team_a", "team_b"])  # doctest: +SKIP
+        >>> rank_entries(found, RankingOptions()).summary["ranking"]["table"]  # doctest: +SKIP
+    """
+    first = entries.first().ready
+    rules = first.scores.protocol
+    metric = _metric_of(first, options.metric)
+    names = [entry.name for entry in entries.ranked]
+    if options.baseline is not None and options.baseline not in names:
+        raise unknown_name("model", options.baseline, names)
+    resampling = Resampling(
+        key=entries.key,
+        seed=options.seed,
+        resamples=rules.interval.resamples if options.resamples is None else options.resamples,
+        threads=options.threads,
+    )
+    ranking = _ranking_part(entries.ranked, metric, resampling, options)
+    summary = _summary(entries, ranking, resampling)
+    details, missing = first.task.ranking_details(
+        {entry.name: entry.ready.scores for entry in entries.ranked}
+    )
+    summary |= details
+    summary["warnings"] += missing
+    redactor = Redactor(entries.ids, folders=read_folders())
+    summary = redactor.summary(summary)
+    summary["ranking"]["failed"] = [failure.shared(redactor) for failure in entries.failures]
+    return RankedEntries(summary=summary, failures=entries.failures, redactor=redactor)
+
+
+def incomplete(counts: Mapping[str, Any]) -> str:
+    """Say how many entries are not in the ranking.
+
+    Args:
+        counts: The counts of the ranking's summary.
+
+    Returns:
+        One sentence.
+    """
+    return f"{counts['models']} of {counts['entries']} entries ranked; {counts['failed']} could not be scored"
+
+
+def _metric_of(first: Prepared, wanted: str | None) -> str:
+    chosen = wanted or primary_metric(first.evaluator, first.scores.protocol)
+    available = [spec.name for spec in first.evaluator.specs]
+    if chosen not in available:
+        raise unknown_name("metric", chosen, available)
+    return chosen
+
+
+def _ranking_part(
+    entries: Sequence[Entry], metric: str, resampling: Resampling, options: RankingOptions
+) -> dict[str, Any]:
+    """The `ranking` of a summary: the table, the pairs, every entry's metrics and what stands beside them."""
+    first = entries[0].ready
+    rules = first.scores.protocol
+    names = [entry.name for entry in entries]
+    evaluators = [entry.ready.evaluator for entry in entries]
+    part = rank_models(
+        evaluators,
+        first.partition,
+        metric,
+        names=names,
+        resampling=resampling,
+        by_site=rules.interval.by_site,
+        baseline=options.baseline,
+    ).to_dict()
+    rows = part.pop("models", None) or part.pop("table")
+    estimates = {}
+    for number, entry in enumerate(entries):
+        found = estimate_all(
+            entry.ready.evaluator,
+            first.partition,
+            rules=rules.interval,
+            resampling=resampling,
+            metrics=_shown(entry.ready, metric),
+        )
+        estimates[entry.name] = {name: estimate.to_dict() for name, estimate in found.items()}
+        if options.progress:
+            options.progress("intervals", number + 1, len(entries))
+    shown = [
+        {**row, **{k: estimates[row["model"]][metric][k] for k in ("value", "lo", "hi", "method")}}
+        for row in rows
+    ]
+    ranking = {
+        **part,
+        "metric": metric,
+        "table": [{k: v for k, v in row.items() if k != "frequencies"} for row in shown],
+        "frequencies": {row["model"]: row["frequencies"] for row in shown if "frequencies" in row},
+        "metrics": estimates,
+        "failed": [],
+        "baseline": options.baseline,
+    }
+    ranking |= fairness_weighting(
+        evaluators, names=names, baseline=options.baseline, weight=rules.fairness.fairness_weight
+    )
+    return ranking | _by_size(entries, metric, resampling)
+
+
+def _summary(entries: Entries, ranking: dict[str, Any], resampling: Resampling) -> dict[str, Any]:
+    first = entries.first().ready
+    rules = first.scores.protocol
+    summary: dict[str, Any] = {
+        "elsewhere": __version__,
+        "task": first.scores.task,
+        "protocol": rules.name,
+        "protocol_version": rules.version,
+        "provenance": {
+            "cohort_hash": entries.key,
+            "seed": resampling.seed,
+            "resamples": resampling.resamples,
+            "code_version": __version__,
+            "command": "rank",
+            "protocol_digest": rules.digest(),
+            "predictions_digest": {entry.name: entry.digest for entry in entries.ranked},
+        },
+        "counts": {
+            **entries.counts,
+            "entries": len(entries.ranked) + len(entries.failures),
+            "models": len(entries.ranked),
+            "failed": len(entries.failures),
+        },
+        "metrics": {},
+        "ranking": ranking,
+        "warnings": _unknown_status_words(entries.ranked),
+    }
+    if entries.failures:
+        summary["warnings"].append(incomplete(summary["counts"]))
+    return summary
+
+
+def _shown(ready: Prepared, metric: str) -> list[str]:
+    wanted = [metric, "performance", "fairness", "combined", "dice", "norm_hd", "balanced_accuracy", "auroc"]
+    have = {spec.name for spec in ready.evaluator.specs}
+    return [name for name in dict.fromkeys(wanted) if name in have]
+
+
+def _unknown_status_words(entries: Sequence[Entry]) -> list[str]:
+    """Words of a status column that nobody explained may decide a rank, so every model's are named."""
+    found = []
+    for entry in entries:
+        words = entry.ready.scores.extras.get("status_words", ())
+        unknown = [word for word in words if not word["understood"]]
+        if unknown:
+            shown = ", ".join(f"'{word['word']}' ({word['rows']} rows)" for word in unknown[:5])
+            found.append(
+                f"{entry.name}: status words that are not known: {shown}. Their scores were used; say "
+                f"--failed-status '{unknown[0]['word']}' if it means that the case could not be analysed."
+            )
+    return found
+
+
+def _by_size(entries: Sequence[Entry], metric: str, resampling: Resampling) -> dict[str, Any]:
+    """MRI-11: the best models against the worst, overall and by tumour size."""
+    first = entries[0].ready
+    cases = first.scores.cases
+    if "volume_truth_ml" not in cases.columns:
+        return {}
+    found = top_against_bottom_by_size(
+        [entry.ready.evaluator for entry in entries],
+        first.partition,
+        "dice" if "dice" in cases.columns else metric,
+        cases["volume_truth_ml"].to_numpy(dtype=float),
+        names=[entry.name for entry in entries],
+        resampling=resampling,
+        by_site=first.scores.protocol.interval.by_site,
+    )
+    return {"top_against_bottom": found} if found else {}
