@@ -231,7 +231,7 @@ def methods_of(file: StudyFile, table: RecipeTable) -> dict[str, Method]:
 def _check_protocols(study: Study, *, where: str) -> None:
     for task, section in study.tasks.items():
         try:
-            protocol = protocols.get(section.protocol)
+            protocol = protocols.get(study.task(task).protocol)
         except UserError as error:
             raise UserError(error.what, where=f"{where}, tasks.{task}.protocol", fix=error.fix) from None
         if task not in protocol.tasks:

@@ -1,8 +1,8 @@
-"""When the models of a study should not answer (US-32): four scores, a run or an ensemble at a time.
+"""When the models of a study should not answer (US-32): scores of uncertainty, one run or ensemble at a time.
 
 Max-softmax, energy and Mahalanobis distance are one network's; the deep ensemble is the mean over the seeds of
 one scenario and configuration, which is possible where every seed was tested on the same cases (external
-scenarios; internal seeds split the dataset anew). An error is a wrong class at 0.5.
+scenarios; internal seeds split the dataset anew). An error is a wrong class at the protocol's threshold.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import special
 
 from elsewhere.statistics.abstention import ensemble_entropy, ensemble_variance, risk_coverage
 from elsewhere.statistics.auroc import auroc
-from elsewhere.study.analysis_design import Design
-from elsewhere.study.analysis_runs import SCORES, THRESHOLD, Judged, lesion_against_normal
+from elsewhere.analysis.study.design import Design
+from elsewhere.analysis.study.probability_runs import SCORES, Judged, lesion_against_normal
+from elsewhere.study.results import FIXED_TEST
 
 FloatArray = npt.NDArray[np.float64]
 ENSEMBLE_SCORES = ("ensemble_entropy", "ensemble_variance")
@@ -30,8 +30,6 @@ SCORE_WORDS = {
     "ensemble_entropy": "ensemble, entropy",
     "ensemble_variance": "ensemble, disagreement",
 }
-FIXED_TEST = ("external", "leave-one-dataset-out", "nested")
-"""Kinds whose test cases no seed trains on: only there may the seeds answer together."""
 COVERAGE = 0.8
 GRID = np.round(np.arange(0.1, 1.0001, 0.05), 2)
 VALUES = ("error_rate", "error_at_80", "aurc", "excess_aurc", "error_detection", "normal_auroc")
@@ -55,8 +53,8 @@ def _measured(
     return values, made.at(GRID)
 
 
-def _wrong(label: npt.NDArray[np.int8], probability: FloatArray) -> FloatArray:
-    return ((probability >= THRESHOLD) != (label == 1)).astype(np.float64)
+def _wrong(label: npt.NDArray[np.int8], probability: FloatArray, threshold: float) -> FloatArray:
+    return ((probability >= threshold) != (label == 1)).astype(np.float64)
 
 
 def _of_runs(judged: Sequence[Judged], score: str) -> list[tuple[dict[str, float], FloatArray]]:
@@ -64,7 +62,7 @@ def _of_runs(judged: Sequence[Judged], score: str) -> list[tuple[dict[str, float
     for j in judged:
         if np.isfinite(j.probability).all():
             made = _measured(
-                _wrong(j.test.label, j.probability), j.test.uncertainty(score), j.normal.uncertainty(score)
+                _wrong(j.test.label, j.probability, j.threshold), j.test.uncertainty(score), j.normal.uncertainty(score)
             )
             if made is not None:
                 out.append(made)
@@ -85,7 +83,7 @@ def members_of(judged: Sequence[Judged]) -> tuple[FloatArray, FloatArray] | None
             return None
         tests.append(j.probability[mine])
         same = np.array_equal(j.normal.case[mine_normal], first.normal.case[normal_order])
-        normals.append(special.expit(j.normal.logit[mine_normal]) if same else None)
+        normals.append(j.normal.probability[mine_normal] if same else None)
     back = np.argsort(order)
     test = np.stack(tests)[:, back]
     if any(n is None for n in normals):
@@ -116,7 +114,7 @@ def abstention_tables(
                 continue
             test, normal = members
             mean = test.mean(axis=0)
-            error = _wrong(held[0].test.label, mean)
+            error = _wrong(held[0].test.label, mean, held[0].threshold)
             for score, scored in (
                 ("ensemble_entropy", ensemble_entropy),
                 ("ensemble_variance", ensemble_variance),

@@ -1,7 +1,7 @@
-"""Which recipes are judged beside each other: a board is a task and the cases that all its recipes answered.
+"""Which methods are compared with each other: a board is a task and the cases that all its methods answered.
 
 Where the scenarios of a kind test no case twice (one dataset left out, folds) their cases are pooled into one
-board; else every scenario is a board of its own. All recipes of a board share its patients and so its
+board; else every scenario is a board of its own. All methods of a board share its patients and so its
 resamples (ST-09). What cannot stand in a board is listed with its reason, never dropped.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,27 +25,32 @@ from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.leaderboard import performance_metric
 from elsewhere.statistics.seeds import over_seeds
-
-if TYPE_CHECKING:
-    from elsewhere.study.recipe_results import RecipeResults
+from elsewhere.study.file import Study
+from elsewhere.study.methods import PICTURE_CLASSIFIER
+from elsewhere.study.results import Results
 
 FloatArray = npt.NDArray[np.float64]
 SEED = 42
 SHOWN = {
+    "classification": ("auroc", "balanced_accuracy", "sensitivity", "specificity"),
     "segmentation": ("combined", "fairness", "performance", "dice", "hausdorff_mm", "norm_hd"),
     "response": ("combined", "fairness", "balanced_accuracy", "auroc", "sensitivity", "specificity"),
 }
-MAIN = {"segmentation": "dice", "response": "auroc"}
+MAIN = {"classification": "auroc", "segmentation": "dice", "response": "auroc"}
 """What is compared between home and elsewhere, and between centres: not the combined score, since a range
 over groups has no interval with valid coverage (ST-08)."""
 USUAL_BASELINE = {"segmentation": "residual-unet", "response": "random"}
-BOARD_WORDS = {
+CHANCE_METHOD = "random"
+"""The recipe that predicts by chance."""
+BOARD_LABELS = {
     "leave-one-dataset-out": "one dataset left out, all others train",
     "folds": "folds within each dataset",
-    "internal": "at home, each dataset's own test part",
-    "external": "trained on one dataset, tested on another",
+    "internal": "internal: each dataset's own test part",
+    "external": "external: trained on one dataset, tested on another",
 }
 _ORDER = ("leave-one-dataset-out", "external", "folds", "internal")
+NESTED = "nested"
+"""Runs that only serve to choose a method on the sources; they stand in no board and no average."""
 KINDS: Mapping[str, tuple[str, ...]] = {
     "clip": ("clip", "has_clip", "clip_artefact", "clip_artifact"),
     "implant": ("implant", "has_implant", "breast_implant"),
@@ -58,14 +63,31 @@ REPORTED_COLUMNS = (*_CLINICAL, *(name for names in KINDS.values() for name in n
 """Columns of the cohort that analyses read beside the scores."""
 
 
+class Member(NamedTuple):
+    """One training of a method, or one of each source, whose answers cover every case of a board once."""
+
+    seed: int
+    source: int
+    """Which of the sources of each tested dataset; 0 where a case is tested from one source alone."""
+
+    @property
+    def label(self) -> str:
+        return f"seed {self.seed}" + (f", source {self.source}" if self.source else "")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One recipe of a board; `ready` has a seed each, all of the same cases."""
+    """One method of a board; `ready` has one entry per seed, all of the same cases."""
 
-    recipe: str
-    seeds: tuple[int, ...]
+    method: str
+    members: tuple[Member, ...]
     ready: tuple[Prepared, ...]
     evaluator: Evaluator
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds that ran, each once."""
+        return tuple(sorted({member.seed for member in self.members}))
 
     @property
     def scores(self) -> Scores:
@@ -98,7 +120,7 @@ class Board:
 
     @property
     def names(self) -> list[str]:
-        return [entry.recipe for entry in self.entries]
+        return [entry.method for entry in self.entries]
 
     @property
     def evaluators(self) -> list[Evaluator]:
@@ -113,8 +135,8 @@ class Board:
         return self.entries[0].scores.protocol
 
     @property
-    def words(self) -> str:
-        return BOARD_WORDS.get(self.name, self.name)
+    def label(self) -> str:
+        return BOARD_LABELS.get(self.name, self.name)
 
     @cached_property
     def truth(self) -> FloatArray | None:
@@ -156,7 +178,7 @@ class Board:
         return float(self.partition.degrees_of_freedom(by_site=self.protocol.interval.by_site))
 
 
-def kinds_of(results: RecipeResults) -> dict[str, dict[str, str]]:
+def kinds_of(results: Results) -> dict[str, dict[str, str]]:
     """Each scenario's kind, source and target, from the runs."""
     columns = ("kind", "source", "target")
     rows = results.runs.drop_duplicates("scenario")
@@ -165,25 +187,60 @@ def kinds_of(results: RecipeResults) -> dict[str, dict[str, str]]:
     }
 
 
-def boards_of(results: RecipeResults, *, resamples: int) -> list[Board]:
-    """Every board, the one that leads its task first."""
+def boards_of(results: Results, task: str, *, resamples: int) -> list[Board]:
+    """List the boards of a task, the leading one first.
+
+    Args:
+        results: Of the study.
+        task: Whose runs are compared.
+        resamples: Of patients, for every number of a board.
+
+    Returns:
+        The boards; scenarios that only serve to choose a method have none.
+    """
     where = kinds_of(results)
+    of_task = {
+        (key.method, key.scenario, key.seed): scores
+        for key, scores in results.scores.items()
+        if key.task == task and where.get(key.scenario, {}).get("kind") != NESTED
+    }
+    by_kind: dict[str, list[str]] = {}
+    for scenario in dict.fromkeys(scenario for _, scenario, _ in of_task):
+        by_kind.setdefault(where.get(scenario, {}).get("kind", ""), []).append(scenario)
     found: list[Board] = []
-    for task in dict.fromkeys(task for task, _, _, _ in results.scores):
-        of_task = {k[1:]: s for k, s in results.scores.items() if k[0] == task}
-        scenarios = list(dict.fromkeys(scenario for _, scenario, _ in of_task))
-        by_kind: dict[str, list[str]] = {}
-        for scenario in scenarios:
-            by_kind.setdefault(where.get(scenario, {}).get("kind", ""), []).append(scenario)
-        for kind in sorted(by_kind, key=lambda k: (_ORDER.index(k) if k in _ORDER else 99, k)):
-            names = by_kind[kind]
-            together = [names] if len(names) > 1 and _disjoint(of_task, names) else [[n] for n in names]
-            for part in together:
-                name = kind if len(part) > 1 else part[0]
-                made = _board(results, task, name, kind, part, of_task, resamples=resamples)
-                if made is not None:
-                    found.append(_best_first(made))
+    for kind in sorted(by_kind, key=lambda k: (_ORDER.index(k) if k in _ORDER else 99, k)):
+        names = by_kind[kind]
+        for name, rounds in _groups_of_scenarios(kind, names, of_task, where):
+            made = _board(results, task, name, kind, rounds, of_task, resamples=resamples)
+            if made is not None:
+                found.append(_best_first(made))
     return found
+
+
+Rounds = tuple[tuple[str, ...], ...]
+"""Scenarios in rounds: within a round no case is tested twice, and every round tests the same cases."""
+
+
+def _groups_of_scenarios(
+    kind: str,
+    names: Sequence[str],
+    of_task: Mapping[tuple[str, str, int], Scores],
+    where: Mapping[str, Mapping[str, str]],
+) -> list[tuple[str, Rounds]]:
+    """Which scenarios of a kind make a board together. Where each dataset is tested from several sources, one board
+    has all of them, a source of each dataset per round, and every scenario has a board of its own too.
+    """
+    if len(names) > 1 and _disjoint(of_task, names):
+        return [(kind, (tuple(names),))]
+    single: list[tuple[str, Rounds]] = [(name, ((name,),)) for name in names]
+    by_target: dict[str, list[str]] = {}
+    for name in names:
+        by_target.setdefault(where[name]["target"], []).append(name)
+    lengths = {len(part) for part in by_target.values()}
+    if len(by_target) < 2 or len(lengths) > 1 or lengths == {1}:
+        return single
+    rounds = tuple(tuple(part[i] for part in by_target.values()) for i in range(lengths.pop()))
+    return [(kind, rounds), *single]
 
 
 def _best_first(board: Board) -> Board:
@@ -224,42 +281,45 @@ def pooled(parts: Sequence[Scores]) -> Scores:
 
 
 def _board(
-    results: RecipeResults,
+    results: Results,
     task: str,
     name: str,
     kind: str,
-    scenarios: Sequence[str],
+    rounds: Rounds,
     of_task: Mapping[tuple[str, str, int], Scores],
     *,
     resamples: int,
 ) -> Board | None:
-    held: dict[str, dict[int, Scores]] = {}
+    scenarios = [name for part in rounds for name in part]
+    scores_of: dict[str, dict[Member, Scores]] = {}
     failed: list[dict[str, str]] = []
-    for recipe in dict.fromkeys(recipe for recipe, scenario, _ in of_task if scenario in scenarios):
-        seeds = sorted({seed for r, s, seed in of_task if r == recipe and s in scenarios})
-        for seed in seeds:
-            parts = [of_task[recipe, s, seed] for s in scenarios if (recipe, s, seed) in of_task]
-            if len(parts) == len(scenarios):
-                held.setdefault(recipe, {})[seed] = pooled(parts)
-        if recipe not in held:
+    for method in dict.fromkeys(method for method, scenario, _ in of_task if scenario in scenarios):
+        seeds = sorted({seed for m, s, seed in of_task if m == method and s in scenarios})
+        for number, names in enumerate(rounds, start=1):
+            for seed in seeds:
+                parts = [of_task[method, s, seed] for s in names if (method, s, seed) in of_task]
+                if len(parts) == len(names):
+                    member = Member(seed, number if len(rounds) > 1 else 0)
+                    scores_of.setdefault(method, {})[member] = pooled(parts)
+        if method not in scores_of:
             failed.append(
-                {"recipe": recipe, "reason": f"not every one of {len(scenarios)} scenarios is done"}
+                {"method": method, "reason": f"not every one of {len(scenarios)} scenarios is done"}
             )
-    failed += _without_scores(results, task, scenarios, {*held, *(f["recipe"] for f in failed)})
-    if not held:
+    failed += _without_scores(results, task, scenarios, {*scores_of, *(f["method"] for f in failed)})
+    if not scores_of:
         return None
-    first = {recipe: of[min(of)] for recipe, of in held.items()}
+    first = {method: of[min(of)] for method, of in scores_of.items()}
     order = max((ids_of(s) for s in first.values()), key=len)
     entries = []
-    for recipe, by_seed in held.items():
+    for method, by_member in scores_of.items():
         try:
-            entries.append(_entry(recipe, by_seed, order, options_of(results.settings, task)))
+            entries.append(_entry(method, by_member, order, options_of(results.study, task)))
         except UserError as problem:
-            failed.append({"recipe": recipe, "reason": problem.what})
+            failed.append({"method": method, "reason": problem.what})
     if not entries:
         return None
     cases = entries[0].scores.cases.reset_index(drop=True)
-    baseline = baseline_of(results.settings, task, [e.recipe for e in entries])
+    baseline = baseline_of(results, task, [e.method for e in entries])
     return Board(
         task=task,
         name=name,
@@ -274,15 +334,17 @@ def _board(
     )
 
 
-def _entry(recipe: str, by_seed: Mapping[int, Scores], order: Sequence[str], options: ScoreOptions) -> Entry:
-    whole = {seed: s for seed, s in by_seed.items() if set(ids_of(s)) == set(order)}
+def _entry(
+    method: str, by_member: Mapping[Member, Scores], order: Sequence[str], options: ScoreOptions
+) -> Entry:
+    whole = {member: s for member, s in by_member.items() if set(ids_of(s)) == set(order)}
     if not whole:
-        got = len(set(ids_of(by_seed[min(by_seed)])))
-        raise UserError(f"it answers {got} of the board's {len(order)} cases")
-    ready = [prepare(in_order(whole[seed], order), options) for seed in sorted(whole)]
+        answered = len(set(ids_of(by_member[min(by_member)])))
+        raise UserError(f"it answers {answered} of the board's {len(order)} cases")
+    ready = [prepare(in_order(whole[member], order), options) for member in sorted(whole)]
     return Entry(
-        recipe=recipe,
-        seeds=tuple(sorted(whole)),
+        method=method,
+        members=tuple(sorted(whole)),
         ready=tuple(ready),
         evaluator=over_seeds([r.evaluator for r in ready]),
     )
@@ -294,52 +356,44 @@ def in_order(scores: Scores, order: Sequence[str]) -> Scores:
 
 
 def _without_scores(
-    results: RecipeResults, task: str, scenarios: Sequence[str], known: Iterable[str]
+    results: Results, task: str, scenarios: Sequence[str], known: Iterable[str]
 ) -> list[dict[str, str]]:
-    """Recipes whose runs came to nothing in this board."""
+    """Methods whose runs have no scores in this board."""
     runs = results.runs
     part = runs[(runs["task"] == task) & runs["scenario"].isin(list(scenarios)) & (runs["status"] != "done")]
-    lost = part[~part["recipe"].isin(list(known))].drop_duplicates("recipe")
+    lost = part[~part["method"].isin(list(known))].drop_duplicates("method")
     return [
-        {"recipe": str(r["recipe"]), "reason": str(r["reason"] or r["status"])}
+        {"method": str(r["method"]), "reason": str(r["reason"] or r["status"])}
         for r in lost.to_dict(orient="records")
     ]
 
 
-def baseline_of(settings: Mapping[str, Any], task: str, names: Sequence[str]) -> str | None:
-    """The study file's `baseline = true`; else the challenge's own kind of baseline, where it ran."""
-    given = settings.get("recipes") if isinstance(settings.get("recipes"), Mapping) else {}
-    for name, made in (given or {}).items():
-        if not isinstance(made, Mapping) or not made.get("baseline") or str(name) not in names:
-            continue
-        if not made.get("tasks") or task in made["tasks"]:
-            return str(name)
-    for name in names:
-        made = (given or {}).get(name)
-        recipe = str(made.get("recipe", name)) if isinstance(made, Mapping) else name
-        if recipe == USUAL_BASELINE.get(task):
-            return name
-    return None
+def baseline_of(results: Results, task: str, names: Sequence[str]) -> str | None:
+    """Find the method that the others are compared with.
+
+    Args:
+        results: Of the study.
+        task: Whose board it is.
+        names: The methods of the board.
+
+    Returns:
+        The study file's `baseline = true`; else the usual baseline of the task, where it ran; for pairs of models and
+        inputs the first of the study file; None where there is none.
+    """
+    methods = [m for name, m in results.methods.items() if name in names]
+    for method in methods:
+        if method.baseline and (not method.tasks or task in method.tasks):
+            return method.name
+    for method in methods:
+        if method.recipe == USUAL_BASELINE.get(task):
+            return method.name
+    pairs = [method.name for method in methods if method.recipe == PICTURE_CLASSIFIER]
+    return pairs[0] if len(pairs) > 1 else None
 
 
-def options_of(settings: Mapping[str, Any], task: str) -> ScoreOptions:
+def options_of(study: Study, task: str) -> ScoreOptions:
     """The study may weigh fairness otherwise than the protocol."""
-    part = settings.get("tasks")
-    part = part.get(task) if isinstance(part, Mapping) else None
-    weight = part.get("fairness_weight") if isinstance(part, Mapping) else None
-    return ScoreOptions(fairness_weight=None if weight is None else float(weight))
-
-
-def margin_of(settings: Mapping[str, Any], task: str) -> float | None:
-    """The task's own margin, or the study's."""
-    for holder, name in (("tasks", task), ("analyses", "")):
-        part = settings.get(holder)
-        part = part.get(name) if name and isinstance(part, Mapping) else part
-        if isinstance(part, Mapping):
-            value = part.get("verdict_margin", part.get("margin"))
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                return float(value)
-    return None
+    return ScoreOptions(fairness_weight=study.task(task).fairness_weight)
 
 
 def _with_clinical(cases: pd.DataFrame, cohort: pd.DataFrame) -> pd.DataFrame:

@@ -27,10 +27,10 @@ from elsewhere.statistics.scenario import (
     paired_scenarios,
     scenario_summary,
 )
-from elsewhere.study.analysis_design import PLAIN, Design
-from elsewhere.study.analysis_runs import ALL_METRICS, BOUNDED, Judged
+from elsewhere.analysis.study.design import PLAIN, Design
+from elsewhere.analysis.study.probability_runs import ALL_METRICS, BOUNDED, Judged
 
-KEYS = ("kind", "scenario", "source", "target", "model", "input")
+KEYS = ("kind", "scenario", "source", "target", "method", "model", "input")
 RESAMPLED = ("balanced_accuracy", "sensitivity", "specificity")
 FEW_PATIENTS = 20
 PAIRED_METRICS = ("auroc", "balanced_accuracy")
@@ -104,7 +104,7 @@ def patient_intervals(
             row: dict[str, Any] = {
                 "kind": kind, "scenario": scenario, "model": model, "input": input_,
                 "cases": int(np.unique(np.concatenate([held[i].test.case for i in places])).size),
-                "malignant": int(
+                "positives": int(
                     np.unique(np.concatenate([held[i].test.case[held[i].test.label == 1] for i in places])).size
                 ),
                 "patients": len({p for i in places for p in held[i].test.patient}),

@@ -1,4 +1,4 @@
-"""The leaderboards of a recipe study and what its ranks rest on (MRI-08 to MRI-10, MRI-12).
+"""The leaderboards of a study and what its ranks rest on (MRI-08 to MRI-10, MRI-12).
 
 All numbers of a board come from the same resamples of its patients: performance, fairness, combined, the
 differences that part two ranks, and the places at every fairness weight.
@@ -21,12 +21,12 @@ from elsewhere.statistics.fairness.variants import weighting_table
 from elsewhere.statistics.leaderboard import centred_interval, performance_metric, weight_steps
 from elsewhere.statistics.paired import PAIRED_T, WILCOXON, compare_pair, holm
 from elsewhere.statistics.ranking import Ranking, left_out_sites, rank_from_draws, weight_stability
-from elsewhere.study.recipe_analysis_boards import SEED, SHOWN, Board, Entry, FloatArray
+from elsewhere.analysis.study.boards import SEED, SHOWN, Board, Entry, FloatArray
 
 STEPS = 101
 SLOWEST_SECONDS = 300.0
 """The challenge allows five minutes a case (MRI-17)."""
-PAIRED = {"segmentation": ("dice", "norm_hd"), "response": ("balanced_accuracy", "auroc")}
+PAIRED = {"classification": ("auroc", "balanced_accuracy"), "segmentation": ("dice", "norm_hd"), "response": ("balanced_accuracy", "auroc")}
 BOOTSTRAP_T = "t of the paired bootstrap"
 MEAN_MODEL = "mean probability of the seeds"
 _CENTRED = ("fairness", "combined")
@@ -50,15 +50,15 @@ def ranking_of(board: Board) -> Ranking:
 
 
 def leaderboard(board: Board, costs: pd.DataFrame) -> pd.DataFrame:
-    """A row a recipe, best first; those that could not be ranked stand last, with why."""
+    """One row per method, best first; those that could not be ranked stand last, with why."""
     ranking = ranking_of(board)
-    chance = {r["recipe"]: r for r in chance_rows(board) if r["in_board"]}
+    chance = {r["method"]: r for r in chance_rows(board) if r["in_board"]}
     rows: list[dict[str, Any]] = []
     for at in ranking.order:
         entry = board.entries[at]
         row: dict[str, Any] = _identity(board) | {
-            "recipe": entry.recipe,
-            "baseline": entry.recipe == board.baseline,
+            "method": entry.method,
+            "baseline": entry.method == board.baseline,
             "seeds": len(entry.seeds),
             "rank": int(ranking.ranks[at]),
             "rank_lo": int(ranking.rank_lo[at]),
@@ -66,14 +66,14 @@ def leaderboard(board: Board, costs: pd.DataFrame) -> pd.DataFrame:
             "tier": int(ranking.tiers[at]),
             "ranked_by": ranking.metric,
         }
-        row |= _estimates(board, at) | _cost(costs, entry.recipe, board.task)
-        if entry.recipe in chance:
-            tested = chance[entry.recipe]
+        row |= _estimates(board, at) | _cost(costs, entry.method, board.task)
+        if entry.method in chance:
+            tested = chance[entry.method]
             row |= {"p_chance": tested["p"], "p_chance_holm": tested["p_holm"], "p_chance_of": tested["of"]}
         rows.append(row | {"status": "ranked", "reason": ""})
     for lost in board.failed:
         rows.append(
-            _identity(board) | {"recipe": lost["recipe"], "status": "not ranked", "reason": lost["reason"]}
+            _identity(board) | {"method": lost["method"], "status": "not ranked", "reason": lost["reason"]}
         )
     return pd.DataFrame(rows)
 
@@ -132,11 +132,11 @@ def _number(value: float | None) -> float:
     return _NAN if value is None else float(value)
 
 
-def _cost(costs: pd.DataFrame, recipe: str, task: str) -> dict[str, Any]:
+def _cost(costs: pd.DataFrame, method: str, task: str) -> dict[str, Any]:
     """Median over cases, the slowest case, and the largest memory, where they were measured (MRI-12)."""
     if costs is None or costs.empty:
         return {}
-    part = costs[(costs["recipe"] == recipe) & (costs["task"] == task)]
+    part = costs[(costs["method"] == method) & (costs["task"] == task)]
     seconds = pd.to_numeric(part.get("seconds", pd.Series(dtype=float)), errors="coerce").dropna()
     memory = pd.to_numeric(part.get("peak_bytes", pd.Series(dtype=float)), errors="coerce").dropna()
     energy = pd.to_numeric(part.get("energy_joule", pd.Series(dtype=float)), errors="coerce").dropna()
@@ -152,7 +152,7 @@ def _cost(costs: pd.DataFrame, recipe: str, task: str) -> dict[str, Any]:
 
 
 def pairwise(board: Board) -> pd.DataFrame:
-    """Every two recipes of the board: the difference and its simultaneous interval (ST-09)."""
+    """Every two methods of the board: the difference and its simultaneous interval (ST-09)."""
     rows = ranking_of(board).to_dict()["pairwise"]
     return pd.DataFrame(
         [{"task": board.task, "board": board.name, "metric": board.ranked_by, **r} for r in rows]
@@ -160,8 +160,8 @@ def pairwise(board: Board) -> pd.DataFrame:
 
 
 def paired(board: Board) -> pd.DataFrame:
-    """Each recipe against the baseline on the same patients (MRI-09): the paired t-test of Dice and NormHD,
-    of balanced accuracy and AUC what those have; Holm over the recipes, metric by metric."""
+    """Each method against the baseline on the same patients (MRI-09): the paired t-test of Dice and NormHD,
+    of balanced accuracy and AUC what those have; Holm over the methods, metric by metric."""
     if board.baseline is None:
         return pd.DataFrame()
     base = board.entries[board.names.index(board.baseline)]
@@ -181,8 +181,8 @@ def paired(board: Board) -> pd.DataFrame:
                 {
                     "task": board.task,
                     "board": board.name,
-                    "recipe": entry.recipe,
-                    "baseline": base.recipe,
+                    "method": entry.method,
+                    "baseline": base.method,
                     "metric": metric,
                     "value": _number(made.value_a),
                     "baseline_value": _number(made.value_b),
@@ -203,7 +203,7 @@ def paired(board: Board) -> pd.DataFrame:
     for metric in table.loc[table["p"].isna(), "metric"].unique():
         told = {r["model"]: r["p"] for r in against_by_bootstrap(board, str(metric))}
         for at in table.index[(table["metric"] == metric) & table["p"].isna()]:
-            table.loc[at, "p"] = _number(told.get(table.loc[at, "recipe"]))
+            table.loc[at, "p"] = _number(told.get(table.loc[at, "method"]))
             table.loc[at, "test"] = BOOTSTRAP_T
     table["p_holm"] = _NAN
     for _, part in table.groupby("metric"):
@@ -228,23 +228,23 @@ def chance_rows(board: Board) -> list[dict[str, Any]]:
 
     `in_board` marks the test that stands in the board: of the seed, or of that model. A mean of balanced
     accuracies is nobody's decisions and has no random classifier beside it; and a seed picked out of several would
-    let chance choose. Holm over the recipes, of each seed and of the model apart.
+    let chance choose. Holm over the methods, of each seed and of the model apart.
     """
     truth = board.truth
-    if board.task != "response" or truth is None or len(np.unique(truth)) < 2:
+    if truth is None or "decision" not in board.cases.columns or len(np.unique(truth)) < 2:
         return []
     rows: list[dict[str, Any]] = []
     for entry in board.entries:
-        many = len(entry.seeds) > 1
+        many = len(entry.members) > 1
         tested: list[tuple[str, int | None, npt.NDArray[Any]]] = [
-            (f"seed {seed}", seed, ready.scores.cases["decision"].to_numpy())
-            for seed, ready in zip(entry.seeds, entry.ready, strict=True)
+            (member.label, member.seed, ready.scores.cases["decision"].to_numpy())
+            for member, ready in zip(entry.members, entry.ready, strict=True)
         ]
         if many:
             tested.append((MEAN_MODEL, None, decisions_of_mean(entry, truth, board.protocol)))
         for of, seed, decision in tested:
             made = chance_test(truth, decision, key=board.key, seed=SEED).to_dict()
-            row: dict[str, Any] = {"task": board.task, "board": board.name, "recipe": entry.recipe}
+            row: dict[str, Any] = {"task": board.task, "board": board.name, "method": entry.method}
             row |= {"of": of, "seed": seed}
             rows.append(row | {"in_board": seed is None or not many, **made})
     for family in {(r["of"] if not r["in_board"] else "") for r in rows}:
@@ -267,7 +267,7 @@ def decisions_of_mean(entry: Entry, truth: FloatArray, protocol: Protocol) -> np
 def weights(board: Board) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
     """(the ranking at 101 fairness weights, the gate and the adaptive weight, the crossings): MRI-10, MRI-12.
 
-    Recipes whose performance or fairness is not estimable take no part, and are named.
+    Methods whose performance or fairness is not estimable take no part, and are named.
     """
     found = performance_metric([s.name for s in board.evaluators[0].specs])
     if found is None or "fairness" not in [s.name for s in board.evaluators[0].specs]:
@@ -278,7 +278,7 @@ def weights(board: Board) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
     lost = [board.names[i] for i in range(len(board.names)) if i not in usable]
     if usable.size < 2:
         reasons = {r for e in board.evaluators for n, r in e.undefined_reasons().items() if n == "fairness"}
-        why = "; ".join(sorted(reasons)) or "fewer than two recipes have a performance and a fairness"
+        why = "; ".join(sorted(reasons)) or "fewer than two methods have a performance and a fairness"
         return pd.DataFrame(), pd.DataFrame(), {"reason": why, "left_out": lost}
     names = [board.names[i] for i in usable]
     reference = board.fairness_weight
@@ -312,7 +312,7 @@ def weight_table(
     fairness_draws: FloatArray,
     reference: float,
 ) -> pd.DataFrame:
-    """A row a weight and recipe: its score, its rank, where the resamples put it, and its change of rank
+    """One row per weight and method: its score, its rank, where the resamples put it, and its change of rank
     against `reference` (negative: it rises)."""
     steps = weight_steps(
         performance,
@@ -325,7 +325,7 @@ def weight_table(
     return pd.DataFrame(
         {
             "weight": np.repeat(np.round(steps.weights, 4), len(names)),
-            "recipe": list(names) * STEPS,
+            "method": list(names) * STEPS,
             "performance": np.tile(performance, STEPS),
             "fairness": np.tile(fairness, STEPS),
             "score": steps.scores.ravel(),
@@ -341,7 +341,7 @@ def _gate(
     board: Board, names: list[str], perf: Any, fair: Any, *, metric: str, chance: float, weight: float
 ) -> pd.DataFrame:
     """The gate by the point, and surely: the interval of the paired difference from the baseline above 0. A
-    recipe's own interval against the baseline's point would take the baseline for known."""
+    method's own interval against the baseline's point would take the baseline for known."""
     baseline = str(board.baseline)
     by_point = weighting_table(
         perf, fair, names=names, baseline=baseline, fairness_weight=weight, chance=chance
@@ -362,7 +362,7 @@ def _gate(
     )
     rows = []
     for plain, sure, p, f in zip(by_point, surely, perf, fair, strict=True):
-        row = {"task": board.task, "board": board.name, "recipe": plain.pop("model"), "baseline": baseline}
+        row = {"task": board.task, "board": board.name, "method": plain.pop("model"), "baseline": baseline}
         row |= {"performance": float(p), "fairness": float(f), **plain}
         row |= {"surely_passed_gate": sure["passed_gate"], "surely_gated_rank": sure["gated_rank"]}
         rows.append(row)
@@ -373,12 +373,11 @@ def seeds(board: Board) -> pd.DataFrame:
     """What each seed gave, where there are several: a board's value is their mean."""
     rows = []
     for entry in board.entries:
-        if len(entry.seeds) < 2:
+        if len(entry.members) < 2:
             continue
-        for seed, ready in zip(entry.seeds, entry.ready, strict=True):
+        for member, ready in zip(entry.members, entry.ready, strict=True):
             values = ready.evaluator.values()
             shown = {m: values[m] for m in SHOWN[board.task] if m in values}
-            rows.append(
-                {"task": board.task, "board": board.name, "recipe": entry.recipe, "seed": seed, **shown}
-            )
+            row = {"task": board.task, "board": board.name, "method": entry.method, "seed": member.seed}
+            rows.append(row | ({"source": member.source} if member.source else {}) | shown)
     return pd.DataFrame(rows)

@@ -12,8 +12,8 @@ import pandas as pd
 
 from elsewhere.report.page.privacy import SMALLEST_CELL, hash_ids
 from elsewhere.statistics.calibration import recalibration, reliability_curve
-from elsewhere.study.recipe_analysis_boards import KINDS, Board
-from elsewhere.study.recipe_analysis_groups import sizes_of
+from elsewhere.analysis.study.boards import KINDS, MAIN, Board
+from elsewhere.analysis.study.groups import sizes_of
 
 RELIABILITY_BINS = 5
 HARDEST = 10
@@ -22,11 +22,11 @@ _NAN = float("nan")
 
 
 def recalls(board: Board) -> pd.DataFrame:
-    """Recall of pCR and of non-pCR, and their gap: a model that says 'no' to everybody has a wide one.
+    """Recall of each class, and their gap: a model that says 'no' to everybody has a wide one.
 
     From the board's own values and resamples, so that with several seeds each is their mean, as in the board.
     """
-    if board.task != "response" or board.truth is None:
+    if board.truth is None:
         return pd.DataFrame()
     point = np.stack([board.values(m) for m in ("sensitivity", "specificity")])
     draws = np.stack([board.drawn(m) for m in ("sensitivity", "specificity")])
@@ -37,8 +37,8 @@ def recalls(board: Board) -> pd.DataFrame:
     beyond = (1 - board.protocol.interval.level) / 2
     rows = []
     for i, entry in enumerate(board.entries):
-        row: dict[str, Any] = {"task": board.task, "board": board.name, "recipe": entry.recipe}
-        for k, name in enumerate(("pcr", "no_pcr", "gap")):
+        row: dict[str, Any] = {"task": board.task, "board": board.name, "method": entry.method}
+        for k, name in enumerate(("sensitivity", "specificity", "gap")):
             known = draws[k, :, i][np.isfinite(draws[k, :, i])]
             low, high = np.quantile(known, [beyond, 1 - beyond]) if known.size else (_NAN, _NAN)
             row |= {name: float(point[k, i]), f"{name}_lo": float(low), f"{name}_hi": float(high)}
@@ -51,14 +51,14 @@ def _number(value: float | None) -> float:
 
 
 def reliability(board: Board) -> pd.DataFrame:
-    """Observed share of pCR in quantile bins of the probability, with the prevalence and the slope beside.
+    """Observed share of positive cases in quantile bins of the probability, with the prevalence and the slope.
 
     Several seeds lie in the bins together, a patient once a seed, with the patient as the unit of the
     intervals: what one of the trainings says, not what their mean would say, which no board ranks. Bins of fewer than five patients are left out: they would tell those people's outcomes.
     """
     rows: list[dict[str, Any]] = []
     outcome = board.truth
-    if board.task != "response" or outcome is None:
+    if outcome is None:
         return pd.DataFrame()
     for entry in board.entries:
         p = entry.stacked("probability").ravel()
@@ -78,7 +78,7 @@ def reliability(board: Board) -> pd.DataFrame:
                 {
                     "task": board.task,
                     "board": board.name,
-                    "recipe": entry.recipe,
+                    "method": entry.method,
                     "predicted": curve.x[at],
                     "observed": curve.y[at],
                     "lo": curve.lo[at],
@@ -93,19 +93,19 @@ def reliability(board: Board) -> pd.DataFrame:
 
 
 def case_values(board: Board) -> tuple[str, pd.DataFrame]:
-    """(metric, a column a recipe): Dice, or how near the probability is to the truth; higher is better."""
+    """The metric, and one column per method: Dice, or how near the probability is to the truth; higher is better."""
     held: dict[str, npt.NDArray[np.float64]] = {}
     for entry in board.entries:
-        if board.task == "segmentation":
-            held[entry.recipe] = entry.mean("dice")
-        elif board.truth is not None:
-            held[entry.recipe] = 1.0 - np.abs(board.truth - entry.mean("probability"))
-    return ("dice" if board.task == "segmentation" else "nearness"), pd.DataFrame(held)
+        if board.truth is not None:
+            held[entry.method] = 1.0 - np.abs(board.truth - entry.mean("probability"))
+        elif MAIN[board.task] in board.cases.columns:
+            held[entry.method] = entry.mean(MAIN[board.task])
+    return (MAIN[board.task] if board.truth is None else "nearness"), pd.DataFrame(held)
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A case worth a picture: its row in the board, its hash, and why it was chosen."""
+    """A case to be shown: its row in the board, its hash, and why it was chosen."""
 
     at: int
     case: str
@@ -115,7 +115,7 @@ class Chosen:
 
 
 def hardest(board: Board, *, salt: str) -> tuple[pd.DataFrame, list[Chosen]]:
-    """The cases that the recipes together do worst on, and the hardest of each kind that the cohort marks."""
+    """The cases that the methods together do worst on, and the hardest of each kind that the cohort marks."""
     metric, values = case_values(board)
     if values.empty:
         return pd.DataFrame(), []
@@ -132,7 +132,7 @@ def hardest(board: Board, *, salt: str) -> tuple[pd.DataFrame, list[Chosen]]:
     rows = []
     for pick in shown:
         row: dict[str, Any] = {"task": board.task, "board": board.name, "case": pick.hashed, "why": pick.why}
-        if board.task == "segmentation" and sizes is not None and sizes.codes[pick.at] >= 0:
+        if sizes is not None and sizes.codes[pick.at] >= 0:
             row["size"] = sizes.names[sizes.codes[pick.at]]
         row |= {"metric": metric, "mean": pick.mean}
         rows.append(row | {str(name): float(values[name].iloc[pick.at]) for name in values.columns})

@@ -25,9 +25,10 @@ from elsewhere.statistics.fairness.disparity import Disparity
 from elsewhere.statistics.fairness.subgroups import group_table
 from elsewhere.statistics.fairness.variants import fairness_variants
 from elsewhere.statistics.strata import SizeStrata, size_strata, top_against_bottom
-from elsewhere.study.recipe_analysis_boards import MAIN, SEED, Board
+from elsewhere.analysis.study.boards import MAIN, SEED, Board
 
 GROUP_METRICS = {
+    "classification": ("auroc", "balanced_accuracy", "sensitivity", "specificity"),
     "segmentation": ("dice", "norm_hd", "performance"),
     "response": ("balanced_accuracy", "auroc", "sensitivity", "specificity"),
 }
@@ -102,7 +103,7 @@ def known_table(board: Board) -> pd.DataFrame:
 
 
 def group_rows(board: Board, *, resamples: int | None = None) -> pd.DataFrame:
-    """Each recipe within each group, size stratum and centre, with intervals; small cells withheld."""
+    """Each method within each group, size stratum and centre, with intervals; small cells withheld."""
     variables = (*board.protocol.fairness.variables, *REPORTED, *CENTRES)
     codes: list[Any] = list(codes_of(board, variables).values())
     sizes = sizes_of(board)
@@ -124,7 +125,7 @@ def group_rows(board: Board, *, resamples: int | None = None) -> pd.DataFrame:
         for variable, held in table.items():
             for group, row in _suppress_rows(held, Page(data={})).items():
                 rows.append(
-                    {"task": board.task, "board": board.name, "recipe": entry.recipe, "variable": variable}
+                    {"task": board.task, "board": board.name, "method": entry.method, "variable": variable}
                     | {"group": group, **_flat(row)}
                 )
     return pd.DataFrame(rows)
@@ -146,8 +147,8 @@ def _number(value: Any) -> float:
 
 
 def fairness_tables(board: Board, *, resamples: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(a row a recipe and variable, a row a pair of groups): the gap with its null band, and beside the range
-    the worst group, the best group and the spread (MRI-12). The scored variables of a recipe are one family
+    """One row per method and variable, and one per pair of groups: the gap with its null band, and beside the range
+    the worst group, the best group and the spread (MRI-12). The scored variables of a method are one family
     of tests; subtype is reported and stands outside it."""
     rows: list[dict[str, Any]] = []
     pairs: list[dict[str, Any]] = []
@@ -157,7 +158,7 @@ def fairness_tables(board: Board, *, resamples: int) -> tuple[pd.DataFrame, pd.D
         disparity = Disparity.over_seeds(
             [fairness_disparity(r.scores, r.evaluator, headline=MAIN[board.task]) for r in entry.ready]
         )
-        about = {"task": board.task, "board": board.name, "recipe": entry.recipe}
+        about = {"task": board.task, "board": board.name, "method": entry.method}
         by: dict[str, Any] = {
             "key": board.key,
             "seed": SEED,
