@@ -165,7 +165,7 @@ class _Gathered:
         write_predictions(self.plan, outcome, names, key.task, self.folder / place, state=digest)
         self.costs.append(self._costs(outcome, tested, key, self.plan.units[training]))
         try:
-            self.scores[key], self.metrics[key], invalid = self._score(names, outcome, key, self.folder / place)
+            self.scores[key], self.metrics[key], invalid = self._score(tested, outcome, key, self.folder / place)
         except UserError as error:
             return "failed", f"it could not be scored: {error.what}", place.as_posix()
         return ("invalid" if invalid else "done"), invalid, place.as_posix()

@@ -98,7 +98,7 @@ class RecipePlan(Plan):
     def tested(self, run: Mapping[str, Any]) -> tuple[str, ...]:
         """The cases of a run's test part that its task can be judged on."""
         made = self.partitions[str(run["scenario"]), int(run["seed"])]
-        judged = self.chosen[str(run["recipe"])].judged[str(run["task"])]
+        judged = self.chosen[str(run.get("recipe") or run["method"])].judged[str(run["task"])]
         return tuple(case for case in made.test if case in judged)
 
 

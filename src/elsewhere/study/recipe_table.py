@@ -41,7 +41,6 @@ class RecipeTable(StudyTable):
     """`cohort` is what is scored against; `has_volume` and `has_mask` are columns of `frame`."""
 
     volumes: FileVolumes
-    cohort: Cohort
     voxels: Mapping[str, str]
     """The digest of each volume's voxels: what is the same under another name or header (US-30)."""
 

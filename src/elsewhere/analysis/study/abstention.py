@@ -17,13 +17,15 @@ import pandas as pd
 
 from elsewhere.statistics.abstention import ensemble_entropy, ensemble_variance, risk_coverage
 from elsewhere.statistics.auroc import auroc
+from elsewhere.analysis.study.context import Context
 from elsewhere.analysis.study.design import Design
 from elsewhere.analysis.study.probability_runs import SCORES, Judged, lesion_against_normal
+from elsewhere.analysis.study.registry import Tables, analysis
 from elsewhere.study.results import FIXED_TEST
 
 FloatArray = npt.NDArray[np.float64]
 ENSEMBLE_SCORES = ("ensemble_entropy", "ensemble_variance")
-SCORE_WORDS = {
+SCORE_LABELS = {
     "max_softmax": "max-softmax",
     "energy": "energy",
     "mahalanobis": "Mahalanobis distance",
@@ -53,8 +55,10 @@ def _measured(
     return values, made.at(GRID)
 
 
-def _wrong(label: npt.NDArray[np.int8], probability: FloatArray, threshold: float) -> FloatArray:
-    return ((probability >= threshold) != (label == 1)).astype(np.float64)
+def _wrong(run: Judged, probability: FloatArray) -> FloatArray:
+    """1 where the decision by the run's threshold is not the truth."""
+    positive = probability >= run.threshold if run.inclusive else probability > run.threshold
+    return (positive != (run.test.label == 1)).astype(np.float64)
 
 
 def _of_runs(judged: Sequence[Judged], score: str) -> list[tuple[dict[str, float], FloatArray]]:
@@ -62,7 +66,7 @@ def _of_runs(judged: Sequence[Judged], score: str) -> list[tuple[dict[str, float
     for j in judged:
         if np.isfinite(j.probability).all():
             made = _measured(
-                _wrong(j.test.label, j.probability, j.threshold), j.test.uncertainty(score), j.normal.uncertainty(score)
+                _wrong(j, j.probability), j.test.uncertainty(score), j.normal.uncertainty(score)
             )
             if made is not None:
                 out.append(made)
@@ -94,7 +98,7 @@ def members_of(judged: Sequence[Judged]) -> tuple[FloatArray, FloatArray] | None
 def abstention_tables(
     judged: Mapping[str, Judged], runs: pd.DataFrame, design: Design, *, ensemble: bool = True
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """(scores a kind and configuration; the risk-coverage curves; what the ensembles reach as models)."""
+    """Judge every score of uncertainty by kind and configuration; the risk-coverage curves; the ensembles as models."""
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     models: list[dict[str, Any]] = []
@@ -114,7 +118,7 @@ def abstention_tables(
                 continue
             test, normal = members
             mean = test.mean(axis=0)
-            error = _wrong(held[0].test.label, mean, held[0].threshold)
+            error = _wrong(held[0], mean)
             for score, scored in (
                 ("ensemble_entropy", ensemble_entropy),
                 ("ensemble_variance", ensemble_variance),
@@ -149,3 +153,15 @@ def _mean(parts: Sequence[tuple[dict[str, float], FloatArray]]) -> tuple[dict[st
         held = [p[0][name] for p in parts if math.isfinite(p[0][name])]
         values[name] = float(np.mean(held)) if held else math.nan
     return values, np.mean([p[1] for p in parts], axis=0)
+
+
+@analysis("abstention", probabilities=True)
+def abstention(context: Context) -> Tables:
+    """Tell how many errors remain when the models answer their surest cases only."""
+    scores, curves, ensembles = abstention_tables(
+        context.judged,
+        context.judged_runs,
+        context.design,
+        ensemble=context.results.study.analyses.ensemble,
+    )
+    return {"abstention": scores, "risk_coverage": curves, "ensembles": ensembles}

@@ -17,29 +17,20 @@ import numpy.typing as npt
 import pandas as pd
 
 from elsewhere.errors import UserError
-from elsewhere.protocols import Protocol
+from elsewhere.protocols import Protocol, protocols
 from elsewhere.scoring.prepared import Prepared, prepare, primary_metric, truth_of
-from elsewhere.scoring.task import ScoreOptions, Scores
+from elsewhere.scoring.task import ScoreOptions, Scores, StudyMetrics, tasks
 from elsewhere.statistics.bootstrap_weights import WeightStream, draw
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.leaderboard import performance_metric
 from elsewhere.statistics.seeds import over_seeds
 from elsewhere.study.file import Study
-from elsewhere.study.methods import PICTURE_CLASSIFIER
+from elsewhere.study.methods import PICTURE_CLASSIFIER, Method
 from elsewhere.study.results import Results
 
 FloatArray = npt.NDArray[np.float64]
 SEED = 42
-SHOWN = {
-    "classification": ("auroc", "balanced_accuracy", "sensitivity", "specificity"),
-    "segmentation": ("combined", "fairness", "performance", "dice", "hausdorff_mm", "norm_hd"),
-    "response": ("combined", "fairness", "balanced_accuracy", "auroc", "sensitivity", "specificity"),
-}
-MAIN = {"classification": "auroc", "segmentation": "dice", "response": "auroc"}
-"""What is compared between home and elsewhere, and between centres: not the combined score, since a range
-over groups has no interval with valid coverage (ST-08)."""
-USUAL_BASELINE = {"segmentation": "residual-unet", "response": "random"}
 CHANCE_METHOD = "random"
 """The recipe that predicts by chance."""
 BOARD_LABELS = {
@@ -133,6 +124,16 @@ class Board:
     @property
     def protocol(self) -> Protocol:
         return self.entries[0].scores.protocol
+
+    @cached_property
+    def metrics(self) -> StudyMetrics:
+        """Which metrics are reported of the task."""
+        return tasks.get(self.task).reported(self.protocol)
+
+    @property
+    def main(self) -> str:
+        """What is compared between datasets and centres."""
+        return self.metrics.main
 
     @property
     def label(self) -> str:
@@ -381,14 +382,20 @@ def baseline_of(results: Results, task: str, names: Sequence[str]) -> str | None
         inputs the first of the study file; None where there is none.
     """
     methods = [m for name, m in results.methods.items() if name in names]
+    usual = tasks.get(task).reported(protocols.get(results.study.task(task).protocol)).baseline
     for method in methods:
         if method.baseline and (not method.tasks or task in method.tasks):
             return method.name
     for method in methods:
-        if method.recipe == USUAL_BASELINE.get(task):
+        if method.recipe == usual:
             return method.name
     pairs = [method.name for method in methods if method.recipe == PICTURE_CLASSIFIER]
     return pairs[0] if len(pairs) > 1 else None
+
+
+def chance_methods(methods: Mapping[str, Method]) -> frozenset[str]:
+    """The methods that predict by chance: that they do equally well everywhere is no finding."""
+    return frozenset(name for name, method in methods.items() if method.recipe == CHANCE_METHOD)
 
 
 def options_of(study: Study, task: str) -> ScoreOptions:

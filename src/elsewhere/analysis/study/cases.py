@@ -12,8 +12,10 @@ import pandas as pd
 
 from elsewhere.report.page.privacy import SMALLEST_CELL, hash_ids
 from elsewhere.statistics.calibration import recalibration, reliability_curve
-from elsewhere.analysis.study.boards import KINDS, MAIN, Board
+from elsewhere.analysis.study.boards import KINDS, Board
+from elsewhere.analysis.study.context import Context
 from elsewhere.analysis.study.groups import sizes_of
+from elsewhere.analysis.study.registry import Tables, analysis
 
 RELIABILITY_BINS = 5
 HARDEST = 10
@@ -98,9 +100,9 @@ def case_values(board: Board) -> tuple[str, pd.DataFrame]:
     for entry in board.entries:
         if board.truth is not None:
             held[entry.method] = 1.0 - np.abs(board.truth - entry.mean("probability"))
-        elif MAIN[board.task] in board.cases.columns:
-            held[entry.method] = entry.mean(MAIN[board.task])
-    return (MAIN[board.task] if board.truth is None else "nearness"), pd.DataFrame(held)
+        elif board.main in board.cases.columns:
+            held[entry.method] = entry.mean(board.main)
+    return (board.main if board.truth is None else "nearness"), pd.DataFrame(held)
 
 
 @dataclass(frozen=True)
@@ -151,3 +153,16 @@ def kinds(board: Board) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
     sizes = sizes_of(board)
     if sizes is not None and (sizes.codes == 0).any():
         yield "small", sizes.codes == 0
+
+
+@analysis("cases")
+def cases(context: Context) -> Tables:
+    """List the hardest cases of the leading board, and judge the probabilities by class."""
+    board = context.leading
+    if board is None:
+        return {}
+    return {
+        "hardest": hardest(board, salt=context.salt)[0],
+        "recall": recalls(board),
+        "reliability": reliability(board),
+    }

@@ -25,13 +25,10 @@ from elsewhere.statistics.fairness.disparity import Disparity
 from elsewhere.statistics.fairness.subgroups import group_table
 from elsewhere.statistics.fairness.variants import fairness_variants
 from elsewhere.statistics.strata import SizeStrata, size_strata, top_against_bottom
-from elsewhere.analysis.study.boards import MAIN, SEED, Board
+from elsewhere.analysis.study.boards import SEED, Board
+from elsewhere.analysis.study.context import Context
+from elsewhere.analysis.study.registry import Tables, analysis
 
-GROUP_METRICS = {
-    "classification": ("auroc", "balanced_accuracy", "sensitivity", "specificity"),
-    "segmentation": ("dice", "norm_hd", "performance"),
-    "response": ("balanced_accuracy", "auroc", "sensitivity", "specificity"),
-}
 REPORTED = ("subtype", "vendor", "field_strength")
 """Reported, never scored (MRI-06)."""
 CENTRES = ("dataset", "site")
@@ -40,6 +37,7 @@ OVERALL = "all"
 SMALL_GROUP = "a group under 5"
 FEW_KNOWN = 0.5
 """A variable known for fewer than this share of the cases is said to rest on few."""
+MOST_PERMUTATIONS = 1000
 _NAN = float("nan")
 
 
@@ -119,7 +117,7 @@ def group_rows(board: Board, *, resamples: int | None = None) -> pd.DataFrame:
             key=board.key,
             seed=SEED,
             resamples=board.resamples if resamples is None else resamples,
-            metrics=[m for m in GROUP_METRICS[board.task] if m in have],
+            metrics=[m for m in board.metrics.grouped if m in have],
             positive=board.truth,
         )
         for variable, held in table.items():
@@ -156,7 +154,7 @@ def fairness_tables(board: Board, *, resamples: int) -> tuple[pd.DataFrame, pd.D
     codes = scored | codes_of(board, ("subtype",))
     for entry in board.entries:
         disparity = Disparity.over_seeds(
-            [fairness_disparity(r.scores, r.evaluator, headline=MAIN[board.task]) for r in entry.ready]
+            [fairness_disparity(r.scores, r.evaluator, headline=board.main) for r in entry.ready]
         )
         about = {"task": board.task, "board": board.name, "method": entry.method}
         by: dict[str, Any] = {
@@ -239,7 +237,7 @@ def top_bottom(board: Board) -> pd.DataFrame:
     """The five best against the five worst, overall, by size and by group (MRI-11)."""
     if len(board.entries) < 2:
         return pd.DataFrame()
-    metric = MAIN[board.task]
+    metric = board.main
     if not np.isfinite(board.values(metric)).all():
         return pd.DataFrame()
     by: list[Any] = [s for s in (sizes_of(board),) if s is not None]
@@ -302,3 +300,20 @@ def size_mix(board: Board) -> pd.DataFrame:
         row |= {f"{name}_share": _NAN if withheld else n / known for name, n in held.items()}
         rows.append(row | {"edge_low_ml": sizes.edges[0], "edge_high_ml": sizes.edges[1]})
     return pd.DataFrame(rows)
+
+
+@analysis("groups")
+def groups(context: Context) -> Tables:
+    """Judge the methods of the leading board group by group."""
+    board = context.leading
+    if board is None:
+        return {}
+    fairness, pairs = fairness_tables(board, resamples=min(context.resamples, MOST_PERMUTATIONS))
+    return {
+        "known": known_table(board),
+        "groups": group_rows(board),
+        "fairness": fairness,
+        "group_pairs": pairs,
+        "top_and_bottom": top_bottom(board),
+        "size_mix": size_mix(board),
+    }

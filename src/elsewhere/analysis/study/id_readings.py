@@ -15,7 +15,7 @@ from elsewhere.errors import UserError
 from elsewhere.statistics.scenario import paired_scenarios
 
 if TYPE_CHECKING:
-    from elsewhere.study.analysis import StudySummary
+    from elsewhere.analysis.study.summary import StudySummary
 
 _KEYS = ["kind", "scenario", "source", "target", "model", "input"]
 

@@ -21,12 +21,13 @@ from elsewhere.statistics.fairness.variants import weighting_table
 from elsewhere.statistics.leaderboard import centred_interval, performance_metric, weight_steps
 from elsewhere.statistics.paired import PAIRED_T, WILCOXON, compare_pair, holm
 from elsewhere.statistics.ranking import Ranking, left_out_sites, rank_from_draws, weight_stability
-from elsewhere.analysis.study.boards import SEED, SHOWN, Board, Entry, FloatArray
+from elsewhere.analysis.study.boards import SEED, Board, Entry, FloatArray
+from elsewhere.analysis.study.context import Context
+from elsewhere.analysis.study.registry import Tables, analysis
 
 STEPS = 101
 SLOWEST_SECONDS = 300.0
 """The challenge allows five minutes a case (MRI-17)."""
-PAIRED = {"classification": ("auroc", "balanced_accuracy"), "segmentation": ("dice", "norm_hd"), "response": ("balanced_accuracy", "auroc")}
 BOOTSTRAP_T = "t of the paired bootstrap"
 MEAN_MODEL = "mean probability of the seeds"
 _CENTRED = ("fairness", "combined")
@@ -93,7 +94,7 @@ def _identity(board: Board) -> dict[str, Any]:
 def _estimates(board: Board, at: int) -> dict[str, Any]:
     entry, rules = board.entries[at], board.protocol.interval
     have = {spec.name for spec in entry.evaluator.specs}
-    shown = [name for name in SHOWN[board.task] if name in have]
+    shown = [name for name in board.metrics.shown if name in have]
     found = estimate_all(
         entry.evaluator,
         board.partition,
@@ -166,7 +167,7 @@ def paired(board: Board) -> pd.DataFrame:
         return pd.DataFrame()
     base = board.entries[board.names.index(board.baseline)]
     rules, rows = board.protocol.interval, []
-    metrics = [m for m in PAIRED[board.task] if np.isfinite(base.evaluator.values().get(m, _NAN))]
+    metrics = [m for m in board.metrics.paired if np.isfinite(base.evaluator.values().get(m, _NAN))]
     for entry in board.entries:
         if entry is base or not metrics:
             continue
@@ -377,7 +378,50 @@ def seeds(board: Board) -> pd.DataFrame:
             continue
         for member, ready in zip(entry.members, entry.ready, strict=True):
             values = ready.evaluator.values()
-            shown = {m: values[m] for m in SHOWN[board.task] if m in values}
+            shown = {m: values[m] for m in board.metrics.shown if m in values}
             row = {"task": board.task, "board": board.name, "method": entry.method, "seed": member.seed}
             rows.append(row | ({"source": member.source} if member.source else {}) | shown)
     return pd.DataFrame(rows)
+
+
+@analysis("leaderboards")
+def leaderboards(context: Context) -> Tables:
+    """Rank the methods of every board, and compare them with the baseline and with chance."""
+    parts: dict[str, list[pd.DataFrame]] = {}
+    for board in context.boards:
+        found = {
+            "leaderboard": leaderboard(board, context.results.costs),
+            "against_baseline": paired(board),
+            "chance": pd.DataFrame(chance_rows(board)),
+            "seeds": seeds(board),
+        }
+        for name, table in found.items():
+            if not table.empty:
+                parts.setdefault(name, []).append(table)
+    return {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()}
+
+
+@analysis("ranking")
+def ranking(context: Context) -> Tables:
+    """Compare every two methods of the leading board, and rank them at every fairness weight."""
+    board = context.leading
+    if board is None:
+        return {}
+    table, gate, about = weights(board)
+    stable = about.get("stable_between") or (_NAN, _NAN)
+    row = {
+        "task": board.task,
+        "board": board.name,
+        "reference": about.get("reference", _NAN),
+        "crossings": about.get("crossings", 0),
+        "stable_lo": stable[0],
+        "stable_hi": stable[1],
+        "left_out": ", ".join(about.get("left_out", ())),
+        "reason": about.get("reason", ""),
+    }
+    return {
+        "pairwise": pairwise(board),
+        "weights": table,
+        "gate": gate,
+        "weight_stability": pd.DataFrame([row]),
+    }

@@ -19,7 +19,7 @@ from scipy import special
 from elsewhere.errors import UserError
 from elsewhere.protocols import ClassificationRules
 from elsewhere.scoring.binary import BinaryEvaluator
-from elsewhere.scoring.task import Scores
+from elsewhere.scoring.task import Scores, tasks
 from elsewhere.statistics.abstention import energy_uncertainty, softmax_uncertainty
 from elsewhere.statistics.auroc import auroc_interval
 from elsewhere.statistics.calibration import Temperature, fit_temperature
@@ -104,6 +104,7 @@ class Judged:
     calibrated: FloatArray
     cluster: IntArray
     threshold: float
+    inclusive: bool
 
 
 def part_of(frame: pd.DataFrame | None, *, where: str) -> Part:
@@ -178,7 +179,7 @@ def temperature_of(validation: Part, rules: ClassificationRules, *, predicted: b
 def lesion_against_normal(
     lesion: FloatArray, normal: FloatArray, *, reason: str | None = None
 ) -> dict[str, Any]:
-    """US-18: normal is the positive class, the uncertainty its score; only with 20 normal images or more."""
+    """Judge whether uncertainty tells normal cases from lesions: normal is the positive class, the uncertainty its score; only with 20 normal images or more."""
     if reason is None and normal.size < FEWEST_NORMAL:
         reason = f"{normal.size} normal images, and it takes {FEWEST_NORMAL}"
     if reason is None and lesion.size == 0:
@@ -237,6 +238,7 @@ def judge_run(
     if not known.all():
         validation = part_of(answers["validation"][known], where=f"run {run}, validation")
     threshold = float(scores.extras.get("threshold", rules.threshold))
+    inclusive = tasks.get(scores.task).threshold_inclusive(scores.protocol)
     temperature = temperature_of(validation, rules, predicted="validation" in answers)
     probability = test.probability
     calibrated = special.expit(test.logit / temperature.value)
@@ -249,6 +251,7 @@ def judge_run(
         cluster_of_case=local,
         n_clusters=int(local.max()) + 1 if local.size else 0,
         threshold=threshold,
+        inclusive=inclusive,
         bins=rules.bins,
         nll_epsilon=rules.nll_epsilon,
         metrics=METRICS,
@@ -289,4 +292,5 @@ def judge_run(
         calibrated=calibrated,
         cluster=cluster,
         threshold=threshold,
+        inclusive=inclusive,
     )

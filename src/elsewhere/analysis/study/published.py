@@ -73,7 +73,7 @@ def reference(name: str) -> Reference:
     """The printed numbers of one study; a bad name offers its neighbours."""
     if name not in _FILES:
         raise unknown_name("published study", name, list(_FILES))
-    folder = resources.files("elsewhere.study").joinpath("published")
+    folder = resources.files("elsewhere.analysis.study").joinpath("published_tables")
     tables = {}
     for table in _FILES[name]:
         with folder.joinpath(f"{name}_{table}.csv").open("r", encoding="utf-8") as file:
@@ -81,7 +81,7 @@ def reference(name: str) -> Reference:
     return Reference(name=name, source=_SOURCES[name], tables=tables)
 
 
-def paper_model(model: str) -> str | None:
+def published_model(model: str) -> str | None:
     """The paper's word for one of our models, where it has it."""
     return _MODELS.get(model.casefold().replace("_", "-"))
 
@@ -91,8 +91,8 @@ def other_networks(network: Mapping[str, str], weights: Mapping[str, str]) -> li
     weights than ImageNet's (US-14)."""
     out = []
     for model, ours in network.items():
-        theirs = _NETWORKS.get(paper_model(model) or "")
-        shown = {"cnn": "CNN", "vit": "ViT"}.get(str(paper_model(model)), "")
+        theirs = _NETWORKS.get(published_model(model) or "")
+        shown = {"cnn": "CNN", "vit": "ViT"}.get(str(published_model(model)), "")
         start = weights.get(model, "") or "imagenet"
         if theirs and start != "imagenet":
             what = "random weights" if start == "none" else "weights of a file"
@@ -114,6 +114,6 @@ def _name(network: str) -> str:
     return {"vit-b-16": "ViT-B/16"}.get(network, network)
 
 
-def paper_input(name: str) -> str | None:
+def published_input(name: str) -> str | None:
     """The paper's word for one of our inputs, where it has it."""
     return _INPUTS.get(name.casefold().replace("_", "-"))

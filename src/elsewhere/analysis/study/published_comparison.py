@@ -1,4 +1,4 @@
-"""Every number that the paper prints and we also have, in one table (US-25)."""
+"""Every number that a published study prints and this study also has, in one table (US-25)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from elsewhere.report.page.numbers import MINUS
-from elsewhere.study.analysis_design import configuration
-from elsewhere.study.analysis_drop import OVERALL
-from elsewhere.study.analysis_tables import WIDE, WITH_INTERVAL
+from elsewhere.analysis.study.context import Context
+from elsewhere.analysis.study.design import configuration
+from elsewhere.analysis.study.overall import OVERALL, WIDE, WITH_INTERVAL
+from elsewhere.analysis.study.registry import Tables, analysis
 
-_SAYS = {
+_LABELS = {
     "auroc": "AUROC",
     "bacc": "balanced accuracy",
     "balanced_accuracy": "balanced accuracy",
@@ -24,29 +24,34 @@ _SAYS = {
 }
 
 
-def beside_paper(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """A row a number: what it is, ours with its interval, the paper's, the difference, and whether the
-    paper's value lies inside our interval over scenarios."""
+MINUS = "\N{MINUS SIGN}"
+
+
+def comparison_table(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """List one row per number: what it is, this study's value with its interval, the published value, the
+    difference, and whether the published value lies inside the interval."""
     rows = [
         *_overall(tables.get("overall")),
         *_without(tables.get("without_dataset")),
         *_paired(tables.get("paired")),
-        *_transfers(tables.get("transfers")),
+        *_transfers(tables.get("external_scenarios")),
         *_margins(tables.get("margins")),
     ]
     out = pd.DataFrame(rows)
     if out.empty:
         return out
-    out["difference"] = out["ours"] - out["paper"]
-    inside = (out["paper"] >= out["lo"]) & (out["paper"] <= out["hi"])
+    out["difference"] = out["value"] - out["published"]
+    inside = (out["published"] >= out["lo"]) & (out["published"] <= out["hi"])
     out["inside"] = inside.where(out["lo"].notna(), None).astype(object)
     return out
 
 
-def _row(table: str, what: str, metric: str, ours: Any, lo: Any, hi: Any, paper: Any) -> dict[str, Any]:
+def _row(
+    table: str, what: str, metric: str, value: Any, lo: Any, hi: Any, published: Any
+) -> dict[str, Any]:
     return {
         "table": table, "what": what, "metric": metric,
-        "ours": float(ours), "lo": float(lo), "hi": float(hi), "paper": float(paper),
+        "value": float(value), "lo": float(lo), "hi": float(hi), "published": float(published),
     }  # fmt: skip
 
 
@@ -67,58 +72,66 @@ def _overall(table: pd.DataFrame | None) -> Iterator[dict[str, Any]]:
         for kind in ("internal", "external"):
             for short in WIDE:
                 name = f"{kind}_{short}"
-                paper = row.get(f"paper_{name}", math.nan)
-                if not pd.isna(paper):
+                published = row.get(f"published_{name}", math.nan)
+                if not pd.isna(published):
                     ends = (row.get(f"{name}_lo"), row.get(f"{name}_hi")) if short in WITH_INTERVAL else ()
                     lo, hi = ends or (math.nan, math.nan)
                     lo, hi = (math.nan if e is None else e for e in (lo, hi))
                     what = f"{kind}, {_name({str(k): v for k, v in row.items()})}"
-                    yield _row("overall", what, _SAYS[short], row[name], lo, hi, paper)
+                    yield _row("overall", what, _LABELS[short], row[name], lo, hi, published)
 
 
 def _without(table: pd.DataFrame | None) -> Iterator[dict[str, Any]]:
-    for row in _records(table, "paper_value"):
-        if not pd.isna(row["paper_value"]):
+    for row in _records(table, "published_value"):
+        if not pd.isna(row["published_value"]):
             what = f"external without {row['without']}, {_name(row)}"
             yield _row(
                 "without_dataset",
                 what,
-                _SAYS[row["metric"]],
+                _LABELS[row["metric"]],
                 row["value"],
                 row["lo"],
                 row["hi"],
-                row["paper_value"],
+                row["published_value"],
             )
 
 
 def _paired(table: pd.DataFrame | None) -> Iterator[dict[str, Any]]:
-    for row in _records(table, "paper_difference"):
-        if not pd.isna(row["paper_difference"]):
+    for row in _records(table, "published_difference"):
+        if not pd.isna(row["published_difference"]):
             what = f"ROI {MINUS} whole image, {configuration(row['a_model'], '').rstrip(', ')}"
             yield _row(
                 "paired",
                 what,
-                _SAYS[row["metric"]],
+                _LABELS[row["metric"]],
                 row["difference"],
                 row["lo"],
                 row["hi"],
-                row["paper_difference"],
+                row["published_difference"],
             )
 
 
 def _transfers(table: pd.DataFrame | None) -> Iterator[dict[str, Any]]:
-    for row in _records(table, "paper_auroc"):
-        if not pd.isna(row["paper_auroc"]):
+    for row in _records(table, "published_auroc"):
+        if not pd.isna(row["published_auroc"]):
             what = f"{row['source']} > {row['target']}, {_name(row)}"
             for metric in ("auroc", "balanced_accuracy"):
                 lo, hi = row.get(f"{metric}_lo", math.nan), row.get(f"{metric}_hi", math.nan)
-                yield _row("transfers", what, _SAYS[metric], row[metric], lo, hi, row[f"paper_{metric}"])
+                yield _row("external_scenarios", what, _LABELS[metric], row[metric], lo, hi, row[f"published_{metric}"])
 
 
 def _margins(table: pd.DataFrame | None) -> Iterator[dict[str, Any]]:
-    for row in _records(table, "paper_auroc"):
+    for row in _records(table, "published_auroc"):
         for metric in ("auroc", "balanced_accuracy"):
-            if not pd.isna(row[f"paper_{metric}"]):
+            if not pd.isna(row[f"published_{metric}"]):
                 what = f"margin {100 * row['margin']:g} %, {configuration(row['model'], '').rstrip(', ')}"
                 lo, hi = row[f"{metric}_lo"], row[f"{metric}_hi"]
-                yield _row("margins", what, _SAYS[metric], row[metric], lo, hi, row[f"paper_{metric}"])
+                yield _row("margins", what, _LABELS[metric], row[metric], lo, hi, row[f"published_{metric}"])
+
+
+@analysis("comparison with published numbers", after=("averages", "comparisons of inputs and models"))
+def published_comparison(context: Context) -> Tables:
+    """Compare this study's numbers with those of the published study that its file names."""
+    if not context.has_probabilities or context.published is None:
+        return {}
+    return {"published_comparison": comparison_table(context.made)}

@@ -124,6 +124,8 @@ def _evaluator(j: Judged, clusters: npt.NDArray[np.int32]) -> BinaryEvaluator:
         probability=j.probability,
         cluster_of_case=np.searchsorted(clusters, j.cluster).astype(np.int32),
         n_clusters=int(clusters.size),
+        threshold=j.threshold,
+        inclusive=j.inclusive,
         metrics=RESAMPLED,
         primary="balanced_accuracy",
     )

@@ -12,17 +12,17 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from elsewhere.analysis.study.context import Context
+from elsewhere.analysis.study.registry import Tables, analysis
 from elsewhere.statistics.auroc import auroc, auroc_interval
 from elsewhere.statistics.scenario import scenario_summary
-
-if TYPE_CHECKING:
-    from elsewhere.study.picture_results import StudyResults
+from elsewhere.study.results import Results
 
 Config = tuple[str, str]
 LARGEST_COMMITTEE = 5
@@ -56,27 +56,23 @@ class _Tested:
         return auroc(self.label, np.mean([self.probability[m] for m in members], axis=0))
 
 
-def outline_inputs(settings: Mapping[str, Any]) -> frozenset[str]:
-    """Inputs of a study that show the network the annotated outline."""
-    inputs = settings.get("inputs")
-    return frozenset(
-        str(name)
-        for name, section in (inputs.items() if isinstance(inputs, Mapping) else ())
-        if isinstance(section, Mapping) and section.get("outline")
-    )
-
-
 def choose_on_sources(
-    results: StudyResults, *, committee: bool = True, without_inputs: Collection[str] = ()
+    results: Results, task: str, *, committee: bool = True, without_inputs: Collection[str] = ()
 ) -> Selection:
-    """Empty where the study has no leave-one-dataset-out or no nested runs.
+    """Choose a configuration for every target on its sources alone.
 
-    `without_inputs`: inputs that are no candidates, such as the annotated outline, whose shape may give the
-    label away without the picture.
+    Args:
+        results: Of the study.
+        task: Whose runs.
+        committee: Whether several configurations may answer together.
+        without_inputs: Inputs that are no candidates, such as the annotated outline, whose shape may give the label
+            away without the picture.
+
+    Returns:
+        The selection; empty where the study has no leave-one-dataset-out or no nested runs.
     """
     done = results.done()
-    done = done[~done["input"].isin(list(without_inputs))]
-    done = done[~done["ensemble"]] if "ensemble" in done.columns else done
+    done = done[(done["task"] == task) & ~done["input"].isin(list(without_inputs))]
     outer = done[done["kind"] == "leave-one-dataset-out"]
     inner = done[done["kind"] == "nested"]
     if outer.empty or inner.empty:
@@ -152,34 +148,25 @@ def _fewest(parts: Sequence[_Tested], members: Sequence[Config]) -> int:
     return min((len(part.by_seed[m]) for part in parts for m in members if m in part.by_seed), default=0)
 
 
-def _tested(results: StudyResults, runs: pd.DataFrame) -> _Tested:
+def _tested(results: Results, runs: pd.DataFrame) -> _Tested:
     held: dict[Config, list[npt.NDArray[np.float64]]] = {}
     first: pd.DataFrame | None = None
     for row in runs.to_dict(orient="records"):
-        frame = results.outputs(str(row["run"]))["test"]
+        frame = results.answers(str(row["run"]))["test"]
         first = frame if first is None else first
         if not frame["case"].equals(first["case"]):
             raise ValueError(f"the runs of {row['scenario']} were tested on other cases")
-        gap = frame["logit_malignant"].to_numpy(float) - frame["logit_benign"].to_numpy(float)
-        held.setdefault((str(row["model"]), str(row["input"])), []).append(1.0 / (1.0 + np.exp(-gap)))
+        configuration = str(row["model"]), str(row["input"])
+        held.setdefault(configuration, []).append(frame["probability"].to_numpy(float))
     if first is None:
         raise ValueError("a scenario without runs")
     label = first["label"].to_numpy(np.int8)
     return _Tested(
         label=label,
-        cluster=_clusters(results, first),
+        cluster=pd.factorize(first["cluster"])[0].astype(np.int32),
         probability={config: np.mean(values, axis=0) for config, values in held.items()},
         by_seed={config: tuple(auroc(label, v) for v in values) for config, values in held.items()},
     )
-
-
-def _clusters(results: StudyResults, frame: pd.DataFrame) -> npt.NDArray[np.int32]:
-    table = results.table
-    group: Mapping[str, str] = (
-        dict(zip(table["case"], table["group"], strict=True)) if "group" in table.columns else {}
-    )
-    names = [str(group.get(c, p)) for c, p in zip(frame["case"], frame["patient"], strict=True)]
-    return pd.factorize(np.array(names, dtype=object))[0].astype(np.int32)
 
 
 def _nested_without(inner: pd.DataFrame, target: str) -> list[str]:
@@ -248,3 +235,15 @@ def _with_mean(chosen: list[dict[str, Any]]) -> pd.DataFrame:
 
 def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values)) if len(values) else math.nan
+
+
+@analysis("selection on the sources", kinds=("leave-one-dataset-out",), probabilities=True)
+def selection(context: Context) -> Tables:
+    """Choose a configuration on the sources alone, and give its result on the hospital left out."""
+    found = choose_on_sources(context.results, context.task)
+    tables = {"selection": found.chosen, "selection_attempts": found.attempts}
+    drawn = [name for name, section in context.results.study.inputs.items() if section.outline]
+    if drawn:
+        plain = choose_on_sources(context.results, context.task, without_inputs=drawn)
+        tables["selection_without_outline"] = plain.chosen
+    return tables

@@ -12,7 +12,7 @@ patient one weight in every seed that tested her.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,18 +22,20 @@ import pandas as pd
 from scipy import stats
 
 from elsewhere.analysis.study.boards import (
-    CHANCE_METHOD,
-    MAIN,
     SEED,
     Board,
     Entry,
+    chance_methods,
     ids_of,
     in_order,
     kinds_of,
     pooled,
 )
 from elsewhere.analysis.study.design import Design
+from elsewhere.analysis.study.context import Context
 from elsewhere.analysis.study.groups import CENTRES, codes_of
+from elsewhere.analysis.study.overall import OVERALL
+from elsewhere.analysis.study.registry import Tables, analysis
 from elsewhere.errors import UserError
 from elsewhere.report.page.privacy import suppress
 from elsewhere.scoring.prepared import Prepared, answered_cases, prepare, resampled_units, truth_of
@@ -60,8 +62,6 @@ FLOOR = {"auroc": 0.5, "dice": 0.0}
 """What a metric can fall to: chance, and no voxel right."""
 ALPHA = 0.05
 POWER = 0.8
-OVERALL = "overall"
-"""The name of the mean over the main configurations."""
 SOURCES_NEEDED = 4
 """Fewer datasets than this give no verdict for the study."""
 CHANGE = (-1.0, 1.0)
@@ -152,7 +152,7 @@ def _at(partition: Clusters, places: np.ndarray) -> Clusters:
 
 
 def transfers(
-    results: Results, task: str, *, margin: float | None, resamples: int, metric: str | None = None
+    results: Results, task: str, *, margin: float | None, resamples: int, metric: str
 ) -> pd.DataFrame:
     """Compare every external scenario with the internal result of the same method.
 
@@ -161,13 +161,12 @@ def transfers(
         task: Whose runs.
         margin: The largest drop that would not matter; None: no verdicts.
         resamples: Of patients.
-        metric: What is compared; default: the task's.
+        metric: What is compared.
 
     Returns:
         One row per method and transfer: the external value, the internal value, their difference with its 90 %
         interval, the verdict where a margin was declared, and the smallest drop that these patients could have shown.
     """
-    compared = metric or MAIN[task]
     where = kinds_of(results)
     scores_of: dict[tuple[str, str], dict[int, Scores]] = {}
     for key, scores in results.scores.items():
@@ -184,17 +183,12 @@ def transfers(
                 continue
             row: dict[str, Any] = {"task": task, "method": method, "scenario": scenario, "kind": kind}
             row |= {"source": where[scenario]["source"], "target": where[scenario]["target"]}
-            row |= {"metric": compared, "margin": _number(margin)}
+            row |= {"metric": metric, "margin": _number(margin)}
             found = _transfer(
                 by_seed, internal, sides, row, margin=margin, key=results.cohort.hash, resamples=resamples
             )
             rows.append(row | (not_assessed(found, margin) if method in by_chance else found))
     return pd.DataFrame(rows)
-
-
-def chance_methods(methods: Mapping[str, Method]) -> frozenset[str]:
-    """The methods that predict by chance: that they do equally well everywhere is no finding."""
-    return frozenset(name for name, method in methods.items() if method.recipe == CHANCE_METHOD)
 
 
 def not_assessed(row: Mapping[str, Any], margin: float | None) -> dict[str, Any]:
@@ -553,7 +547,7 @@ def few_sources(sources: int) -> str:
 
 def centres(board: Board, *, margin: float | None, by_chance: frozenset[str] = frozenset()) -> pd.DataFrame:
     """Compare each dataset and site with all the others of the board, with the 90 % interval of the difference."""
-    metric = MAIN[board.task]
+    metric = board.main
     rows: list[dict[str, Any]] = []
     for variable, coded in codes_of(board, CENTRES).items():
         if sum(n > 0 for n in coded.sizes().values()) < 2:
@@ -585,7 +579,7 @@ def centres(board: Board, *, margin: float | None, by_chance: frozenset[str] = f
 
 def _between(board: Board, entry: Entry, here: Any, others: Any) -> Difference:
     return difference_subsets(
-        entry.evaluator, board.partition, here, others, MAIN[board.task], alpha=ALPHA, key=board.key, seed=SEED,
+        entry.evaluator, board.partition, here, others, board.main, alpha=ALPHA, key=board.key, seed=SEED,
         resamples=board.resamples,
     )  # fmt: skip
 
@@ -594,8 +588,8 @@ def minimum_detectable_effects(board: Board) -> pd.DataFrame:
     """The smallest effect that these patients can show, dataset by dataset, before any result (ST-07).
 
     For two classes the AUROC above 0.5 and the balanced accuracy above 0.5 that would be found with 80 % power, from
-    the numbers of patients of each class alone. For Dice the drop against all the others, which needs the spread
-    between cases: taken from the best method.
+    the numbers of patients of each class alone. For a mean over cases (Dice) the drop against all the others, which
+    needs the spread between cases: taken from the best method.
 
     Args:
         board: Of a task.
@@ -613,8 +607,8 @@ def minimum_detectable_effects(board: Board) -> pd.DataFrame:
         row["patients"] = int(np.unique(board.partition.cluster_of_case[mask]).size)
         if board.truth is not None:
             rows.append(row | _for_two_classes(board, mask))
-        elif "dice" in board.cases.columns:
-            rows.append(row | _for_dice(board, mask))
+        elif board.main in board.cases.columns:
+            rows.append(row | _for_a_mean(board, mask))
     return pd.DataFrame(rows)
 
 
@@ -632,14 +626,35 @@ def _for_two_classes(board: Board, mask: Any) -> dict[str, Any]:
     }
 
 
-def _for_dice(board: Board, mask: Any) -> dict[str, Any]:
-    best = board.entries[int(np.nanargmax(board.values("dice")))]
-    dice = best.mean("dice")
-    here, rest = dice[mask & np.isfinite(dice)], dice[~mask & np.isfinite(dice)]
+def _for_a_mean(board: Board, mask: Any) -> dict[str, Any]:
+    """For a mean over cases: from the spread between the cases of the best method."""
+    best = board.entries[int(np.nanargmax(board.values(board.main)))]
+    value = best.mean(board.main)
+    here, rest = value[mask & np.isfinite(value)], value[~mask & np.isfinite(value)]
+    columns = (f"sd_{board.main}", f"smallest_{board.main}_drop")
     if here.size < 2 or (rest.size < 2 and not mask.all()):
-        return {"sd_dice": _NAN, "smallest_dice_drop": _NAN}
+        return dict.fromkeys(columns, _NAN)
     variance = here.var(ddof=1) / here.size + (rest.var(ddof=1) / rest.size if rest.size > 1 else 0.0)
-    return {
-        "sd_dice": float(here.std(ddof=1)),
-        "smallest_dice_drop": smallest_detectable_drop(math.sqrt(variance), alpha=ALPHA),
-    }
+    smallest = smallest_detectable_drop(math.sqrt(variance), alpha=ALPHA)
+    return dict(zip(columns, (float(here.std(ddof=1)), smallest), strict=True))
+
+
+@analysis("transfers")
+def transfers_analysis(context: Context) -> Tables:
+    """Compare external with internal results, transfer by transfer and over datasets, and centre with centre."""
+    results, task, margin = context.results, context.task, context.margin
+    found = transfers(
+        results, task, margin=margin, resamples=context.resamples, metric=context.metrics.main
+    )
+    main = [name for name, method in context.methods.items() if _is_main(context, method)]
+    drop = drop_over_datasets(found, margin=margin, by_chance=context.chance_methods, main=main)
+    tables = {"transfers": found, "drop": drop}
+    if context.leading is not None:
+        tables["centres"] = centres(context.leading, margin=margin, by_chance=context.chance_methods)
+        tables["minimum_detectable_effects"] = minimum_detectable_effects(context.leading)
+    return tables
+
+
+def _is_main(context: Context, method: Method) -> bool:
+    factors = method.factors
+    return (factors.get("model"), factors.get("input")) in context.design.main

@@ -48,7 +48,7 @@ from elsewhere.scoring.segmentation.evaluator import (
     segmentation_specs,
 )
 from elsewhere.scoring.segmentation.surface import pack_pieces
-from elsewhere.scoring.task import Checked, ScoreOptions, Scores, Task, tasks
+from elsewhere.scoring.task import Checked, ScoreOptions, Scores, StudyMetrics, Task, tasks
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.metric import MetricSpec
 from elsewhere.tables import to_number
@@ -73,6 +73,13 @@ class SegmentationTask(Task):
     name = "segmentation"
     title = "Tumour segmentation"
     target = "mask"
+    study_metrics = StudyMetrics(
+        main="dice",
+        shown=("combined", "fairness", "performance", "dice", "hausdorff_mm", "norm_hd"),
+        paired=("dice", "norm_hd"),
+        grouped=("dice", "norm_hd", "performance"),
+        baseline="residual-unet",
+    )
 
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
         return segmentation_specs(protocol)
