@@ -84,8 +84,8 @@ class Demo:
             yield from self.study.lines()
         yield f"done in {self.seconds:.0f} s"
         yield str(self.main)
-        if self.study is not None and self.study.report is not None:
-            yield str(self.study.report)
+        if self.study is not None and self.study.path is not None:
+            yield str(self.study.path)
 
     @property
     def exit_code(self) -> int:

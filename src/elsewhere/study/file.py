@@ -62,7 +62,9 @@ class Study(Section):
     def _has_methods(self) -> Study:
         networks, methods = ("inputs", "models"), ("tasks", "recipes")
         given = [name for name in (*networks, *methods) if getattr(self, name)]
-        wanted: tuple[str, ...] = tuple(n for group in (networks, methods) if set(given) & set(group) for n in group)
+        wanted: tuple[str, ...] = tuple(
+            n for group in (networks, methods) if set(given) & set(group) for n in group
+        )
         if self.models and set(self.tasks) == {CLASSIFICATION} and not self.recipes:
             wanted = networks
         for name in wanted or networks:
@@ -105,7 +107,9 @@ class Study(Section):
             The section; without a margin of its own it has that of [analyses].
         """
         section = self.tasks.get(name) or TaskSection.model_validate({})
-        margin = section.verdict_margin if section.verdict_margin is not None else self.analyses.verdict_margin
+        margin = (
+            section.verdict_margin if section.verdict_margin is not None else self.analyses.verdict_margin
+        )
         protocol = section.protocol or DEFAULT_PROTOCOLS.get(name, "plain")
         return section.model_copy(update={"verdict_margin": margin, "protocol": protocol})
 

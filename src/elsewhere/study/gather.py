@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
 from elsewhere.cohort import Cohort
 from elsewhere.engine.store import DamagedUnitError, Store
@@ -38,13 +37,12 @@ from elsewhere.study.methods import CLASSIFICATION
 from elsewhere.study.pictures import Report
 from elsewhere.study.plan import Plan
 from elsewhere.study.recipe_privacy import ids_in, nameless
-from elsewhere.study.results import PARTS, Results, RunKey, run_name
-from elsewhere.study.sections import TaskSection
+from elsewhere.study.results import SCORE_KEYS, Results, RunKey
+from elsewhere.study.stored import StoredRuns, key_of, probabilities_of, rows_of
 from elsewhere.tables import file_digest, staged_directory, write_json, write_table
 
 MARK = ".elsewhere.json"
 PROBABILITIES = "probabilities.csv"
-TOO_FEW = "it was trained for fewer or other cases, and has not been done again yet"
 TRAINING_FACTS = ("epochs", "best_epoch", "seconds", "images", "device", "notes", "details")
 
 
@@ -68,8 +66,9 @@ def results_of(
     Returns:
         The results, every planned run with its status.
     """
-    gathered = _Gathered(plan, store, folder, store.failures() | dict(failures or {}))
-    runs = tidy_runs(plan)
+    stored = StoredRuns(plan, store, failures or {})
+    gathered = _Gathered(stored, folder)
+    runs = stored.runs.copy()
     records: list[dict[str, Any]] = runs.to_dict(orient="records")  # type: ignore[assignment]
     for position, row in enumerate(records):
         if progress:
@@ -91,9 +90,9 @@ def results_of(
         table=plan.table.frame,
         runs=runs,
         scores=gathered.scores,
-        answers=gathered.answers,
+        answers=stored.answers,
         costs=pd.concat(costs, ignore_index=True)[columns] if costs else pd.DataFrame(columns=columns),
-        trainings=_trainings(plan, store, gathered.stored),
+        trainings=_trainings(plan, store, stored.stored),
         skipped=plan.skipped_table(),
         audit=plan.audit() | ({"found_boxes": quality} if quality else {}),
         metrics=gathered.metrics,
@@ -101,99 +100,54 @@ def results_of(
     )
 
 
-def tidy_runs(plan: Plan) -> pd.DataFrame:
-    """The plan's runs with the columns that every table of runs has."""
-    runs = plan.runs.rename(columns={"unit": "training", "boxes_unit": "boxes_training"})
-    if "recipe" in runs.columns:
-        runs = runs.rename(columns={"recipe": "method"})
-        runs["model"], runs["input"] = runs["method"], ""
-        runs["training_method"], runs["margin"], runs["boxes_training"] = "plain", np.nan, ""
-        runs["normal"], runs["roi_fallbacks"] = 0, 0
-    else:
-        runs = runs.rename(columns={"method": "training_method"})
-        runs["task"] = CLASSIFICATION
-        runs["method"] = runs["model"] + "-" + runs["input"]
-        runs["left_out"] = 0
-    runs["run"] = [
-        run_name(RunKey(str(r.task), str(r.method), str(r.scenario), int(r.seed))) for r in runs.itertuples()
-    ]
-    runs["predictions"] = ""
-    first = ["run", "scenario", "kind", "source", "target", "task", "method", "model", "input", "seed"]
-    return runs[[*first, *(c for c in runs.columns if c not in first)]]
-
-
 @dataclass
 class _Gathered:
     """The scores, answers and costs of the runs, as they are read from the store."""
 
-    plan: Plan
-    store: Store
+    stored: StoredRuns
     folder: Path
-    failed: Mapping[str, str]
     scores: dict[RunKey, Scores] = field(default_factory=dict)
     metrics: dict[RunKey, dict[str, float]] = field(default_factory=dict)
     costs: list[pd.DataFrame] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.stored = set(self.store.keys()) & set(self.plan.units)
+        self.plan = self.stored.plan
         frame = self.plan.table.frame
-        self.case_id = dict(zip(frame["case"], frame["case_id"], strict=True))
-        self.patient = dict(zip(frame["case"], frame["patient"], strict=True))
-        self.cluster = dict(zip(frame["case"], frame["group"], strict=True))
         self.cluster_of_id = dict(zip(frame["case_id"].astype("str"), frame["group"], strict=True))
         self._row_of_id = {str(name): row for row, name in enumerate(self.plan.table.cohort.cases["case_id"])}
-        self._where: dict[str, tuple[RunKey, str]] = {}
-        self.outcome = lru_cache(maxsize=8)(self._outcome)
         self.cohort_of = lru_cache(maxsize=64)(self._cohort_of)
-        self.answers = lru_cache(maxsize=64)(self._answers)
 
     def run(self, row: Mapping[str, Any]) -> tuple[str, str, str]:
         """Write and score one run: its status, the reason, and where its predictions are."""
-        key = RunKey(str(row["task"]), str(row["method"]), str(row["scenario"]), int(row["seed"]))
-        training = str(row["training"])
-        split = self.plan.partitions[key.scenario, key.seed]
+        reason = self.stored.answered(row)
+        if reason:
+            return "failed", reason, ""
+        key, training, split = key_of(row), str(row["training"]), self.stored.split(row)
         tested = self.plan.tested(row)
+        outcome, digest = self.stored.outcome(training)
+        place = Path(key.task) / key.method / scenario_folder(split.scenario) / f"seed-{key.seed}"
         names = (*tested, *split.normal)
-        if training not in self.stored or not self._covers(training, names):
-            reason = TOO_FEW if training in self.stored else "it has not been trained yet"
-            return "failed", self.failed.get(training, reason), ""
-        outcome, digest = self.outcome(training)
-        self._where[run_name(key)] = key, training
-        place = (
-            Path(key.task) / key.method / scenario_folder(split.scenario) / f"seed-{key.seed}"
-        )
         write_predictions(self.plan, outcome, names, key.task, self.folder / place, state=digest)
         self.costs.append(self._costs(outcome, tested, key, self.plan.units[training]))
         try:
-            self.scores[key], self.metrics[key], invalid = self._score(tested, outcome, key, self.folder / place)
+            self.scores[key], self.metrics[key], invalid = self._score(
+                tested, outcome, key, self.folder / place
+            )
         except UserError as error:
             return "failed", f"it could not be scored: {error.what}", place.as_posix()
         return ("invalid" if invalid else "done"), invalid, place.as_posix()
 
-    def _outcome(self, training: str) -> tuple[Outcome, str]:
-        return self.store.load(training), str(self.store.info(training)["digests"]["outputs.npz"])
-
-    def _covers(self, training: str, names: Sequence[str]) -> bool:
-        """Whether a stored training predicts all of a run, with the pictures, volumes and boxes as they are now."""
-        try:
-            outcome, _ = self.outcome(training)
-        except DamagedUnitError:
-            return False
-        cases = self.plan.table.cases
-        prints = self.plan.units[training].fingerprints(cases)[cases.rows(tuple(names))]
-        return outcome.covers(tuple(names), prints)
-
     def _cohort_of(self, names: tuple[str, ...]) -> Cohort:
         whole = self.plan.table.cohort
         keep = np.zeros(len(whole.cases), dtype=bool)
-        keep[[self._row_of_id[str(self.case_id[name])] for name in names]] = True
+        keep[[self._row_of_id[str(self.stored.case_id[name])] for name in names]] = True
         return replace(whole.subset(keep), root=whole.root)
 
     def _score(
         self, names: tuple[str, ...], outcome: Outcome, key: RunKey, folder: Path
     ) -> tuple[Scores, dict[str, float], str]:
         """The answers of a run against the cohort's truth: scores, the metrics, and why they do not count."""
-        section = task_section(self.plan, key.task)
+        section = self.plan.study.task(key.task)
         cohort = self.cohort_of(names)
         options = ScoreOptions(read=ReadOptions(), fairness_weight=section.fairness_weight)
         predictions = self._predictions(names, outcome, key, folder, cohort)
@@ -208,64 +162,26 @@ class _Gathered:
     def _predictions(
         self, names: Sequence[str], outcome: Outcome, key: RunKey, folder: Path, cohort: Cohort
     ) -> Predictions:
-        probability = probabilities_of(outcome, names)
+        probability = probabilities_of(outcome, names, key.task)
         if probability is None:
             return read_predictions(key.task, folder, ReadOptions(), cohort)
-        table = pd.DataFrame({"case_id": [self.case_id[name] for name in names], "probability": probability})
+        table = pd.DataFrame(
+            {"case_id": [self.stored.case_id[name] for name in names], "probability": probability}
+        )
         file = folder / PROBABILITIES
         return Predictions(kind="probability", table=table, source=str(file), digest=file_digest(file))
 
     def _costs(self, outcome: Outcome, names: Sequence[str], key: RunKey, unit: Training) -> pd.DataFrame:
         if outcome.cost is None or unit.job is None:
             return pd.DataFrame()
-        place = {name: row for row, name in enumerate(outcome.case)}
-        values = outcome.cost[[place[name] for name in names], unit.job.tasks.index(key.task)]
+        values = outcome.cost[rows_of(outcome, names), unit.job.tasks.index(key.task)]
         return pd.DataFrame(values, columns=list(COSTS)).assign(
-            case=[self.case_id[name] for name in names],
+            case=[self.stored.case_id[name] for name in names],
             method=key.method,
             task=key.task,
             scenario=key.scenario,
             seed=key.seed,
         )
-
-    def _answers(self, run: str) -> dict[str, pd.DataFrame]:
-        """A run's probabilities by part; nothing for tasks that answer otherwise."""
-        if run not in self._where:
-            raise UserError(f"the study has no answers of a run '{run}'")
-        key, training = self._where[run]
-        outcome, _ = self.outcome(training)
-        split = self.plan.partitions[key.scenario, key.seed]
-        tested = set(self.plan.tested({"scenario": key.scenario, "seed": key.seed, "task": key.task, "method": key.method}))
-        if probabilities_of(outcome, ()) is None:
-            return {}
-        known = set(outcome.case)
-        frames = {}
-        for part in PARTS:
-            names = tuple(n for n in getattr(split, part) if part != "test" or n in tested)
-            if not set(names) <= known:
-                continue
-            frames[part] = self._part(outcome, names)
-        return frames
-
-    def _part(self, outcome: Outcome, names: Sequence[str]) -> pd.DataFrame:
-        cases = self.plan.table.cases
-        frame = pd.DataFrame(
-            {
-                "case": pd.Series(names, dtype="str"),
-                "case_id": pd.Series([self.case_id[n] for n in names], dtype="str"),
-                "patient": pd.Series([self.patient[n] for n in names], dtype="str"),
-                "cluster": pd.Series([self.cluster[n] for n in names], dtype="str"),
-                "label": cases.label[cases.rows(tuple(names))].astype(np.int64),
-                "probability": probabilities_of(outcome, names),
-            }
-        )
-        rows = _rows(outcome, names)
-        if outcome.logits.size:
-            logits = outcome.logits[rows].astype(np.float64)
-            frame["logit_negative"], frame["logit_positive"] = logits[:, 0], logits[:, 1]
-        if outcome.distance.size:
-            frame["distance"] = outcome.distance[rows].astype(np.float64)
-        return frame
 
     def found_boxes(self, runs: pd.DataFrame) -> tuple[list[dict[str, Any]], dict[str, int]]:
         """How good the boxes were that a model found in each test part, and in how many lesions it found none."""
@@ -278,22 +194,17 @@ class _Gathered:
             if where not in rows:
                 split: Split = self.plan.partitions[where]
                 training = str(row["boxes_training"])
-                if training not in self.stored:
+                if training not in self.stored.stored:
                     continue
-                outcome, _ = self.outcome(training)
+                outcome, _ = self.stored.outcome(training)
                 if outcome.box is None or not set(split.test) <= set(outcome.case):
                     continue
-                boxes = outcome.box[_rows(outcome, split.test)]
+                boxes = outcome.box[rows_of(outcome, split.test)]
                 quality = box_quality(boxes, cases.box[cases.rows(split.test)])["all"]
                 rows[where] = {"scenario": where[0], "seed": where[1]} | quality
                 rows[where]["without_box"] = int((~boxes.any(axis=1)).sum())
             without[str(row["run"])] = rows[where]["without_box"]
         return list(rows.values()), without
-
-
-def task_section(plan: Plan, task: str) -> TaskSection:
-    """How the study scores a task; the defaults where its file does not say."""
-    return plan.study.task(task)
 
 
 def with_clusters(scores: Scores, cluster_of_id: Mapping[str, str]) -> Scores:
@@ -313,22 +224,6 @@ def with_clusters(scores: Scores, cluster_of_id: Mapping[str, str]) -> Scores:
 
     events = None if scores.events is None else joined(scores.events)
     return replace(scores, cases=joined(scores.cases), events=events)
-
-
-def _rows(outcome: Outcome, names: Sequence[str]) -> np.ndarray:
-    place = {name: row for row, name in enumerate(outcome.case)}
-    return np.array([place[name] for name in names], dtype=np.int64)
-
-
-def probabilities_of(outcome: Outcome, names: Sequence[str]) -> np.ndarray | None:
-    """The probability of the positive class of these cases; None where the recipe answers otherwise."""
-    rows = _rows(outcome, names)
-    if outcome.probability is not None:
-        return np.asarray(outcome.probability, dtype=np.float64)[rows]
-    if outcome.logits.size:
-        logits = outcome.logits[rows].astype(np.float64)
-        return np.asarray(special.expit(logits[:, 1] - logits[:, 0]), dtype=np.float64)
-    return None
 
 
 def scenario_folder(scenario: Scenario) -> str:
@@ -363,7 +258,7 @@ def write_predictions(
             with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
                 list(pool.map(write, names))
         else:
-            probability = probabilities_of(outcome, names)
+            probability = probabilities_of(outcome, names, task)
             table = pd.DataFrame({"case_id": [ids[name] for name in names], "probability": probability})
             write_table(table, staged / PROBABILITIES)
         write_json(content, staged / MARK)
@@ -388,7 +283,18 @@ def _trainings(plan: Plan, store: Store, stored: set[str]) -> pd.DataFrame:
                 info = {}
             row |= {name: info.get(name) for name in TRAINING_FACTS}
         rows.append(row)
-    columns = ["training", "name", "recipe", "version", "tasks", "network", "input", "seed", "train", "predicted"]
+    columns = [
+        "training",
+        "name",
+        "recipe",
+        "version",
+        "tasks",
+        "network",
+        "input",
+        "seed",
+        "train",
+        "predicted",
+    ]
     return pd.DataFrame(rows, columns=[*columns, *TRAINING_FACTS])
 
 
@@ -425,7 +331,7 @@ def write_results(results: Results, out: Path) -> None:
     write_table(results.scores_table(), out / "scores.csv")
     by_task: dict[str, list[pd.DataFrame]] = {}
     for key, scored in results.scores.items():
-        part = scored.cases.assign(method=key.method, scenario=key.scenario, seed=key.seed)
+        part = scored.cases.assign(**{name: getattr(key, name) for name in SCORE_KEYS})
         by_task.setdefault(key.task, []).append(part)
     for task, parts in by_task.items():
         write_table(pd.concat(parts, ignore_index=True), out / f"scores_{task}.parquet")

@@ -24,9 +24,23 @@ from elsewhere.study.methods import Method, methods_in
 PARTS = ("test", "validation", "normal")
 ANSWER_COLUMNS = ("case", "case_id", "patient", "cluster", "label", "probability")
 """Of every part's table; `logit_negative`, `logit_positive` and `distance` where the recipe gives them."""
-RUN_COLUMNS = ("run", "scenario", "kind", "source", "target", "task", "method", "model", "input", "seed", "status")
+RUN_COLUMNS = (
+    "run",
+    "scenario",
+    "kind",
+    "source",
+    "target",
+    "task",
+    "method",
+    "model",
+    "input",
+    "seed",
+    "status",
+)
 """Columns that every table of runs has. `model` and `input` are the factors of a pair of the study file's [models] and
 [inputs]; a method of [recipes] is its own model and has no input."""
+SCORE_KEYS = ("method", "scenario", "seed")
+"""Columns of the stored scores of a task that name the run."""
 FIXED_TEST = ("external", "leave-one-dataset-out", "nested")
 """Kinds whose test set no seed trains on: only there may models of several seeds answer together."""
 

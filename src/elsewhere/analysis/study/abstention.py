@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from elsewhere.statistics.abstention import ensemble_entropy, ensemble_variance, risk_coverage
-from elsewhere.statistics.auroc import auroc
 from elsewhere.analysis.study.context import Context
 from elsewhere.analysis.study.design import Design
 from elsewhere.analysis.study.probability_runs import SCORES, Judged, lesion_against_normal
 from elsewhere.analysis.study.registry import Tables, analysis
+from elsewhere.statistics.abstention import ensemble_entropy, ensemble_variance, risk_coverage
+from elsewhere.statistics.auroc import auroc
 from elsewhere.study.results import FIXED_TEST
 
 FloatArray = npt.NDArray[np.float64]
@@ -65,9 +65,7 @@ def _of_runs(judged: Sequence[Judged], score: str) -> list[tuple[dict[str, float
     out = []
     for j in judged:
         if np.isfinite(j.probability).all():
-            made = _measured(
-                _wrong(j, j.probability), j.test.uncertainty(score), j.normal.uncertainty(score)
-            )
+            made = _measured(_wrong(j, j.probability), j.test.uncertainty(score), j.normal.uncertainty(score))
             if made is not None:
                 out.append(made)
     return out

@@ -68,7 +68,6 @@ def _eligible(kind: Any, source: Any, part: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-
 def normal_table(runs: pd.DataFrame, scenarios: pd.DataFrame, design: Design) -> pd.DataFrame:
     """Give lesion-against-normal values by kind, target and configuration, or the reason why there are none.
 

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from elsewhere.report.page.privacy import SMALLEST_CELL, hash_ids
-from elsewhere.statistics.calibration import recalibration, reliability_curve
 from elsewhere.analysis.study.boards import KINDS, Board
 from elsewhere.analysis.study.context import Context
 from elsewhere.analysis.study.groups import sizes_of
 from elsewhere.analysis.study.registry import Tables, analysis
+from elsewhere.report.page.privacy import SMALLEST_CELL, hash_ids
+from elsewhere.statistics.calibration import recalibration, reliability_curve
 
 RELIABILITY_BINS = 5
 HARDEST = 10

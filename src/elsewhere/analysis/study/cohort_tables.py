@@ -73,7 +73,9 @@ def datasets_table(results: Results, published: Reference | None = None) -> pd.D
 
 def _labels(part: pd.DataFrame, *, public: bool) -> dict[str, Any]:
     """Of a dataset with benign and malignant lesions: images by label, and patients with both."""
-    label = part["label"].astype("string").fillna("") if "label" in part.columns else pd.Series(dtype="string")
+    label = (
+        part["label"].astype("string").fillna("") if "label" in part.columns else pd.Series(dtype="string")
+    )
     if not label.isin(LABELS).any():
         return {}
     lesions = part[label.isin(LABELS[:2])]

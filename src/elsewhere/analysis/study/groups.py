@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from elsewhere.analysis.study.boards import SEED, Board
+from elsewhere.analysis.study.context import Context
+from elsewhere.analysis.study.registry import Tables, analysis
 from elsewhere.errors import UserError
 from elsewhere.report.page.numbers import as_float
 from elsewhere.report.page.privacy import SMALLEST_CELL, SUPPRESSED, is_withheld, suppress, suppress_counts
@@ -25,9 +28,6 @@ from elsewhere.statistics.fairness.disparity import Disparity
 from elsewhere.statistics.fairness.subgroups import group_table
 from elsewhere.statistics.fairness.variants import fairness_variants
 from elsewhere.statistics.strata import SizeStrata, size_strata, top_against_bottom
-from elsewhere.analysis.study.boards import SEED, Board
-from elsewhere.analysis.study.context import Context
-from elsewhere.analysis.study.registry import Tables, analysis
 
 REPORTED = ("subtype", "vendor", "field_strength")
 """Reported, never scored (MRI-06)."""

@@ -133,14 +133,14 @@ def _change(context: Context, board: Board, best: str) -> dict[str, Any]:
     if own.empty:
         part = found[found["method"] == best] if len(found) else found
         verdict = "" if context.margin is None else str(Verdict.NOT_ASSESSED)
-        return out | _centres(context, board, best) | {"verdict": verdict, "reason": _no_change(context, part)}
+        return (
+            out | _centres(context, board, best) | {"verdict": verdict, "reason": _no_change(context, part)}
+        )
     order = (board.kind, "external") if subject != OVERALL else ("external", board.kind)
     rank = {kind: position for position, kind in reversed(list(enumerate(order)))}
     row = own.sort_values("kind", key=lambda kinds: kinds.map(rank).fillna(9), kind="stable").iloc[0]
     methods = [subject] if subject != OVERALL else _main_methods(context)
-    part = found[
-        found["method"].isin(methods) & (found["kind"] == row["kind"]) & found["difference"].notna()
-    ]
+    part = found[found["method"].isin(methods) & (found["kind"] == row["kind"]) & found["difference"].notna()]
     names = ("internal", "external", "difference", "lo", "hi", "lo90", "hi90")
     out |= {name: float(row[name]) for name in names}
     out |= {

@@ -13,6 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from elsewhere.analysis.study.boards import SEED, Board, Entry, FloatArray
+from elsewhere.analysis.study.context import Context
+from elsewhere.analysis.study.registry import Tables, analysis
 from elsewhere.protocols import Protocol
 from elsewhere.scoring.binary import judge
 from elsewhere.scoring.response import chance_test
@@ -21,9 +24,6 @@ from elsewhere.statistics.fairness.variants import weighting_table
 from elsewhere.statistics.leaderboard import centred_interval, performance_metric, weight_steps
 from elsewhere.statistics.paired import PAIRED_T, WILCOXON, compare_pair, holm
 from elsewhere.statistics.ranking import Ranking, left_out_sites, rank_from_draws, weight_stability
-from elsewhere.analysis.study.boards import SEED, Board, Entry, FloatArray
-from elsewhere.analysis.study.context import Context
-from elsewhere.analysis.study.registry import Tables, analysis
 
 STEPS = 101
 SLOWEST_SECONDS = 300.0

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from elsewhere.analysis.study.design import Design
@@ -86,7 +85,8 @@ def overall_table(
                     row |= _compared(name, row[name], float(printed[their][name]))
                     if short in WITH_INTERVAL:
                         row |= {
-                            f"published_{name}_{e}": float(printed[their][f"{name}_{e}"]) for e in ("lo", "hi")
+                            f"published_{name}_{e}": float(printed[their][f"{name}_{e}"])
+                            for e in ("lo", "hi")
                         }
         if len(row) > 2:
             rows.append(row)
@@ -100,7 +100,9 @@ def overall_table(
                 name = f"{kind}_{short}"
                 if name in part.columns:
                     mean[name] = float(part[name].mean(skipna=False))
-                    stated = published.stated(name) if published and f"published_{name}" in part.columns else None
+                    stated = (
+                        published.stated(name) if published and f"published_{name}" in part.columns else None
+                    )
                     if stated is not None and part[f"published_{name}"].notna().all() and len(part) == 4:
                         mean |= _compared(name, mean[name], stated)
         out = pd.concat([out, pd.DataFrame([mean])], ignore_index=True)
@@ -111,7 +113,9 @@ def _compared(name: str, ours: float, theirs: float) -> dict[str, float]:
     return {f"published_{name}": theirs, f"difference_{name}": ours - theirs}
 
 
-def without_published(without: pd.DataFrame, published: Reference | None, complete: frozenset[str]) -> pd.DataFrame:
+def without_published(
+    without: pd.DataFrame, published: Reference | None, complete: frozenset[str]
+) -> pd.DataFrame:
     """The published table 5 (external, without BUS-UCLM) beside ours."""
     if published is None or without.empty or "external" not in complete:
         return without
@@ -131,7 +135,9 @@ def without_published(without: pd.DataFrame, published: Reference | None, comple
     return out.assign(difference_value=out["value"] - out["published_value"])
 
 
-def paired_published(paired: pd.DataFrame, published: Reference | None, complete: frozenset[str]) -> pd.DataFrame:
+def paired_published(
+    paired: pd.DataFrame, published: Reference | None, complete: frozenset[str]
+) -> pd.DataFrame:
     """The published paired gains of the crop over the whole image, external."""
     if published is None or paired.empty or "external" not in complete:
         return paired
@@ -140,7 +146,12 @@ def paired_published(paired: pd.DataFrame, published: Reference | None, complete
     added = []
     for row in paired.to_dict(orient="records"):
         key = (published_model(str(row["a_model"])), short.get(str(row["metric"])))
-        ours = (row["what"], row["kind"], published_input(str(row["a_input"])), published_input(str(row["b_input"])))
+        ours = (
+            row["what"],
+            row["kind"],
+            published_input(str(row["a_input"])),
+            published_input(str(row["b_input"])),
+        )
         theirs = printed.get(key) if ours == ("input", "external", "roi", "whole") else None
         added.append(
             {
@@ -161,7 +172,9 @@ def margins_published(margins: pd.DataFrame, runs: pd.DataFrame, published: Refe
     printed = published.rows("roi_margin", "model", "margin_percent")
     out = margins.copy()
     for ours, theirs in (("auroc", "auroc"), ("balanced_accuracy", "bacc")):
-        keys = [(published_model(m), round(100 * x)) for m, x in zip(out["model"], out["margin"], strict=True)]
+        keys = [
+            (published_model(m), round(100 * x)) for m, x in zip(out["model"], out["margin"], strict=True)
+        ]
         out[f"published_{ours}"] = [float(printed[k][theirs]) if k in printed else math.nan for k in keys]
         out[f"difference_{ours}"] = out[ours] - out[f"published_{ours}"]
         out[f"published_{ours}_p"] = [

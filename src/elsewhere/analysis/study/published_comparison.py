@@ -46,9 +46,7 @@ def comparison_table(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return out
 
 
-def _row(
-    table: str, what: str, metric: str, value: Any, lo: Any, hi: Any, published: Any
-) -> dict[str, Any]:
+def _row(table: str, what: str, metric: str, value: Any, lo: Any, hi: Any, published: Any) -> dict[str, Any]:
     return {
         "table": table, "what": what, "metric": metric,
         "value": float(value), "lo": float(lo), "hi": float(hi), "published": float(published),
@@ -117,7 +115,15 @@ def _transfers(table: pd.DataFrame | None) -> Iterator[dict[str, Any]]:
             what = f"{row['source']} > {row['target']}, {_name(row)}"
             for metric in ("auroc", "balanced_accuracy"):
                 lo, hi = row.get(f"{metric}_lo", math.nan), row.get(f"{metric}_hi", math.nan)
-                yield _row("external_scenarios", what, _LABELS[metric], row[metric], lo, hi, row[f"published_{metric}"])
+                yield _row(
+                    "external_scenarios",
+                    what,
+                    _LABELS[metric],
+                    row[metric],
+                    lo,
+                    hi,
+                    row[f"published_{metric}"],
+                )
 
 
 def _margins(table: pd.DataFrame | None) -> Iterator[dict[str, Any]]:

@@ -152,7 +152,9 @@ def in_order() -> list[Analysis]:
         ready = [name for name, one in waiting.items() if all(other in done for other in one.after)]
         if not ready:
             names = ", ".join(sorted(waiting))
-            raise UserError(f"the analyses {names} wait for each other, or for analyses that are not registered")
+            raise UserError(
+                f"the analyses {names} wait for each other, or for analyses that are not registered"
+            )
         for name in ready:
             done[name] = waiting.pop(name)
     return list(done.values())

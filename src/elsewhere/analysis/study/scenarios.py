@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from elsewhere.analysis.study.design import PLAIN, Design
+from elsewhere.analysis.study.probability_runs import ALL_METRICS, BOUNDED, Judged
 from elsewhere.scoring.binary import BinaryEvaluator
 from elsewhere.statistics.auroc import AurocComponents, auroc_components, interval_from_components
 from elsewhere.statistics.bootstrap import percentile_interval
@@ -27,8 +29,6 @@ from elsewhere.statistics.scenario import (
     paired_scenarios,
     scenario_summary,
 )
-from elsewhere.analysis.study.design import PLAIN, Design
-from elsewhere.analysis.study.probability_runs import ALL_METRICS, BOUNDED, Judged
 
 KEYS = ("kind", "scenario", "source", "target", "method", "model", "input")
 RESAMPLED = ("balanced_accuracy", "sensitivity", "specificity")

@@ -175,9 +175,7 @@ def _run_analyses(contexts: Mapping[str, Context], progress: Progress | None) ->
     return shared
 
 
-def _joined(
-    contexts: Mapping[str, Context], shared: Mapping[str, pd.DataFrame]
-) -> dict[str, pd.DataFrame]:
+def _joined(contexts: Mapping[str, Context], shared: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """The tables of all tasks below each other, with the column `task` first."""
     parts: dict[str, list[pd.DataFrame]] = {}
     for task, context in contexts.items():

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-
 from scipy import stats
 
 from elsewhere.analysis.study.boards import (
@@ -31,7 +30,6 @@ from elsewhere.analysis.study.boards import (
     kinds_of,
     pooled,
 )
-from elsewhere.analysis.study.design import Design
 from elsewhere.analysis.study.context import Context
 from elsewhere.analysis.study.groups import CENTRES, codes_of
 from elsewhere.analysis.study.overall import OVERALL
@@ -264,7 +262,9 @@ def _transfer(
     dataset = str(row["target"] if paired else row["source"])
     reference = sides.get(dataset)
     if reference is None:
-        reason = "a constant prediction internally" if dataset in sides else f"no internal scenario of {dataset}"
+        reason = (
+            "a constant prediction internally" if dataset in sides else f"no internal scenario of {dataset}"
+        )
         return out | {"internal": _NAN, "reason": reason, "verdict": _verdict(None, margin)}
     out["internal_seeds"] = len(reference.seeds)
     few = too_few(*_smaller(side, reference, paired=paired))
@@ -408,9 +408,7 @@ def _same_patients(
     )
 
 
-def _same_parts(
-    side: Side, reference: Side, metric: str, *, key: str, resamples: int
-) -> Difference | None:
+def _same_parts(side: Side, reference: Side, metric: str, *, key: str, resamples: int) -> Difference | None:
     """Where the internal seeds tested different parts: every external seed on each of these parts."""
     parts = {
         (n, m): _only(outer.scores, set(ids_of(inner.scores)))
@@ -471,7 +469,10 @@ def drop_over_datasets(
         row |= {"external": float(part["external_compared"].mean())}
         row |= _over_datasets(first["difference"])
         if len(means) > 1:
-            row |= {f"{name}_by_target": value for name, value in _over_datasets(means["target"]["difference"]).items()}
+            row |= {
+                f"{name}_by_target": value
+                for name, value in _over_datasets(means["target"]["difference"]).items()
+            }
         row |= _without_one(part) | {"margin": _number(margin), "verdict": "", "reason": ""}
         if method in by_chance:
             row["reason"] = PREDICTS_BY_CHANCE
@@ -643,9 +644,7 @@ def _for_a_mean(board: Board, mask: Any) -> dict[str, Any]:
 def transfers_analysis(context: Context) -> Tables:
     """Compare external with internal results, transfer by transfer and over datasets, and centre with centre."""
     results, task, margin = context.results, context.task, context.margin
-    found = transfers(
-        results, task, margin=margin, resamples=context.resamples, metric=context.metrics.main
-    )
+    found = transfers(results, task, margin=margin, resamples=context.resamples, metric=context.metrics.main)
     main = [name for name, method in context.methods.items() if _is_main(context, method)]
     drop = drop_over_datasets(found, margin=margin, by_chance=context.chance_methods, main=main)
     tables = {"transfers": found, "drop": drop}

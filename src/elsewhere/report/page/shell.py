@@ -58,12 +58,12 @@ def render_report(
         raise UserError("the report needs a summary", fix="Give the object that summary.json holds.")
     data = prepare(summary, redact=redact)
     drawn = inline_figures(data)
-    environment = _environment()
+    environment = page_environment()
     page = environment.get_template("page.html.j2").render(
         first=first_page(data, title=title),
         verdict_figure=drawn.get("verdict", ""),
         verdict_alt=figure_specs(data)["verdict"].title if "verdict" in drawn else "",
-        sections=[_with_pictures(s, drawn) for s in build_sections(data)],
+        sections=[with_pictures(s, drawn) for s in build_sections(data)],
         css=_read("style.css"),
         version=data.data.get("elsewhere") or "",
         created=str(data.data.get("created") or "")[:10],
@@ -90,7 +90,7 @@ def _read(name: str) -> str:
     return resources.files("elsewhere.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
-def _environment() -> Any:
+def page_environment() -> Any:
     from jinja2 import DictLoader, Environment, StrictUndefined
 
     loader = DictLoader({name: _read(name) for name in ("page.html.j2", "blocks.html.j2")})
@@ -101,7 +101,7 @@ def _environment() -> Any:
     return environment
 
 
-def _with_pictures(section: Section, drawn: Mapping[str, str]) -> Section:
+def with_pictures(section: Section, drawn: Mapping[str, str]) -> Section:
     return replace(section, blocks=[_filled(block, drawn) for block in section.blocks])
 
 

@@ -94,12 +94,12 @@ def write_figures(
         for name, spec in figure_specs(summary).items():
             for kind in formats:
                 with canvas.drawing():
-                    _save(spec.build(canvas.LIGHT), staged / f"{file_name(name)}.{kind}", kind)
+                    save_figure(spec.build(canvas.LIGHT), staged / f"{file_name(name)}.{kind}", kind)
                 written.append(folder / f"{file_name(name)}.{kind}")
     return written
 
 
-def _save(figure: Figure, path: Path, kind: str) -> None:
+def save_figure(figure: Figure, path: Path, kind: str) -> None:
     figure.patch.set_alpha(1)
     figure.patch.set_facecolor("#ffffff")
     by_kind: dict[str, dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""How the figures of a study are drawn; what they show is chosen in `figures`."""
+"""How the figures of a study's report are drawn; what they show is chosen beside their sections."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from elsewhere.analysis.study.abstention import SCORE_LABELS
+from elsewhere.analysis.study.design import KIND_LABELS, shown_name
 from elsewhere.report.page.canvas import Palette, new_figure, style
 from elsewhere.report.page.numbers import as_float, count, number
-from elsewhere.study.analysis_abstention import SCORE_WORDS
-from elsewhere.study.analysis_design import KIND_WORDS, word
+from elsewhere.report.result import plots as result_plots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 CHANCE = 0.5
-HOME, AWAY = "internal", "external"
+INTERNAL, EXTERNAL = "internal", "external"
 
 
 def composition(rows: Sequence[dict[str, Any]], pal: Palette) -> Figure:
@@ -61,13 +62,13 @@ def with_zero(figure: Figure, pal: Palette) -> Figure:
 
 
 def bars(rows: Sequence[dict[str, Any]], pal: Palette, *, axis: str) -> Figure:
-    """Bars from chance; error bars are seed-level standard deviations, a diamond is the paper's value."""
+    """Bars from chance; error bars are seed-level standard deviations, a diamond is the published value."""
     figure, axes = new_figure(3.1, pal)
     style(axes, pal, grid="y")
-    values = [v for r in rows for k in (HOME, AWAY) if (v := as_float(r.get(k))) is not None]
+    values = [v for r in rows for k in (INTERNAL, EXTERNAL) if (v := as_float(r.get(k))) is not None]
     low = min([*values, CHANCE])
     for i, row in enumerate(rows):
-        for kind, shift, colour in ((HOME, -0.19, pal.accent), (AWAY, 0.19, pal.second)):
+        for kind, shift, colour in ((INTERNAL, -0.19, pal.accent), (EXTERNAL, 0.19, pal.second)):
             value, sd = as_float(row.get(kind)), as_float(row.get(f"{kind}_sd"))
             if value is None:
                 continue
@@ -76,10 +77,10 @@ def bars(rows: Sequence[dict[str, Any]], pal: Palette, *, axis: str) -> Figure:
             )
             if sd is not None:
                 axes.plot([i + shift] * 2, [value - sd, value + sd], color=pal.ink, linewidth=1.2)
-            paper = as_float(row.get(f"{kind}_paper"))
-            if paper is not None:
+            published = as_float(row.get(f"{kind}_published"))
+            if published is not None:
                 axes.plot(
-                    [i + shift], [paper], marker="D", markersize=5.5, markerfacecolor=pal.paper,
+                    [i + shift], [published], marker="D", markersize=5.5, markerfacecolor=pal.paper,
                     markeredgecolor=pal.ink, markeredgewidth=1.1, linestyle="none",
                 )  # fmt: skip
     axes.axhline(CHANCE, color=pal.muted, linewidth=0.9)
@@ -92,9 +93,9 @@ def bars(rows: Sequence[dict[str, Any]], pal: Palette, *, axis: str) -> Figure:
     axes.text(
         0.22, 1.02, "■ external", color=pal.second, transform=axes.transAxes, fontsize=10.5, va="bottom"
     )
-    if any(as_float(r.get(f"{k}_paper")) is not None for r in rows for k in (HOME, AWAY)):
+    if any(as_float(r.get(f"{k}_published")) is not None for r in rows for k in (INTERNAL, EXTERNAL)):
         axes.text(
-            0.46, 1.02, "◇ the paper", color=pal.ink, transform=axes.transAxes, fontsize=10.5, va="bottom"
+            0.46, 1.02, "◇ published", color=pal.ink, transform=axes.transAxes, fontsize=10.5, va="bottom"
         )
     axes.set_ylabel(f"{axis[:1].upper()}{axis[1:]} (0.5: chance)")
     return figure
@@ -141,7 +142,7 @@ def heat(
 
 
 def margins(table: pd.DataFrame, pal: Palette) -> Figure:
-    """A line a model; hollow marks are the paper's."""
+    """A line a model; hollow marks are published values."""
     figure, axes = new_figure(3.0, pal)
     style(axes, pal, grid="y")
     colours = (pal.accent, pal.second, pal.good, pal.warn)
@@ -151,15 +152,15 @@ def margins(table: pd.DataFrame, pal: Palette) -> Figure:
         axes.plot(
             x, rows["auroc"], color=colour, linewidth=1.8, marker="o", markersize=6, markeredgecolor=pal.paper
         )
-        if "paper_auroc" in rows.columns and rows["paper_auroc"].notna().any():
+        if "published_auroc" in rows.columns and rows["published_auroc"].notna().any():
             axes.plot(
-                x, rows["paper_auroc"], color=colour, linewidth=1, linestyle=(0, (3, 3)), marker="D",
+                x, rows["published_auroc"], color=colour, linewidth=1, linestyle=(0, (3, 3)), marker="D",
                 markersize=5, markerfacecolor=pal.paper,
             )  # fmt: skip
         axes.text(
             x[-1] + 0.6,
             float(rows["auroc"].iloc[-1]),
-            word(str(model)),
+            shown_name(str(model)),
             color=colour,
             va="center",
             fontsize=10.5,
@@ -171,7 +172,7 @@ def margins(table: pd.DataFrame, pal: Palette) -> Figure:
 
 
 def _hollow(table: pd.DataFrame) -> str:
-    return "   (◇ the paper)" if "paper_auroc" in table.columns else ""
+    return "   (◇ published)" if "published_auroc" in table.columns else ""
 
 
 def dumbbells(rows: Sequence[tuple[str, str, float, float]], pal: Palette, *, axis: str) -> Figure:
@@ -179,7 +180,7 @@ def dumbbells(rows: Sequence[tuple[str, str, float, float]], pal: Palette, *, ax
     kinds = list(dict.fromkeys(k for k, *_ in rows))
     lines: list[tuple[str, float | None, float | None]] = []
     for kind in kinds:
-        lines.append((KIND_WORDS.get(kind, kind).capitalize(), None, None))
+        lines.append((KIND_LABELS.get(kind, kind).capitalize(), None, None))
         lines += [(name, a, b) for k, name, a, b in rows if k == kind]
     figure, axes = new_figure(0.75 + 0.28 * len(lines), pal)
     style(axes, pal, grid="x")
@@ -211,7 +212,11 @@ def dumbbells(rows: Sequence[tuple[str, str, float, float]], pal: Palette, *, ax
 def dots(rows: Sequence[tuple[str, str, float]], pal: Palette, *, axis: str, chance: float | None) -> Figure:
     """A row a configuration, a mark a kind."""
     names = list(dict.fromkeys(n for _, n, _ in rows))
-    marks = {HOME: ("o", pal.accent), AWAY: ("D", pal.second), "leave-one-dataset-out": ("s", pal.good)}
+    marks = {
+        INTERNAL: ("o", pal.accent),
+        EXTERNAL: ("D", pal.second),
+        "leave-one-dataset-out": ("s", pal.good),
+    }
     figure, axes = new_figure(0.95 + 0.34 * len(names), pal)
     style(axes, pal, grid="x")
     if chance is not None:
@@ -242,7 +247,7 @@ def _legend(axes: Axes, entries: Sequence[tuple[str, tuple[str, str]]]) -> None:
     shapes = {"o": "●", "D": "◆", "s": "■", "^": "▲"}
     x = 0.0
     for kind, (marker, colour) in entries:
-        text = f"{shapes[marker]} {KIND_WORDS.get(kind, kind)}"
+        text = f"{shapes[marker]} {KIND_LABELS.get(kind, kind)}"
         axes.text(x, 1.02, text, color=colour, transform=axes.transAxes, fontsize=10.5, va="bottom")
         x += 0.06 + 0.028 * len(text)
 
@@ -266,7 +271,7 @@ def risk(table: pd.DataFrame, pal: Palette) -> Figure:
             color=colour,
             linestyle=dashes,
             linewidth=1.9,
-            label=SCORE_WORDS[str(score)],
+            label=SCORE_LABELS[str(score)],
         )
     axes.axvline(80, ymax=0.72, color=pal.muted, linewidth=0.8, linestyle=(0, (4, 3)))
     axes.set_xlim(10, 100)
@@ -282,4 +287,107 @@ def risk(table: pd.DataFrame, pal: Palette) -> Figure:
     )
     axes.set_xlabel("Answered, % of cases (the surest first)")
     axes.set_ylabel("Errors among them, %")
+    return figure
+
+
+def tradeoff(rows: Sequence[dict[str, Any]], pal: Palette) -> Figure:
+    """Up and to the right of the baseline is better in both; its quadrant is shaded (MRI-11)."""
+    from matplotlib.patches import Rectangle
+
+    figure, axes = new_figure(3.9, pal)
+    style(axes, pal)
+    x, y = (np.array([float(r[k]) for r in rows]) for k in ("performance", "fairness"))
+    pads = [max(0.12 * float(np.ptp(v)), 0.01) for v in (x, y)]
+    axes.set_xlim(x.min() - pads[0], x.max() + 2.4 * pads[0])
+    axes.set_ylim(y.min() - pads[1], y.max() + pads[1])
+    base = next((r for r in rows if r["quadrant"] == "baseline"), None)
+    if base is not None:
+        bx, by = float(base["performance"]), float(base["fairness"])
+        for draw_line, level in ((axes.axvline, bx), (axes.axhline, by)):
+            draw_line(level, color=pal.muted, linewidth=0.9, linestyle=(0, (4, 3)))
+        axes.add_patch(
+            Rectangle(
+                (bx, by),
+                axes.get_xlim()[1] - bx,
+                axes.get_ylim()[1] - by,
+                color=pal.good,
+                alpha=0.09,
+                linewidth=0,
+            )
+        )
+    for r in rows:
+        passed = bool(r["passed_gate"])
+        colour = pal.muted if r is base else pal.good if r["quadrant"] == "both" else pal.accent
+        at = (float(r["performance"]), float(r["fairness"]))
+        axes.plot(
+            [at[0]],
+            [at[1]],
+            marker="s" if r is base else "o",
+            markersize=7,
+            markerfacecolor=colour if passed or r is base else pal.paper,
+            markeredgecolor=colour,
+            markeredgewidth=1.5,
+        )
+    clear = 0.04 * (axes.get_ylim()[1] - axes.get_ylim()[0])
+    points = [
+        (str(r["name"]), float(r["performance"]), float(r["fairness"]) + (clear if r is base else 0.0))
+        for r in rows
+    ]
+    _labels(axes, points, pal)
+    axes.set_xlabel("Performance   (hollow: below the gate)")
+    axes.set_ylabel("Fairness")
+    return figure
+
+
+def _labels(axes: Axes, points: Sequence[tuple[str, float, float]], pal: Palette) -> None:
+    """Names beside their points, moved up where two would stand on each other."""
+    low, high = axes.get_ylim()
+    least = 0.062 * (high - low)
+    last = -np.inf
+    for name, x, y in sorted(points, key=lambda p: p[2]):
+        at = max(y, last + least)
+        last = at
+        axes.annotate(
+            name if len(name) <= 20 else name[:19] + "…", (x, y), xytext=(x, at), textcoords="data",
+            fontsize=10, color=pal.ink, va="center", ha="left", annotation_clip=False,
+        ).set_position((x + 0.018 * (axes.get_xlim()[1] - axes.get_xlim()[0]), at))  # fmt: skip
+
+
+def two_marks(
+    rows: Sequence[tuple[str, float, float]], pal: Palette, *, axis: str, labels: tuple[str, str]
+) -> Figure:
+    """A full and a hollow mark a row, joined: two classes, or the best and the worst models."""
+    figure, axes = new_figure(0.95 + 0.31 * len(rows), pal)
+    style(axes, pal, grid="x")
+    for i, (_, a, b) in enumerate(rows):
+        y = len(rows) - 1 - i
+        axes.plot([a, b], [y, y], color=pal.muted, linewidth=1.2)
+        axes.plot([a], [y], marker="o", markersize=7, color=pal.accent, markeredgecolor=pal.paper)
+        axes.plot(
+            [b], [y], marker="D", markersize=6.2, markerfacecolor=pal.paper, markeredgecolor=pal.second,
+            markeredgewidth=1.5,
+        )  # fmt: skip
+    axes.set_yticks(range(len(rows))[::-1], [n if len(n) <= 26 else n[:25] + "…" for n, _, _ in rows])
+    for tick in axes.get_yticklabels():
+        tick.set_color(pal.ink)
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    values = [v for _, a, b in rows for v in (a, b) if np.isfinite(v)]
+    axes.set_xlim(min(0.0, *values) if min(values) < 0.25 else min(values) - 0.05, max(values) + 0.04)
+    axes.set_xlabel(f"{axis}   (● {labels[0]}, ◇ {labels[1]})")
+    return figure
+
+
+def reliable(rows: Sequence[dict[str, Any]], pal: Palette) -> Figure:
+    """Quantile bins with their sizes; the diagonal is perfect, the dotted line the prevalence (MRI-11)."""
+    x = [float(r["predicted"]) for r in rows]
+    y = [float(r["observed"]) for r in rows]
+    curve = {"x": x, "y": y, "lo": [r["lo"] for r in rows], "hi": [r["hi"] for r in rows]}
+    curve["n"] = [r["cases"] for r in rows]
+    figure = result_plots.reliability({"reliability": curve}, pal)
+    axes = figure.axes[0]
+    prevalence = float(rows[0]["prevalence"])
+    axes.axhline(prevalence, color=pal.second, linewidth=1.1, linestyle=(0, (1, 2)))
+    axes.text(0.02, 0.97, f"┄ prevalence {number(prevalence)}", color=pal.second, fontsize=10, va="top")
+    for px, py, r in zip(x, y, rows, strict=True):
+        axes.text(px, min(py + 0.05, 0.97), f"{int(r['cases'])}", fontsize=9.5, color=pal.muted, ha="center")
     return figure

@@ -1,62 +1,69 @@
-"""Pictures of chosen cases, on request alone: the slice where the tumour is largest, with every recipe's contour.
+"""Contours of the hardest cases, on request alone: the slice where the tumour is largest, with every method's mask.
 
-The masks are drawn on the first post-contrast phase less the one before contrast, the image that the experts
-drew on (MRI-14). A picture holds pixels of a patient; it is named by the case's hash.
+The masks are drawn on the first post-contrast phase minus the one before contrast, the image that the experts drew on
+(MRI-14). A picture holds pixels of a patient; it is named by the case's hash.
 """
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Sequence
 from dataclasses import replace
-from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from elsewhere.analysis.study.cases import Chosen
+from elsewhere.analysis.study.summary import StudySummary
 from elsewhere.errors import UserError
 from elsewhere.inputs.mri.files import FileVolumes
 from elsewhere.predictions.masks import mask_file_name
 from elsewhere.report.page.canvas import drawing
 from elsewhere.report.page.numbers import number
+from elsewhere.report.study.pictures import CasePictures
+from elsewhere.study.results import Results
 from elsewhere.study.volumes import volumes_of
-
-if TYPE_CHECKING:
-    from elsewhere.study.recipe_analysis import RecipeSummary
-    from elsewhere.study.recipe_analysis_cases import Chosen
-    from elsewhere.study.recipe_results import RecipeResults
 
 MOST_PICTURES = 10
 MOST_CONTOURS = 5
-"""The best of the board: more lines than these cannot be told apart."""
+"""The best of the leaderboard: more lines than these cannot be told apart."""
 BYTES = 110_000
 COLOURS = ("#e8a33d", "#4fb3ff", "#ff6f91", "#b98cff", "#7bdcb5")
 TRUTH = "#ffffff"
+KIND_ORDER = ("leave-one-dataset-out", "folds", "external", "internal")
 Mask = npt.NDArray[np.bool_]
 
 
-def gallery(summary: RecipeSummary, results: RecipeResults, *, task: str = "segmentation") -> dict[str, str]:
-    """{caption: <img>}; where a volume cannot be read, that is said without its name."""
-    out: dict[str, str] = {}
-    picks = _picks(summary.chosen.get(task, ()))
+def contours(summary: StudySummary, results: Results) -> CasePictures:
+    """Draw the hardest cases of every task whose methods predict masks.
+
+    Args:
+        summary: The numbers of the study.
+        results: Of the study.
+
+    Returns:
+        The pictures by task; a case that cannot be read has none.
+    """
     volumes = volumes_of(results.cohort)
-    board = summary.headline["tasks"][task]["board"]
-    ranked = summary.of("leaderboard", task=task, board=board, status="ranked")
-    recipes = [str(r) for r in ranked["recipe"]][:MOST_CONTOURS]
-    for pick in picks:
-        name = _name(results, pick.case)
-        caption = f"{pick.hashed}, {pick.why}: mean Dice {number(pick.mean)}"
-        try:
-            drawn = _draw(volumes, results, name, pick.case, recipes)
-        except UserError:
-            out[caption] = '<p class="note">No picture: its volume or mask cannot be read.</p>'
+    drawn: dict[str, tuple[tuple[str, bytes | None], ...]] = {}
+    for task, chosen in summary.chosen.items():
+        board = summary.headline["tasks"][task]["board"]
+        ranked = summary.of("leaderboard", task=task, board=board, status="ranked")
+        methods = [str(name) for name in ranked["method"]][:MOST_CONTOURS]
+        picks = _picks(chosen)
+        if not any(prediction_file(results, task, m, p.case) for m in methods for p in picks):
             continue
-        data = base64.b64encode(drawn).decode()
-        out[caption] = f'<img alt="{escape(caption, quote=True)}" src="data:image/png;base64,{data}">'
-    return out
+        shown: list[tuple[str, bytes | None]] = []
+        for pick in picks:
+            caption = f"{pick.hashed}, {pick.why}: mean Dice {number(pick.mean)}"
+            try:
+                shown.append((caption, _draw(volumes, results, task, pick.case, methods)))
+            except UserError:
+                shown.append((caption, None))
+        drawn[task] = tuple(shown)
+    return CasePictures(contours=drawn)
 
 
 def _picks(chosen: Sequence[Chosen]) -> list[Chosen]:
@@ -68,15 +75,14 @@ def _picks(chosen: Sequence[Chosen]) -> list[Chosen]:
     return list(seen.values())[:MOST_PICTURES]
 
 
-def _name(results: RecipeResults, case_id: str) -> str:
+def _name(results: Results, case_id: str) -> str:
     cases = results.cohort.cases
     row = cases[cases["case_id"].astype(str) == case_id].iloc[0]
     return f"{row['dataset']}/{case_id}"
 
 
-def _draw(
-    volumes: FileVolumes, results: RecipeResults, name: str, case_id: str, recipes: Sequence[str]
-) -> bytes:
+def _draw(volumes: FileVolumes, results: Results, task: str, case_id: str, methods: Sequence[str]) -> bytes:
+    name = _name(results, case_id)
     if name not in volumes:
         raise UserError("the case has no volume")
     truth = volumes.mask(name)
@@ -86,25 +92,34 @@ def _draw(
     after = volumes.phase(name, min(1, volumes.phases(name) - 1))[:, :, z]
     image = after - volumes.phase(name, 0)[:, :, z] if volumes.phases(name) > 1 else after
     held = {}
-    for recipe in recipes:
-        file = prediction_file(results, recipe, case_id)
+    for method in methods:
+        file = prediction_file(results, task, method, case_id)
         if file is not None:
             files = replace(volumes.files(name), mask=file)
             found = FileVolumes({name: files}).mask(name)
             if found is not None:
-                held[recipe] = found[:, :, z]
+                held[method] = found[:, :, z]
     return picture(image, truth[:, :, z], held)
 
 
-def prediction_file(results: RecipeResults, recipe: str, case_id: str) -> Path | None:
-    """The mask that a recipe handed over for a case, where it was not trained on it."""
+def prediction_file(results: Results, task: str, method: str, case_id: str) -> Path | None:
+    """Find the mask that a method predicted for a case, where it was not trained on it.
+
+    Args:
+        results: Of the study.
+        task: Whose prediction.
+        method: Which method.
+        case_id: Which case.
+
+    Returns:
+        The file of the first seed; None where there is none.
+    """
     runs = results.runs
-    part = runs[(runs["task"] == "segmentation") & (runs["recipe"] == recipe) & (runs["status"] == "done")]
-    order = ("leave-one-dataset-out", "folds", "external", "internal")
+    part = runs[(runs["task"] == task) & (runs["method"] == method) & (runs["status"] == "done")]
     part = part.sort_values("seed", kind="stable").sort_values(
-        "kind", key=lambda k: k.map({n: i for i, n in enumerate(order)}), kind="stable"
+        "kind", key=lambda kinds: kinds.map({n: i for i, n in enumerate(KIND_ORDER)}), kind="stable"
     )
-    for where in part["predictions"] if "predictions" in part.columns else ():
+    for where in part["predictions"]:
         file = results.predictions_folder / str(where) / mask_file_name(case_id)
         if file.is_file():
             return file
@@ -138,7 +153,7 @@ def picture(image: npt.NDArray[np.float32], truth: Mask, masks: dict[str, Mask])
             zoom.set_xlim(x0 - 0.5, x1 - 0.5)
             zoom.set_ylim(y1 - 0.5, y0 - 0.5)
             lines: list[Any] = []
-            for (recipe, mask), colour in zip(masks.items(), COLOURS, strict=False):
+            for (method, mask), colour in zip(masks.items(), COLOURS, strict=False):
                 _contour(zoom, mask, colour, 1.3)
                 lines.append(
                     Line2D(
@@ -146,7 +161,7 @@ def picture(image: npt.NDArray[np.float32], truth: Mask, masks: dict[str, Mask])
                         [],
                         color=colour,
                         linewidth=1.6,
-                        label=recipe if mask.any() else f"{recipe}: nothing here",
+                        label=method if mask.any() else f"{method}: nothing here",
                     )
                 )
             _contour(zoom, truth, "#000000", 2.8)
@@ -180,8 +195,8 @@ def _frame(truth: Mask, shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     """The tumour with half its size around it, at least 24 voxels, inside the slice."""
     ends = []
     for axis in (0, 1):
-        at = np.flatnonzero(truth.any(axis=1 - axis))
-        middle, size = (at[0] + at[-1]) / 2, max(2.0 * (at[-1] - at[0] + 1), 24.0)
+        rows = np.flatnonzero(truth.any(axis=1 - axis))
+        middle, size = (rows[0] + rows[-1]) / 2, max(2.0 * (rows[-1] - rows[0] + 1), 24.0)
         low = max(0, int(middle - size / 2))
         ends += [low, min(shape[axis], int(low + size))]
     return ends[0], ends[1], ends[2], ends[3]
