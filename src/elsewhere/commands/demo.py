@@ -84,8 +84,8 @@ class Demo:
             yield from self.study.lines()
         yield f"done in {self.seconds:.0f} s"
         yield str(self.main)
-        if self.study is not None and self.study.path is not None:
-            yield str(self.study.path)
+        if self.study is not None and self.study.report is not None:
+            yield str(self.study.report)
 
     @property
     def exit_code(self) -> int:
@@ -175,7 +175,7 @@ def run_demo_study(
             told.append(f"no ImageNet weights of {model.network} here: trained from nothing, less well")
     done = run_study(study, out=out, changes=changes, trainer=trainer, progress=progress)
     told += list(done.lines())
-    report = done.run.report if isinstance(done, RanStudy) else None
+    report = done.written.path if isinstance(done, RanStudy) else None
     return StudyPart(
         name=str(study),
         report=None if report is None else report.resolve(),

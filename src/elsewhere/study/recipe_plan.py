@@ -229,7 +229,7 @@ def methods_of(file: StudyFile, table: RecipeTable) -> dict[str, Method]:
 
 
 def _check_protocols(study: Study, *, where: str) -> None:
-    for task, section in study.tasks.items():
+    for task in study.tasks:
         try:
             protocol = protocols.get(study.task(task).protocol)
         except UserError as error:

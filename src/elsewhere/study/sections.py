@@ -139,7 +139,8 @@ class InputSection(Section):
 
     @model_validator(mode="after")
     def _only_of_a_crop(self) -> InputSection:
-        if self.kind == "whole" and ({"margin", "boxes"} & self.model_fields_set):
+        plain = self.margin == InputSpec().margin and self.boxes == "annotated"
+        if self.kind == "whole" and not plain:
             raise ValueError("margin and boxes have a meaning for kind = 'roi' alone")
         if self.outline and self.boxes == "found":
             raise ValueError(

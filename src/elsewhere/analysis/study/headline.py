@@ -92,8 +92,7 @@ def task_headline(context: Context) -> dict[str, Any]:
     Returns:
         The entry of the task.
     """
-    board = context.leading
-    assert board is not None
+    board = context.boards[0]
     lead = context.table("leaderboard")
     lead = lead[(lead["board"] == board.name) & (lead["status"] == "ranked")]
     top = lead.iloc[0]

@@ -417,7 +417,7 @@ def _same_parts(side: Side, reference: Side, metric: str, *, key: str, resamples
     }
     if any(not len(part.cases) for part in parts.values()):
         return None
-    here = side_of({number: part for number, part in enumerate(parts.values())})
+    here = side_of(dict(enumerate(parts.values())))
     if here is None:
         return None
     return _other_patients(here, reference, metric, key=key, resamples=resamples)
