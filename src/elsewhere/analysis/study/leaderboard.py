@@ -419,9 +419,5 @@ def ranking(context: Context) -> Tables:
         "left_out": ", ".join(about.get("left_out", ())),
         "reason": about.get("reason", ""),
     }
-    return {
-        "pairwise": pairwise(board),
-        "weights": table,
-        "gate": gate,
-        "weight_stability": pd.DataFrame([row]),
-    }
+    found = {"pairwise": pairwise(board), "weights": table, "gate": gate}
+    return found | ({"weight_stability": pd.DataFrame([row])} if "fairness" in board.metrics.shown else {})

@@ -80,6 +80,8 @@ def _of_seeds(context: Context) -> Iterator[str]:
 def _of_fairness(contexts: Mapping[str, Context]) -> Iterator[str]:
     reasons: dict[tuple[str, str], list[str]] = {}
     for task, context in contexts.items():
+        if "fairness" not in context.metrics.shown:
+            continue
         for row in context.table("known").to_dict(orient="records"):
             if row["scored"] and row["reason"]:
                 reasons.setdefault((str(row["variable"]), str(row["reason"])), []).append(task)

@@ -27,6 +27,8 @@ from elsewhere.report.study.registry import figure, section
 
 MEASURES = (("ece_confidence", "ece", "ECE"), ("nll", "nll", "NLL"))
 MOST_RELIABLE = 3
+CURVES = {"raw": "reliability", "calibrated": "reliability_calibrated"}
+"""The states of a curve by the names under which curves are drawn."""
 
 
 @figure("calibration measures", tables=("summary",))
@@ -58,7 +60,7 @@ def curves(page: StudyPage) -> Iterator[FigureSpec]:
     positive = positive_labels(page.task)[0]
     for kind, part in page.of("calibration_curves").groupby("kind", sort=False):
         drawn = {
-            str(state): {
+            CURVES[str(state)]: {
                 "x": rows["predicted"].tolist(),
                 "y": rows["observed"].tolist(),
                 "lo": rows["lo"].tolist(),
@@ -149,10 +151,9 @@ def _eligible(page: StudyPage, rows: Rows) -> Table:
             shown = f"{count(r['published_eligible'])} of {count(r['published_runs'])}" if known else ""
             line.append(text(shown, kind="number") if known else BLANK)
         cells.append(line)
-    reasons = sorted({str(r["reason"]) for r in rows if isinstance(r.get("reason"), str) and r["reason"]})
     note = (
-        "Eligible: at least 40 validation cases with 10 of each class; otherwise the temperature is 1. Bounds: 0.5 and 5."
-        + "".join(f" Not eligible: {reason}." for reason in reasons[:3])
+        "Eligible: at least 40 validation cases with 10 of each class; otherwise the temperature is 1. Bounds: 0.5 and 5. The "
+        "reason of every run is in tables/calibration_eligibility.csv."
     )
     return Table(
         name=page.name("eligibility"),

@@ -11,7 +11,7 @@ import pandas as pd
 from elsewhere.analysis.study.design import KIND_LABELS, configuration
 from elsewhere.analysis.study.overall import OVERALL
 from elsewhere.report.page.blocks import BLANK, Cell, estimate, text
-from elsewhere.report.page.labels import label
+from elsewhere.report.page.labels import in_sentence, label
 from elsewhere.report.page.numbers import ABSENT, MINUS, as_float, count, number, signed
 
 Rows = list[dict[str, Any]]
@@ -54,6 +54,16 @@ def rows_of(table: pd.DataFrame | None) -> Rows:
 def metric_label(metric: str) -> str:
     """Name a metric for a narrow column."""
     return METRIC_LABELS.get(metric) or label(metric)
+
+
+def metric_in_sentence(metric: str) -> str:
+    """Name a metric inside a sentence."""
+    return in_sentence(metric_label(metric))
+
+
+def plural(number: Any, noun: str) -> str:
+    """Count things: '1 dataset', '2 datasets'."""
+    return f"{count(number)} {noun}" if as_float(number) == 1 else f"{count(number)} {noun}s"
 
 
 def task_label(task: str) -> str:

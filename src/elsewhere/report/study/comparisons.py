@@ -20,6 +20,7 @@ from elsewhere.report.study.cells import (
     configuration_cell,
     first_rows,
     kind_label,
+    metric_in_sentence,
     metric_label,
     published_cell,
     rows_of,
@@ -168,7 +169,7 @@ def without(page: StudyPage) -> Section | None:
         part = [r for r in rows if r["kind"] == kind and r["metric"] == metric]
         if part:
             name = f"{kind}-{metric}"
-            caption = f"{kind_label(kind).capitalize()} {metric_label(metric)}"
+            caption = f"{kind_label(kind).capitalize()} {metric_in_sentence(metric)}"
             blocks.append(_without(page.name(f"without-{name}"), part, left, caption))
     return page.section(
         "without",

@@ -18,6 +18,7 @@ from elsewhere.report.study.cells import (
     variable_label,
     with_interval,
 )
+from elsewhere.report.study.leaderboard import reported_metrics
 from elsewhere.report.study.page import StudyPage
 from elsewhere.report.study.registry import figure, section
 from elsewhere.report.study.transfers import group_forest
@@ -31,18 +32,20 @@ GAPS = {
 @figure("groups", tables=("groups",))
 def groups_figure(page: StudyPage) -> Iterator[FigureSpec]:
     """The best method's main metric in each group of patients."""
-    variables = [v for v in dict.fromkeys(page.of("groups")["variable"]) if v not in CENTRES]
+    variables = [v for v in dict.fromkeys(page.of("groups")["variable"]) if v not in (*CENTRES, SIZE)]
     yield from group_forest(page, "groups", variables, "by group of patients")
 
 
 @section("fairness", place="groups", tables=("groups", "fairness", "known"))
 def fairness(page: StudyPage) -> Section | None:
     """Gaps between groups of patients, compared with what chance gives, and the result in each group."""
-    blocks: list[Any] = [
-        Note(text=f"{variable_label(r['variable'])}: {_lower(str(r['reason']))}.", tone="warn")
-        for r in page.on_board("known")
-        if r["scored"] and r["reason"]
-    ]
+    blocks: list[Any] = []
+    if "fairness" in reported_metrics(page):
+        blocks += [
+            Note(text=f"{variable_label(r['variable'])}: {_lower(str(r['reason']))}.", tone="warn")
+            for r in page.on_board("known")
+            if r["scored"] and r["reason"]
+        ]
     rows = page.on_board("fairness")
     if rows:
         blocks += [_gaps(page, rows), _variants(page, rows)]

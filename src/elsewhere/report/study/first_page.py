@@ -13,7 +13,15 @@ from elsewhere.analysis.study.transfers import SOURCES_NEEDED
 from elsewhere.report.page.blocks import Cell, cnt, num
 from elsewhere.report.page.numbers import MINUS, as_float, count, full_interval, interval, number, signed
 from elsewhere.report.result.first_page import ID_GRADES, MOST_WARNINGS, WORDS, FirstPage, Grade
-from elsewhere.report.study.cells import joined, kind_label, metric_label, rows_of, sentence, task_label
+from elsewhere.report.study.cells import (
+    joined,
+    kind_label,
+    metric_label,
+    plural,
+    rows_of,
+    sentence,
+    task_label,
+)
 from elsewhere.report.study.page import StudyPage
 
 QUESTION = "Does it still work elsewhere?"
@@ -261,8 +269,8 @@ def _over(told: Mapping[str, Any]) -> str:
     if as_float(low) is not None:
         left_out = f" Without one dataset it lies between {signed(low)} and {signed(high)}."
     return (
-        f"The difference is the mean over {count(told['datasets'])} datasets and {count(told['comparisons'])} "
-        f"comparisons ({kind_label(told['kind'])}).{left_out}"
+        f"The difference is the mean over {plural(told['datasets'], 'dataset')} and "
+        f"{plural(told['comparisons'], 'comparison')} ({kind_label(told['kind'])}).{left_out}"
     )
 
 

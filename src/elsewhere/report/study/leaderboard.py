@@ -9,13 +9,21 @@ from typing import Any
 import pandas as pd
 
 from elsewhere.analysis.study.boards import BOARD_LABELS
+from elsewhere.protocols import protocols
 from elsewhere.report.page.blocks import BLANK, Cell, Fold, Note, Section, Table, cnt, num, p_cell, text
 from elsewhere.report.page.numbers import as_float, count, number
 from elsewhere.report.page.slider import WeightedModel, WeightSlider
 from elsewhere.report.result import plots_more
 from elsewhere.report.result.figures import FigureSpec
 from elsewhere.report.study import plots
-from elsewhere.report.study.cells import Rows, any_known, metric_label, sentence, with_interval
+from elsewhere.report.study.cells import (
+    Rows,
+    any_known,
+    metric_in_sentence,
+    metric_label,
+    sentence,
+    with_interval,
+)
 from elsewhere.report.study.page import StudyPage
 from elsewhere.report.study.registry import figure, section
 from elsewhere.scoring.task import tasks
@@ -26,13 +34,12 @@ QUADRANTS = {"both": "both better", "performance": "performance only", "fairness
 
 def _shown(page: StudyPage, rows: Rows) -> list[str]:
     """The metrics of the leaderboard that some method has."""
-    names = [m for m in _metrics(page) if any_known(rows, m)]
+    names = [m for m in reported_metrics(page) if any_known(rows, m)]
     return names or [page.metric]
 
 
-def _metrics(page: StudyPage) -> tuple[str, ...]:
-    from elsewhere.protocols import protocols
-
+def reported_metrics(page: StudyPage) -> tuple[str, ...]:
+    """The metrics that a leaderboard of the page's task shows."""
     return tasks.get(page.task).reported(protocols.get(page.board["protocol"])).shown
 
 
@@ -88,7 +95,7 @@ def leaderboard(page: StudyPage) -> Section | None:
 
 def _board(page: StudyPage, rows: Rows) -> Table:
     shown = _shown(page, rows)
-    missing = [m for m in _metrics(page) if m not in shown]
+    missing = [m for m in reported_metrics(page) if m not in shown]
     cells = [
         [
             text(page.method(r["method"]), sub="baseline" if r["baseline"] else ""),
@@ -109,19 +116,15 @@ def _board(page: StudyPage, rows: Rows) -> Table:
             {str(r[f"{m}_reason"]) for m in missing for r in rows if _is_text(r.get(f"{m}_reason"))}
         )
         why = f" ({'; '.join(reasons)})" if reasons else ""
-        note += f" Not estimable: {', '.join(metric_label(m).lower() for m in missing)}{why}."
+        note += f" Not estimable: {', '.join(metric_in_sentence(m) for m in missing)}{why}."
     return Table(
         name=page.name("board"),
-        caption=f"Methods ranked by {_in_sentence(metric_label(page.board['ranked_by']))}",
+        caption=f"Methods ranked by {metric_in_sentence(page.board['ranked_by'])}",
         columns=["Method", "Rank", *(metric_label(m) for m in shown)],
         rows=cells,
         note=note,
         stacked=True,
     )
-
-
-def _in_sentence(name: str) -> str:
-    return name if name[1:2].isupper() or name == "Dice" else name[:1].lower() + name[1:]
 
 
 def _is_text(value: Any) -> bool:
@@ -259,7 +262,7 @@ def _seeds(page: StudyPage) -> list[Any]:
     rows = page.on_board("seeds")
     if not rows:
         return []
-    metrics = [m for m in _metrics(page) if any_known(rows, m)]
+    metrics = [m for m in reported_metrics(page) if any_known(rows, m)]
     table = Table(
         name=page.name("seeds"),
         caption="The result of each seed; the leaderboard shows their mean",
@@ -398,7 +401,7 @@ def weighting(page: StudyPage) -> Section | None:
     table = page.of("weights", board=page.board["board"])
     blocks: list[Any] = []
     if table.empty:
-        if not about.get("reason") or "combined" not in _metrics(page):
+        if not about.get("reason") or "combined" not in reported_metrics(page):
             return None
         blocks.append(Note(text=f"The fairness weight cannot be changed: {about['reason']}.", tone="warn"))
     else:
@@ -456,7 +459,7 @@ def slider(page: StudyPage, table: pd.DataFrame, *, reference: float) -> WeightS
     return WeightSlider(
         name=page.task,
         caption="The ranking at this weight",
-        performance_label="Performance" if "performance" in _metrics(page) else "Balanced accuracy",
+        performance_label="Performance" if "performance" in reported_metrics(page) else "Balanced accuracy",
         models=models,
         reference=round(reference * steps),
         note="Bootstrap ranks: the range of ranks in the middle 95 % of the resamples. They show how stable a rank is and "

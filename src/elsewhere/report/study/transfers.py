@@ -38,6 +38,7 @@ from elsewhere.report.study.cells import (
     first_rows,
     group_label,
     kind_label,
+    metric_in_sentence,
     metric_label,
     published_cell,
     rows_of,
@@ -90,6 +91,13 @@ def drop_figure(page: StudyPage) -> Iterator[FigureSpec]:
         )
 
 
+def main_methods(page: StudyPage) -> list[str]:
+    """The methods that make up the averages of a study of models and inputs; none in a study of recipes."""
+    main = set(page.design.main)
+    runs = page.of("runs").drop_duplicates("method")
+    return [str(r["method"]) for r in rows_of(runs) if (r["model"], r["input"]) in main]
+
+
 def _ends(row: Mapping[str, Any], lo: str, hi: str) -> dict[str, Any]:
     return {"value": row["difference"], "lo": row[lo], "hi": row[hi]}
 
@@ -123,7 +131,7 @@ def bars(page: StudyPage) -> Iterator[FigureSpec]:
                 f"{r['name']}: internal {number(r.get('internal'))}, external {number(r.get('external'))}"
                 for r in rows
             )
-            name = metric_label(metric)
+            name = metric_in_sentence(metric)
             yield FigureSpec(
                 name=f"internal-external-{short}",
                 title=f"Mean {name}, internal and external",
@@ -283,8 +291,9 @@ def _overall(page: StudyPage, rows: Rows, short: str, metric: str) -> Table:
 
 def _drops(page: StudyPage, rows: Rows) -> Table:
     judged = any(r.get("verdict") for r in rows)
-    by_target = any_known(rows, "difference_by_target")
-    tested = any_known(rows, "p")
+    enough = any(int(r["datasets"]) >= SOURCES_NEEDED for r in rows)
+    by_target = enough and any_known(rows, "difference_by_target")
+    tested = enough and any_known(rows, "p")
     columns = ["Method", "Internal", "External", f"External {MINUS} internal"]
     columns += ["By target"] if by_target else []
     columns += ["p"] if tested else []
@@ -305,7 +314,10 @@ def _drops(page: StudyPage, rows: Rows) -> Table:
             line.append(p_cell(r["p"]))
         known = as_float(r.get("without_one_lo")) is not None
         line.append(
-            text(f"{signed(r['without_one_lo'])} to {signed(r['without_one_hi'])}" if known else ABSENT)
+            text(
+                f"{signed(r['without_one_lo'])} to {signed(r['without_one_hi'])}" if known else ABSENT,
+                kind="number",
+            )
         )
         line += [_detectable(r["smallest_detectable_drop"], r["internal"], page.metric), cnt(r["datasets"])]
         if judged:
