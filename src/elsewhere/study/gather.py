@@ -242,18 +242,19 @@ def write_predictions(
         return
     ids = dict(zip(plan.table.frame["case"], plan.table.frame["case_id"], strict=True))
     masks = outcome.masks if task == "segmentation" else None
+    volumes = plan.table.volumes
     files = [MARK, PROBABILITIES]
     if masks is not None:
         files += [mask_file_name(ids[name]) for name in names]
     with staged_directory(
         folder, replace=True, owned=lambda earlier: files if (earlier / MARK).is_file() else ()
     ) as staged:
-        if masks is not None:
+        if masks is not None and volumes is not None:
             place = {name: row for row, name in enumerate(outcome.case)}
 
             def write(name: str) -> None:
                 file = staged / mask_file_name(ids[name])
-                plan.table.volumes.write_mask(file, masks[place[name]].unpack(), like=name)
+                volumes.write_mask(file, masks[place[name]].unpack(), like=name)
 
             with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
                 list(pool.map(write, names))

@@ -98,7 +98,7 @@ class Plan:
         row = self.runs.loc[self.runs["run"] == run].iloc[0]
         return self.partitions[str(row["scenario"]), int(row["seed"])]
 
-    def tested(self, run: Mapping[str, Any]) -> tuple[str, ...]:
+    def tested(self, run: Mapping[Any, Any]) -> tuple[str, ...]:
         """The cases of a run's test part.
 
         Args:

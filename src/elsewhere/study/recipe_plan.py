@@ -95,7 +95,7 @@ class RecipePlan(Plan):
         asked = set(planned.loc[planned["scenario"].isin(keep), "recipe"])
         return [name for name, method in self.chosen.items() if name in asked and not method.recipe.keeps]
 
-    def tested(self, run: Mapping[str, Any]) -> tuple[str, ...]:
+    def tested(self, run: Mapping[Any, Any]) -> tuple[str, ...]:
         """The cases of a run's test part that its task can be judged on."""
         made = self.partitions[str(run["scenario"]), int(run["seed"])]
         judged = self.chosen[str(run.get("recipe") or run["method"])].judged[str(run["task"])]

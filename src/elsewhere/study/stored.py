@@ -26,7 +26,7 @@ TOO_FEW = "it was trained for fewer or other cases, and has not been done again 
 NOT_TRAINED = "it has not been trained yet"
 
 
-def key_of(row: Mapping[str, Any]) -> RunKey:
+def key_of(row: Mapping[Any, Any]) -> RunKey:
     """Name the run of a row of the table of runs."""
     return RunKey(str(row["task"]), str(row["method"]), str(row["scenario"]), int(row["seed"]))
 
@@ -93,11 +93,11 @@ class StoredRuns:
             raise UserError(f"the study has no run '{run}'")
         return {str(name): value for name, value in self.runs.iloc[self._row_of[run]].items()}
 
-    def split(self, row: Mapping[str, Any]) -> Split:
+    def split(self, row: Mapping[Any, Any]) -> Split:
         """Find the split of a run."""
         return self.plan.partitions[str(row["scenario"]), int(row["seed"])]
 
-    def answered(self, row: Mapping[str, Any]) -> str:
+    def answered(self, row: Mapping[Any, Any]) -> str:
         """Say why the store does not answer a run.
 
         Args:

@@ -19,6 +19,7 @@ import pandas as pd
 from elsewhere.cohort import Cohort
 from elsewhere.errors import UserError, name_rows
 from elsewhere.inputs import BENIGN, MALIGNANT, NORMAL, BadPictureError, Cases, Pictures
+from elsewhere.inputs.mri.files import FileVolumes
 from elsewhere.study.cohorts import read_cohorts
 from elsewhere.study.duplicates import duplicate_links
 from elsewhere.study.file import StudyFile
@@ -55,6 +56,7 @@ class StudyTable:
     pictures: Pictures
     audit: dict[str, Any]
     cohort: Cohort
+    volumes: FileVolumes | None = None
 
     def fallbacks(self, names: tuple[str, ...]) -> int:
         """How many of these cases are lesions without a box: their crop is the whole image (US-13)."""

@@ -534,8 +534,8 @@ def _mean_of_main(found: pd.DataFrame, main: Sequence[str]) -> pd.DataFrame:
     keys = ["task", "scenario", "kind", "source", "target", "metric"]
     grouped = part.groupby(keys, as_index=False, sort=False)
     values = ["internal", "external", "external_compared", "difference"]
-    whole = grouped["method"].nunique()["method"] == len(main)
-    return grouped[values].mean()[whole.to_numpy()].assign(method=OVERALL)
+    whole = np.asarray(grouped["method"].nunique()["method"]) == len(main)
+    return grouped[values].mean()[whole].assign(method=OVERALL)
 
 
 def few_sources(sources: int) -> str:

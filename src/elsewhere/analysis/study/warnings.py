@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import pandas as pd
+
 from elsewhere.analysis.study.boards import Board, Entry
 from elsewhere.analysis.study.context import Context
 from elsewhere.analysis.study.design import KIND_LABELS
@@ -36,8 +38,7 @@ def study_warnings(results: Results, contexts: Mapping[str, Context]) -> tuple[s
         found += _of_seeds(context)
     found += _of_fairness(contexts)
     invalid = runs[runs["status"] == "invalid"].to_dict(orient="records")
-    for row in invalid:
-        found.append(f"{row['method']}, {row['scenario']} ({row['task']}): invalid, {row['reason']}.")
+    found += _of_invalid_runs(runs)
     known = {(str(r["task"]), str(r["method"]), str(r["scenario"])) for r in invalid}
     boards = [board for context in contexts.values() for board in context.boards]
     found += _of_boards(boards, known)
@@ -54,6 +55,14 @@ def study_warnings(results: Results, contexts: Mapping[str, Context]) -> tuple[s
 def _sentence(text: str) -> str:
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _of_invalid_runs(runs: pd.DataFrame) -> Iterator[str]:
+    """Runs that were scored and that the protocol calls invalid, by method and reason."""
+    invalid = runs[runs["status"] == "invalid"]
+    for (task, method, reason), part in invalid.groupby(["task", "method", "reason"], sort=False):
+        every = int(((runs["task"] == task) & (runs["method"] == method)).sum())
+        yield f"{method} ({task}): {len(part)} of {every} runs are invalid: {reason}."
 
 
 def _of_answers(context: Context) -> Iterator[str]:

@@ -15,20 +15,20 @@ from elsewhere.report.study.registry import figure, section
 
 _COLUMNS = {
     "cases": "Cases",
-    "patients": "Patient ids",
+    "patients": "Patients",
     "sites": "Sites",
     "benign": "Benign",
     "malignant": "Malignant",
     "normal": "Normal",
     "both_labels": "Both labels",
-    "masks": "With a mask",
-    "outcome_known": "Outcome known",
+    "masks": "Mask",
+    "outcome_known": "Outcome",
     "pcr": "pCR",
     "no_pcr": "No pCR",
-    "age_known": "Age known",
-    "menopausal_status_known": "Menopausal status known",
-    "breast_density_known": "Density known",
-    "subtype_known": "Subtype known",
+    "age_known": "Age",
+    "menopausal_status_known": "Menop. status",
+    "breast_density_known": "Density",
+    "subtype_known": "Subtype",
 }
 _PUBLISHED = {
     "published_lesion_images": "Published: lesions",
@@ -106,7 +106,11 @@ def _detectable(page: StudyPage) -> list[Any]:
             found.append(_above_chance(task, rows))
         else:
             metric = str(page.summary.headline["tasks"][task]["metric"])
-            part = [r for r in rows if as_float(r.get(f"smallest_{metric}_drop")) is not None]
+            part = [
+                r
+                for r in rows
+                if r["dataset"] != "all" and as_float(r.get(f"smallest_{metric}_drop")) is not None
+            ]
             if part:
                 found.append(_drop(task, part, metric))
     return found

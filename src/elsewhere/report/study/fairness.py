@@ -106,7 +106,8 @@ def _gap(r: dict[str, Any] | None) -> Cell:
     ends = {"value": r["gap"], "lo": as_float(r.get("gap_lo")), "hi": as_float(r.get("gap_hi"))}
     p = r["p"] if as_float(r.get("p_holm")) is None else r["p_holm"]
     without = r.get("interval_without")
-    left = f"interval without {group_label(without)}" if isinstance(without, str) and without else ""
+    named = isinstance(without, str) and without and interval(ends)
+    left = f"interval without {group_label(without)}" if named else ""
     parts = [interval(ends), left, f"chance {number(r['null_upper'])}", f"p {p_value(p)}"]
     mark = "unequal " if r.get("flagged") is True else ""
     return Cell(text=f"{mark}{number(r['gap'])}", sub="\n".join(x for x in parts if x), kind="number")

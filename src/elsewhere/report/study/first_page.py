@@ -158,6 +158,8 @@ def _change(told: Mapping[str, Any]) -> str:
     internal, external = as_float(told.get("internal")), as_float(told.get("external"))
     if internal is None or external is None:
         return ""
+    if number(internal) == number(external):
+        return f"{metric_label(told['metric'])} stays at {number(internal)}."
     verb = "falls" if external < internal else "rises"
     return f"{metric_label(told['metric'])} {verb} from {number(internal)} internally to {number(external)} externally."
 
@@ -293,8 +295,8 @@ def _each(told: Mapping[str, Any]) -> list[str]:
     if verdicts:
         shown = ", ".join(f"{n} {verdict}" for verdict, n in verdicts.items())
         lines.append(f"Each comparison by itself, over patients: {shown}.")
-    if told.get("worst"):
-        worst = told["worst"]
+    worst = told.get("worst")
+    if worst and float(worst["difference"]) < 0:
         lines.append(f"The largest drop is {signed(worst['difference'])}, at {worst['where']}.")
     blind = int(told.get("detecting_none") or 0)
     if blind:

@@ -149,7 +149,12 @@ def _notes(page: StudyPage, rows: Rows) -> list[str]:
     if about["scenarios"] > 1:
         found.append(
             f"The cases of {about['scenarios']} scenarios are pooled: each was predicted once, by a model that had not seen "
-            "it. An AUROC over pooled cases also depends on how the probabilities of different trainings compare."
+            "it."
+            + (
+                " An AUROC over pooled cases also depends on how the probabilities of different trainings compare."
+                if "auroc" in reported_metrics(page)
+                else ""
+            )
         )
     if not about["baseline"]:
         found.append("The study names no baseline, so there is no test against it and no gate.")

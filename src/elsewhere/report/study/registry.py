@@ -6,8 +6,9 @@ packages register theirs by the entry-point groups `elsewhere.report_sections` a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from elsewhere.registry import Registry
@@ -33,6 +34,7 @@ class SectionEntry:
         place: One of `PLACES`; sections of one place stand in the order in which they were registered.
         tables: Tables of the study, of which at least one must exist; empty: the section always appears.
         whole_study: Whether it is written once for the study instead of once per task.
+        number: In the order of registration.
     """
 
     name: str
@@ -40,6 +42,7 @@ class SectionEntry:
     place: str
     tables: tuple[str, ...] = ()
     whole_study: bool = False
+    number: int = field(default_factory=itertools.count().__next__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,4 +149,6 @@ def ordered_sections() -> list[SectionEntry]:
     Returns:
         The sections, by their place and then by their registration.
     """
-    return sorted((entry for _, entry in sections), key=lambda entry: PLACES.index(entry.place))
+    return sorted(
+        (entry for _, entry in sections), key=lambda entry: (PLACES.index(entry.place), entry.number)
+    )

@@ -54,6 +54,8 @@ MOST_ROWS = 40
 MOST_SITES = 14
 OPEN_ROWS = 12
 EXTREMES = 10
+NOTHING = 1e-9
+"""A difference of metrics below this is one of rounding."""
 SHORT = {"auroc": "auroc", "balanced_accuracy": "bacc"}
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
@@ -411,6 +413,8 @@ def _answered(row: Mapping[str, Any]) -> str:
 def _detectable(drop: Any, level: Any, metric: str) -> Cell:
     """A drop below the smallest value of the metric cannot happen, and is shown as none."""
     found = as_float(drop)
+    if found is not None and found < NOTHING:
+        return num(0.0)
     if found is None or could_be_seen(found, as_float(level), metric):
         return num(drop)
     return text("none", kind="number", title=str(drop))
