@@ -15,7 +15,8 @@ from elsewhere.scoring.response import chance_test
 from elsewhere.statistics.paired import holm
 from elsewhere.study.recipe_analysis import analyse_recipes
 from elsewhere.study.recipe_analysis_boards import boards_of
-from elsewhere.study.recipe_privacy import ids_in, nameless
+from elsewhere.cohort.private_ids import ids_in
+from elsewhere.privacy import nameless
 from elsewhere.study.recipe_report import render_recipe_report, write_recipe_report
 
 LODO = "leave-one-dataset-out"

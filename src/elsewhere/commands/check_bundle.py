@@ -7,10 +7,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from elsewhere.analysis.study.summary import analyse
 from elsewhere.commands.output import Report
 from elsewhere.errors import EXIT_BAD_INPUT, EXIT_OK
-from elsewhere.study.bundle_check import BundleCheck, check_bundle_folder
-from elsewhere.study.recipe_bundle import FORMAT
+from elsewhere.report.study.page import PRIVATE
+from elsewhere.study.bundle.checking import BundleCheck, check_bundle_folder
+from elsewhere.study.bundle.seal import FORMAT
+from elsewhere.study.results import Results
 
 SHOWN = 20
 
@@ -31,33 +36,41 @@ class CheckedBundle:
 
     def lines(self) -> Iterator[str]:
         found = self.check
-        yield f"study {found.study}: {found.files - len(found.broken_files)} of {found.files} files fit their digests"
+        fitting = found.files - len(found.broken_files)
+        yield f"study {found.study}: {fitting} of {found.files} files agree with their digests"
         if found.kind != FORMAT:
-            yield "scores and tables of a study of pictures are not made again here"
+            yield "An earlier version of Elsewhere wrote this bundle: scores and tables are not made again."
         elif found.broken_files:
-            yield "scores and tables were not looked at: the files come first"
+            yield "Scores and tables were not checked, because files have changed."
         else:
             if found.scored_again:
                 same = found.scored_again - len(found.other_scores)
-                yield f"{same} of {found.scored_again} runs of the response score the same from their probabilities"
+                yield f"{same} of {found.scored_again} runs have the same scores when they are scored again"
             same = found.metrics - len(found.other_metrics)
             yield f"{same} of {found.metrics} runs have the metrics that follow from the scores of their cases"
             same = found.tables - len(found.other_tables)
-            yield f"{same} of {found.tables} tables come out the same from the scores of the cases"
+            yield f"{same} of {found.tables} tables are the same when they are made again"
         yield from (f"wrong: {what}" for what in found.wrong[:SHOWN])
         if len(found.wrong) > SHOWN:
             yield f"wrong: and {len(found.wrong) - SHOWN} more"
 
 
 def check_bundle(folder: str | Path, *, progress: Report | None = None) -> CheckedBundle:
-    """Recompute what a release bundle says of itself.
+    """Check a release bundle: its files by their digests, its scores from its predictions, its tables from its scores.
 
     Args:
-        folder: The bundle.
-        progress: Is told how far the work is.
+        folder: That `run --bundle` wrote.
+        progress: Called with what is done, how much, and how much there is.
 
     Returns:
-        Hold a release bundle against itself: digests; of a study of recipes also scores of the response from
-        the probabilities, and every table from the scores of the cases.
+        What was checked, and what does not agree.
+
+    Raises:
+        UserError: The folder is no bundle.
     """
-    return CheckedBundle(check=check_bundle_folder(Path(folder), progress=progress), path=Path(folder))
+
+    def make_tables(results: Results) -> dict[str, pd.DataFrame]:
+        tables = analyse(results, progress=progress).tables
+        return {name: table for name, table in tables.items() if name not in PRIVATE}
+
+    return CheckedBundle(check=check_bundle_folder(Path(folder), make_tables), path=Path(folder))

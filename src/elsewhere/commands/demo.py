@@ -194,7 +194,7 @@ def run_demo_study(
             told.append(f"no ImageNet weights of {model.network} here: trained from nothing, less well")
     done = run_study(study, out=out, changes=changes, trainer=trainer, progress=progress)
     told += list(done.lines())
-    report = done.run.report if isinstance(done, RanStudy) else None
+    report = done.written.path if isinstance(done, RanStudy) else None
     return StudyPart(
         name=str(study),
         report=None if report is None else report.resolve(),

@@ -17,11 +17,11 @@ from elsewhere.engine.store import Store
 from elsewhere.errors import UserError, check_seed, name_rows, unknown_name
 from elsewhere.explain.gradcam import METHODS
 from elsewhere.explain.run import Looked
+from elsewhere.explain.study_maps import look
 from elsewhere.report.page.numbers import format_number
 from elsewhere.study.file import load_study
-from elsewhere.study.picture_results import StudyResults, results_of
-from elsewhere.study.relevance import look, unit_of
-from elsewhere.study.run import places, plan_of
+from elsewhere.study.run import plan_of, study_paths
+from elsewhere.study.stored import StoredRuns
 from elsewhere.tables import check_out, staged_directory, write_json, write_table
 
 MOST_RUNS = 20
@@ -111,20 +111,17 @@ def explain(
     inputs = (study, results, store)
     check_out(out, replace=replace, inputs=inputs)
     file = load_study(study, data=data, changes=changes)
-    at = places(file, out=results, store=store)
-    plan = plan_of(file, at, progress=progress)
-    held = Store(at.store)
-    found = results_of(plan, held)
-    wanted, bare = _runs(found, held, run, where=str(at.store))
+    paths = study_paths(file, out=results, store=store)
+    plan = plan_of(file, paths, progress=progress)
+    stored = StoredRuns(plan, Store(paths.store))
+    wanted, bare = _runs(stored, run, where=str(paths.store))
     rows: list[dict[str, Any]] = []
     told: list[dict[str, Any]] = []
     with staged_directory(out, replace=replace, inputs=inputs) as folder:
         for number, name in enumerate(wanted, start=1):
             looked = look(
                 name,
-                found,
-                plan,
-                held,
+                stored,
                 cases=cases,
                 choose=choose,
                 measure=measure,
@@ -133,7 +130,7 @@ def explain(
                 device=device,
                 seed=seed,
             )
-            told.append(looked.to_dict() | {"unit": unit_of(found, name)})
+            told.append(looked.to_dict() | {"training": str(stored.row(name)["training"])})
             rows += _rows(looked, folder if pictures else None)
             if progress:
                 progress("explaining", number, len(wanted))
@@ -151,9 +148,9 @@ def explain(
     return Explanations(summary=summary, cases=table, path=Path(out))
 
 
-def _runs(found: StudyResults, store: Store, prefix: str, *, where: str) -> tuple[list[str], list[str]]:
+def _runs(stored: StoredRuns, prefix: str, *, where: str) -> tuple[list[str], list[str]]:
     """The runs to explain, and those that match but whose weights were not kept."""
-    runs = found.runs
+    runs = stored.with_status()
     named = runs[runs["run"].str.startswith(prefix)]
     if named.empty:
         raise unknown_name("run", prefix, list(runs["run"]))
@@ -164,7 +161,7 @@ def _runs(found: StudyResults, store: Store, prefix: str, *, where: str) -> tupl
             where=where,
             fix="Run the study first; --results names its folder, --store its trainings.",
         )
-    kept = [store.load(unit).weights is not None for unit in done["unit"]]
+    kept = [stored.store.load(key).weights is not None for key in done["training"]]
     with_weights = list(done.loc[kept, "run"])
     bare = list(done.loc[[not one for one in kept], "run"])
     if not with_weights:

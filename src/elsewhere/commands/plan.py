@@ -17,7 +17,7 @@ from elsewhere.scenarios import write_splits
 from elsewhere.study.estimate import Estimate, estimate
 from elsewhere.study.file import load_study
 from elsewhere.study.plan import Plan
-from elsewhere.study.run import Places, Status, by_configuration, places, plan_of, status_of
+from elsewhere.study.run import Status, StudyPaths, by_configuration, plan_of, status_of, study_paths
 from elsewhere.tables import check_out
 
 
@@ -28,7 +28,7 @@ class PlannedStudy:
     plan: Plan
     status: Status
     estimate: Estimate
-    places: Places
+    places: StudyPaths
     configurations: pd.DataFrame
     splits: Path | None = None
     exported: Path | None = None
@@ -153,7 +153,7 @@ def plan_study(
     )
     check_out(splits, replace=replace)
     check_out(export, replace=replace)
-    at = places(file, out=out, store=store)
+    at = study_paths(file, out=out, store=store)
     plan = plan_of(file, at, progress=progress)
     held = Store(at.store)
     status = status_of(plan, held)

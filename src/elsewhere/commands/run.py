@@ -1,26 +1,31 @@
-"""`run`: a study from its file to its report; the same command goes on where it was stopped."""
+"""`run`: a study from its file to its report. The same command resumes where it was stopped."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from elsewhere.analysis.study.transfers import SOURCES_NEEDED
 from elsewhere.commands.output import Report
+from elsewhere.commands.study_report import ReportOptions, StudyReport, report_study
 from elsewhere.engine.store import Store
 from elsewhere.errors import EXIT_NOT_ASSESSED, EXIT_OK
-from elsewhere.study.analysis_drop import SOURCES_NEEDED
+from elsewhere.report.study.cells import metric_label
+from elsewhere.scoring.task import tasks
 from elsewhere.study.estimate import in_words
 from elsewhere.study.file import load_study
-from elsewhere.study.recipe_results import RecipeResults
-from elsewhere.study.run import Places, StudyRun, execute, places
+from elsewhere.study.results import Results
+from elsewhere.study.run import EngineOptions, StudyPaths, StudyRun, execute, study_paths
 
 EXIT_STOPPED = 130
+SHOWN = 10
+MOST_METRICS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +34,7 @@ class RanStudy:
 
     run: StudyRun
     seconds: float
+    written: StudyReport = field(default_factory=StudyReport)
 
     @property
     def exit_code(self) -> int:
@@ -37,22 +43,21 @@ class RanStudy:
         return EXIT_OK if whole else EXIT_NOT_ASSESSED
 
     def to_dict(self) -> dict[str, Any]:
-        runs = self.run.results.runs
-        names = {unit.key: unit.name for unit in self.run.plan.units.values()}
-        engine = self.run.engine
+        """The content of `--json`."""
+        runs, engine = self.run.results.runs, self.run.engine
+        names = {training.key: training.name for training in self.run.plan.units.values()}
+        summary, page, bundle = self.written.summary, self.written.path, self.written.bundle
         return {
             "study": self.run.plan.file.name,
-            "out": str(self.run.places.out),
-            "store": str(self.run.places.store),
-            "report": None if self.run.report is None else str(self.run.report),
-            "bundle": None if self.run.bundle is None else str(self.run.bundle),
-            "runs": {
-                "planned": len(self.run.plan.planned()),
-                "done": int((runs["status"] == "done").sum()),
-                "failed": int((runs["status"] == "failed").sum()),
-                "skipped": int((runs["status"] == "skipped").sum()),
-            }
-            | self._invalid(),
+            "out": str(self.run.paths.out),
+            "store": str(self.run.paths.store),
+            "report": None if page is None else str(page),
+            "bundle": None if bundle is None else str(bundle),
+            "runs": {"planned": len(self.run.plan.planned())}
+            | {
+                status: int((runs["status"] == status).sum())
+                for status in ("done", "failed", "skipped", "invalid")
+            },
             "trainings": {
                 "planned": len(self.run.plan.units),
                 "trained": len(engine.done),
@@ -62,61 +67,56 @@ class RanStudy:
                 "imported": len(self.run.added),
             },
             "failures": [
-                {"unit": k, "name": names.get(k, ""), "reason": why} for k, why in engine.failed.items()
+                {"training": key, "name": names.get(key, ""), "reason": why}
+                for key, why in engine.failed.items()
             ],
             "damaged": engine.damaged,
             "skipped": self.run.plan.skipped_table().to_dict(orient="records"),
-            "headline": getattr(self.run.summary, "headline", None),
+            "headline": None if summary is None else summary.headline,
             "seconds": round(self.seconds, 2),
             "seconds_training": round(engine.seconds, 2),
         }
 
-    def _invalid(self) -> dict[str, int]:
-        """Of recipes: answered, but not by the protocol's rules."""
-        if not isinstance(self.run.results, RecipeResults):
-            return {}
-        return {"invalid": int((self.run.results.runs["status"] == "invalid").sum())}
-
     def lines(self) -> Iterator[str]:
+        """What is printed."""
         engine, runs = self.run.engine, self.run.results.runs
         done = int((runs["status"] == "done").sum())
         yield (
             f"{self.run.plan.file.name}: {done} of {len(self.run.plan.planned())} runs, from "
-            f"{len(self.run.plan.units)} trainings: {len(engine.done)} trained now, {len(engine.reused)} were "
+            f"{len(self.run.plan.units)} trainings: {len(engine.done)} trained now, {len(engine.reused)} already "
             f"in the store, {len(engine.failed)} failed; {in_words(self.seconds)}"
         )
         if self.run.added:
-            yield f"taken from other machines: {len(self.run.added)} trainings"
+            yield f"imported from other machines: {len(self.run.added)} trainings"
         for key, why in engine.damaged.items():
-            yield f"damaged, set aside and done again: {key} ({why})"
+            yield f"damaged, set aside and trained again: {key} ({why})"
         skipped = self.run.plan.skipped_table()
         for (name, reason), part in skipped.groupby(["scenario", "reason"], sort=False):
             yield f"skipped: {name} ({len(part)} seeds): {reason}"
-        if isinstance(self.run.results, RecipeResults):
-            yield from _not_asked(runs[~runs["scenario"].isin(skipped["scenario"])])
-        names = {unit.key: unit.name for unit in self.run.plan.units.values()}
-        for key, why in list(engine.failed.items())[:10]:
-            yield f"failed: {names.get(key, key)}: {why}"
-        if len(engine.failed) > 10:
-            yield f"failed: and {len(engine.failed) - 10} more ({self.run.places.store / 'failed'})"
-        wrong = runs[runs["status"] == "invalid"]
-        for row in wrong.head(10).to_dict(orient="records"):
-            yield f"invalid: {row['recipe']} in {row['scenario']}, seed {row['seed']}: {row['reason']}"
-        if engine.failed:
-            yield "The same command tries the failed trainings again; what is done stays done."
+        yield from _not_asked(runs[~runs["scenario"].isin(skipped["scenario"])])
+        yield from self._failures()
+        for row in runs[runs["status"] == "invalid"].head(SHOWN).to_dict(orient="records"):
+            yield f"invalid: {row['method']} in {row['scenario']}, seed {row['seed']}: {row['reason']}"
         if engine.left:
-            yield f"{len(engine.left)} trainings are left: the same command goes on with them."
-        if isinstance(self.run.results, RecipeResults):
-            yield from _boards(self.run.results)
-        headline = getattr(self.run.summary, "headline", None)
-        headline = headline if isinstance(headline, Mapping) else {}
-        if headline.get("internal") is not None and headline.get("external") is not None:
-            yield _home_and_away(headline)
-        yield f"results: {self.run.places.out}"
-        if self.run.bundle is not None:
-            yield f"release bundle: {self.run.bundle}"
-        if self.run.report is not None:
-            yield f"report: {self.run.report}"
+            yield f"{len(engine.left)} trainings are left: the same command resumes with them."
+        yield from _means(self.run.results)
+        if self.written.summary is not None:
+            yield from _verdicts(self.written.summary.headline)
+        yield f"results: {self.run.paths.out}"
+        if self.written.bundle is not None:
+            yield f"release bundle: {self.written.bundle}"
+        if self.written.path is not None:
+            yield f"report: {self.written.path}"
+
+    def _failures(self) -> Iterator[str]:
+        failed = self.run.engine.failed
+        names = {training.key: training.name for training in self.run.plan.units.values()}
+        for key, why in list(failed.items())[:SHOWN]:
+            yield f"failed: {names.get(key, key)}: {why}"
+        if len(failed) > SHOWN:
+            yield f"failed: and {len(failed) - SHOWN} more ({self.run.paths.store / 'failed'})"
+        if failed:
+            yield "The same command tries the failed trainings again; what is done stays done."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,136 +124,158 @@ class StoppedStudy:
     """A study that was stopped by Ctrl-C."""
 
     name: str
-    places: Places
+    paths: StudyPaths
     done: int
-    again: str = "Run the same command again: it goes on where it was."
+    again: str = "Run the same command again: it resumes where it was stopped."
     exit_code: int = EXIT_STOPPED
 
     def to_dict(self) -> dict[str, Any]:
+        """The content of `--json`."""
         return {
             "study": self.name,
             "stopped": True,
-            "out": str(self.places.out),
-            "store": str(self.places.store),
+            "out": str(self.paths.out),
+            "store": str(self.paths.store),
             "trainings_in_store": self.done,
             "fix": self.again,
         }
 
     def lines(self) -> Iterator[str]:
-        yield f"stopped: {self.done} trainings are finished and kept in {self.places.store}"
+        """What is printed."""
+        yield f"stopped: {self.done} trainings are finished and saved in {self.paths.store}"
         yield self.again
 
 
-SHOWN = {
-    "segmentation": ("combined", "performance", "fairness", "dice", "norm_hd"),
-    "response": ("combined", "balanced_accuracy", "fairness", "auroc"),
-}
-
-
 def _not_asked(runs: pd.DataFrame) -> Iterator[str]:
-    """A line a task, scenario and reason: what the study names and nobody trained."""
+    """One line per task, scenario and reason: what the study names and nobody trained."""
     gone = runs[runs["status"] == "skipped"].groupby(["task", "scenario", "reason"], sort=False)
-    for at, ((task, scenario, reason), part) in enumerate(gone):
-        if at == 10:
-            yield f"skipped: and {gone.ngroups - at} more (runs.csv)"
+    for number, ((task, scenario, reason), part) in enumerate(gone):
+        if number == SHOWN:
+            yield f"skipped: and {gone.ngroups - number} more (runs.csv)"
             return
-        yield f"skipped: {task} in {scenario} ({', '.join(part['recipe'].unique())}): {reason}"
+        yield f"skipped: {task} in {scenario} ({', '.join(part['method'].unique())}): {reason}"
 
 
-def _boards(results: RecipeResults) -> Iterator[str]:
-    """A line a task, kind of scenario and recipe: the mean over scenarios and seeds, plainly; at home and
-    elsewhere are never one mean. Pooled cases and intervals are in the report."""
+def _means(results: Results) -> Iterator[str]:
+    """One line per task, kind of scenario and method: the mean over scenarios and seeds. Pooled cases and intervals are
+    in the report."""
+    table = results.scores_table()
+    if table.empty:
+        return
     kinds = dict(zip(results.runs["scenario"], results.runs["kind"], strict=True))
-    table = results.table().assign(kind=lambda held: held["scenario"].map(kinds))
+    table = table.assign(kind=table["scenario"].map(kinds))
     for (task, kind), part in table.groupby(["task", "kind"], sort=False):
-        names = [name for name in SHOWN.get(str(task), ()) if name in part.columns]
-        if not names:
+        protocol = next(scores.protocol for key, scores in results.scores.items() if key.task == task)
+        shown = [m for m in tasks.get(str(task)).reported(protocol).shown if m in part.columns][:MOST_METRICS]
+        if not shown:
             continue
-        means = part.groupby("recipe", sort=False)[names].mean()
-        ranked = means.dropna(subset=names[:1]).sort_values(names[0], ascending=False)
+        means = part.groupby("method", sort=False)[shown].mean()
+        ranked = means.dropna(subset=shown[:1]).sort_values(shown[0], ascending=False)
         many = f"{part['scenario'].nunique()} scenarios, {part['seed'].nunique()} seeds"
         yield f"{task}, {kind} (means over {many}):"
-        for recipe, row in ranked.iterrows():
-            yield f"  {recipe}: " + ", ".join(f"{name} {row[name]:.3f}" for name in names)
+        for method, row in ranked.iterrows():
+            yield f"  {method}: " + ", ".join(f"{name} {row[name]:.3f}" for name in shown)
 
 
-def _home_and_away(headline: Mapping[str, Any]) -> str:
-    told = (
-        f"AUROC {headline['internal']:.3f} at home, {headline['external']:.3f} elsewhere: "
-        f"{headline['difference']:+.3f}"
-    )
-    if not math.isfinite(headline["lo"]):
-        return told
-    sources = headline["sources"]
-    spread = f", a spread over {sources} sources" if sources < SOURCES_NEEDED else ""
-    return f"{told} [{headline['lo']:+.3f}, {headline['hi']:+.3f}]{spread}"
+def _verdicts(headline: Mapping[str, Any]) -> Iterator[str]:
+    for task, told in headline["tasks"].items():
+        if not math.isfinite(told.get("difference", math.nan)):
+            continue
+        line = (
+            f"{task}: {metric_label(told['metric'])} {told['internal']:.3f} internal, {told['external']:.3f} external: "
+            f"{told['difference']:+.3f}"
+        )
+        if math.isfinite(told["lo"]):
+            few = told["datasets"] < SOURCES_NEEDED
+            spread = f", a spread over {told['datasets']} datasets" if few else ""
+            line += f" [{told['lo']:+.3f}, {told['hi']:+.3f}]{spread}"
+        yield line + (f"; {told['verdict']} at a margin of {told['margin']:g}" if told.get("verdict") else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyChanges:
+    """Changes to a study file: the keyword arguments of `load_study`.
+
+    Args:
+        data: The folder of the data, for {data} in the file.
+        changes: Such as 'models.cnn.epochs=2'.
+        seeds: Instead of the file's.
+        ids: 'patient', or 'image': every picture counts as a patient.
+        only: Scenarios, by name or pattern.
+        only_models: Models or methods, by name.
+        only_inputs: Inputs, by name.
+        profile: A profile of the file.
+    """
+
+    data: str | Path | None = None
+    changes: Sequence[str] = ()
+    seeds: Sequence[int] = ()
+    ids: str | None = None
+    only: Sequence[str] = ()
+    only_models: Sequence[str] = ()
+    only_inputs: Sequence[str] = ()
+    profile: str | None = None
+
+
+_OPTIONS = (StudyChanges, EngineOptions, ReportOptions)
 
 
 def run_study(
     study: str | Path,
     *,
     out: str | Path | None = None,
-    data: str | Path | None = None,
     store: str | Path | None = None,
-    engine: str = "local",
-    address: str | None = None,
-    device: str = "auto",
-    lanes: int = 0,
-    trainer: Any = None,
     imports: Sequence[str | Path] = (),
-    changes: Sequence[str] = (),
-    seeds: Sequence[int] = (),
-    ids: str | None = None,
-    only: Sequence[str] = (),
-    only_models: Sequence[str] = (),
-    only_inputs: Sequence[str] = (),
-    profile: str | None = None,
     minutes: float | None = None,
-    report: bool = True,
-    bundle: str | Path | None = None,
-    bundle_masks: bool = False,
-    replace: bool = False,
-    pictures: bool = False,
     progress: Report | None = None,
+    **options: Any,
 ) -> RanStudy | StoppedStudy:
     """Run a study to its report. What the store holds is not trained again.
 
-    `pictures`: the report also shows relevance maps of the kept networks, or the hardest cases of recipes, and so
-    holds pixels of patients.
-    `replace`: an earlier release bundle is replaced; the study's own folder is always resumed.
-    `minutes`: no training is begun that would probably end later; the rest is left for the next time.
+    Args:
+        study: A study file, or the name of a shipped study.
+        out: The folder of the results; default: the study's name. It is always resumed.
+        store: The folder of finished trainings; default: `store` in `out`.
+        imports: Archives of trainings that other machines finished.
+        minutes: No training is begun that would probably end later; the rest is left for the next time.
+        progress: Called with what is done, how much, and how much there is.
+        **options: Fields of `StudyChanges` (data, changes, seeds, ids, only, only_models, only_inputs, profile), of
+            `EngineOptions` (engine, address, device, lanes, trainer) and of `ReportOptions` (report, bundle,
+            bundle_masks, replace, pictures).
+
+    Returns:
+        What was done; after Ctrl-C, what is saved.
+
+    Raises:
+        UserError: The study or an option is wrong, or a file cannot be read or written.
+        TypeError: There is no such option.
+
+    Example:
+        >>> run_study("ultrasound-lite", out="here", seeds=[1], device="cpu")  # doctest: +SKIP
     """
     began = time.time()
-    file = load_study(
-        study,
-        data=data,
-        changes=changes,
-        seeds=seeds,
-        ids=ids,
-        only=only,
-        only_models=only_models,
-        only_inputs=only_inputs,
-        profile=profile,
-    )
-    at = places(file, out=out, store=store)
+    deadline = None if minutes is None else began + 60 * minutes
+    changes, engine, report = (_taken(kind, options) for kind in _OPTIONS)
+    if options:
+        raise TypeError(f"run_study() got an unexpected keyword argument '{next(iter(options))}'")
+    file = load_study(study, **vars(changes))
+    report.check(file)
+    paths = study_paths(file, out=out, store=store)
     try:
-        done = execute(
+        run = execute(
             file,
-            at,
-            engine=engine,
-            address=address,
-            device=device,
-            lanes=lanes,
-            trainer=trainer,
+            paths,
+            EngineOptions(**vars(engine) | {"deadline": deadline}),
             imports=imports,
-            deadline=None if minutes is None else began + 60 * minutes,
-            report=report,
-            bundle=bundle,
-            bundle_masks=bundle_masks,
-            replace=replace,
-            pictures=pictures,
             progress=progress,
         )
+        written = report_study(run, report, device=engine.device, progress=progress)
     except KeyboardInterrupt:
-        return StoppedStudy(name=file.name, places=at, done=len(Store(at.store).keys()))
-    return RanStudy(run=done, seconds=time.time() - began)
+        return StoppedStudy(name=file.name, paths=paths, done=len(Store(paths.store).keys()))
+    return RanStudy(run=run, written=written, seconds=time.time() - began)
+
+
+def _taken(kind: Any, options: dict[str, Any]) -> Any:
+    """Make an object of the options that are its fields, and take them out."""
+    names = [name for name in kind.__dataclass_fields__ if name in options]
+    return kind(**{name: options.pop(name) for name in names})

@@ -105,8 +105,7 @@ def _cases(
                 raise unknown_name("test case", case, known)
         shown = tuple(dict.fromkeys(named))
     else:
-        odds = (test["logit_malignant"] - test["logit_benign"]).to_numpy(float)
-        probability = 1 / (1 + np.exp(-np.clip(odds, -500, 500)))
+        probability = test["probability"].to_numpy(float)
         shown = choose_cases(known, test["label"].to_numpy(), probability, choose)
     rest = [case for case in known if case not in set(shown)]
     drawn = np.random.default_rng(seed).permutation(len(rest))[: max(0, measure)]

@@ -36,7 +36,7 @@ from elsewhere.scoring.case_table import (
 from elsewhere.scoring.curves import probability_curves
 from elsewhere.scoring.flow import participant_flow
 from elsewhere.scoring.labels import Truth, need_truth, read_truth
-from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
+from elsewhere.scoring.task import ScoreOptions, Scores, StudyMetrics, Task, tasks
 from elsewhere.scoring.temperature import FileTemperature, temperature_from_file
 from elsewhere.statistics.auroc import auroc_interval
 from elsewhere.statistics.calibration import apply_temperature
@@ -60,6 +60,12 @@ class ClassificationTask(Task):
     truth_column = "label"
     label_scheme = LESIONS
     stored_columns = ("label", "probability")
+    study_metrics = StudyMetrics(
+        main="auroc",
+        shown=("auroc", "balanced_accuracy", "sensitivity", "specificity"),
+        paired=("auroc", "balanced_accuracy"),
+        grouped=("auroc", "balanced_accuracy", "sensitivity", "specificity"),
+    )
 
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
         epsilon = protocol.classification.nll_epsilon

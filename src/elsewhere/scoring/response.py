@@ -33,7 +33,7 @@ from elsewhere.scoring.curves import probability_curves
 from elsewhere.scoring.flow import participant_flow
 from elsewhere.scoring.groups import GroupCodes, fairness_codes
 from elsewhere.scoring.labels import OUTCOME_WORDS, Truth, need_truth, read_truth
-from elsewhere.scoring.task import ScoreOptions, Scores, Task, tasks
+from elsewhere.scoring.task import ScoreOptions, Scores, StudyMetrics, Task, tasks
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, FloatArray, RatioInputs
 from elsewhere.statistics.fairness.disparity import Disparity
@@ -203,6 +203,16 @@ class ResponseTask(Task):
     label_scheme = RESPONSES
     compares_groups = True
     stored_columns = ("pcr", "probability")
+    study_metrics = StudyMetrics(
+        main="auroc",
+        shown=("combined", "fairness", "balanced_accuracy", "auroc", "sensitivity", "specificity"),
+        paired=("balanced_accuracy", "auroc"),
+        grouped=("balanced_accuracy", "auroc", "sensitivity", "specificity"),
+        baseline="random",
+    )
+
+    def threshold_inclusive(self, protocol: Protocol) -> bool:
+        return protocol.response.threshold_inclusive
 
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
         return response_specs(

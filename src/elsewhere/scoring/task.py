@@ -102,6 +102,26 @@ def main_metric(specs: Sequence[MetricSpec], protocol: Protocol) -> str:
     return next(name for name in wanted if name in names)
 
 
+@dataclass(frozen=True, kw_only=True)
+class StudyMetrics:
+    """Which metrics of a task a study reports, and where.
+
+    Args:
+        main: What transfers, centres and sizes are compared by. Not a range over groups, nor a score that holds one:
+            its interval does not have the coverage that it states.
+        shown: Columns of the leaderboard, in order.
+        paired: What each method is compared with the baseline by.
+        grouped: What is reported of every group of patients.
+        baseline: The recipe that others are compared with, where the study file names none.
+    """
+
+    main: str
+    shown: tuple[str, ...] = ()
+    paired: tuple[str, ...] = ()
+    grouped: tuple[str, ...] = ()
+    baseline: str = ""
+
+
 class Task(ABC):
     """A task declares its scoring unit, its cluster, its target column and its metrics (ST-01).
 
@@ -262,6 +282,9 @@ class Task(ABC):
         """
         return {}, []
 
+    study_metrics: StudyMetrics | None = None
+    """What studies report; None: the primary metric alone, and all metrics on the leaderboard."""
+
     @abstractmethod
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
         """The metrics, in the order of the report; the first with `primary` leads."""
@@ -271,6 +294,25 @@ class Task(ABC):
         self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
     ) -> Scores:
         """Predictions joined to the cohort by id, scored case by case; missing is worst (ST-14)."""
+
+    def reported(self, protocol: Protocol) -> StudyMetrics:
+        """List what a study reports of this task.
+
+        Args:
+            protocol: By which it is scored.
+
+        Returns:
+            `study_metrics`, or what follows from the metrics.
+        """
+        if self.study_metrics is not None:
+            return self.study_metrics
+        names = tuple(spec.name for spec in self.metrics(protocol))
+        main = next((spec.name for spec in self.metrics(protocol) if spec.primary), names[0])
+        return StudyMetrics(main=main, shown=names, paired=(main,), grouped=(main,))
+
+    def threshold_inclusive(self, protocol: Protocol) -> bool:
+        """Whether a probability equal to the threshold is positive, for tasks with two classes."""
+        return True
 
     def has_truth(self, cohort: Cohort) -> bool:
         """Whether the cohort holds the truth of this task; a participant's copy of it does not."""

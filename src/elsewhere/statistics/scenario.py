@@ -260,7 +260,7 @@ def paired_scenarios(
     note = None
     if test.smallest_p is not None and test.smallest_p > alpha:
         note = (
-            f"With {test.nonzero} scenarios the smallest p that this test can give is {test.smallest_p:.4g}: "
+            f"With {test.nonzero} scenario{'' if test.nonzero == 1 else 's'} the smallest p that this test can give is {test.smallest_p:.4g}: "
             f"it cannot fall below {alpha:g}."
         )
     return PairedScenarios(

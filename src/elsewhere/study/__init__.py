@@ -7,30 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from elsewhere.study.file import Study, load_study
-    from elsewhere.study.picture_results import StudyResults, results_of
     from elsewhere.study.plan import Plan, make_plan
+    from elsewhere.study.results import Results
     from elsewhere.study.table import StudyTable, build_table
 
 _WHERE = {
     "Plan": "plan",
     "Study": "file",
-    "StudyResults": "picture_results",
+    "Results": "results",
     "StudyTable": "table",
     "build_table": "table",
     "load_study": "file",
     "make_plan": "plan",
-    "results_of": "picture_results",
 }
 
 __all__ = [
     "Plan",
+    "Results",
     "Study",
-    "StudyResults",
     "StudyTable",
     "build_table",
     "load_study",
     "make_plan",
-    "results_of",
 ]
 
 

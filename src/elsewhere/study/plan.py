@@ -8,7 +8,7 @@ depend on: a plan made twice names the same units, and a changed study names onl
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -97,6 +97,17 @@ class Plan:
     def partition(self, run: str) -> Split:
         row = self.runs.loc[self.runs["run"] == run].iloc[0]
         return self.partitions[str(row["scenario"]), int(row["seed"])]
+
+    def tested(self, run: Mapping[Any, Any]) -> tuple[str, ...]:
+        """The cases of a run's test part.
+
+        Args:
+            run: Its row; scenario and seed are read.
+
+        Returns:
+            The study's names of the cases.
+        """
+        return self.partitions[str(run["scenario"]), int(run["seed"])].test
 
     def planned(self) -> pd.DataFrame:
         """The runs that are not skipped."""

@@ -94,10 +94,10 @@ class RecipePlan(Plan):
         asked = set(planned.loc[planned["scenario"].isin(keep), "recipe"])
         return [name for name, method in self.chosen.items() if name in asked and not method.recipe.keeps]
 
-    def tested(self, run: Mapping[str, Any]) -> tuple[str, ...]:
+    def tested(self, run: Mapping[Any, Any]) -> tuple[str, ...]:
         """The cases of a run's test part that its task can be judged on."""
         made = self.partitions[str(run["scenario"]), int(run["seed"])]
-        judged = self.chosen[str(run["recipe"])].judged[str(run["task"])]
+        judged = self.chosen[str(run.get("recipe") or run["method"])].judged[str(run["task"])]
         return tuple(case for case in made.test if case in judged)
 
 
@@ -228,9 +228,9 @@ def methods_of(file: StudyFile, table: RecipeTable) -> dict[str, Method]:
 
 
 def _check_protocols(study: Study, *, where: str) -> None:
-    for task, section in study.tasks.items():
+    for task in study.tasks:
         try:
-            protocol = protocols.get(section.protocol)
+            protocol = protocols.get(study.task(task).protocol)
         except UserError as error:
             raise UserError(error.what, where=f"{where}, tasks.{task}.protocol", fix=error.fix) from None
         if task not in protocol.tasks:

@@ -42,7 +42,6 @@ class RecipeTable(StudyTable):
     """`cohort` is what is scored against; `has_volume` and `has_mask` are columns of `frame`."""
 
     volumes: FileVolumes
-    cohort: Cohort
     voxels: Mapping[str, str]
     """The digest of each volume's voxels: what is the same under another name or header (US-30)."""
 
@@ -133,7 +132,7 @@ def join_volumes(
             volumes, drawn, cache=cache / "empty_masks.json" if cache else None, progress=progress
         )
         if bare:
-            rules = protocols.get(file.study.tasks["segmentation"].protocol)
+            rules = protocols.get(file.study.task("segmentation").protocol)
             told_by = empty_truth(len(bare), int(frame["has_mask"].sum()), rules)
             where = frame.loc[frame["case"].isin(bare), "collection"].value_counts(sort=False).sort_index()
             warnings.append(f"{told_by} ({', '.join(f'{name} {n}' for name, n in where.items())})")

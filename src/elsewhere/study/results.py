@@ -7,7 +7,7 @@ training failed or was not done is there with its reason; nothing is dropped sil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,25 @@ from elsewhere.study.methods import Method, methods_in
 PARTS = ("test", "validation", "normal")
 ANSWER_COLUMNS = ("case", "case_id", "patient", "cluster", "label", "probability")
 """Of every part's table; `logit_negative`, `logit_positive` and `distance` where the recipe gives them."""
+RUN_COLUMNS = (
+    "run",
+    "scenario",
+    "kind",
+    "source",
+    "target",
+    "task",
+    "method",
+    "model",
+    "input",
+    "seed",
+    "status",
+)
+"""Columns that every table of runs has. `model` and `input` are the factors of a pair of the study file's [models] and
+[inputs]; a method of [recipes] is its own model and has no input."""
+SCORE_KEYS = ("method", "scenario", "seed")
+"""Columns of the stored scores of a task that name the run."""
+FIXED_TEST = ("external", "leave-one-dataset-out", "nested")
+"""Kinds whose test set no seed trains on: only there may models of several seeds answer together."""
 
 
 class RunKey(NamedTuple):
@@ -35,33 +54,20 @@ class RunKey(NamedTuple):
     seed: int
 
 
-class LazyScores(Mapping[RunKey, Scores]):
-    """The scores of the runs that are done, made when they are first asked for and kept.
+def run_name(key: RunKey) -> str:
+    """Name a run as the column `run` does.
 
     Args:
-        keys: The runs that have scores.
-        make: Makes the scores of one run.
+        key: Which run.
+
+    Returns:
+        `SCENARIO|METHOD|TASK|SEED`.
+
+    Example:
+        >>> run_name(RunKey("classification", "cnn-roi", "BUSI>BUS-BRA", 1))
+        'BUSI>BUS-BRA|cnn-roi|classification|1'
     """
-
-    def __init__(
-        self, keys: Mapping[RunKey, None] | tuple[RunKey, ...], make: Callable[[RunKey], Scores]
-    ) -> None:
-        self._keys = dict.fromkeys(keys)
-        self._make = make
-        self._cached: dict[RunKey, Scores] = {}
-
-    def __getitem__(self, key: RunKey) -> Scores:
-        if key not in self._keys:
-            raise KeyError(key)
-        if key not in self._cached:
-            self._cached[key] = self._make(key)
-        return self._cached[key]
-
-    def __iter__(self) -> Iterator[RunKey]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
+    return f"{key.scenario}|{key.method}|{key.task}|{key.seed}"
 
 
 def no_answers(run: str) -> dict[str, pd.DataFrame]:
@@ -79,8 +85,8 @@ class Results:
         cohort: The cohort that the runs are scored against: all datasets of the study.
         table: The study table, one row per case: `case` ('DATASET/case_id'), dataset, case_id, patient, `group` (what
             no split parts and every interval resamples: patients merged by near-duplicates), label, site.
-        runs: One row per run: run, scenario, kind, source, target, task, method, the factors, seed, training, split,
-            counts, status (done, invalid, failed, skipped) and reason.
+        runs: One row per run: `RUN_COLUMNS`, the training's key, split, counts and the reason of its status (done,
+            invalid, failed, skipped).
         scores: Of every run that is done or invalid.
         answers: A run's answers by part ('test', 'validation', 'normal'), as tables with `ANSWER_COLUMNS`; parts that
             were not predicted are absent. For recipes that answer with probabilities.
@@ -120,9 +126,9 @@ class Results:
         """The runs that have valid scores."""
         return self.runs[self.runs["status"] == "done"]
 
-    def run_name(self, key: RunKey) -> str:
-        """The value of the column `run` of a key."""
-        return f"{key.scenario}|{key.method}|{key.task}|{key.seed}"
+    def scored(self) -> pd.DataFrame:
+        """The runs that have scores, valid by the protocol's rules or not."""
+        return self.runs[self.runs["status"].isin(["done", "invalid"])]
 
     def folder(self, key: RunKey) -> Path:
         """Where a run's prediction files are.
@@ -130,7 +136,7 @@ class Results:
         Raises:
             UserError: The runs table, which may come from elsewhere, names a place outside of the folder.
         """
-        row = self.runs[self.runs["run"] == self.run_name(key)].iloc[0]
+        row = self.runs[self.runs["run"] == run_name(key)].iloc[0]
         place = self.predictions_folder / str(row["predictions"])
         if not place.resolve().is_relative_to(self.predictions_folder.resolve()):
             raise UserError("a run's predictions lie outside of its folder", where=str(row["predictions"]))
@@ -140,3 +146,15 @@ class Results:
         """One row per scored run with its metrics."""
         rows = [key._asdict() | values for key, values in self.metrics.items()]
         return pd.DataFrame(rows, columns=None if rows else list(RunKey._fields))
+
+    def answers_table(self) -> pd.DataFrame:
+        """Every answer of every scored run in one table: run, part and the columns of `answers`."""
+        parts = [
+            frame.assign(run=run, part=part)
+            for run in self.scored()["run"]
+            for part, frame in self.answers(str(run)).items()
+        ]
+        if not parts:
+            return pd.DataFrame(columns=["run", "part", *ANSWER_COLUMNS])
+        whole = pd.concat(parts, ignore_index=True)
+        return whole[["run", "part", *(c for c in whole.columns if c not in ("run", "part"))]]

@@ -1,4 +1,4 @@
-"""From a study file to its report: plan, train what the store lacks, gather, analyse, write.
+"""From a study file to its results: plan, train what the store lacks, gather and score.
 
 Nothing here is worth keeping but the store and the files that follow from it: a run that was killed at any
 moment is the same command again.
@@ -21,26 +21,35 @@ from elsewhere.engine.training import Training
 from elsewhere.errors import UserError
 from elsewhere.files import MARKER, explained_refusals
 from elsewhere.scenarios import write_splits
+from elsewhere.study.environment import environment
 from elsewhere.study.estimate import note_speed
 from elsewhere.study.file import StudyFile
-from elsewhere.study.picture_results import StudyResults, results_of
+from elsewhere.study.gather import results_of, write_results
 from elsewhere.study.pictures import Report
 from elsewhere.study.plan import Plan, make_plan
 from elsewhere.study.recipe_plan import RecipePlan, make_recipe_plan
-from elsewhere.study.recipe_results import RecipeResults, recipe_results_of, write_recipe_results
 from elsewhere.study.recipe_table import build_recipe_table
-from elsewhere.study.relevance import Relevance, check_maps_can_be_drawn, relevance_maps
+from elsewhere.study.results import Results
 from elsewhere.study.table import build_table
-from elsewhere.tables import check_out, write_json, write_table
+from elsewhere.tables import write_json, write_table
 from elsewhere.untrusted import read_json
 
-PARTS = ("study.json", "manifest.csv", "runs.csv", "trainings.csv", "predictions.parquet", "splits", "report")
+PARTS = (
+    "study.json",
+    "manifest.csv",
+    "runs.csv",
+    "trainings.csv",
+    "predictions.parquet",
+    "predictions",
+    "splits",
+    "report",
+)
 """What a run writes into its folder, and writes anew every time."""
 _STORE = {"units", "failed", "damaged", "scratch", "cache", ".writers", ".lock", ".commit"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Places:
+class StudyPaths:
     """Where a study's things are."""
 
     out: Path
@@ -55,7 +64,9 @@ class Places:
         return self.out / "report"
 
 
-def places(file: StudyFile, *, out: str | Path | None = None, store: str | Path | None = None) -> Places:
+def study_paths(
+    file: StudyFile, *, out: str | Path | None = None, store: str | Path | None = None
+) -> StudyPaths:
     """`--out` and `--store`, the study's own, or a folder called by the study's name."""
     folder = Path(out) if out is not None else Path(file.name)
     if folder.exists() and not folder.is_dir():
@@ -68,9 +79,9 @@ def places(file: StudyFile, *, out: str | Path | None = None, store: str | Path 
                 fix="Give a new or empty --out.",
             )
     if store is not None:
-        return Places(out=folder, store=Path(store))
+        return StudyPaths(out=folder, store=Path(store))
     own = file.study.study.store
-    return Places(out=folder, store=file.file_of(own) if own else folder / "store")
+    return StudyPaths(out=folder, store=file.file_of(own) if own else folder / "store")
 
 
 def _holds_a_study(folder: Path) -> bool:
@@ -90,13 +101,13 @@ def _holds_a_study(folder: Path) -> bool:
     return isinstance(about, dict) and {"study", "environment", "trainings"} <= set(about)
 
 
-def plan_of(file: StudyFile, at: Places, *, progress: Report | None = None) -> Plan:
+def plan_of(file: StudyFile, paths: StudyPaths, *, progress: Report | None = None) -> Plan:
     """Read the cohorts, look at the pictures, split, and name the trainings."""
-    with explained(at.store, "planning the study"):
+    with explained(paths.store, "planning the study"):
         if file.study.of_recipes:
-            volumes = build_recipe_table(file, cache=at.cache, progress=progress)
+            volumes = build_recipe_table(file, cache=paths.cache, progress=progress)
             return make_recipe_plan(file, volumes, progress=progress)
-        table = build_table(file, cache=at.cache, progress=progress)
+        table = build_table(file, cache=paths.cache, progress=progress)
         return make_plan(file, table, progress=progress)
 
 
@@ -122,150 +133,122 @@ def status_of(plan: Plan, store: Store) -> Status:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """How trainings are run.
+
+    Args:
+        engine: 'local' or 'ray'.
+        address: Of a Ray cluster.
+        device: 'auto', 'cpu', 'cuda' or 'cuda:0,cuda:1'.
+        lanes: Trainings at a time on a GPU; 0: as many as fit.
+        trainer: What trains instead of the recipes; for tests.
+        deadline: The time (of `time.time`) after which no training is begun.
+    """
+
+    engine: str = "local"
+    address: str | None = None
+    device: str = "auto"
+    lanes: int = 0
+    trainer: Any = None
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class StudyRun:
-    """What a run did, and what came of it."""
+    """What a run did, and its results.
+
+    Args:
+        plan: What the study asks for.
+        engine: What was trained, and what was in the store.
+        results: Every planned run with its status and scores.
+        paths: Where the study's files are.
+        added: Keys of trainings that were imported from other machines.
+    """
 
     plan: Plan
     engine: EngineReport
-    results: StudyResults | RecipeResults
-    places: Places
-    summary: Any = None
-    """Of `elsewhere.study.analysis.analyse` or `recipe_analysis.analyse_recipes`; None where there was nothing to analyse, or no report wanted."""
-    report: Path | None = None
-    bundle: Path | None = None
+    results: Results
+    paths: StudyPaths
     added: tuple[str, ...] = ()
-    """Units taken from other machines."""
+
+    @property
+    def store(self) -> Store:
+        """The finished trainings."""
+        return Store(self.paths.store)
 
 
 def execute(
     file: StudyFile,
-    at: Places,
+    paths: StudyPaths,
+    options: EngineOptions | None = None,
     *,
-    engine: str = "local",
-    address: str | None = None,
-    device: str = "auto",
-    lanes: int = 0,
-    trainer: Any = None,
     imports: Sequence[str | Path] = (),
-    deadline: float | None = None,
-    report: bool = True,
-    bundle: str | Path | None = None,
-    bundle_masks: bool = False,
-    replace: bool = False,
-    pictures: bool = False,
     progress: Report | None = None,
 ) -> StudyRun:
-    """Do a study. What is in the store is not done again; what fails is recorded, and the rest goes on.
+    """Train what the store lacks and score every run. What fails is recorded, and the rest goes on.
 
-    `bundle`: a folder for the release bundle, what another team needs to check the numbers (US-24);
-    `bundle_masks`: with the masks that recipes predicted. `replace`: an earlier bundle there is replaced.
-    `pictures`: of patients, drawn into the report: relevance maps of the kept networks (US-23), or the hardest
-    cases of a study of recipes.
+    Args:
+        file: The study.
+        paths: Where results and trainings are.
+        options: How trainings are run.
+        imports: Archives of trainings that other machines finished.
+        progress: Called with what is done, how much, and how much there is.
+
+    Returns:
+        What was done, and the results.
+
+    Raises:
+        UserError: No scenario of the study can be split, or a file cannot be read or written.
     """
-    if pictures and not file.study.of_recipes:
-        check_maps_can_be_drawn(file)
-    _check_bundle(file, bundle, masks=bundle_masks, report=report, replace=replace)
-    plan = plan_of(file, at, progress=progress)
+    options = options or EngineOptions()
+    plan = plan_of(file, paths, progress=progress)
     if not plan.units:
-        gone = plan.runs[plan.runs["status"] == "skipped"]
-        reasons = list(dict.fromkeys(gone["scenario"].astype("str") + ": " + gone["reason"].astype("str")))
+        skipped = plan.runs[plan.runs["status"] == "skipped"]
+        reasons = list(
+            dict.fromkeys(skipped["scenario"].astype("str") + ": " + skipped["reason"].astype("str"))
+        )
         raise UserError(
             f"no scenario of the study can be split: {'; '.join(reasons[:3])}",
             where=str(file.path),
             fix="`elsewhere plan` shows every reason.",
         )
-    store = Store(at.store)
-    with explained(at.out, "writing the study"):
+    store = Store(paths.store)
+    with explained(paths.out, "writing the study"):
         added = tuple(key for path in imports for key in store.add(path))
-        at.out.mkdir(parents=True, exist_ok=True)
-        write_plan(plan, at)
+        paths.out.mkdir(parents=True, exist_ok=True)
+        write_plan(plan, paths)
         done = run_units(
             list(plan.units.values()),
             plan.work,
             store,
-            engine=engine,
-            device=device,
-            lanes=lanes,
-            address=address,
-            trainer=trainer,
+            engine=options.engine,
+            device=options.device,
+            lanes=options.lanes,
+            address=options.address,
+            trainer=options.trainer,
             progress=_named(progress),
-            deadline=deadline,
+            deadline=options.deadline,
         )
         if done.done:
             note_speed(store, done.done, done.seconds)
-        results: StudyResults | RecipeResults
-        summary, page, packed = None, None, None
-        if isinstance(plan, RecipePlan):
-            results = recipe_results_of(plan, store, at.out / "predictions", done.failed, progress=progress)
-            write_recipe_results(results, at.out)
-            if report and len(results.done()):
-                summary, page = _recipes_analysed(results, at, progress, pictures=pictures)
-                if bundle is not None:
-                    from elsewhere.study.recipe_bundle import write_recipe_bundle
-
-                    packed = write_recipe_bundle(
-                        results, summary, bundle, study=at.out, masks=bundle_masks, replace=replace
-                    )
-        else:
-            results = results_of(plan, store, done.failed)
-            write_results(results, at)
-            if report and len(results.done()):
-                maps = (
-                    relevance_maps(results, plan, store, device=device, progress=progress)
-                    if pictures
-                    else None
-                )
-                summary, page = _analysed(results, at, progress, maps)
-                if bundle is not None:
-                    from elsewhere.study.bundle import write_bundle
-
-                    packed = write_bundle(results, summary, bundle, splits=at.out / "splits", replace=replace)
-    return StudyRun(
-        plan=plan,
-        engine=done,
-        results=results,
-        places=at,
-        summary=summary,
-        report=page,
-        bundle=packed,
-        added=added,
-    )
+        results = results_of(plan, store, paths.out / "predictions", done.failed, progress=progress)
+        write_results(results, paths.out)
+    return StudyRun(plan=plan, engine=done, results=results, paths=paths, added=added)
 
 
-def _check_bundle(
-    file: StudyFile, bundle: str | Path | None, *, masks: bool, report: bool, replace: bool
-) -> None:
-    """What would be found out after hours of training is found out before."""
-    if masks and (bundle is None or not file.study.of_recipes):
-        raise UserError(
-            "masks go into a bundle of a study of recipes",
-            where="--bundle-masks",
-            fix="Give --bundle DIR too." if file.study.of_recipes else "Leave it out.",
-        )
-    if bundle is None:
-        return
-    if not report:
-        raise UserError(
-            "a bundle holds the report's tables", where="--bundle", fix="Leave out --no-report, or --bundle."
-        )
-    check_out(bundle, replace=replace)
-
-
-def write_plan(plan: Plan, at: Places) -> None:
+def write_plan(plan: Plan, paths: StudyPaths) -> None:
     """The study as it is run: settings, audit, manifest and splits (US-09, US-24)."""
-    from elsewhere.study.bundle import environment
-
     write_splits(
         [*plan.partitions.values(), *plan.skipped],
         plan.table.frame,
-        at.out / "splits",
+        paths.out / "splits",
         scheme=plan.table.label_scheme,
         replace=True,
     )
     manifest = plan.table.frame.assign(digest=list(plan.table.cases.digest))
     if "masks" in manifest.columns:
         manifest = manifest.assign(masks=manifest["masks"].map(len)).drop(columns="image")
-    write_table(manifest, at.out / "manifest.csv")
+    write_table(manifest, paths.out / "manifest.csv")
     write_json(
         {
             "study": plan.study.to_dict(),
@@ -275,41 +258,8 @@ def write_plan(plan: Plan, at: Places) -> None:
             "trainings": len(plan.units),
             "environment": environment(),
         },
-        at.out / "study.json",
+        paths.out / "study.json",
     )
-
-
-def write_results(results: StudyResults, at: Places) -> None:
-    """Seed-level outputs, and how every run and training went (US-24)."""
-    write_table(results.runs, at.out / "runs.csv")
-    write_table(results.units, at.out / "trainings.csv")
-    write_table(results.long(), at.out / "predictions.parquet")
-
-
-def _analysed(
-    results: StudyResults, at: Places, progress: Report | None, maps: Relevance | None
-) -> tuple[Any, Path]:
-    from elsewhere.study.analysis import analyse
-    from elsewhere.study.report import write_study_report
-
-    resamples = int(results.settings["analyses"]["resamples"])
-    summary = analyse(results, resamples=resamples, progress=progress)
-    return summary, Path(write_study_report(summary, at.report, maps=maps))
-
-
-def _recipes_analysed(
-    results: RecipeResults, at: Places, progress: Report | None, *, pictures: bool
-) -> tuple[Any, Path]:
-    from elsewhere.study.recipe_analysis import analyse_recipes
-    from elsewhere.study.recipe_report import write_recipe_report
-
-    summary = analyse_recipes(results, progress=_told("analysing", progress))
-    return summary, Path(write_recipe_report(summary, results, at.report, pictures=pictures))
-
-
-def _told(what: str, progress: Report | None) -> Report | None:
-    """One bar over all boards, whatever each is called."""
-    return None if progress is None else lambda _, done, total: progress(what, done, total)
 
 
 def _named(progress: Report | None) -> Report | None:

@@ -18,8 +18,10 @@ import pandas as pd
 
 from elsewhere.cohort import Cohort
 from elsewhere.cohort.label_scheme import LESIONS, LabelScheme
+from elsewhere.cohort.table import KnownOfCohort
 from elsewhere.errors import UserError, name_rows
 from elsewhere.inputs import BENIGN, MALIGNANT, NORMAL, BadPictureError, Cases, Pictures
+from elsewhere.inputs.mri.files import FileVolumes
 from elsewhere.study.cohorts import read_cohorts
 from elsewhere.study.duplicates import duplicate_links
 from elsewhere.study.file import StudyFile
@@ -30,9 +32,24 @@ LABEL_CODES = {"benign": BENIGN, "malignant": MALIGNANT, "normal": NORMAL}
 BOX = ("box_x0", "box_y0", "box_x1", "box_y1")
 
 
+ATTRIBUTES = (
+    "age",
+    "menopausal_status",
+    "breast_density",
+    "subtype",
+    "birads",
+    "vendor",
+    "field_strength",
+    "device",
+)
+"""Columns of the cohorts by which results may be grouped."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class StudyTable:
-    """`frame` is the table; `cases` and `pictures` are the part of it that training sees."""
+    """`frame` is the table; `cases` and `pictures` are the part of it that training sees; `cohort` is what
+    predictions are scored against.
+    """
 
     frame: pd.DataFrame
     datasets: tuple[str, ...]
@@ -40,6 +57,8 @@ class StudyTable:
     cases: Cases
     pictures: Pictures
     audit: dict[str, Any]
+    cohort: Cohort
+    volumes: FileVolumes | None = None
 
     @property
     def label_scheme(self) -> LabelScheme:
@@ -77,6 +96,7 @@ def join_cohorts(
     frame = pd.concat(parts, ignore_index=True)
     place = frame["dataset"].map({name: at for at, name in enumerate(datasets)})
     frame = frame.assign(place=place).sort_values(["place", "case"], ignore_index=True).drop(columns="place")
+    frame["case_id"] = _unique_ids(frame)
     facts = look_at(
         {case: Path(path) for case, path in zip(frame["case"], frame["image"], strict=True)},
         cache=cache / "pictures.json" if cache else None,
@@ -136,7 +156,48 @@ def join_cohorts(
         "duplicates": duplicates,
         "warnings": list(dict.fromkeys([*warnings, *_warnings(frame, datasets)])),
     }
-    return StudyTable(frame=frame, datasets=datasets, cases=cases, pictures=pictures, audit=audit)
+    return StudyTable(
+        frame=frame,
+        datasets=datasets,
+        cases=cases,
+        pictures=pictures,
+        audit=audit,
+        cohort=scored_cohort(frame, cohorts),
+    )
+
+
+def scored_cohort(frame: pd.DataFrame, cohorts: Mapping[str, Cohort]) -> Cohort:
+    """Make the cohort that a study of pictures is scored against.
+
+    Args:
+        frame: The study table.
+        cohorts: From which it was joined.
+
+    Returns:
+        One cohort of all rows of the table, with the patient ids as the study reads them and with the columns of
+        `ATTRIBUTES` that the cohorts have. It names no files, so that its hash does not depend on where they are.
+    """
+    columns = ["case_id", "dataset", "site", "label"]
+    cases = frame[columns].assign(patient_id=frame["patient"])
+    by_case = pd.concat(
+        [
+            cohort.cases.reindex(columns=[c for c in ATTRIBUTES if c in cohort.cases.columns]).set_axis(
+                cohort.cases["dataset"].astype("str") + "/" + cohort.cases["case_id"].astype("str")
+            )
+            for cohort in cohorts.values()
+        ]
+    )
+    names = frame["dataset"] + "/" + frame["case"].str.split("/", n=1).str[1]
+    for name in by_case.columns:
+        cases[name] = by_case[name].reindex(names).to_numpy()
+    return Cohort.from_frame(
+        cases,
+        reader="+".join(dict.fromkeys(cohort.reader for cohort in cohorts.values())),
+        known=KnownOfCohort(
+            id_grades={name: grade for cohort in cohorts.values() for name, grade in cohort.id_grades.items()}
+        ),
+        synthetic=all(cohort.synthetic for cohort in cohorts.values()),
+    )
 
 
 def _rows_of(
@@ -207,6 +268,12 @@ def _rows_of(
         part[name] = np.asarray(values, dtype=float) if name in kept.columns else np.nan
     part["box_known"] = all(name in kept.columns for name in BOX)
     return part.reset_index(drop=True), left_out, warnings
+
+
+def _unique_ids(frame: pd.DataFrame) -> pd.Series:
+    """Ids that two datasets share get their dataset's name in front, since predictions are joined by id alone."""
+    shared = frame.groupby("case_id")["dataset"].transform("nunique") > 1
+    return frame["case_id"].mask(shared, frame["dataset"] + "_" + frame["case_id"])
 
 
 def mask_columns(cases: pd.DataFrame) -> list[str]:

@@ -46,7 +46,7 @@ WORDS = {
     "INCONCLUSIVE": ("inconclusive", "These data do not settle it."),
     "NOT ASSESSED": ("not-assessed", "The question could not be put to these data."),
 }
-_GRADES = {
+ID_GRADES = {
     "A": "verified patients",
     "B": "ids finer than patients, or partly known",
     "C": "no patient ids: intervals may be too narrow",
@@ -437,5 +437,5 @@ def _grades(data: Prepared) -> list[Grade]:
     for dataset, entry in grades.items() if isinstance(grades, dict) else ():
         grade = str(entry.get("grade", "?")) if isinstance(entry, dict) else str(entry)
         why = str(entry.get("why") or "") if isinstance(entry, dict) else ""
-        out.append(Grade(dataset=str(dataset), grade=grade, meaning=_GRADES.get(grade, ""), why=why))
+        out.append(Grade(dataset=str(dataset), grade=grade, meaning=ID_GRADES.get(grade, ""), why=why))
     return out

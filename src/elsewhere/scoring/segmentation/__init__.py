@@ -49,7 +49,7 @@ from elsewhere.scoring.segmentation.evaluator import (
     segmentation_specs,
 )
 from elsewhere.scoring.segmentation.surface import pack_pieces
-from elsewhere.scoring.task import Checked, ScoreOptions, Scores, Task, tasks
+from elsewhere.scoring.task import Checked, ScoreOptions, Scores, StudyMetrics, Task, tasks
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.fairness.disparity import Disparity
@@ -81,6 +81,13 @@ class SegmentationTask(Task):
     compares_groups = True
     case_columns = ("dice", "hausdorff_mm", "norm_hd")
     stored_columns = ("dice", "norm_hd", "hausdorff_mm")
+    study_metrics = StudyMetrics(
+        main="dice",
+        shown=("combined", "fairness", "performance", "dice", "hausdorff_mm", "norm_hd"),
+        paired=("dice", "norm_hd"),
+        grouped=("dice", "norm_hd", "performance"),
+        baseline="residual-unet",
+    )
 
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
         return segmentation_specs(protocol)

@@ -1,0 +1,1 @@
+"""Analyses of a study: functions of its results that make tables."""

@@ -1,0 +1,112 @@
+"""What each method was given of the cases that it predicted, and what it says of itself (MRI-02, MRI-14)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from elsewhere.analysis.study.context import Context
+from elsewhere.analysis.study.registry import Tables, analysis
+from elsewhere.errors import UserError
+from elsewhere.recipes.base import Recipe, recipes
+from elsewhere.study.file import Study
+from elsewhere.study.methods import Method
+from elsewhere.study.results import Results
+
+MOST_NOTES = 4
+
+
+@analysis("disclosure", whole_study=True)
+def disclosure(context: Context) -> Tables:
+    """List what the methods were given beside the images."""
+    return {"disclosure": disclosure_table(context.results)}
+
+
+def disclosure_table(results: Results) -> pd.DataFrame:
+    """List one row per method.
+
+    Args:
+        results: Of the study.
+
+    Returns:
+        `given`: what the method sees of a tested case beside its images; empty for nothing, or where its recipe is
+        not installed here. `follows` and `notes` are the recipe's own words.
+    """
+    rows = []
+    for name in dict.fromkeys(map(str, results.runs["method"])):
+        method = results.methods.get(name)
+        if method is None:
+            continue
+        rows.append(
+            {
+                "method": name,
+                "recipe": method.recipe,
+                "given": ", ".join(_given(results.study, method)),
+                "follows": _follows(method),
+                "notes": " ".join(_notes(results, name)),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _recipe(method: Method) -> type[Recipe] | None:
+    try:
+        return recipes.get(method.recipe)
+    except UserError:
+        return None
+
+
+def _given(study: Study, method: Method) -> list[str]:
+    if method.factors:
+        section = study.inputs[method.factors["input"]]
+        given = []
+        if section.kind == "roi" and section.boxes == "annotated":
+            given.append("the annotated box of the lesion")
+        if section.outline:
+            given.append("the annotated outline of the lesion")
+        return given
+    recipe = _recipe(method)
+    if recipe is None:
+        return []
+    options = (
+        ("clinical columns", recipe.uses_clinical),
+        ("the expert's box of the affected breast", _asks_breast_box(recipe, study, method.name)),
+        ("the publisher's box of the lesion", recipe.uses_lesion_box),
+    )
+    return [label for label, on in options if on]
+
+
+def _follows(method: Method) -> str:
+    recipe = None if method.factors else _recipe(method)
+    return recipe.follows if recipe is not None else ""
+
+
+def _asks_breast_box(recipe: type[Recipe], study: Study, name: str) -> bool:
+    """By the study's settings; settings that this version of the recipe does not take ask for nothing."""
+    try:
+        return recipe.asks_breast_box(recipe.settings(study.recipes[name].settings))
+    except UserError:
+        return recipe.uses_breast_box
+
+
+def _notes(results: Results, name: str) -> list[str]:
+    """Of all its trainings, each once; the first few."""
+    trainings, runs = results.trainings, results.runs
+    if "notes" not in trainings.columns or "training" not in runs.columns:
+        return []
+    own = trainings[trainings["training"].isin(set(runs.loc[runs["method"] == name, "training"]))]
+    found: dict[str, Any] = {}
+    for notes in own["notes"]:
+        found |= (
+            dict.fromkeys(_sentence(str(note)) for note in notes) if isinstance(notes, list | tuple) else {}
+        )
+    shown = list(found)[:MOST_NOTES]
+    left = len(found) - MOST_NOTES
+    return [*shown, f"{left} more are in trainings.csv."] if left > 0 else shown
+
+
+def _sentence(note: str) -> str:
+    text = note.strip()
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) else f"{text}."

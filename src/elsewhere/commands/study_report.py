@@ -1,0 +1,127 @@
+"""From the results of a study to its report and its release bundle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from elsewhere.analysis.study.boards import REPORTED_COLUMNS
+from elsewhere.analysis.study.summary import StudySummary, analyse
+from elsewhere.commands.output import Report
+from elsewhere.errors import UserError
+from elsewhere.report.study.page import write_study_report
+from elsewhere.report.study.pictures import CasePictures
+from elsewhere.study.bundle.writing import BundleOptions, write_bundle
+from elsewhere.study.file import StudyFile
+from elsewhere.study.run import StudyRun
+from elsewhere.tables import check_out
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """What is written after the trainings.
+
+    Args:
+        report: Whether to analyse the results and write the report.
+        bundle: A folder for the release bundle; None: no bundle.
+        bundle_masks: The bundle also holds the predicted masks.
+        replace: An earlier bundle there is replaced.
+        pictures: The report shows relevance maps and contours, and so holds pixels of patients.
+    """
+
+    report: bool = True
+    bundle: str | Path | None = None
+    bundle_masks: bool = False
+    replace: bool = False
+    pictures: bool = False
+
+    def check(self, file: StudyFile) -> None:
+        """Refuse before hours of training what could not be written after them.
+
+        Args:
+            file: The study.
+
+        Raises:
+            UserError: A bundle without a report or masks without a bundle, a folder in use, or maps without weights.
+        """
+        if self.pictures and file.study.models:
+            from elsewhere.explain.study_maps import check_maps_can_be_drawn
+
+            check_maps_can_be_drawn(file)
+        if self.bundle_masks and (self.bundle is None or not file.study.recipes):
+            raise UserError(
+                "masks go into a bundle of a study whose methods predict masks",
+                where="--bundle-masks",
+                fix="Give --bundle DIR too." if file.study.recipes else "Leave it out.",
+            )
+        if self.bundle is None:
+            return
+        if not self.report:
+            raise UserError(
+                "a bundle holds the report's tables",
+                where="--bundle",
+                fix="Leave out --no-report, or --bundle.",
+            )
+        check_out(self.bundle, replace=self.replace)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyReport:
+    """What was written of a study.
+
+    Args:
+        summary: The numbers; None where no run is done or no report was wanted.
+        path: The report.
+        bundle: The release bundle.
+    """
+
+    summary: StudySummary | None = None
+    path: Path | None = None
+    bundle: Path | None = None
+
+
+def report_study(
+    run: StudyRun, options: ReportOptions, *, device: str = "auto", progress: Report | None = None
+) -> StudyReport:
+    """Analyse the results of a run, and write the report and the bundle.
+
+    Args:
+        run: The run.
+        options: What is written.
+        device: On which relevance maps are computed.
+        progress: Called with what is done, how much, and how much there is.
+
+    Returns:
+        What was written.
+
+    Raises:
+        UserError: A file cannot be written, or the report would be too large.
+    """
+    if not options.report or not len(run.results.done()):
+        return StudyReport()
+    summary = analyse(run.results, progress=progress)
+    pictures = _pictures(run, summary, device, progress) if options.pictures else None
+    page = write_study_report(summary, run.paths.report, pictures=pictures)
+    if options.bundle is None:
+        return StudyReport(summary=summary, path=page)
+    bundle = write_bundle(
+        run.results,
+        options.bundle,
+        run_folder=run.paths.out,
+        write_report=lambda folder: write_study_report(summary, folder, key_file=False),
+        options=BundleOptions(masks=options.bundle_masks, replace=options.replace, columns=REPORTED_COLUMNS),
+    )
+    return StudyReport(summary=summary, path=page, bundle=bundle)
+
+
+def _pictures(run: StudyRun, summary: StudySummary, device: str, progress: Report | None) -> CasePictures:
+    found = CasePictures()
+    if run.plan.study.models:
+        from elsewhere.explain.study_maps import relevance_maps
+
+        found = relevance_maps(run.results, run.plan, run.store, device=device, progress=progress)
+    if run.plan.study.recipes:
+        from elsewhere.report.study.contours import contours
+
+        found = replace(found, contours=contours(summary, run.results).contours)
+    return found

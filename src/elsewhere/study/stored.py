@@ -1,0 +1,184 @@
+"""Read what the store holds for the runs of a plan: which runs are answered, and their probabilities.
+
+A stored training answers a run when it predicts every case of it, with the pictures, volumes and boxes as they are now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from elsewhere.engine.store import DamagedUnitError, Store
+from elsewhere.engine.training import Outcome
+from elsewhere.errors import UserError
+from elsewhere.scenarios import Split
+from elsewhere.study.methods import CLASSIFICATION
+from elsewhere.study.plan import Plan
+from elsewhere.study.results import PARTS, RunKey, run_name
+
+TOO_FEW = "it was trained for fewer or other cases, and has not been done again yet"
+NOT_TRAINED = "it has not been trained yet"
+
+
+def key_of(row: Mapping[Any, Any]) -> RunKey:
+    """Name the run of a row of the table of runs."""
+    return RunKey(str(row["task"]), str(row["method"]), str(row["scenario"]), int(row["seed"]))
+
+
+def tidy_runs(plan: Plan) -> pd.DataFrame:
+    """Make the table of a plan's runs, with the columns that every table of runs has.
+
+    Args:
+        plan: What the study asks for.
+
+    Returns:
+        One row per run, with the status 'planned' or 'skipped'.
+    """
+    runs = plan.runs.rename(columns={"unit": "training", "boxes_unit": "boxes_training"})
+    if "recipe" in runs.columns:
+        runs = runs.rename(columns={"recipe": "method"})
+        runs["model"], runs["input"] = runs["method"], ""
+        runs["training_method"], runs["margin"], runs["boxes_training"] = "plain", np.nan, ""
+        runs["normal"], runs["roi_fallbacks"] = 0, 0
+    else:
+        runs = runs.rename(columns={"method": "training_method"})
+        runs["task"] = CLASSIFICATION
+        runs["method"] = runs["model"] + "-" + runs["input"]
+        runs["left_out"] = 0
+    runs["run"] = [run_name(key_of(row)) for row in runs.to_dict(orient="records")]
+    runs["predictions"] = ""
+    first = ["run", "scenario", "kind", "source", "target", "task", "method", "model", "input", "seed"]
+    return runs[[*first, *(c for c in runs.columns if c not in first)]]
+
+
+@dataclass
+class StoredRuns:
+    """The runs of a plan as the store answers them.
+
+    Args:
+        plan: What the study asks for.
+        store: The finished trainings.
+        failed: Why trainings failed, by key.
+    """
+
+    plan: Plan
+    store: Store
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.stored = set(self.store.keys()) & set(self.plan.units)
+        self.failed = self.store.failures() | dict(self.failed)
+        frame = self.plan.table.frame
+        self.case_id = dict(zip(frame["case"], frame["case_id"], strict=True))
+        self.patient = dict(zip(frame["case"], frame["patient"], strict=True))
+        self.cluster = dict(zip(frame["case"], frame["group"], strict=True))
+        self.runs = tidy_runs(self.plan)
+        self._row_of = {str(run): row for row, run in enumerate(self.runs["run"])}
+        self.outcome = lru_cache(maxsize=8)(self._outcome)
+        self.answers = lru_cache(maxsize=64)(self._answers)
+
+    def _outcome(self, training: str) -> tuple[Outcome, str]:
+        """Load a training's outcome, and the digest of what it answered."""
+        return self.store.load(training), str(self.store.info(training)["digests"]["outputs.npz"])
+
+    def row(self, run: str) -> dict[str, Any]:
+        """Find the row of a run; UserError where the study has no such run."""
+        if run not in self._row_of:
+            raise UserError(f"the study has no run '{run}'")
+        return {str(name): value for name, value in self.runs.iloc[self._row_of[run]].items()}
+
+    def split(self, row: Mapping[Any, Any]) -> Split:
+        """Find the split of a run."""
+        return self.plan.partitions[str(row["scenario"]), int(row["seed"])]
+
+    def answered(self, row: Mapping[Any, Any]) -> str:
+        """Say why the store does not answer a run.
+
+        Args:
+            row: Of the table of runs.
+
+        Returns:
+            The reason; empty where the run is answered.
+        """
+        training = str(row["training"])
+        names = (*self.plan.tested(row), *self.split(row).normal)
+        if training in self.stored and self._covers(training, names):
+            return ""
+        return self.failed.get(training, TOO_FEW if training in self.stored else NOT_TRAINED)
+
+    def with_status(self) -> pd.DataFrame:
+        """Make the table of runs with the status of each: done, failed or skipped, and the reason."""
+        runs = self.runs.copy()
+        for position, row in enumerate(runs.to_dict(orient="records")):
+            if row["status"] != "skipped":
+                reason = self.answered(row)
+                runs.loc[position, ["status", "reason"]] = ("failed", reason) if reason else ("done", "")
+        return runs
+
+    def _covers(self, training: str, names: Sequence[str]) -> bool:
+        try:
+            outcome, _ = self.outcome(training)
+        except DamagedUnitError:
+            return False
+        cases = self.plan.table.cases
+        prints = self.plan.units[training].fingerprints(cases)[cases.rows(tuple(names))]
+        return outcome.covers(tuple(names), prints)
+
+    def _answers(self, run: str) -> dict[str, pd.DataFrame]:
+        """A run's probabilities by part; nothing for methods that answer otherwise."""
+        row = self.row(run)
+        outcome, _ = self.outcome(str(row["training"]))
+        if probabilities_of(outcome, (), str(row["task"])) is None:
+            return {}
+        split, tested, known = self.split(row), set(self.plan.tested(row)), set(outcome.case)
+        parts = {}
+        for part in PARTS:
+            names = tuple(n for n in getattr(split, part) if part != "test" or n in tested)
+            if set(names) <= known:
+                parts[part] = self._part(outcome, names, str(row["task"]))
+        return parts
+
+    def _part(self, outcome: Outcome, names: Sequence[str], task: str) -> pd.DataFrame:
+        cases = self.plan.table.cases
+        frame = pd.DataFrame(
+            {
+                "case": pd.Series(names, dtype="str"),
+                "case_id": pd.Series([self.case_id[n] for n in names], dtype="str"),
+                "patient": pd.Series([self.patient[n] for n in names], dtype="str"),
+                "cluster": pd.Series([self.cluster[n] for n in names], dtype="str"),
+                "label": cases.label[cases.rows(tuple(names))].astype(np.int64),
+                "probability": probabilities_of(outcome, names, task),
+            }
+        )
+        rows = rows_of(outcome, names)
+        if outcome.logits.size:
+            logits = outcome.logits[rows].astype(np.float64)
+            frame["logit_negative"], frame["logit_positive"] = logits[:, 0], logits[:, 1]
+        if outcome.distance.size:
+            frame["distance"] = outcome.distance[rows].astype(np.float64)
+        return frame
+
+
+def rows_of(outcome: Outcome, names: Sequence[str]) -> np.ndarray:
+    """Find where an outcome holds these cases."""
+    position = {name: row for row, name in enumerate(outcome.case)}
+    return np.array([position[name] for name in names], dtype=np.int64)
+
+
+def probabilities_of(outcome: Outcome, names: Sequence[str], task: str) -> np.ndarray | None:
+    """Find the probability of the positive class of these cases; None where the task is answered otherwise."""
+    if outcome.masks is not None and task == "segmentation":
+        return None
+    rows = rows_of(outcome, names)
+    if outcome.probability is not None:
+        return np.asarray(outcome.probability, dtype=np.float64)[rows]
+    if outcome.logits.size:
+        logits = outcome.logits[rows].astype(np.float64)
+        return np.asarray(special.expit(logits[:, 1] - logits[:, 0]), dtype=np.float64)
+    return None
