@@ -25,14 +25,14 @@ from elsewhere.engine.store import DamagedUnitError, Store
 from elsewhere.engine.training import COSTS, Outcome, Training
 from elsewhere.errors import UserError
 from elsewhere.inputs.boxes import box_quality
-from elsewhere.predictions import Predictions, ReadOptions, read_predictions
+from elsewhere.predictions import Predictions, ReadOptions
 from elsewhere.predictions.masks import mask_file_name
 from elsewhere.privacy import Redactor, nameless
 from elsewhere.protocols import protocols
 from elsewhere.scenarios import Scenario, Split
 from elsewhere.scenarios.files import file_name
 from elsewhere.scoring.prepared import prepare
-from elsewhere.scoring.task import ScoreOptions, Scores, tasks
+from elsewhere.scoring.task import ScoreOptions, Scores, read_predictions, tasks
 from elsewhere.statistics.clusters import CLUSTER_COLUMN
 from elsewhere.study.methods import CLASSIFICATION
 from elsewhere.study.pictures import Report

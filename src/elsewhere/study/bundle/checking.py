@@ -13,9 +13,9 @@ import pandas as pd
 
 from elsewhere.errors import UserError
 from elsewhere.files import DAMAGED_ARCHIVE
-from elsewhere.predictions import Predictions, ReadOptions, read_predictions
+from elsewhere.predictions import Predictions, ReadOptions
 from elsewhere.scoring.prepared import prepare
-from elsewhere.scoring.task import ScoreOptions, tasks
+from elsewhere.scoring.task import ScoreOptions, read_predictions, tasks
 from elsewhere.study.bundle.reading import read_bundle
 from elsewhere.study.bundle.seal import FORMAT, broken_files, read_mark
 from elsewhere.study.gather import PROBABILITIES
