@@ -45,8 +45,8 @@ def check(
     Args:
         predictions: The file or folder of predictions.
         task: The task.
-        cohort: The cohort
-        protocol: The protocol
+        cohort: The cohort.
+        protocol: The protocol.
         where: The cases are kept whose columns have these values.
         column_map: Columns of the file by the name they should have.
         scale: The scale of the scores.
@@ -61,6 +61,9 @@ def check(
 
     Returns:
         The findings.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     check_choices(on_invalid=on_invalid, matching=None)
     options = ReadOptions(

@@ -29,9 +29,11 @@ class Pages:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return {"files": [str(file) for file in self.files], "seconds": self.seconds}
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         for file in self.files:
             yield f"written: {file}"
 
@@ -63,6 +65,9 @@ def coverage(
 
     Returns:
         The pages that were written.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     for part in only or ():
         if part not in PARTS:

@@ -25,9 +25,11 @@ class Listing:
     more: str
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return {self.kind: list(self.rows)}
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         width = max(len(str(row["name"])) for row in self.rows)
         for row in self.rows:
             told = [_WORDS.get(key, "{}").format(row[key]) for key in self.shown if row.get(key)]

@@ -47,9 +47,11 @@ class Leaderboard:
         return EXIT_INCOMPLETE if self.failures else EXIT_OK
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return self.summary
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         part = self.summary["ranking"]
         yield f"ranked by {part['metric']} on {self.summary['counts']['cases']} cases of {self.summary['counts']['patients']} patients"
         for row in part["table"]:

@@ -37,6 +37,7 @@ class RanStudy:
         return EXIT_OK if whole else EXIT_NOT_ASSESSED
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         runs = self.run.results.runs
         names = {unit.key: unit.name for unit in self.run.plan.units.values()}
         engine = self.run.engine
@@ -78,6 +79,7 @@ class RanStudy:
         return {"invalid": int((self.run.results.runs["status"] == "invalid").sum())}
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         engine, runs = self.run.engine, self.run.results.runs
         done = int((runs["status"] == "done").sum())
         yield (
@@ -130,6 +132,7 @@ class StoppedStudy:
     exit_code: int = EXIT_STOPPED
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return {
             "study": self.name,
             "stopped": True,
@@ -140,6 +143,7 @@ class StoppedStudy:
         }
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         yield f"stopped: {self.done} trainings are finished and kept in {self.places.store}"
         yield self.again
 
@@ -222,6 +226,35 @@ def run_study(
     holds pixels of patients.
     `replace`: an earlier release bundle is replaced; the study's own folder is always resumed.
     `minutes`: no training is begun that would probably end later; the rest is left for the next time.
+
+    Args:
+        study: A study file or the name of one that ships.
+        out: The folder of the results.
+        data: The folder of the data sets.
+        store: The store of the trainings.
+        engine: The name of an engine.
+        address: The address of a cluster.
+        device: `auto`, `cpu` or `cuda`.
+        lanes: How many trainings run beside each other.
+        trainer: Trains in place of the networks, for tests.
+        imports: Zips of trainings from other machines.
+        changes: Changes of the study file, `key=value`.
+        seeds: Seeds in place of the file's.
+        ids: `patient` or `image`.
+        only: Only scenarios with these names.
+        only_models: Only these models.
+        only_inputs: Only these inputs.
+        profile: A profile of the study file.
+        minutes: Stop training after this time.
+        report: Whether the report is written.
+        bundle: A folder for a release bundle.
+        bundle_masks: Whether the bundle holds predicted masks.
+        replace: Whether files that exist may be replaced.
+        pictures: Whether the report shows pictures of patients.
+        progress: Is told how far the work is.
+
+    Returns:
+        What was run, or what is left where the time ended.
     """
     began = time.time()
     file = load_study(

@@ -120,6 +120,7 @@ class WeightStream:
 
     @property
     def n_blocks(self) -> int:
+        """How many blocks there are."""
         return -(-self.resamples // BLOCK)
 
     def block(self, index: int) -> Iterator[tuple[int, Weights]]:
@@ -180,8 +181,6 @@ def draw(
     progress: Callable[[int], None] | None = None,
 ) -> list[npt.NDArray[np.float64]]:
     """Evaluate several models on every resample, all on the same weights.
-
-    Every evaluator on every resample, all on the same weights: one (resamples, metrics) array each.
 
     With `metrics`, only these are kept: the draws of many models are the larger part of a ranking's memory.
 

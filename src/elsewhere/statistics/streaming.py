@@ -156,6 +156,9 @@ def summarise_stream(
 
     Returns:
         Mean, spread and counts of `values` in each group of `by`, in one pass over a parquet file or folder.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     if not by or not values:
         raise UserError(

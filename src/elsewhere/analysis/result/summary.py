@@ -231,8 +231,6 @@ def provenance(
 def complete_counts(ready: Prepared) -> dict[str, int]:
     """Collect every count of the contract, whatever the task fills in itself.
 
-    Every count of the contract, whatever the task fills in itself.
-
     Args:
         ready: The scores, made ready for statistics.
 
