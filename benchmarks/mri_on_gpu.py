@@ -28,7 +28,7 @@ study's slices go there by `elsewhere plan mri-response --export` and `python -m
 trainings of slice-cnn in 93 s).
 
 Copy what came back after each call into one folder ZIPS (a later mri-world.zip replaces the earlier). Then `python -m
-benchmarks.mri_on_gpu score ZIPS FOLDER` and `python docs/make_mri_segmentation.py --take FOLDER`.
+benchmarks.mri_on_gpu score ZIPS FOLDER` and `python docs/make_results.py mri-segmentation --take FOLDER`.
 """
 
 from __future__ import annotations

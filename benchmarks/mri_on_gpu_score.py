@@ -2,7 +2,7 @@
 
 `python -m benchmarks.mri_on_gpu score ZIPS FOLDER`: truth and predictions as .nii.gz on every case's own grid, the
 cohort's table, and the report of a recipe study (leaderboards with intervals, fairness, home and elsewhere,
-groups, costs) under FOLDER/report. `docs/make_mri_segmentation.py --take FOLDER` makes the page of it.
+groups, costs) under FOLDER/report. `docs/make_results.py mri-segmentation --take FOLDER` makes the page of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The figures of docs/results/ultrasound.md, drawn from the csv files by the report's own plots.
 
-`python docs/make_ultrasound.py` writes them to docs/images/ with the page.
+`python docs/make_results.py` writes them to docs/images/ with the page.
 """
 
 from __future__ import annotations
