@@ -65,7 +65,7 @@ class Part:
         )
         return table[~table["case_id"].astype(str).isin(left_out)].reset_index(drop=True)
 
-    def told(self, scores: Scores) -> Scores:
+    def with_choice(self, scores: Scores) -> Scores:
         """Enter the choice into the flow of the cases, as their first loss.
 
         Args:
