@@ -57,7 +57,7 @@ def check(
         failed_status: Words that mean 'could not be analysed'.
         table: How text tables are written.
         threads: How many threads; None for all processors.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         The findings.

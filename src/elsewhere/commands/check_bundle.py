@@ -57,7 +57,7 @@ def check_bundle(folder: str | Path, *, progress: Report | None = None) -> Check
 
     Args:
         folder: The bundle.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         Hold a release bundle against itself: digests; of a study of recipes also scores of the response from

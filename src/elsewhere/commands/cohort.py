@@ -87,7 +87,7 @@ def read(
         constants: Columns with one value for every case.
         ids: `patient`, or `image` to make each picture a patient.
         table: How text tables are written.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         The cohort's report.

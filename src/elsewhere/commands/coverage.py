@@ -61,7 +61,7 @@ def coverage(
         quick: Whether to run a small grid with few cohorts.
         replicates: How many cohorts per cell.
         only: Only these cells.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         The pages that were written.

@@ -119,7 +119,7 @@ def demo(
         world: How the hospitals differ.
         resamples: How many resamples.
         study: A study file, or `demo`, that is trained to its report afterwards.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         What was planted, what was found, and the reports.
@@ -179,7 +179,7 @@ def run_demo_study(
         study: A study file, or `demo`.
         out: The folder to write, or that may hold an earlier result.
         trainer: Trains in place of the networks, for tests.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         The study's report, or why it was left out.

@@ -112,7 +112,7 @@ def duplicates(
         keep_together: Pairs that stay in one part of a split although they are no duplicates.
         threads: How many threads; None for all processors.
         table: How text tables are written.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         The pairs and groups.

@@ -122,7 +122,7 @@ def explain(
         changes: Changes of the study file, `key=value`.
         device: `auto`, `cpu` or `cuda`.
         seed: The seed of every draw.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         What was written and measured.

@@ -71,7 +71,7 @@ def ultrasound(
         plant: Faults to plant, with how many of each.
         scale: The size of the pictures.
         seed: The seed of every draw.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         The hospitals that were written.
@@ -217,7 +217,7 @@ def mri(
         gap: A group with less contrast.
         blind: A group that is hardly visible.
         workers: How many processes.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         The sites that were written.

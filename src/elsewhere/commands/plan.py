@@ -158,7 +158,7 @@ def plan_study(
         only_inputs: Only these inputs.
         profile: A profile of the study file.
         device: `auto`, `cpu` or `cuda`.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         The plan.

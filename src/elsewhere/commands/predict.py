@@ -153,7 +153,7 @@ def predict(
         where: The cases are kept whose columns have these values.
         masks: Whether masks are written.
         device: `auto`, `cpu` or `cuda`.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         What was written.

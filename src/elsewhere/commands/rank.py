@@ -118,7 +118,7 @@ def rank(
         failed_status: Words of a status column that mean 'could not be analysed'.
         table: How text tables are written.
         threads: How many threads; None for all processors.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         The leaderboard.

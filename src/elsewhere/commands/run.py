@@ -251,7 +251,7 @@ def run_study(
         bundle_masks: Whether the bundle holds predicted masks.
         replace: Whether files that exist may be replaced.
         pictures: Whether the report shows pictures of patients.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         What was run, or what is left where the time ended.

@@ -93,7 +93,7 @@ def summarise(
         reference_site: With `margin`, every other site gets a verdict against this one.
         margin: The largest difference that would not matter.
         threads: How many threads; None for all processors.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         The result; with `by`, a table of group means.

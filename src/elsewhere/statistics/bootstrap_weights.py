@@ -189,7 +189,7 @@ def draw(
         stream: The resamples.
         metrics: Names of metrics; None for all.
         threads: How many threads; None for all processors.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         One (resamples, metrics) array per evaluator.

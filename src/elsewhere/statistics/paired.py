@@ -154,7 +154,7 @@ def swapped_differences(
         key: Names the stream of random numbers: the hash of the cohort.
         seed: The seed of every draw.
         permutations: How many permutations.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         (permutations, metrics): a - b after each patient was given to the other model with probability 1/2.

@@ -44,7 +44,7 @@ class ResultOptions:
         resamples: How many resamples; None for the protocol's number.
         seed: The seed of every draw.
         site_claim: Judge every other site against one; None for no verdict.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
     """
 
     protocol: str | None = None

@@ -100,7 +100,7 @@ def analyse(
         seed: The seed of every draw.
         extra: Parts that are merged in last (a verdict, a claim).
         skip: Registered analyses that are left out.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         The summary with its scores.
