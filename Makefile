@@ -50,6 +50,7 @@ bench: setup
 docs: setup
 	$(BIN)/python docs/make_reference.py
 	$(BIN)/python docs/make_images.py
+	$(BIN)/python docs/make_results.py
 
 coverage-tables: setup
 	$(BIN)/elsewhere coverage --out docs/reference --replace

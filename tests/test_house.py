@@ -115,6 +115,8 @@ LAYERS = {
 COMPILED = {"numba.njit", "Kernel"}
 """Decorators of functions that are compiled and can take numbers and arrays alone."""
 MOST_PARAMETERS = 8
+MOST_LINES = 500
+"""Of code, docstrings not counted."""
 LONG_LISTS = {
     "engine/run.py": {"run_units"},
     "explain/run.py": {"look_at_run"},
@@ -400,11 +402,23 @@ def test_scoring_a_table_needs_no_torch_and_no_matplotlib():
     assert out.strip() == "[]"
 
 
+def lines_of_code(file: Path) -> int:
+    """The lines of a file without its docstrings: explaining a function does not make a file too long."""
+    tree = parse(file)
+    count = len(file.read_text(encoding="utf-8").splitlines())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if ast.get_docstring(node) is not None and first is not None:
+                count -= (first.end_lineno or first.lineno) - first.lineno + 1
+    return count
+
+
 def test_no_file_is_left_to_grow():
     long = {
-        str(f.relative_to(SOURCE)): n
-        for f in SOURCE.rglob("*.py")
-        if (n := len(f.read_text().splitlines())) > 520
+        str(file.relative_to(SOURCE)): lines
+        for file in SOURCE.rglob("*.py")
+        if (lines := lines_of_code(file)) > MOST_LINES
     }
     assert long == {}
 

@@ -133,11 +133,11 @@ class Result(Assessment):
             yield lost_sentence(counts)
         for warning in summary.get("warnings", []):
             yield f"warning: {warning}"
-        told: dict[str, list[str]] = {}
+        by_warning: dict[str, list[str]] = {}
         for name, entry in summary["metrics"].items():
             for warning in entry.get("warnings") or []:
-                told.setdefault(warning, []).append(name)
-        for warning, names in told.items():
+                by_warning.setdefault(warning, []).append(name)
+        for warning, names in by_warning.items():
             yield f"warning: {', '.join(names)}: {warning}"
         verdict = summary.get("verdict")
         if verdict:

@@ -35,7 +35,11 @@ __all__ = ["app", "cohorts", "explain", "judging", "main", "models", "phantoms",
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the program; every way out has its exit code."""
+    """Run the program; every way out has its exit code.
+
+    Args:
+        argv: The arguments; None for those of the process.
+    """
     let_threads_sleep()
     _print_any_name()
     with warnings.catch_warnings():

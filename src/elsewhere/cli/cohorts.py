@@ -1,4 +1,4 @@
-"""Commands about cohorts, and lists of what can be named; the demo; the simulated promises."""
+"""Commands about cohorts, and lists of what can be named; the demo; simulated coverage."""
 
 from __future__ import annotations
 

@@ -89,10 +89,27 @@ ThresholdOpt = Annotated[
 
 
 def split_list(text: str) -> tuple[str, ...]:
+    """Split an option at its commas.
+
+    Args:
+        text: The option.
+
+    Returns:
+        The parts without blanks.
+    """
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def pairs(items: list[str] | None, *, option: str = "--map") -> dict[str, str]:
+    """Read NAME=VALUE options.
+
+    Args:
+        items: The options as given.
+        option: The name of the option, for errors.
+
+    Returns:
+        The values by name.
+    """
     pairs: dict[str, str] = {}
     for item in items or []:
         for part in item.split(","):
@@ -106,7 +123,18 @@ def pairs(items: list[str] | None, *, option: str = "--map") -> dict[str, str]:
 
 
 def table_options(encoding: str | None, delimiter: str | None, decimal: str) -> TableOptions:
-    """How text tables are written, as declared; a cohort that reads plainly is read plainly."""
+    """Read how text tables are written.
+
+    How text tables are written, as declared; a cohort that reads plainly is read plainly.
+
+    Args:
+        encoding: The encoding, or None.
+        delimiter: The delimiter, or None.
+        decimal: The decimal mark.
+
+    Returns:
+        The options.
+    """
     from elsewhere.tables.options import TableOptions
 
     if decimal == ".":
@@ -117,7 +145,15 @@ def table_options(encoding: str | None, delimiter: str | None, decimal: str) -> 
 
 
 def show(result: Any, *, as_json: bool) -> int:
-    """Print a result: its JSON alone, or its text; return its exit code, also where the reader stops early."""
+    """Print a result: its JSON alone, or its text; return its exit code, also where the reader stops early.
+
+    Args:
+        result: Anything with `lines()` and `to_dict()`.
+        as_json: Whether its JSON is printed.
+
+    Returns:
+        The exit code.
+    """
     from elsewhere.commands.output import print_json, print_text
 
     with contextlib.suppress(BrokenPipeError):

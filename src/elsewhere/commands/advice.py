@@ -103,8 +103,6 @@ def fit_error(error: UserError, command: str) -> UserError:
 def fit_finding(finding: Any, command: str) -> Any:
     """Make the advice of a finding work in the command that shows it.
 
-    The same for a frozen record with `message` and `fix`.
-
     Args:
         finding: A finding with `message` and `fix`.
         command: The command.

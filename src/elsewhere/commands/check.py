@@ -45,8 +45,8 @@ def check(
     Args:
         predictions: The file or folder of predictions.
         task: The task.
-        cohort: The cohort
-        protocol: The protocol
+        cohort: The cohort.
+        protocol: The protocol.
         where: The cases are kept whose columns have these values.
         column_map: Columns of the file by the name they should have.
         scale: The scale of the scores.
@@ -57,10 +57,13 @@ def check(
         failed_status: Words that mean 'could not be analysed'.
         table: How text tables are written.
         threads: How many threads; None for all processors.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         The findings.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     check_choices(on_invalid=on_invalid, matching=None)
     options = ReadOptions(

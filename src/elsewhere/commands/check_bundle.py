@@ -29,12 +29,15 @@ class CheckedBundle:
 
     @property
     def exit_code(self) -> int:
+        """The exit code of the command."""
         return EXIT_BAD_INPUT if self.check.wrong else EXIT_OK
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return asdict(self.check) | {"path": str(self.path), "fits": not self.check.wrong}
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         found = self.check
         fitting = found.files - len(found.broken_files)
         yield f"study {found.study}: {fitting} of {found.files} files agree with their digests"

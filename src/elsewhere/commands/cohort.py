@@ -27,6 +27,7 @@ class CohortReport:
     path: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         content: dict[str, Any] = {
             "hash": self.cohort.hash,
             "reader": self.cohort.reader,
@@ -44,6 +45,7 @@ class CohortReport:
         return content
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         cases = self.cohort.cases
         patients = self.cohort.counts.get("patients", len(cases))
         yield f"{len(cases)} cases of {patients} patients, hash {self.cohort.hash[:12]}, reader {self.cohort.reader}"
@@ -85,7 +87,7 @@ def read(
         constants: Columns with one value for every case.
         ids: `patient`, or `image` to make each picture a patient.
         table: How text tables are written.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         The cohort's report.

@@ -22,9 +22,11 @@ class Comparison:
     path: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return self.summary
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         part = self.summary["comparison"]
         yield f"{part['a']} - {part['b']} on {self.summary['counts']['cases']} cases of {self.summary['counts']['patients']} patients"
         for name, row in part["metrics"].items():

@@ -29,9 +29,11 @@ class Pages:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return {"files": [str(file) for file in self.files], "seconds": self.seconds}
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         for file in self.files:
             yield f"written: {file}"
 
@@ -59,10 +61,13 @@ def coverage(
         quick: Whether to run a small grid with few cohorts.
         replicates: How many cohorts per cell.
         only: Only these cells.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         The pages that were written.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     for part in only or ():
         if part not in PARTS:

@@ -36,6 +36,7 @@ class StudyPart:
     content: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return {
             "study": self.name,
             "report": None if self.report is None else str(self.report),
@@ -44,6 +45,7 @@ class StudyPart:
         }
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         if self.left_out:
             yield f"The study '{self.name}' was left out: {self.left_out}"
             return
@@ -63,6 +65,7 @@ class Demo:
     study: StudyPart | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return {
             "planted": self.found,
             "all_found": all(f["found"] for f in self.found.values()),
@@ -73,6 +76,7 @@ class Demo:
         }
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         yield "Three synthetic hospitals: Alder, where the model was made, Birch, and Cedar."
         for name, fault in self.found.items():
             yield f"  planted {name.replace('_', ' ')}: {fault['planted']}"
@@ -88,6 +92,7 @@ class Demo:
 
     @property
     def exit_code(self) -> int:
+        """The exit code of the command."""
         if not all(f["found"] for f in self.found.values()):
             return 70
         return 0 if self.study is None else self.study.exit_code
@@ -112,8 +117,8 @@ def demo(
         seed: The seed of every draw.
         world: How the hospitals differ.
         resamples: How many resamples.
-        study: A study file, or `demo`, that is trained to its report afterwards
-        progress: Is told how far the work is.
+        study: A study file, or `demo`, that is trained to its report afterwards.
+        progress: Called to report how far the work is.
 
     Returns:
         What was planted, what was found, and the reports.
@@ -173,7 +178,7 @@ def run_demo_study(
         study: A study file, or `demo`.
         out: The folder to write, or that may hold an earlier result.
         trainer: Trains in place of the networks, for tests.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         The study's report, or why it was left out.

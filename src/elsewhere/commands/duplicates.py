@@ -27,6 +27,7 @@ class DuplicatesReport:
     not_on_sheets: int = 0
 
     def summary(self) -> dict[str, Any]:
+        """The content of summary.json."""
         groups = self.found.groups
         sizes = groups.groupby("group")["patient"].nunique()
         return {
@@ -43,6 +44,7 @@ class DuplicatesReport:
         }
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         content = self.summary() | {"pairs": self.found.pairs}
         if self.path is not None:
             content |= {
@@ -53,6 +55,7 @@ class DuplicatesReport:
         return content
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         counts = self.found.counts()
         yield (
             f"{counts['pictures']} pictures, {counts['pairs']} pairs among {counts['pictures_in_pairs']} of them: "
@@ -109,7 +112,7 @@ def duplicates(
         keep_together: Pairs that stay in one part of a split although they are no duplicates.
         threads: How many threads; None for all processors.
         table: How text tables are written.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         The pairs and groups.

@@ -34,9 +34,11 @@ class EquivalenceRows:
     exit_code: int = EXIT_OK
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return {"rows": self.table.to_dict("records"), "study_margin": self.margin}
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         yield self.table.to_csv(index=False).rstrip("\n")
         if self.margin:
             yield f"margin from the data: {self.margin['margin']:.6g}. {self.margin['warning']}"
@@ -50,9 +52,11 @@ class EquivalenceVerdict:
     exit_code: int
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return self.summary
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         verdict = self.summary["verdict"]
         for claim in verdict["claims"]:
             if claim["difference"] is None:

@@ -51,9 +51,11 @@ class Explanations:
     path: Path
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return self.summary
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         for run in self.summary["runs"]:
             check = run["sanity"]
             yield f"{run['run']}: {run['method']}, {run['cases']} cases"
@@ -98,10 +100,35 @@ def explain(
     seed: int = 42,
     progress: Report | None = None,
 ) -> Explanations:
-    """Maps of the runs whose name starts with `run`.
+    """Draw maps of the runs whose name starts with `run`.
 
     Panels show the named `cases`, or `choose` of them by rule (`choose_cases`); the numbers rest on these and
     on `measure` further ones, drawn with `seed`. Pictures are written only on request.
+
+    Args:
+        study: A study file.
+        out: The folder to write.
+        replace: Whether files that exist may be replaced.
+        run: The beginning of the runs' names.
+        cases: Cases to show; none for a choice by rule.
+        choose: How many are chosen by rule.
+        measure: How many further cases are measured.
+        method: The name of the method; `auto` for the one that the metric calls for.
+        pictures: Whether pictures are written.
+        sanity: Whether maps are compared with those of random weights.
+        results: A folder of results that the study wrote.
+        store: The store of the trainings.
+        data: The folder of the data sets.
+        changes: Changes of the study file, `key=value`.
+        device: `auto`, `cpu` or `cuda`.
+        seed: The seed of every draw.
+        progress: Called to report how far the work is.
+
+    Returns:
+        What was written and measured.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     check_seed(seed)
     if method and method not in METHODS:

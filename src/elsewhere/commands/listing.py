@@ -25,15 +25,17 @@ class Listing:
     more: str
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return {self.kind: list(self.rows)}
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         width = max(len(str(row["name"])) for row in self.rows)
         for row in self.rows:
-            told = [_WORDS.get(key, "{}").format(row[key]) for key in self.shown if row.get(key)]
+            words = [_WORDS.get(key, "{}").format(row[key]) for key in self.shown if row.get(key)]
             if not str(row.get("from", "elsewhere")).startswith("elsewhere"):
-                told.append(f"from {row['from']}")
-            yield f"{row['name']!s:{width}}  {'; '.join(told)}"
+                words.append(f"from {row['from']}")
+            yield f"{row['name']!s:{width}}  {'; '.join(words)}"
         yield f"more of each: elsewhere {self.kind} --json, or {self.more}"
 
 
@@ -157,8 +159,8 @@ def list_recipes() -> Listing:
 
 
 def _seen(recipe: type[Recipe]) -> str:
-    """What it is told of a case that it predicts (MRI-02 withholds clinical columns)."""
-    told = [
+    """What a recipe sees of a case that it predicts (MRI-02 withholds clinical columns)."""
+    words = [
         word
         for word, on in (
             ("volumes", recipe.uses_volumes),
@@ -168,7 +170,7 @@ def _seen(recipe: type[Recipe]) -> str:
         )
         if on
     ]
-    return " and ".join(told) or "nothing"
+    return " and ".join(words) or "nothing"
 
 
 def _defaults(recipe: type[Recipe]) -> str:

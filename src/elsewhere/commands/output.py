@@ -38,8 +38,6 @@ def print_text(result: Any) -> None:
 def progress_bar(*, enabled: bool) -> Iterator[Report]:
     """Draw a progress bar on stderr; on a pipe, or with --json, it is silent.
 
-    `progress(what, done, total)` draws a bar on stderr; on a pipe, or with --json, it is silent.
-
     Args:
         enabled: Whether a bar is drawn at all.
 

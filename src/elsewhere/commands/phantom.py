@@ -25,9 +25,11 @@ class Phantoms:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return {"hospitals": list(self.hospitals), "path": str(self.path), "seconds": self.seconds}
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         for made in self.hospitals:
             counts = ", ".join(f"{n} {label}" for label, n in made["labels"].items())
             yield f"{made['name']}: {made['pictures']} pictures of {made['patients']} patients ({counts})"
@@ -52,9 +54,27 @@ def ultrasound(
     seed: int = 7,
     progress: Report | None = None,
 ) -> Phantoms:
-    """Hospitals by name, a layout each, one for all, or (none given) each in turn; `shortcut` names the hospital that marks its cancers.
+    """Make synthetic ultrasound hospitals as pictures. What is planted is planted in the last hospital: a fault
+    has one place.
 
     What is planted is planted in the last hospital: a fault has one place.
+
+    Args:
+        out: The folder to write.
+        replace: Whether files that exist may be replaced.
+        hospitals: Their names.
+        layouts: A layout for each, one for all, or none for each in turn.
+        patients: Patients per hospital.
+        shift: How far the scanners differ.
+        difficulty: How hard the lesions are.
+        shortcut: The hospital that marks its cancers.
+        plant: Faults to plant, with how many of each.
+        scale: The size of the pictures.
+        seed: The seed of every draw.
+        progress: Called to report how far the work is.
+
+    Returns:
+        The hospitals that were written.
     """
     check_seed(seed)
     start = time.perf_counter()
@@ -96,7 +116,20 @@ def specifications(
     plant: Mapping[str, int] | None = None,
     **shared: Any,
 ) -> list[Hospital]:
-    """The hospitals of a world: each its own scanner, in turn."""
+    """Specify the hospitals of a world: each its own scanner, in turn.
+
+    Args:
+        hospitals: Their names.
+        layouts: A layout for each, one for all, or none for each in turn.
+        shortcut: The hospital that marks its cancers.
+        plant: Faults to plant, with how many of each.
+
+    Returns:
+        The specifications.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
+    """
     if not hospitals or len({name.casefold() for name in hospitals}) != len(hospitals):
         raise UserError(
             "every hospital needs a name of its own", where="--hospitals", fix="E.g. Alder,Birch."
@@ -137,9 +170,11 @@ class MriPhantoms:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return {"sites": list(self.sites), "path": str(self.path), "seconds": self.seconds}
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         for made in self.sites:
             grid = " x ".join(str(n) for n in made["shape"])
             fat = "" if made["fat_suppressed"] else ", fat not suppressed"
@@ -171,7 +206,22 @@ def mri(
     progress: Report | None = None,
     **shared: Any,
 ) -> MriPhantoms:
-    """A world of MRI sites in the layout of MAMA-MIA; `gap` and `blind` plant a group that is worse off."""
+    """Make a world of synthetic MRI sites in the layout of MAMA-MIA.
+
+    Args:
+        out: The folder to write.
+        replace: Whether files that exist may be replaced.
+        patients: How many patients.
+        size: Voxels along a side.
+        sites: How many sites, or their names.
+        gap: A group with less contrast.
+        blind: A group that is hardly visible.
+        workers: How many processes.
+        progress: Called to report how far the work is.
+
+    Returns:
+        The sites that were written.
+    """
     from elsewhere.phantom.mri_layout import write_world
     from elsewhere.phantom.mri_sites import Gap, hospitals
     from elsewhere.tables import read_table

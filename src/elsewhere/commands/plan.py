@@ -37,6 +37,7 @@ class PlannedStudy:
     """The `elsewhere run` that takes up the exported trainings, with all that was given here."""
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         audit = self.plan.audit()
         return {
             "study": self.plan.file.name,
@@ -63,6 +64,7 @@ class PlannedStudy:
         }
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         audit = self.plan.audit()
         yield f"study {self.plan.file.name} ({self.plan.file.path})"
         for name, about in audit["cohorts"].items():
@@ -139,6 +141,27 @@ def plan_study(
 
     `splits` is a folder for every partition as csv (US-09); `export` one for the trainings that are still to
     do, to be run on a machine that has neither the data nor this package's libraries.
+
+    Args:
+        study: A study file or the name of one that ships.
+        data: The folder of the data sets.
+        out: The folder of the results.
+        store: The store of the trainings.
+        splits: A folder for every split as csv.
+        export: A folder for the trainings that are still to do.
+        replace: Whether files that exist may be replaced.
+        changes: Changes of the study file, `key=value`.
+        seeds: Seeds in place of the file's.
+        ids: `patient` or `image`.
+        only: Only scenarios with these names.
+        only_models: Only these models.
+        only_inputs: Only these inputs.
+        profile: A profile of the study file.
+        device: `auto`, `cpu` or `cuda`.
+        progress: Called to report how far the work is.
+
+    Returns:
+        The plan.
     """
     file = load_study(
         study,

@@ -17,9 +17,11 @@ class Planned:
     plan: SamplePlan
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return self.plan.to_dict()
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         for name, value in self.plan.to_dict().items():
             if name == "notes":
                 yield from (f"note: {note}" for note in value)

@@ -45,6 +45,7 @@ class KeptModels:
     exported: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return {
             "models": list(self.models),
             "not_kept": self.not_kept,
@@ -52,6 +53,7 @@ class KeptModels:
         }
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         for model in self.models:
             told = model["trained_on"]
             yield f"{model['unit'][:12]}  {model['name']}"
@@ -69,8 +71,6 @@ def list_models(
     source: str | Path, *, model: str = "", export: str | Path | None = None, replace: bool = False
 ) -> KeptModels:
     """List the saved models behind a folder of results, a store, or a model file.
-
-    The kept models behind a folder of results, a store, or a model file; `model` picks by name or key.
 
     `export` writes them as one file for another hospital: weights, settings and whom they were trained on as hashes; no
     prediction of the study, and no name of a case.
@@ -102,9 +102,11 @@ class Predictions:
     cohort: str
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return self.summary | {"path": str(self.path)}
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         told = self.summary
         trained = told["model"]["trained_on"]
         yield (
@@ -138,8 +140,6 @@ def predict(
 ) -> Predictions:
     """Apply a saved model to another hospital's cohort, and write predictions that `score` takes.
 
-    Apply a kept model to another hospital's cohort, and write predictions that `score` takes.
-
     `model_source`: a study's results, its store, or a model file; `model`: which of its models, by the beginning of its name or key. A
     patient (or a volume, under whatever name) that the model was trained on is refused. Masks, outcomes and, unless the
     recipe says that it reads them, clinical columns of the cohort are hidden from it.
@@ -153,10 +153,13 @@ def predict(
         where: The cases are kept whose columns have these values.
         masks: Whether masks are written.
         device: `auto`, `cpu` or `cuda`.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         What was written.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     inputs = (model_source, cohort, masks)
     check_out(out, replace=replace, inputs=inputs)

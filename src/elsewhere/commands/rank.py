@@ -47,9 +47,11 @@ class Leaderboard:
         return EXIT_INCOMPLETE if self.failures else EXIT_OK
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return self.summary
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         part = self.summary["ranking"]
         yield f"ranked by {part['metric']} on {self.summary['counts']['cases']} cases of {self.summary['counts']['patients']} patients"
         for row in part["table"]:
@@ -116,7 +118,7 @@ def rank(
         failed_status: Words of a status column that mean 'could not be analysed'.
         table: How text tables are written.
         threads: How many threads; None for all processors.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         The leaderboard.

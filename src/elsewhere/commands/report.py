@@ -19,9 +19,11 @@ class Written:
     files: tuple[Path, ...]
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return {"files": [str(file) for file in self.files]}
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         for file in self.files:
             yield str(file)
 
@@ -36,14 +38,12 @@ def report(
 ) -> Written:
     """Render a result folder again.
 
-    Render a result folder; `tables` as csv and LaTeX, `figures` as SVG, PDF and PNG.
-
     The page in the result folder is written again while it is as Elsewhere wrote it. Every other file that exists,
     and a page that somebody has changed, is replaced only with `replace`.
 
     Args:
         result: A result folder.
-        out: The page
+        out: The page.
         tables: A folder for every table as csv and LaTeX.
         figures: A folder for every figure as SVG, PDF and PNG.
         replace: Whether files that exist may be replaced.

@@ -85,7 +85,7 @@ def score(
         margin: The largest difference that would not matter.
         alpha: The level of each one-sided test.
         threads: How many threads; None for all processors.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         The result.

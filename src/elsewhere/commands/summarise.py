@@ -33,6 +33,7 @@ class StreamSummary:
     path: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints."""
         return {
             "by": list(self.by),
             "rows": self.table.to_dict("records"),
@@ -40,6 +41,7 @@ class StreamSummary:
         }
 
     def lines(self) -> Iterator[str]:
+        """Yield what the terminal shows."""
         yield self.table.to_string(index=False, max_rows=60)
         if self.path is not None:
             yield f"written: {self.path}"
@@ -91,7 +93,7 @@ def summarise(
         reference_site: With `margin`, every other site gets a verdict against this one.
         margin: The largest difference that would not matter.
         threads: How many threads; None for all processors.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         The result; with `by`, a table of group means.

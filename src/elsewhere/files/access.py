@@ -13,13 +13,14 @@ from elsewhere.files.refusals import explained_refusals
 def exists(path: Path) -> bool:
     """Say whether something lies at a path; a link that leads nowhere exists too.
 
-    Also a link that leads nowhere exists; what the system cannot look at raises.
-
     Args:
         path: The path.
 
     Returns:
         True where something lies there; what the system cannot look at raises.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     try:
         path.lstat()
@@ -35,6 +36,9 @@ def check_may_write(out: Path) -> None:
 
     Args:
         out: The path to write.
+
+    Raises:
+        FileSystemError: The system or a file refuses; the message says why.
     """
     with explained_refusals(out, "nothing can be written here"):
         at = out

@@ -85,6 +85,9 @@ def check_out_file(out: str | Path | None, *, replace: bool = False, inputs: Ite
         out: The file to write.
         replace: Whether files that exist may be replaced.
         inputs: Paths that are read and may not be replaced.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     if out is None:
         return
@@ -117,8 +120,6 @@ def staged_directory(
 ) -> Iterator[Path]:
     """Make a temporary folder that becomes `out` when the block ends well, and is removed when it does not.
 
-    A temporary folder that becomes `out` when the block ends well, and is removed when it does not.
-
     The parameters are those of `check_out`. Where `out` exists, the files that Elsewhere wrote there are
     replaced, all or none, and every other file stays where it is.
 
@@ -148,8 +149,6 @@ def staged_directory(
 def staged_files(folder: str | Path, *, replace: bool = False) -> Iterator[Path]:
     """Make a temporary folder whose files are added to `folder`, all or none, when the block ends well.
 
-    A temporary folder whose files are added to `folder`, all or none, when the block ends well.
-
     For exports into a folder that may hold anything: no marker is written, and a file that exists is replaced
     only with `replace`.
 
@@ -159,6 +158,9 @@ def staged_files(folder: str | Path, *, replace: bool = False) -> Iterator[Path]
 
     Returns:
         The temporary folder.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     folder = Path(folder)
     with explained_refusals(folder, _DURING):
@@ -185,8 +187,6 @@ def staged_files(folder: str | Path, *, replace: bool = False) -> Iterator[Path]
 def rewritten(file: str | Path, *, replace: bool = False) -> Iterator[Path]:
     """Make a temporary file that takes the place of `file`; where a result's marker lists it, the marker
     follows.
-
-    A temporary file that takes the place of `file`; where a result's marker lists it, the marker follows.
 
     Raises:
         UserError: Where the file exists, and is not what Elsewhere wrote there, and `replace` is not set.

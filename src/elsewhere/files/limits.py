@@ -102,6 +102,9 @@ def check_size(size: float, what: str, *, where: str | Path, limit: int | None =
         where: The file that an error names.
         limit: The limit in bytes.
         fix: What an error advises.
+
+    Raises:
+        SizeLimitError: The system or a file refuses; the message says why.
     """
     most = size_limit() if limit is None else limit
     if size > most:

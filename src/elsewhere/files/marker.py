@@ -28,8 +28,6 @@ Listed = dict[str, tuple[int, str]]
 def safe_name(name: Any) -> bool:
     """Say whether a name from a file stays inside its folder.
 
-    Whether a name from a file stays inside its folder.
-
     Args:
         name: The name.
 
@@ -44,8 +42,6 @@ def safe_name(name: Any) -> bool:
 
 def files_below(folder: Path) -> list[str]:
     """List every file under a folder; links are not followed.
-
-    Every file under a folder, by its name inside it, sorted; links are not followed.
 
     Args:
         folder: The folder.
@@ -74,8 +70,6 @@ def digest(path: Path) -> str:
 
 def describe(folder: Path, names: Iterable[str]) -> Listed:
     """Measure files: size and digest.
-
-    Size and digest of these files.
 
     Args:
         folder: The folder.
@@ -134,8 +128,6 @@ def read_marker(folder: Path) -> Listed | None:
 
 def is_unchanged(folder: Path, name: str, about: tuple[int, str]) -> bool:
     """Say whether a listed file is still what was written.
-
-    Whether a listed file is still, byte for byte, what was written.
 
     Args:
         folder: The folder.

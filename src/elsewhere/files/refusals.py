@@ -32,8 +32,6 @@ _IN_TEXT = re.compile(r"\[errno (\d+)\]", re.IGNORECASE)
 def errno_of(error: BaseException) -> int | None:
     """Find the system's number of an error.
 
-    The system's number of an error; some libraries keep it in the text alone.
-
     Args:
         error: The error.
 
@@ -80,8 +78,6 @@ def file_system_error(
 @contextlib.contextmanager
 def explained_refusals(where: str | Path, what: str, *, inside: Path | None = None) -> Iterator[None]:
     """Turn what the system refuses in the block into a `FileSystemError`.
-
-    Turn what the system refuses in the block into a `FileSystemError` at `where`.
 
     `inside`: the file or folder that stands for `where` until it is complete; a file in it is named as it would
     have been called.

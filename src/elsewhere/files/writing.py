@@ -15,8 +15,6 @@ from elsewhere.files.refusals import explained_refusals
 def replacing(path: str | Path) -> Iterator[Path]:
     """Make a temporary sibling of a file that takes its name when the block ends well, and vanishes otherwise.
 
-    A temporary sibling of `path` that takes its name when the block ends well, and vanishes otherwise.
-
     Missing folders above it are made, and removed again where the block fails. The temporary name does not
     depend on the name of the file, so that every name the system allows can be written.
 
@@ -59,8 +57,6 @@ def write_bytes(content: bytes, path: str | Path) -> None:
 
 def make_folders(folder: Path) -> list[Path]:
     """Make a folder and what is missing above it.
-
-    Make `folder` and what is missing above it; returns what was made, outermost first.
 
     Args:
         folder: The folder.

@@ -189,8 +189,6 @@ class Redactor:
     def knowing(self, ids: Iterable[Any]) -> Redactor:
         """Add further ids.
 
-        One that knows more ids and shares its marks with this one.
-
         Args:
             ids: Ids.
 
@@ -302,8 +300,6 @@ class Redactor:
 
     def summary(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         """Take ids out of a summary. Marks that it has already are kept, and new ones go on from there.
-
-        A summary as it may be shared. Marks that it has already are kept, and new ones go on from there.
 
         Args:
             summary: The summary.

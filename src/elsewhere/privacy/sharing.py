@@ -20,8 +20,6 @@ _LOCAL = frozenset({KEY_FILE, "scores.parquet", "events.parquet"})
 def write_sharing_note(folder: Path, *, more: Mapping[str, str] | None = None) -> Path:
     """Write `SHARING.txt`: the files that this folder has, by whether they name anybody.
 
-    `SHARING.txt`: the files that this folder has, by whether they name anybody. `more`: further shareable ones.
-
     Args:
         folder: The folder.
         more: Further files that may be shared, with a description of each.

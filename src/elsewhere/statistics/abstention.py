@@ -122,6 +122,9 @@ class RiskCoverage:
 
         Returns:
             Risk among the surest `coverage` of the cases: the smallest whole number that reaches it.
+
+        Raises:
+            UserError: What was given cannot be used; the message says what, where and what to do.
         """
         if not 0 < coverage <= 1:
             raise UserError(
@@ -133,8 +136,6 @@ class RiskCoverage:
 
     def at(self, coverages: npt.ArrayLike) -> FloatArray:
         """Look up the risk at several coverages, for curves on a common grid.
-
-        `risk_at` of each, for curves on a common grid.
 
         Args:
             coverages: Several such shares.
@@ -148,14 +149,15 @@ class RiskCoverage:
 def risk_coverage(error: npt.ArrayLike, uncertainty: npt.ArrayLike) -> RiskCoverage:
     """Compute the risk of the surest cases at every coverage; ties share their errors.
 
-    `error`: 1 where the answer is wrong; `uncertainty`: higher is less sure. Ties share their errors.
-
     Args:
         error: 1 where the answer is wrong, one per case.
         uncertainty: How unsure the model is, one per case; higher is less sure.
 
     Returns:
         The curve.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     wrong = np.asarray(error, dtype=np.float64).ravel()
     unsure = np.asarray(uncertainty, dtype=np.float64).ravel()

@@ -39,6 +39,7 @@ class SortedCases:
 
     @property
     def n_cases(self) -> int:
+        """How many cases there are."""
         return int(self.order.size)
 
 
@@ -52,6 +53,9 @@ def sort_cases(score: npt.ArrayLike, label: npt.ArrayLike, cluster_of_case: npt.
 
     Returns:
         The cases by falling score.
+
+    Raises:
+        ValueError: What was given does not belong together.
     """
     values = np.asarray(score, dtype=np.float64)
     if np.isnan(values).any():
@@ -121,8 +125,6 @@ def sorted_plan(
 ) -> SortedPlan:
     """Prepare `sorted_pass`: what depends on the cases alone.
 
-    Prepare `sorted_pass`.
-
     A segment is a run of neighbours in the sorted order: the two sides of a threshold, the bins of a
     calibration error (bins of the probability and of the confidence are both runs, so their common
     refinement serves both), or, by default, all cases. `segment` (never falling) and `columns` (n, K)
@@ -136,6 +138,9 @@ def sorted_plan(
 
     Returns:
         The plan.
+
+    Raises:
+        ValueError: What was given does not belong together.
     """
     n = cases.n_cases
     of_case = np.zeros(n, dtype=np.int64) if segment is None else np.asarray(segment, dtype=np.int64)
@@ -327,8 +332,6 @@ def _untied_pass(
 def sorted_pass(weights: Weights, plan: SortedPlan) -> tuple[FloatArray, FloatArray]:
     """Make one pass over the sorted cases for everything a probability can be judged by.
 
-    One pass over the sorted cases for everything a probability can be judged by.
-
     Returns `curve` (rows, 2): AUROC and average precision (NaN where a class is absent); and `sums`
     (rows, segments, 2 + K): the weight, the positives' weight and the weighted sum of each column in
     every segment of the plan. Ties count half in the AUROC and form one step of the precision.
@@ -403,8 +406,6 @@ def cluster_sums(cluster_of_case: npt.ArrayLike, n_clusters: int, columns: npt.A
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def weigh_sums(weights: Weights, sums_of_cluster: FloatArray) -> FloatArray:
     """Weight the sums of patients, in tiles, without a float copy of the weights.
-
-    (rows, K) = weights @ sums_of_cluster, in tiles of patients, without a float copy of the weights.
 
     The order of summation is fixed, so that a value does not depend on the rows beside it (a library
     matrix product may choose another kernel for another shape).

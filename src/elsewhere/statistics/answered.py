@@ -33,6 +33,7 @@ class AnsweredOnly:
     reference_without_score: int = 0
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         full = self.judged.to_dict()
         kept = ("here", "claimed", "difference", "lo", "hi", "method", "word", "non_inferior", "passes")
         out = {name: full[name] for name in kept} | {

@@ -44,7 +44,14 @@ class Outcomes:
     weight: FloatArray
 
     def thinned(self, points: int) -> Outcomes:
-        """At most `points` outcomes of about equal probability: neighbours by value are averaged."""
+        """Reduce the number of outcomes.
+
+        Args:
+            points: The most outcomes to keep.
+
+        Returns:
+            At most `points` outcomes of about equal probability: neighbours by value are averaged.
+        """
         if self.value.size <= points:
             return self
         order = np.argsort(self.value, kind="stable")
@@ -88,7 +95,15 @@ class Side:
     above: float = 0.0
 
     def outcomes(self, truth: float, alpha: float) -> Outcomes:
-        """At a true value, with limits that each hold at the one-sided level `alpha`."""
+        """List the outcomes at a true value.
+
+        Args:
+            truth: The true value.
+            alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+
+        Returns:
+            The outcomes, with limits that each hold at the one-sided level.
+        """
         if self.kind == "constant":
             one = np.ones(1)
             return Outcomes(truth * one, 0 * one, 0 * one, one)
@@ -240,25 +255,63 @@ class Comparison:
     span: float = math.inf
 
     def detection(self, drop: float) -> float:
-        """P(the whole 1 - 2 alpha interval of the difference lies on the worse side of 0) at a true drop."""
+        """Compute the power to detect a drop.
+
+        Args:
+            drop: The true drop.
+
+        Returns:
+            P(the whole 1 - 2 alpha interval of the difference lies on the worse side of 0) at a true drop.
+        """
         lo, hi, weight = self._intervals(drop)
         return float(weight[hi < 0 if self.higher_is_better else lo > 0].sum())
 
     def non_inferiority(self, margin: float, drop: float = 0.0) -> float:
+        """Compute the power to prove non-inferiority.
+
+        Args:
+            margin: The largest difference that would not matter.
+            drop: The true drop.
+
+        Returns:
+            P(the interval lies above the margin) at a true drop.
+        """
         lo, hi, weight = self._intervals(drop)
         return float(weight[lo > -margin if self.higher_is_better else hi < margin].sum())
 
     def equivalence(self, margin: float, drop: float = 0.0) -> float:
-        """P(the interval lies inside the margin) at a true drop."""
+        """Compute the power to prove equivalence.
+
+        Args:
+            margin: The largest difference that would not matter.
+            drop: The true drop.
+
+        Returns:
+            P(the interval lies inside the margin) at a true drop.
+        """
         lo, hi, weight = self._intervals(drop)
         return float(weight[(lo > -margin) & (hi < margin)].sum())
 
     def smallest_drop(self, power: float) -> float | None:
-        """The drop that is detected with this power; None where no possible drop is."""
+        """Find the smallest drop that is detected with a power.
+
+        Args:
+            power: The power that is asked for.
+
+        Returns:
+            The drop that is detected with this power; None where no possible drop is.
+        """
         return _smallest(self.detection, power, self._largest_drop(), self._start())
 
     def smallest_margin(self, power: float) -> float | None:
-        """The margin inside which no true difference is proved with this power; None where no margin can be."""
+        """Find the smallest margin that is proved with a power.
+
+        Args:
+            power: The power that is asked for.
+
+        Returns:
+            The margin inside which no true difference is proved with this power; None where no margin can be.
+        """
         lo, hi, weight = self._intervals(0.0)
         reach = np.maximum(np.abs(lo), np.abs(hi))
         order = np.argsort(reach)

@@ -122,8 +122,6 @@ def auroc_components(
 ) -> AurocComponents | None:
     """Compute the components of an AUROC and of its variance in O(n log n).
 
-    The components in O(n log n), or None where a class is absent.
-
     Args:
         label: The outcome of each case, above 0 for a positive one.
         score: The score of each case; higher means positive.
@@ -132,6 +130,9 @@ def auroc_components(
 
     Returns:
         The components, or None where a class is absent.
+
+    Raises:
+        ValueError: What was given does not belong together.
     """
     positive = np.asarray(label) > 0
     values = np.asarray(score, dtype=np.float64)

@@ -38,6 +38,8 @@ class AtPrevalence:
     )
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
+
         def per_thousand(rate: Rate) -> float | None:
             return None if rate.value is None else 1000 * rate.value
 
@@ -170,6 +172,7 @@ class DecisionCurve:
     undefined_reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         out: dict[str, Any] = {
             "x": list(self.threshold),
             "y": list(self.net_benefit),
@@ -215,6 +218,9 @@ def decision_curve(
 
     Returns:
         Net benefit = TP share - FP share x p/(1 - p) over threshold probabilities p (0.01 to 0.99).
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     y = np.asarray(label, dtype=float).ravel()
     p = np.asarray(probability, dtype=float).ravel()

@@ -52,13 +52,20 @@ class LeftOut:
 
     @property
     def rows(self) -> int:
+        """How many rows were left out."""
         return int(self.values.shape[0])
 
     def influence(self, column: int) -> FloatArray:
-        """Each row's pull on the value, centred within its stratum; the squares add to the variance.
+        """Compute each row's pull on the value.
 
         Leaving one of N patients out moves the value by N/(N - 1) of her share, and centring within a stratum
         of n takes 1/n of the variance away: (N - 1)/N x sqrt(n/(n - 1)) undoes both.
+
+        Args:
+            column: The number of the metric among the columns.
+
+        Returns:
+            Each row's pull on the value, centred within its stratum; the squares add to the variance.
         """
         values = self.values[:, column]
         size = np.bincount(self.stratum).astype(float)
@@ -72,7 +79,14 @@ class LeftOut:
         return factor * (mean[self.stratum] - values)
 
     def standard_error(self, column: int) -> tuple[float, float]:
-        """(jackknife SE, degrees of freedom); NaN where the value is undefined without some patient."""
+        """Compute the jackknife's standard error.
+
+        Args:
+            column: The number of the metric among the columns.
+
+        Returns:
+            (jackknife SE, degrees of freedom); NaN where the value is undefined without some patient.
+        """
         pull = self.influence(column)
         df = float(self.rows - np.unique(self.stratum).size)
         if df < 1 or np.isnan(pull).any():
@@ -80,9 +94,15 @@ class LeftOut:
         return math.sqrt(float(pull @ pull)), df
 
     def acceleration(self, column: int) -> float:
-        """Skewness of the pulls / 6; NaN where undefined or where nobody pulls.
+        """Compute the acceleration of BCa.
 
         With groups the same formula serves: second and third moments of sums of patients are the sums.
+
+        Args:
+            column: The number of the metric among the columns.
+
+        Returns:
+            Skewness of the pulls / 6; NaN where undefined or where nobody pulls.
         """
         pull = self.influence(column)
         square = float(pull @ pull)
@@ -114,8 +134,6 @@ def leave_out(
     threads: int | None = None,
 ) -> LeftOut:
     """Leave out one patient at a time; beyond 2,000 patients, one of 250 random groups at a time.
-
-    Leave out one patient at a time; beyond 2,000 patients, one of 250 random groups at a time.
 
     Patients without a case here take no part. Sites (and classes, where asked) are the strata, those of the
     resampling; a class of a single patient joins the others. Groups cut across strata. `known` is the same

@@ -120,6 +120,7 @@ class WeightStream:
 
     @property
     def n_blocks(self) -> int:
+        """How many blocks there are."""
         return -(-self.resamples // BLOCK)
 
     def block(self, index: int) -> Iterator[tuple[int, Weights]]:
@@ -181,8 +182,6 @@ def draw(
 ) -> list[npt.NDArray[np.float64]]:
     """Evaluate several models on every resample, all on the same weights.
 
-    Every evaluator on every resample, all on the same weights: one (resamples, metrics) array each.
-
     With `metrics`, only these are kept: the draws of many models are the larger part of a ranking's memory.
 
     Args:
@@ -190,7 +189,7 @@ def draw(
         stream: The resamples.
         metrics: Names of metrics; None for all.
         threads: How many threads; None for all processors.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         One (resamples, metrics) array per evaluator.

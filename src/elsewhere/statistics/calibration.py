@@ -52,6 +52,7 @@ class ReliabilityCurve:
     level: float
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         return {
             "x": list(self.x),
             "y": list(self.y),
@@ -93,6 +94,9 @@ def reliability_curve(
         Bands are Wilson's with the patients' design effect, honest in small bins too; with a `stream` of
         patient weights they are percentiles over the resamples instead. Bins stay where the full sample put
         them. Quantile bins hold about as many cases each; equal probabilities stay in one bin.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     y, p = _cases(label, probability)
     cluster = np.asarray(cluster_of_case, dtype=np.int32)
@@ -168,6 +172,7 @@ class Estimate:
     hi: float
 
     def to_dict(self) -> dict[str, float]:
+        """Return the entry of summary.json."""
         return {"value": self.value, "se": self.se, "lo": self.lo, "hi": self.hi}
 
 
@@ -187,6 +192,7 @@ class Recalibration:
     undefined_reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         out: dict[str, Any] = {
             "slope": self.slope.to_dict() if self.slope else None,
             "intercept": self.intercept.to_dict() if self.intercept else None,
@@ -328,6 +334,7 @@ class Temperature:
     reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         return {
             "temperature": self.value,
             "eligible": self.eligible,
@@ -354,6 +361,9 @@ def calibration_eligible(
     Returns:
         Whether a validation part may be calibrated on, and the reason where not (US-16): at least 40 images
         with at least 10 of each class. Known before any training: the labels of the part are enough.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     y = np.asarray(labels, dtype=float).ravel()
     if not np.isin(y, (0.0, 1.0)).all():
@@ -391,6 +401,9 @@ def fit_temperature(
 
     Returns:
         The temperature, and why it was not fitted where it was not.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     y, z = np.asarray(label, dtype=float).ravel(), np.asarray(logit, dtype=float).ravel()
     if y.size != z.size:
@@ -452,7 +465,7 @@ def apply_temperature(
         epsilon: Probabilities are cut this far from 0 and 1.
 
     Returns:
-        Expit(logit(p) / T). Exact 0 and 1 stay what they are: no temperature moves them.
+        expit(logit(p) / T). Exact 0 and 1 stay what they are: no temperature moves them.
     """
     p = np.asarray(probability, dtype=float)
     scaled = special.expit(to_logit(p, epsilon=epsilon) / temperature)

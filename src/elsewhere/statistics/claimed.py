@@ -40,6 +40,9 @@ def claimed_limits(claim: ClaimedValue, spec: MetricSpec, *, alpha: float) -> tu
 
     Returns:
         The claimed number's limits at `alpha`, and a sentence that says where they come from.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     check_alpha(alpha)
     v = claim.value

@@ -153,14 +153,17 @@ class Clusters:
 
     @property
     def n_cases(self) -> int:
+        """How many cases there are."""
         return int(self.cluster_of_case.size)
 
     @property
     def n_clusters(self) -> int:
+        """How many patients there are."""
         return len(self.cluster_ids)
 
     @property
     def n_sites(self) -> int:
+        """How many sites there are."""
         return len(self.site_names)
 
     @classmethod
@@ -174,8 +177,6 @@ class Clusters:
     ) -> Clusters:
         """Build clusters from a table with one row per case. Without a `patient_id` column each case is a
         patient.
-
-        Build from a table with one row a case. Missing `patient_id` column: one patient a case.
 
         A patient is (dataset, patient_id), so that 'patient 1' of two sets stays two people. Patients are
         numbered by sorted (dataset, patient_id) and never by where they stand in the table, so that the order
@@ -191,6 +192,9 @@ class Clusters:
 
         Returns:
             The clusters.
+
+        Raises:
+            UserError: What was given cannot be used; the message says what, where and what to do.
         """
         n = len(table)
         if cluster in table.columns:
@@ -308,6 +312,7 @@ class Clusters:
         return np.argsort(self.cluster_of_case, kind="stable").astype(np.int64)
 
     def cases_per_cluster(self) -> IntArray:
+        """How many cases each patient has."""
         return np.bincount(self.cluster_of_case, minlength=self.n_clusters).astype(np.int32)
 
 

@@ -72,6 +72,8 @@ class Difference:
     """Both sides as they would vary from study to study, for the power numbers (ST-07a)."""
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
+
         def number(x: float) -> float | None:
             return None if math.isnan(x) else float(x)
 
@@ -153,8 +155,6 @@ def difference_independent(
     resampling: Resampling = BY_DEFAULT,
 ) -> Difference:
     """Compare two independent sets of patients: this hospital's and the source's.
-
-    Two independent sets of patients: this hospital's and the source's.
 
     `auto`: MOVER of Wilson limits for proportions, of logit-DeLong limits for AUROCs, of logit jackknife
     limits for other curves and composites in [0, 1] and of bootstrap-t limits for skewed means; the studentised
@@ -268,6 +268,9 @@ def difference_subsets(
 
     Returns:
         The difference with its interval.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     check_alpha(alpha)
     here, reference = np.asarray(here, dtype=bool), np.asarray(reference, dtype=bool)
@@ -409,8 +412,6 @@ def difference_from_claim(
     resampling: Resampling = BY_DEFAULT,
 ) -> Difference:
     """Compare this hospital with a claimed number.
-
-    This hospital against a claimed number: our limits, and the claim's own where it brings any.
 
     Args:
         evaluator: The metrics of the cases.

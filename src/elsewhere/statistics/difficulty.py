@@ -169,6 +169,9 @@ def lesion_difficulty(
     Returns:
         DBT-08: how many algorithms detect each lesion within `budget` false positives a volume, and the mean
         false positives a volume at each algorithm's best true positive for it, over those that do.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     if volumes <= 0:
         raise UserError("no volume to count false positives over", fix="Give the number of volumes.")

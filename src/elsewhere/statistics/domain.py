@@ -48,7 +48,15 @@ class Domain:
     largest_share: float = 0.025
 
     def complaints(self, m: Measures, *, verdict: bool = False) -> list[str]:
-        """One sentence for each rule that this estimate breaks; `verdict`: a limit stands against a margin."""
+        """Check an estimate against the domain.
+
+        Args:
+            m: What the estimate rests on.
+            verdict: Whether the limit is compared with a margin.
+
+        Returns:
+            One sentence for each rule that this estimate breaks; `verdict`: a limit stands against a margin.
+        """
         near = max(m.value, 1.0 - m.value) > self.near_the_end
         of_class = self.rarer_class_patients_near_the_end if near else self.rarer_class_patients
         rules = (

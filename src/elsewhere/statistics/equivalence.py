@@ -82,9 +82,11 @@ class TostResult:
 
     @property
     def hi90(self) -> float | None:
+        """The upper end of the 90 % interval."""
         return self.hi
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         lo_name, hi_name = interval_names(self.alpha)
         out: dict[str, Any] = {
             "difference": self.difference,
@@ -244,6 +246,9 @@ def equivalence_table(
 
     Returns:
         Welch TOST a row: the input's columns, then `difference, lo90, hi90, df, p, equivalent`.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     missing = [name for name in REQUIRED_COLUMNS if name not in table.columns]
     if missing:
@@ -301,6 +306,7 @@ class StudyMargin:
     source: str = "study"
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         return {
             "margin": self.value,
             "margin_source": self.source,
@@ -319,6 +325,9 @@ def study_margin(differences: npt.ArrayLike) -> StudyMargin:
 
     Returns:
         D = |mean| + 1.96 sd / sqrt(n) over the models' mean differences, sd with n - 1 (LN-12).
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     values = np.asarray(differences, dtype=float).ravel()
     if values.size < 2 or not np.isfinite(values).all():

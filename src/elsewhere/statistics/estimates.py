@@ -264,8 +264,6 @@ def estimate_all(
 ) -> dict[str, Estimate]:
     """Estimate every metric with its interval.
 
-    Every metric (or those named) with its interval, in the order of the evaluator's specs.
-
     Without resamples the resampled intervals are left out; closed forms stay.
 
     Args:
@@ -279,6 +277,9 @@ def estimate_all(
 
     Returns:
         The estimates by name, in the order of the evaluator's specs.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     if resampling.resamples < 0:
         raise UserError(

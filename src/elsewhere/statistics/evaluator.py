@@ -60,8 +60,6 @@ class Evaluator(ABC):
     def subset(self, case_mask: npt.NDArray[np.bool_]) -> Evaluator:
         """Take some of the cases; the clusters keep their numbers.
 
-        The same metrics over some of the cases; the clusters keep their numbers.
-
         Args:
             case_mask: The cases to keep.
 
@@ -114,6 +112,7 @@ class Evaluator(ABC):
 
     @property
     def n_cases(self) -> int:
+        """How many cases there are."""
         return int(self.cluster_of_case.size)
 
     def index(self, metric: str) -> int:
@@ -124,6 +123,9 @@ class Evaluator(ABC):
 
         Returns:
             Its number among the specs.
+
+        Raises:
+            KeyError: The system or a file refuses; the message says why.
         """
         for i, spec in enumerate(self.specs):
             if spec.name == metric:

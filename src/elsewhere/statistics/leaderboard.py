@@ -102,8 +102,6 @@ def top_against_bottom_by_size(
 ) -> dict[str, Any]:
     """Compare the best models with the worst, overall and by tumour size (MRI-11).
 
-    MRI-11: the best models against the worst, overall and by tumour size; nothing without sizes.
-
     Args:
         evaluators: The metrics of each model, all on the same cases.
         partition: Cases to patients and sites.

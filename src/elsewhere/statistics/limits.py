@@ -69,6 +69,9 @@ def check_alpha(alpha: float) -> float:
 
     Returns:
         The level.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     if not 0.0 < alpha < 0.5:
         raise UserError(f"alpha is {alpha!r}", fix="Give a one-sided level between 0 and 0.5; 0.05 is usual.")
@@ -280,6 +283,9 @@ def choose_method(s: Studentiser, method: str = "auto") -> str:
 
     Returns:
         `auto` by the metric's kind; a method that the metric cannot have is refused.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     if method not in METHODS:
         raise UserError(f"unknown interval method '{method}'", fix=f"Known: {', '.join(METHODS)}.")

@@ -37,6 +37,7 @@ class ClusteredRatio:
 
     @property
     def se(self) -> float:
+        """The standard error."""
         return math.sqrt(self.variance) if self.variance >= 0 else math.nan
 
 

@@ -73,8 +73,6 @@ def largest_share(sizes: npt.ArrayLike) -> float:
 def measures_of(evaluator: Evaluator, partition: Clusters, spec: MetricSpec, value: float) -> Measures:
     """Measure what one metric's value rests on.
 
-    What one metric's value on these cases rests on.
-
     Args:
         evaluator: The metrics of the cases.
         partition: Cases to patients and sites.

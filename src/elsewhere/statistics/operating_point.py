@@ -38,6 +38,7 @@ class Rate:
     undefined_reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         out: dict[str, Any] = {
             "value": self.value,
             "lo": self.lo,
@@ -69,6 +70,7 @@ class RestoredThreshold:
     undefined_reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         out: dict[str, Any] = {
             "restores": self.restores,
             "target": self.target,
@@ -99,6 +101,7 @@ class OperatingPoint:
     restored: tuple[RestoredThreshold, ...]
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         return {
             "threshold": self.threshold,
             "rule": "positive when score >= threshold",
@@ -260,6 +263,9 @@ def restored_threshold(
 
     Returns:
         The threshold that would give the source's sensitivity (or specificity) here (ST-12).
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     if restores not in ("sensitivity", "specificity"):
         raise UserError(f"cannot restore '{restores}'", fix="Use sensitivity or specificity.")

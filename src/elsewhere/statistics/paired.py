@@ -55,6 +55,7 @@ class PairedTest:
     reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         named = {"p": self.p, "statistic": self.statistic, "df": self.df, "n": self.n, "reason": self.reason}
         return {k: v for k, v in named.items() if v is not None or k == "p"}
 
@@ -79,6 +80,7 @@ class PairedResult:
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         return {
             "metric": self.spec.name,
             "label": self.spec.label,
@@ -152,7 +154,7 @@ def swapped_differences(
         key: Names the stream of random numbers: the hash of the cohort.
         seed: The seed of every draw.
         permutations: How many permutations.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         (permutations, metrics): a - b after each patient was given to the other model with probability 1/2.
@@ -352,8 +354,6 @@ def compare_pair(
 ) -> dict[str, PairedResult]:
     """Compare two models on the same cases, metric by metric.
 
-    Each metric's difference a - b with its interval and tests; `permutations` None: as many as resamples.
-
     The interval is the closed form where there is one (and the protocol names no other), else BCa or
     percentile of the resampled differences; the bootstrap interval stands beside a closed form.
 
@@ -365,10 +365,13 @@ def compare_pair(
         resampling: The resamples.
         level: The level of the interval.
         metrics: Names of metrics; None for all.
-        permutations: How many permutations
+        permutations: How many permutations.
 
     Returns:
         A - b of each metric, with its interval and tests.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     _check_pair(evaluator_a, evaluator_b, partition)
     names = [spec.name for spec in evaluator_a.specs]

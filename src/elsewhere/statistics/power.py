@@ -81,6 +81,7 @@ class PowerNumbers:
 
     @property
     def sentence(self) -> str:
+        """Both numbers in words."""
         drop, margin = self.smallest_detectable_drop, self.smallest_provable_margin
         if drop is None and margin is None and not (self.drop_out_of_reach or self.margin_out_of_reach):
             return "No standard error: what these cases could have seen is not known."
@@ -99,6 +100,7 @@ class PowerNumbers:
         return text
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         return {
             "smallest_detectable_drop": self.smallest_detectable_drop,
             "smallest_provable_margin": self.smallest_provable_margin,
@@ -186,6 +188,9 @@ def auroc_variance(auroc: float, positives: float, negatives: float, *, model: s
 
     Returns:
         Variance of an AUROC over independent cases.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     if model == "hanley-mcneil":
         q1, q2 = auroc / (2 - auroc), 2 * auroc**2 / (1 + auroc)
@@ -218,6 +223,7 @@ class SamplePlan:
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         return {
             "metric": self.metric,
             "aim": self.aim,

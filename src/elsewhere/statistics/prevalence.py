@@ -44,6 +44,9 @@ def check_prevalence(prevalence: float) -> float:
 
     Returns:
         The prevalence.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     if not (math.isfinite(prevalence) and 0 < prevalence < 1):
         raise UserError(
@@ -61,6 +64,9 @@ def standardised_name(metric: str) -> str:
 
     Returns:
         `auprc` -> `auprc_standardised`; a metric that has no standardised form is refused.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     if metric not in STANDARDISABLE:
         raise unknown_name("metric that moves with prevalence", metric, list(STANDARDISABLE))
@@ -184,17 +190,20 @@ class StandardisedEvaluator(Evaluator):
         self._called = int((p >= self.threshold).sum())
 
     def evaluate(self, weights: npt.NDArray[np.uint16]) -> FloatArray:
+        """Evaluate every metric under weights; see `Evaluator.evaluate`."""
         out = np.empty((weights.shape[0], len(self.specs)))
         _standardised(weights, *self._sorted, self.bins, self._called, self.prevalence, out)
         return out
 
     def subset(self, case_mask: npt.NDArray[np.bool_]) -> StandardisedEvaluator:
+        """Take some of the cases; see `Evaluator.subset`."""
         keep = np.asarray(case_mask, dtype=bool)
         return self._like(
             self.label[keep], self.probability[keep], self.cluster_of_case[keep], self.n_clusters
         )
 
     def stack(self, other: Evaluator) -> StandardisedEvaluator:
+        """Put two models into one; see `Evaluator.stack`."""
         if not isinstance(other, StandardisedEvaluator):
             raise TypeError("only two standardised evaluators can be stacked")
         return self._like(
@@ -205,6 +214,7 @@ class StandardisedEvaluator(Evaluator):
         )
 
     def ranked(self) -> StandardisedEvaluator:
+        """Put ranks in place of scores."""
         ranks = shared_ranks(self.probability)
         return self._like(self.label, ranks / (ranks.size + 1), self.cluster_of_case, self.n_clusters)
 
@@ -227,9 +237,11 @@ class StandardisedEvaluator(Evaluator):
         )
 
     def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
+        """Return the inputs of a closed form; see `Evaluator.closed_form`."""
         return None
 
     def undefined_reasons(self) -> dict[str, str]:
+        """Say why a metric is undefined."""
         if np.unique(self.label).size < 2:
             return {spec.name: "both classes are needed to standardise" for spec in self.specs}
         reasons = {}

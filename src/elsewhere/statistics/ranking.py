@@ -64,8 +64,6 @@ def ranks_of(values: npt.ArrayLike, *, higher_is_better: bool = True, tolerance:
 def rank_frequencies(draws: FloatArray, *, higher_is_better: bool = True) -> FloatArray:
     """Count how often each model took each rank.
 
-    `draws` is (resamples, models); equal values share the better rank.
-
     Args:
         draws: The values under the resamples, (resamples,) or (resamples, models).
         higher_is_better: Whether a higher value is better.
@@ -143,6 +141,7 @@ class Ranking:
 
     @property
     def order(self) -> IntArray:
+        """The models from best to worst."""
         return np.lexsort((np.array(self.names), self.ranks)).astype(np.int64)
 
     def to_dict(self) -> dict[str, Any]:
@@ -272,10 +271,13 @@ def rank_models(
         resampling: The resamples.
         level: The level of the interval.
         by_site: Whether strata are divided by site.
-        baseline: The model that the others are tested against
+        baseline: The model that the others are tested against.
 
     Returns:
         The ranking.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     spec = _check(evaluators, partition, names, metric)
     if baseline is not None and baseline not in names:
@@ -337,8 +339,6 @@ def rank_from_draws(
 ) -> Ranking:
     """Rank models once the shared resamples are drawn.
 
-    `rank_models` once the shared resamples are drawn: `draws` is (resamples, models).
-
     Args:
         values: The metric of each model.
         draws: The metric under the resamples, (resamples, models).
@@ -347,7 +347,7 @@ def rank_from_draws(
         higher_is_better: Whether a higher value is better.
         patients: How many patients stand behind the differences.
         level: The level of the interval.
-        baseline: The model that the others are tested against
+        baseline: The model that the others are tested against.
 
     Returns:
         The ranking, without the rankings that leave a site out.
@@ -529,6 +529,9 @@ def weight_stability(
 
     Returns:
         MRI-10: the ranking at every fairness weight w, score = (1 - w) x performance + w x fairness.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     perf, fair = np.asarray(performance, dtype=np.float64), np.asarray(fairness, dtype=np.float64)
     if not perf.size == fair.size == len(names):

@@ -45,6 +45,7 @@ class ScenarioSummary:
     undefined_reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         out: dict[str, Any] = {
             "value": None if math.isnan(self.value) else self.value,
             "lo": self.lo,
@@ -75,6 +76,9 @@ def average_over_seeds(
 
     Returns:
         One row a scenario (and model, input...): seeds averaged first, with their number in `seeds`.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     missing = [name for name in (*keys, seed, *metrics) if name not in runs.columns]
     if missing:
@@ -153,6 +157,9 @@ def signed_rank_test(differences: npt.ArrayLike) -> SignedRank:
     Returns:
         Two-sided; zeros are left out and counted; ties share ranks. Exact by counting all sign patterns of the
         ranks at hand (so ties are exact too) up to 25 differences, else normal, corrected for ties.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     d = np.asarray(differences, dtype=float).ravel()
     if not np.isfinite(d).all():
@@ -208,6 +215,7 @@ class PairedScenarios:
     note: str | None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         return {
             "difference": None if math.isnan(self.difference) else self.difference,
             "lo": self.lo,
@@ -243,6 +251,9 @@ def paired_scenarios(
         Series are matched by their index (the scenario's name), arrays by place. The interval is that of the
         mean difference (t), cut to `bounds`; the p-value that of the signed-rank test. Says so where p cannot
         reach alpha.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     if isinstance(a, pd.Series) and isinstance(b, pd.Series):
         if a.index.has_duplicates or b.index.has_duplicates:
@@ -287,6 +298,7 @@ class LeaveOneDatasetOut:
     hi: float | None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         return {
             "all": self.all.to_dict(),
             "without": {name: summary.to_dict() for name, summary in self.without.items()},
@@ -316,6 +328,9 @@ def leave_one_dataset_out(
     Returns:
         `scenarios`: one row a scenario with its source and target dataset, seeds averaged. A source may name
         several datasets, joined by '+' (multi-source training).
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     for column in (source, target, metric):
         if column not in scenarios.columns:
@@ -360,6 +375,7 @@ class NewHospital:
     undefined_reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         out: dict[str, Any] = {
             "value": self.value,
             "lo": self.lo,
@@ -406,6 +422,9 @@ def new_hospital(
 
     Returns:
         Random-effects prediction interval of one more site (ST-10, ST-10a).
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     y, s = np.asarray(estimates, dtype=float).ravel(), np.asarray(ses, dtype=float).ravel()
     if y.size != s.size:

@@ -44,6 +44,7 @@ class PairDraws:
 
     @property
     def members(self) -> int:
+        """How many pairs there are."""
         return int(self.first.size)
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
@@ -128,8 +129,6 @@ def max_t(
 ) -> Simultaneous:
     """Compute simultaneous intervals.
 
-    Simultaneous intervals of `point` (members,) from bootstrap `draws` (resamples, members).
-
     `inflate` mends the bootstrap's small-sample standard error (sqrt(n/(n-1)) a cluster). With `df`, the
     critical value c becomes that t-quantile of its member which has the tail that a normal has beyond c.
     The largest deviation of a resample is found block by block over the members, so that `PairDraws` of many
@@ -140,7 +139,7 @@ def max_t(
         draws: Their values under the resamples, stored or block by block.
         level: The level of the interval.
         inflate: A factor of the standard errors.
-        df: The degrees of freedom of each member
+        df: The degrees of freedom of each member.
 
     Returns:
         The intervals, with what is usable and the critical value.

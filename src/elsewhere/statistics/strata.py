@@ -53,6 +53,9 @@ def size_strata(
 
     Returns:
         By the 20th and 80th percentile of this cohort's sizes (linear interpolation), each (lower, upper].
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     values = np.asarray(sizes, dtype=np.float64)
     known = np.isfinite(values) & (values > 0)
@@ -131,6 +134,9 @@ def top_against_bottom(
 
     Returns:
         The mean of the `count` best models, of the `count` worst, and their gap, overall and by stratum.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     m = len(evaluators)
     size = min(count, m // 2)

@@ -152,10 +152,13 @@ def summarise_stream(
         cluster: The column of the patients, or None.
         level: The level of the interval.
         batch_rows: How many rows are read at once.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         Mean, spread and counts of `values` in each group of `by`, in one pass over a parquet file or folder.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     if not by or not values:
         raise UserError(

@@ -107,20 +107,57 @@ class Strata:
 
     @classmethod
     def of(cls, evaluator: Evaluator, partition: Clusters, spec: MetricSpec) -> Strata:
+        """Number the strata of the patients that count towards a metric.
+
+        Args:
+            evaluator: The metrics of the cases.
+            partition: Cases to patients and sites.
+            spec: The declared properties of the metric.
+
+        Returns:
+            The strata.
+        """
         present = np.bincount(evaluator.cluster_of_case, minlength=partition.n_clusters) > 0
         stratum = partition.strata(by_class=spec.stratify_by_class, taking_part=present)
         return cls(np.flatnonzero(present), stratum, np.bincount(stratum).astype(float))
 
     def variance(self, weights: npt.NDArray[Any], influence: FloatArray) -> FloatArray:
-        """Variance of a sum of influence values (rows or 1, active) under weights (rows, active)."""
+        """Compute the variance of a sum of influences.
+
+        Variance of a sum of influence values (rows or 1, active) under weights (rows, active).
+
+        Args:
+            weights: Integer weights of the patients, (rows, patients).
+            influence: Influences, one row or one per weight row.
+
+        Returns:
+            One variance per weight row.
+        """
         out = np.empty(weights.shape[0])
         _stratified_variance(weights, np.atleast_2d(influence), self.stratum, self.sizes, out)
         return out
 
     def of_active(self, weights: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
+        """Take the weights of the active patients.
+
+        Args:
+            weights: Weights of all patients.
+
+        Returns:
+            Their columns.
+        """
         return weights if self.active.size == weights.shape[1] else weights[:, self.active]
 
     def covariance(self, u: FloatArray, v: FloatArray) -> float:
+        """Compute the covariance of two influences.
+
+        Args:
+            u: One influence.
+            v: Another.
+
+        Returns:
+            The covariance.
+        """
         total = 0.0
         for s, size in enumerate(self.sizes):
             inside = self.stratum == s
@@ -182,6 +219,7 @@ class Studentiser(ABC):
 
     @property
     def se(self) -> float:
+        """The standard error."""
         ones = np.ones((1, self.strata.active.size), dtype=np.uint16)
         return math.sqrt(float(self.strata.variance(ones, self.influence)[0]))
 
@@ -222,6 +260,7 @@ class RatioStudentiser(Studentiser):
         self.influence = (self._num - self.value * self._den) / total
 
     def under(self, weights: npt.NDArray[np.uint16]) -> tuple[FloatArray, FloatArray]:
+        """Evaluate under weights; see `Studentiser.under`."""
         out = np.empty((weights.shape[0], 2))
         strata = self.strata
         _ratio_under(strata.of_active(weights), self._num, self._den, strata.stratum, strata.sizes, out)
@@ -318,6 +357,7 @@ class AurocStudentiser(Studentiser):
         return values, influence
 
     def under(self, weights: npt.NDArray[np.uint16]) -> tuple[FloatArray, FloatArray]:
+        """Evaluate under weights; see `Studentiser.under`."""
         w = self.strata.of_active(weights)
         values, influence = self._raw(w)
         return values, np.sqrt(self.strata.variance(w, influence))
@@ -382,6 +422,7 @@ class JackknifeStudentiser(Studentiser):
         return out
 
     def under(self, weights: npt.NDArray[np.uint16]) -> tuple[FloatArray, FloatArray]:
+        """Evaluate under weights; see `Studentiser.under`."""
         values = self.evaluator.evaluate(weights)[:, self.column]
         w = self.strata.of_active(weights)
         return values, np.sqrt(self.strata.variance(w, self.influence))

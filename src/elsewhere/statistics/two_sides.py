@@ -39,8 +39,6 @@ def difference_of_sides(
 ) -> Difference:
     """Compare two results that may share patients: the same data set and patient id.
 
-    Here - reference; patients are the same where data set and patient id are.
-
     `evaluator_here` and `evaluator_reference` make a side's evaluator for a partition of its cases. `among` keeps
     some of the cases (those of here first). Patients in both are counted in a warning, since two hospitals may
     number their patients alike.

@@ -78,8 +78,6 @@ def judge(
     """Judge one interval of (here - reference) against a margin (ST-05). Ends that touch the margin do not pass
     it.
 
-    ST-05 for one interval of (here - reference). Ends that touch the margin do not pass it.
-
     Args:
         lo: The lower end of the interval.
         hi: The upper end of the interval.
@@ -89,6 +87,9 @@ def judge(
 
     Returns:
         The verdict, and the margins at which it would change.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     if reason is None and not (math.isfinite(margin) and margin > 0):
         raise UserError(f"the margin is {margin!r}", fix="Declare a finite margin above 0, such as 0.05.")
@@ -161,6 +162,7 @@ class ClaimVerdict:
     """The claim without the cases that have no usable score; None where there are none."""
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         out: dict[str, Any] = {
             "metric": self.metric,
             "claimed": self.claimed,
@@ -210,8 +212,6 @@ def assess_claim(
 ) -> ClaimVerdict:
     """Judge a claim, with both power numbers of ST-07.
 
-    A difference and its margin to a judged claim, with both power numbers of ST-07.
-
     A metric that moves with prevalence is NOT ASSESSED unless it was `standardised` (ST-06).
 
     Args:
@@ -226,6 +226,9 @@ def assess_claim(
 
     Returns:
         The judged claim.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     if aim not in ("equivalence", "non-inferiority"):
         raise unknown_name("aim", aim, ["equivalence", "non-inferiority"])
@@ -343,6 +346,7 @@ class OverallVerdict:
     """The verdict without the cases that have no usable score; None where every case has one."""
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         out: dict[str, Any] = {
             "word": str(self.word),
             "exit_code": self.exit_code,

@@ -44,6 +44,9 @@ def check_regular_file(path: Path) -> None:
 
     Args:
         path: The file.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     try:
         path.stat()
@@ -72,8 +75,6 @@ def check_regular_file(path: Path) -> None:
 
 def read_bytes(path: Path, options: TableOptions) -> bytes:
     """Read a file within the stated limits, unpacked if its name ends in .gz.
-
-    The file's bytes, unpacked if the name ends in .gz; stops at the stated limits.
 
     Args:
         path: The file.
@@ -133,6 +134,9 @@ def decode(data: bytes, path: Path, options: TableOptions) -> bytes:
 
     Returns:
         Checked UTF-8 bytes. UTF-8 and UTF-16 with its mark are recognised; anything else is declared.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     where = str(path)
     for magic, what, ending in _MAGIC:

@@ -31,6 +31,9 @@ def file_digest(path: str | Path) -> str:
 
     Returns:
         Sha256 of a file's bytes; of a folder: of its relative paths and their digests, sorted.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     path = Path(path)
     digest = hashlib.sha256()
@@ -160,8 +163,6 @@ def _numbers_as_text(series: pd.Series) -> pd.Series:
 
 def infer_types(frame: pd.DataFrame, *, text: Collection[str] = TEXT_COLUMNS) -> pd.DataFrame:
     """Give every column its plain type, the same from csv, xlsx and parquet.
-
-    `frame` with every column in its plain type, the same from csv, xlsx and parquet.
 
     Args:
         frame: The table.

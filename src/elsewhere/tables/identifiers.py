@@ -65,8 +65,6 @@ def remembered() -> Iterator[Identifiers]:
 def remembers_ids(command: Callable[P, T]) -> Callable[P, T]:
     """Wrap a command so that it notes the ids it reads, for the pages and tables that it writes.
 
-    A command that notes the ids it reads, for the pages and tables that it writes.
-
     Args:
         command: The command.
 

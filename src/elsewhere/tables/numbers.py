@@ -48,6 +48,9 @@ def to_number(
 
     Returns:
         `series` as float64, row by row; rows are named from 1, the header not counted.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     number, text_nan = _convert(series, na_values)
     values = number.to_numpy()

@@ -37,8 +37,6 @@ TABLE_ENDINGS = (
 def is_table(path: str | Path) -> bool:
     """Say whether a name ends like a table that `read_table` opens.
 
-    Whether the name ends like a table that `read_table` opens.
-
     Args:
         path: The file.
 
@@ -59,8 +57,6 @@ def read_table(
 ) -> pd.DataFrame:
     """Read a table file; every mistake in it is a `UserError` that names the place.
 
-    A table file as a frame; every mistake in it is a `UserError` that names the place.
-
     csv and xlsx: every cell is a string (ids keep their zeros), an empty cell is missing; the text `NA`
     or `nan` stays text, so that an infinite or missing score is noticed by `to_number`. parquet: typed,
     but the columns in `strings` come as text. `required` columns must be there; a table without rows is
@@ -76,6 +72,9 @@ def read_table(
 
     Returns:
         The table.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     path = Path(path)
     lower = path.name.lower()
@@ -112,6 +111,9 @@ def require_columns(frame: pd.DataFrame, required: Sequence[str], *, where: str)
         frame: The table.
         required: The columns that must be there.
         where: The file that an error names.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     missing = [name for name in required if name not in frame.columns]
     if not missing:
@@ -181,8 +183,6 @@ def _read_parquet(
 def estimated_memory(file: pq.ParquetFile, strings: Sequence[str]) -> int:
     """Estimate the memory of a parquet table as a data frame, from its metadata alone.
 
-    About how many bytes a parquet table takes as a data frame, from its metadata alone.
-
     A number takes 8 bytes; a text 32 and at least its part of the uncompressed pages (a dictionary may make the
     pages much smaller than the texts: see `_risky_columns`).
 
@@ -192,6 +192,9 @@ def estimated_memory(file: pq.ParquetFile, strings: Sequence[str]) -> int:
 
     Returns:
         About how many bytes.
+
+    Raises:
+        ValueError: What was given does not belong together.
     """
     meta = file.metadata
     rows = meta.num_rows

@@ -83,14 +83,15 @@ def _check_quotes(data: bytes, where: str) -> None:
 def header_names(raw: Sequence[object], where: str) -> list[str]:
     """Clean the names of columns; a name used twice is refused.
 
-    Column names without blanks around them; unnamed ones get a name; a name used twice is refused.
-
     Args:
         raw: The header as it stands in the file.
         where: The file that an error names.
 
     Returns:
         The names, without blanks around them; unnamed columns get one.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     names = [str(name).strip() if name is not None else "" for name in raw]
     names = [name or f"Unnamed: {at}" for at, name in enumerate(names)]
@@ -126,8 +127,6 @@ def read_text_table(
 ) -> pd.DataFrame:
     """Read a text table with all cells as strings, an empty cell missing.
 
-    All cells as strings, an empty cell missing. Columns in `keep` are left alone by --decimal ','.
-
     Args:
         data: The bytes.
         path: The file.
@@ -136,6 +135,9 @@ def read_text_table(
 
     Returns:
         The table.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     where = str(path)
     data = data.lstrip(b"\r\n")

@@ -158,8 +158,6 @@ def _read_sheet(path: Path, sheet: str | None) -> tuple[list[list[str | None]], 
 def read_workbook(path: Path, options: TableOptions, *, sheet: str | None = None) -> pd.DataFrame:
     """Read a sheet of a workbook; its first non-empty row is the header.
 
-    The named (or first visible) sheet; its first non-empty row is the header.
-
     Args:
         path: The file.
         options: How it is read or scored.
@@ -167,6 +165,9 @@ def read_workbook(path: Path, options: TableOptions, *, sheet: str | None = None
 
     Returns:
         The table.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     where = str(path)
     check_regular_file(path)

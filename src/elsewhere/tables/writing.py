@@ -44,13 +44,14 @@ def write_json(obj: Any, path: str | Path) -> None:
 def to_jsonable(obj: Any) -> Any:
     """Convert an object to plain Python for JSON: numpy, pandas, dataclasses, paths and dates included.
 
-    Plain Python for JSON: numpy, pandas, dataclasses, paths and dates included.
-
     Args:
         obj: The object.
 
     Returns:
         The converted object.
+
+    Raises:
+        TypeError: What was given does not belong together.
     """
     if obj is None or isinstance(obj, str | bool):
         return obj
@@ -87,6 +88,9 @@ def write_table(frame: pd.DataFrame, path: str | Path) -> None:
     Args:
         frame: The table.
         path: The file to write.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     path = Path(path)
     lower = path.name.lower()

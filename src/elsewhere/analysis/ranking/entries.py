@@ -81,7 +81,7 @@ class EntryOptions:
         read: How a file is read.
         scoring: What may be set beside the protocol.
         explain: Puts the reason of a failure into words.
-        progress: Is told how many files are scored.
+        progress: Called to report how many files are scored.
     """
 
     task: str

@@ -30,7 +30,7 @@ class RankingOptions:
         resamples: How many resamples; None for the protocol's number.
         seed: The seed of every draw.
         threads: How many threads; None for all processors.
-        progress: Is told how many entries have their intervals.
+        progress: Called to report how many entries have their intervals.
     """
 
     metric: str | None = None

@@ -33,8 +33,6 @@ class Failure:
     def shared(self, redactor: Redactor) -> dict[str, str]:
         """Describe a failure without ids and folders, also of an entry that could not be read as a table.
 
-        Without ids, also those of an entry that could not be read as a table, and without folders.
-
         Args:
             redactor: Takes out the ids.
 
@@ -47,8 +45,6 @@ class Failure:
 
 def entries_of(given: Sequence[Path]) -> list[Path]:
     """List the files and folders to score.
-
-    The files and folders to score: those given, or what lies in the one folder that was given.
 
     Args:
         given: What the user named.
@@ -67,6 +63,9 @@ def check_entry(path: Path, given: Sequence[Path]) -> None:
     Args:
         path: The file.
         given: What the user named.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     if path in given:
         return

@@ -140,7 +140,7 @@ def judge_claim(
         normalise_ids=read.normalise_ids,
         group_by=_columns_of(claim, who),
     )
-    scores = part.told(task.score(who, said, rules, scoring))
+    scores = part.with_choice(task.score(who, said, rules, scoring))
     ready = prepare(scores, scoring)
     count = rules.interval.resamples if options.resamples is None else options.resamples
     resampling = Resampling(key=who.hash, seed=options.seed, resamples=count)

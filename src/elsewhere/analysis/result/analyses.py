@@ -48,13 +48,14 @@ class AnalysisContext:
 
     @property
     def cases(self) -> pd.DataFrame:
+        """The case table."""
         return self.scores.cases
 
     def stream(self, resamples: int | None = None) -> WeightStream | None:
         """Make the resamples of an analysis.
 
         Args:
-            resamples: The most to draw
+            resamples: The most to draw.
 
         Returns:
             The resamples; None where none were asked for.
@@ -75,6 +76,7 @@ class AnalysisContext:
         )
 
     def truth(self) -> npt.NDArray[np.float64] | None:
+        """The outcome of each case, where the task has two classes."""
         return truth_of(self.scores)
 
 
@@ -107,8 +109,6 @@ def _codes(context: AnalysisContext) -> list[GroupCodes]:
 @analyses.register("groups")
 def groups(context: AnalysisContext) -> dict[str, Any]:
     """Estimate every metric within groups, and what a gap between groups is worth (ST-08).
-
-    Estimates a group, and what a gap between groups is worth (ST-08).
 
     Args:
         context: The scores and what was made of them.
@@ -153,8 +153,6 @@ def groups(context: AnalysisContext) -> dict[str, Any]:
 @analyses.register("sites")
 def sites(context: AnalysisContext) -> dict[str, Any]:
     """Estimate each site by itself, and, from five sites on, what to expect of a new one (ST-10).
-
-    Each site by itself, and, from five sites on, what to expect of a new one (ST-10).
 
     Args:
         context: The scores and what was made of them.
@@ -273,8 +271,6 @@ def operating_point(context: AnalysisContext) -> dict[str, Any]:
 def worst_scores(context: AnalysisContext) -> npt.NDArray[np.float64] | None:
     """Put the worst value in place of a missing probability (ST-14).
 
-    Probabilities with the worst value in place of a missing one (ST-14).
-
     Args:
         context: The scores and what was made of them.
 
@@ -292,8 +288,6 @@ def worst_scores(context: AnalysisContext) -> npt.NDArray[np.float64] | None:
 def task_details(context: AnalysisContext) -> dict[str, Any]:
     """Collect what the task itself adds: confusion matrices, lesion tables, lesion against normal.
 
-    What the task itself adds: confusion matrices, lesion tables, lesion against normal.
-
     Args:
         context: The scores and what was made of them.
 
@@ -307,8 +301,6 @@ def task_details(context: AnalysisContext) -> dict[str, Any]:
 @analyses.register("size_strata")
 def tumour_size(context: AnalysisContext) -> dict[str, Any]:
     """Estimate small, moderate and large tumours, by the 20th and 80th percentile of volume (MRI-11).
-
-    MRI-11: small, moderate and large tumours by the 20th and 80th percentile of volume.
 
     Args:
         context: The scores and what was made of them.
@@ -339,8 +331,6 @@ def tumour_size(context: AnalysisContext) -> dict[str, Any]:
 @analyses.register("case_mix")
 def case_mix(context: AnalysisContext) -> dict[str, Any]:
     """Compare the first site's cases with the others': the shift that a drop may come from.
-
-    How the first site's cases differ from the others': the shift that a drop may come from.
 
     Args:
         context: The scores and what was made of them.
@@ -408,8 +398,6 @@ def _level_shift(values: pd.Series, reference: npt.NDArray[np.bool_]) -> dict[st
 @analyses.register("worst_cases")
 def worst_cases(context: AnalysisContext) -> dict[str, Any]:
     """List the answered cases that the model did worst on, by salted hash.
-
-    The answered cases the model did worst on, by salted hash; the key file resolves them locally.
 
     A case without a usable score is no case that the model read badly: those are counted, and not listed.
 

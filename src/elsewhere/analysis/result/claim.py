@@ -107,6 +107,7 @@ class ClaimedMetric:
 
     @property
     def name(self) -> str:
+        """What errors and changes call this line."""
         return f"subgroup {self.variable} = {self.group} {self.metric}" if self.variable else self.metric
 
 
@@ -162,6 +163,8 @@ class Claim:
         return {key: value for key, value in out.items() if value not in (None, "")}
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
+
         def line(c: ClaimedMetric) -> dict[str, Any]:
             kept = {k: v for k, v in c.__dict__.items() if v is not None}
             return kept | ({"not_filled_in": list(c.missing)} if c.missing else {})
@@ -244,6 +247,9 @@ def read_claim(path: Path) -> Claim:
 
     Returns:
         The claim.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     content = read_toml(
         path, what="claim", fix=f"elsewhere accept --init --claim {path} writes one to fill in."

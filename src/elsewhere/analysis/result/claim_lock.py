@@ -58,6 +58,7 @@ class ShownVerdict:
     reading: Mapping[str, Scalar]
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         out: dict[str, Any] = {name: getattr(self, name) for name in _TEXTS}
         return out | {"judged": self.judged} | {name: dict(getattr(self, name)) for name in _PARTS}
 
@@ -101,6 +102,7 @@ class Change:
     now: Scalar
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         return {"field": self.field, "before": self.before, "now": self.now}
 
     def __str__(self) -> str:
@@ -202,6 +204,7 @@ class ClaimHistory:
         return out
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the entry of summary.json."""
         first = self.first
         return {
             "digest": self.now.digest,
@@ -290,8 +293,6 @@ def look_back(claim: Path, now: ShownVerdict, out: str | Path | None = None) -> 
 @contextlib.contextmanager
 def locked(claim: Path, now: ShownVerdict) -> Iterator[None]:
     """Add a verdict to the claim's lock when the block, which shows it, ends well.
-
-    Add a verdict to the claim's lock when the block, which shows it, ends well.
 
     The lock is tried on a file beside it first: a verdict that cannot be recorded is not shown.
 

@@ -26,8 +26,6 @@ Progress = Callable[[str, int, int], None]
 def as_cohort(source: CohortLike, table: TableOptions = DEFAULT) -> Cohort:
     """Make a cohort of whatever is given.
 
-    A cohort, however it is given: loaded, a path, a data frame, or a mapping of arrays.
-
     Args:
         source: A cohort, a path, a data frame, or a mapping of arrays.
         table: How a text table is written.
@@ -86,6 +84,9 @@ def as_predictions(task: str, source: PredictionsLike, options: ReadOptions, coh
 
     Returns:
         The predictions.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     if isinstance(source, Predictions):
         return source
@@ -120,11 +121,14 @@ def choose_protocol(task: Task, name: str | None, reader: str) -> Protocol:
 
     Args:
         task: The task.
-        name: Its name
+        name: Its name.
         reader: The reader of the cohort.
 
     Returns:
         The named protocol, or the one that the cohort means; it must be one for this task.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     protocol = protocols.get(name or task.protocol_for(reader))
     if not task.accepts(protocol):
@@ -141,6 +145,9 @@ def check_choices(*, on_invalid: str, matching: str | None) -> None:
     Args:
         on_invalid: `error` or `worst`.
         matching: None, `challenge` or `nearest`.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     if on_invalid not in ("error", "worst"):
         raise UserError(f"--on-invalid '{on_invalid}' is not known", fix="Use error or worst.")
@@ -157,6 +164,9 @@ def known_columns(cohort: Cohort, names: Sequence[str]) -> tuple[str, ...]:
 
     Returns:
         The names, each once.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     columns = [str(c) for c in cohort.cases.columns]
     for name in names:

@@ -27,8 +27,6 @@ class Part:
     def predictions(self, said: Predictions) -> Predictions:
         """Leave out the rows of cases that were not chosen: they are neither missing nor extra.
 
-        Without the rows of cases that were left out: they are neither missing nor extra.
-
         Args:
             said: The predictions.
 
@@ -54,8 +52,6 @@ class Part:
     def rows(self, table: pd.DataFrame) -> pd.DataFrame:
         """Leave out the rows of cases that were not chosen.
 
-        A table keyed by case_id without the rows of the cases that were left out.
-
         Args:
             table: A table keyed by `case_id`.
 
@@ -69,10 +65,8 @@ class Part:
         )
         return table[~table["case_id"].astype(str).isin(left_out)].reset_index(drop=True)
 
-    def told(self, scores: Scores) -> Scores:
+    def with_choice(self, scores: Scores) -> Scores:
         """Enter the choice into the flow of the cases, as their first loss.
-
-        The same scores with the choice as the first loss of the cohort's cases.
 
         Args:
             scores: The scores.
@@ -98,10 +92,13 @@ def choose_part(cohort: Cohort, where: Mapping[str, str] | None) -> Part:
 
     Args:
         cohort: The cohort.
-        where: The wanted values by column
+        where: The wanted values by column.
 
     Returns:
         The part, with the step that says who was left out.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     if not where:
         return Part(cohort=cohort, whole=cohort)

@@ -44,7 +44,7 @@ class ResultOptions:
         resamples: How many resamples; None for the protocol's number.
         seed: The seed of every draw.
         site_claim: Judge every other site against one; None for no verdict.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
     """
 
     protocol: str | None = None
@@ -101,7 +101,7 @@ def score_predictions(
     rules = choose_protocol(chosen, options.protocol, who.reader)
     said = part.predictions(as_predictions(task, predictions, read, part.whole))
     scoring = replace(options.scoring, read=read, group_by=known_columns(who, options.scoring.group_by))
-    scores = part.told(chosen.score(who, said, rules, scoring))
+    scores = part.with_choice(chosen.score(who, said, rules, scoring))
     facts = facts_of(who, predictions_digest=said.digest, command="score", part=part)
     return _assess(scores, facts, scoring, options)
 
@@ -146,7 +146,7 @@ def score_table(
         )
     rules = choose_protocol(chosen, options.protocol or found.protocol, who.reader)
     events = None if found.events is None else part.rows(found.events)
-    made = part.told(chosen.from_table(who, part.rows(given), events, rules, options.scoring))
+    made = part.with_choice(chosen.from_table(who, part.rows(given), events, rules, options.scoring))
     facts = facts_of(who, predictions_digest=found.digest, command="summarise", part=part)
     return _assess(made, facts, options.scoring, options)
 

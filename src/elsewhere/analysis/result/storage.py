@@ -92,8 +92,6 @@ def digests_of(folder: Path) -> dict[str, str]:
 def sealed(summary: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, Any]:
     """Add the digests of its tables, and its own, to a summary.
 
-    The summary with the digests of its tables, and its own.
-
     Args:
         summary: The summary.
         digests: The digest of each table by its key in the provenance.

@@ -100,7 +100,7 @@ def analyse(
         seed: The seed of every draw.
         extra: Parts that are merged in last (a verdict, a claim).
         skip: Registered analyses that are left out.
-        progress: Is told how far the work is.
+        progress: Called to report how far the work is.
 
     Returns:
         The summary with its scores.
@@ -230,8 +230,6 @@ def provenance(
 
 def complete_counts(ready: Prepared) -> dict[str, int]:
     """Collect every count of the contract, whatever the task fills in itself.
-
-    Every count of the contract, whatever the task fills in itself.
 
     Args:
         ready: The scores, made ready for statistics.

@@ -80,7 +80,7 @@ def ultrasound_cohort(
         notes: Collects warnings and counts.
         where: The file that an error names.
         ids: `patient` or `image`.
-        progress: Is told how many pictures were read.
+        progress: Called to report how many pictures were read.
 
     Returns:
         The cohort.

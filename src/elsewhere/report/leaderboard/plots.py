@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 def differences(rows: Sequence[tuple[str, Mapping[str, Any]]], pal: Palette, *, axis_label: str) -> Figure:
     """Draw paired differences with their intervals around 0.
 
-    Paired differences with their intervals around 0.
-
     Args:
         rows: A name and a difference for each row.
         pal: The colours.
@@ -50,8 +48,6 @@ def differences(rows: Sequence[tuple[str, Mapping[str, Any]]], pal: Palette, *, 
 
 def rank_intervals(table: Sequence[Mapping[str, Any]], pal: Palette) -> Figure:
     """Draw rank and rank interval of each model (ST-09); a rule parts the tiers.
-
-    Rank and rank interval of each model (ST-09); a rule parts the tiers.
 
     Args:
         table: The rows of the ranking.
@@ -87,8 +83,6 @@ def rank_intervals(table: Sequence[Mapping[str, Any]], pal: Palette) -> Figure:
 
 def rank_frequencies(frequencies: Mapping[str, Sequence[Any]], pal: Palette) -> Figure:
     """Draw how often each model took each rank over the resamples: a picture, not an interval (ST-09).
-
-    How often each model took each rank over the resamples: a picture, not an interval (ST-09).
 
     Args:
         frequencies: The share of resamples at each rank, by model.

@@ -20,6 +20,7 @@ class Cell:
 
     @property
     def is_number(self) -> bool:
+        """Whether the cell holds a number."""
         return self.kind == "number"
 
 

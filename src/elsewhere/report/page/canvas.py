@@ -101,8 +101,6 @@ def drawing() -> Any:
 def new_figure(height: float, pal: Palette, *, width: float = WIDTH) -> tuple[Figure, Axes]:
     """Make a figure with one pair of axes and hairlines: no box, no ticks that carry nothing.
 
-    One axes with hairlines: no box, no ticks that carry nothing.
-
     Args:
         height: The height in inches.
         pal: The colours.

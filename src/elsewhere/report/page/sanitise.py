@@ -17,8 +17,6 @@ def sanitise(value: Any) -> Any:
     """Convert a value to what JSON can hold: NaN and infinities become None, numpy becomes Python, keys become
     text.
 
-    NaN and infinities become None, numpy becomes Python, keys become text: what JSON can hold.
-
     Args:
         value: The value.
 

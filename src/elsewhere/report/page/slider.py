@@ -40,10 +40,12 @@ class WeightSlider:
 
     @property
     def steps(self) -> int:
+        """How many steps the slider has."""
         return len(self.models[0].ranks) - 1
 
     @property
     def at_reference(self) -> list[WeightedModel]:
+        """The models at the protocol's own weight."""
         return sorted(self.models, key=lambda m: (m.ranks[self.reference], m.name))
 
     @property

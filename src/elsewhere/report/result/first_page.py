@@ -199,7 +199,7 @@ def _sentence(word: str, claim: Mapping[str, Any] | None, verdict: Mapping[str, 
     width = f"{100 * (1 - 2 * alpha):.4g} % " if alpha is not None else ""
     here, claimed = number(claim.get("here")), number(claim.get("claimed"))
     promised = compared_with(claim) == "claimed"
-    told = (
+    comparison = (
         "was claimed"
         if promised
         else f"is the reference ({verdict.get('reference') or claim.get('reference')})"
@@ -211,7 +211,7 @@ def _sentence(word: str, claim: Mapping[str, Any] | None, verdict: Mapping[str, 
         "INCONCLUSIVE": "is neither wholly inside nor wholly beyond the margin",
     }.get(str(claim.get("word")), "was compared with the margin")
     return (
-        f"Here {name} is {here}; {claimed} {told}. The {width}interval of the difference, "
+        f"Here {name} is {here}; {claimed} {comparison}. The {width}interval of the difference, "
         f"{interval(claim, sign=True)}, {because}, ±{number(claim.get('margin'))}."
     )
 
@@ -419,7 +419,7 @@ def _pair(data: Prepared) -> Mapping[str, str] | None:
         return None
     lo, hi = as_float(entry.get("lo")), as_float(entry.get("hi"))
     open_ = lo is None or hi is None or lo <= 0 <= hi
-    told = "includes 0: neither is surely better" if open_ else "leaves out 0"
+    answer = "includes 0: neither is surely better" if open_ else "leaves out 0"
     return {
         "label": f"{label(str(name), entry)}: {part.get('a')} {MINUS} {part.get('b')}",
         "value": signed(entry["difference"]),
@@ -427,7 +427,7 @@ def _pair(data: Prepared) -> Mapping[str, str] | None:
         "method": f"95 % interval, {method(entry.get('method'))}" if interval(entry) else "no interval",
         "title": full_interval({**entry, "value": entry["difference"]}),
         "spoken": f"difference {signed(entry['difference'])}",
-        "sentence": f"The interval of the difference on the same cases {told}." if interval(entry) else "",
+        "sentence": f"The interval of the difference on the same cases {answer}." if interval(entry) else "",
     }
 
 

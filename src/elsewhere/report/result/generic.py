@@ -57,8 +57,6 @@ def generic_blocks(value: Any, name: str, *, depth: int = 0) -> list[Any]:
 def cell(key: str, value: Any) -> Cell:
     """Print one value by what its key says it is.
 
-    One value, printed by what its key says it is.
-
     Args:
         key: The name of the field.
         value: The value.

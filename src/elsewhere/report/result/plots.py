@@ -30,8 +30,6 @@ def verdict(
 ) -> Figure:
     """Draw the interval of (here - reference) against the margin, one strip per claim (ST-05).
 
-    The interval of (here - reference) against the margin: the whole of ST-05 in one strip a claim.
-
     Args:
         claims: The claims of the summary.
         pal: The colours.
@@ -119,8 +117,6 @@ def _difference(axes: Axes, y: float, claim: Mapping[str, Any], pal: Palette, re
 def curve(name: str, data: Mapping[str, Any], pal: Palette) -> Figure:
     """Draw a ROC, PR or FROC curve with its band.
 
-    ROC, PR or FROC with its band.
-
     Args:
         name: The name.
         data: The curve.
@@ -184,8 +180,6 @@ def _at_threshold(point: Mapping[str, Any]) -> str:
 def reliability(curves: Mapping[str, Mapping[str, Any]], pal: Palette) -> Figure:
     """Draw the reliability curve, before and after calibration; the area of a point is its number of cases.
 
-    Before and, where there is one, after calibration; the area of a point is its number of cases.
-
     Args:
         curves: The curves by name.
         pal: The colours.
@@ -235,8 +229,6 @@ def forest(
     axis_label: str = "",
 ) -> Figure:
     """Draw rows with their intervals under a heading for each variable; a row that cannot be estimated says so.
-
-    Rows under a heading each variable; a row that cannot be estimated is there, and says so.
 
     A one-sided bound runs to the edge; a value that has no interval is a mark alone.
 

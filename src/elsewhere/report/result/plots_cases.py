@@ -63,8 +63,6 @@ def case_mix(levels: Mapping[str, Mapping[str, Any]], pal: Palette) -> Figure:
 def difficulty(detected_by: Mapping[str, Any], pal: Palette) -> Figure:
     """Draw the lesions by the number of algorithms that find them (DBT-08).
 
-    Lesions by the number of algorithms that find them (DBT-08).
-
     Args:
         detected_by: How many lesions are detected by how many algorithms.
         pal: The colours.
@@ -92,8 +90,6 @@ def difficulty(detected_by: Mapping[str, Any], pal: Palette) -> Figure:
 
 def net_benefit(data: Mapping[str, Any], pal: Palette) -> Figure:
     """Draw the decision curve: the model against recalling all and recalling none.
-
-    Decision curve: the model against recalling all and recalling none.
 
     Args:
         data: The curves.
@@ -128,8 +124,6 @@ def net_benefit(data: Mapping[str, Any], pal: Palette) -> Figure:
 
 def flow(steps: Sequence[Mapping[str, Any]], pal: Palette) -> Figure:
     """Draw who was tested, step by step, as a file; the page has it as HTML.
-
-    Who was tested, step by step, as a file; the page has it as HTML.
 
     Args:
         steps: The steps of the flow.

@@ -78,8 +78,6 @@ def prepare(summary: Mapping[str, Any] | Prepared, *, redact: Iterable[Any] | Re
     """Make a summary fit to be printed: curves of 500 points, rows capped, cells under five suppressed, no ids
     or folders.
 
-    Curves to 500 points, rows capped, cells under five suppressed, ids and folders out of every text.
-
     Args:
         summary: The summary.
         redact: Ids of all inputs, which are taken out of every text that names one.

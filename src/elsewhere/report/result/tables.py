@@ -44,8 +44,6 @@ def summary_tables(
 ) -> dict[str, pd.DataFrame]:
     """Make every table of a summary; small cells and ids are taken out as on the page.
 
-    Every table this summary has, by name. Small cells and ids are taken out here as on the page.
-
     Args:
         summary: The summary.
         redact: Ids of all inputs, which are taken out of every text that names one.
@@ -97,8 +95,6 @@ def write_tables(
     summary: Mapping[str, Any] | Prepared, directory: str | Path, *, replace: bool = False
 ) -> list[Path]:
     """Write every table as csv and LaTeX, all or none.
-
-    `<name>.csv` and `<name>.tex` for every table, all or none; returns the paths written.
 
     Files of these names that are there already are replaced only with `replace`. A table may be named by what a
     summary holds; its file's name is made safe (`untrusted.file_name`).

@@ -64,7 +64,15 @@ _BUDGET = 2 * 10**8
 
 
 def codes_of_patients(partition: Clusters, codes: npt.NDArray[np.int16]) -> npt.NDArray[np.int16] | None:
-    """The group of each patient, or None where some patient has cases in two groups."""
+    """Find the group of each patient.
+
+    Args:
+        partition: Cases to patients and sites.
+        codes: The group of each case; -1 for none.
+
+    Returns:
+        The group of each patient, or None where some patient has cases in two groups.
+    """
     low = np.full(partition.n_clusters, np.iinfo(np.int16).max, dtype=np.int16)
     high = np.full(partition.n_clusters, -1, dtype=np.int16)
     np.minimum.at(low, partition.cluster_of_case, codes)
@@ -81,7 +89,17 @@ def _rows_of(codes: npt.NDArray[np.int16], n_groups: int) -> Weights:
 def group_values(
     disparity: Disparity, partition: Clusters, codes: npt.NDArray[np.int16], n_groups: int
 ) -> FloatArray:
-    """(groups, metrics) at full weights, for groups of cases (a patient may have cases in several)."""
+    """Evaluate every group.
+
+    Args:
+        disparity: What may differ between groups.
+        partition: Cases to patients and sites.
+        codes: The group of each case; -1 for none.
+        n_groups: How many groups there are.
+
+    Returns:
+        (groups, metrics) at full weights, for groups of cases (a patient may have cases in several).
+    """
     of_patients = codes_of_patients(partition, codes)
     if of_patients is not None:
         return disparity.evaluate(_rows_of(of_patients[None, :], n_groups))
@@ -107,7 +125,18 @@ def _donors(
 
 
 def affordable(permutations: int, *, cells: int, floor: int = 99) -> int:
-    """Fewer permutations where one costs much: p = (b + 1)/(B + 1) is exact for any B, only coarser."""
+    """Choose how many permutations can be afforded.
+
+    Fewer permutations where one costs much: p = (b + 1)/(B + 1) is exact for any B, only coarser.
+
+    Args:
+        permutations: How many permutations.
+        cells: The size of the computation.
+        floor: The fewest permutations.
+
+    Returns:
+        The number of permutations.
+    """
     return min(permutations, max(floor, _BUDGET // max(1, cells)))
 
 
@@ -122,13 +151,26 @@ def permuted_gaps(
     permutations: int,
     threads: int | None = None,
 ) -> FloatArray:
-    """(permutations, variables) gaps when whole attribute vectors are permuted over patients (ST-08).
+    """Compute the gaps when whole attribute vectors are permuted over patients (ST-08).
 
     All variables of a patient move together, so the null keeps their dependence. A vector moves only among
     patients with the same pattern of missing values, hence a missing age stays missing: the test asks
     nothing of why values are missing. Within the outcome class where the disparity says so. Where a patient
     has cases in several groups, vectors move among patients with as many cases. On very large cohorts fewer
     permutations are made (`affordable`).
+
+    Args:
+        disparity: What may differ between groups.
+        partition: Cases to patients and sites.
+        codes: The group of each case; -1 for none.
+        n_groups: How many groups there are.
+        key: Names the stream of random numbers: the hash of the cohort.
+        seed: The seed of every draw.
+        permutations: How many permutations.
+        threads: How many threads; None for all processors.
+
+    Returns:
+        (permutations, variables) gaps when whole attribute vectors are permuted over patients (ST-08).
     """
     of_patients = [codes_of_patients(partition, c) for c in codes]
     whole = [c for c in of_patients if c is not None]
@@ -188,7 +230,18 @@ def resampled_groups(
     *,
     threads: int | None = None,
 ) -> FloatArray:
-    """(resamples, groups, metrics): every group's values on the same resamples of patients."""
+    """Evaluate every group on the same resamples of patients.
+
+    Args:
+        disparity: What may differ between groups.
+        codes: The group of each case; -1 for none.
+        n_groups: How many groups there are.
+        stream: The resamples.
+        threads: How many threads; None for all processors.
+
+    Returns:
+        (resamples, groups, metrics): every group's values on the same resamples of patients.
+    """
     parts = [disparity.subset(codes == g) for g in range(n_groups)]
     out = np.full((stream.resamples, n_groups, len(disparity.metrics)), np.nan)
 
@@ -205,11 +258,20 @@ def resampled_groups(
 def pairwise_differences(
     point: FloatArray, draws: FloatArray, n_patients: npt.NDArray[np.int64], *, level: float = 0.95
 ) -> tuple[list[tuple[int, int]], FloatArray, Simultaneous]:
-    """Simultaneous intervals of all pairwise differences of group scores (max-t, ST-08).
+    """Compare all pairs of groups.
 
     `point` (groups,), `draws` (resamples, groups). The standard error of a pair gets the small-sample factor
     sqrt(n/(n-1)) of its groups, and its critical value a t-stretch with Satterthwaite's degrees of freedom.
     A pair with a group that has no variation at all has no interval: [0, 0] would be a lie.
+
+    Args:
+        point: The score of each group.
+        draws: The scores under the resamples.
+        n_patients: The patients of each group.
+        level: The level of the interval.
+
+    Returns:
+        Simultaneous intervals of all pairwise differences of group scores (max-t, ST-08).
     """
     pairs = list(combinations(range(point.size), 2))
     if not pairs:
@@ -251,13 +313,22 @@ class NullBand:
 
     @property
     def above(self) -> float:
+        """How far the gap lies above the null band."""
         return self.gap - self.upper
 
 
 def null_band(gap: float, null: FloatArray, *, level: float = 0.95) -> NullBand:
-    """Upper `level` end of the null, its mean, and p = (b + 1)/(B + 1) (ST-12).
+    """Compute the null band of a gap.
 
     A permutation without an estimable group counts as extreme: it may not help a claim of unfairness.
+
+    Args:
+        gap: The observed gap.
+        null: The gaps under permutation.
+        level: The level of the interval.
+
+    Returns:
+        Upper `level` end of the null, its mean, and p = (b + 1)/(B + 1) (ST-12).
     """
     known = null[np.isfinite(null)]
     if not np.isfinite(gap) or known.size == 0:
@@ -277,7 +348,20 @@ def overall_null(
     seed: int,
     permutations: int = 1000,
 ) -> NullBand:
-    """The null band of the mean disparity over variables (1 - the fairness score)."""
+    """Compute the null band of the mean disparity over variables.
+
+    Args:
+        disparity: What may differ between groups.
+        partition: Cases to patients and sites.
+        codes: The group of each case; -1 for none.
+        rules: The protocol's rules.
+        key: Names the stream of random numbers: the hash of the cohort.
+        seed: The seed of every draw.
+        permutations: How many permutations.
+
+    Returns:
+        The null band of the mean disparity over variables (1 - the fairness score).
+    """
     arrays, sizes = [c.codes for c in codes], [len(c.names) for c in codes]
     real = np.array(
         [
@@ -324,11 +408,24 @@ def variable_report(
     by_site: bool = True,
     level: float = 0.95,
 ) -> dict[str, Any]:
-    """One entry of summary.json's `fairness`: the gap of one variable with all that ST-08 puts beside it.
+    """Report the gap of one variable.
 
     `codes` is a `GroupCodes` (variable, names, codes, missing, note). With `resamples` 0 the null band and
     the pairwise intervals are left out. The variance is that of the group scores over estimable groups
     (each group counts once).
+
+    Args:
+        disparity: What may differ between groups.
+        partition: Cases to patients and sites.
+        coded: The groups of the variable.
+        key: Names the stream of random numbers: the hash of the cohort.
+        seed: The seed of every draw.
+        resamples: How many resamples and permutations.
+        by_site: Whether strata are divided by site.
+        level: The level of the interval.
+
+    Returns:
+        One entry of summary.json's `fairness`: the gap of one variable with all that ST-08 puts beside it.
     """
     codes, names = coded.codes, coded.names
     n_groups = len(names)
@@ -443,10 +540,14 @@ def _interval_of_gap(
 
 
 def flag_gaps(report: dict[str, dict[str, Any]], *, alpha: float = 0.05) -> None:
-    """`p_holm` and `flagged` into every entry: the variables of a report are one family (ST-08).
+    """Adjust the p-values of a report and flag its gaps.
 
     Without it, a fair model judged by three variables would be called unfair by one of them in a seventh of all
     studies.
+
+    Args:
+        report: The report, which is changed.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
     """
     for entry, p in zip(report.values(), holm([e["p"] for e in report.values()]), strict=True):
         entry["p_holm"] = p
@@ -464,7 +565,21 @@ def fairness_report(
     by_site: bool = True,
     level: float = 0.95,
 ) -> dict[str, dict[str, Any]]:
-    """summary.json's `fairness`: {variable: entry}, see `variable_report` and `flag_gaps`."""
+    """Report the gaps of all variables.
+
+    Args:
+        disparity: What may differ between groups.
+        partition: Cases to patients and sites.
+        codes: The groups of each variable.
+        key: Names the stream of random numbers: the hash of the cohort.
+        seed: The seed of every draw.
+        resamples: How many resamples and permutations.
+        by_site: Whether strata are divided by site.
+        level: The level of the interval.
+
+    Returns:
+        Summary.json's `fairness`: {variable: entry}, see `variable_report` and `flag_gaps`.
+    """
     report = {
         coded.variable: variable_report(
             disparity, partition, coded, key=key, seed=seed, resamples=resamples, by_site=by_site, level=level

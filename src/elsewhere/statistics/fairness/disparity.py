@@ -50,7 +50,20 @@ class Disparity:
         how: str = "mean",
         within_class: bool | None = None,
     ) -> Disparity:
-        """Of any evaluator. `within_class` None: as the metrics' own resampling asks (AUROC, ...)."""
+        """Measure the disparity of metrics of any evaluator.
+
+        Of any evaluator. `within_class` None: as the metrics' own resampling asks (AUROC, ...).
+
+        Args:
+            evaluator: The metrics of the cases.
+            metrics: Names of metrics; None for all.
+            name: What it is called.
+            how: How several metrics are combined.
+            within_class: Whether attributes are permuted within a class; None for what the metrics ask.
+
+        Returns:
+            The disparity.
+        """
         columns = [evaluator.index(m) for m in metrics]
         specs = [evaluator.specs[c] for c in columns]
         inside = any(s.stratify_by_class for s in specs) if within_class is None else within_class
@@ -79,7 +92,18 @@ class Disparity:
         n_clusters: int,
         rules: FairnessRules | None = None,
     ) -> Disparity:
-        """MRI-05 with the protocol's own rules for groups of one class."""
+        """Measure equalised odds, with the protocol's own rules for groups of one class (MRI-05).
+
+        Args:
+            cluster_of_case: The number of the patient of each case.
+            truth: The outcome of each case.
+            decision: The decision on each case.
+            n_clusters: How many patients there are.
+            rules: The protocol's rules.
+
+        Returns:
+            The disparity.
+        """
         truth_value, decided = np.asarray(truth, dtype=np.float64), np.asarray(decision, dtype=np.float64)
         zeros = np.zeros(truth_value.size, dtype=np.int16)
 
@@ -112,8 +136,17 @@ class Disparity:
 
     @classmethod
     def over_seeds(cls, members: Sequence[Disparity]) -> Disparity:
-        """Several trainings of one method: a group's value is their mean, under every weight (US-20). So the
-        gap is a range of means; the mean of the ranges would grow with what one training alone does."""
+        """Average the disparities of several trainings of one method (US-20).
+
+        Several trainings of one method: a group's value is their mean, under every weight (US-20). So the gap
+        is a range of means; the mean of the ranges would grow with what one training alone does.
+
+        Args:
+            members: The disparity of each training.
+
+        Returns:
+            The disparity of the mean.
+        """
         first = members[0]
         if len(members) == 1:
             return first
@@ -128,17 +161,30 @@ class Disparity:
         )
 
     def gap(self, values: FloatArray) -> FloatArray:
-        """(..., groups, metrics) -> (...): ranges over the estimable groups, combined over metrics.
+        """Compute gaps from values of groups.
 
         A range needs two groups: with one it would be 0, and every permutation's too, so that the test would
         call a variable fair (p = 1) that says nothing (ST-08a). So NaN where any metric has fewer.
+
+        Args:
+            values: The values, (..., groups, metrics).
+
+        Returns:
+            (..., groups, metrics) -> (...): ranges over the estimable groups, combined over metrics.
         """
         ranges = spread(values, -2, fewest=GROUPS_NEEDED)
         total: FloatArray = ranges.sum(axis=-1)
         return total / len(self.metrics) if self.how == "mean" else total
 
     def score(self, values: FloatArray) -> FloatArray:
-        """(..., groups, metrics) -> (..., groups): higher is better; a single metric keeps its own value."""
+        """Compute the scores of groups.
+
+        Args:
+            values: The values, (..., groups, metrics).
+
+        Returns:
+            (..., groups, metrics) -> (..., groups): higher is better; a single metric keeps its own value.
+        """
         if len(self.metrics) == 1:
             return values[..., 0]
         turned = np.where(np.asarray(self.better) < 0, 1.0 - values, values)
@@ -147,4 +193,5 @@ class Disparity:
 
     @property
     def score_is_better_high(self) -> bool:
+        """Whether a higher score of a group is better."""
         return len(self.metrics) > 1 or self.better[0] >= 0

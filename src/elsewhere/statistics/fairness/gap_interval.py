@@ -53,10 +53,21 @@ def gap_interval(
     trials: FloatArray | None = None,
     level: float = 0.95,
 ) -> GapInterval:
-    """Bounds of the true gap from `values` (groups, metrics) and `draws` (resamples, groups, metrics).
+    """Bound the true gap.
 
     `trials` (groups, metrics) are the denominators where the metrics are rates, else None. A group counts only
     when all its metrics have an interval. NaN ends where fewer than two do.
+
+    Args:
+        disparity: What may differ between groups.
+        values: The values, (groups, metrics).
+        draws: Their values under the resamples, (resamples, groups, metrics).
+        patients: The patients of each group.
+        trials: The trials behind each rate.
+        level: The level of the interval.
+
+    Returns:
+        Bounds of the true gap from `values` (groups, metrics) and `draws` (resamples, groups, metrics).
     """
     n_metrics = values.shape[1]
     inside, variance = _usable(values, draws, patients, trials)
@@ -84,11 +95,22 @@ def pairwise_of_rates(
     *,
     level: float = 0.95,
 ) -> tuple[list[tuple[int, int]], FloatArray, Simultaneous]:
-    """Simultaneous intervals of all pairwise differences of group scores that are means of rates (ST-08a).
+    """Compare all pairs of groups whose scores are means of rates (ST-08a).
 
     Jeffreys limits of each rate, joined by square-and-add into limits of the score and again into those of the
     difference, at Tukey's critical value for as many groups as have every rate. `values` (groups, metrics), `draws`
     (resamples, groups, metrics) for the design effect, `trials` (groups, metrics).
+
+    Args:
+        disparity: What may differ between groups.
+        values: The values, (groups, metrics).
+        draws: Their values under the resamples.
+        patients: The patients of each group.
+        trials: The trials behind each rate.
+        level: The level of the interval.
+
+    Returns:
+        Simultaneous intervals of all pairwise differences of group scores that are means of rates (ST-08a).
     """
     inside, variance = _usable(values, draws, patients, trials)
     pairs = list(combinations(range(len(values)), 2))

@@ -31,7 +31,14 @@ class Coded(TypingProtocol):
 
 
 def as_codes(coded: Coded | npt.ArrayLike) -> tuple[npt.NDArray[np.int64], int]:
-    """(codes, number of groups) of a GroupCodes or of a plain array of codes."""
+    """Read the codes of groups.
+
+    Args:
+        coded: Group codes, or a plain array.
+
+    Returns:
+        (codes, number of groups) of a GroupCodes or of a plain array of codes.
+    """
     if hasattr(coded, "codes") and hasattr(coded, "names"):
         return np.asarray(coded.codes, dtype=np.int64), len(coded.names)
     array = np.asarray(coded, dtype=np.int64)
@@ -114,6 +121,7 @@ class GroupSums:
         self._starts = np.searchsorted(unique // max(1, at), np.arange(n_clusters + 1)).astype(np.int64)
 
     def sums(self, weights: npt.NDArray[np.uint16]) -> list[FloatArray]:
+        """Sum the columns within each group under weights."""
         total = np.zeros((self._width, len(weights)))
         for first in range(0, len(weights), _ROWS):
             block = weights[first : first + _ROWS]

@@ -42,12 +42,24 @@ def gated_score(
     fairness_weight: float = 0.5,
     performance_lo: npt.ArrayLike | None = None,
 ) -> Gated:
-    """Performance-gated fairness: (1 - w) x performance + w x max(fairness, 0) if the gate is passed,
-    else (1 - w) x performance.
+    """Compute the performance-gated fairness of a model.
+
+    Performance-gated fairness: (1 - w) x performance + w x max(fairness, 0) if the gate is passed, else (1 - w)
+    x performance.
 
     The gate is performance > baseline; with `performance_lo` (the lower ends of the intervals) it is that
     lower end > baseline: beaten surely, not by luck. For w < 1 no model that failed the point gate can stand
     above one that passed it, since fairness adds at least 0 and performance is above the baseline.
+
+    Args:
+        performance: The performance of the model.
+        fairness: Its fairness.
+        baseline: The performance that opens the gate.
+        fairness_weight: The weight of fairness, from 0 to 1.
+        performance_lo: The lower limit of the performance.
+
+    Returns:
+        The score, and whether the gate was passed.
     """
     _check_weight(fairness_weight)
     perf, fair = np.asarray(performance, dtype=np.float64), np.asarray(fairness, dtype=np.float64)
@@ -74,6 +86,9 @@ def adaptive_weight(
 
     Returns:
         One fairness weight for all models of a task: largest x clip((reference - chance)/(ceiling - chance)).
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     _check_weight(largest)
     if ceiling <= chance:
@@ -105,8 +120,6 @@ def fairness_variants(
     scores: npt.ArrayLike, *, names: Sequence[str], sizes: Sequence[int], higher_is_better: bool = True
 ) -> Variants:
     """Compute the variants of fairness from the scores of the groups of one variable.
-
-    The variants from the scores of the groups of one variable; groups that are NaN are left out.
 
     With a single group left, its own score is known, and nothing that compares groups is.
 
@@ -160,6 +173,9 @@ def quadrants(
 
     Returns:
         MRI-11: where each model lies against the baseline: 'both', 'fairness', 'performance' or 'neither'.
+
+    Raises:
+        UserError: What was given cannot be used; the message says what, where and what to do.
     """
     if baseline not in names:
         raise unknown_name("model", baseline, list(names))

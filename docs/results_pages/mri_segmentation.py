@@ -1,18 +1,16 @@
-"""Write docs/results/mri-segmentation.md from the files under benchmarks/results/mri-segmentation/."""
+"""The blocks of docs/results/mri-segmentation.md, from the files under benchmarks/results/mri-segmentation/."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from make_ultrasound import interval, number, table
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "mri-segmentation"
-BENCH = ROOT / "benchmarks" / "results" / "segmentation-gpu.json"
-PAGE = ROOT / "docs" / "results" / "mri-segmentation.md"
+from results_pages.tables import RESULTS, Tables, interval, number, table
+
+STUDY = Tables(RESULTS / "mri-segmentation")
+BENCH = RESULTS / "segmentation-gpu.json"
 WORDS = {
     "residual-unet": "residual-encoder U-Net (baseline)",
     "subtraction": "subtraction, largest component",
@@ -21,16 +19,6 @@ WORDS = {
 }
 ALLOWED_S = 300
 """The challenge gives five minutes a case (MRI-12)."""
-
-
-def read(name: str) -> pd.DataFrame:
-    path = RESULTS / f"{name}.csv"
-    return pd.read_csv(path) if path.exists() else pd.DataFrame()
-
-
-def told(name: str) -> Any:
-    path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def word(recipe: str) -> str:
@@ -44,7 +32,7 @@ def _own(row: dict[str, Any], metric: str) -> str:
 
 
 def board(kind: str) -> str:
-    held = read("leaderboard")
+    held = STUDY.read("leaderboard")
     held = held[(held["kind"] == kind) & (held["status"] == "ranked")].sort_values("rank")
     head = ["rank", "recipe", "Dice", "HD, mm", "NormHD", "fairness", "combined", "median s a case"]
     rows = [
@@ -64,7 +52,7 @@ def board(kind: str) -> str:
 
 
 def cases(kind: str) -> str:
-    held = read("leaderboard")
+    held = STUDY.read("leaderboard")
     return str(int(held[held["kind"] == kind]["cases"].iloc[0]))
 
 
@@ -79,13 +67,13 @@ def drop() -> str:
             number(r.get("smallest_drop")),
             str(r["word"]),
         ]
-        for r in read("home_and_elsewhere").to_dict(orient="records")
+        for r in STUDY.read("home_and_elsewhere").to_dict(orient="records")
     ]
     return table(head, rows)
 
 
 def cases_by_site() -> pd.DataFrame:
-    held = read("cases")
+    held = STUDY.read("cases")
     return held.assign(site=held["case_id"].str.partition("_")[0])
 
 
@@ -131,10 +119,10 @@ def attempts() -> str:
         "combined elsewhere",
     ]
     rows = []
-    for recipe in dict.fromkeys(read("trainings")["recipe"]):
+    for recipe in dict.fromkeys(STUDY.read("trainings")["recipe"]):
         for attempt, folder in (("first", "first/"), ("this", "")):
-            steps = read(f"{folder}trainings").set_index("recipe").loc[recipe, "steps"]
-            held = read(f"{folder}leaderboard").set_index(["kind", "recipe"])
+            steps = STUDY.read(f"{folder}trainings").set_index("recipe").loc[recipe, "steps"]
+            held = STUDY.read(f"{folder}leaderboard").set_index(["kind", "recipe"])
             home, away = held.loc["internal", recipe], held.loc["external", recipe]
             rows.append(
                 [
@@ -172,7 +160,7 @@ def trainings() -> str:
             number(r["steps"] / r["training_seconds"], 1),
             str(r["validation_dice_by_sixth"]),
         ]
-        for r in read("trainings").to_dict(orient="records")
+        for r in STUDY.read("trainings").to_dict(orient="records")
     ]
     return table(head, rows)
 
@@ -195,13 +183,13 @@ def costs() -> str:
             number(r["case_peak_gb"], 1),
             number(r["controlled_joule"], 0),
         ]
-        for r in read("trainings").to_dict(orient="records")
+        for r in STUDY.read("trainings").to_dict(orient="records")
     ]
     return table(head, rows)
 
 
 def limit() -> str:
-    most = float(read("trainings")["case_seconds_most"].max())
+    most = float(STUDY.read("trainings")["case_seconds_most"].max())
     return f"The slowest case of all took {most:.1f} s of the {ALLOWED_S} s that the challenge allows."
 
 
@@ -225,40 +213,30 @@ def bench() -> str:
 def made() -> str:
     """How long each stage took."""
     rows = [
-        [str(s["stage"]), number(s["seconds"], 1)] for s in told("stages") if s.get("seconds") is not None
+        [str(s["stage"]), number(s["seconds"], 1)]
+        for s in STUDY.facts("stages")
+        if s.get("seconds") is not None
     ]
     return table(["stage", "s"], rows)
 
 
 def page() -> str:
-    text = (RESULTS / "page.md").read_text()
-    parts = {
-        "{{home}}": lambda: board("internal"),
-        "{{elsewhere}}": lambda: board("external"),
-        "{{n_home}}": lambda: cases("internal"),
-        "{{n_elsewhere}}": lambda: cases("external"),
-        "{{drop}}": drop,
-        "{{sites}}": sites,
-        "{{in_vain}}": in_vain,
-        "{{attempts}}": attempts,
-        "{{trainings}}": trainings,
-        "{{costs}}": costs,
-        "{{limit}}": limit,
-        "{{bench}}": bench,
-        "{{stages}}": made,
-        "{{machine}}": lambda: str(told("about").get("machine", "")),
-        "{{split}}": lambda: str(told("about").get("split", ""))[:12],
+    """The whole page."""
+    blocks = {
+        "home": lambda: board("internal"),
+        "elsewhere": lambda: board("external"),
+        "n_home": lambda: cases("internal"),
+        "n_elsewhere": lambda: cases("external"),
+        "drop": drop,
+        "sites": sites,
+        "in_vain": in_vain,
+        "attempts": attempts,
+        "trainings": trainings,
+        "costs": costs,
+        "limit": limit,
+        "bench": bench,
+        "stages": made,
+        "machine": lambda: str(STUDY.facts("about").get("machine", "")),
+        "split": lambda: str(STUDY.facts("about").get("split", ""))[:12],
     }
-    for mark, make in parts.items():
-        if mark in text:
-            text = text.replace(mark, make().strip())
-    return text
-
-
-def main() -> None:
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(page())
-
-
-if __name__ == "__main__":
-    main()
+    return STUDY.fill(blocks)

@@ -1,22 +1,15 @@
-"""Write docs/results/mri-response.md from the csv files under benchmarks/results/mri-response/.
-
-`python docs/make_mri_response.py` after the study was run (`elsewhere run mri-response ...`) and its tables were
-copied there with `python docs/make_mri_response.py --take STUDY_FOLDER --command COMMAND --machine WORDS`;
-`--regions DATA` measures the automatic regions against the publisher's areas.
-"""
+"""The blocks of docs/results/mri-response.md, from the tables under benchmarks/results/mri-response/."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
 import pandas as pd
-from make_ultrasound import interval, number, table
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "mri-response"
-PAGE = ROOT / "docs" / "results" / "mri-response.md"
+from results_pages.tables import RESULTS, Tables, interval, number, table
+
+STUDY = Tables(RESULTS / "mri-response")
 TABLES = (
     "chance", "could_see", "drop", "fairness", "groups", "home_and_elsewhere",
 )  # fmt: skip
@@ -40,21 +33,11 @@ LEFT_OUT = "leave-one-dataset-out"
 
 
 def take(study: Path, *, command: str, machine: str) -> None:
-    """Copy a finished study's tables: no patient and no single site (28 of them, most of a dozen patients);
-    numbers to six places."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    held = study / "report" / "tables"
-    for name in TABLES:
-        if (held / f"{name}.csv").exists():
-            frame = pd.read_csv(held / f"{name}.csv")
-            for column in ("variable", "by"):
-                frame = frame[frame[column] != "site"] if column in frame.columns else frame
-            _write(frame, name)
-    board = pd.read_csv(held / "leaderboard.csv")
-    _write(board[[c for c in LEADERBOARD if c in board.columns]], "leaderboard")
+    """Copy a finished study's tables: no patient and no single site."""
+    STUDY.copy(study / "report" / "tables", TABLES, {"leaderboard": LEADERBOARD})
     summary = json.loads((study / "report" / "summary.json").read_text())
     about = {"command": command, "machine": machine, "provenance": summary.get("provenance", {})}
-    (RESULTS / "about.json").write_text(json.dumps(about, indent=1, sort_keys=True) + "\n")
+    STUDY.write_facts(about, "about")
 
 
 def take_regions(data: Path) -> None:
@@ -95,16 +78,7 @@ def take_regions(data: Path) -> None:
                 "median_inside_box": part["inside"].median(),
             }
         )
-    _write(pd.DataFrame(out), "regions")
-
-
-def _write(frame: pd.DataFrame, name: str) -> None:
-    frame.round(6).to_csv(RESULTS / f"{name}.csv", index=False, lineterminator="\n")
-
-
-def read(name: str) -> pd.DataFrame:
-    path = RESULTS / f"{name}.csv"
-    return pd.read_csv(path) if path.exists() else pd.DataFrame()
+    STUDY.write(pd.DataFrame(out), "regions")
 
 
 def word(recipe: str) -> str:
@@ -112,7 +86,7 @@ def word(recipe: str) -> str:
 
 
 def could_see() -> str:
-    held = read("could_see")
+    held = STUDY.read("could_see")
     held = held[held["task"] == "response"]
     rows = [
         [
@@ -130,14 +104,14 @@ def could_see() -> str:
 
 def tested_of() -> pd.DataFrame:
     """The chance test that stands in each board: of the model that says the mean of the seeds' probabilities."""
-    held = read("chance")
+    held = STUDY.read("chance")
     return held[held["in_board"].astype(str) == "True"].set_index(["board", "recipe"])
 
 
 def board(name: str) -> str:
     """One leaderboard, by AUC."""
     tested = tested_of()
-    held = read("leaderboard")
+    held = STUDY.read("leaderboard")
     held = held[held["board"] == name].sort_values("auroc", ascending=False)
     rows = []
     for r in held.to_dict(orient="records"):
@@ -166,9 +140,9 @@ def _p(tested: pd.DataFrame, name: str, recipe: str) -> str:
 
 def matrix(recipe: str) -> str:
     """From each to each: AUC with its interval; home on the diagonal by folds."""
-    held = read("leaderboard")
+    held = STUDY.read("leaderboard")
     held = held[held["recipe"] == recipe]
-    home = read("home_and_elsewhere")
+    home = STUDY.read("home_and_elsewhere")
     home = home[(home["recipe"] == recipe) & (home["kind"] == "external")]
     rows = []
     for source in DATASETS:
@@ -183,7 +157,7 @@ def matrix(recipe: str) -> str:
             cells.append("" if r is None else interval(r["auroc"], r["auroc_lo"], r["auroc_hi"]))
         rows.append(cells)
     rest = ["the other two"]
-    lodo = read("home_and_elsewhere")
+    lodo = STUDY.read("home_and_elsewhere")
     lodo = lodo[(lodo["recipe"] == recipe) & (lodo["kind"] == LEFT_OUT)]
     for target in DATASETS:
         one = lodo[lodo["target"] == target]
@@ -197,14 +171,14 @@ def matrix(recipe: str) -> str:
 
 
 def matrices() -> str:
-    held = read("leaderboard")
+    held = STUDY.read("leaderboard")
     order = [r for r in WORDS if r in set(held["recipe"]) and r != "random"]
     return "\n".join(matrix(recipe) for recipe in order)
 
 
 def chance() -> str:
     """How many of a recipe's boards beat a thousand random classifiers."""
-    held = read("leaderboard")
+    held = STUDY.read("leaderboard")
     held, tested = held[held["status"] == "ranked"], tested_of().reset_index()
     rows = []
     for recipe in [r for r in WORDS if r in set(held["recipe"])]:
@@ -218,7 +192,7 @@ def chance() -> str:
 
 
 def drop() -> str:
-    held = read("drop")
+    held = STUDY.read("drop")
     rows = [
         [
             f"{word(r['recipe'])}, {'one to another' if r['kind'] == 'external' else 'the other two'}",
@@ -242,7 +216,7 @@ def regions() -> str:
             number(r["median_ratio"], 2),
             f"{100 * r['median_inside_box']:.0f} %",
         ]
-        for r in read("regions").to_dict(orient="records")
+        for r in STUDY.read("regions").to_dict(orient="records")
     ]
     head = [
         "cohort",
@@ -256,7 +230,7 @@ def regions() -> str:
 
 
 def groups() -> str:
-    held = read("groups")
+    held = STUDY.read("groups")
     if held.empty:
         return ""
     shown = [
@@ -277,7 +251,7 @@ def groups() -> str:
 
 def flagged() -> str:
     """Whether any scored gap between groups is more than the groups' sizes alone would give."""
-    held = read("fairness")
+    held = STUDY.read("fairness")
     scored = held[
         held["scored"].astype(str).eq("True") & held["variable"].ne("all") & held["recipe"].ne("random")
     ]
@@ -293,51 +267,29 @@ def flagged() -> str:
 
 def lacking() -> str:
     """Recipes of the study without a run here."""
-    held = set(read("leaderboard")["recipe"])
+    held = set(STUDY.read("leaderboard")["recipe"])
     lost = [word(recipe) for recipe in WORDS if recipe not in held]
     return f"Not run yet: {', '.join(lost)} (it wants a GPU)." if lost else ""
 
 
 def about() -> str:
-    held = json.loads((RESULTS / "about.json").read_text())
+    held = STUDY.facts("about")
     return f"`{held['command']}`, {held['machine']}."
 
 
 def page() -> str:
-    text = (RESULTS / "page.md").read_text()
-    parts = {
-        "{{could_see}}": could_see,
-        "{{left_out}}": lambda: board(LEFT_OUT),
-        "{{folds}}": lambda: board("folds"),
-        "{{matrices}}": matrices,
-        "{{chance}}": chance,
-        "{{drop}}": drop,
-        "{{groups}}": groups,
-        "{{flagged}}": flagged,
-        "{{lacking}}": lacking,
-        "{{regions}}": regions,
-        "{{about}}": about,
+    """The whole page."""
+    blocks = {
+        "could_see": could_see,
+        "left_out": lambda: board(LEFT_OUT),
+        "folds": lambda: board("folds"),
+        "matrices": matrices,
+        "chance": chance,
+        "drop": drop,
+        "groups": groups,
+        "flagged": flagged,
+        "lacking": lacking,
+        "regions": regions,
+        "about": about,
     }
-    for mark, make in parts.items():
-        if mark in text:
-            text = text.replace(mark, make().strip())
-    return text
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--take", metavar="STUDY")
-    parser.add_argument("--command", default="elsewhere run mri-response")
-    parser.add_argument("--machine", default="")
-    parser.add_argument("--regions", metavar="DATA")
-    given = parser.parse_args()
-    if given.take:
-        take(Path(given.take), command=given.command, machine=given.machine)
-    if given.regions:
-        take_regions(Path(given.regions))
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(page())
-
-
-if __name__ == "__main__":
-    main()
+    return STUDY.fill(blocks)

@@ -1,21 +1,16 @@
-"""Write docs/results/ultrasound.md from the csv files under benchmarks/results/ultrasound/.
-
-`python docs/make_ultrasound.py` after a study was run and its tables were copied there with
-`python docs/make_ultrasound.py --take NAME STUDY_FOLDER` (NAME: patient, image, sources, ...).
-"""
+"""The blocks of docs/results/ultrasound.md, from the tables under benchmarks/results/ultrasound/."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from pathlib import Path
 
 import pandas as pd
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "ultrasound"
-PAGE = ROOT / "docs" / "results" / "ultrasound.md"
+from results_pages.tables import RESULTS, Tables, interval, number, table
+
+STUDY = Tables(RESULTS / "ultrasound")
 TABLES = (
     "abstention",
     "calibration_eligibility",
@@ -76,20 +71,19 @@ RUN_COLUMNS = [
 
 
 def take(name: str, study: Path) -> None:
-    """Copy a finished study's tables; numbers to six places, no case and no picture."""
-    folder = RESULTS / name
-    folder.mkdir(parents=True, exist_ok=True)
-    held = study / "report" / "tables"
-    for table in TABLES:
-        source = held / f"{table}.csv"
-        if source.exists():
-            _write(pd.read_csv(source), folder / source.name)
-    for table, columns in (("scenarios", SCENARIO_COLUMNS), ("runs", RUN_COLUMNS)):
-        frame = pd.read_csv(held / f"{table}.csv")
-        _write(frame[[c for c in columns if c in frame.columns]], folder / f"{table}.csv")
-    _write(pd.read_csv(study / "trainings.csv").drop(columns=["unit"]), folder / "trainings.csv")
-    provenance = json.loads((study / "report" / "summary.json").read_text())["provenance"]
-    (folder / "provenance.json").write_text(json.dumps(provenance, indent=1, sort_keys=True) + "\n")
+    """Copy a finished study's tables (name: patient, image, sources, ...): no case and no picture."""
+    held = STUDY.part(name)
+    held.copy(study / "report" / "tables", TABLES, {"scenarios": SCENARIO_COLUMNS, "runs": RUN_COLUMNS})
+    held.write(pd.read_csv(study / "trainings.csv").drop(columns=["unit"]), "trainings")
+    summary = json.loads((study / "report" / "summary.json").read_text())
+    held.write_facts(summary["provenance"], "provenance")
+
+
+def take_shape(data: Path) -> None:
+    """Measure how much of the label the annotated outlines give away; `data` holds the four sets."""
+    from results_pages.ultrasound_shape import shape_alone
+
+    STUDY.part("sources").write(shape_alone(data), "shape")
 
 
 def take_leak(image: Path, patient: Path) -> None:
@@ -123,11 +117,11 @@ def take_leak(image: Path, patient: Path) -> None:
                 "auroc_clean": auroc(label[~leaked], score[~leaked]),
             }
         )
-    _write(pd.DataFrame(rows), RESULTS / "image" / "leak.csv")
+    STUDY.part("image").write(pd.DataFrame(rows), "leak")
 
 
 def shape() -> str:
-    held, chosen = read("sources", "shape"), read("sources", "selection")
+    held, chosen = STUDY.part("sources").read("shape"), STUDY.part("sources").read("selection")
     if held.empty:
         return ""
     best = dict(zip(chosen["target"], chosen["ensemble_auroc"], strict=True)) if len(chosen) else {}
@@ -147,7 +141,7 @@ def shape() -> str:
 
 
 def leak() -> str:
-    held = read("image", "leak")
+    held = STUDY.part("image").read("leak")
     if held.empty:
         return ""
     rows = []
@@ -176,31 +170,6 @@ def leak() -> str:
     return table(head, rows)
 
 
-def _write(frame: pd.DataFrame, path: Path) -> None:
-    frame.round(6).to_csv(path, index=False, lineterminator="\n")
-
-
-def read(name: str, table: str) -> pd.DataFrame:
-    path = RESULTS / name / f"{table}.csv"
-    return pd.read_csv(path) if path.exists() else pd.DataFrame()
-
-
-def number(value: float, digits: int = 3, *, sign: bool = False) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    return f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
-
-
-def interval(value: float, lo: float, hi: float, *, sign: bool = False) -> str:
-    text = number(value, sign=sign)
-    return f"{text} [{number(lo, sign=sign)}, {number(hi, sign=sign)}]" if number(lo) else text
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
-
-
 WORDS = {"cnn": "CNN", "vit": "ViT", "roi": "crop", "whole": "whole image"}
 
 
@@ -210,7 +179,7 @@ def word(name: str) -> str:
 
 def table_3(name: str) -> str:
     """Internal and external AUROC and balanced accuracy, ECE and NLL, beside the paper's table 3."""
-    overall = read(name, "overall")
+    overall = STUDY.part(name).read("overall")
     parts = []
     for metric, title in (("auroc", "AUROC"), ("bacc", "Balanced accuracy")):
         rows = []
@@ -250,7 +219,7 @@ def table_3(name: str) -> str:
 
 def matrix(name: str, input_: str) -> str:
     """Train x test AUROC, seeds averaged."""
-    held = read(name, "scenarios")
+    held = STUDY.part(name).read("scenarios")
     held = held[(held["input"] == input_) & held["kind"].isin(["internal", "external"])]
     order = [d for d in ("BUSI", "BUS-BRA", "BrEaST", "BUS-UCLM") if d in set(held["target"])]
     rows = []
@@ -265,7 +234,7 @@ def matrix(name: str, input_: str) -> str:
 
 
 def paired(name: str) -> str:
-    held = read(name, "paired")
+    held = STUDY.part(name).read("paired")
     held = held[(held["what"] == "input")]
     rows = []
     for r in held.to_dict(orient="records"):
@@ -282,7 +251,7 @@ def paired(name: str) -> str:
 
 
 def without(name: str) -> str:
-    held = read(name, "without_dataset")
+    held = STUDY.part(name).read("without_dataset")
     held = held[(held["without"] == "BUS-UCLM") & (held["kind"] == "external") & held["input"].notna()]
     rows = [
         [
@@ -298,7 +267,7 @@ def without(name: str) -> str:
 
 
 def eligibility(name: str) -> str:
-    held = read(name, "calibration_eligibility")
+    held = STUDY.part(name).read("calibration_eligibility")
     rows = [
         [f"{r['kind']}, {r['source']}", f"{r['eligible']} of {r['runs']}", number(r["median_temperature"], 2)]
         for r in held.to_dict(orient="records")
@@ -307,7 +276,7 @@ def eligibility(name: str) -> str:
 
 
 def ids() -> str:
-    a, b = read("patient", "scenarios"), read("image", "scenarios")
+    a, b = STUDY.part("patient").read("scenarios"), STUDY.part("image").read("scenarios")
     if a.empty or b.empty:
         return ""
     keys = ["kind", "source", "target", "model", "input"]
@@ -340,7 +309,7 @@ def ids() -> str:
 
 def nested() -> str:
     """Every configuration on every scenario among sources, seeds averaged."""
-    held = read("nested", "scenarios")
+    held = STUDY.part("nested").read("scenarios")
     held = held[held["kind"] == "nested"] if not held.empty else held
     if held.empty:
         return ""
@@ -370,7 +339,7 @@ def chosen_table(name: str) -> str:
             number(r["auroc"]),
             interval(r["ensemble_auroc"], r["lo"], r["hi"]),
         ]
-        for r in read("sources", name).to_dict(orient="records")
+        for r in STUDY.part("sources").read(name).to_dict(orient="records")
     ]
     head = ["left out", "chosen on the other three", "AUROC on sources (nested)", "mean of seeds", "ensemble"]
     return table(head, rows)
@@ -378,7 +347,7 @@ def chosen_table(name: str) -> str:
 
 def attempts() -> str:
     """Every configuration that was trained for a set left out."""
-    held = read("sources", "selection_attempts")
+    held = STUDY.part("sources").read("selection_attempts")
     if held.empty:
         return ""
     held["config"] = held["model"] + ", " + held["input"].map(word)
@@ -406,7 +375,7 @@ def attempts() -> str:
 
 def found() -> str:
     """What a box that a model found costs, and how good the boxes were (US-33)."""
-    held, boxes = read("found", "scenarios"), read("found", "found_boxes")
+    held, boxes = STUDY.part("found").read("scenarios"), STUDY.part("found").read("found_boxes")
     if held.empty:
         return ""
     boxes = boxes.set_index(["source", "target"])
@@ -423,7 +392,7 @@ def found() -> str:
         ]
         for (source, target), row in wide.iterrows()
     ]
-    told = read("found", "paired")
+    told = STUDY.part("found").read("paired")
     told = told[(told["what"] == "boxes") & (told["metric"] == "auroc")].iloc[0]
     mean = [number(wide["roi"].mean()), number(wide["found"].mean())]
     rows.append(["mean", *mean, interval(told["difference"], told["lo"], told["hi"], sign=True), "", "", ""])
@@ -440,10 +409,9 @@ def found() -> str:
 
 
 def times() -> str:
-    path = RESULTS / "times.csv"
-    if not path.exists():
+    held = STUDY.read("times")
+    if held.empty:
         return ""
-    held = pd.read_csv(path)
     rows = [
         [
             str(r["stage"]),
@@ -457,51 +425,23 @@ def times() -> str:
 
 
 def page() -> str:
-    text = (RESULTS / "page.md").read_text()
-    parts = {
-        "{{table_3}}": lambda: table_3("patient"),
-        "{{vit}}": lambda: table_3("vit"),
-        "{{matrix_roi}}": lambda: matrix("patient", "roi"),
-        "{{matrix_whole}}": lambda: matrix("patient", "whole"),
-        "{{paired}}": lambda: paired("patient"),
-        "{{without}}": lambda: without("patient"),
-        "{{eligibility}}": lambda: eligibility("patient"),
-        "{{ids}}": ids,
-        "{{leak}}": leak,
-        "{{nested}}": nested,
-        "{{selection}}": lambda: chosen_table("selection"),
-        "{{selection_without_outline}}": lambda: chosen_table("selection_without_outline"),
-        "{{attempts}}": attempts,
-        "{{found}}": found,
-        "{{shape}}": shape,
-        "{{times}}": times,
+    """The whole page."""
+    blocks = {
+        "table_3": lambda: table_3("patient"),
+        "vit": lambda: table_3("vit"),
+        "matrix_roi": lambda: matrix("patient", "roi"),
+        "matrix_whole": lambda: matrix("patient", "whole"),
+        "paired": lambda: paired("patient"),
+        "without": lambda: without("patient"),
+        "eligibility": lambda: eligibility("patient"),
+        "ids": ids,
+        "leak": leak,
+        "nested": nested,
+        "selection": lambda: chosen_table("selection"),
+        "selection_without_outline": lambda: chosen_table("selection_without_outline"),
+        "attempts": attempts,
+        "found": found,
+        "shape": shape,
+        "times": times,
     }
-    for mark, make in parts.items():
-        if mark in text:
-            text = text.replace(mark, make().strip())
-    return text
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--take", nargs=2, metavar=("NAME", "STUDY"))
-    parser.add_argument("--take-leak", nargs=2, metavar=("IMAGE_STUDY", "PATIENT_STUDY"))
-    parser.add_argument("--take-shape", metavar="DATA", help="the folder with the four sets")
-    given = parser.parse_args()
-    if given.take_shape:
-        from ultrasound_shape import shape_alone
-
-        _write(shape_alone(Path(given.take_shape)), RESULTS / "sources" / "shape.csv")
-    if given.take_leak:
-        take_leak(*map(Path, given.take_leak))
-    if given.take:
-        take(given.take[0], Path(given.take[1]))
-    from ultrasound_figures import write_figures
-
-    write_figures(RESULTS, ROOT / "docs" / "images")
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(page())
-
-
-if __name__ == "__main__":
-    main()
+    return STUDY.fill(blocks)

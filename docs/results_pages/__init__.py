@@ -1,0 +1,1 @@
+"""What the results pages of docs/results/ are filled with: one module per page, read from committed tables."""
