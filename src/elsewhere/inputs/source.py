@@ -1,0 +1,76 @@
+"""How pixels reach a recipe. One source per modality; recipes name the one that they read.
+
+A source holds the pictures or volumes of a study's cases, from their files, from memory, or from packs that
+travelled to a bare machine. Another package brings one by the entry-point group 'elsewhere.sources'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from elsewhere.registry import Registry
+
+if TYPE_CHECKING:
+    from elsewhere.inputs.cases import Cases
+
+
+class View(Protocol):
+    """What a recipe is shown of a source: its own training's cases, without the truth of those it predicts."""
+
+    def __contains__(self, case: str) -> bool: ...
+
+
+class Source(Protocol):
+    """The pictures or volumes of a study, by case name ('DATASET/case_id')."""
+
+    name: ClassVar[str]
+    noun: ClassVar[str]
+    """What one case's pixels are called, in the plural: 'pictures', 'volumes'."""
+
+    def __contains__(self, case: str) -> bool: ...
+
+    def problems(self, cases: Iterable[str]) -> Mapping[str, str]:
+        """What would stop a training, by case; found without training anything."""
+
+    def digest(self, case: str) -> str:
+        """What names a case's pixels in a training's key."""
+
+    def truth_digest(self, case: str) -> str:
+        """The same of the expert's annotation; '' where there is none."""
+
+    def shape(self, case: str) -> tuple[int, ...] | None:
+        """Of the grid that a mask of this case must have; None where any will do."""
+
+    def view(self, *, cases: frozenset[str], hidden: frozenset[str], sees: frozenset[str]) -> View:
+        """What a recipe is shown.
+
+        Args:
+            cases: The cases of its training; it can ask for no other.
+            hidden: Those that are only predicted, whose truth it is not shown.
+            sees: The kinds of truth that its recipe is shown all the same.
+
+        Returns:
+            A view that the recipe reads from.
+        """
+
+    def pack(self, folder: Path, cases: Cases, *, with_truth: bool) -> None:
+        """Write what a bare machine needs of these cases into an empty folder; `unpack` reads it."""
+
+    @classmethod
+    def unpack(cls, folder: Path) -> Source:
+        """The source that `pack` wrote."""
+
+    def portable(self, cases: Iterable[str]) -> Any:
+        """The source of these cases as an object that can be pickled and used on a node of a cluster."""
+
+    def nbytes(self) -> int:
+        """About how much memory `portable` takes."""
+
+
+sources: Registry[type[Source]] = Registry(
+    "source",
+    group="elsewhere.sources",
+    builtin_modules=("elsewhere.inputs.pictures", "elsewhere.inputs.mri.source"),
+)
