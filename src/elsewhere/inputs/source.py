@@ -6,7 +6,8 @@ travelled to a bare machine. Another package brings one by the entry-point group
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -14,6 +15,25 @@ from elsewhere.registry import Registry
 
 if TYPE_CHECKING:
     from elsewhere.inputs.cases import Cases
+
+
+CLINICAL, MASK, LESION_BOX, BREAST_BOX = "clinical", "mask", "lesion-box", "breast-box"
+"""Kinds of truth that a recipe may say it sees of the cases that it predicts. A source may know others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseRow:
+    """One row of a cohort, as a source reads it.
+
+    Args:
+        name: The study's name of the case, 'DATASET/case_id'.
+        values: The row by column; None or NaN where a cell is empty.
+        file: Where a file that the row names lies.
+    """
+
+    name: str
+    values: Mapping[str, Any]
+    file: Callable[[str], Path]
 
 
 class View(Protocol):
@@ -27,9 +47,17 @@ class Source(Protocol):
 
     name: ClassVar[str]
     noun: ClassVar[str]
-    """What one case's pixels are called, in the plural: 'pictures', 'volumes'."""
+    """What the pixels are called, in the plural: 'pictures', 'volumes'."""
+    complete: ClassVar[bool]
+    """Whether every case of a training must have pixels; otherwise recipes are told which have."""
+    truths: ClassVar[Mapping[str, str]]
+    """The kinds of truth that it can show of a case, each in words for a report."""
 
     def __contains__(self, case: str) -> bool: ...
+
+    @classmethod
+    def of_cases(cls, rows: Iterable[CaseRow]) -> Source:
+        """The source of a cohort's rows. A row without pixels is not in it. No pixel is read yet."""
 
     def problems(self, cases: Iterable[str]) -> Mapping[str, str]:
         """What would stop a training, by case; found without training anything."""
