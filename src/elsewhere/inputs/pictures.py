@@ -160,16 +160,7 @@ class Pictures:
         self, cases: Iterable[str], *, threads: int | None = None, each: Callable[[], None] | None = None
     ) -> list[GreyPicture]:
         """In the order of `cases`; decoding releases the interpreter, so threads use all cores."""
-        names = list(cases)
-
-        def one(name: str) -> GreyPicture:
-            picture = self.grey(name)
-            if each:
-                each()
-            return picture
-
-        with ThreadPoolExecutor(threads or min(32, os.cpu_count() or 1)) as pool:
-            return list(pool.map(one, names))
+        return decode_all(self.grey, cases, threads=threads, each=each)
 
     def subset(self, cases: Iterable[str]) -> Pictures:
         names = list(cases)
@@ -269,6 +260,35 @@ class Pictures:
         """Of the pictures and masks that are in memory."""
         parts = [*self._images.values(), *(part for held in self._masks.values() for part in held)]
         return sum(len(part) for part in parts if isinstance(part, bytes))
+
+
+def decode_all(
+    read: Callable[[str], GreyPicture],
+    cases: Iterable[str],
+    *,
+    threads: int | None = None,
+    each: Callable[[], None] | None = None,
+) -> list[GreyPicture]:
+    """Read many pictures; decoding releases the interpreter, so threads use all cores.
+
+    Args:
+        read: Gives the picture of a case.
+        cases: Which.
+        threads: How many; None: as there are cores, 32 at most.
+        each: Called after every picture.
+
+    Returns:
+        The pictures in the order of `cases`.
+    """
+
+    def one(name: str) -> GreyPicture:
+        picture = read(name)
+        if each:
+            each()
+        return picture
+
+    with ThreadPoolExecutor(threads or min(32, os.cpu_count() or 1)) as pool:
+        return list(pool.map(one, list(cases)))
 
 
 def is_mask_column(name: str) -> bool:
