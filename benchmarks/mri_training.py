@@ -192,7 +192,7 @@ def calibrate(
 ) -> dict[str, Any]:
     """Seconds of a step (its share of validation in it), of what comes before and of all predictions. The first
     one on a GPU also times the candidate ways and writes down which is fastest."""
-    from elsewhere.recipes.residual_unet import box_at_test, plan_for
+    from elsewhere.recipes.mri.residual_unet import box_at_test, plan_for
     from elsewhere.training.volumes import predict, prepare
     from elsewhere.training.volumes.ways import using
     from elsewhere.training.volumes.windows import mirrors
@@ -305,7 +305,7 @@ def bench_rows(place: Any, given: argparse.Namespace, volumes: WorldVolumes, *, 
     """'training': a step beside a plain MONAI loop; 'inference': a whole prediction of a largest volume beside the
     network's floor. Of the baseline's plan, into KEEP/mri-bench.json."""
     from benchmarks.bench_segmentation import inference_row, training_row
-    from elsewhere.recipes.residual_unet import plan_for
+    from elsewhere.recipes.mri.residual_unet import plan_for
     from elsewhere.training.volumes import prepare
     from elsewhere.training.volumes.ways import using
 

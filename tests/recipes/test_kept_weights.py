@@ -11,7 +11,7 @@ from tests.recipes.deep_worlds import world
 
 from elsewhere.engine.kept import pack_kept, unpack_kept, wrong_with
 from elsewhere.recipes import Trained, recipes
-from elsewhere.recipes.response_models import Applied, Forest, KeptForest
+from elsewhere.recipes.mri.response_models import Applied, Forest, KeptForest
 
 TINY = {
     "patch": [16, 16, 8],

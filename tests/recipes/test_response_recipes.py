@@ -17,10 +17,10 @@ from elsewhere.errors import UserError
 from elsewhere.inputs.volumes import MemoryVolumes
 from elsewhere.recipes import recipes
 from elsewhere.recipes.base import Job, RecipeCase
-from elsewhere.recipes.clinical import ClinicalDesign
-from elsewhere.recipes.random_classifier import draw
-from elsewhere.recipes.segmentation_xgboost import Boosted
-from elsewhere.recipes.slice_cnn import SliceSettings, slice_picture
+from elsewhere.recipes.mri.clinical import ClinicalDesign
+from elsewhere.recipes.mri.random_classifier import draw
+from elsewhere.recipes.mri.segmentation_xgboost import Boosted
+from elsewhere.recipes.mri.slice_cnn import SliceSettings, slice_picture
 
 NAMES = ("random", "clinical", "radiomics", "radiomics-clinical", "segmentation-xgboost", "slice-cnn")
 HAS_TORCH = importlib.util.find_spec("torch") is not None

@@ -9,8 +9,8 @@ from tests.training.volumes.worlds import ball_volumes, dice
 from elsewhere.errors import UserError
 from elsewhere.inputs.volumes import MemoryVolumes
 from elsewhere.recipes.base import Job, Prediction, RecipeCase, recipes
-from elsewhere.recipes.folded_training import folds_of
-from elsewhere.recipes.residual_unet import CHANNELS, KEEP
+from elsewhere.recipes.mri.folded_training import folds_of
+from elsewhere.recipes.mri.residual_unet import CHANNELS, KEEP
 from elsewhere.training.volumes.channels import CHANNELS as training_channels  # noqa: N811
 from elsewhere.training.volumes.postprocessing import KEEP as training_keep  # noqa: N811
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -163,7 +163,7 @@ class JobBatch:
     """Several jobs of one recipe on one device.
 
     Args:
-        jobs: In the order in which they should begin.
+        jobs: In the order in which they should begin; each is made when it is asked for.
         finished: Called when a job is done.
         failed: Called with the exception that ended a job; the others go on.
         lanes: How many may run side by side; 0: as the recipe chooses.
@@ -172,7 +172,7 @@ class JobBatch:
         progress: Called with what is done, how much, and how much there is.
     """
 
-    jobs: Sequence[Job]
+    jobs: Iterable[Job]
     finished: Callable[[Job, Trained], None]
     failed: Callable[[Job, Exception], None]
     lanes: int = 0
