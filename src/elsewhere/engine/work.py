@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
 from collections.abc import Iterable
-from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from elsewhere.engine.files import to_json
 from elsewhere.engine.plan import unique_units
 from elsewhere.engine.registry import recipes
 from elsewhere.engine.store import Store
-from elsewhere.engine.training import Training, Work
+from elsewhere.engine.training import RecipeSpec, Training, Work
 from elsewhere.errors import UserError
 from elsewhere.files import staged_directory
 from elsewhere.inputs import Cases
@@ -64,10 +64,11 @@ def _write(units: list[Training], work: Work, folder: Path) -> None:
         shutil.copyfile(file, folder / weights[name])
     here = {unit.key for unit in units}
     needed = sorted({key for unit in units for key in unit.needs.values()} - here)
-    if needed and work.outcomes is not None:
-        held = Store(folder / "needed")
+    if work.outcomes is not None:
         for key in needed:
-            held.copy(key, work.outcomes)
+            outcome = work.outcomes(key)
+            stands = Training(key=key, recipe=RecipeSpec(name="needed", tasks=tuple(outcome.answers)))
+            Store(folder / "needed").save(stands, outcome)
     content = {
         "version": WORK_VERSION,
         "sources": read,
@@ -107,7 +108,7 @@ def load_work(folder: str | Path) -> tuple[list[Training], Work]:
         }
         weights = {str(name): _inside(folder, str(file)) for name, file in content["weights"].items()}
         units = [Training.from_dict(entry) for entry in content["units"]]
-        rekeyed = unique_units([changed(unit, key="") for unit in units], cases)
+        rekeyed = unique_units([dataclasses.replace(unit, key="") for unit in units], cases)
     except FileNotFoundError as error:
         raise UserError(
             "this is no work folder", where=str(error.filename or folder), fix="Make one with `save_work`."

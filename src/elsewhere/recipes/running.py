@@ -73,16 +73,21 @@ def train_all(
     machine = _Machine(device=device, threads=threads, progress=progress)
     for part in by_recipe.values():
         runner = _Runner(work, machine, stop=stop, finished=finished, failed=failed)
-        find_recipe(part[0].recipe)().run_many(
-            JobBatch(
-                jobs=runner.jobs(part),
-                finished=runner.ended,
-                failed=runner.broke,
-                lanes=lanes,
-                stop=stop,
-                progress=progress,
-            )
+        batch = JobBatch(
+            jobs=runner.jobs(part),
+            finished=runner.ended,
+            failed=runner.broke,
+            lanes=lanes,
+            stop=stop,
+            progress=progress,
         )
+        try:
+            find_recipe(part[0].recipe)().run_many(batch)
+        except Exception as error:
+            lacking = None if isinstance(error, UserError) else _lacking(error, part[0])
+            if lacking is None:
+                raise
+            raise lacking from error
 
 
 def run_training(
