@@ -18,20 +18,21 @@ from elsewhere.training.pictures.settings import PictureOutcome, PictureTraining
 
 
 class SharedPictures:
-    """The pictures of several jobs. Each case is read through the job that may see most of it.
+    """The pictures of several jobs. Each case is read through a job that may see it, its mask through one that may see
+    that.
 
     Args:
-        jobs: Whose views are used; those of learning before those of predicting.
+        jobs: Whose views are used.
     """
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self._view: dict[str, Any] = {}
+        self._masked: dict[str, Any] = {}
         for job in jobs:
-            for case in (*job.train, *job.validation):
+            for case in (*job.train, *job.validation, *job.predict):
                 self._view.setdefault(case.case, job.pixels)
-        for job in jobs:
-            for case in job.predict:
-                self._view.setdefault(case.case, job.pixels)
+                if case.case not in self._masked and job.pixels.has_mask(case.case):
+                    self._masked[case.case] = job.pixels
 
     def __contains__(self, case: str) -> bool:
         return case in self._view
@@ -43,11 +44,11 @@ class SharedPictures:
 
     def has_mask(self, case: str) -> bool:
         """Whether a job may see the lesion's mask."""
-        return bool(self._view[case].has_mask(case))
+        return case in self._masked
 
     def mask(self, case: str, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
         """The lesion's mask."""
-        found: npt.NDArray[np.bool_] = self._view[case].mask(case, shape)
+        found: npt.NDArray[np.bool_] = self._masked[case].mask(case, shape)
         return found
 
 
