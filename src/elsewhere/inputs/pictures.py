@@ -23,6 +23,8 @@ from elsewhere.inputs.source import LESION_BOX, MASK, CaseRow, sources
 if TYPE_CHECKING:
     from elsewhere.inputs.cases import Cases
 
+BOX_COLUMNS = ("box_x0", "box_y0", "box_x1", "box_y1")
+"""Of a cohort: half-open, in pixels of the picture."""
 GreyPicture = npt.NDArray[np.uint8]
 
 
@@ -227,6 +229,48 @@ class Pictures:
                 found[case] = error.why
         return found
 
+    def identity(self, case: str) -> str:
+        """Of the picture file's bytes."""
+        return self.digest(case)
+
+    def truth_files(self) -> tuple[Path, ...]:
+        """The files of masks."""
+        return tuple(part for parts in self._masks.values() for part in parts if isinstance(part, Path))
+
+    def boxes(self, rows: Sequence[CaseRow]) -> npt.NDArray[np.int32]:
+        """The annotated boxes, from the masks where a cohort has no columns of boxes. A box that does not meet its
+        picture is no box."""
+        raw = np.full((len(rows), 4), np.nan)
+        sizes = np.zeros((len(rows), 2))
+        for at, row in enumerate(rows):
+            height, width = self.grey(row.name).shape
+            sizes[at] = width, height
+            if all(name in row.values for name in BOX_COLUMNS):
+                raw[at] = [_number(row.values[name]) for name in BOX_COLUMNS]
+            else:
+                raw[at] = self.box_of_mask(row.name, (height, width)) or np.nan
+        return boxes_inside(raw, sizes)[0]
+
+    def box_of_mask(self, case: str, shape: tuple[int, int]) -> tuple[int, int, int, int] | None:
+        """The box around a case's masks; None where nothing is marked or a mask cannot be read (US-01)."""
+        if not self.has_mask(case):
+            return None
+        try:
+            rows, columns = np.nonzero(self.mask(case, shape))
+        except BadPictureError:
+            return None
+        if not len(rows):
+            return None
+        return int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1
+
+    def write_mask(self, path: Path, mask: npt.NDArray[np.bool_], *, like: str) -> Path:
+        """Recipes do not answer to pictures with masks.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("masks are written on the grid of volumes, and these are pictures")
+
     def shape(self, case: str) -> tuple[int, ...] | None:
         """Answers to pictures need no grid."""
         return None
@@ -289,6 +333,38 @@ def decode_all(
 
     with ThreadPoolExecutor(threads or min(32, os.cpu_count() or 1)) as pool:
         return list(pool.map(one, list(cases)))
+
+
+def boxes_inside(
+    raw: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
+    """Boxes that meet their pictures.
+
+    Args:
+        raw: (n, 4) x0, y0, x1, y1; NaN where there is none.
+        sizes: (n, 2) width and height of each picture.
+
+    Returns:
+        (n, 4) whole numbers, zeros for no box; and which of the rows hold a box that does not meet its picture.
+
+    Example:
+        >>> boxes_inside(np.array([[1.0, 2, 9, 8], [70, 0, 80, 9]]), np.full((2, 2), 64.0))[1].tolist()
+        [False, True]
+    """
+    there = np.isfinite(raw).all(axis=1)
+    cut = np.column_stack(
+        [np.maximum(raw[:, :2], 0), np.minimum(raw[:, 2], sizes[:, 0]), np.minimum(raw[:, 3], sizes[:, 1])]
+    )
+    valid = there & (raw[:, 2] > raw[:, 0]) & (raw[:, 3] > raw[:, 1])
+    valid &= (cut[:, 2] > cut[:, 0]) & (cut[:, 3] > cut[:, 1])
+    return np.where(valid[:, None], np.nan_to_num(raw), 0).astype(np.int32), there & ~valid
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return float("nan")
 
 
 def is_mask_column(name: str) -> bool:

@@ -6,7 +6,7 @@ travelled to a bare machine. Another package brings one by the entry-point group
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from elsewhere.registry import Registry
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from elsewhere.inputs.cases import Cases
 
 
@@ -55,6 +58,9 @@ class Source(Protocol):
 
     def __contains__(self, case: str) -> bool: ...
 
+    def write_mask(self, path: Path, mask: npt.NDArray[np.bool_], *, like: str) -> Path:
+        """Write a predicted mask on the grid of a case's own file. Of a source whose recipes answer with masks."""
+
     @classmethod
     def of_cases(cls, rows: Iterable[CaseRow]) -> Source:
         """The source of a cohort's rows. A row without pixels is not in it. No pixel is read yet."""
@@ -67,6 +73,16 @@ class Source(Protocol):
 
     def truth_digest(self, case: str) -> str:
         """The same of the expert's annotation; '' where there is none."""
+
+    def identity(self, case: str) -> str:
+        """What the same pixels have in common under another name, header or packing: no case is tested whose pixels
+        trained."""
+
+    def truth_files(self) -> tuple[Path, ...]:
+        """The files of the experts' annotations: no recipe may be given them under another name."""
+
+    def boxes(self, rows: Sequence[CaseRow]) -> npt.NDArray[np.int32]:
+        """(n, 4) x0, y0, x1, y1: where the lesion is in a picture, zeros where it is not known."""
 
     def shape(self, case: str) -> tuple[int, ...] | None:
         """Of the grid that a mask of this case must have; None where any will do."""

@@ -17,7 +17,7 @@ from elsewhere.cohort import Cohort
 from elsewhere.errors import UserError
 from elsewhere.inputs.mri.files import FileVolumes, file_digest
 from elsewhere.inputs.mri.source import MriSource
-from elsewhere.inputs.source import CaseRow
+from elsewhere.study.case_rows import case_rows
 from elsewhere.study.pictures import Report
 from elsewhere.tables import write_json
 
@@ -39,16 +39,7 @@ def volumes_of(
         held: Iterable[Cohort] = [cohorts]
     else:
         held = cohorts.values() if isinstance(cohorts, Mapping) else cohorts
-    rows = [
-        CaseRow(
-            name=named(str(row["dataset"]), str(row["case_id"])),
-            values={str(name): value for name, value in row.items()},
-            file=cohort.file,
-        )
-        for cohort in held
-        if "image" in cohort.cases.columns
-        for row in cohort.cases.to_dict("records")
-    ]
+    rows = [row for cohort in held for row in case_rows(cohort, named=named)]
     found = MriSource.of_cases(rows).volumes
     if not isinstance(found, FileVolumes):
         raise TypeError("volumes of a cohort are files")

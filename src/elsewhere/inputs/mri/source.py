@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -135,8 +135,13 @@ class MriSource:
         return cls(FileVolumes({row.name: _files(row) for row in rows if isinstance(row.values.get("image"), str)}))
 
     def problems(self, cases: Iterable[str]) -> dict[str, str]:
-        """What is wrong with the headers of these cases."""
-        return self.volumes.problems(cases) if isinstance(self.volumes, FileVolumes) else {}
+        """What is wrong with the headers of these cases. What takes up contrast is seen by two phases at the least."""
+        if not isinstance(self.volumes, FileVolumes):
+            return {}
+        names = list(cases)
+        found = self.volumes.problems(names)
+        alone = [name for name in names if name not in found and self.volumes.phases(name) < 2]
+        return found | dict.fromkeys(alone, "it has one phase alone: fetch its phases after contrast")
 
     def digest(self, case: str) -> str:
         """What names a volume in a training's key."""
@@ -145,6 +150,21 @@ class MriSource:
     def truth_digest(self, case: str) -> str:
         """The same of the expert's mask."""
         return mask_digest(self.volumes, case)
+
+    def identity(self, case: str) -> str:
+        """Of the values of the first phase, under whatever header; of packs the digest of the files."""
+        return self.volumes.voxel_digest(case) if isinstance(self.volumes, FileVolumes) else self.digest(case)
+
+    def truth_files(self) -> tuple[Path, ...]:
+        """The files of the experts' masks."""
+        if not isinstance(self.volumes, FileVolumes):
+            return ()
+        masks = (self.volumes.files(case).mask for case in self.volumes.cases)
+        return tuple(mask for mask in masks if mask is not None)
+
+    def boxes(self, rows: Sequence[CaseRow]) -> npt.NDArray[np.int32]:
+        """No boxes of pictures: those of volumes are read with them."""
+        return np.zeros((len(rows), 4), dtype=np.int32)
 
     def shape(self, case: str) -> tuple[int, ...] | None:
         """Of a case's grid; None of a case without a volume."""

@@ -42,6 +42,8 @@ class AnswerKind:
     """
 
     name: ClassVar[str] = ""
+    own_folder: ClassVar[bool] = False
+    """Whether its files fill a folder of their own, one file per case."""
 
     def one(self, value: Any, *, shape: tuple[int, ...] | None = None) -> Any:
         """Check one case's answer as a recipe hands it over, and pack it.

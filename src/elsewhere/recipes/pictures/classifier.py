@@ -123,7 +123,7 @@ class PictureClassifier(PictureRecipe):
     def shown(cls, settings: Any, needs: Collection[str] = ()) -> frozenset[str]:
         held: PictureSettings = settings
         crop = {LESION_BOX} if held.input.kind == "roi" and NEEDS_BOXES not in needs else set()
-        return frozenset(crop | ({MASK, LESION_BOX} if held.input.outline else set()))
+        return frozenset(crop | ({MASK} if held.input.outline else set()))
 
     @classmethod
     def samples(cls, training: Training, cases: Cases) -> int:
