@@ -157,9 +157,7 @@ def _write(model: Model, found: Predicted, folder: Path) -> dict[str, str]:
         own = kind.name if kind.own_folder else ""
         inside = f"{task}-{own}".rstrip("-") if kinds.count(answers.kind) > 1 else own
         (folder / inside).mkdir(exist_ok=True)
-        target = AnswerTarget(
-            folder=folder / inside, ids=found.ids, names=outcome.case, source=found.source
-        )
+        target = AnswerTarget(folder=folder / inside, ids=found.ids, names=outcome.case, source=found.source)
         files[task] = (Path(inside) / kind.write(answers, target)).as_posix()
     if outcome.cost is not None:
         rows = [

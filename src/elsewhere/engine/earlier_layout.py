@@ -39,7 +39,9 @@ def training_content(content: Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError("kind is no kind of training")
     name, task = RECIPE_OF_KIND[kind]
     settings = {
-        part: given for part, held in (("input", "input"), ("training", "recipe")) if (given := content.get(held))
+        part: given
+        for part, held in (("input", "input"), ("training", "recipe"))
+        if (given := content.get(held))
     }
     boxes = content.get("boxes_from") or ""
     return found | {

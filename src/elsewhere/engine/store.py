@@ -100,7 +100,9 @@ class Store:
             try:
                 return from_files(folder, _read_done(folder, key))
             except UserError as wrong:
-                if isinstance(wrong, OtherVersionError | NotInstalledError | SizeLimitError | FileSystemError):
+                if isinstance(
+                    wrong, OtherVersionError | NotInstalledError | SizeLimitError | FileSystemError
+                ):
                     raise
                 damage = self._set_aside(key, wrong)
                 if damage is not None:

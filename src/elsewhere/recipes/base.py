@@ -20,12 +20,22 @@ import numpy.typing as npt
 from elsewhere.engine.registry import recipes
 from elsewhere.engine.training import TRAINING_VERSION, Outcome, RecipeSpec, Training
 from elsewhere.errors import UserError, near_matches
-from elsewhere.inputs.source import CLINICAL
+from elsewhere.inputs.source import CLINICAL, sources
 
 if TYPE_CHECKING:
     from elsewhere.inputs.cases import Cases
 
-__all__ = ["RESPONSE", "SEGMENTATION", "Job", "Prediction", "Recipe", "RecipeCase", "RecipeSettings", "Trained", "recipes"]
+__all__ = [
+    "RESPONSE",
+    "SEGMENTATION",
+    "Job",
+    "Prediction",
+    "Recipe",
+    "RecipeCase",
+    "RecipeSettings",
+    "Trained",
+    "recipes",
+]
 
 SEGMENTATION, RESPONSE = "segmentation", "response"
 PREDICTING = 0.35
@@ -430,6 +440,33 @@ def mixed_prints(one: npt.NDArray[np.uint64], two: npt.NDArray[np.uint64]) -> np
 def sees_clinical(recipe: type[Recipe]) -> bool:
     """Whether a recipe reads clinical columns of the cases that it predicts."""
     return CLINICAL in recipe.sees
+
+
+def given_words(
+    recipe: type[Recipe], values: Mapping[str, Any] | None = None, needs: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Say in words what a recipe is given of a tested case beside its pixels.
+
+    Args:
+        recipe: The recipe.
+        values: Its settings, as a study file holds them. Settings that this version does not take count as none.
+        needs: The names of the other trainings whose answers it uses.
+
+    Returns:
+        Nouns for a report; none where it is given nothing.
+
+    Example:
+        >>> given_words(recipe_of("clinical"))
+        ('clinical columns',)
+    """
+    try:
+        shown = recipe.shown(recipe.settings(values or {}), needs)
+    except UserError:
+        shown = recipe.sees
+    truths = sources.get(recipe.reads).truths if recipe.reads else {}
+    return tuple(
+        word for kind, word in ({CLINICAL: "clinical columns"} | dict(truths)).items() if kind in shown
+    )
 
 
 def _fits(value: Any, default: Any) -> bool:

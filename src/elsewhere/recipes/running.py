@@ -409,7 +409,9 @@ class _Collected:
             if value is not None:
                 given[self._task_of(kind)] = value
         if not given:
-            raise ValueError(f"its prediction of '{case}' holds neither a mask nor a probability, nor another answer")
+            raise ValueError(
+                f"its prediction of '{case}' holds neither a mask nor a probability, nor another answer"
+            )
         cost = prediction.seconds, float(prediction.peak_bytes or math.nan), prediction.energy_joule
         for task, value in given.items():
             if task not in self.tasks:

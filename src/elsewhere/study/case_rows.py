@@ -26,7 +26,7 @@ def case_rows(
         CaseRow(
             name=named(str(row["dataset"]), str(row["case_id"])),
             values={str(name): value for name, value in row.items()},
-            file=lambda path: cohort.file(path).resolve(),
+            file=cohort.file,
         )
         for row in cohort.cases.to_dict("records")
     ]

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,9 +23,8 @@ from elsewhere.engine.trained_on import TOLD, Patient, check_apart
 from elsewhere.engine.training import Outcome, Training, Work
 from elsewhere.errors import UserError, name_rows
 from elsewhere.inputs import Cases
-from elsewhere.inputs.source import CLINICAL as CLINICAL_VALUES
 from elsewhere.inputs.source import CaseRow, Source, sources
-from elsewhere.recipes.base import Recipe
+from elsewhere.recipes.base import Recipe, given_words, sees_clinical
 from elsewhere.recipes.running import find_recipe, run_training
 from elsewhere.study.case_rows import case_rows
 from elsewhere.study.kept_models import Model, needed_models
@@ -133,7 +131,7 @@ def predict_cohort(
         ids=tuple(ids[name] for name in names),
         source=source,
         left_out={f"without a {noun}": lost} if lost else {},
-        given=_given(recipe, unit, source),
+        given=given_words(recipe, unit.recipe.settings, tuple(unit.needs)),
     )
 
 
@@ -209,9 +207,7 @@ def _with_masks(
     if not wants:
         raise UserError(f"recipe '{unit.recipe.name}' takes no masks", where="--masks", fix="Leave it out.")
     digests_of_files({MASKS: Path(masks)}, source.truth_files() if source else (), where="--masks")
-    return replace(
-        unit, recipe=replace(unit.recipe, settings={**unit.recipe.settings, MASKS: str(masks)})
-    )
+    return replace(unit, recipe=replace(unit.recipe, settings={**unit.recipe.settings, MASKS: str(masks)}))
 
 
 def _cases(
@@ -226,9 +222,7 @@ def _cases(
     names = [row.name for row in rows]
     digest = {} if source is None else _for_each(source.digest, names, f"looking at {source.noun}", progress)
     recorded = model.trained_on.get("clinical") or list(CLINICAL)
-    columns = [
-        name for name in recorded if name in cohort.cases.columns and name.casefold() not in OUTCOMES
-    ]
+    columns = [name for name in recorded if name in cohort.cases.columns and name.casefold() not in OUTCOMES]
     patients = patients_of(cohort)
     return Cases(
         case=tuple(names),
@@ -238,7 +232,7 @@ def _cases(
         digest=tuple(digest.get(name, "") for name in names),
         group=tuple(patients[name].name for name in names),
         clinical={name: tuple(plain_clinical(row.values[name]) for row in rows) for name in columns}
-        if CLINICAL_VALUES in recipe.sees
+        if sees_clinical(recipe)
         else {},
     )
 
@@ -283,10 +277,3 @@ def _applied(unit: Training, model: Model, work: Work, device: str, progress: Re
             where=f"unit {model.name}",
             fix="Nothing was written. Its recipe, its version and the pixels have to be those it was made for.",
         ) from error
-
-
-def _given(recipe: type[Recipe], unit: Training, source: Source | None) -> tuple[str, ...]:
-    settings: Any = recipe.settings(unit.recipe.settings)
-    shown = recipe.shown(settings, tuple(unit.needs))
-    words = {CLINICAL_VALUES: "clinical columns"} | dict(source.truths if source is not None else {})
-    return tuple(word for kind, word in words.items() if kind in shown)

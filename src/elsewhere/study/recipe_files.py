@@ -55,9 +55,7 @@ def digests_of_files(
     return told
 
 
-def _no_experts(
-    folder: Path, held: Mapping[str, str], experts: Collection[Path], *, where: str
-) -> None:
+def _no_experts(folder: Path, held: Mapping[str, str], experts: Collection[Path], *, where: str) -> None:
     """Neither a folder of the cohort's segmentations, nor one that holds them, nor a copy of them."""
     own = folder.resolve()
     for kept in {_segmentations(path.resolve()) for path in experts}:

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from elsewhere.cohort import Cohort
 from elsewhere.errors import UserError

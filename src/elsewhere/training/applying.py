@@ -17,8 +17,8 @@ from elsewhere.networks.finder import build_finder
 from elsewhere.training.augment import plain
 from elsewhere.training.crops import DevicePictures
 from elsewhere.training.finder import Looker
-from elsewhere.training.pictures.settings import PictureTraining, PictureWork
 from elsewhere.training.lanes import be_deterministic, pick_device
+from elsewhere.training.pictures.settings import PictureTraining, PictureWork
 
 BATCH = 32
 Boxes = npt.NDArray[np.int32]

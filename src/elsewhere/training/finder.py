@@ -204,7 +204,9 @@ class Looker:
 class _Loop(Looker):
     """The model, its optimiser, the training part on the device, and one step."""
 
-    def __init__(self, model: Finder, unit: PictureTraining, work: PictureWork, train: Rows, device: torch.device) -> None:
+    def __init__(
+        self, model: Finder, unit: PictureTraining, work: PictureWork, train: Rows, device: torch.device
+    ) -> None:
         super().__init__(model, unit.recipe, device)
         self.parameters = list(self.model.parameters())
         self.rate = torch.zeros((), device=device)

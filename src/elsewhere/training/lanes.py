@@ -120,9 +120,7 @@ def _train_all(
         if progress:
             progress("trainings", done, len(units))
 
-    names = {
-        name for unit in units for part in (unit.train, unit.validation, unit.predict) for name in part
-    }
+    names = {name for unit in units for part in (unit.train, unit.validation, unit.predict) for name in part}
     pictures = DevicePictures(work.cases, work.pictures, device=device, rows=work.cases.rows(sorted(names)))
     starts = Starts(work, device)
     for unit in units:

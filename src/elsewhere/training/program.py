@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from elsewhere.training.pictures.settings import ClassifierSettings, PictureTraining
 from elsewhere.networks import NETWORKS
 from elsewhere.networks.classifiers import build_network, cross_entropy, mix_style
 from elsewhere.training.augment import augment, plain
 from elsewhere.training.draws import JITTERS, EpochDraws, noise_fields
+from elsewhere.training.pictures.settings import ClassifierSettings, PictureTraining
 from elsewhere.training.transformer import available
 from elsewhere.training.updates import PlainAdam, WrittenOut
 

@@ -38,7 +38,12 @@ class VolumesView:
     _ask: Callable[..., Any]
 
     def __init__(
-        self, held: Volumes, *, cases: frozenset[str], hidden: frozenset[str], sees: frozenset[str] = frozenset()
+        self,
+        held: Volumes,
+        *,
+        cases: frozenset[str],
+        hidden: frozenset[str],
+        sees: frozenset[str] = frozenset(),
     ) -> None:
         withheld = {
             "mask": MASK not in sees,
@@ -132,7 +137,9 @@ class MriSource:
     def of_cases(cls, rows: Iterable[CaseRow]) -> MriSource:
         """The volumes that a cohort's rows name in `image`. A row with `mm_per_px` is a slice picture of three
         phases; any other image is a patient's folder of NIfTI phases."""
-        return cls(FileVolumes({row.name: _files(row) for row in rows if isinstance(row.values.get("image"), str)}))
+        return cls(
+            FileVolumes({row.name: _files(row) for row in rows if isinstance(row.values.get("image"), str)})
+        )
 
     def problems(self, cases: Iterable[str]) -> dict[str, str]:
         """What is wrong with the headers of these cases. What takes up contrast is seen by two phases at the least."""
@@ -177,7 +184,9 @@ class MriSource:
     def pack(self, folder: Path, cases: Cases, *, with_truth: bool) -> None:
         """One pack per case, with masks and lesion boxes: a recipe over there is shown as little of them as here."""
         digest = dict(zip(cases.case, cases.digest, strict=True))
-        drawn = dict(zip(cases.case, cases.mask_digest, strict=True)).__getitem__ if cases.mask_digest else None
+        drawn = (
+            dict(zip(cases.case, cases.mask_digest, strict=True)).__getitem__ if cases.mask_digest else None
+        )
         pack_volumes(
             self.volumes,
             cases.case,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from elsewhere.predictions.answers.base import AnswerKind, AnswerTarget, answer_kinds
 from elsewhere.predictions.answers.boxes import FoundBoxes
 from elsewhere.predictions.answers.masks import Masks, PackedMask, pack_mask
-from elsewhere.predictions.answers.probability import ProbabilityAnswer, Probabilities
+from elsewhere.predictions.answers.probability import Probabilities, ProbabilityAnswer
 
 __all__ = [
     "AnswerKind",

@@ -125,5 +125,3 @@ def register_kind(kind: type[AnswerKind]) -> type[AnswerKind]:
     """Class decorator: one object of the class is the kind of this name."""
     answer_kinds.add(kind.name, kind(), owner=f"{kind.__module__}:{kind.__qualname__}")
     return kind
-
-

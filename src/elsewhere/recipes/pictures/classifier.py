@@ -13,7 +13,16 @@ from elsewhere.engine.training import RecipeSpec, Training
 from elsewhere.errors import UserError
 from elsewhere.inputs.source import LESION_BOX, MASK
 from elsewhere.predictions.answers import ProbabilityAnswer
-from elsewhere.recipes.base import PREDICTING, Job, JobBatch, Prediction, Recipe, RecipeSettings, Trained, recipes
+from elsewhere.recipes.base import (
+    PREDICTING,
+    Job,
+    JobBatch,
+    Prediction,
+    Recipe,
+    RecipeSettings,
+    Trained,
+    recipes,
+)
 from elsewhere.recipes.pictures.settings import (
     CLASSIFICATION,
     CLASSIFIER,
@@ -115,7 +124,9 @@ class PictureClassifier(PictureRecipe):
     kind: ClassVar[str] = "classify"
     answers: ClassVar[Mapping[str, str]] = {CLASSIFICATION: "probability"}
     version = 1
-    follows = "The study's CNN and vision transformer (US-14); other networks and multi-source methods beside them."
+    follows = (
+        "The study's CNN and vision transformer (US-14); other networks and multi-source methods beside them."
+    )
     needs: ClassVar[tuple[str, ...]] = (NEEDS_BOXES,)
     maps: ClassVar[str] = "elsewhere.explain.trainings:Explainer"
 
@@ -148,7 +159,12 @@ class PictureClassifier(PictureRecipe):
 
         training, work = picture_training(job), shared_work([job])
         logits = apply_network(training, weights, work, device=job.device)
-        _emit(job, PictureOutcome(case=training.predict, logits=logits, distance=np.full(len(logits), np.nan, np.float32)))
+        _emit(
+            job,
+            PictureOutcome(
+                case=training.predict, logits=logits, distance=np.full(len(logits), np.nan, np.float32)
+            ),
+        )
         if training.input.kind != "roi":
             return Trained()
         boxes = work.cases.box if training.boxes is None else np.array(list(training.boxes.values()))

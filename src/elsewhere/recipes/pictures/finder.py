@@ -41,7 +41,9 @@ class LesionFinder(PictureRecipe):
         return Trained()
 
 
-def _train(trainings: Sequence[PictureTraining], work: PictureWork, *, lanes: int, progress: Any, **options: Any) -> None:
+def _train(
+    trainings: Sequence[PictureTraining], work: PictureWork, *, lanes: int, progress: Any, **options: Any
+) -> None:
     """One after another: each is large enough to fill a device. `progress` counts trainings, and not epochs."""
     from elsewhere.training.finder import find_all
 

@@ -47,7 +47,9 @@ def picture_settings(values: Mapping[str, Any], *, where: str = "") -> PictureSe
     made = PictureSettings()
     _check_names(values, ("input", "training"), where)
     try:
-        parts = {name: _filled(getattr(made, name), values.get(name, {}), f"{where}, {name}") for name in values}
+        parts = {
+            name: _filled(getattr(made, name), values.get(name, {}), f"{where}, {name}") for name in values
+        }
     except TypeError as error:
         raise UserError(
             f"a setting cannot be read: {error}", where=where, fix="Each value is of the type of its default."

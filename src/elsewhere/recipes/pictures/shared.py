@@ -113,7 +113,9 @@ def found_boxes(job: Job) -> Mapping[str, npt.NDArray[np.int32]] | None:
     boxes = dict(zip(outcome.case, answers.best(), strict=True))
     lost = [case.case for case in job.predict if case.case not in boxes]
     if lost:
-        raise TrainingError(f"the boxes that {job.name} needs were not found in {len(lost)} cases, first {lost[0]}")
+        raise TrainingError(
+            f"the boxes that {job.name} needs were not found in {len(lost)} cases, first {lost[0]}"
+        )
     return boxes
 
 
@@ -212,7 +214,9 @@ def as_trained(outcome: PictureOutcome) -> Trained:
     )
 
 
-def picture_key_content(training: Training, cases: Cases, kind: str, prints: npt.NDArray[np.uint64]) -> dict[str, Any]:
+def picture_key_content(
+    training: Training, cases: Cases, kind: str, prints: npt.NDArray[np.uint64]
+) -> dict[str, Any]:
     """What the key of a training on pictures depends on: names of cases do not count; their pixels, boxes, labels,
     order and (for methods that use it) dataset do.
 
