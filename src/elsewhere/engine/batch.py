@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from elsewhere.engine.threads import let_threads_sleep, physical_cores, usable_cpus
 from elsewhere.engine.training import Outcome, Training, Work
@@ -22,6 +22,18 @@ Finished: TypeAlias = Callable[[Training, Outcome], None]
 Failed: TypeAlias = Callable[[Training, str], None]
 Trainer: TypeAlias = Callable[..., None]
 """(trainings, work, *, device, lanes, finished, failed, progress[, stop][, threads]) -> None."""
+
+
+class Timed(Protocol):
+    """What a training's time depends on."""
+
+    @property
+    def train(self) -> Sequence[Any]:
+        """What it learns from."""
+
+    @property
+    def method(self) -> str:
+        """What trains, in a word."""
 
 
 @dataclass
@@ -42,7 +54,7 @@ class Deadline:
     def __call__(self) -> bool:
         return self.at is not None and time.time() + self.longest >= self.at
 
-    def too_late_for(self, unit: Training) -> bool:
+    def too_late_for(self, unit: Timed) -> bool:
         """Less strict: a unit that trains on few cases is as long as few cases take."""
         rate = self.slowest.get(unit.method)
         if self.at is None or rate is None:

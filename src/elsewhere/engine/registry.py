@@ -35,6 +35,9 @@ class AskedOfRecipe(Protocol):
     def group(self, spec: RecipeSpec) -> str:
         """Trainings of one group share what is prepared for them: they are trained side by side."""
 
+    def needs_truth(self, spec: RecipeSpec) -> bool:
+        """Whether the experts' annotations must travel with its cases."""
+
     def published_weights(self, spec: RecipeSpec) -> tuple[str, ...]:
         """The networks whose published weights a training starts from."""
 

@@ -15,6 +15,7 @@ from elsewhere.explain.gradcam import Maps, method_for
 from elsewhere.explain.localisation import Inside, box_in_input, box_region, relevance_inside
 from elsewhere.explain.sanity import SanityCheck, sanity_check
 from elsewhere.recipes.pictures.settings import CLASSIFICATION, LESION_BOXES, NEEDS_BOXES, settings_of
+from elsewhere.training.pictures.settings import InputSpec
 
 if TYPE_CHECKING:
     import torch
@@ -86,7 +87,8 @@ class Explainer:
         self.unit, self.outcome, self.work = unit, outcome, work
         self.device = pick_device(device)
         held = settings_of(unit.recipe)
-        self.input, self.pictures = held.input, work.sources["pictures"]
+        self.input: InputSpec = held.input
+        self.pictures: Any = work.sources["pictures"]
         finder = (needs or {}).get(NEEDS_BOXES)
         self.found = (
             {} if finder is None else dict(zip(finder.case, finder.answers[LESION_BOXES].best(), strict=True))

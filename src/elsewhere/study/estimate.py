@@ -188,7 +188,8 @@ def note_speed(store: Store, keys: Iterable[str], wall_seconds: float) -> None:
 def _known_rates(store: Store) -> dict[str, Rates]:
     """From stored trainings, a device apart from another."""
     stored: dict[str, list[Training]] = defaultdict(list)
-    for key in store.keys():
+    keys = store.keys()
+    for key in keys:
         with contextlib.suppress(UserError, OSError, ValueError, TypeError, KeyError):
             file = store.path / "units" / key / "unit.json"
             unit = Training.from_dict(json.loads(file.read_text("utf-8")))

@@ -64,14 +64,14 @@ def apply_network(
         seen = pictures.cut_boxes(unit.input, rows, boxes)
     outline = pictures.outline(unit.input)[rows] if unit.input.outline else None
     on_gpu = where.type == "cuda"
-    found = []
+    found: list[npt.NDArray[np.float32]] = []
     for start in range(0, len(rows), BATCH):
         part = slice(start, start + BATCH)
         x = plain(seen[part], None if outline is None else outline[part])
         views = [x, x.flip(3)] if recipe.test_mirror else [x]
         with torch.autocast(where.type, dtype=torch.bfloat16, enabled=on_gpu):
-            logits = [model(view.contiguous(memory_format=layout)).float() for view in views]
-        found.append(torch.stack(logits).mean(0).cpu().numpy())
+            seen_as = [model(view.contiguous(memory_format=layout)).float() for view in views]
+        found.append(torch.stack(seen_as).mean(0).cpu().numpy())
     logits = np.concatenate(found) if found else np.zeros((0, 2), dtype=np.float32)
     return logits.astype(np.float32)
 

@@ -23,7 +23,7 @@ class ProbabilityAnswer:
     """One case's answer of a network: two logits, and the distance of its features to the training part."""
 
     logits: tuple[np.float32, np.float32]
-    distance: np.float32 = np.float32("nan")
+    distance: float | np.float32 = float("nan")
 
 
 @dataclass(frozen=True, kw_only=True)
