@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from elsewhere.engine.packed_masks import PackedMask, from_arrays
 
 from elsewhere.cohort import Cohort, load_cohort
-from elsewhere.engine.packed_masks import PackedMask, from_arrays
 from elsewhere.engine.store import Store
 from elsewhere.engine.training import COSTS, Outcome
 from elsewhere.predictions import ReadOptions, read_predictions

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 from elsewhere.engine.packed_masks import PackedMask, from_arrays, pack_mask, to_arrays
+
 from elsewhere.inputs.cases import Cases
 from elsewhere.inputs.volumes import Box, Grid
 from elsewhere.phantom.mri import case_rng, make_case

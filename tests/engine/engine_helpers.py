@@ -103,7 +103,9 @@ def packed(outcome: Outcome) -> dict[str, bytes]:
     return found
 
 
-def with_logits(outcome: Outcome, logits: np.ndarray, distance: np.ndarray | None = None, **changes: object) -> Outcome:
+def with_logits(
+    outcome: Outcome, logits: np.ndarray, distance: np.ndarray | None = None, **changes: object
+) -> Outcome:
     """The outcome with other logits; without a distance it keeps its own, as far as there are logits."""
     far = distance_of(outcome)[: len(logits)] if distance is None else distance
     answers = Probabilities(probability=np.zeros(len(logits)), logits=logits, distance=far)

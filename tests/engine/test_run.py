@@ -328,7 +328,9 @@ def test_killed_at_random_moments_a_run_goes_on(tmp_path, device, kills, n):
     units = make_units(work, n, seconds=0.03)
     assert finished == {u.key for u in units}
     for unit in units:
-        assert np.array_equal(logits_of(store.load(unit.key)), logits_of(tiny_trainer.outcome_of(unit, work, "cpu")))
+        assert np.array_equal(
+            logits_of(store.load(unit.key)), logits_of(tiny_trainer.outcome_of(unit, work, "cpu"))
+        )
     with store.lock():
         assert not list((store.path / "units").glob(".*"))
 
@@ -345,7 +347,9 @@ def test_two_devices_two_processes(store, work, log):
     assert report.failed == {bad[0].key: "it would not learn"}
     assert Counter(trained(log)).most_common(1)[0][1] == 1
     for unit in units:
-        assert np.array_equal(logits_of(store.load(unit.key)), logits_of(tiny_trainer.outcome_of(unit, work, "cpu")))
+        assert np.array_equal(
+            logits_of(store.load(unit.key)), logits_of(tiny_trainer.outcome_of(unit, work, "cpu"))
+        )
 
 
 def test_a_process_that_dies_takes_one_unit_with_it(store, work):

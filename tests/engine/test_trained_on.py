@@ -28,7 +28,9 @@ WORK = Work(
         "pixels": {"A/1": "voxels of 1"},
     },
 )
-UNIT = Training(recipe=RecipeSpec(name="random"), key="k" * 32, train=("A/1",), validation=("A/2",), predict=("B/1",))
+UNIT = Training(
+    recipe=RecipeSpec(name="random"), key="k" * 32, train=("A/1",), validation=("A/2",), predict=("B/1",)
+)
 
 
 def asked(name: str, also: str = "", digest: str = "") -> None:

@@ -20,8 +20,8 @@ from elsewhere.engine.__main__ import main
 from elsewhere.engine.store import Store
 from elsewhere.engine.work import load_work, save_work
 from elsewhere.errors import UserError
-from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
 from elsewhere.inputs import Pictures
+from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
 
 
 @pytest.fixture
@@ -63,7 +63,10 @@ def test_a_work_folder_comes_back_the_same(tmp_path, work):
         "efficientnet-b0/imagenet": b"weights"
     }
     assert boxes_of(held.outcomes("f" * 32)).tolist()[0] == [1, 2, 5, 6]
-    assert sorted(p.name for p in (tmp_path / "w" / "sources" / "pictures").iterdir()) == ["00-A.npz", "01-B.npz"]
+    assert sorted(p.name for p in (tmp_path / "w" / "sources" / "pictures").iterdir()) == [
+        "00-A.npz",
+        "01-B.npz",
+    ]
 
 
 def test_only_the_cases_that_units_name_travel(tmp_path, work):
@@ -125,7 +128,9 @@ def test_on_a_bare_machine(folder, tmp_path, work):
     assert len(home.add(tmp_path / "all.zip")) == 3
     for unit in make_units(work, 4):
         assert home.has(unit, work.cases)
-        assert np.array_equal(logits_of(home.load(unit.key)), logits_of(tiny_trainer.outcome_of(unit, work, "cpu")))
+        assert np.array_equal(
+            logits_of(home.load(unit.key)), logits_of(tiny_trainer.outcome_of(unit, work, "cpu"))
+        )
 
 
 def test_the_default_trainer_needs_no_table_library(tmp_path):
