@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from elsewhere.engine.training import Training
 from elsewhere.errors import UserError
+from elsewhere.inputs import Cases
 from elsewhere.inputs.source import LESION_BOX, MASK
 from elsewhere.recipes.base import given_words, recipe_of
 from elsewhere.recipes.pictures.settings import (
@@ -62,3 +66,26 @@ def test_settings_are_read_back_and_a_mistake_is_named():
     ):
         with pytest.raises(UserError, match=said):
             picture_settings(values)
+
+
+def test_what_names_a_training():
+    names = ("A/1", "A/2", "B/1")
+    cases = Cases(
+        case=names,
+        dataset=("A", "A", "B"),
+        label=np.array([0, 1, 0], dtype=np.int8),
+        box=np.array([[1, 2, 9, 8], [2, 2, 5, 5], [3, 3, 5, 6]], dtype=np.int32),
+        digest=("a", "b", "c"),
+    )
+    moved = replace(cases, box=cases.box + 1)
+
+    def key(of=cases, kind="roi", **changes):
+        spec = classifier_spec(
+            ClassifierSettings(learning_rate=changes.pop("rate", 1e-3)), InputSpec(kind=kind)
+        )
+        unit = Training(recipe=spec, train=names[:2], validation=names[2:], predict=names)
+        return replace(unit, **changes).with_key(of).key
+
+    assert key(predict=names[:1], name="other") == key()
+    assert len({key(), key(seed=2), key(rate=1e-4), key(kind="whole"), key(of=moved)}) == 5
+    assert key(of=moved, kind="whole") == key(kind="whole")

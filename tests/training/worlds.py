@@ -67,7 +67,7 @@ def make_unit(work, *, seed=1, kind="roi", outline=False, keep_weights=False, pa
         seed=seed,
         keep_weights=keep_weights,
     )
-    return replace(unit, key=repr(unit))
+    return replace(unit, key=repr(replace(unit, keep_weights=False)))
 
 
 def train(units, work, **options):
