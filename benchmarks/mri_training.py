@@ -34,7 +34,9 @@ def train_one(place: Any, given: argparse.Namespace, name: str, volumes: WorldVo
     """`name`'s unit into the store, from where it was cut off; TimeUpError where it is cut off again."""
     from elsewhere.engine.run import run_units
     from elsewhere.engine.store import Store
-    from elsewhere.engine.training import RECIPE, RecipeSpec, Training, Work
+    from elsewhere.engine.training import RecipeSpec, Training, Work
+    from elsewhere.inputs.mri.source import MriSource
+    from elsewhere.recipes.base import sees_clinical
     from elsewhere.training.volumes.ways import using
 
     cases, split = cases_of(volumes), place.read("split")
@@ -44,17 +46,16 @@ def train_one(place: Any, given: argparse.Namespace, name: str, volumes: WorldVo
     recipe = recipe_of(name)
     unit = Training(
         name=f"rest>{split['target']} | {name} | seed {given.seed}",
-        kind=RECIPE,
         train=parts["train"],
         validation=parts["validation"],
         predict=parts["home"] + parts["elsewhere"],
         seed=given.seed,
-        job=RecipeSpec(
+        recipe=RecipeSpec(
             name=name,
             version=recipe.version,
             settings=json.loads(json.dumps(settings)),
             tasks=("segmentation",),
-            clinical=recipe.uses_clinical,
+            clinical=sees_clinical(recipe),
         ),
     ).with_key(cases)
     place.write("units", place.read("units") | {name: unit.key})
@@ -63,7 +64,7 @@ def train_one(place: Any, given: argparse.Namespace, name: str, volumes: WorldVo
     with using(ways):
         report = run_units(
             [unit],
-            Work(cases=cases, volumes=volumes),
+            Work(cases=cases, sources={"mri": MriSource(volumes)}),
             Store(place.store),
             device=given.device,
             threads=1 if given.device == "cpu" else 0,

@@ -291,7 +291,9 @@ def test_a_work_folder_holds_what_is_left(world, tmp_path):
     units, work = load_work(tmp_path / "work")
     assert {unit.key for unit in units} == set(planned.plan.units)
     assert work.cases.case == planned.plan.table.cases.case
-    assert work.pictures.encoded("Alder/m000_0") == planned.plan.table.pictures.encoded("Alder/m000_0")
+    assert work.sources["pictures"].encoded("Alder/m000_0") == planned.plan.table.pictures.encoded(
+        "Alder/m000_0"
+    )
     store = Store(tmp_path / "out" / "store")
     for unit in planned.plan.units.values():
         store.save(unit, outcome_of(unit, planned.plan.work))

@@ -246,7 +246,10 @@ def prepare(unit: Training, work: Work, machine: _Machine) -> _Prepared:
         )
 
     collected = _Collected(
-        unit=unit, kinds=dict(recipe.answers), shape=source.shape if source is not None else lambda case: None
+        unit=unit,
+        kinds=dict(recipe.answers),
+        shape=source.shape if source is not None else lambda case: None,
+        costs=recipe.costs,
     )
     scratch = _scratch(unit, work)
     options = {} if machine.progress is None else {"progress": machine.progress}
@@ -388,6 +391,7 @@ class _Collected:
     unit: Training
     kinds: Mapping[str, str]
     shape: Callable[[str], tuple[int, ...] | None]
+    costs: bool = True
     answers: dict[tuple[str, str], Any] = field(default_factory=dict)
     cost: dict[tuple[str, str], tuple[float, float, float]] = field(default_factory=dict)
 
@@ -445,7 +449,7 @@ class _Collected:
                 task: answer_kinds.get(self.kinds[task]).gather([self.answers[name, task] for name in names])
                 for task in tasks
             },
-            cost=None if np.isnan(cost).all() else cost.reshape(len(names), len(tasks), len(COSTS)),
+            cost=cost.reshape(len(names), len(tasks), len(COSTS)) if self.costs else None,
             history=tuple(dict(entry) for entry in trained.history),
             best_epoch=int(trained.best_epoch),
             images=int(trained.images),

@@ -52,11 +52,13 @@ class PictureRecipe(Recipe):
     kind: ClassVar[str] = ""
     """As the keys of stored trainings name it."""
     keeps: ClassVar[bool] = True
+    costs: ClassVar[bool] = False
     Settings: ClassVar[type[RecipeSettings]] = PictureSettings
 
     @classmethod
     def settings(cls, values: Mapping[str, Any], *, where: str = "") -> RecipeSettings:
-        return picture_settings(values, where=where)
+        made = cls.Settings()
+        return picture_settings(values, where=where, made=made if isinstance(made, PictureSettings) else None)
 
     @classmethod
     def key_content(cls, training: Training, cases: Cases) -> Mapping[str, Any]:

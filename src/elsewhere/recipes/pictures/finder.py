@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from elsewhere.engine.training import RecipeSpec
-from elsewhere.recipes.base import Job, JobBatch, Prediction, Trained, recipes
+from elsewhere.recipes.base import Job, JobBatch, Prediction, RecipeSettings, Trained, recipes
 from elsewhere.recipes.pictures.classifier import PictureRecipe
-from elsewhere.recipes.pictures.settings import FINDER, LESION_BOXES
+from elsewhere.recipes.pictures.settings import FINDER, LESION_BOXES, FinderSettings
 from elsewhere.recipes.pictures.shared import picture_training, run_alone, run_together, shared_work
 from elsewhere.training.pictures.settings import PictureOutcome, PictureTraining, PictureWork
 
@@ -21,6 +21,7 @@ class LesionFinder(PictureRecipe):
     kind: ClassVar[str] = "find-boxes"
     answers: ClassVar[Mapping[str, str]] = {LESION_BOXES: "boxes"}
     version = 1
+    Settings: ClassVar[type[RecipeSettings]] = FinderSettings
     follows = "Nobody: a small U-Net over EfficientNet-Lite0, whose largest region gives the box."
 
     @classmethod

@@ -31,12 +31,28 @@ class PictureSettings(RecipeSettings):
     training: ClassifierSettings = field(default_factory=ClassifierSettings)
 
 
-def picture_settings(values: Mapping[str, Any], *, where: str = "") -> PictureSettings:
+@dataclass(frozen=True, kw_only=True)
+class FinderSettings(PictureSettings):
+    """Of a finder of lesions: other defaults.
+
+    Args:
+        input: What the finder sees: the whole picture.
+        training: How it is trained.
+    """
+
+    input: InputSpec = field(default_factory=finder_input)
+    training: ClassifierSettings = field(default_factory=finder_settings)
+
+
+def picture_settings(
+    values: Mapping[str, Any], *, where: str = "", made: PictureSettings | None = None
+) -> PictureSettings:
     """The settings that a study file or a stored training holds.
 
     Args:
         values: 'input' and 'training', each with the fields that differ from the defaults.
         where: Where they stand, for a message.
+        made: The defaults.
 
     Returns:
         The settings, checked.
@@ -44,7 +60,7 @@ def picture_settings(values: Mapping[str, Any], *, where: str = "") -> PictureSe
     Raises:
         UserError: A name is unknown, or a value of another type.
     """
-    made = PictureSettings()
+    made = made or PictureSettings()
     _check_names(values, ("input", "training"), where)
     try:
         parts = {
