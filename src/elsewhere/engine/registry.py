@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from elsewhere.errors import UserError
 from elsewhere.registry import Registry
 
 if TYPE_CHECKING:
@@ -21,7 +22,11 @@ class AskedOfRecipe(Protocol):
     """What an engine asks of a recipe; `elsewhere.recipes.base.Recipe` is the whole of it."""
 
     answers: Mapping[str, str]
+    version: int
     reads: str
+
+    def settings(self, values: Mapping[str, Any], *, where: str = "") -> Any:
+        """Its settings from plain values; a UserError where they are not its own."""
 
     def key_content(self, training: Training, cases: Cases) -> Mapping[str, Any]:
         """What the training's key depends on, as plain JSON."""
@@ -53,3 +58,22 @@ recipes: Registry[AskedOfRecipe] = Registry(
     builtin_modules=("elsewhere.recipes.builtin",),
     list_command="elsewhere recipes",
 )
+
+
+def wrong_settings(unit: Training) -> str:
+    """Say what is wrong with the settings of a training that came from elsewhere.
+
+    Args:
+        unit: The training.
+
+    Returns:
+        A sentence; empty where nothing is wrong, or where its recipe is not installed here in its version.
+    """
+    spec = unit.recipe
+    if spec.name not in recipes or recipes.get(spec.name).version != spec.version:
+        return ""
+    try:
+        recipes.get(spec.name).settings(spec.settings)
+    except UserError as error:
+        return f"its recipe '{spec.name}' has no such settings: {error.what}"
+    return ""
