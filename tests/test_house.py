@@ -32,19 +32,19 @@ MAY_USE = {
     "protocols": {"errors", "registry"},
     "statistics": {"errors", "protocols"},
     "ensembles": {"errors", "statistics"},
-    "inputs": {"errors"},
+    "inputs": {"errors", "registry"},
     "cohort": {"errors", "untrusted", "files", "registry", "tables", "inputs"},
     "predictions": {"errors", "registry", "tables", "inputs", "cohort"},
     "scoring": {"errors", "registry", "tables", "protocols", "statistics", "cohort", "predictions"},
     "phantom": {"errors", "untrusted", "files", "tables", "inputs", "cohort", "predictions", "scoring"},
     "simulation": {"errors", "protocols", "statistics", "cohort", "scoring", "phantom"},
     "scenarios": {"errors", "tables", "cohort"},
-    "engine": {"errors", "untrusted", "files", "registry", "inputs"},
+    "engine": {"errors", "untrusted", "files", "registry", "inputs", "predictions"},
     "networks": {"errors"},
     "training": {"errors", "inputs", "engine", "networks"},
     "radiomics": {"errors", "inputs"},
-    "recipes": {"errors", "registry", "inputs", "engine", "networks", "training", "radiomics"},
-    "explain": {"errors", "inputs", "engine", "networks", "training"},
+    "recipes": {"errors", "registry", "inputs", "predictions", "engine", "networks", "training", "radiomics"},
+    "explain": ROOMS - {"simulation", "results", "explain", "commands", "cli"},
     "analysis": {
         "errors",
         "untrusted",
@@ -133,7 +133,17 @@ LONG_LISTS = {
     "training/volumes/windows.py": {"predict"},
 }
 """Functions that still take more parameters than they may. Nothing is added to this list."""
-TRAVELS = ("untrusted", "files", "inputs", "engine", "networks", "training", "radiomics", "recipes")
+TRAVELS = (
+    "untrusted",
+    "files",
+    "inputs",
+    "predictions/answers",
+    "engine",
+    "networks",
+    "training",
+    "radiomics",
+    "recipes",
+)
 """Rooms that also run on a machine with torch and little else."""
 MAY_TRAVEL = {"torch", "torchvision", "numpy", "scipy", "pandas", "sklearn", "PIL", "isal", "elsewhere"}
 WHERE_IT_IS = {

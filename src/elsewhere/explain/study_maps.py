@@ -61,9 +61,9 @@ def look(run: str, stored: StoredRuns, **options: Any) -> Looked:
     """
     key = str(stored.row(run)["training"])
     training = stored.plan.units[key]
-    boxes = stored.store.load(training.boxes_from) if training.boxes_from else None
+    needs = {role: stored.store.load(needed) for role, needed in training.needs.items()}
     test = stored.answers(run)["test"]
-    return look_at_run(run, training, stored.store.load(key), stored.plan.work, test, boxes=boxes, **options)
+    return look_at_run(run, training, stored.store.load(key), stored.plan.work, test, needs=needs, **options)
 
 
 def relevance_maps(

@@ -8,9 +8,7 @@ its reason; the others go on.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -26,23 +24,23 @@ from elsewhere.engine.training import COSTS, Outcome, Training
 from elsewhere.errors import UserError
 from elsewhere.inputs.boxes import box_quality
 from elsewhere.predictions import Predictions, ReadOptions
-from elsewhere.predictions.masks import mask_file_name
+from elsewhere.predictions.answers import AnswerTarget, answer_kinds
 from elsewhere.privacy import Redactor, nameless
 from elsewhere.protocols import protocols
+from elsewhere.recipes.base import recipe_of
+from elsewhere.recipes.pictures.settings import LESION_BOXES
 from elsewhere.scenarios import Scenario, Split
 from elsewhere.scenarios.files import file_name
 from elsewhere.scoring.prepared import prepare
-from elsewhere.scoring.task import ScoreOptions, Scores, read_predictions, tasks
+from elsewhere.scoring.task import ScoreOptions, Scores, tasks
 from elsewhere.statistics.clusters import CLUSTER_COLUMN
-from elsewhere.study.methods import CLASSIFICATION
 from elsewhere.study.pictures import Report
 from elsewhere.study.plan import Plan
 from elsewhere.study.results import SCORE_KEYS, Results, RunKey
-from elsewhere.study.stored import StoredRuns, key_of, probabilities_of, rows_of
+from elsewhere.study.stored import StoredRuns, answers_of, key_of
 from elsewhere.tables import file_digest, staged_directory, write_json, write_table
 
 MARK = ".elsewhere.json"
-PROBABILITIES = "probabilities.csv"
 TRAINING_FACTS = ("epochs", "best_epoch", "seconds", "images", "device", "notes", "details")
 
 
@@ -127,7 +125,10 @@ class _Gathered:
         outcome, digest = self.stored.outcome(training)
         place = Path(key.task) / key.method / scenario_folder(split.scenario) / f"seed-{key.seed}"
         names = (*tested, *split.normal)
-        write_predictions(self.plan, outcome, names, key.task, self.folder / place, state=digest)
+        recipe = self.plan.units[training].recipe.name
+        write_predictions(
+            self.plan, outcome, names, key.task, self.folder / place, recipe=recipe, state=digest
+        )
         self.costs.append(self._costs(outcome, tested, key, self.plan.units[training]))
         try:
             self.scores[key], self.metrics[key], invalid = self._score(
@@ -162,19 +163,21 @@ class _Gathered:
     def _predictions(
         self, names: Sequence[str], outcome: Outcome, key: RunKey, folder: Path, cohort: Cohort
     ) -> Predictions:
-        probability = probabilities_of(outcome, names, key.task)
-        if probability is None:
-            return read_predictions(key.task, folder, ReadOptions(), cohort)
-        table = pd.DataFrame(
-            {"case_id": [self.stored.case_id[name] for name in names], "probability": probability}
-        )
-        file = folder / PROBABILITIES
-        return Predictions(kind="probability", table=table, source=str(file), digest=file_digest(file))
+        """The prediction table; where every case has a file of its own, as anybody reads the folder."""
+        kind = answer_kinds.get(outcome.answers[key.task].kind)
+        if kind.own_folder:
+            return tasks.get(key.task).read_predictions(folder, ReadOptions(), cohort)
+        ids = [self.stored.case_id[name] for name in names]
+        file = folder / kind.files(ids)[0]
+        table = kind.table(answers_of(outcome, names, key.task), ids)
+        return Predictions(kind=kind.name, table=table, source=str(file), digest=file_digest(file))
 
-    def _costs(self, outcome: Outcome, names: Sequence[str], key: RunKey, unit: Training) -> pd.DataFrame:
-        if outcome.cost is None or unit.job is None:
+    def _costs(self, outcome: Outcome, names: Sequence[str], key: RunKey, training: Training) -> pd.DataFrame:
+        if outcome.cost is None:
             return pd.DataFrame()
-        values = outcome.cost[rows_of(outcome, names), unit.job.tasks.index(key.task)]
+        position = {name: row for row, name in enumerate(outcome.case)}
+        rows = [position[name] for name in names]
+        values = outcome.cost[rows, training.recipe.tasks.index(key.task)]
         return pd.DataFrame(values, columns=list(COSTS)).assign(
             case=[self.stored.case_id[name] for name in names],
             method=key.method,
@@ -197,9 +200,10 @@ class _Gathered:
                 if training not in self.stored.stored:
                     continue
                 outcome, _ = self.stored.outcome(training)
-                if outcome.box is None or not set(split.test) <= set(outcome.case):
+                found = outcome.answers.get(LESION_BOXES)
+                if found is None or not set(split.test) <= set(outcome.case):
                     continue
-                boxes = outcome.box[rows_of(outcome, split.test)]
+                boxes = answers_of(outcome, split.test, LESION_BOXES).best()
                 quality = box_quality(boxes, cases.box[cases.rows(split.test)])["all"]
                 rows[where] = {"scenario": where[0], "seed": where[1]} | quality
                 rows[where]["without_box"] = int((~boxes.any(axis=1)).sum())
@@ -232,36 +236,32 @@ def scenario_folder(scenario: Scenario) -> str:
 
 
 def write_predictions(
-    plan: Plan, outcome: Outcome, names: Sequence[str], task: str, folder: Path, *, state: str
+    plan: Plan, outcome: Outcome, names: Sequence[str], task: str, folder: Path, *, recipe: str, state: str
 ) -> None:
-    """A folder as a participant would hand it in. What is there from the same outputs (`state` is their digest) is
-    left as it is.
+    """Write a run's answers as a participant hands them in.
+
+    Args:
+        plan: What the study asks for.
+        outcome: Of the run's training.
+        names: The study's names of the cases.
+        task: Which task.
+        folder: Where the answers go. What is there from the same outputs is left as it is.
+        recipe: The name of the training's recipe.
+        state: The digest of the outputs.
     """
     content = {"outputs": state, "task": task, "cases": list(names)}
     if _same(folder / MARK, content):
         return
     ids = dict(zip(plan.table.frame["case"], plan.table.frame["case_id"], strict=True))
-    masks = outcome.masks if task == "segmentation" else None
-    volumes = plan.table.volumes
-    files = [MARK, PROBABILITIES]
-    if masks is not None:
-        files += [mask_file_name(ids[name]) for name in names]
+    written = [ids[name] for name in names]
+    kind = answer_kinds.get(outcome.answers[task].kind)
+    files = [MARK, *kind.files(written)]
     with staged_directory(
         folder, replace=True, owned=lambda earlier: files if (earlier / MARK).is_file() else ()
     ) as staged:
-        if masks is not None and volumes is not None:
-            place = {name: row for row, name in enumerate(outcome.case)}
-
-            def write(name: str) -> None:
-                file = staged / mask_file_name(ids[name])
-                volumes.write_mask(file, masks[place[name]].unpack(), like=name)
-
-            with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-                list(pool.map(write, names))
-        else:
-            probability = probabilities_of(outcome, names, task)
-            table = pd.DataFrame({"case_id": [ids[name] for name in names], "probability": probability})
-            write_table(table, staged / PROBABILITIES)
+        source = plan.table.sources.get(recipe_of(recipe).reads)
+        target = AnswerTarget(folder=staged, ids=written, names=names, source=source)
+        kind.write(answers_of(outcome, names, task), target)
         write_json(content, staged / MARK)
 
 
@@ -290,8 +290,7 @@ def _trainings(plan: Plan, store: Store, stored: set[str]) -> pd.DataFrame:
         "recipe",
         "version",
         "tasks",
-        "network",
-        "input",
+        "label",
         "seed",
         "train",
         "predicted",
@@ -299,18 +298,16 @@ def _trainings(plan: Plan, store: Store, stored: set[str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*columns, *TRAINING_FACTS])
 
 
-def _about_training(unit: Training) -> dict[str, Any]:
-    about = {"seed": unit.seed, "train": len(unit.train), "predicted": len(unit.predict)}
-    if unit.job is not None:
-        job = unit.job
-        return about | {"recipe": job.name, "version": job.version, "tasks": "+".join(job.tasks)}
-    finder = unit.kind == "find-boxes"
-    return about | {
-        "recipe": "lesion-finder" if finder else "picture-classifier",
-        "version": 1,
-        "tasks": "" if finder else CLASSIFICATION,
-        "network": unit.recipe.network,
-        "input": unit.input.kind,
+def _about_training(training: Training) -> dict[str, Any]:
+    spec = training.recipe
+    return {
+        "recipe": spec.name,
+        "version": spec.version,
+        "tasks": "+".join(spec.tasks),
+        "label": training.method,
+        "seed": training.seed,
+        "train": len(training.train),
+        "predicted": len(training.predict),
     }
 
 

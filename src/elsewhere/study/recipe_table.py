@@ -23,6 +23,8 @@ from elsewhere.errors import UserError, name_rows
 from elsewhere.inputs import Cases, Pictures
 from elsewhere.inputs.cases import Value
 from elsewhere.inputs.mri.files import FileVolumes
+from elsewhere.inputs.mri.source import MriSource
+from elsewhere.inputs.source import Source
 from elsewhere.protocols import protocols
 from elsewhere.scoring.segmentation import empty_truth
 from elsewhere.study.cohorts import read_cohorts
@@ -49,6 +51,11 @@ class RecipeTable(StudyTable):
     def label_scheme(self) -> LabelScheme:
         """Volumes are split by the outcome of the therapy, where it is known."""
         return RESPONSES
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """What recipes read, by the source's name."""
+        return {MriSource.name: MriSource(self.volumes)}
 
     def fallbacks(self, names: tuple[str, ...]) -> int:
         """Nothing is cropped by the house: recipes crop, and say so themselves."""

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
 from elsewhere.engine.store import DamagedUnitError, Store
 from elsewhere.engine.training import Outcome
 from elsewhere.errors import UserError
+from elsewhere.predictions.answers import Probabilities, answer_kinds
 from elsewhere.scenarios import Split
 from elsewhere.study.methods import CLASSIFICATION
 from elsewhere.study.plan import Plan
@@ -133,19 +133,21 @@ class StoredRuns:
     def _answers(self, run: str) -> dict[str, pd.DataFrame]:
         """A run's probabilities by part; nothing for methods that answer otherwise."""
         row = self.row(run)
+        task = str(row["task"])
         outcome, _ = self.outcome(str(row["training"]))
-        if probabilities_of(outcome, (), str(row["task"])) is None:
+        if not isinstance(outcome.answers.get(task), Probabilities):
             return {}
         split, tested, known = self.split(row), set(self.plan.tested(row)), set(outcome.case)
         parts = {}
         for part in PARTS:
             names = tuple(n for n in getattr(split, part) if part != "test" or n in tested)
             if set(names) <= known:
-                parts[part] = self._part(outcome, names, str(row["task"]))
+                parts[part] = self._part(outcome, names, task)
         return parts
 
     def _part(self, outcome: Outcome, names: Sequence[str], task: str) -> pd.DataFrame:
         cases = self.plan.table.cases
+        answers: Probabilities = answers_of(outcome, names, task)
         frame = pd.DataFrame(
             {
                 "case": pd.Series(names, dtype="str"),
@@ -153,32 +155,29 @@ class StoredRuns:
                 "patient": pd.Series([self.patient[n] for n in names], dtype="str"),
                 "cluster": pd.Series([self.cluster[n] for n in names], dtype="str"),
                 "label": cases.label[cases.rows(tuple(names))].astype(np.int64),
-                "probability": probabilities_of(outcome, names, task),
+                "probability": np.asarray(answers.probability, dtype=np.float64),
             }
         )
-        rows = rows_of(outcome, names)
-        if outcome.logits.size:
-            logits = outcome.logits[rows].astype(np.float64)
+        if answers.logits is not None:
+            logits = answers.logits.astype(np.float64)
             frame["logit_negative"], frame["logit_positive"] = logits[:, 0], logits[:, 1]
-        if outcome.distance.size:
-            frame["distance"] = outcome.distance[rows].astype(np.float64)
+        if answers.distance is not None:
+            frame["distance"] = answers.distance.astype(np.float64)
         return frame
 
 
-def rows_of(outcome: Outcome, names: Sequence[str]) -> np.ndarray:
-    """Find where an outcome holds these cases."""
+def answers_of(outcome: Outcome, names: Sequence[str], task: str) -> Any:
+    """Find the answers to a task for these cases.
+
+    Args:
+        outcome: Of a training.
+        names: The study's names of the cases.
+        task: Which task.
+
+    Returns:
+        Answers of the task's kind, one row per case, in the order of the names.
+    """
+    answers = outcome.answers[task]
     position = {name: row for row, name in enumerate(outcome.case)}
-    return np.array([position[name] for name in names], dtype=np.int64)
-
-
-def probabilities_of(outcome: Outcome, names: Sequence[str], task: str) -> np.ndarray | None:
-    """Find the probability of the positive class of these cases; None where the task is answered otherwise."""
-    if outcome.masks is not None and task == "segmentation":
-        return None
-    rows = rows_of(outcome, names)
-    if outcome.probability is not None:
-        return np.asarray(outcome.probability, dtype=np.float64)[rows]
-    if outcome.logits.size:
-        logits = outcome.logits[rows].astype(np.float64)
-        return np.asarray(special.expit(logits[:, 1] - logits[:, 0]), dtype=np.float64)
-    return None
+    rows = np.array([position[name] for name in names], dtype=np.int64)
+    return answer_kinds.get(answers.kind).take(answers, rows)

@@ -9,7 +9,9 @@ import pandas as pd
 from elsewhere.analysis.study.context import Context
 from elsewhere.analysis.study.registry import Tables, analysis
 from elsewhere.errors import UserError
-from elsewhere.recipes.base import Recipe, recipes
+from elsewhere.inputs.pictures import Pictures
+from elsewhere.inputs.source import LESION_BOX, MASK
+from elsewhere.recipes.base import Recipe, given_words, recipe_of
 from elsewhere.study.file import Study
 from elsewhere.study.methods import Method
 from elsewhere.study.results import Results
@@ -52,42 +54,25 @@ def disclosure_table(results: Results) -> pd.DataFrame:
 
 def _recipe(method: Method) -> type[Recipe] | None:
     try:
-        return recipes.get(method.recipe)
+        return recipe_of(method.recipe)
     except UserError:
         return None
 
 
-def _given(study: Study, method: Method) -> list[str]:
+def _given(study: Study, method: Method) -> tuple[str, ...]:
+    """In words; settings that this version of the recipe does not take ask for nothing."""
     if method.factors:
         section = study.inputs[method.factors["input"]]
-        given = []
-        if section.kind == "roi" and section.boxes == "annotated":
-            given.append("the annotated box of the lesion")
-        if section.outline:
-            given.append("the annotated outline of the lesion")
-        return given
+        annotated = section.kind == "roi" and section.boxes == "annotated"
+        shown = {LESION_BOX: annotated, MASK: section.outline}
+        return tuple(words for truth, words in Pictures.truths.items() if shown.get(truth))
     recipe = _recipe(method)
-    if recipe is None:
-        return []
-    options = (
-        ("clinical columns", recipe.uses_clinical),
-        ("the expert's box of the affected breast", _asks_breast_box(recipe, study, method.name)),
-        ("the publisher's box of the lesion", recipe.uses_lesion_box),
-    )
-    return [label for label, on in options if on]
+    return () if recipe is None else given_words(recipe, study.recipes[method.name].settings)
 
 
 def _follows(method: Method) -> str:
     recipe = None if method.factors else _recipe(method)
     return recipe.follows if recipe is not None else ""
-
-
-def _asks_breast_box(recipe: type[Recipe], study: Study, name: str) -> bool:
-    """By the study's settings; settings that this version of the recipe does not take ask for nothing."""
-    try:
-        return recipe.asks_breast_box(recipe.settings(study.recipes[name].settings))
-    except UserError:
-        return recipe.uses_breast_box
 
 
 def _notes(results: Results, name: str) -> list[str]:

@@ -14,11 +14,11 @@ import pandas as pd
 from elsewhere.errors import UserError
 from elsewhere.files import DAMAGED_ARCHIVE
 from elsewhere.predictions import Predictions, ReadOptions
+from elsewhere.predictions.answers import answer_kinds
 from elsewhere.scoring.prepared import prepare
-from elsewhere.scoring.task import ScoreOptions, read_predictions, tasks
+from elsewhere.scoring.task import ScoreOptions, tasks
 from elsewhere.study.bundle.reading import read_bundle
 from elsewhere.study.bundle.seal import FORMAT, broken_files, read_mark
-from elsewhere.study.gather import PROBABILITIES
 from elsewhere.study.results import Results, RunKey, run_name
 from elsewhere.tables import write_table
 
@@ -116,12 +116,13 @@ def _scores_again(results: Results) -> tuple[int, list[str]]:
     """Score every run with probabilities again, and compare both forms of its predictions."""
     done, wrong = 0, []
     for key, scores in results.scores.items():
-        file = results.folder(key) / PROBABILITIES
-        if not file.is_file():
+        kind = answer_kinds.get(tasks.get(key.task).answer_kind)
+        if kind.own_folder:
             continue
+        file = results.folder(key) / kind.files(())[0]
         wanted = set(scores.cases["case_id"].astype("str"))
         cohort = results.cohort.subset(results.cohort.cases["case_id"].astype("str").isin(wanted))
-        handed_in = read_predictions(key.task, file, ReadOptions(), None)
+        handed_in = tasks.get(key.task).read_predictions(file, ReadOptions())
         handed_in = _only(handed_in, wanted)
         again = (
             tasks.get(key.task).score(cohort, handed_in, scores.protocol, _options(results, key.task)).cases
@@ -134,7 +135,7 @@ def _scores_again(results: Results) -> tuple[int, list[str]]:
             wrong.append(f"{_named(key)}: {shown} differ when scored again")
         test = results.answers(run_name(key)).get("test")
         if test is not None and not _agree(test, handed_in.table):
-            wrong.append(f"{_named(key)}: predictions.parquet and {PROBABILITIES} have other probabilities")
+            wrong.append(f"{_named(key)}: predictions.parquet and {file.name} have other probabilities")
         done += 1
     return done, wrong
 

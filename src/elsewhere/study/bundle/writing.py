@@ -18,13 +18,13 @@ import elsewhere
 from elsewhere.cohort import Cohort
 from elsewhere.errors import UserError
 from elsewhere.inputs.mri.nifti import read_header, stored_voxels
-from elsewhere.predictions.masks import mask_file_name
+from elsewhere.predictions.answers import answer_kinds
 from elsewhere.protocols import protocols
 from elsewhere.scoring.task import Scores, tasks
 from elsewhere.study.bundle.seal import FORMAT, seal
 from elsewhere.study.environment import environment
 from elsewhere.study.file import Study
-from elsewhere.study.gather import PROBABILITIES, write_results
+from elsewhere.study.gather import write_results
 from elsewhere.study.results import Results, RunKey
 from elsewhere.tables import file_digest, staged_directory, to_jsonable, write_json, write_table, write_text
 
@@ -199,30 +199,28 @@ def _without_paths(study: Study) -> dict[str, Any]:
 
 
 def _copy_predictions(results: Results, staged: Path, *, masks: bool) -> None:
-    """Copy probabilities; of masks the digests, and the files where they were asked for."""
+    """Copy the answers; where every case has a file of its own, their digests, and the files on request."""
     rows: list[dict[str, Any]] = []
-    with_masks = False
+    of_files = False
     for key in results.scores:
         source = results.folder(key)
         target = staged / "predictions" / source.relative_to(results.predictions_folder)
-        if (source / PROBABILITIES).is_file():
-            target.mkdir(parents=True)
-            shutil.copyfile(source / PROBABILITIES, target / PROBABILITIES)
-            continue
-        with_masks = True
+        kind = answer_kinds.get(tasks.get(key.task).answer_kind)
         ids = [str(case) for case in results.scores[key].cases["case_id"]]
-        files = [source / mask_file_name(case) for case in ids]
-        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            digests = list(pool.map(mask_digests, files))
-        rows += [
-            dict(zip(MASK_COLUMNS, (*key, case, *one), strict=True))
-            for case, one in zip(ids, digests, strict=True)
-        ]
-        if masks:
+        files = [source / name for name in kind.files(ids)]
+        if masks or not kind.own_folder:
             target.mkdir(parents=True)
             for file in files:
                 shutil.copyfile(file, target / file.name)
-    if with_masks:
+        if kind.own_folder:
+            of_files = True
+            with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+                digests = list(pool.map(mask_digests, files))
+            rows += [
+                dict(zip(MASK_COLUMNS, (*key, case, *one), strict=True))
+                for case, one in zip(ids, digests, strict=True)
+            ]
+    if of_files:
         write_table(pd.DataFrame(rows, columns=list(MASK_COLUMNS)), staged / "masks.csv")
 
 

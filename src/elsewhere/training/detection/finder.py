@@ -15,13 +15,11 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from elsewhere.engine.training import Outcome, Training, Work
 from elsewhere.errors import UserError
 from elsewhere.inputs import NORMAL
 from elsewhere.networks.finder import Finder, build_finder, check_size
 from elsewhere.training.cuda import (
     capture_step,
-    device_name,
     enable_determinism,
     mixed_precision,
     select_device,
@@ -33,6 +31,13 @@ from elsewhere.training.optimiser import RecordableAdam
 from elsewhere.training.pictures.augment import augment
 from elsewhere.training.pictures.crops import DevicePictures
 from elsewhere.training.pictures.draws import EpochDraws, draw_epoch, noise_fields
+from elsewhere.training.pictures.settings import (
+    Failed,
+    Finished,
+    PictureOutcome,
+    PictureTraining,
+    PictureWork,
+)
 
 
 class StoppedError(Exception):
@@ -40,14 +45,14 @@ class StoppedError(Exception):
 
 
 def train_finder(
-    unit: Training,
-    work: Work,
+    unit: PictureTraining,
+    work: PictureWork,
     *,
     device: str = "auto",
     stop: Callable[[], bool] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     pictures: DevicePictures | None = None,
-) -> Outcome:
+) -> PictureOutcome:
     """Train a finder, choose the epoch with the best Dice on the validation part, and find boxes.
 
     Args:
@@ -119,9 +124,8 @@ def train_finder(
     weights = None
     if unit.keep_weights:
         weights = {name: value.cpu().clone() for name, value in model.state_dict().items()}
-    return Outcome(
+    return PictureOutcome(
         case=unit.predict,
-        fingerprint=unit.fingerprints(work.cases)[predicted],
         logits=np.zeros((len(predicted), 0), dtype=np.float32),
         distance=np.full(len(predicted), np.nan, dtype=np.float32),
         box=box,
@@ -129,19 +133,17 @@ def train_finder(
         best_epoch=best_epoch,
         images=program.images_seen,
         seconds=time.perf_counter() - begin,
-        device=device_name(chosen),
-        versions={"torch": torch.__version__, "numpy": np.__version__},
         weights=weights,
     )
 
 
 def train_finders(
-    units: Sequence[Training],
-    work: Work,
+    units: Sequence[PictureTraining],
+    work: PictureWork,
     *,
     device: str = "auto",
-    finished: Callable[[Training, Outcome], None],
-    failed: Callable[[Training, str], None],
+    finished: Finished,
+    failed: Failed,
     stop: Callable[[], bool] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> None:
@@ -173,7 +175,9 @@ def train_finders(
 class _FinderProgram(FinderInference):
     """A finder, its optimiser, the training part on the device, and one step."""
 
-    def __init__(self, model: Finder, unit: Training, work: Work, train: Rows, device: torch.device) -> None:
+    def __init__(
+        self, model: Finder, unit: PictureTraining, work: PictureWork, train: Rows, device: torch.device
+    ) -> None:
         super().__init__(model, unit.recipe, device)
         self._adam = RecordableAdam(
             self.model.parameters(),
@@ -289,7 +293,7 @@ def outline_loss(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return pixel + (1.0 - (2.0 * both + 1.0) / (sizes + 1.0)).mean()
 
 
-def _cases_with_truth(names: tuple[str, ...], work: Work) -> Rows:
+def _cases_with_truth(names: tuple[str, ...], work: PictureWork) -> Rows:
     """Cases with a mask, and normal ones, where nothing is to be found."""
     cases = work.cases
     rows = [
@@ -300,7 +304,7 @@ def _cases_with_truth(names: tuple[str, ...], work: Work) -> Rows:
     return np.array(rows, dtype=np.int64)
 
 
-def _with_drawn_mask(rows: Rows, work: Work, outline: torch.Tensor) -> Rows:
+def _with_drawn_mask(rows: Rows, work: PictureWork, outline: torch.Tensor) -> Rows:
     """Leave out lesions whose mask is empty, or of another size than the picture: they would teach that
     there is nothing.
     """

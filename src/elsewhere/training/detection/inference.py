@@ -7,12 +7,12 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
-from elsewhere.engine.training import ClassifierSettings, InputSpec
 from elsewhere.inputs.boxes import Boxes, boxes_of_maps
 from elsewhere.networks.finder import Finder
 from elsewhere.training.cuda import mixed_precision, pad_to_cached_batch
 from elsewhere.training.pictures.augment import plain
 from elsewhere.training.pictures.crops import DevicePictures
+from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
 
 THRESHOLD = 0.5
 """A pixel at or above this probability is lesion; fixed, never tuned on a target."""

@@ -14,17 +14,21 @@ from typing import Any
 
 import torch
 
-from elsewhere.engine.job import Deadline
-from elsewhere.engine.training import Outcome, Training, Work
+from elsewhere.engine.batch import Deadline
 from elsewhere.errors import UserError
 from elsewhere.networks import NETWORKS
 from elsewhere.training.cuda import device_name, enable_determinism, select_device
 from elsewhere.training.pictures.crops import DevicePictures
 from elsewhere.training.pictures.initial_weights import InitialWeights
+from elsewhere.training.pictures.settings import (
+    Failed,
+    Finished,
+    PictureOutcome,
+    PictureTraining,
+    PictureWork,
+)
 from elsewhere.training.pictures.stream_worker import SharedInputs, StreamWorker
 
-Finished = Callable[[Training, Outcome], None]
-Failed = Callable[[Training, str], None]
 Progress = Callable[[str, int, int], None]
 Stop = Callable[[], bool]
 CONCURRENT_NETWORKS_BYTES = 40 * 2**30
@@ -52,12 +56,12 @@ class Callbacks:
 
 
 def train_all(
-    units: Sequence[Training], work: Work, *, device: str, lanes: int, callbacks: Callbacks
+    units: Sequence[PictureTraining], work: PictureWork, *, device: str, lanes: int, callbacks: Callbacks
 ) -> None:
     """Train and predict; see `elsewhere.training.train_units`.
 
     Args:
-        units: Picture classifiers and lesion finders.
+        units: Picture classifiers.
         work: Cases, pictures and files of weights.
         device: "auto", "cpu", "cuda" or "cuda:N".
         lanes: Trainings at the same time; 0: the default of the network.
@@ -81,11 +85,15 @@ def train_all(
 
 
 def _train_all(
-    units: Sequence[Training], work: Work, device: torch.device, lanes: int, callbacks: Callbacks
+    units: Sequence[PictureTraining],
+    work: PictureWork,
+    device: torch.device,
+    lanes: int,
+    callbacks: Callbacks,
 ) -> None:
     done = 0
 
-    def finished(unit: Training, outcome: Outcome) -> None:
+    def finished(unit: PictureTraining, outcome: PictureOutcome) -> None:
         nonlocal done
         done += 1
         callbacks.finished(unit, outcome)
@@ -93,14 +101,8 @@ def _train_all(
             callbacks.progress("trainings", done, len(units))
 
     counted = Callbacks(finished=finished, failed=callbacks.failed, stop=callbacks.stop)
-    finder_outcomes = _train_finders(
-        [unit for unit in units if unit.kind == "find-boxes"], work, device, counted
-    )
-    classifiers = [unit for unit in units if unit.kind == "classify"]
-    if not classifiers:
-        return
-    shared = _load_inputs(classifiers, work, device, finder_outcomes)
-    by_network = itertools.groupby(sorted(classifiers, key=_size_order), key=lambda unit: unit.recipe.network)
+    shared = _load_inputs(units, work, device)
+    by_network = itertools.groupby(sorted(units, key=_size_order), key=lambda unit: unit.recipe.network)
     groups = [list(group) for _, group in by_network]
     # A person who sets the lanes has a reason, and it is mostly memory.
     at_once = (
@@ -112,26 +114,7 @@ def _train_all(
         _train_concurrently(concurrent, shared, lanes, counted)
 
 
-def _train_finders(
-    units: Sequence[Training], work: Work, device: torch.device, callbacks: Callbacks
-) -> dict[str, Outcome]:
-    outcomes: dict[str, Outcome] = {}
-    if units:
-        from elsewhere.training.detection.finder import train_finders
-
-        def finished(unit: Training, outcome: Outcome) -> None:
-            outcomes[unit.key] = outcome
-            callbacks.finished(unit, outcome)
-
-        train_finders(
-            units, work, device=str(device), finished=finished, failed=callbacks.failed, stop=callbacks.stop
-        )
-    return outcomes
-
-
-def _load_inputs(
-    units: Sequence[Training], work: Work, device: torch.device, finder_outcomes: dict[str, Outcome]
-) -> SharedInputs:
+def _load_inputs(units: Sequence[PictureTraining], work: PictureWork, device: torch.device) -> SharedInputs:
     """Put on the device whatever the trainings read, before any of them starts."""
     names = {name for unit in units for part in (unit.train, unit.validation, unit.predict) for name in part}
     pictures = DevicePictures(work.cases, work.pictures, device=device, rows=work.cases.rows(sorted(names)))
@@ -148,21 +131,20 @@ def _load_inputs(
         pictures=pictures,
         work=work,
         initial_weights=initial_weights,
-        finder_outcomes=finder_outcomes,
     )
 
 
 def _train_concurrently(
-    groups: Sequence[Sequence[Training]], shared: SharedInputs, lanes: int, callbacks: Callbacks
+    groups: Sequence[Sequence[PictureTraining]], shared: SharedInputs, lanes: int, callbacks: Callbacks
 ) -> None:
     """Train groups, each the trainings of one network, with as many workers as suit each network."""
-    workers: list[tuple[list[Training], StreamWorker]] = []
+    workers: list[tuple[list[PictureTraining], StreamWorker]] = []
     for units in groups:
         queue = list(units)
         count = lanes or (default_lanes(units) if shared.device.type == "cuda" else 1)
         workers += [(queue, StreamWorker(shared, units)) for _ in range(count)]
     stop = callbacks.stop
-    active: dict[int, tuple[Training, Iterator[Outcome | None]]] = {}
+    active: dict[int, tuple[PictureTraining, Iterator[PictureOutcome | None]]] = {}
     while active or any(queue for queue, _ in workers):
         for index, (queue, worker) in enumerate(workers):
             if index not in active:
@@ -186,18 +168,18 @@ def _train_concurrently(
             return
 
 
-def _too_late(stop: Stop | None, unit: Training) -> bool:
+def _too_late(stop: Stop | None, unit: PictureTraining) -> bool:
     if isinstance(stop, Deadline):
         return stop.too_late_for(unit)
     return stop is not None and stop()
 
 
-def _size_order(unit: Training) -> tuple[Any, ...]:
+def _size_order(unit: PictureTraining) -> tuple[Any, ...]:
     """Programs together, the long trainings first, so that the workers end together."""
     return (unit.recipe.network, unit.recipe.method, unit.input.size_px, -len(unit.train))
 
 
-def default_lanes(units: Sequence[Training]) -> int:
+def default_lanes(units: Sequence[PictureTraining]) -> int:
     """Return how many trainings of a network run at the same time where nobody says how many.
 
     Small networks leave a large GPU idle between kernels: more trainings fill it.

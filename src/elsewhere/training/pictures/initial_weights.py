@@ -7,8 +7,8 @@ import math
 import numpy as np
 import torch
 
-from elsewhere.engine.training import Training, Work
 from elsewhere.networks import build_network, find_weights, load_state
+from elsewhere.training.pictures.settings import PictureTraining, PictureWork
 
 
 class InitialWeights:
@@ -19,11 +19,11 @@ class InitialWeights:
         device: Where the weights are put.
     """
 
-    def __init__(self, work: Work, device: torch.device) -> None:
+    def __init__(self, work: PictureWork, device: torch.device) -> None:
         self._work, self.device = work, device
         self._published: dict[tuple[str, str, int], dict[str, torch.Tensor]] = {}
 
-    def load(self, unit: Training) -> None:
+    def load(self, unit: PictureTraining) -> None:
         """Read the published weights of a training; call it before the training starts.
 
         Args:
@@ -42,7 +42,7 @@ class InitialWeights:
             load_state(model, path)
         self._published[name] = {key: value.to(self.device) for key, value in model.state_dict().items()}
 
-    def state(self, unit: Training) -> dict[str, torch.Tensor]:
+    def state(self, unit: PictureTraining) -> dict[str, torch.Tensor]:
         """Return the weights that a training starts with. The head is always drawn from the training's seed.
 
         Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from elsewhere.engine.training import ClassifierSettings
+from elsewhere.training.pictures.settings import ClassifierSettings
 
 GROUP_DRO_STEP = 0.01
 """How fast GroupDRO's weights follow the losses, where the recipe sets no strength."""

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from elsewhere.engine.training import Training, Work
 from elsewhere.errors import UserError
 from elsewhere.networks import build_network
 from elsewhere.networks.classifiers import NETWORKS
@@ -19,6 +18,7 @@ from elsewhere.training.cuda import enable_determinism, mixed_precision, select_
 from elsewhere.training.detection.inference import FinderInference
 from elsewhere.training.pictures.augment import plain
 from elsewhere.training.pictures.crops import DevicePictures
+from elsewhere.training.pictures.settings import PictureTraining, PictureWork
 
 BATCH = 32
 Boxes = npt.NDArray[np.int32]
@@ -26,24 +26,22 @@ Boxes = npt.NDArray[np.int32]
 
 @torch.no_grad()
 def apply_network(
-    unit: Training,
+    unit: PictureTraining,
     weights: Mapping[str, Any],
-    work: Work,
+    work: PictureWork,
     *,
     device: str = "auto",
-    finder: tuple[Training, Mapping[str, Any]] | None = None,
-) -> tuple[npt.NDArray[np.float32], Boxes | None]:
+) -> npt.NDArray[np.float32]:
     """Return the logits of a training's predicted cases, cut and prepared as in its training.
 
     Args:
-        unit: The training that the weights are of; its `predict` names the cases.
+        unit: The training that gave the weights; `predict` names what is predicted, `boxes` found boxes.
         weights: The stored state dict.
         work: Cases and pictures.
         device: "auto", "cpu", "cuda" or "cuda:N".
-        finder: The training and the state dict of the finder that gives the crops; None: the annotated boxes do.
 
     Returns:
-        Logits [cases, 2], and the boxes [cases, 4] where a finder gave them.
+        Logits [cases, 2].
 
     Raises:
         UserError: There is no such device, or the weights do not fit the network.
@@ -59,10 +57,13 @@ def apply_network(
     )
     rows = work.cases.rows(unit.predict)
     pictures = DevicePictures(work.cases, work.pictures, device=chosen, rows=rows)
-    boxes = None if finder is None else _boxes(finder, pictures, rows, chosen)
-    inputs = pictures.cut(unit.input)[rows] if boxes is None else pictures.cut_boxes(unit.input, rows, boxes)
+    if unit.boxes is None:
+        inputs = pictures.cut(unit.input)[rows]
+    else:
+        boxes = np.array([unit.boxes[name] for name in unit.predict], dtype=np.int32).reshape(-1, 4)
+        inputs = pictures.cut_boxes(unit.input, rows, boxes)
     outline = pictures.outline(unit.input)[rows] if unit.input.outline else None
-    batches = []
+    batches: list[npt.NDArray[np.float32]] = []
     for start in range(0, len(rows), BATCH):
         part = slice(start, start + BATCH)
         x = plain(inputs[part], None if outline is None else outline[part])
@@ -71,23 +72,37 @@ def apply_network(
             logits = [model(view.contiguous(memory_format=layout)).float() for view in views]
         batches.append(torch.stack(logits).mean(0).cpu().numpy())
     answers = np.concatenate(batches) if batches else np.zeros((0, 2), dtype=np.float32)
-    return answers.astype(np.float32), boxes
+    return answers.astype(np.float32)
 
 
-def _boxes(
-    finder: tuple[Training, Mapping[str, Any]],
-    pictures: DevicePictures,
-    rows: npt.NDArray[np.int64],
-    device: torch.device,
+def apply_finder(
+    unit: PictureTraining, weights: Mapping[str, Any], work: PictureWork, *, device: str = "auto"
 ) -> Boxes:
-    unit, weights = finder
+    """The box that a kept finder sees in each of the training's `predict`, (n, 4), zeros where none.
+
+    Args:
+        unit: The finder's training.
+        weights: Its state dict.
+        work: What it refers to.
+        device: Where it runs.
+
+    Returns:
+        Boxes in the pictures' pixels.
+
+    Raises:
+        UserError: The weights do not fit the network of this version.
+    """
+    enable_determinism()
+    chosen = select_device(device)
+    rows = work.cases.rows(unit.predict)
+    pictures = DevicePictures(work.cases, work.pictures, device=chosen, rows=rows)
     model = build_finder(unit.recipe.network, weights="none", seed=0)
     _load(model, weights, unit)
     spec = replace(unit.input, kind="whole", outline=False)
-    return FinderInference(model, unit.recipe, device).boxes(pictures, spec, rows)
+    return FinderInference(model, unit.recipe, chosen).boxes(pictures, spec, rows)
 
 
-def _load(model: torch.nn.Module, weights: Mapping[str, Any], unit: Training) -> None:
+def _load(model: torch.nn.Module, weights: Mapping[str, Any], unit: PictureTraining) -> None:
     try:
         model.load_state_dict(dict(weights))
     except RuntimeError as error:

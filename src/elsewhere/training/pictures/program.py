@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from elsewhere.engine.training import ClassifierSettings, Training
 from elsewhere.networks import NETWORKS
 from elsewhere.networks.classifiers import build_network, cross_entropy, mix_style
 from elsewhere.training.cuda import capture_step, mixed_precision, pad_to_cached_batch, strict_determinism
@@ -26,10 +25,11 @@ from elsewhere.training.pictures.augment import augment, plain
 from elsewhere.training.pictures.batchnorm import batchnorm_layers, momentum, statistics_of_first
 from elsewhere.training.pictures.draws import JITTERS, EpochDraws, noise_fields
 from elsewhere.training.pictures.multi_source import combine_losses
+from elsewhere.training.pictures.settings import ClassifierSettings, PictureTraining
 from elsewhere.training.pictures.step import AutogradStep, TrainingStep
 
 
-def program_key(unit: Training, batch: int) -> tuple[Any, ...]:
+def program_key(unit: PictureTraining, batch: int) -> tuple[Any, ...]:
     """Return what two trainings must have in common to share a recorded step.
 
     Args:
@@ -67,7 +67,7 @@ class Program:
     Args:
         unit: A training that the program is made for; see `program_key` for the others it serves.
         batch: Pictures per step.
-        images: Training pictures at most.
+        images: PictureTraining pictures at most.
         steps: Steps per epoch at most.
         groups: Sources at most.
         device: Where it trains.
@@ -82,7 +82,7 @@ class Program:
 
     def __init__(
         self,
-        unit: Training,
+        unit: PictureTraining,
         *,
         batch: int,
         images: int,

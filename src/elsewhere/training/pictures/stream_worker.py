@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -13,15 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from elsewhere.engine.training import Outcome, Training, Work
 from elsewhere.errors import UserError
-from elsewhere.training.cuda import device_name, pad_to_cached_batch
+from elsewhere.training.cuda import pad_to_cached_batch
 from elsewhere.training.loop import EpochLoop, scheduled_rate
 from elsewhere.training.pictures.crops import DevicePictures
 from elsewhere.training.pictures.distance import class_distance
 from elsewhere.training.pictures.draws import draw_epoch, epoch_steps
 from elsewhere.training.pictures.initial_weights import InitialWeights
 from elsewhere.training.pictures.program import Program, program_key
+from elsewhere.training.pictures.settings import PictureOutcome, PictureTraining, PictureWork
 
 CHUNK_STEPS = 8
 """Training steps launched in one turn."""
@@ -43,14 +43,12 @@ class SharedInputs:
         pictures: All pictures, on the device.
         work: Cases, labels and files.
         initial_weights: What trainings start with.
-        finder_outcomes: Trained finders by key, whose boxes are needed.
     """
 
     device: torch.device
     pictures: DevicePictures
-    work: Work
+    work: PictureWork
     initial_weights: InitialWeights
-    finder_outcomes: Mapping[str, Outcome]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +82,7 @@ class StreamWorker:
         units: All trainings that it may be given: its memory is sized for the largest.
     """
 
-    def __init__(self, shared: SharedInputs, units: Sequence[Training]) -> None:
+    def __init__(self, shared: SharedInputs, units: Sequence[PictureTraining]) -> None:
         self.shared, self.device = shared, shared.device
         self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self._program: tuple[Any, Program] | None = None
@@ -98,7 +96,7 @@ class StreamWorker:
         """
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
-    def _training_part(self, unit: Training) -> TrainingPart:
+    def _training_part(self, unit: PictureTraining) -> TrainingPart:
         cases = self.shared.work.cases
         rows = cases.rows(unit.train)
         groups = {name: group for group, name in enumerate(dict.fromkeys(cases.dataset[row] for row in rows))}
@@ -108,7 +106,7 @@ class StreamWorker:
             group=np.array([groups[cases.dataset[row]] for row in rows], dtype=np.int64),
         )
 
-    def program(self, unit: Training, batch: int) -> Program:
+    def program(self, unit: PictureTraining, batch: int) -> Program:
         """Return the recorded step that fits a training; only the last one is stored.
 
         Args:
@@ -137,7 +135,7 @@ class StreamWorker:
             self._program = (key, program)
         return self._program[1]
 
-    def train(self, unit: Training) -> Iterator[Outcome | None]:
+    def train(self, unit: PictureTraining) -> Iterator[PictureOutcome | None]:
         """Train one classifier and let it predict.
 
         Args:
@@ -184,23 +182,19 @@ class StreamWorker:
         weights = None
         if unit.keep_weights:
             weights = {name: value.cpu().clone() for name, value in program.model.state_dict().items()}
-        cases = self.shared.work.cases
-        yield Outcome(
+        yield PictureOutcome(
             case=unit.predict,
-            fingerprint=unit.fingerprints(cases)[cases.rows(unit.predict)],
             logits=answers[:, :2].astype(np.float32),
             distance=answers[:, 2].astype(np.float32),
             history=tuple(loop.history),
             best_epoch=best_epoch,
             images=program.images_seen,
             seconds=time.perf_counter() - begin,
-            device=device_name(self.device),
-            versions={"torch": torch.__version__, "numpy": np.__version__},
             weights=weights,
         )
 
     def _epochs(
-        self, loop: EpochLoop, program: Program, unit: Training, part: TrainingPart, inputs: _Inputs
+        self, loop: EpochLoop, program: Program, unit: PictureTraining, part: TrainingPart, inputs: _Inputs
     ) -> Iterator[None]:
         recipe, cases = unit.recipe, self.shared.work.cases
         rng = np.random.default_rng(np.random.SeedSequence([unit.seed, 2]))
@@ -230,14 +224,15 @@ class StreamWorker:
             )
 
     def _answers(
-        self, program: Program, unit: Training, part: TrainingPart, inputs: _Inputs
+        self, program: Program, unit: PictureTraining, part: TrainingPart, inputs: _Inputs
     ) -> Generator[None, None, npt.NDArray[np.float32]]:
         """Two logits and the distance from the training part for every predicted case."""
         cases = self.shared.work.cases
         predicted = positions = cases.rows(unit.predict)
         source = inputs
-        if unit.boxes_from:
-            cut = self.shared.pictures.cut_boxes(unit.input, predicted, self._found_boxes(unit))
+        if unit.boxes is not None:
+            boxes = np.array([unit.boxes[name] for name in unit.predict], dtype=np.int32).reshape(-1, 4)
+            cut = self.shared.pictures.cut_boxes(unit.input, predicted, boxes)
             source = _Inputs(pictures=cut, outlines=inputs.outlines)
             positions = np.arange(len(predicted))
         logits, features = yield from self._forward(
@@ -250,18 +245,8 @@ class StreamWorker:
         distance = class_distance(seen, label, features)
         return (yield from self._fetch(torch.cat([logits, distance[:, None]], dim=1)))
 
-    def _found_boxes(self, unit: Training) -> npt.NDArray[np.int32]:
-        """The boxes that the training's finder gave for the predicted cases (US-33)."""
-        outcome = self.shared.finder_outcomes.get(unit.boxes_from)
-        if outcome is None and self.shared.work.found_boxes is not None:
-            outcome = self.shared.work.found_boxes(unit.boxes_from)
-        if outcome is None or outcome.box is None:
-            raise UserError(f"the boxes that {unit.name} needs were not found: {unit.boxes_from}")
-        index = {name: row for row, name in enumerate(outcome.case)}
-        return np.array([outcome.box[index[name]] for name in unit.predict], dtype=np.int32)
-
     def _forward(
-        self, program: Program, unit: Training, rows: Rows, inputs: _Inputs, *, mirrored: bool = False
+        self, program: Program, unit: PictureTraining, rows: Rows, inputs: _Inputs, *, mirrored: bool = False
     ) -> Generator[None, None, tuple[torch.Tensor, torch.Tensor]]:
         """Logits and features of some rows; mirrored: the mean over the pictures and their mirror images."""
         size = 32 if self.stream is None else (96 if unit.input.size_px >= 320 else 256)
