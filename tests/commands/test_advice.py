@@ -54,7 +54,7 @@ SHOWN_BY = {
     "commands/listing": ("protocols", "metrics", "readers", "recipes"),
     "files/": ("score", "summarise", "accept", "rank", "compare", "cohort read", "equivalence"),
     "errors": ("score", "summarise", "accept", "rank", "compare", "equivalence"),
-    "report/result/sections": ("score", "accept"),
+    "report/": ("score", "accept"),
     "commands/": "its own",
     "results": ("compare", "rank", "report", "diff", "equivalence", "summarise"),
     "study/kept_models": ("models", "predict"),
