@@ -5,15 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent / "commands"))
-
-from commands_helpers import MAKERS, binary_tables, options_of_task, write_pair
 
 import elsewhere
 from elsewhere.commands.report import report
@@ -22,6 +17,7 @@ from elsewhere.errors import UserError
 from elsewhere.report.result.schema import check_summary
 from elsewhere.report.result.tables import write_tables
 from elsewhere.results import load_result, reseal, seal_of
+from worlds.task_files import MAKERS, binary_tables, options_of_task, write_pair
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ import os
 import shutil
 
 import pytest
-from commands_helpers import binary_tables, write_pair
 
 from elsewhere.commands.claim import read_claim
 from elsewhere.commands.claim_lock import ShownVerdict, look_back
+from worlds.task_files import binary_tables, write_pair
 
 CLAIM = """
 model = "{model}"

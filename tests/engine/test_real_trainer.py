@@ -10,14 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_helpers import picture_bytes
-from test_work_folder import BARE
 
 from elsewhere.engine.run import run_units
 from elsewhere.engine.store import Store
 from elsewhere.engine.training import ClassifierSettings, InputSpec, Training, Work
 from elsewhere.engine.work import save_work
 from elsewhere.inputs import Cases, Pictures
+from worlds.tiny_pictures import BARE, picture_bytes
 
 pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch", reason="the extra `train` is not installed")

@@ -15,7 +15,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tiny_trainer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -25,6 +24,7 @@ from elsewhere.engine.outcomes import merged
 from elsewhere.engine.store import DamagedUnitError, Store
 from elsewhere.engine.training import InputSpec, Outcome, Training
 from elsewhere.errors import ElsewhereWarning, UserError
+from worlds import tiny_trainer
 
 
 @pytest.fixture

@@ -13,7 +13,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from reference_rules import (
+
+import elsewhere
+from elsewhere import Cohort, UserError
+from golden.reference_rules import (
     NLL_EPSILON,
     PATIENT_STAGES,
     SLIDE_STAGES,
@@ -29,9 +32,6 @@ from reference_rules import (
     slide_stage,
     stage_metrics,
 )
-
-import elsewhere
-from elsewhere import Cohort, UserError
 
 
 def agree(result, wanted, names=None):

@@ -5,13 +5,9 @@ from __future__ import annotations
 import importlib.util
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from deep_worlds import auc, world
 
 from elsewhere.errors import UserError
 from elsewhere.inputs.volumes import MemoryVolumes
@@ -21,6 +17,7 @@ from elsewhere.recipes.clinical import ClinicalDesign
 from elsewhere.recipes.random_classifier import draw
 from elsewhere.recipes.segmentation_xgboost import Boosted
 from elsewhere.recipes.slice_cnn import SliceSettings, slice_picture
+from worlds.contrast_volumes import auc, world
 
 NAMES = ("random", "clinical", "radiomics", "radiomics-clinical", "segmentation-xgboost", "slice-cnn")
 HAS_TORCH = importlib.util.find_spec("torch") is not None

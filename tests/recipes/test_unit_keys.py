@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recipe_world import make_recipe_work, recipe_unit
 
 from elsewhere.engine.archive import add
 from elsewhere.engine.store import Store
 from elsewhere.engine.training import ClassifierSettings as NetworkRecipe
 from elsewhere.engine.training import InputSpec, RecipeSpec, Training, Work
 from elsewhere.inputs import Cases
+from worlds.breast_volumes import make_recipe_work, recipe_unit
 
 PUBLISHED = Path(__file__).parents[2] / "benchmarks" / "results" / "ultrasound" / "units"
 

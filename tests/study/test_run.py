@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import study_world
-from study_world import edit, train
 
 from elsewhere.commands.plan import plan_study
-from elsewhere.commands.run import run_study
 from elsewhere.engine.store import Store
 from elsewhere.errors import EXIT_BAD_INPUT, EXIT_NOT_ASSESSED, EXIT_OK, UserError
-
-
-def run_tiny(study, out, **options):
-    """The study with the fake trainer and without a report."""
-    return run_study(study, out=out, **{"trainer": train, "report": False, "seeds": [1]} | options)
+from worlds import child_environment
+from worlds.picture_study import edit, run_tiny, train
 
 
 def test_a_study_runs_once(world, tmp_path, trainings):
@@ -240,7 +232,7 @@ def test_trainings_from_another_machine(world, tmp_path, trainings):
     done = subprocess.run(
         [
             *(sys.executable, "-m", "elsewhere.engine", "work", "--store", "there"),
-            *("--zip", "done.zip", "--trainer", "study_world:train"),
+            *("--zip", "done.zip", "--trainer", "worlds.picture_study:train"),
         ],
         cwd=tmp_path,
         env=child_environment(),
@@ -255,15 +247,10 @@ def test_trainings_from_another_machine(world, tmp_path, trainings):
     assert len(trainings()) == 32
 
 
-def child_environment(**more: str) -> dict[str, str]:
-    path = os.pathsep.join([str(Path(study_world.__file__).parent), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path, **more}
-
-
 def command(study, out, *more: str) -> list[str]:
     return [
         *(sys.executable, "-m", "elsewhere", "run", str(study), "--out", str(out), "--seeds", "1"),
-        *("--trainer", "study_world:train", "--no-report", "--json", *more),
+        *("--trainer", "worlds.picture_study:train", "--no-report", "--json", *more),
     ]
 
 

@@ -11,7 +11,6 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
-from recipe_worlds import make_results, segmentation_scores
 
 from elsewhere.cohort import Cohort
 from elsewhere.errors import UserError
@@ -20,6 +19,7 @@ from elsewhere.study import recipe_report
 from elsewhere.study.recipe_analysis import analyse_recipes
 from elsewhere.study.recipe_report import render_recipe_report, write_recipe_report
 from elsewhere.study.recipe_report_pictures import gallery, picture
+from worlds.recipe_results import make_results, segmentation_scores
 
 FIVE = {"EQUIVALENT", "BELOW", "ABOVE", "INCONCLUSIVE", "NOT ASSESSED"}
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from recipe_worlds import FakeResults, make_cohort, make_results, segmentation_scores
 
 from elsewhere.report.page.privacy import Redactor
 from elsewhere.scoring.response import chance_test
@@ -17,6 +16,7 @@ from elsewhere.study.recipe_analysis import analyse_recipes
 from elsewhere.study.recipe_analysis_boards import boards_of
 from elsewhere.study.recipe_privacy import ids_in, nameless
 from elsewhere.study.recipe_report import render_recipe_report, write_recipe_report
+from worlds.recipe_results import FakeResults, make_cohort, make_results, segmentation_scores
 
 LODO = "leave-one-dataset-out"
 

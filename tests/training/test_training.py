@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.training.worlds import make_unit, make_work, train
 
 from elsewhere.engine.job import Deadline
 from elsewhere.errors import UserError
@@ -18,6 +17,7 @@ from elsewhere.training import lanes, train_units
 from elsewhere.training.distance import class_distance
 from elsewhere.training.lanes import rate_at
 from elsewhere.training.program import coral_penalty
+from worlds.lesion_pictures import make_unit, make_work, train
 
 WORK = make_work()
 

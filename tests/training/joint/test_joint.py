@@ -17,18 +17,8 @@ from elsewhere.training.joint.shared import (
     shared_objective,
 )
 from elsewhere.training.joint.subgroups import attributes_of, divergent_subgroups, weights_of
-from elsewhere.training.volumes import FitSettings, Plan, build_network, fit, prepare
-
-PLAN = Plan(
-    spacing_mm=(1.0, 1.0, 1.0),
-    patch=(16, 16, 8),
-    batch=2,
-    strides=((1, 1, 1), (2, 2, 2)),
-    kernels=((3, 3, 3), (3, 3, 3)),
-    widths=(8, 16),
-    blocks=(1, 1),
-    channels=2,
-)
+from elsewhere.training.volumes import FitSettings, build_network, fit, prepare
+from worlds.ball_volumes import SMALL_PLAN
 
 
 def waves(count: int, seed: int = 0) -> MemoryVolumes:
@@ -44,7 +34,7 @@ def waves(count: int, seed: int = 0) -> MemoryVolumes:
 
 
 def test_exactly_the_asked_share_of_blocks_is_hidden_and_every_step_hides_others():
-    network = MaskedAutoencoder(PLAN, seed=1, hidden=0.75, block=4).train()
+    network = MaskedAutoencoder(SMALL_PLAN, seed=1, hidden=0.75, block=4).train()
     image = torch.randn(2, 2, 16, 16, 8, generator=torch.Generator().manual_seed(0))
     first = network.hide(2)
     assert first.shape == (2, 1, 16, 16, 8)
@@ -62,7 +52,7 @@ def test_exactly_the_asked_share_of_blocks_is_hidden_and_every_step_hides_others
 
 
 def test_what_is_hidden_cannot_be_seen():
-    network = MaskedAutoencoder(PLAN, seed=1, hidden=0.75, block=4).eval()
+    network = MaskedAutoencoder(SMALL_PLAN, seed=1, hidden=0.75, block=4).eval()
     image = torch.randn(2, 2, 16, 16, 8, generator=torch.Generator().manual_seed(0))
     hidden = network.hide(2)
     changed = torch.where(hidden.bool(), image + 100.0, image)
@@ -75,8 +65,8 @@ def test_what_is_hidden_cannot_be_seen():
 def test_it_reconstructs_unseen_volumes_better_than_the_mean_does():
     volumes = waves(12)
     names = list(volumes.images)
-    data = prepare(volumes, names, PLAN, (0, 1), need_mask=False)
-    network = MaskedAutoencoder(PLAN, seed=1, hidden=0.6, block=4)
+    data = prepare(volumes, names, SMALL_PLAN, (0, 1), need_mask=False)
+    network = MaskedAutoencoder(SMALL_PLAN, seed=1, hidden=0.6, block=4)
     how = FitSettings(
         epochs=4,
         steps_per_epoch=40,
@@ -86,7 +76,7 @@ def test_it_reconstructs_unseen_volumes_better_than_the_mean_does():
         augment=False,
         compiled=False,
     )
-    done = fit(network, data.subset(names[:10]), PLAN, how, seed=3, objective=masked_objective)
+    done = fit(network, data.subset(names[:10]), SMALL_PLAN, how, seed=3, objective=masked_objective)
     assert done.history[-1]["train_loss"] < done.history[0]["train_loss"]
     network.eval()
     image = torch.stack([data.volume(name)[0][:, :16, :16, :8] for name in names[10:]])
@@ -98,8 +88,8 @@ def test_it_reconstructs_unseen_volumes_better_than_the_mean_does():
 
 
 def test_the_encoder_is_handed_over_and_the_heads_are_not():
-    pretrained = MaskedAutoencoder(PLAN, seed=1)
-    network = build_network(PLAN, seed=2)
+    pretrained = MaskedAutoencoder(SMALL_PLAN, seed=1)
+    network = build_network(SMALL_PLAN, seed=2)
     heads = {k: v.clone() for k, v in network.decoder.heads.state_dict().items()}
     hand_over(pretrained, network)
     for name, value in pretrained.encoder.state_dict().items():
@@ -143,7 +133,7 @@ def test_the_response_is_learnt_from_patches_with_tumour_and_a_known_outcome_alo
 
 
 def test_both_heads_come_from_one_encoder():
-    plan = PLAN
+    plan = SMALL_PLAN
     network = build_shared(plan, seed=1, device="cpu").train()
     maps, response = network(torch.zeros(2, 2, 16, 16, 8))
     assert maps[0].shape == (2, 1, 16, 16, 8) and response.shape == (2,)

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from worlds import make_unit, make_work, train
 
 from elsewhere.networks import classifiers as networks
 from elsewhere.training import program, updates
 from elsewhere.training.transformer import adam, kernels
+from worlds.lesion_pictures import make_unit, make_work, train
 
 
 class TinyTransformer(torch.nn.Module):

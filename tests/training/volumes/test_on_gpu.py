@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tests.training.volumes.worlds import TINY, ball_volumes, dice
 
 from elsewhere.training.volumes import (
     FitSettings,
@@ -26,6 +25,7 @@ from elsewhere.training.volumes import (
     prepare,
 )
 from elsewhere.training.volumes.ways import SAFEST, using
+from worlds.ball_volumes import TINY, ball_volumes, dice
 
 try:
     import pytest

@@ -7,7 +7,6 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("monai")
 
-from tests.training.volumes.worlds import TINY, ball_volumes  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from elsewhere.training.joint.shared import build_shared  # noqa: E402
@@ -21,6 +20,7 @@ from elsewhere.training.volumes import (  # noqa: E402
 )
 from elsewhere.training.volumes.networks import FusedInstanceNorm, layout_of  # noqa: E402
 from elsewhere.training.volumes.ways import SAFEST, GpuWays, gpu_ways, using  # noqa: E402
+from worlds.ball_volumes import TINY, ball_volumes  # noqa: E402
 
 
 def maps(dtype=torch.float32, *, shape=(3, 5, 4, 6, 7)):
