@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OUT ?= demo-out
+TWO := -n 2 --dist worksteal --durations=20
 
 .PHONY: help setup system demo test test-all lint format bench docs coverage-tables clean
 help:
 	@echo "make demo       set up, run the demo on synthetic hospitals, print the report's path"
-	@echo "make test       set up, lint, type-check, run the tests (fifteen to twenty minutes on two cores)"
-	@echo "make test-all   the same with the slow statistical tests"
+	@echo "make test       set up, lint, type-check, run the tests (less than ten minutes on two cores)"
+	@echo "make test-all   the same with the slow tests: long simulations, deep trainings, many kills and full disks"
 	@echo "make lint       ruff and mypy"
 	@echo "make bench      run the benchmarks and rewrite benchmarks/README.md"
 	@echo "make docs       write the generated pages and pictures of docs/ anew"
@@ -35,10 +36,10 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile
+	$(BIN)/pytest -m "not slow" $(TWO)
 
 test-all: lint
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest $(TWO)
 
 format: setup
 	$(BIN)/ruff check --fix src tests benchmarks
