@@ -42,7 +42,7 @@ def main() -> None:
     real = updates.TransformerBody
     updates.TransformerBody = exact  # type: ignore[assignment,misc]
     work = make_work(n=32)
-    settings = {"network": "tiny-vit", "epochs": 2, "batch": 8, "learning_rate": 1e-3, "gradient_norm": 0.5}
+    settings = {"network": "tiny-vit", "epochs": 1, "batch": 8, "learning_rate": 1e-3, "gradient_norm": 0.5}
     units = [
         make_unit(work, seed=seed, parts=(16, 24), keep_weights=seed == 1, **settings) for seed in (1, 2)
     ]
