@@ -4,12 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OUT ?= demo-out
+JOBS ?= 2
+PARALLEL := -n $(JOBS) --dist worksteal --durations=20
 
-.PHONY: help setup system demo test test-all lint format bench docs coverage-tables clean
+.PHONY: help setup system demo test test-all quick-tests all-tests lint style types format bench docs coverage-tables clean
 help:
 	@echo "make demo       set up, run the demo on synthetic hospitals, print the report's path"
-	@echo "make test       set up, lint, type-check, run the tests (fifteen to twenty minutes on two cores)"
-	@echo "make test-all   the same with the slow statistical tests"
+	@echo "make test       set up, lint, type-check, run the tests (less than ten minutes on two cores)"
+	@echo "make test-all   the same with the slow tests: long simulations, deep trainings, many kills and full disks"
 	@echo "make lint       ruff and mypy"
 	@echo "make bench      run the benchmarks and rewrite benchmarks/README.md"
 	@echo "make docs       write the generated pages and pictures of docs/ anew"
@@ -29,16 +31,27 @@ system:
 demo: setup
 	$(BIN)/elsewhere demo --out $(OUT)
 
-lint: setup
+lint: style types
+
+style: setup
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
+
+types: setup
 	$(BIN)/mypy
 
-test: lint
-	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile
+# mypy uses one core for a minute: it runs beside the tests.
+test: style
+	@$(MAKE) --no-print-directory -j 2 types quick-tests
 
-test-all: lint
-	$(BIN)/pytest -n 2 --dist loadfile
+test-all: style
+	@$(MAKE) --no-print-directory -j 2 types all-tests
+
+quick-tests: setup
+	$(BIN)/pytest -m "not slow" $(PARALLEL)
+
+all-tests: setup
+	$(BIN)/pytest $(PARALLEL)
 
 format: setup
 	$(BIN)/ruff check --fix src tests benchmarks

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +15,9 @@ from hypothesis import settings
 
 settings.register_profile("house", deadline=None)  # a busy machine is no fault
 settings.load_profile("house")
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # as many processes as cores: more threads would wait for each other
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -49,6 +54,30 @@ def reference_dir() -> Path:
 def data_dir() -> Path:
     """Real data; never in the repository."""
     return _need("data")
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """`made_once(name, make)`: the folder that `make(folder)` fills, once in a run and for all its processes.
+
+    Tests only read it: whoever changes something copies the folder first.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made_once"
+    shared.mkdir(exist_ok=True)
+
+    def folder(name: str, make: Callable[[Path], object]) -> Path:
+        target, complete = shared / name, shared / f"{name}.complete"
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not complete.exists():
+                shutil.rmtree(target, ignore_errors=True)
+                target.mkdir()
+                make(target)
+                complete.touch()
+        return target
+
+    return folder
 
 
 @pytest.fixture

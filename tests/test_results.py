@@ -5,15 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent / "commands"))
-
-from commands_helpers import MAKERS, binary_tables, options_of_task, write_pair
 
 import elsewhere
 from elsewhere.analysis.result.schema import check_summary
@@ -23,6 +18,7 @@ from elsewhere.commands.score import score
 from elsewhere.errors import UserError
 from elsewhere.report.result.tables import write_tables
 from elsewhere.results import load_result
+from worlds.task_files import MAKERS, binary_tables, options_of_task, write_pair
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,7 @@ from typing import Any
 import pytest
 
 from elsewhere.cli import main
-
-sys.path.insert(0, str(Path(__file__).parent))
-from commands_helpers import MAKERS, Pair
+from worlds.task_files import MAKERS, Pair
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ def slide_pair(tmp_path) -> Pair:
 @pytest.fixture(scope="session")
 def results(tmp_path_factory) -> Callable[[str], tuple[Pair, Path, Run]]:
     """One result a task, made once: (its files, its folder, what was printed)."""
-    from commands_helpers import options_of_task
+    from worlds.task_files import options_of_task
 
     made: dict[str, tuple[Pair, Path, Run]] = {}
 

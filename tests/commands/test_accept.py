@@ -9,7 +9,8 @@ from itertools import count
 import numpy as np
 import pandas as pd
 import pytest
-from commands_helpers import binary_tables, write_pair
+
+from worlds.task_files import binary_tables, write_pair
 
 CLAIM = """
 model = "Vendor X 2.1"

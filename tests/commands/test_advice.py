@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
-from commands_helpers import binary_tables
 
 import elsewhere
 from elsewhere.cli.apps import app
 from elsewhere.commands.advice import INSTEAD, fit_advice
+from worlds.task_files import binary_tables
 
 ROOT = Path(elsewhere.__file__).parent
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")

@@ -7,7 +7,8 @@ import gzip
 import numpy as np
 import pandas as pd
 import pytest
-from commands_helpers import box_mask, write_nifti, write_pair
+
+from worlds.task_files import box_mask, write_nifti, write_pair
 
 
 @pytest.fixture

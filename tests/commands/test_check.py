@@ -8,8 +8,9 @@ import nibabel
 import numpy as np
 import pandas as pd
 import pytest
-from commands_helpers import MAKERS, Pair, box_mask, write_nifti
 from PIL import Image
+
+from worlds.task_files import MAKERS, Pair, box_mask, write_nifti
 
 
 def in_cohort(change):

@@ -7,10 +7,10 @@ import os
 import shutil
 
 import pytest
-from commands_helpers import binary_tables, write_pair
 
 from elsewhere.analysis.result.claim import read_claim
 from elsewhere.analysis.result.claim_lock import ShownVerdict, look_back
+from worlds.task_files import binary_tables, write_pair
 
 CLAIM = """
 model = "{model}"

@@ -6,7 +6,8 @@ import json
 
 import pandas as pd
 import pytest
-from commands_helpers import binary_tables, write_pair
+
+from worlds.task_files import binary_tables, write_pair
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,8 @@ import json
 
 import pandas as pd
 import pytest
-from commands_helpers import MAKERS, METRICS, options_of_task
+
+from worlds.task_files import MAKERS, METRICS, options_of_task
 
 FILES = {"scores.parquet", "summary.json", "report.html"}
 COUNTS = {"cases", "patients", "scored", "missing", "undefined", "without_boxes", "extra"}

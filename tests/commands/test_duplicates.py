@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "cohort"))
-from duplicate_pictures import make_cohort, re_encoded, speckle
+from worlds.duplicate_pictures import make_cohort, re_encoded, speckle
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import json
 
 import pandas as pd
 import pytest
-from commands_helpers import binary_tables, write_pair
+
+from worlds.task_files import binary_tables, write_pair
 
 
 def test_vectors_of_toster(vectors_dir, run, tmp_path):

@@ -10,9 +10,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from commands_helpers import two_results
 
 from elsewhere.files import MARKER
+from worlds.task_files import two_results
 
 KB = 1024
 SIZES = [0, *(4 * KB * 2**n for n in range(13))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commands_helpers import METRICS
+from worlds.task_files import METRICS
 
 
 def test_every_name_of_the_contract_is_listed(run):

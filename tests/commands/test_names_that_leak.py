@@ -13,9 +13,10 @@ import stat
 import numpy as np
 import pandas as pd
 import pytest
-from commands_helpers import binary_tables, detection_pair, mask_pair, slide_pair, write_nifti
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from worlds.task_files import binary_tables, detection_pair, mask_pair, slide_pair, write_nifti
 
 LOCAL = {"case_key.csv", "scores.parquet", "events.parquet"}
 FOLDER = "folder-of-dr-berg"

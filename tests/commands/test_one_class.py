@@ -10,9 +10,9 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from commands_helpers import binary_tables
 
 from elsewhere.errors import EXIT_NOT_ASSESSED, EXIT_OK
+from worlds.task_files import binary_tables
 
 TARGETS = {"classification": "label", "response": "pcr"}
 CLAIM = """

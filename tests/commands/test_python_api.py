@@ -11,9 +11,9 @@ import textwrap
 import numpy as np
 import pandas as pd
 import pytest
-from commands_helpers import binary_tables
 
 import elsewhere
+from worlds.task_files import binary_tables
 
 NAMES = ["accept", "check", "compare", "diff", "equivalence", "plan_sample", "rank", "score", "summarise"]
 

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from commands_helpers import binary_tables
 
 from elsewhere.analysis.result.storage import reseal
+from worlds.task_files import binary_tables
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands_helpers import MAKERS, two_results
 
 from elsewhere.files import MARKER
+from worlds.task_files import MAKERS, two_results
 
 
 def tree(folder: Path) -> dict[str, bytes]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from commands_helpers import MAKERS
+
+from worlds.task_files import MAKERS
 
 
 @pytest.mark.parametrize("task", sorted(MAKERS))

@@ -8,8 +8,9 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from commands_helpers import write_nifti, write_pair
 from PIL import Image
+
+from worlds.task_files import write_nifti, write_pair
 
 
 @pytest.fixture

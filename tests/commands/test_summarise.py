@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from commands_helpers import MAKERS, options_of_task
+
+from worlds.task_files import MAKERS, options_of_task
 
 SHARED = ("metrics", "groups", "fairness", "sites")
 

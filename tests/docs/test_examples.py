@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import re
 import shlex
@@ -172,13 +173,11 @@ def missing_lines(expected: list[str], actual: list[str]) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def demo_folder(tmp_path_factory) -> Path:
+def demo_folder(made_once) -> Path:
     """What `make demo` writes, from fewer resamples: the files are the same."""
     from elsewhere.commands.demo import demo
 
-    folder = tmp_path_factory.mktemp("demo") / "demo-out"
-    demo(folder, resamples=100)
-    return folder
+    return made_once("demo", lambda folder: demo(folder / "demo-out", resamples=100)) / "demo-out"
 
 
 @pytest.fixture
@@ -272,6 +271,12 @@ def test_every_page_can_be_reached():
     assert not lost
 
 
+@functools.cache
+def _generated() -> dict[str, str]:
+    """Every page that `docs/make_reference.py` writes, by its name."""
+    return _generator("make_reference").pages()
+
+
 def _generator(name: str):
     import importlib.util
 
@@ -287,7 +292,7 @@ def _generator(name: str):
 )
 def test_generated_reference_is_current(name):
     """`python docs/make_reference.py` writes these pages anew."""
-    made = _generator("make_reference").pages()[name]
+    made = _generated()[name]
     assert (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8") == made
 
 

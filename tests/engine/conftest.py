@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from elsewhere.engine.training import Training, Work
-
-# Workers in other processes import `tiny_trainer` by name: they take over this path.
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from engine_helpers import make_units, make_work
+from worlds.tiny_pictures import make_units, make_work
 
 
 @pytest.fixture

@@ -10,8 +10,6 @@ import zipfile
 
 import numpy as np
 import pytest
-import tiny_trainer
-from engine_helpers import make_units, make_work
 
 from elsewhere.engine.archive import _ENTRY
 from elsewhere.engine.kept import TREE, unpack_kept
@@ -19,6 +17,8 @@ from elsewhere.engine.outcomes import StoredWeights
 from elsewhere.engine.store import DamagedUnitError, Store
 from elsewhere.errors import UserError
 from elsewhere.files import LIMIT_VARIABLE, SizeLimitError
+from worlds import tiny_trainer
+from worlds.tiny_pictures import make_units, make_work
 
 
 @pytest.fixture

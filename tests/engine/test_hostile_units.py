@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny_trainer
 
 from elsewhere.cli import main
 from elsewhere.engine.arrays import read_arrays
@@ -21,6 +20,7 @@ from elsewhere.engine.outcomes import StoredWeights
 from elsewhere.engine.store import DamagedUnitError, Store
 from elsewhere.engine.training import Training
 from elsewhere.errors import UserError
+from worlds import tiny_trainer
 
 
 class Runs:

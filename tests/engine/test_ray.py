@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny_trainer
-from engine_helpers import HERE, logits_of, make_units, packed, with_logits
 
 from elsewhere.engine.run import run_units
 from elsewhere.engine.store import Store
 from elsewhere.errors import ElsewhereWarning, UserError
 from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
+from worlds import TESTS, tiny_trainer
+from worlds.tiny_pictures import logits_of, make_units, packed, with_logits
 
 
 def need_ray():
@@ -30,7 +30,7 @@ def need_ray():
 def quiet():
     before = dict(os.environ)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["PYTHONPATH"] = str(HERE)  # where the workers of a cluster find tiny_trainer
+    os.environ["PYTHONPATH"] = str(TESTS)  # where the workers of a cluster find tiny_trainer
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
     yield
     os.environ.clear()
@@ -63,7 +63,7 @@ def cluster(log):
 
 
 def run(units, work, store, **options):
-    settings = {"device": "cpu", "threads": 2, "trainer": "tiny_trainer:train"} | options
+    settings = {"device": "cpu", "threads": 2, "trainer": "worlds.tiny_trainer:train"} | options
     return run_units(units, work, store, **settings)
 
 

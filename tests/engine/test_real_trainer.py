@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_helpers import packed, picture_bytes
-from test_work_folder import BARE
 
 from elsewhere.engine.run import run_units
 from elsewhere.engine.store import Store
@@ -20,6 +18,7 @@ from elsewhere.engine.work import save_work
 from elsewhere.inputs import Cases, Pictures
 from elsewhere.recipes.pictures.settings import classifier_spec, finder_training
 from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
+from worlds.tiny_pictures import BARE, packed, picture_bytes
 
 pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch", reason="the extra `train` is not installed")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import random
 import signal
 import subprocess
@@ -16,8 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny_trainer
-from engine_helpers import HERE, logits_of, make_units, make_work, with_logits
 
 from elsewhere.engine.batch import training_threads
 from elsewhere.engine.plan import batches, group_of, in_order, stages, unique_units
@@ -27,6 +24,8 @@ from elsewhere.engine.training import Training
 from elsewhere.errors import ElsewhereWarning, UserError
 from elsewhere.recipes.pictures.settings import classifier_spec, finder_spec
 from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
+from worlds import child_environment, tiny_trainer
+from worlds.tiny_pictures import logits_of, make_units, make_work, with_logits
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def log(tmp_path, monkeypatch) -> Path:
 
 
 def run(units, work, store, **options):
-    return run_units(units, work, store, trainer="tiny_trainer:train", **({"device": "cpu"} | options))
+    return run_units(units, work, store, trainer="worlds.tiny_trainer:train", **({"device": "cpu"} | options))
 
 
 def trained(log: Path) -> list[str]:
@@ -177,8 +176,8 @@ def test_bad_names_are_helped(store, work, units_of):
         run(units, work, store, engine="rya")
     with pytest.raises(UserError, match="unknown device 'gpu'"):
         run(units, work, store, device="gpu")
-    for trainer, why in (("tiny_trainer", "names no trainer"), ("tiny_trainer:tain", "has no 'tain'"),
-                         ("no_such:f", "package 'no_such'"), ("tiny_trainer:np", "cannot be called")):  # fmt: skip
+    for trainer, why in (("worlds.tiny_trainer", "names no trainer"), ("worlds.tiny_trainer:tain", "has no 'tain'"),
+                         ("no_such:f", "package 'no_such'"), ("worlds.tiny_trainer:np", "cannot be called")):  # fmt: skip
         with pytest.raises(UserError, match=why):
             run_units(units, work, store, trainer=trainer, device="cpu")
 
@@ -232,7 +231,7 @@ def test_units_that_share_inputs_are_together(work, units_of):
 # Time
 
 
-@pytest.mark.parametrize("trainer", ["tiny_trainer:train", "tiny_trainer:train_to_the_end"])
+@pytest.mark.parametrize("trainer", ["worlds.tiny_trainer:train", "worlds.tiny_trainer:train_to_the_end"])
 def test_no_unit_is_begun_that_would_end_too_late(store, work, units_of, log, trainer, monkeypatch):
     units = units_of(6)
     now = [1000.0]
@@ -266,14 +265,12 @@ def test_a_unit_whose_finder_was_left_is_left_too(store, work):
 
 
 RUNNER = """
-import sys
-sys.path.insert(0, {here!r})
-from engine_helpers import make_units, make_work
+from worlds.tiny_pictures import make_units, make_work
 from elsewhere.engine.run import run_units
 from elsewhere.engine.store import Store
 work = make_work()
 units = make_units(work, {n}, seconds={seconds})
-report = run_units(units, work, Store({store!r}), trainer="tiny_trainer:train", device={device!r})
+report = run_units(units, work, Store({store!r}), trainer="worlds.tiny_trainer:train", device={device!r})
 print(len(report.done), len(report.reused))
 """
 
@@ -289,8 +286,8 @@ print(len(report.done), len(report.reused))
 def test_killed_at_random_moments_a_run_goes_on(tmp_path, device, kills, n):
     """Kill -9 many times: never half a unit, a finished unit is never trained again, each is there once."""
     store, log = Store(tmp_path / "store"), tmp_path / "log"
-    code = RUNNER.format(here=str(HERE), n=n, seconds=0.03, store=str(store.path), device=device)
-    environment = os.environ | {"ELSEWHERE_TINY_LOG": str(log)}
+    code = RUNNER.format(n=n, seconds=0.03, store=str(store.path), device=device)
+    environment = child_environment(ELSEWHERE_TINY_LOG=str(log))
     rng = random.Random(7)
     finished: set[str] = set()
     killed = 0

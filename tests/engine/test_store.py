@@ -15,8 +15,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tiny_trainer
-from engine_helpers import distance_of, logits_of, with_logits
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -29,6 +27,8 @@ from elsewhere.errors import ElsewhereWarning, UserError
 from elsewhere.predictions.answers import Probabilities
 from elsewhere.recipes.pictures.settings import classifier_spec
 from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
+from worlds import tiny_trainer
+from worlds.tiny_pictures import distance_of, logits_of, with_logits
 
 
 @pytest.fixture

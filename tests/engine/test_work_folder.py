@@ -12,8 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny_trainer
-from engine_helpers import BARE, boxes_of, logits_of, make_units, make_work
 
 import elsewhere.engine
 from elsewhere.engine.__main__ import main
@@ -22,6 +20,8 @@ from elsewhere.engine.work import load_work, save_work
 from elsewhere.errors import UserError
 from elsewhere.inputs import Pictures
 from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
+from worlds import child_environment, tiny_trainer
+from worlds.tiny_pictures import BARE, boxes_of, logits_of, make_units, make_work
 
 
 @pytest.fixture
@@ -31,7 +31,11 @@ def folder(tmp_path, work) -> Path:
 
 def bare(*arguments, **options):
     return subprocess.run(
-        [sys.executable, "-c", BARE, *map(str, arguments)], capture_output=True, text=True, **options
+        [sys.executable, "-c", BARE, *map(str, arguments)],
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        **options,
     )
 
 
@@ -110,7 +114,7 @@ def test_a_bad_work_folder_is_a_clear_error(folder, damage):
 
 def test_on_a_bare_machine(folder, tmp_path, work):
     """With numpy and Pillow alone (and torch, for Elsewhere's own trainer)."""
-    options = ("--store", tmp_path / "s", "--device", "cpu", "--trainer", "tiny_trainer:train")
+    options = ("--store", tmp_path / "s", "--device", "cpu", "--trainer", "worlds.tiny_trainer:train")
     first = bare(folder, *options, "--only", "A seed 1", "--zip", tmp_path / "one.zip")
     assert first.returncode == 0, first.stderr
     assert "1 trained, 0 there before, 0 failed, 0 left" in first.stdout
@@ -151,7 +155,7 @@ def test_failures_and_mistakes_have_exit_codes(tmp_path, work, capsys):
         *make_units(work, 1, recipe=ClassifierSettings(method="fail"), name="bad one"),
     ]
     folder = save_work(units, work, tmp_path / "w")
-    options = ["--store", str(tmp_path / "s"), "--device", "cpu", "--trainer", "tiny_trainer:train"]
+    options = ["--store", str(tmp_path / "s"), "--device", "cpu", "--trainer", "worlds.tiny_trainer:train"]
     assert main([str(folder), *options]) == 1
     assert "bad one: FAILED: it would not learn" in capsys.readouterr().out
     assert main([str(folder), *options, "--only", "A seed"]) == 0
@@ -161,7 +165,7 @@ def test_failures_and_mistakes_have_exit_codes(tmp_path, work, capsys):
 
 
 def test_out_of_time_it_stops_and_writes_the_zip(folder, tmp_path, capsys):
-    options = ["--store", str(tmp_path / "s"), "--device", "cpu", "--trainer", "tiny_trainer:train"]
+    options = ["--store", str(tmp_path / "s"), "--device", "cpu", "--trainer", "worlds.tiny_trainer:train"]
     assert main([str(folder), *options, "--only", "A seed 0"]) == 0
     assert main([str(folder), *options, "--limit-seconds", "0", "--zip", str(tmp_path / "z.zip")]) == 0
     out = capsys.readouterr().out
@@ -173,8 +177,10 @@ def test_a_polite_kill_still_writes_the_zip(tmp_path):
     work = make_work()
     folder = save_work(make_units(work, 30, seconds=0.2), work, tmp_path / "w")
     command = [sys.executable, "-c", BARE, folder, "--store", tmp_path / "s", "--device", "cpu"]
-    command += ["--trainer", "tiny_trainer:train", "--zip", tmp_path / "z.zip"]
-    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
+    command += ["--trainer", "worlds.tiny_trainer:train", "--zip", tmp_path / "z.zip"]
+    process = subprocess.Popen(
+        list(map(str, command)), env=child_environment(), stdout=subprocess.PIPE, text=True
+    )
     while "[2/30]" not in process.stdout.readline():
         assert process.poll() is None
     process.send_signal(signal.SIGTERM)
@@ -187,7 +193,7 @@ def test_a_polite_kill_still_writes_the_zip(tmp_path):
 
 
 def test_a_limit_far_away_changes_nothing(folder, tmp_path):
-    options = ["--store", str(tmp_path / "s"), "--device", "cpu", "--trainer", "tiny_trainer:train"]
+    options = ["--store", str(tmp_path / "s"), "--device", "cpu", "--trainer", "worlds.tiny_trainer:train"]
     assert main([str(folder), *options, "--limit-seconds", "3600"]) == 0
     assert len(Store(tmp_path / "s").keys()) == 4
 

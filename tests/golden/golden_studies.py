@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from nets import NETS, key_paths
 
 from elsewhere.cli import app, main
 from elsewhere.commands.demo import demo
+from golden.nets import NETS, key_paths
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -167,8 +166,7 @@ def run_commands(folder: Path) -> dict[str, Path]:
     Returns:
         The `summary.json` files whose keys are held, by name.
     """
-    sys.path.insert(0, str(HERE.parent / "commands"))
-    from commands_helpers import binary_tables
+    from worlds.task_files import binary_tables
 
     out, data = folder / "out", folder / "data"
     (data / "submissions").mkdir(parents=True)
@@ -210,10 +208,8 @@ def run_mri(folder: Path) -> dict[str, Path]:
     Returns:
         The `summary.json` files whose keys are held, by name.
     """
-    sys.path.insert(0, str(HERE.parent / "study"))
-    sys.path.insert(0, str(HERE.parent / "recipes"))
-    import fake_recipes  # noqa: F401 - registers 'threshold'
-    from phantom_world import make_study, make_world
+    from worlds import fake_recipes  # noqa: F401 - registers 'threshold'
+    from worlds.mri_study import make_study, make_world
 
     world = make_world(folder / "world", patients=12)
     study, out = make_study(folder, MRI_STUDY), folder / "out"
@@ -231,12 +227,9 @@ def run_plans(folder: Path) -> dict[str, Path]:
     Returns:
         Nothing: there is no `summary.json` without a training.
     """
-    for name in ("study", "recipes"):
-        sys.path.insert(0, str(HERE.parent / name))
-    from phantom_world import make_world
-    from study_world import write_world
-
     from elsewhere.study.file import load_study
+    from worlds.mri_study import make_world
+    from worlds.picture_study import write_world
 
     names = ("BUSI", "BUS-BRA", "BrEaST", "BUS-UCLM")
     write_world(folder / "pictures", datasets=names, patients=30)

@@ -372,8 +372,8 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         1 where a table changed and was not rewritten, else 0.
     """
-    sys.path.insert(0, str(HERE))
-    from golden_studies import STUDIES, write_keys
+    sys.path.insert(0, str(HERE.parent))
+    from golden.golden_studies import STUDIES, write_keys
 
     parser = argparse.ArgumentParser(description="Digests of every table that a study writes.")
     parser.add_argument("studies", nargs="*", metavar="STUDY", help=f"of {', '.join(STUDIES)}; default: all")

@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from reference_rules import Box, Lesion, dbtex, match
 
 import elsewhere
 from elsewhere.cohort import Cohort
 from elsewhere.errors import UserError
 from elsewhere.predictions.boxes import boxes_from_frame, read_boxes
+from golden.reference_rules import Box, Lesion, dbtex, match
 
 VOLUMES = ["S0/lcc", "S1/lcc", "S2/rmlo"]
 LESIONS = [Lesion("S0/lcc", 500, 600, 100, 120, 20, 48), Lesion("S1/lcc", 500, 600, 100, 120, 20, 48)]

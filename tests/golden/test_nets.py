@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from golden_studies import (
+
+from golden.golden_studies import (
     STUDIES,
     TRAININGS,
     arithmetic,
@@ -21,7 +22,17 @@ from golden_studies import (
     public_data,
     trainings_and_splits,
 )
-from nets import NETS, compare, copies_of, digests, key_paths, leaves, save_tables, stored_net, tables_of
+from golden.nets import (
+    NETS,
+    compare,
+    copies_of,
+    digests,
+    key_paths,
+    leaves,
+    save_tables,
+    stored_net,
+    tables_of,
+)
 
 ON_PUBLIC_DATA = {"ultrasound-lite", "mri-response"}
 PARAMETERS = [

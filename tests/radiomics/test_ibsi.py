@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-import ibsi_phantom as ibsi
-
+import worlds.ibsi_phantom as ibsi
 from elsewhere.radiomics.first_order import first_order_features, histogram_features
 from elsewhere.radiomics.shape import shape_features
 from elsewhere.radiomics.texture import (

@@ -10,12 +10,12 @@ import sys
 import nibabel
 import numpy as np
 import pytest
-from tests.recipes.deep_worlds import world
 
 from elsewhere.errors import UserError
 from elsewhere.recipes import recipes
 from elsewhere.recipes.base import SEGMENTATION
 from elsewhere.recipes.mri.nnunet import _splits, export, need_nnunet
+from worlds.contrast_volumes import world
 
 PYTHON = os.environ.get("ELSEWHERE_NNUNET_PYTHON") or (
     sys.executable if importlib.util.find_spec("nnunetv2") else ""

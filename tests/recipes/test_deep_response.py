@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.recipes.deep_worlds import auc, world
 
 from elsewhere.errors import UserError
 from elsewhere.recipes import recipes
 from elsewhere.recipes.base import RESPONSE
 from elsewhere.recipes.mri.video import VALIDATION, _Candidate, best_first
+from worlds.contrast_volumes import auc, world
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -8,13 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.recipes.deep_worlds import World, auc, world
 
 from elsewhere.errors import UserError
 from elsewhere.inputs.volumes import MemoryVolumes
 from elsewhere.recipes import recipes
 from elsewhere.recipes.base import RESPONSE, SEGMENTATION
 from elsewhere.recipes.mri.residual_unet import patch_around
+from worlds.ball_volumes import SMALL_PLAN
+from worlds.contrast_volumes import World, auc, world
 
 SMALL = {
     "patch": [16, 16, 8],
@@ -129,14 +130,12 @@ def test_the_shared_encoder_hands_over_what_is_asked_for(tmp_path):
 
 
 def test_a_patch_around_a_tumour_at_the_edge_stays_inside():
-    from tests.training.joint.worlds import PLAN
-
     image = torch.arange(2 * 20 * 20 * 4, dtype=torch.float32).reshape(2, 20, 20, 4)
-    cut = patch_around(image, np.array([[0, 0, 0]]), PLAN)
+    cut = patch_around(image, np.array([[0, 0, 0]]), SMALL_PLAN)
     assert cut.shape == (2, 16, 16, 8)
     assert torch.equal(cut[:, :, :, 2:6], image[:, :16, :16])
     assert float(cut[:, :, :, :2].abs().sum()) == 0.0
-    middle = patch_around(image, np.empty((0, 3)), PLAN)
+    middle = patch_around(image, np.empty((0, 3)), SMALL_PLAN)
     assert torch.equal(middle[:, :, :, 2:6], image[:, 2:18, 2:18])
 
 

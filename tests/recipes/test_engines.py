@@ -9,17 +9,16 @@ import sys
 import time
 from pathlib import Path
 
-import fake_recipes  # noqa: F401 - registers
 import numpy as np
 import pytest
-from recipe_world import make_recipe_work, recipe_unit
 
 from elsewhere.engine.run import run_units
 from elsewhere.engine.store import Store
 from elsewhere.engine.work import load_work, save_work
+from worlds import child_environment, fake_recipes  # noqa: F401 - registers
+from worlds.breast_volumes import make_recipe_work, recipe_unit
 
-HERE = Path(__file__).resolve().parent
-TRAINER = "fake_recipes:train"
+TRAINER = "worlds.fake_recipes:train"
 """The engine's own trainer, in a process that has imported the fake recipes."""
 BLOCKED = (
     "pyarrow",
@@ -36,8 +35,8 @@ BLOCKED = (
 BARE = f"""
 import sys
 sys.modules.update(dict.fromkeys({BLOCKED!r}))  # as if they were not installed
-sys.path.insert(0, {str(HERE)!r})
-import fake_recipes, runpy
+from worlds import fake_recipes
+import runpy
 sys.argv[0] = "elsewhere.engine"
 runpy.run_module("elsewhere.engine", run_name="__main__")
 """
@@ -106,6 +105,7 @@ def test_a_bare_machine_runs_recipes_and_what_it_did_comes_back(work, tmp_path):
             *(sys.executable, "-c", BARE, str(tmp_path / "work"), "--store", str(tmp_path / "there")),
             *("--device", "cpu", "--zip", str(tmp_path / "done.zip")),
         ],
+        env=child_environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -132,7 +132,9 @@ def test_killed_with_sigkill_the_same_run_goes_on(work, tmp_path, log):
         "--device",
         "cpu",
     ]
-    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    running = subprocess.Popen(
+        command, env=child_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     until = time.monotonic() + 120
     while not Store(tmp_path / "s").keys() and time.monotonic() < until:
         time.sleep(0.05)
@@ -140,7 +142,7 @@ def test_killed_with_sigkill_the_same_run_goes_on(work, tmp_path, log):
     running.wait()
     before = set(Store(tmp_path / "s").keys())
     assert before and len(before) < 4
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(command, env=child_environment(), check=True, capture_output=True)
     assert set(Store(tmp_path / "s").keys()) == {u.key for u in units}
     counts = [line.split()[0] for line in log.read_text().splitlines()]
     assert all(counts.count(str(u.seed)) == 1 for u in units if u.key in before)

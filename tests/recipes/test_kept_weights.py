@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.recipes.deep_worlds import world
 
 from elsewhere.engine.kept import pack_kept, unpack_kept, wrong_with
 from elsewhere.inputs.source import CLINICAL
 from elsewhere.recipes import Trained, recipes
 from elsewhere.recipes.mri.response_models import Applied, Forest, KeptForest
+from worlds.contrast_volumes import world
 
 TINY = {
     "patch": [16, 16, 8],

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.recipes.deep_worlds import auc, world
 
 from elsewhere.errors import UserError
 from elsewhere.recipes import recipes
 from elsewhere.recipes.base import RESPONSE
 from elsewhere.recipes.mri.network_xgboost import network_features
+from worlds.contrast_volumes import auc, world
 
 pytest.importorskip("xgboost")
 pytestmark = pytest.mark.usefixtures("one_thread")

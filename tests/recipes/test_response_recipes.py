@@ -5,13 +5,9 @@ from __future__ import annotations
 import importlib.util
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from deep_worlds import auc, world
 
 from elsewhere.errors import UserError
 from elsewhere.inputs.source import CLINICAL, LESION_BOX
@@ -22,6 +18,7 @@ from elsewhere.recipes.mri.clinical import ClinicalDesign
 from elsewhere.recipes.mri.random_classifier import draw
 from elsewhere.recipes.mri.segmentation_xgboost import Boosted
 from elsewhere.recipes.mri.slice_cnn import SliceSettings, slice_picture
+from worlds.contrast_volumes import auc, world
 
 NAMES = ("random", "clinical", "radiomics", "radiomics-clinical", "segmentation-xgboost", "slice-cnn")
 HAS_TORCH = importlib.util.find_spec("torch") is not None

@@ -7,12 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import fake_recipes
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recipe_world import make_recipe_work, recipe_unit
 
 from elsewhere.engine.outcomes import check_outcome, merged
 from elsewhere.engine.run import run_units
@@ -27,6 +25,8 @@ from elsewhere.recipes import Job, Prediction, Recipe, Trained, recipes
 from elsewhere.recipes.base import RecipeCase
 from elsewhere.recipes.running import run_training, train_all
 from elsewhere.recipes.splits import fold_of, grouped_folds
+from worlds import fake_recipes
+from worlds.breast_volumes import make_recipe_work, recipe_unit
 
 PUBLISHED = Path(__file__).parents[2] / "benchmarks" / "results" / "ultrasound" / "units"
 

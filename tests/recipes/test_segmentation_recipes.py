@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.training.volumes.worlds import ball_volumes, dice
 
 from elsewhere.errors import UserError
 from elsewhere.inputs.volumes import MemoryVolumes
@@ -13,6 +12,7 @@ from elsewhere.recipes.mri.folded_training import folds_of
 from elsewhere.recipes.mri.residual_unet import CHANNELS, KEEP
 from elsewhere.training.volumes.channels import CHANNELS as training_channels  # noqa: N811
 from elsewhere.training.volumes.postprocessing import KEEP as training_keep  # noqa: N811
+from worlds.ball_volumes import ball_volumes, dice
 
 SMALL = {
     "patch": [16, 16, 16],

@@ -11,7 +11,6 @@ from pathlib import Path
 import fake_recipes  # noqa: F401 - registers
 import numpy as np
 import pytest
-from recipe_world import make_recipe_work, recipe_unit
 
 from elsewhere.engine.archive import add
 from elsewhere.engine.store import Store
@@ -19,6 +18,7 @@ from elsewhere.engine.training import RecipeSpec, Training, Work
 from elsewhere.inputs import Cases
 from elsewhere.recipes.pictures.settings import classifier_spec, finder_spec, settings_of
 from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
+from worlds.breast_volumes import make_recipe_work, recipe_unit
 
 PUBLISHED = Path(__file__).parents[2] / "benchmarks" / "results" / "ultrasound" / "units"
 

@@ -2,56 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
-
 import pytest
 
 from elsewhere.report.summary import write_report
-
-sys.path.insert(0, str(Path(__file__).parent))
-from pdf_text import pages_of
-from sample import TASKS, WORDS, make_summary
+from worlds.browser_pages import CONTRAST, visit
+from worlds.pdf_text import pages_of
+from worlds.result_summaries import TASKS, WORDS, make_summary
 
 SLOW = ("groups", "sites", "ranking", "comparison", "case_mix", "clinical")
 pytestmark = pytest.mark.browser
-SHOTS = os.environ.get("ELSEWHERE_SHOTS")
-CONTRAST = """() => {
-  const canvas = document.createElement('canvas');
-  canvas.width = canvas.height = 1;
-  const pen = canvas.getContext('2d', {willReadFrequently: true});
-  const rgba = colour => {
-    pen.clearRect(0, 0, 1, 1);
-    pen.fillStyle = colour;
-    pen.fillRect(0, 0, 1, 1);
-    return [...pen.getImageData(0, 0, 1, 1).data];
-  };
-  const bend = v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
-  const light = c => 0.2126 * bend(c[0] / 255) + 0.7152 * bend(c[1] / 255) + 0.0722 * bend(c[2] / 255);
-  const behind = element => {
-    for (let e = element; e; e = e.parentElement) {
-      const c = rgba(getComputedStyle(e).backgroundColor);
-      if (c[3] > 250) return c;
-    }
-    return [255, 255, 255, 255];
-  };
-  const bad = [];
-  let seen = 0;
-  const texts = 'h1,h2,h3,p,dt,dd,th,td,li,figcaption,caption,.sub,.word,svg.fig text';
-  for (const e of document.querySelectorAll(texts)) {
-    if (!e.textContent.trim() || !e.getClientRects().length) continue;
-    const style = getComputedStyle(e);
-    const picture = e.tagName === 'text' ? e.ownerSVGElement : null;
-    if (picture && style.fill === getComputedStyle(document.body).backgroundColor) continue;
-    const a = light(rgba(picture ? style.fill : style.color));
-    const b = light(behind(picture ? picture.parentElement : e));
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    seen += 1;
-    if (ratio < 4.5) bad.push([e.tagName, e.textContent.slice(0, 30), ratio]);
-  }
-  return {seen, bad: bad.slice(0, 10)};
-}"""
 
 
 @pytest.fixture(scope="module")
@@ -60,24 +19,6 @@ def folder(tmp_path_factory):
     for task in TASKS:
         write_report(make_summary(task), made / f"{task}.html")
     return made
-
-
-def visit(browser, path: Path, *, width: int, dark: bool = False):
-    """A page that has been listened to from before it was opened."""
-    context = browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light", offline=True
-    )
-    page = context.new_page()
-    page.noise = []
-    page.requests = []
-    page.on("console", lambda message: page.noise.append(message.text))
-    page.on("pageerror", lambda error: page.noise.append(str(error)))
-    page.on("request", lambda request: page.requests.append(request.url))
-    page.goto(path.as_uri())
-    if SHOTS:
-        Path(SHOTS).mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=f"{SHOTS}/{path.stem}-{width}{'-dark' if dark else ''}.png", full_page=True)
-    return context, page
 
 
 @pytest.mark.parametrize("task", TASKS)

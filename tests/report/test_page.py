@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +13,7 @@ from elsewhere.report.page.shell import MOST_BYTES
 from elsewhere.report.result.prepare import prepare
 from elsewhere.report.result.subgroups import fairness_table
 from elsewhere.report.summary import build_sections, render_report, write_report
-
-sys.path.insert(0, str(Path(__file__).parent))
-from sample import TASKS, WORDS, entry, make_summary
+from worlds.result_summaries import TASKS, WORDS, entry, make_summary
 
 ALWAYS = {"who", "discrimination", "methods", "checklist", "provenance", "audit"}
 RICH = ALWAYS | {"subgroups", "sites", "case-mix", "worst-cases"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from scenario_tables import plain, table_of
 
 from elsewhere.errors import UserError
 from elsewhere.scenarios import (
@@ -16,6 +15,7 @@ from elsewhere.scenarios import (
     scenarios_of,
     split_hash,
 )
+from worlds.scenario_tables import plain, table_of
 
 TABLE = table_of(
     {f"A/b{i}": "bb" for i in range(10)}

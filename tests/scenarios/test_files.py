@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenario_tables import plain, study_tables, table_of
 
 from elsewhere.errors import UserError
 from elsewhere.scenarios import (
@@ -25,6 +24,7 @@ from elsewhere.scenarios import (
     write_splits,
 )
 from elsewhere.scenarios.files import COLUMNS, file_name
+from worlds.scenario_tables import plain, study_tables, table_of
 
 TABLE = table_of(
     {f"A/0{i}": "bb" for i in range(8)} | plain("A", 0, 18, 3) | plain("B", 9, 9, 2) | plain("C", 5, 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from scenario_tables import plain, table_of
 
 from elsewhere.errors import UserError
 from elsewhere.scenarios import (
@@ -18,6 +17,7 @@ from elsewhere.scenarios import (
     scenarios_of,
 )
 from elsewhere.scenarios.allocation import INTERNAL_SHARES, SOURCE_SHARES, apportion
+from worlds.scenario_tables import plain, table_of
 
 
 def made(table: pd.DataFrame, name: str, seed: int = 0) -> Split | Skipped:

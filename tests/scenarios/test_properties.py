@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scenario_tables import some_split_exists, spanning_units, study_tables, units_of
 
 from elsewhere.errors import UserError
 from elsewhere.scenarios import (
@@ -22,6 +21,7 @@ from elsewhere.scenarios import (
     nested_scenarios,
     scenarios_of,
 )
+from worlds.scenario_tables import some_split_exists, spanning_units, study_tables, units_of
 
 SEEDS = st.integers(0, 2**40)
 FEW = settings(deadline=None, max_examples=50)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenario_tables import plain, study_tables, table_of
 
 from elsewhere.cohort.duplicates import merge_groups
 from elsewhere.scenarios import Split, make_partitions, scenarios_of
+from worlds.scenario_tables import plain, study_tables, table_of
 
 
 @settings(deadline=None, max_examples=50)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from study_world import write_world
+from worlds.picture_study import write_world
 
 
 @pytest.fixture(scope="session")

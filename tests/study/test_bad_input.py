@@ -1,6 +1,6 @@
 """Bad input of a study through the command line: exit 64 with what, where and what to do, or counted; nothing lost.
 
-The trainer is the fake one of `study_world`, or the real one on the smallest network where training matters.
+The trainer is the fake one of `picture_study`, or the real one on the smallest network where training matters.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import study_world
 from PIL import Image
-from study_world import edit
 
 from elsewhere.cli import main
 from elsewhere.engine.store import Store
 from elsewhere.errors import EXIT_BAD_INPUT, EXIT_OK
+from worlds import picture_study
+from worlds.picture_study import edit
 
-FAKE = ("--trainer", "study_world:train", "--no-report", "--seeds", "1", "--only-model", "cnn")
+FAKE = ("--trainer", "worlds.picture_study:train", "--no-report", "--seeds", "1", "--only-model", "cnn")
 
 
 def call(*arguments: object) -> tuple[int, str]:
@@ -52,7 +52,7 @@ def refused(*arguments: object, says: tuple[str, ...]) -> str:
 def two(tmp_path) -> Path:
     """A study of two hospitals."""
     (tmp_path / "two").mkdir()
-    return study_world.write_world(tmp_path / "two", datasets=("Alder", "Birch"))
+    return picture_study.write_world(tmp_path / "two", datasets=("Alder", "Birch"))
 
 
 def test_a_truncated_picture_stops_before_anything_is_written(two, tmp_path):
@@ -219,7 +219,7 @@ def test_a_bad_zip_is_refused_whole(two, tmp_path, what):
 
 def test_a_study_that_grew_while_time_is_up_tells_which_runs_are_not_done(two, tmp_path):
     """The store's trainings do not know the new hospital: its runs wait, the others stand."""
-    study_world.write_hospital(two.parent, "Cedar")
+    picture_study.write_hospital(two.parent, "Cedar")
     store = tmp_path / "store"
     call("run", two, "--out", tmp_path / "out", "--store", store, *FAKE)
     before = pd.read_parquet(tmp_path / "out" / "predictions.parquet")

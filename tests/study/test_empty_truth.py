@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import nibabel
 import numpy as np
 import pandas as pd
-from phantom_world import make_study, make_world
 
 from elsewhere.commands.plan import plan_study
 from elsewhere.commands.run import run_study
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
-import fake_recipes  # noqa: F401 - registers 'threshold'
+from worlds import fake_recipes  # noqa: F401 - registers 'threshold'
+from worlds.mri_study import make_study, make_world
 
 
 def test_an_empty_mask_of_an_expert_is_told_before_and_after(tmp_path):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-from phantom_world import STUDY, make_study, make_world
-from study_world import train
 
 from elsewhere.commands.plan import plan_study
 from elsewhere.commands.predict import list_models, predict
@@ -15,9 +12,9 @@ from elsewhere.commands.run import run_study
 from elsewhere.engine.store import Store
 from elsewhere.errors import FileSystemError
 from elsewhere.files import MARKER
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
-import fake_recipes  # noqa: F401 - registers 'threshold' and those that keep
+from worlds import fake_recipes  # noqa: F401 - registers 'threshold' and those that keep
+from worlds.mri_study import STUDY, make_study, make_world
+from worlds.picture_study import train
 
 KB = 1024
 SIZES = [0, *(4 * KB * 2**n for n in range(13))]

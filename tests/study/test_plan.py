@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from study_world import edit, outcome_of, write_world
 
 from elsewhere.cli import main
 from elsewhere.commands.plan import plan_study
@@ -22,6 +21,7 @@ from elsewhere.study.estimate import note_speed
 from elsewhere.study.file import load_study
 from elsewhere.study.plan import make_plan
 from elsewhere.study.table import build_table
+from worlds.picture_study import edit, outcome_of, write_world
 
 
 def plan_of(study, *changes: str, **options):

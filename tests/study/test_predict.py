@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-import sys
 import zipfile
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import nibabel
 import numpy as np
 import pandas as pd
 import pytest
-from phantom_world import STUDY, make_study, make_world
 
 import elsewhere
 from elsewhere.cli import main
@@ -24,9 +22,8 @@ from elsewhere.commands.run import run_study
 from elsewhere.commands.score import score
 from elsewhere.engine.store import Store
 from elsewhere.errors import UserError
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
-import fake_recipes  # noqa: F401 - registers 'threshold' and those that keep
+from worlds import fake_recipes  # noqa: F401 - registers 'threshold' and those that keep
+from worlds.mri_study import STUDY, make_study, make_world
 
 KEEPING = (
     STUDY.replace('name = "tiny"', 'name = "tiny"\nkeep_weights = ["rest>DUKE"]')

@@ -5,22 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import nibabel
 import numpy as np
 import pandas as pd
 import pytest
-from phantom_world import STUDY, make_study, make_world
 
 from elsewhere.commands.check_bundle import check_bundle
 from elsewhere.commands.run import run_study
 from elsewhere.errors import EXIT_BAD_INPUT, EXIT_OK, UserError
 from elsewhere.study.bundle import MARK, SUMS, seal
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
-import fake_recipes  # noqa: F401 - registers 'threshold'
+from worlds import fake_recipes  # noqa: F401 - registers 'threshold'
+from worlds.mri_study import STUDY, make_study, make_world
 
 TEXT = (
     STUDY

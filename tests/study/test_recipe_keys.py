@@ -8,11 +8,11 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
-from phantom_world import make_study, make_world
 
 from elsewhere.commands.plan import plan_study
 from elsewhere.errors import UserError
 from elsewhere.study.plan import Plan
+from worlds.mri_study import make_study, make_world
 
 STUDY = """
 [study]

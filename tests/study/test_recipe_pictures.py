@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-from phantom_world import STUDY, make_study, make_world
 
 from elsewhere.cli import main
 from elsewhere.commands.run import run_study
 from elsewhere.errors import UserError
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
-import fake_recipes  # noqa: F401 - registers 'threshold'
+from worlds import fake_recipes  # noqa: F401 - registers 'threshold'
+from worlds.mri_study import STUDY, make_study, make_world
 
 
 def test_pictures_come_into_the_report_on_request_alone_and_the_analysis_is_heard(tmp_path, monkeypatch):

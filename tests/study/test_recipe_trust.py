@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from phantom_world import STUDY as TINY
-from phantom_world import make_study, make_world
 
 from elsewhere.commands.plan import plan_study
 from elsewhere.commands.run import run_study
 from elsewhere.errors import UserError
+from worlds.mri_study import STUDY as TINY
+from worlds.mri_study import make_study, make_world
 
 STUDY = """
 [study]

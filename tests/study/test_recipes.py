@@ -15,7 +15,6 @@ import nibabel
 import numpy as np
 import pandas as pd
 import pytest
-from phantom_world import STUDY, make_study, make_world
 
 from elsewhere.cohort import read_cohort
 from elsewhere.commands.listing import list_recipes
@@ -23,10 +22,10 @@ from elsewhere.commands.plan import plan_study
 from elsewhere.commands.run import run_study
 from elsewhere.commands.score import score
 from elsewhere.errors import EXIT_OK, UserError
+from worlds.mri_study import STUDY, make_study, make_world
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
-sys.path.insert(0, str(RECIPES))
-import fake_recipes  # noqa: E402, F401 - registers 'threshold'
+from worlds import fake_recipes  # noqa: E402, F401 - registers 'threshold'
 
 COIN = """
 [recipes.same]

@@ -7,11 +7,10 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from study_world import train, write_world
-from test_run import run_tiny
 
 from elsewhere.commands.run import run_study
 from elsewhere.errors import EXIT_OK
+from worlds.picture_study import run_tiny, train, write_world
 
 
 @pytest.fixture(scope="module")

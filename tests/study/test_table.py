@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from study_world import edit
 
 from elsewhere.errors import UserError
 from elsewhere.study.file import load_study
 from elsewhere.study.table import build_table
+from worlds.picture_study import edit
 
 
 def table_of(study, *changes: str, cache=None):

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import gzip
-import sys
 from pathlib import Path
 
 import nibabel
 import numpy as np
 import pytest
-from phantom_world import STUDY, make_study, make_world
 
 from elsewhere.commands.plan import plan_study
 from elsewhere.inputs.mri.files import FileVolumes, VolumeFiles, value_counts
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
-import fake_recipes  # noqa: F401 - registers 'threshold'
+from worlds import fake_recipes  # noqa: F401 - registers 'threshold'
+from worlds.mri_study import STUDY, make_study, make_world
 
 ONE, OTHER = "DUKE_002", "ISPY2_004"
 

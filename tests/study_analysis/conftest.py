@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from worlds import make_results
-
 from elsewhere.study.analysis import analyse
+
+from worlds.picture_results import make_results
 
 
 @pytest.fixture(scope="session")

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
-
 from elsewhere.study.report import write_study_report
 
-REPORT_TESTS = Path(__file__).parents[1] / "report"
+from worlds.browser_pages import CONTRAST, visit
 
-
-def _load(name):
-    """The helpers of the other report's browser tests."""
-    sys.path.insert(0, str(REPORT_TESTS))
-    spec = importlib.util.spec_from_file_location(f"report_{name}", REPORT_TESTS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-helpers = _load("test_browser")
 pytestmark = pytest.mark.browser
 
 
@@ -33,7 +17,7 @@ def path(summary, tmp_path_factory):
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_silent_and_without_sideways_scroll(browser, path, width):
-    context, page = helpers.visit(browser, path, width=width)
+    context, page = visit(browser, path, width=width)
     assert page.noise == [] and page.requests == [path.as_uri()]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     outside = page.evaluate(
@@ -48,14 +32,14 @@ def test_silent_and_without_sideways_scroll(browser, path, width):
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_contrast_in_light_and_dark(browser, path, dark):
-    context, page = helpers.visit(browser, path, width=1280, dark=dark)
-    result = page.evaluate(helpers.CONTRAST)
+    context, page = visit(browser, path, width=1280, dark=dark)
+    result = page.evaluate(CONTRAST)
     assert result["seen"] > 800 and result["bad"] == []
     context.close()
 
 
 def test_tables_fit_a_wide_screen(browser, path):
-    context, page = helpers.visit(browser, path, width=1280)
+    context, page = visit(browser, path, width=1280)
     wide = page.evaluate(
         "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1)"
         ".map(e => e.getAttribute('aria-label'))"

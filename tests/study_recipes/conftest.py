@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from recipe_worlds import make_results
-
 from elsewhere.study.recipe_analysis import analyse_recipes
+
+from worlds.recipe_results import make_results
 
 
 @pytest.fixture(scope="session")

@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from recipe_worlds import make_cohort, make_results, response_scores, segmentation_scores
+from elsewhere.study.recipe_analysis import analyse_recipes
+from elsewhere.study.recipe_analysis_boards import baseline_of, boards_of, margin_of, pooled
+from elsewhere.study.recipe_analysis_home import could_be_seen, too_few
 from scipy import stats
 
 from elsewhere.errors import UserError
 from elsewhere.statistics.ranking import rank_models
 from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.verdict import Verdict
-from elsewhere.study.recipe_analysis import analyse_recipes
-from elsewhere.study.recipe_analysis_boards import baseline_of, boards_of, margin_of, pooled
-from elsewhere.study.recipe_analysis_home import could_be_seen, too_few
+from worlds.recipe_results import make_cohort, make_results, response_scores, segmentation_scores
 
 LODO = "leave-one-dataset-out"
 ONE = {"residual-unet": 0.7}

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from importlib import resources
-from pathlib import Path
 
 import pytest
-from test_weights import published
+from elsewhere.study.recipe_report import _CSS, write_recipe_report
+from elsewhere.study.recipe_report_board import slider
 
 from elsewhere.report.page.blocks import Section
 from elsewhere.report.page.shell import environment
 from elsewhere.report.page.slider import script
 from elsewhere.report.result.first_page import FirstPage
-from elsewhere.study.recipe_report import _CSS, write_recipe_report
-from elsewhere.study.recipe_report_board import slider
+from worlds.browser_pages import CONTRAST, visit
+from worlds.recipe_results import published
 
-REPORT_TESTS = Path(__file__).parents[1] / "report"
 pytestmark = pytest.mark.browser
-
-
-def _load(name):
-    """The helpers of the other report's browser tests."""
-    sys.path.insert(0, str(REPORT_TESTS))
-    spec = importlib.util.spec_from_file_location(f"report_{name}", REPORT_TESTS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-helpers = _load("test_browser")
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +47,7 @@ def board(tmp_path_factory):
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_silent_and_without_sideways_scroll(browser, path, width):
-    context, page = helpers.visit(browser, path, width=width)
+    context, page = visit(browser, path, width=width)
     assert page.noise == [] and page.requests == [path.as_uri()]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     outside = page.evaluate(
@@ -76,7 +61,7 @@ def test_silent_and_without_sideways_scroll(browser, path, width):
 
 
 def test_tables_fit_a_wide_screen(browser, path):
-    context, page = helpers.visit(browser, path, width=1280)
+    context, page = visit(browser, path, width=1280)
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     wide = page.evaluate(
         "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1)"
@@ -88,8 +73,8 @@ def test_tables_fit_a_wide_screen(browser, path):
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_contrast_in_light_and_dark(browser, path, dark):
-    context, page = helpers.visit(browser, path, width=1280, dark=dark)
-    result = page.evaluate(helpers.CONTRAST)
+    context, page = visit(browser, path, width=1280, dark=dark)
+    result = page.evaluate(CONTRAST)
     assert result["seen"] > 500 and result["bad"] == []
     context.close()
 
@@ -108,7 +93,7 @@ def moved(page):
 
 def test_the_slider_reorders_the_board_by_keyboard(browser, board):
     """MRI-10, the published table: at 0.4 six of fifteen teams change rank, at 0.2 thirteen, at 0 PM is first."""
-    context, page = helpers.visit(browser, board, width=1280)
+    context, page = visit(browser, board, width=1280)
     before = order(page)
     assert before[0] == "pimed-lab" and before[12] == "PM" and moved(page) == 0
     page.focus("#w-response")
@@ -130,7 +115,7 @@ def test_the_slider_reorders_the_board_by_keyboard(browser, board):
 
 
 def test_the_slider_by_pointer_and_on_a_phone(browser, board):
-    context, page = helpers.visit(browser, board, width=390)
+    context, page = visit(browser, board, width=390)
     box = page.locator("#w-response").bounding_box()
     page.mouse.click(box["x"] + 2, box["y"] + box["height"] / 2)
     assert order(page)[0] == "PM"

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from recipe_worlds import make_results
-
 from elsewhere.study.recipe_analysis_boards import boards_of
 from elsewhere.study.recipe_analysis_home import centres, home_and_elsewhere
 from elsewhere.study.recipe_report_groups import _without
+
+from worlds.recipe_results import make_results
 
 
 @pytest.fixture(scope="module")

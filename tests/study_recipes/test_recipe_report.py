@@ -11,15 +11,15 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
-from recipe_worlds import make_results, segmentation_scores
+from elsewhere.study.recipe_analysis import analyse_recipes
+from elsewhere.study.recipe_report import render_recipe_report, write_recipe_report
+from elsewhere.study.recipe_report_pictures import gallery, picture
 
 from elsewhere.cohort import Cohort
 from elsewhere.errors import UserError
 from elsewhere.predictions.masks import mask_file_name
 from elsewhere.study import recipe_report
-from elsewhere.study.recipe_analysis import analyse_recipes
-from elsewhere.study.recipe_report import render_recipe_report, write_recipe_report
-from elsewhere.study.recipe_report_pictures import gallery, picture
+from worlds.recipe_results import make_results, segmentation_scores
 
 FIVE = {"EQUIVALENT", "BELOW", "ABOVE", "INCONCLUSIVE", "NOT ASSESSED"}
 

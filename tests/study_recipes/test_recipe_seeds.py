@@ -11,12 +11,12 @@ import pytest
 from elsewhere.study.recipe_analysis import analyse_recipes
 from elsewhere.study.recipe_analysis_boards import boards_of
 from elsewhere.study.recipe_report import render_recipe_report, write_recipe_report
-from recipe_worlds import FakeResults, make_cohort, make_results, segmentation_scores
 
 from elsewhere.cohort.private_ids import ids_in
 from elsewhere.privacy import Redactor, nameless
 from elsewhere.scoring.response import chance_test
 from elsewhere.statistics.paired import holm
+from worlds.recipe_results import FakeResults, make_cohort, make_results, segmentation_scores
 
 LODO = "leave-one-dataset-out"
 

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
+from elsewhere.study.recipe_report_board import slider
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elsewhere.statistics.leaderboard import centred_interval, weight_steps
 from elsewhere.statistics.ranking import ranks_of
 from elsewhere.statistics.seeds import SeedMean
-from elsewhere.study.recipe_analysis_ranks import weight_table
-from elsewhere.study.recipe_report_board import slider
+from worlds.recipe_results import PUBLISHED, published
 
-PUBLISHED = Path(__file__).parents[1] / "golden" / "mri_response_leaderboard.csv"
 unit = st.floats(0, 1, allow_nan=False)
-
-
-def published() -> pd.DataFrame:
-    table = pd.read_csv(PUBLISHED)
-    none = np.zeros((0, len(table)))
-    return weight_table(
-        table["balanced_accuracy"].to_numpy(), 1 - table["fairness_gap"].to_numpy(), names=table["team"].tolist(),
-        performance_draws=none, fairness_draws=none, reference=0.5,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("weight", "changed"), [(0.5, 0), (0.4, 6), (0.2, 13)])

@@ -10,9 +10,11 @@ reader of the output stops early (`| head`), the code is that of the result.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import typer
@@ -47,10 +49,16 @@ def main(argv: list[str] | None = None) -> None:
         _run(sys.argv[1:] if argv is None else argv)
 
 
+@functools.cache
+def _commands() -> Callable[..., Any]:
+    """Every command with its options: built once per process, as building takes longer than many a command."""
+    return typer.main.get_command(app)
+
+
 def _run(arguments: list[str]) -> None:
     as_json = "--json" in arguments
     try:
-        code = app(arguments, standalone_mode=False, prog_name="elsewhere")
+        code = _commands()(arguments, standalone_mode=False, prog_name="elsewhere")
     except UserError as given:
         from elsewhere.commands.advice import fit_error
 

@@ -210,8 +210,6 @@ def test_several_finders_share_their_pictures_and_one_may_fail():
     assert done["finder of A"].history[0]["train_loss"] == alone.history[0]["train_loss"]
 
 
-
-
 def test_the_loss_is_least_for_the_truth():
     target = torch.zeros((2, 1, 8, 8))
     target[0, 0, 2:5, 2:6] = 1

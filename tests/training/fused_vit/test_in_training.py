@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from worlds import child_environment
 
 pytest.importorskip("triton", reason="triton is not installed")
 
@@ -18,7 +19,7 @@ def test_both_ways_train_the_same_networks():
     script = Path(__file__).with_name("trained.py")
     done = subprocess.run(
         [sys.executable, str(script)],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
+        env=child_environment(TRITON_INTERPRET="1"),
         capture_output=True,
         text=True,
         check=False,

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from worlds import make_unit, make_work, train
 
 from elsewhere.networks import classifiers as networks
 from elsewhere.training.fused_vit import adam, reductions, step
 from elsewhere.training.pictures import program
+from worlds.lesion_pictures import make_unit, make_work, train
 
 
 class TinyTransformer(torch.nn.Module):
@@ -47,7 +42,7 @@ def main() -> None:
     real = step.TransformerBody
     step.TransformerBody = exact  # type: ignore[assignment,misc]
     work = make_work(n=32)
-    settings = {"network": "tiny-vit", "epochs": 2, "batch": 8, "learning_rate": 1e-3, "gradient_norm": 0.5}
+    settings = {"network": "tiny-vit", "epochs": 1, "batch": 8, "learning_rate": 1e-3, "gradient_norm": 0.5}
     units = [
         make_unit(work, seed=seed, parts=(16, 24), keep_weights=seed == 1, **settings) for seed in (1, 2)
     ]

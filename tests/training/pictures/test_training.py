@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.training.worlds import make_unit, make_work, train
 
 from elsewhere.engine.batch import Deadline
 from elsewhere.errors import UserError
@@ -18,6 +17,7 @@ from elsewhere.training import train_units
 from elsewhere.training.pictures import concurrent, stream_worker
 from elsewhere.training.pictures.distance import class_distance
 from elsewhere.training.pictures.multi_source import coral_penalty
+from worlds.lesion_pictures import make_unit, make_work, train
 
 WORK = make_work()
 
@@ -240,14 +240,6 @@ def test_no_memory_left_is_said_and_no_smaller_batch_is_used(monkeypatch):
     with pytest.raises(UserError, match="no memory left") as raised:
         train([make_unit(WORK)], WORK)
     assert "not made smaller silently" in str(raised.value)
-
-
-def test_the_cosine_schedule_goes_down_to_near_zero():
-    unit = make_unit(WORK, schedule="cosine", epochs=10, learning_rate=1.0)
-    rates = [rate_at(unit, epoch) for epoch in range(1, 11)]
-    assert rates[0] == 1.0
-    assert rates == sorted(rates, reverse=True)
-    assert rates[-1] < 0.03
 
 
 def test_coral_is_zero_for_equal_groups_and_grows_with_their_distance():

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from tests.training.volumes.worlds import TINY, ball_volumes, dice
 
 from elsewhere.errors import UserError
 from elsewhere.inputs.volumes import MemoryVolumes
@@ -27,6 +26,7 @@ from elsewhere.training.volumes.losses import (
 from elsewhere.training.volumes.networks import InstanceNorm
 from elsewhere.training.volumes.patches import draw_patches
 from elsewhere.training.volumes.program import StepProgram
+from worlds.ball_volumes import TINY, ball_volumes, dice
 
 FAST = FitSettings(epochs=3, steps_per_epoch=3, validation_steps=2, checkpoint_every=1, momentum=0.9)
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tests.training.volumes.worlds import TINY, ball_volumes, dice
 
 from elsewhere.training.cuda_options import CONSERVATIVE, use_cuda_options
 from elsewhere.training.volumes import (
@@ -26,6 +25,7 @@ from elsewhere.training.volumes import (
     predict,
     prepare,
 )
+from worlds.ball_volumes import TINY, ball_volumes, dice
 
 try:
     import pytest

@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.training.volumes.worlds import TINY, ball_volumes
 
 from elsewhere.inputs.volumes import MemoryVolumes
 from elsewhere.training.volumes import Plan, fingerprint, make_plan, prepare
@@ -23,6 +22,7 @@ from elsewhere.training.volumes.patches import (
     draw_patches,
     noise_values,
 )
+from worlds.ball_volumes import TINY, ball_volumes
 
 
 def world(shape=(24, 22, 20), patch=(16, 16, 16)):

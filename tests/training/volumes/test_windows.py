@@ -5,11 +5,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.training.volumes.worlds import TINY, ball_volumes
 
 from elsewhere.inputs.volumes import MemoryVolumes
 from elsewhere.training.volumes import build_network, fingerprint, keep_parts, make_plan, predict
 from elsewhere.training.volumes.windows import gaussian, mirrors, occupied, sliding_logits, window_starts
+from worlds.ball_volumes import TINY, ball_volumes
 
 
 @settings(max_examples=100, deadline=None)

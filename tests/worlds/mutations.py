@@ -292,7 +292,11 @@ class Hang(BaseException):
 
 @contextmanager
 def guarded(seconds: int = SECONDS, more_memory: int = MORE_MEMORY) -> Iterator[None]:
-    """An alarm against hangs, and a limit on how much address space the command may add."""
+    """An alarm against hangs, and a limit on how much address space the command may add.
+
+    `seconds` are of this process's own work, as others may use the machine too; one that only waits is stopped
+    after ten times as long.
+    """
 
     def ring(*_: object) -> None:
         raise Hang(f"not done within {seconds} s")
@@ -300,12 +304,16 @@ def guarded(seconds: int = SECONDS, more_memory: int = MORE_MEMORY) -> Iterator[
     statm = Path("/proc/self/statm")
     now = int(statm.read_text().split()[0]) * resource.getpagesize() if statm.exists() else 1 << 40
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    before = signal.signal(signal.SIGALRM, ring)
+    alarms = (signal.SIGPROF, signal.SIGALRM)
+    before = [signal.signal(alarm, ring) for alarm in alarms]
     resource.setrlimit(resource.RLIMIT_AS, (now + more_memory, hard))
-    signal.alarm(seconds)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.alarm(10 * seconds)
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        for alarm, handler in zip(alarms, before, strict=True):
+            signal.signal(alarm, handler)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -14,9 +13,7 @@ from elsewhere.report.result.checklist import NOT_ANSWERABLE, checklist_rows
 from elsewhere.report.result.methods import methods_paragraph
 from elsewhere.report.result.tables import escape_latex, summary_tables, to_latex, write_tables
 from elsewhere.report.summary import figure_specs, write_figures
-
-sys.path.insert(0, str(Path(__file__).parent))
-from sample import TASKS, make_summary
+from worlds.result_summaries import TASKS, make_summary
 
 
 def test_every_figure_as_a_file_and_the_same_bytes_twice(tmp_path):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-import ultrasound_sets as sets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+import worlds.ultrasound_sets as sets
 from elsewhere.cohort import audit, read_cohort
 from elsewhere.cohort.readers.pictures import natural_key, see_mask, see_picture, union
 from elsewhere.errors import UserError

@@ -9,9 +9,9 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-import ultrasound_sets as sets
 from PIL import Image
 
+import worlds.ultrasound_sets as sets
 from elsewhere.cohort import audit, data_sheet, load_cohort, read_cohort
 from elsewhere.commands.cohort import read as read_command
 from elsewhere.errors import UserError

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -16,12 +15,10 @@ from elsewhere.predictions.answers import Probabilities, answer_kinds
 from elsewhere.recipes.pictures.settings import classifier_spec, finder_spec
 from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
 
-HERE = Path(__file__).resolve().parent
 BLOCKED = ("pandas", "pyarrow", "pydantic", "numba", "typer", "rich", "scipy", "sklearn", "matplotlib", "ray")
 BARE = f"""
 import sys
 sys.modules.update(dict.fromkeys({BLOCKED!r}))  # as if they were not installed
-sys.path.insert(0, {str(HERE)!r})
 import runpy
 sys.argv[0] = "elsewhere.engine"
 runpy.run_module("elsewhere.engine", run_name="__main__")

@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -150,3 +151,22 @@ def train(units, work, *, device, lanes, finished, failed, progress=None, stop=N
             with open(log, "a") as file:
                 file.write(f"{unit.key} {unit.name}\n")
         finished(unit, outcome_of(unit, work))
+
+
+def run_tiny(study: Path, out: Path, **options: Any) -> Any:
+    """Run a study with the fake trainer, with one seed and without a report.
+
+    Args:
+        study: The study file.
+        out: The folder of its results.
+        options: Of `run_study`; they replace the three above.
+
+    Returns:
+        What `run_study` returns.
+
+    Example:
+        done = run_tiny(write_world(folder), folder / "out", seeds=[1, 2])
+    """
+    from elsewhere.commands.run import run_study
+
+    return run_study(study, out=out, **{"trainer": train, "report": False, "seeds": [1]} | options)

@@ -5,25 +5,19 @@ from __future__ import annotations
 import contextlib
 import io
 import shutil
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "commands"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "study"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "engine"))
-
-import fake_recipes  # noqa: F401 - registers 'threshold' and 'kept-threshold'
 import pandas as pd
-from commands_helpers import MAKERS, binary_tables, write_pair
-from phantom_world import STUDY, make_study, make_world
-from study_world import write_world
 
 from elsewhere.cli import main
 from elsewhere.cohort import read_cohort
 from elsewhere.commands.predict import list_models
 from elsewhere.commands.run import run_study
+from worlds import fake_recipes  # noqa: F401 - registers 'threshold' and 'kept-threshold'
+from worlds.mri_study import STUDY, make_study, make_world
+from worlds.picture_study import write_world
+from worlds.task_files import MAKERS, binary_tables, write_pair
 
 TASKS = ("classification", "response", "segmentation", "detection", "slides")
 CLAIM = """

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 from hypothesis import given
@@ -12,9 +10,7 @@ from hypothesis import strategies as st
 
 from elsewhere.report.page.sanitise import sanitise, thin_curve
 from elsewhere.report.result.prepare import prepare
-
-sys.path.insert(0, str(Path(__file__).parent))
-from sample import TASKS, make_summary
+from worlds.result_summaries import TASKS, make_summary
 
 
 def test_sanitise_is_json():

@@ -8,17 +8,6 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 import pytest
-from duplicate_pictures import (
-    ALTERATIONS,
-    EXACT,
-    cropped,
-    gamma,
-    make_cohort,
-    marked,
-    re_encoded,
-    resized,
-    speckle,
-)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
@@ -32,6 +21,17 @@ from elsewhere.cohort.duplicates.matching import _MOVES, REACH, _climb, scores
 from elsewhere.cohort.duplicates.pictures import SIDE, trimmed
 from elsewhere.cohort.duplicates.textures import DARK, NOISE, normalise_contrast, textures
 from elsewhere.errors import UserError
+from worlds.duplicate_pictures import (
+    ALTERATIONS,
+    EXACT,
+    cropped,
+    gamma,
+    make_cohort,
+    marked,
+    re_encoded,
+    resized,
+    speckle,
+)
 
 
 def originals(count, seed, *, sector=False):

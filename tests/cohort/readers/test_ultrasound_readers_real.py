@@ -11,7 +11,7 @@ from PIL import Image
 
 from elsewhere.cohort import Cohort, audit, read_cohort
 
-pytestmark = pytest.mark.real_data
+pytestmark = [pytest.mark.real_data, pytest.mark.slow]
 
 SETS = {"BUSI": "busi", "BUS-BRA": "bus-bra", "BrEaST": "breast", "BUS-UCLM": "bus-uclm"}
 

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from elsewhere.study.recipe_analysis_ranks import weight_table
 
 from elsewhere.cohort import Cohort
 from elsewhere.protocols import protocols
 from elsewhere.scoring.task import ScoreOptions, tasks
+from worlds import TESTS
 
+PUBLISHED = TESTS / "golden" / "mri_response_leaderboard.csv"
 AGES = (34, 46, 55, 66, 75)
 
 
@@ -181,3 +184,20 @@ def make_results(
     return FakeResults(
         name="mri", settings=settings, cohort=cohort, runs=pd.DataFrame(rows), scores=scores, costs=costs
     )
+
+
+def published() -> pd.DataFrame:
+    """Rank the published table of responses at every fairness weight.
+
+    Returns:
+        One row per weight and team.
+
+    Example:
+        published().query("weight == 0.5")
+    """
+    table = pd.read_csv(PUBLISHED)
+    none = np.zeros((0, len(table)))
+    return weight_table(
+        table["balanced_accuracy"].to_numpy(), 1 - table["fairness_gap"].to_numpy(), names=table["team"].tolist(),
+        performance_draws=none, fairness_draws=none, reference=0.5,
+    )  # fmt: skip

@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from elsewhere.inputs.volumes import MemoryVolumes
+from elsewhere.training.volumes import Plan
 
+SMALL_PLAN = Plan(
+    spacing_mm=(1.0, 1.0, 1.0),
+    patch=(16, 16, 8),
+    batch=2,
+    strides=((1, 1, 1), (2, 2, 2)),
+    kernels=((3, 3, 3), (3, 3, 3)),
+    widths=(8, 16),
+    blocks=(1, 1),
+    channels=2,
+)
 TINY = {"widths": (8, 16), "blocks": (1, 1), "patch": (16, 16, 16), "batch": 2}
 
 

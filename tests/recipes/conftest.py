@@ -1,8 +1,0 @@
-"""Workers in other processes import `fake_recipes` by name: they take over this path."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
