@@ -7,6 +7,7 @@ pages cannot say something else than the program does. A test compares them with
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,19 @@ def pages() -> dict[str, str]:
         "protocol-rules.md": protocol_rules(),
         "python-api.md": python_api(),
         "recipes.md": recipes(),
+        "rules.md": rules(),
         "study-file.md": study_file(),
     }
 
 
+_RULE = r"(?:US|MRI|DBT|LN|ST|SL|WSI)-\d{2}[a-z]?"
+_RULES_ALONE = re.compile(rf" \({_RULE}(?:(?:, | and | to ){_RULE})*\)")
+
+
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    """One line of a table. A rule id in brackets goes, since the sentence says what it means; others become links."""
+    text = _RULES_ALONE.sub("", " ".join(text.split()).replace("|", "\\|"))
+    return re.sub(_RULE, lambda found: f"[{found[0]}](rules.md#{found[0].lower()})", text)
 
 
 def commands() -> str:
@@ -89,7 +97,7 @@ def study_file() -> str:
         "ultrasound study's. On the command line, `--set models.cnn.epochs=2` changes a key, `--set cohort.0.source=DIR` "
         "one of a list.\n",
         f"Studies that ship, by name: {', '.join(f'`{name}`' for name in study.shipped())}.\n",
-        "Rule ids (US-..., MRI-...) are those of the studies' specifications. Phantoms take the keys of "
+        "Phantoms take the keys of "
         '`elsewhere phantom ultrasound`, and with `layout = "mama-mia"` those of `elsewhere phantom mri`; options of a cohort are its reader\'s '
         "([public datasets](../how-to/read-a-public-dataset.md)).\n",
         "## like and profiles\n",
@@ -127,7 +135,7 @@ def recipes() -> str:
         "both. A study names it under [`[recipes.NAME]`](study-file.md#recipesname), with `settings`. `elsewhere recipes` "
         "prints this list together with the recipes of other packages "
         "([bring your own](../how-to/bring-your-own-recipe.md)). *Sees* is what it may look at in the cases that it "
-        "predicts: the challenge withholds clinical columns there (MRI-02), and no recipe sees a mask or an outcome of them. "
+        "predicts: the challenge withholds clinical columns there, and no recipe sees a mask or an outcome of them. "
         "*Version* is part of a training's key, and goes up when the same job would give other numbers. *Kept*: its weights "
         "can be, and [used at another hospital](../how-to/use-a-kept-model.md). "
         "Settings without a remark are what their name says; an empty `patch`, `widths` or `blocks` and a `batch` of 0 "
@@ -381,6 +389,18 @@ def protocol_rules() -> str:
         parts += [f"| `{key}` | `{value}` |" for key, value in shown.items()] or ["| none differs | |"]
         parts.append("")
     return "\n".join(parts).rstrip() + "\n"
+
+
+def rules() -> str:
+    """Every rule id with its sentence, the modules that follow it and the tests that guard it."""
+    import sys
+
+    sys.path.insert(0, str(HERE.parent))
+    try:
+        import rules_page
+    finally:
+        sys.path.pop(0)
+    return f"{MADE}\n{rules_page.page()}"
 
 
 def _flat(protocol: Any) -> dict[str, str]:
