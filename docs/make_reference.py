@@ -23,6 +23,7 @@ def pages() -> dict[str, str]:
         "protocol-rules.md": protocol_rules(),
         "python-api.md": python_api(),
         "recipes.md": recipes(),
+        "rooms.md": rooms(),
         "rules.md": rules(),
         "study-file.md": study_file(),
     }
@@ -389,6 +390,38 @@ def protocol_rules() -> str:
         parts += [f"| `{key}` | `{value}` |" for key, value in shown.items()] or ["| none differs | |"]
         parts.append("")
     return "\n".join(parts).rstrip() + "\n"
+
+
+def rooms() -> str:
+    """Every room of the source, what it is for, and which rooms it may import, as `tests/test_house.py` enforces it."""
+    import importlib.util
+
+    root = HERE.parent.parent
+    spec = importlib.util.spec_from_file_location("house", root / "tests" / "test_house.py")
+    assert spec is not None and spec.loader is not None
+    house = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(house)
+    block = (root / "CONTRIBUTING.md").read_text(encoding="utf-8").split("```")[1].splitlines()
+    about = [line.split(None, 1) for line in block if line.startswith("  ")]
+    order = [name.rstrip("/").removesuffix(".py") for name, _ in about]
+    parts = [
+        MADE,
+        "# Rooms\n",
+        "The top-level modules and folders of `src/elsewhere`, in the order in which they may import each other: never "
+        "one that stands further down. `tests/test_house.py` enforces this list. How they work together: "
+        "[architecture](../explanation/architecture.md).\n",
+        "| room | what it holds | may import |",
+        "|---|---|---|",
+    ]
+    for room, (_, purpose) in zip(order, about, strict=True):
+        used = house.MAY_USE[room]
+        forbidden = [name for name in order[: order.index(room)] if name not in used]
+        shown = ", ".join(f"`{name}`" for name in order if name in used) or "no other room"
+        if len(used) > 10:
+            missing = ", ".join(f"`{name}`" for name in forbidden)
+            shown = f"every room above{f' but {missing}' if forbidden else ''}"
+        parts.append(f"| `{room}` | {_cell(purpose)} | {shown} |")
+    return "\n".join(parts) + "\n"
 
 
 def rules() -> str:

@@ -288,6 +288,7 @@ def _generator(name: str):
         "protocol-rules.md",
         "python-api.md",
         "recipes.md",
+        "rooms.md",
         "rules.md",
         "study-file.md",
     ],
