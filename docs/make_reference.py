@@ -92,9 +92,9 @@ def study_file() -> str:
         MADE,
         "# Study file\n",
         "A study is a TOML file ([how to run one](../how-to/run-a-study.md)). A key that is not on this page is refused, "
-        "and the message lists similar ones. `[study]` and one `[[cohort]]` are required, and either one `[inputs.NAME]` "
+        "and the message lists similar ones. `[study]` and one `[[cohort]]` are required, and one `[inputs.NAME]` "
         "and one `[models.NAME]` (networks on pictures: breast ultrasound) or one `[tasks.NAME]` and one `[recipes.NAME]` "
-        "(published methods on volumes: MRI), never both. Everything else has a default; for networks it is that of the "
+        "(published methods on volumes: MRI), or both. Everything else has a default; for networks it is that of the "
         "published ultrasound study. On the command line, `--set models.cnn.epochs=2` changes a key, `--set cohort.0.source=DIR` "
         "an element of a list.\n",
         f"Studies of the package, by name: {', '.join(f'`{name}`' for name in study.shipped())}.\n",
@@ -102,8 +102,8 @@ def study_file() -> str:
         '`elsewhere phantom ultrasound`, and with `layout = "mama-mia"` those of `elsewhere phantom mri`; options of a cohort are its reader\'s '
         "([public datasets](../how-to/read-a-public-dataset.md)).\n",
         "## like and profiles\n",
-        '`like = "OTHER"` in a model or a recipe takes that one\'s keys, and its settings one by one; what stands in the '
-        "section itself goes before. `baseline` and `skip` are not taken along.\n",
+        '`like = "OTHER"` in a model or a recipe copies the keys of the other one, and its settings one by one; keys of the '
+        "section itself have precedence. `baseline` and `skip` are not copied.\n",
         "`--profile NAME` changes the study by `[profiles.NAME]`, whose tables have the names of the study's own "
         "(`[profiles.small.recipes.residual-unet.settings]`) and are merged key by key. The order is profile, `--set`, "
         "`like`, so that a change to a recipe also changes recipes that are like it. `skip = true` in a profile leaves a "
