@@ -398,7 +398,8 @@ def rooms() -> str:
 
     root = HERE.parent.parent
     spec = importlib.util.spec_from_file_location("house", root / "tests" / "test_house.py")
-    assert spec is not None and spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise ImportError("tests/test_house.py")
     house = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(house)
     block = (root / "CONTRIBUTING.md").read_text(encoding="utf-8").split("```")[1].splitlines()
