@@ -1,12 +1,13 @@
 """Write the generated pages of the reference: `python docs/make_reference.py`.
 
 The command line, the metrics and the rules of every protocol are read from the program itself, so that these
-pages cannot say something else than the program does. A test compares them with what this makes.
+pages cannot contradict the program. A test compares them with what this makes.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,20 @@ def pages() -> dict[str, str]:
         "protocol-rules.md": protocol_rules(),
         "python-api.md": python_api(),
         "recipes.md": recipes(),
+        "rooms.md": rooms(),
+        "rules.md": rules(),
         "study-file.md": study_file(),
     }
 
 
+_RULE = r"(?:US|MRI|DBT|LN|ST|SL|WSI)-\d{2}[a-z]?"
+_RULES_ALONE = re.compile(rf" \({_RULE}(?:(?:, | and | to ){_RULE})*\)")
+
+
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    """One line of a table. A rule id in brackets goes, since the sentence says what it means; others become links."""
+    text = _RULES_ALONE.sub("", " ".join(text.split()).replace("|", "\\|"))
+    return re.sub(_RULE, lambda found: f"[{found[0]}](rules.md#{found[0].lower()})", text)
 
 
 def commands() -> str:
@@ -82,23 +91,23 @@ def study_file() -> str:
     parts = [
         MADE,
         "# Study file\n",
-        "A study is a TOML file ([how to run one](../how-to/run-a-study.md)). Every key is known: a mistyped one is "
-        "refused with its neighbours. `[study]` and one `[[cohort]]` must be there, and then either one `[inputs.NAME]` "
+        "A study is a TOML file ([how to run one](../how-to/run-a-study.md)). A key that is not on this page is refused, "
+        "and the message lists similar ones. `[study]` and one `[[cohort]]` are required, and one `[inputs.NAME]` "
         "and one `[models.NAME]` (networks on pictures: breast ultrasound) or one `[tasks.NAME]` and one `[recipes.NAME]` "
-        "(published methods on volumes: MRI), never both. Everything else has a default; of networks it is the published "
-        "ultrasound study's. On the command line, `--set models.cnn.epochs=2` changes a key, `--set cohort.0.source=DIR` "
-        "one of a list.\n",
-        f"Studies that ship, by name: {', '.join(f'`{name}`' for name in study.shipped())}.\n",
-        "Rule ids (US-..., MRI-...) are those of the studies' specifications. Phantoms take the keys of "
+        "(published methods on volumes: MRI), or both. Everything else has a default; for networks it is that of the "
+        "published ultrasound study. On the command line, `--set models.cnn.epochs=2` changes a key, `--set cohort.0.source=DIR` "
+        "an element of a list.\n",
+        f"Studies of the package, by name: {', '.join(f'`{name}`' for name in study.shipped())}.\n",
+        "Phantoms take the keys of "
         '`elsewhere phantom ultrasound`, and with `layout = "mama-mia"` those of `elsewhere phantom mri`; options of a cohort are its reader\'s '
         "([public datasets](../how-to/read-a-public-dataset.md)).\n",
         "## like and profiles\n",
-        '`like = "OTHER"` in a model or a recipe takes that one\'s keys, and its settings one by one; what stands in the '
-        "section itself goes before. `baseline` and `skip` are not taken along.\n",
-        "`[profiles.NAME]` is laid over the study by `--profile NAME`: its tables are the study's own "
-        "(`[profiles.small.recipes.residual-unet.settings]`), joined key by key. A profile, then `--set`, then `like`: a "
-        "change to a recipe reaches what is like it. `skip = true` in a profile leaves a recipe out. Neither is part of a "
-        "training's key: what is trained is known by what it comes to.",
+        '`like = "OTHER"` in a model or a recipe copies the keys of the other one, and its settings one by one; keys of the '
+        "section itself have precedence. `baseline` and `skip` are not copied.\n",
+        "`--profile NAME` changes the study by `[profiles.NAME]`, whose tables have the names of the study's own "
+        "(`[profiles.small.recipes.residual-unet.settings]`) and are merged key by key. The order is profile, `--set`, "
+        "`like`, so that a change to a recipe also changes recipes that are like it. `skip = true` in a profile leaves a "
+        "recipe out. Neither is part of a training's key, which depends only on the resulting settings.",
     ]
     for title, model in sections:
         about = _cell((model.__doc__ or "").partition(": ")[2])
@@ -126,11 +135,11 @@ def recipes() -> str:
         "A recipe is a published method that trains on some cases and predicts others: a mask, or a probability of pCR, or "
         "both. A study names it under [`[recipes.NAME]`](study-file.md#recipesname), with `settings`. `elsewhere recipes` "
         "prints this list together with the recipes of other packages "
-        "([bring your own](../how-to/bring-your-own-recipe.md)). *Sees* is what it may look at in the cases that it "
-        "predicts: the challenge withholds clinical columns there (MRI-02), and no recipe sees a mask or an outcome of them. "
+        "([bring your own](../how-to/bring-your-own-recipe.md)). *Sees* is what it is given of the cases that it "
+        "predicts: the challenge withholds clinical columns there, and no recipe sees their masks or outcomes. "
         "*Version* is part of a training's key, and goes up when the same job would give other numbers. *Kept*: its weights "
-        "can be, and [used at another hospital](../how-to/use-a-kept-model.md). "
-        "Settings without a remark are what their name says; an empty `patch`, `widths` or `blocks` and a `batch` of 0 "
+        "can be saved and [used at another hospital](../how-to/use-a-kept-model.md). "
+        "Settings without a remark are explained by their name; an empty `patch`, `widths` or `blocks` and a `batch` of 0 "
         "are planned from the training set.\n",
         "| recipe | tasks | sees | kept | version | |",
         "|---|---|---|---|---|---|",
@@ -354,7 +363,7 @@ def python_api() -> str:
 
 
 def _signature(name: str, thing: Any) -> str:
-    """One parameter a line; types as they stand in the source."""
+    """One parameter per line; types as they stand in the source."""
     import inspect
 
     lines, starred = [], False
@@ -378,7 +387,7 @@ def protocol_rules() -> str:
         MADE,
         "# Rules of every protocol, value by value\n",
         "`plain` in full; the others by what differs from it for their tasks. What the rules mean, and where "
-        "papers and code part: [protocols](protocols.md). The digest goes with every number.\n",
+        "papers and code differ: [protocols](protocols.md). The digest goes with every number.\n",
     ]
     plain = protocols.get("plain")
     base = _flat(plain)
@@ -403,6 +412,51 @@ def protocol_rules() -> str:
         parts += [f"| `{key}` | `{value}` |" for key, value in shown.items()] or ["| none differs | |"]
         parts.append("")
     return "\n".join(parts).rstrip() + "\n"
+
+
+def rooms() -> str:
+    """Every room of the source, what it is for, and which rooms it may import, as `tests/test_house.py` enforces it."""
+    import importlib.util
+
+    root = HERE.parent.parent
+    spec = importlib.util.spec_from_file_location("house", root / "tests" / "test_house.py")
+    if spec is None or spec.loader is None:
+        raise ImportError("tests/test_house.py")
+    house = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(house)
+    block = (root / "CONTRIBUTING.md").read_text(encoding="utf-8").split("```")[1].splitlines()
+    about = [line.split(None, 1) for line in block if line.startswith("  ")]
+    order = [name.rstrip("/").removesuffix(".py") for name, _ in about]
+    parts = [
+        MADE,
+        "# Rooms\n",
+        "The top-level modules and folders of `src/elsewhere`, in the order in which they may import each other: never "
+        "one that stands further down. `tests/test_house.py` enforces this list. How they work together: "
+        "[architecture](../explanation/architecture.md).\n",
+        "| room | what it holds | may import |",
+        "|---|---|---|",
+    ]
+    for room, (_, purpose) in zip(order, about, strict=True):
+        used = house.MAY_USE[room]
+        forbidden = [name for name in order[: order.index(room)] if name not in used]
+        shown = ", ".join(f"`{name}`" for name in order if name in used) or "no other room"
+        if len(used) > 10:
+            missing = ", ".join(f"`{name}`" for name in forbidden)
+            shown = f"every room above{f' but {missing}' if forbidden else ''}"
+        parts.append(f"| `{room}` | {_cell(purpose)} | {shown} |")
+    return "\n".join(parts) + "\n"
+
+
+def rules() -> str:
+    """Every rule id with its sentence, the modules that follow it and the tests that guard it."""
+    import sys
+
+    sys.path.insert(0, str(HERE.parent))
+    try:
+        import rules_page
+    finally:
+        sys.path.pop(0)
+    return f"{MADE}\n{rules_page.page()}"
 
 
 def _flat(protocol: Any) -> dict[str, str]:

@@ -203,7 +203,7 @@ def drop() -> str:
         for r in held.to_dict(orient="records")
         if r["recipe"] != "random"
     ]
-    return table(["recipe", "AUC at home", "elsewhere", "difference, 95 % t interval"], rows)
+    return table(["recipe", "internal AUC", "external AUC", "difference, 95 % t interval"], rows)
 
 
 def regions() -> str:

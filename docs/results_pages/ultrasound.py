@@ -136,7 +136,7 @@ def shape() -> str:
     ]
     mean = [number(held[c].mean()) for c in ("auroc", "roughness_auroc")]
     rows.append(["mean", *mean, number(best.get("mean over targets", math.nan))])
-    head = ["left out", "outline's shape alone", "its roughness alone, nothing trained", "the committee"]
+    head = ["left out", "outline's shape alone", "its roughness alone, nothing trained", "the ensemble"]
     return table(head, rows)
 
 
@@ -162,7 +162,7 @@ def leak() -> str:
         )
     head = [
         "test pictures, image ids",
-        "patient or copy also trained",
+        "patient or copy also in training",
         "AUROC of these",
         "of the others",
         "difference (over seeds)",
@@ -247,7 +247,7 @@ def paired(name: str) -> str:
                 "" if pd.isna(r["paper_p"]) else str(r["paper_p"]),
             ]
         )
-    return table(["crop less whole image", "ours", "p", "paper", "p"], rows)
+    return table(["crop minus whole image", "ours", "p", "paper", "p"], rows)
 
 
 def without(name: str) -> str:
@@ -368,7 +368,7 @@ def attempts() -> str:
     head = ["configuration", "nested, mean", *dict.fromkeys(held["target"]), "mean"]
     note = (
         "AUROC of the mean over seeds on the set left out; in brackets how many seeds; * chosen for that target. "
-        "What was not chosen may not be claimed, and stands here so that nothing was tried in silence (ST-12).\n"
+        "A configuration that was not chosen may not be claimed; it is listed because every attempt is reported.\n"
     )
     return table(head, rows) + "\n" + note
 

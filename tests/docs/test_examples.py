@@ -288,7 +288,17 @@ def _generator(name: str):
 
 
 @pytest.mark.parametrize(
-    "name", ["commands.md", "metrics.md", "protocol-rules.md", "python-api.md", "recipes.md", "study-file.md"]
+    "name",
+    [
+        "commands.md",
+        "metrics.md",
+        "protocol-rules.md",
+        "python-api.md",
+        "recipes.md",
+        "rooms.md",
+        "rules.md",
+        "study-file.md",
+    ],
 )
 def test_generated_reference_is_current(name):
     """`python docs/make_reference.py` writes these pages anew."""
