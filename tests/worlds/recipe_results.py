@@ -25,7 +25,10 @@ BASELINES = ("residual-unet", "random")
 
 
 def make_study(
-    recipes: Mapping[str, Mapping[str, Any]], *, margin: float | None = None, **tasks_of_study: Mapping[str, Any]
+    recipes: Mapping[str, Mapping[str, Any]],
+    *,
+    margin: float | None = None,
+    **tasks_of_study: Mapping[str, Any],
 ) -> Study:
     """Make the study file of some recipes.
 
@@ -105,7 +108,14 @@ def run_row(
         The row, with `RUN_COLUMNS` and those that an analysis may read.
     """
     row = {"run": run_name(RunKey(task, method, scenario, seed)), "scenario": scenario, "kind": kind}
-    row |= {"source": scenario, "target": scenario, "task": task, "method": method, "model": method, "input": ""}
+    row |= {
+        "source": scenario,
+        "target": scenario,
+        "task": task,
+        "method": method,
+        "model": method,
+        "input": "",
+    }
     row |= {"seed": seed, "status": "done", "reason": "", "training": f"{method}|{scenario}|{seed}"}
     row |= {"training_method": "plain", "margin": float("nan"), "boxes_training": "", "predictions": ""}
     assert set(RUN_COLUMNS) <= set(row)
@@ -155,14 +165,12 @@ def results_of(
     Returns:
         The results, with answers that follow from the scores.
     """
-    table = study_table(cohort)
-    cluster_of_id = dict(zip(table["case_id"], table["group"], strict=True))
-    held = {RunKey(*key): with_clusters(made, cluster_of_id) for key, made in scores.items()}
+    held = _clustered(cohort, scores)
     return Results(
         name=study.study.name,
         study=study,
         cohort=cohort,
-        table=table,
+        table=study_table(cohort),
         runs=pd.DataFrame(list(runs)),
         scores=held,
         answers=answers_of(held),
@@ -170,10 +178,27 @@ def results_of(
     )
 
 
-def with_scores(results: Results, scores: Mapping[RunKey, Scores]) -> Results:
+def _clustered(cohort: Cohort, scores: Mapping[tuple[str, str, str, int], Scores]) -> dict[RunKey, Scores]:
+    table = study_table(cohort)
+    cluster_of_id = dict(zip(table["case_id"], table["group"], strict=True))
+    return {RunKey(*key): with_clusters(made, cluster_of_id) for key, made in scores.items()}
+
+
+def with_scores(results: Results, scores: Mapping[tuple[str, str, str, int], Scores]) -> Results:
     """The same results with other scores, and the answers that follow from these."""
-    held = {RunKey(*key): made for key, made in scores.items()}
+    held = _clustered(results.cohort, scores)
     return replace(results, scores=held, answers=answers_of(held))
+
+
+def failed_where(results: Results, reason: str = "it could not be trained", **where: str) -> Results:
+    """The same results, had the runs failed that have these values in the table of runs."""
+    runs = results.runs.copy()
+    lost = np.logical_and.reduce([runs[name] == value for name, value in where.items()], initial=True)
+    lost = np.broadcast_to(lost, len(runs))
+    runs.loc[lost, ["status", "reason"]] = ["failed", reason]
+    gone = set(runs.loc[lost, "run"])
+    scores = {key: made for key, made in results.scores.items() if run_name(key) not in gone}
+    return with_scores(replace(results, runs=runs), scores)
 
 
 def with_margin(results: Results, margin: float | None) -> Results:
