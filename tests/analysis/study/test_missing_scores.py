@@ -9,7 +9,9 @@ import pandas as pd
 import pytest
 
 from elsewhere.analysis.study.boards import boards_of
+from elsewhere.analysis.study.summary import analyse
 from elsewhere.analysis.study.transfers import centres, transfers
+from elsewhere.report.study.page import render_study_report
 from worlds.recipe_results import make_results, with_scores
 
 HOW = {"margin": 0.1, "resamples": 60, "metric": "auroc"}
@@ -20,7 +22,7 @@ def with_missing():
     """`sure` is as good everywhere; at ISPY2 a third of its answers are lost."""
     results = make_results(
         kinds=("internal", "external"), sizes={"DUKE": 80, "ISPY2": 90}, segmenters={},
-        predictors={"sure": 4.0}, away=0.0,
+        predictors={"sure": 4.0}, away=0.0, margin=0.1,
     )  # fmt: skip
     scores = dict(results.scores)
     for key, held in results.scores.items():
@@ -43,6 +45,15 @@ def test_a_transfer_has_its_difference_without_the_missing_scores(with_missing):
     assert row["difference_answered"] > row["difference"] + 0.1
     other = rows[(rows["source"] == "ISPY2") & (rows["target"] == "DUKE")].iloc[0]
     assert pd.isna(other["without_score"])
+
+
+def test_the_page_shows_the_verdict_without_the_missing_scores(with_missing):
+    summary = analyse(with_missing, resamples=60)
+    table = render_study_report(summary).split("AUROC, transfer by transfer", 1)[1].split("</table>", 1)[0]
+    rows = dict(zip(("DUKE → ISPY2", "ISPY2 → DUKE"), table.split("<tr>")[2:], strict=True))
+    verdict = summary.of("transfers", source="DUKE")["verdict_answered"].iloc[0]
+    assert f"{verdict} without 30 cases that have no usable score" in rows["DUKE → ISPY2"]
+    assert "usable" not in rows["ISPY2 → DUKE"]
 
 
 def test_a_centre_has_its_difference_without_the_missing_scores(with_missing):

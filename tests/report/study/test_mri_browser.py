@@ -2,56 +2,47 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+from dataclasses import replace
 from importlib import resources
-from pathlib import Path
 
+import pandas as pd
 import pytest
-from test_weights import published
 
 from elsewhere.report.page.blocks import Section
-from elsewhere.report.page.shell import _environment
+from elsewhere.report.page.shell import page_environment
 from elsewhere.report.page.slider import script
 from elsewhere.report.result.first_page import FirstPage
-from elsewhere.study.recipe_report import _CSS, write_recipe_report
-from elsewhere.study.recipe_report_board import slider
+from elsewhere.report.study.leaderboard import slider
+from elsewhere.report.study.page import StudyPage, write_study_report
+from worlds.browser_pages import CONTRAST, visit
+from worlds.recipe_results import published
 
-REPORT_TESTS = Path(__file__).parents[1] / "report"
 pytestmark = pytest.mark.browser
 
 
-def _load(name):
-    """The helpers of the other report's browser tests."""
-    sys.path.insert(0, str(REPORT_TESTS))
-    spec = importlib.util.spec_from_file_location(f"report_{name}", REPORT_TESTS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-helpers = _load("test_browser")
+@pytest.fixture(scope="module")
+def path(mri_summary, tmp_path_factory):
+    return write_study_report(mri_summary, tmp_path_factory.mktemp("page"))
 
 
 @pytest.fixture(scope="module")
-def path(summary, results, tmp_path_factory):
-    return write_recipe_report(summary, results, tmp_path_factory.mktemp("page"))
-
-
-@pytest.fixture(scope="module")
-def board(tmp_path_factory):
+def board(mri_summary, tmp_path_factory):
     """A page with the published board of responses alone."""
     first = FirstPage(
         title="board", question="Board", masthead=[], word="", tone="none", plain="", sentence="", badges=[], facts=[],
         claims=None, figures=[], hero=None, grades=[], alarms=[], warnings=[],
     )  # fmt: skip
-    block = slider(published(), task="response", baseline="Baseline", reference=0.5)
-    css = resources.files("elsewhere.report").joinpath("templates", "style.css").read_text()
+    boards = [{"task": "response", "leading": True, "baseline": "Baseline", "protocol": "mamamia-paper"}]
+    nobody = {"runs": pd.DataFrame(columns=["method", "model", "input"])}
+    summary = replace(mri_summary, headline={**mri_summary.headline, "boards": boards}, tables=nobody)
+    block = slider(StudyPage(summary=summary, task="response"), published(), reference=0.5)
+    templates = resources.files("elsewhere.report").joinpath("templates")
+    css = "".join(templates.joinpath(name).read_text() for name in ("style.css", "study.css"))
     html = (
-        _environment()
+        page_environment()
         .get_template("page.html.j2")
         .render(
-            first=first, verdict_figure="", verdict_alt="", css=css + _CSS, version="", created="", cohort="",
+            first=first, verdict_figure="", verdict_alt="", css=css, version="", created="", cohort="",
             sections=[Section(id="board", title="Board", short="Board", blocks=[block])], script=script(),
         )
     )  # fmt: skip
@@ -62,7 +53,7 @@ def board(tmp_path_factory):
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_silent_and_without_sideways_scroll(browser, path, width):
-    context, page = helpers.visit(browser, path, width=width)
+    context, page = visit(browser, path, width=width)
     assert page.noise == [] and page.requests == [path.as_uri()]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     outside = page.evaluate(
@@ -76,7 +67,7 @@ def test_silent_and_without_sideways_scroll(browser, path, width):
 
 
 def test_tables_fit_a_wide_screen(browser, path):
-    context, page = helpers.visit(browser, path, width=1280)
+    context, page = visit(browser, path, width=1280)
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     wide = page.evaluate(
         "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1)"
@@ -88,8 +79,8 @@ def test_tables_fit_a_wide_screen(browser, path):
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_contrast_in_light_and_dark(browser, path, dark):
-    context, page = helpers.visit(browser, path, width=1280, dark=dark)
-    result = page.evaluate(helpers.CONTRAST)
+    context, page = visit(browser, path, width=1280, dark=dark)
+    result = page.evaluate(CONTRAST)
     assert result["seen"] > 500 and result["bad"] == []
     context.close()
 
@@ -108,7 +99,7 @@ def moved(page):
 
 def test_the_slider_reorders_the_board_by_keyboard(browser, board):
     """MRI-10, the published table: at 0.4 six of fifteen teams change rank, at 0.2 thirteen, at 0 PM is first."""
-    context, page = helpers.visit(browser, board, width=1280)
+    context, page = visit(browser, board, width=1280)
     before = order(page)
     assert before[0] == "pimed-lab" and before[12] == "PM" and moved(page) == 0
     page.focus("#w-response")
@@ -130,7 +121,7 @@ def test_the_slider_reorders_the_board_by_keyboard(browser, board):
 
 
 def test_the_slider_by_pointer_and_on_a_phone(browser, board):
-    context, page = helpers.visit(browser, board, width=390)
+    context, page = visit(browser, board, width=390)
     box = page.locator("#w-response").bounding_box()
     page.mouse.click(box["x"] + 2, box["y"] + box["height"] / 2)
     assert order(page)[0] == "PM"

@@ -1,4 +1,4 @@
-"""The page of a recipe study: whole, offline, small, and without a name of anybody."""
+"""The page of a study of published methods: whole, offline, small, and without a name of anybody."""
 
 from __future__ import annotations
 
@@ -8,26 +8,23 @@ import stat
 from dataclasses import replace
 from html.parser import HTMLParser
 
-import numpy as np
 import pandas as pd
 import pytest
-from recipe_worlds import make_results, segmentation_scores
 
-from elsewhere.cohort import Cohort
+from elsewhere.analysis.study.summary import analyse
 from elsewhere.errors import UserError
-from elsewhere.predictions.masks import mask_file_name
-from elsewhere.study import recipe_report
-from elsewhere.study.recipe_analysis import analyse_recipes
-from elsewhere.study.recipe_report import render_recipe_report, write_recipe_report
-from elsewhere.study.recipe_report_pictures import gallery, picture
+from elsewhere.report.study import page as study_page
+from elsewhere.report.study.leaderboard import slider
+from elsewhere.report.study.page import PRIVATE, StudyPage, render_study_report, write_study_report
+from worlds.recipe_results import LODO, make_results, published, with_margin
 
 FIVE = {"EQUIVALENT", "BELOW", "ABOVE", "INCONCLUSIVE", "NOT ASSESSED"}
 
 
 @pytest.fixture(scope="module")
-def folder(summary, results, tmp_path_factory):
+def folder(mri_summary, tmp_path_factory):
     made = tmp_path_factory.mktemp("recipes")
-    write_recipe_report(summary, results, made)
+    write_study_report(mri_summary, made)
     return made
 
 
@@ -48,12 +45,12 @@ class Ids(HTMLParser):
 
 
 def test_a_transfer_that_is_not_compared_has_its_reason_and_no_nan(page):
-    made = make_results(sizes={"A": 16, "B": 60}, kinds=("internal", "leave-one-dataset-out"), segmenters={})
-    told = render_recipe_report(analyse_recipes(made, resamples=20), made)
-    assert "not compared" in told
-    for shown in (told, page):
+    made = make_results(sizes={"A": 16, "B": 60}, kinds=("internal", LODO), segmenters={})
+    other = render_study_report(analyse(made, resamples=20))
+    assert "not compared" in other
+    for shown in (other, page):
         assert not re.search(r">\s*nan\s*<", shown)
-    assert "Lower NormHD is better" not in told and "Lower NormHD is better" in page
+    assert "lower NormHD is better" not in other and "lower NormHD is better" in page
 
 
 def test_one_file_without_requests(page):
@@ -68,86 +65,91 @@ def test_one_file_without_requests(page):
     assert "fetch(" not in page and "XMLHttpRequest" not in page
 
 
-def test_it_names_nobody(page, folder, results):
-    for name in results.cohort.cases["patient_id"]:
-        assert name not in page
-    for file in (folder / "tables").glob("*.csv"):
+def test_it_names_nobody(page, folder, mri_results):
+    names = list(mri_results.cohort.cases["patient_id"])
+    for file in [folder / "report.html", folder / "summary.json", *(folder / "tables").glob("*.csv")]:
         text = file.read_text()
-        assert not [n for n in results.cohort.cases["patient_id"] if n in text], file.name
-    assert "ISPY2_032" not in (folder / "summary.json").read_text()
+        assert not [name for name in names if name in text], file.name
 
 
-def test_the_first_page_answers_for_each_task(page, summary):
+def test_the_first_page_answers_for_each_task(page, mri_summary):
     first = page.split('id="contents"')[0]
-    for task, word in (("segmentation", "Tumour segmentation"), ("response", "Response to treatment (pCR)")):
-        told = summary.headline["tasks"][task]
-        assert word in first and told["best"] in first
-        assert f"{told['home']:.3f}" in first and f"{told['elsewhere']:.3f}" in first
-    assert first.count("What it could have seen:") == 2 and "seen: a drop of" in first
-    assert max(summary.headline["tasks"]["segmentation"]["smallest_drop"]) <= 1
-    words = set(re.findall(r'<p class="word">([^<]+)</p>', first))
-    assert words and words <= FIVE
+    for task, title in (("segmentation", "Tumour segmentation"), ("response", "Response to treatment (pCR)")):
+        told = mri_summary.headline["tasks"][task]
+        assert title in first and told["best"] in first
+        assert f"{told['internal']:.3f}" in first and f"{told['external']:.3f}" in first
+    assert first.count("Smallest detectable drop") == 2 and first.count("80 % power at 5 %") == 2
+    assert first.count("mamamia-paper") >= 2 and first.count("declared in the study file") == 2
+    assert max(mri_summary.headline["tasks"]["segmentation"]["smallest_detectable_drop"]) <= 1
+    verdicts = set(re.findall(r'<p class="word">([^<]+)</p>', first))
+    assert verdicts and verdicts <= FIVE
     assert "cannot be estimated" in first and "breast density" in first
 
 
-def test_every_word_of_the_page_is_one_of_five(page):
+def test_every_verdict_of_the_page_is_one_of_five(page):
     chips = re.findall(r'<span class="chip[^>]*>.*?</svg>\s*([A-Z ]+)</span>', page, flags=re.S)
     assert chips and set(chips) <= FIVE
 
 
-def test_no_margin_no_word(results):
-    made = replace(results, settings=results.settings | {"analyses": {}})
-    few = replace(
-        made, scores={k: v for k, v in made.scores.items() if k[1] in ("subtraction", "residual-unet")}
+def test_no_margin_no_verdict(mri_results):
+    made = with_margin(
+        make_results(
+            margin=0.05,
+            predictors={},
+            segmenters={"subtraction": 0.72, "residual-unet": 0.68},
+            kinds=("internal", LODO),
+        ),
+        None,
     )
-    page = render_recipe_report(analyse_recipes(few, resamples=20), few)
+    page = render_study_report(analyse(made, resamples=20))
     assert 'class="word"' not in page and 'class="chip' not in page
-    assert "No margin is declared, so there is no verdict." in page
+    assert "The study declares no margin, so there is no verdict." in page
 
 
 def test_every_section_is_there(page):
     for task in ("segmentation", "response"):
-        for part in ("board", "tests", "elsewhere", "groups", "weights", "sizes", "hardest"):
+        for part in ("board", "tests", "transfers", "groups", "weights", "sizes", "hardest"):
             assert f'id="{task}-{part}"' in page, (task, part)
-    for name in ("who", "response-reliability", "audit", "how", "provenance"):
+    for name in ("who", "response-recall", "response-calibration", "audit", "how", "provenance"):
         assert f'id="{name}"' in page, name
-    assert "mamamia-paper 1.0" in page and "share the same resamples" in page
+    assert "mamamia-paper 1.0" in page and "all methods share the same resamples" in page
     assert page.count('type="range"') == 2 and page.count("<script>") == 1
 
 
 def test_costs_and_the_limit_of_five_minutes(page):
-    table = page.split("What a case costs", 1)[1].split("</table>", 1)[0]
+    table = page.split("Cost per case", 1)[1].split("</table>", 1)[0]
     assert "Over 5 min" in table and "40.0" in table
 
 
-def test_tables_and_key_file_stand_beside(folder, summary):
+def test_tables_and_key_file_stand_beside(folder, mri_summary):
     written = {p.stem for p in (folder / "tables").glob("*.csv")}
-    assert written == set(summary.tables) - {"runs"}
+    assert written == set(mri_summary.tables) - set(PRIVATE)
     board = pd.read_csv(folder / "tables" / "leaderboard.csv")
-    assert board["combined"].tolist() == summary.tables["leaderboard"]["combined"].tolist(), "full precision"
-    held = json.loads((folder / "summary.json").read_text())
-    assert (
-        held["headline"]["tasks"]["segmentation"]["best"] == summary.headline["tasks"]["segmentation"]["best"]
+    assert board["combined"].tolist() == mri_summary.tables["leaderboard"]["combined"].tolist(), (
+        "full precision"
     )
+    held = json.loads((folder / "summary.json").read_text())
+    best = {task: told["best"] for task, told in mri_summary.headline["tasks"].items()}
+    assert {task: told["best"] for task, told in held["headline"]["tasks"].items()} == best
     key = pd.read_csv(folder / "case_key.csv")
-    assert set(summary.tables["hardest"]["case"]) == set(key["hash"])
+    assert set(mri_summary.tables["hardest"]["case"]) == set(key["hash"])
     assert stat.S_IMODE((folder / "case_key.csv").stat().st_mode) == 0o600
 
 
-def test_the_same_summary_gives_the_same_bytes(summary, results, page):
-    assert render_recipe_report(summary, results) == page
+def test_the_same_summary_gives_the_same_bytes(mri_summary, page):
+    assert render_study_report(mri_summary) == page
 
 
-def test_ids_in_warnings_are_taken_out(summary, results):
-    name = results.cohort.cases["patient_id"].iloc[0]
-    made = render_recipe_report(replace(summary, warnings=(f"patient {name} has two phases",)), results)
+def test_ids_in_warnings_are_taken_out(mri_summary, mri_results):
+    name = mri_results.cohort.cases["patient_id"].iloc[0]
+    made = render_study_report(replace(mri_summary, warnings=(f"patient {name} has two phases",)))
     assert name not in made and "[id 1] has two phases" in made
 
 
-def test_too_large_a_page_is_refused(summary, results, tmp_path, monkeypatch):
-    monkeypatch.setattr(recipe_report, "MOST_BYTES", 1000)
+def test_too_large_a_page_is_refused(mri_summary, tmp_path, monkeypatch):
+    monkeypatch.setattr(study_page, "MOST_BYTES", 1000)
     with pytest.raises(UserError, match="its limit is"):
-        write_recipe_report(summary, results, tmp_path / "out")
+        write_study_report(mri_summary, tmp_path / "out")
     assert not (tmp_path / "out" / "report.html").exists()
 
 
@@ -155,120 +157,59 @@ def test_a_page_without_a_slider_has_no_script():
     made = make_results(
         kinds=("internal",), sizes={"A": 40, "B": 40}, segmenters={"residual-unet": 0.7}, predictors={}
     )
-    page = render_recipe_report(analyse_recipes(made, resamples=20), made)
-    assert "<script" not in page and "nothing was tested elsewhere" not in page.split('id="contents"')[1]
-    assert "fewer than two recipes" in page
+    page = render_study_report(analyse(made, resamples=20))
+    assert "<script" not in page and 'id="transfers"' not in page
+    assert "fewer than two methods" in page
+    assert "no external scenario" in page
 
 
-@pytest.fixture
-def imaged(tmp_path):
-    """Six patients with volumes, and what two recipes drew."""
-    import nibabel as nib
-
-    shape = (40, 36, 8)
-    grid = np.indices(shape)
-    rng = np.random.default_rng(5)
-    rows, runs = [], []
-    affine = np.diag([-0.8, 0.8, 2.0, 1.0])
-    for k in range(6):
-        name = f"P{k:03d}"
-        centre = np.array([12 + k, 15 + k, 4])
-        truth = ((grid - centre[:, None, None, None]) ** 2 * np.array([1, 1, 4])[:, None, None, None]).sum(
-            0
-        ) < 20
-        folder = tmp_path / "images" / name
-        folder.mkdir(parents=True)
-        for phase in range(3):
-            volume = rng.normal(100, 5, shape) + 80.0 * phase * truth
-            nib.save(
-                nib.Nifti1Image(volume.astype(np.float32), affine), folder / f"{name}_{phase:04d}.nii.gz"
-            )
-        (tmp_path / "masks").mkdir(exist_ok=True)
-        nib.save(nib.Nifti1Image(truth.astype(np.uint8), affine), tmp_path / "masks" / f"{name}.nii.gz")
-        for recipe, shift in (("residual-unet", 0), ("subtraction", 3)):
-            out = tmp_path / "predictions" / "segmentation" / recipe / "A" / "seed-1"
-            out.mkdir(parents=True, exist_ok=True)
-            moved = np.roll(truth, shift, axis=0)
-            nib.save(nib.Nifti1Image(moved.astype(np.uint8), affine), out / mask_file_name(name))
-        rows.append(
-            {"case_id": name, "patient_id": name, "dataset": "A", "site": "A", "image": f"images/{name}"}
-            | {"mask": f"masks/{name}.nii.gz", "pcr": k % 2, "age": 40 + 5 * k, "clip": int(k == 2)}
-        )
-    cohort = Cohort.from_frame(pd.DataFrame(rows), root=tmp_path)
-    held = make_results(kinds=("internal",), sizes={"A": 6}, predictors={})
-    scores = {
-        ("segmentation", r, "A", 1): segmentation_scores(cohort, rng, dice=d)
-        for r, d in (("residual-unet", 0.8), ("subtraction", 0.6))
-    }
-    for recipe in ("residual-unet", "subtraction"):
-        runs.append(
-            {
-                "run": recipe,
-                "scenario": "A",
-                "kind": "internal",
-                "source": "A",
-                "target": "A",
-                "recipe": recipe,
-            }
-            | {"task": "segmentation", "seed": 1, "unit": recipe, "status": "done", "reason": ""}
-            | {"predictions": f"segmentation/{recipe}/A/seed-1"}
-        )
-    return replace(
-        held,
-        cohort=cohort,
-        scores=scores,
-        runs=pd.DataFrame(runs),
-        predictions_folder=tmp_path / "predictions",
+def test_the_slider_holds_every_step(mri_summary):
+    boards = [
+        {
+            "task": "response",
+            "leading": True,
+            "baseline": "Baseline",
+            "protocol": "mamamia-paper",
+            "board": "",
+        }
+    ]
+    summary = replace(
+        mri_summary,
+        headline={**mri_summary.headline, "boards": boards},
+        tables={"runs": pd.DataFrame(columns=["method", "model", "input"])},
     )
+    made = slider(StudyPage(summary=summary, task="response"), published(), reference=0.5)
+    assert made.steps == 100 and made.reference == 50 and len(made.models) == 15
+    assert [m.note for m in made.models if m.name == "Baseline"] == ["baseline"]
+    assert made.at_reference[0].name == "pimed-lab" and "</" not in made.data
 
 
-def test_pictures_only_on_request(imaged, tmp_path):
-    summary = analyse_recipes(imaged, resamples=10)
-    assert "base64" not in render_recipe_report(summary, imaged)
-    page = write_recipe_report(summary, imaged, tmp_path / "out", pictures=True).read_text()
-    assert page.count("data:image/png;base64") == 6 and "What the recipes drew" in page
-    assert len(page.encode()) < 2_000_000
-    shown = gallery(summary, imaged)
-    assert any(", clip: mean Dice" in caption for caption in shown) and not any("P00" in c for c in shown)
-
-
-def test_a_case_without_a_volume_says_so(imaged):
-    for file in (imaged.cohort.root / "images" / "P001").glob("*.nii.gz"):
-        file.unlink()
-    summary = analyse_recipes(imaged, resamples=0)
-    made = [v for v in gallery(summary, imaged).values() if "No picture" in v]
-    assert len(made) == 1 and "P001" not in made[0]
-
-
-def test_a_picture_holds_the_slice_and_the_contours():
-    truth = np.zeros((30, 20), dtype=bool)
-    truth[10:16, 5:9] = True
-    image = np.random.default_rng(0).normal(size=(30, 20)).astype(np.float32)
-    plain = picture(image, truth, {})
-    drawn = picture(image, truth, {"a": np.roll(truth, 4, axis=0), "b": np.zeros_like(truth)})
-    assert plain.startswith(b"\x89PNG") and drawn.startswith(b"\x89PNG") and plain != drawn
-
-
-def test_the_page_says_what_a_recipe_was_told_and_what_it_says_of_itself(tmp_path):
+def test_the_page_says_what_a_method_was_given_and_what_it_reports_of_itself(tmp_path):
     made = make_results(
-        kinds=("leave-one-dataset-out",),
+        kinds=(LODO,),
         segmenters={"residual-unet": 0.7, "masked-autoencoder": 0.7},
         predictors={"random": 0.0, "clinical": 0.9, "radiomics": 0.1},
     )
-    unit = made.runs.loc[made.runs["recipe"] == "radiomics", "unit"].iloc[0]
+    training = made.runs.loc[made.runs["method"] == "radiomics", "training"].iloc[0]
     case = str(made.cohort.cases["case_id"].iloc[0])
     notes = ["regions are automatic", f"{case}: no breast box"]
-    units = pd.DataFrame({"unit": [unit], "notes": [notes]})
-    asks = {"masked-autoencoder": {"settings": {"test_box": "given"}}}
-    settings = made.settings | {"recipes": made.settings.get("recipes", {}) | asks}
-    summary = analyse_recipes(replace(made, units=units, settings=settings), resamples=30)
-    told = summary.of("recipes").set_index("recipe")
-    assert told["beyond"].to_dict() == {
+    recipes = dict(made.study.recipes)
+    recipes["masked-autoencoder"] = recipes["masked-autoencoder"].model_copy(
+        update={"settings": {"test_box": "given"}}
+    )
+    made = replace(
+        made,
+        trainings=pd.DataFrame({"training": [training], "notes": [notes]}),
+        study=made.study.model_copy(update={"recipes": recipes}),
+    )
+    summary = analyse(made, resamples=30)
+    table = summary.of("disclosure").set_index("method")
+    assert table["given"].to_dict() == {
         "residual-unet": "",
         "masked-autoencoder": "the expert's box of the affected breast",
         "random": "",
         "clinical": "clinical columns",
         "radiomics": "",
     }
-    page = write_recipe_report(summary, made, tmp_path / "report").read_text()
-    assert "Regions are automatic." in page and "Told beside volumes" in page and case not in page
+    page = write_study_report(summary, tmp_path / "report").read_text()
+    assert "Regions are automatic." in page and "Given beside the image" in page and case not in page
