@@ -147,17 +147,17 @@ def test_panels_and_numbers_of_a_run(looked, tmp_path, capsys):
 def test_the_report_shows_maps_of_kept_networks_on_request_and_names_nobody(looked):
     done = run_study(looked / "looks.toml", out=looked / "run", device="cpu", pictures=True)
     assert done.exit_code == 0 and not done.run.engine.done, "nothing is trained for it"
-    page = done.run.report.read_text()
+    page = done.written.path.read_text()
     section = page.split('<section class="part" id="relevance"')[1].split("</section>")[0]
     assert section.count("data:image/jpeg;base64") == 8 and "answered" in section
     names = {f"c{at:02d}" for at in range(24)} | {f"p{at:02d}" for at in range(24)}
     assert not names & set(re.findall(r"\b[cp]\d\d\b", re.sub(r"base64,[^\"]*", "", section)))
-    table = pd.read_csv(done.run.report.parent / "tables" / "relevance.csv")
+    table = pd.read_csv(done.written.path.parent / "tables" / "relevance.csv")
     assert set(table["run"]) == {"Alder>Birch|cnn|roi|1", "Alder>Birch|cnn|whole|1"}
     assert (table["cases"] == 20).all() and table["sanity_passed"].notna().all()
     plain = run_study(looked / "looks.toml", out=looked / "run", device="cpu")
-    assert "data:image/jpeg" not in plain.run.report.read_text()
-    assert not (plain.run.report.parent / "tables" / "relevance.csv").exists()
+    assert "data:image/jpeg" not in plain.written.path.read_text()
+    assert not (plain.written.path.parent / "tables" / "relevance.csv").exists()
 
 
 def test_maps_in_a_report_need_kept_weights_and_say_so_before_training(looked, tmp_path):

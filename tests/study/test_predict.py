@@ -53,7 +53,7 @@ def ran(world, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def results(ran) -> Path:
-    return ran.run.places.out
+    return ran.run.paths.out
 
 
 @pytest.fixture(scope="module")

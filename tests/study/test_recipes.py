@@ -137,7 +137,7 @@ def test_costs_and_trainings_are_told(ran):
     costs = results.costs.groupby(["recipe", "task"])["seconds"].agg(["size", "mean"])
     assert costs.loc[("threshold", "segmentation")].tolist() == [17, 0.5]
     assert costs.loc[("threshold", "response")].tolist() == [17, 0.25]
-    out = ran.run.places.out
+    out = ran.run.paths.out
     assert {"runs.csv", "trainings.csv", "costs.csv", "scores.csv", "study.json"} <= set(os.listdir(out))
     assert len(pd.read_parquet(out / "scores_segmentation.parquet")) == 2 * 17
     assert json.loads((out / "study.json").read_text())["trainings"] == 9
@@ -145,7 +145,7 @@ def test_costs_and_trainings_are_told(ran):
 
 
 def test_the_same_command_again_trains_and_writes_nothing_new(ran, world):
-    out = ran.run.places.out
+    out = ran.run.paths.out
     files = {p: p.stat().st_mtime_ns for p in (out / "predictions").rglob("*") if p.is_file()}
     again = run_study(ran.run.plan.file.path, data=world, out=out, device="cpu", report=False)
     assert len(again.run.engine.reused) == 9 and not again.run.engine.done

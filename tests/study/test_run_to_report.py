@@ -72,10 +72,10 @@ def test_the_bundle_holds_no_picture_and_all_the_numbers(reported):
 def test_the_report_comes_later_too(world, tmp_path, trainings):
     small = {"only": ["Alder", "Alder>Birch"], "only_models": ["cnn"], "changes": ["analyses.resamples=0"]}
     first = run_tiny(world, tmp_path / "out", **small)
-    assert first.run.report is None and not (tmp_path / "out" / "report").exists()
+    assert first.written.path is None and not (tmp_path / "out" / "report").exists()
     done = len(trainings())
     second = run_tiny(world, tmp_path / "out", report=True, **small)
-    assert second.run.report is not None and second.run.report.is_file()
+    assert second.written.path is not None and second.written.path.is_file()
     assert len(trainings()) == done
 
 
@@ -83,7 +83,7 @@ def test_a_run_with_failures_still_reports_the_rest(world, tmp_path, monkeypatch
     monkeypatch.setenv("FAIL_NAMED", "Alder | cnn | roi")
     options = {"only": ["Alder", "Birch", "Alder>Birch"], "only_models": ["cnn"]}
     done = run_tiny(world, tmp_path / "out", report=True, changes=["analyses.resamples=0"], **options)
-    assert done.exit_code != EXIT_OK and done.run.report is not None
+    assert done.exit_code != EXIT_OK and done.written.path is not None
     assert "not done" in json.dumps(
         json.loads((tmp_path / "out" / "report" / "summary.json").read_text())["warnings"]
     )
@@ -139,7 +139,7 @@ def test_phantoms_through_torch_to_a_report(tmp_path):
     told = done.to_dict()
     assert done.exit_code == EXIT_OK, told["failures"]
     assert told["runs"] == {"planned": 12, "done": 12, "failed": 0, "skipped": 0}
-    assert done.run.report is not None and done.run.report.is_file()
+    assert done.written.path is not None and done.written.path.is_file()
     kept = sorted((tmp_path / "out" / "store" / "units").glob("*/weights.pt"))
     assert len(kept) == 4, "three networks, and the finder whose boxes one of them sees"
     again = run_study(study, out=tmp_path / "out", device="cpu", report=False)

@@ -55,7 +55,7 @@ def ran(world, tmp_path_factory):
 
 @pytest.fixture
 def bundle(ran, tmp_path) -> Path:
-    return Path(shutil.copytree(ran.run.bundle, tmp_path / "bundle"))
+    return Path(shutil.copytree(ran.written.bundle, tmp_path / "bundle"))
 
 
 def sealed_again(folder: Path) -> None:
@@ -86,7 +86,7 @@ def test_it_holds_every_part_and_no_picture(ran, bundle, world):
     } <= files
     assert any(name.startswith("splits/") for name in files)
     assert not [name for name in files if name.endswith((".nii.gz", ".png", "case_key.csv"))]
-    assert "data:image/png" in (ran.run.places.report / "report.html").read_text()
+    assert "data:image/png" in (ran.run.paths.report / "report.html").read_text()
     assert "data:image/png" not in (bundle / "report.html").read_text()
     assert str(world) not in "".join(
         path.read_text(errors="replace")
@@ -164,7 +164,7 @@ def test_masks_are_in_it_on_request(ran, world, tmp_path):
     again = run_study(
         ran.run.plan.file.path,
         data=world,
-        out=ran.run.places.out,
+        out=ran.run.paths.out,
         device="cpu",
         bundle=tmp_path / "bundle",
         bundle_masks=True,
