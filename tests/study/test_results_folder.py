@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from elsewhere.study.recipe_results import RecipeResults
 
 from elsewhere.errors import UserError
-from elsewhere.study.recipe_results import RecipeResults
 
 
 def results(folder: Path, predictions: str) -> RecipeResults:

@@ -11,6 +11,7 @@ from scipy import stats
 from elsewhere.analysis.study.boards import BOARD_LABELS, baseline_of, boards_of, pooled
 from elsewhere.analysis.study.summary import analyse
 from elsewhere.statistics.ranking import rank_models
+from elsewhere.statistics.resampling import Resampling
 from worlds.recipe_results import (
     LODO,
     failed_where,
@@ -50,9 +51,14 @@ def test_the_leading_board_pools_what_is_tested_once(mri_summary):
 def test_ranks_are_those_of_the_ranking(mri_results, mri_summary):
     board = leading_board(mri_results, resamples=120)
     made = rank_models(
-        board.evaluators, board.partition, "combined", names=board.names, key=mri_results.cohort.hash, seed=42,
-        resamples=120, by_site=False, baseline="residual-unet",
-    )  # fmt: skip
+        board.evaluators,
+        board.partition,
+        "combined",
+        names=board.names,
+        resampling=Resampling(key=mri_results.cohort.hash, seed=42, resamples=120),
+        by_site=False,
+        baseline="residual-unet",
+    )
     table = lead(mri_summary).set_index("method")
     for i, name in enumerate(made.names):
         row = table.loc[name]

@@ -10,11 +10,11 @@ import pytest
 
 from elsewhere.analysis.study.boards import boards_of
 from elsewhere.analysis.study.summary import analyse
-from elsewhere.report.page.privacy import Redactor
+from elsewhere.cohort.private_ids import ids_in
+from elsewhere.privacy import Redactor, nameless
 from elsewhere.report.study.page import render_study_report, write_study_report
 from elsewhere.scoring.response import chance_test
 from elsewhere.statistics.paired import holm
-from elsewhere.study.recipe_privacy import ids_in, nameless
 from elsewhere.study.results import Results
 from worlds.recipe_results import (
     LODO,

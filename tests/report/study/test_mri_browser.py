@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from elsewhere.report.page.blocks import Section
-from elsewhere.report.page.shell import page_environment
+from elsewhere.report.page.shell import environment
 from elsewhere.report.page.slider import script
 from elsewhere.report.result.first_page import FirstPage
 from elsewhere.report.study.leaderboard import slider
@@ -39,7 +39,7 @@ def board(mri_summary, tmp_path_factory):
     templates = resources.files("elsewhere.report").joinpath("templates")
     css = "".join(templates.joinpath(name).read_text() for name in ("style.css", "study.css"))
     html = (
-        page_environment()
+        environment()
         .get_template("page.html.j2")
         .render(
             first=first, verdict_figure="", verdict_alt="", css=css, version="", created="", cohort="",
