@@ -219,7 +219,7 @@ def test_what_cannot_be_kept_as_plain_data_fails_with_its_place(world, tmp_path)
     (why,) = done.run.engine.failed.values()
     assert "cannot be kept: weights.model is a builtins.function" in why
     assert (
-        done.run.results.runs["recipe"] == "keeper"
+        done.run.results.runs["method"] == "keeper"
     ).sum() == 6  # the other scenarios keep nothing, and go on
 
 

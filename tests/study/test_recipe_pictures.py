@@ -23,7 +23,7 @@ def test_pictures_come_into_the_report_on_request_alone_and_the_analysis_is_hear
         study, data=world, out=tmp_path / "out", device="cpu", progress=lambda *told: heard.append(told)
     )
     page = plain.written.path.read_text()
-    assert "data:image/png" not in page and "come on request (--pictures)" in page
+    assert "data:image/png" not in page and "are drawn on request (--pictures)" in page
     steps = [told[1:] for told in heard if told[0] == "analysing"]
     assert steps[0][0] == 0 and steps[-1][0] == steps[-1][1] >= 2
     monkeypatch.chdir(tmp_path)
