@@ -24,6 +24,7 @@ from elsewhere.commands.run import run_study
 from elsewhere.commands.score import score
 from elsewhere.engine.store import Store
 from elsewhere.errors import UserError
+from elsewhere.study.results import RunKey
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
 import fake_recipes  # noqa: F401 - registers 'threshold' and those that keep
@@ -158,7 +159,7 @@ def test_a_kept_model_says_of_its_own_test_part_what_the_study_said(ran, results
     predict(results, cohort, out=tmp_path / "out", model="rest>DUKE|clinical", where=where, device="cpu")
     ours = pd.read_csv(tmp_path / "out" / "probabilities.csv")
     theirs = pd.read_csv(
-        ran.run.results.folder(("response", "clinical", "rest>DUKE", 1)) / "probabilities.csv"
+        ran.run.results.folder(RunKey("response", "clinical", "rest>DUKE", 1)) / "probabilities.csv"
     )
     assert ours.equals(theirs)
     told = json.loads((tmp_path / "out" / "predictions.json").read_text())

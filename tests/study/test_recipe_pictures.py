@@ -35,6 +35,6 @@ def test_pictures_come_into_the_report_on_request_alone_and_the_analysis_is_hear
 
 
 def test_a_study_of_networks_shows_pictures_of_kept_weights_alone(tmp_path):
-    with pytest.raises(UserError, match="keeps no weights") as told:
+    with pytest.raises(UserError, match="saves no weights") as told:
         run_study("ultrasound-lite", data=tmp_path, out=tmp_path / "out", pictures=True)
     assert "keep_weights" in str(told.value.fix) and not (tmp_path / "out").exists()

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from worlds import make_results
-
 from elsewhere.study.analysis import analyse
+
+from worlds import make_results
 
 
 @pytest.fixture(scope="session")

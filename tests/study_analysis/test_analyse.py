@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from worlds import SMALL_SIZES, World, make_results
+from elsewhere.study.analysis import analyse
+from elsewhere.study.analysis_ids import compare_id_readings
 
 from elsewhere.errors import UserError
 from elsewhere.statistics.auroc import auroc, auroc_interval
-from elsewhere.study.analysis import analyse
-from elsewhere.study.analysis_ids import compare_id_readings
+from worlds import SMALL_SIZES, World, make_results
 
 
 def test_every_run_is_judged(summary, results):

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from elsewhere.study.report import write_study_report
 
 REPORT_TESTS = Path(__file__).parents[1] / "report"

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from worlds import World, make_results
-
-from elsewhere.errors import UserError
 from elsewhere.study.analysis import analyse
-from elsewhere.study.bundle import write_bundle
 from elsewhere.study.figures import study_figures, write_study_figures
 from elsewhere.study.relevance import Relevance, RunMaps
 from elsewhere.study.report import render_study_report, write_study_report
+
+from elsewhere.errors import UserError
+from elsewhere.study.bundle import write_bundle
+from worlds import World, make_results
 
 
 @pytest.fixture(scope="module")

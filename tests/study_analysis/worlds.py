@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
-
 from elsewhere.study.picture_results import StudyResults
+from scipy import stats
 
 SMALL_SIZES = {
     "BUSI": (60, 40, 30, 110),

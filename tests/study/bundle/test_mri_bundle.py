@@ -1,4 +1,4 @@
-"""The release bundle of a study of recipes: what another team makes again without a volume, and what it is told."""
+"""The release bundle of a study of published methods: what another team makes again without a volume, and what it is told."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from phantom_world import STUDY, make_study, make_world
 from elsewhere.commands.check_bundle import check_bundle
 from elsewhere.commands.run import run_study
 from elsewhere.errors import EXIT_BAD_INPUT, EXIT_OK, UserError
-from elsewhere.study.bundle import MARK, SUMS, seal
+from elsewhere.study.bundle.seal import MARK, SUMS, seal
+from elsewhere.study.results import RunKey
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "recipes"))
 import fake_recipes  # noqa: F401 - registers 'threshold'
 
 TEXT = (
@@ -107,7 +108,7 @@ def test_another_team_makes_scores_and_tables_again(bundle):
     assert done.check.scored_again == 9 and done.check.tables >= 15
     lines = "\n".join(done.lines())
     assert (
-        "9 of 9 runs of the response" in lines
+        "9 of 9 runs have the same scores" in lines
         and f"{done.check.tables} of {done.check.tables} tables" in lines
     )
 
@@ -118,7 +119,7 @@ def test_the_digest_of_a_mask_is_what_the_readme_says(ran, bundle):
         len(rows) == 2 * 35 and (rows["voxels"] > 0).sum() == 35
     )  # one of 36 has no expert's mask; 'blind' finds none
     row = rows[rows["voxels"] > 0].iloc[3]
-    key = ("segmentation", row["recipe"], row["scenario"], int(row["seed"]))
+    key = RunKey("segmentation", row["method"], row["scenario"], int(row["seed"]))
     file = ran.run.results.folder(key) / f"{row['case_id']}.nii.gz"
     bits = np.asarray(nibabel.load(file).dataobj) > 0
     text = f"{bits.shape[0]} {bits.shape[1]} {bits.shape[2]}\n".encode()
