@@ -80,6 +80,22 @@ def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Pat
     return folder
 
 
+@pytest.fixture(scope="session")
+def mri_results():
+    """Results of a small study of published methods, for tests that only read them."""
+    from worlds.recipe_results import make_results
+
+    return make_results(margin=0.05, density_known=0.2)
+
+
+@pytest.fixture(scope="session")
+def mri_summary(mri_results):
+    """The numbers of that study."""
+    from elsewhere.analysis.study.summary import analyse
+
+    return analyse(mri_results, resamples=120)
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """torch on one thread: small networks on a shared machine, and bits that do not depend on its cores."""

@@ -89,8 +89,8 @@ def test_other_labels_and_missing_boxes_are_counted(two, tmp_path):
     ]
     assert (audit["cohorts"]["Alder"]["invalid_box"], audit["cohorts"]["Alder"]["without_box"]) == (1, 1)
     runs = pd.read_csv(tmp_path / "out" / "runs.csv").set_index("run")
-    assert runs.loc["Alder|cnn|roi|1", "roi_fallbacks"] == 1
-    assert runs.loc["Birch|cnn|roi|1", "roi_fallbacks"] == 0
+    assert runs.loc["Alder|cnn-roi|classification|1", "roi_fallbacks"] == 1
+    assert runs.loc["Birch|cnn-roi|classification|1", "roi_fallbacks"] == 0
 
 
 def test_a_hospital_of_one_class_is_told_in_plan_run_and_report(two, tmp_path):
@@ -230,9 +230,9 @@ def test_a_study_that_grew_while_time_is_up_tells_which_runs_are_not_done(two, t
     _, said = call("run", two, *words, "--minutes", 0)
     assert "Traceback" not in said
     runs = pd.read_csv(tmp_path / "out" / "runs.csv").set_index("run")
-    assert runs.loc["Alder>Birch|cnn|whole|1", "status"] == "done"
-    assert runs.loc["Alder>Cedar|cnn|whole|1", "status"] == "failed"
-    assert "not been done again yet" in runs.loc["Alder>Cedar|cnn|whole|1", "reason"]
+    assert runs.loc["Alder>Birch|cnn-whole|classification|1", "status"] == "done"
+    assert runs.loc["Alder>Cedar|cnn-whole|classification|1", "status"] == "failed"
+    assert "not been done again yet" in runs.loc["Alder>Cedar|cnn-whole|classification|1", "reason"]
     after = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
     assert set(before["run"]) == set(after["run"])
     assert call("run", two, *words)[0] == EXIT_OK
@@ -246,8 +246,8 @@ def test_answers_to_a_picture_that_changed_since_are_not_taken(two, tmp_path):
     Image.fromarray(np.zeros((20, 24), np.uint8)).save(changed)
     call("run", two, "--out", out, *FAKE, "--minutes", 0)
     runs = pd.read_csv(out / "runs.csv").set_index("run")
-    assert runs.loc["Alder>Birch|cnn|whole|1", "status"] == "failed"
-    assert runs.loc["Alder|cnn|whole|1", "status"] == "done"
+    assert runs.loc["Alder>Birch|cnn-whole|classification|1", "status"] == "failed"
+    assert runs.loc["Alder|cnn-whole|classification|1", "status"] == "done"
 
 
 REAL = """
@@ -295,7 +295,7 @@ def test_no_memory_left_on_the_device(real, tmp_path, monkeypatch):
     assert len(Store(out / "store").keys()) == 2
     monkeypatch.setattr(Program, "epoch", epoch)
     code, said = call("run", real, "--out", out, "--no-report")
-    assert code == EXIT_OK and "2 were in the store" in said
+    assert code == EXIT_OK and "2 already in the store" in said
 
 
 @pytest.mark.slow

@@ -90,7 +90,7 @@ def test_models_and_predictions(tmp_path, small_disk):
     study = make_study(tmp_path / "study", keeping + '\n[recipes.keeper]\nrecipe = "kept-threshold"\n')
     data = make_world(tmp_path / "world")
     ran = run_study(study, data=data, out=tmp_path / "out", device="cpu", report=False)
-    results, model = ran.run.places.out, "rest>DUKE|keeper"
+    results, model = ran.run.paths.out, "rest>DUKE|keeper"
     file = small_disk.root / "keeper.zip"
     fills_up(
         small_disk,

@@ -6,6 +6,7 @@ import pytest
 
 from elsewhere.errors import UserError
 from elsewhere.study.file import load_study
+from elsewhere.study.methods import methods_in
 
 HEAD = """
 [study]
@@ -63,13 +64,19 @@ def test_a_recipe_like_another_is_that_recipe_and_no_second_baseline(tmp_path):
     assert not found.baseline
 
 
+def test_a_study_may_hold_pairs_of_models_and_inputs_and_recipes(tmp_path):
+    methods = methods_in(study(tmp_path, NETWORKS + RECIPES))
+    assert list(methods) == ["plain-whole", "longer-whole", "longest-whole", "random", "second"]
+    assert methods["longer-whole"].factors == {"model": "longer", "input": "whole"}
+    assert methods["second"].recipe == "random" and not methods["second"].factors
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         (NETWORKS.replace('like = "plain"', 'like = "longest"'), "circle"),
         (NETWORKS.replace('like = "plain"', 'like = "longer"'), "circle"),
         (NETWORKS.replace('like = "plain"', 'like = "plane"'), "no 'plane'"),
-        (NETWORKS + RECIPES, "too many"),
         ("[tasks.segmentation]\n", "'recipes' is missing"),
         (RECIPES.replace("[tasks.response]", "[tasks.answer]"), "no task 'answer'"),
         (RECIPES + '[recipes.third]\ntasks = ["segmentation"]\nlikes = "random"\n', "unknown key"),

@@ -22,6 +22,7 @@ from elsewhere.commands.run import run_study
 from elsewhere.commands.score import score
 from elsewhere.engine.store import Store
 from elsewhere.errors import UserError
+from elsewhere.study.results import RunKey
 from worlds import fake_recipes  # noqa: F401 - registers 'threshold' and those that keep
 from worlds.mri_study import STUDY, make_study, make_world
 
@@ -50,7 +51,7 @@ def ran(world, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def results(ran) -> Path:
-    return ran.run.places.out
+    return ran.run.paths.out
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +156,7 @@ def test_a_kept_model_says_of_its_own_test_part_what_the_study_said(ran, results
     predict(results, cohort, out=tmp_path / "out", model="rest>DUKE|clinical", where=where, device="cpu")
     ours = pd.read_csv(tmp_path / "out" / "probabilities.csv")
     theirs = pd.read_csv(
-        ran.run.results.folder(("response", "clinical", "rest>DUKE", 1)) / "probabilities.csv"
+        ran.run.results.folder(RunKey("response", "clinical", "rest>DUKE", 1)) / "probabilities.csv"
     )
     assert ours.equals(theirs)
     told = json.loads((tmp_path / "out" / "predictions.json").read_text())
@@ -216,7 +217,7 @@ def test_what_cannot_be_kept_as_plain_data_fails_with_its_place(world, tmp_path)
     (why,) = done.run.engine.failed.values()
     assert "cannot be kept: weights.model is a builtins.function" in why
     assert (
-        done.run.results.runs["recipe"] == "keeper"
+        done.run.results.runs["method"] == "keeper"
     ).sum() == 6  # the other scenarios keep nothing, and go on
 
 

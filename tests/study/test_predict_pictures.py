@@ -94,8 +94,8 @@ def there(tmp_path_factory):
 
 
 def said_in_the_study(results, run: str) -> np.ndarray:
-    test = results.outputs(run)["test"].sort_values("case")
-    return 1 / (1 + np.exp(test["logit_benign"] - test["logit_malignant"]).to_numpy(dtype=float))
+    test = results.answers(run)["test"].sort_values("case")
+    return test["probability"].to_numpy()
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_network_says_of_another_hospital_what_its_study_said(there, tmp_path,
     cohort = folder / "Birch" / "cohort.csv"
     predict(model, cohort, out=tmp_path / "out", device="cpu")
     table = pd.read_csv(tmp_path / "out" / "probabilities.csv").sort_values("case_id")
-    expected = said_in_the_study(results, f"Alder>Birch|cnn|{name}|1")
+    expected = said_in_the_study(results, f"Alder>Birch|cnn-{name}|classification|1")
     assert np.allclose(table["probability"], expected, atol=1e-5) and np.ptp(expected) > 1e-4
     summary = json.loads((tmp_path / "out" / "predictions.json").read_text())
     assert summary["told_beside_images"] == told and summary["files"] == {
@@ -132,7 +132,7 @@ def test_labels_are_not_asked_for(there, tmp_path):
         folder / "out", bare / "cohort.csv", out=tmp_path / "out", model="Alder>*|cnn|whole", device="cpu"
     )
     ours = pd.read_csv(tmp_path / "out" / "probabilities.csv").sort_values("case_id")["probability"]
-    assert np.allclose(ours, said_in_the_study(results, "Alder>Birch|cnn|whole|1"), atol=1e-5)
+    assert np.allclose(ours, said_in_the_study(results, "Alder>Birch|cnn-whole|classification|1"), atol=1e-5)
     done = predict(
         folder / "out", bare / "cohort.csv", out=tmp_path / "roi", model="Alder>*|cnn|roi", device="cpu"
     )

@@ -22,6 +22,7 @@ from elsewhere.commands.plan import plan_study
 from elsewhere.commands.run import run_study
 from elsewhere.commands.score import score
 from elsewhere.errors import EXIT_OK, UserError
+from elsewhere.study.results import RunKey
 from worlds.mri_study import STUDY, make_study, make_world
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
@@ -100,7 +101,7 @@ def test_scores_are_those_of_the_files(ran, world):
     dice = {key[1:3]: m["dice"] for key, m in results.metrics.items() if key[0] == "segmentation"}
     assert set(dice.values()) == {0.0, 1.0} and len(dice) == 6
     assert all(value == (recipe == "threshold") for (recipe, _), value in dice.items())
-    key = ("response", "threshold", "rest>DUKE", 1)
+    key = RunKey("response", "threshold", "rest>DUKE", 1)
     folder = results.folder(key)
     part = {"dataset": "DUKE"}
     again = score(
@@ -112,7 +113,7 @@ def test_scores_are_those_of_the_files(ran, world):
         resamples=0,
     )
     assert again.metrics["auroc"]["value"] == pytest.approx(results.metrics[key]["auroc"], abs=1e-12)
-    file = results.folder(("segmentation", "threshold", "rest>DUKE", 1)) / "DUKE_000.nii.gz"
+    file = results.folder(RunKey("segmentation", "threshold", "rest>DUKE", 1)) / "DUKE_000.nii.gz"
     written, truth = nibabel.load(file), nibabel.load(world / "segmentations/expert/duke_000.nii.gz")
     assert np.array_equal(written.affine, truth.affine)
     assert np.array_equal(np.asarray(written.dataobj), np.asarray(truth.dataobj))
@@ -125,26 +126,26 @@ def test_an_empty_segmentation_is_scored_worst(ran):
 
 def test_a_constant_prediction_is_invalid_by_name_and_the_run_goes_on(ran):
     runs = ran.run.results.runs
-    assert set(runs.loc[runs["recipe"] == "same", "status"]) == {"invalid"}
-    assert set(runs.loc[runs["recipe"] != "same", "status"]) == {"done"}
+    assert set(runs.loc[runs["method"] == "same", "status"]) == {"invalid"}
+    assert set(runs.loc[runs["method"] != "same", "status"]) == {"done"}
     assert any(line.startswith("invalid: same in rest>DUKE") and "constant" in line for line in ran.lines())
     assert ran.to_dict()["runs"]["invalid"] == 3
 
 
 def test_costs_and_trainings_are_told(ran):
     results = ran.run.results
-    costs = results.costs.groupby(["recipe", "task"])["seconds"].agg(["size", "mean"])
+    costs = results.costs.groupby(["method", "task"])["seconds"].agg(["size", "mean"])
     assert costs.loc[("threshold", "segmentation")].tolist() == [17, 0.5]
     assert costs.loc[("threshold", "response")].tolist() == [17, 0.25]
-    out = ran.run.places.out
+    out = ran.run.paths.out
     assert {"runs.csv", "trainings.csv", "costs.csv", "scores.csv", "study.json"} <= set(os.listdir(out))
     assert len(pd.read_parquet(out / "scores_segmentation.parquet")) == 2 * 17
     assert json.loads((out / "study.json").read_text())["trainings"] == 9
-    assert results.units["notes"].iloc[0] == ["as simple as can be"]
+    assert results.trainings["notes"].iloc[0] == ["as simple as can be"]
 
 
 def test_the_same_command_again_trains_and_writes_nothing_new(ran, world):
-    out = ran.run.places.out
+    out = ran.run.paths.out
     files = {p: p.stat().st_mtime_ns for p in (out / "predictions").rglob("*") if p.is_file()}
     again = run_study(ran.run.plan.file.path, data=world, out=out, device="cpu", report=False)
     assert len(again.run.engine.reused) == 9 and not again.run.engine.done
@@ -159,9 +160,9 @@ def test_a_recipe_that_fails_is_told_and_the_others_are_scored(world, tmp_path):
     study = make_study(tmp_path, text)
     done = run_study(study, data=world, out=tmp_path / "out", device="cpu", report=False, only=["rest>DUKE"])
     runs = done.run.results.runs
-    assert set(runs.loc[runs["recipe"] == "broken", "status"]) == {"failed"}
-    assert runs.loc[runs["recipe"] == "broken", "reason"].str.contains("a fault of the recipe").all()
-    assert set(runs.loc[runs["recipe"] != "broken", "status"]) == {"done"}
+    assert set(runs.loc[runs["method"] == "broken", "status"]) == {"failed"}
+    assert runs.loc[runs["method"] == "broken", "reason"].str.contains("a fault of the recipe").all()
+    assert set(runs.loc[runs["method"] != "broken", "status"]) == {"done"}
     assert done.exit_code != EXIT_OK
 
 
@@ -290,7 +291,7 @@ def test_a_strangers_package_is_trained_and_ranked_beside_ours(world, tmp_path):
     )
     assert done.returncode == EXIT_OK, done.stderr
     scores = pd.read_csv(tmp_path / "out" / "scores.csv")
-    assert set(scores["recipe"]) == {"random", "clinical", theirs}
+    assert set(scores["method"]) == {"random", "clinical", theirs}
     assert (scores.loc[scores["task"] == "segmentation", "dice"] == 1).all()
     page = Path(json.loads(done.stdout)["report"])
     assert page.is_file() and theirs in page.read_text(encoding="utf-8")

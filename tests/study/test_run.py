@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from elsewhere.analysis.study.summary import analyse
 from elsewhere.commands.plan import plan_study
 from elsewhere.engine.store import Store
 from elsewhere.errors import EXIT_BAD_INPUT, EXIT_NOT_ASSESSED, EXIT_OK, UserError
@@ -26,7 +27,7 @@ def test_a_study_runs_once(world, tmp_path, trainings):
     first = run_tiny(world, out)
     told = first.to_dict()
     assert first.exit_code == EXIT_OK
-    assert told["runs"] == {"planned": 64, "done": 64, "failed": 0, "skipped": 0}
+    assert told["runs"] == {"planned": 64, "done": 64, "failed": 0, "skipped": 0, "invalid": 0}
     assert told["trainings"]["trained"] == 32 == len(set(trainings()))
     again = run_tiny(world, out)
     assert again.to_dict()["trainings"] | {"trained": 0, "reused": 32} == again.to_dict()["trainings"]
@@ -44,7 +45,11 @@ def test_files_beside_the_store(world, tmp_path):
         "manifest.csv",
         "runs.csv",
         "trainings.csv",
+        "costs.csv",
+        "scores.csv",
+        "scores_classification.parquet",
         "predictions.parquet",
+        "predictions",
     }
     held = json.loads((out / "study.json").read_text())
     assert held["study"]["models"]["cnn"]["epochs"] == 3
@@ -59,19 +64,19 @@ def test_outputs_are_those_of_the_store_by_case(world, tmp_path):
     results = run_tiny(world, tmp_path / "out").run.results
     plan = plan_study(world, out=tmp_path / "out", seeds=[1]).plan
     store = Store(tmp_path / "out" / "store")
-    for run in ("Alder|cnn|roi|1", "Alder>Birch|vit|whole|1"):
+    for run in ("Alder|cnn-roi|classification|1", "Alder>Birch|vit-whole|classification|1"):
         row = results.runs.set_index("run").loc[run]
         made = plan.partitions[row["scenario"], 1]
-        held = store.load(row["unit"])
+        held = store.load(row["training"])
         place = {name: at for at, name in enumerate(held.case)}
-        parts = results.outputs(run)
+        parts = results.answers(run)
         assert list(parts) == ["test", "validation", "normal"]
         for part, frame in parts.items():
             assert tuple(frame["case"]) == getattr(made, part)
             rows = [place[name] for name in frame["case"]]
-            np.testing.assert_allclose(
-                frame[["logit_benign", "logit_malignant"]], held.answers["classification"].logits[rows]
-            )
+            logits = frame[["logit_negative", "logit_positive"]].to_numpy()
+            np.testing.assert_allclose(logits, held.answers["classification"].logits[rows])
+            np.testing.assert_allclose(frame["probability"], 1 / (1 + np.exp(logits[:, 0] - logits[:, 1])))
         assert set(parts["test"]["label"]) == {0, 1} and set(parts["normal"]["label"]) == {-1}
         truth = dict(zip(plan.table.frame["case"], plan.table.frame["label"], strict=True))
         words = {0: "benign", 1: "malignant", -1: "normal"}
@@ -79,7 +84,7 @@ def test_outputs_are_those_of_the_store_by_case(world, tmp_path):
             truth[c] == words[y] for c, y in zip(parts["test"]["case"], parts["test"]["label"], strict=True)
         )
     with pytest.raises(UserError, match="has no run"):
-        results.outputs("nothing")
+        results.answers("nothing")
 
 
 def test_a_changed_study_trains_only_what_changed(world, tmp_path, trainings):
@@ -112,7 +117,7 @@ def test_a_failed_training_is_shown_and_tried_again(world, tmp_path, trainings, 
     done = run_tiny(world, out)
     told = done.to_dict()
     assert done.exit_code == EXIT_NOT_ASSESSED
-    assert told["runs"] == {"planned": 64, "done": 61, "failed": 3, "skipped": 0}
+    assert told["runs"] == {"planned": 64, "done": 61, "failed": 3, "skipped": 0, "invalid": 0}
     assert told["failures"][0]["reason"] == "the loss is not a number"
     text = "\n".join(done.lines())
     assert "failed: Alder>* | cnn | roi | seed 1: the loss is not a number" in text
@@ -121,7 +126,7 @@ def test_a_failed_training_is_shown_and_tried_again(world, tmp_path, trainings, 
     failed = runs[runs["status"] == "failed"]
     assert set(failed["reason"]) == {"the loss is not a number"}
     with pytest.raises(UserError, match="not a number"):
-        done.run.results.outputs(failed["run"].iloc[0])
+        done.run.results.answers(failed["run"].iloc[0])
     planned = plan_study(world, out=out, seeds=[1])
     assert len(planned.status.failed) == 1 and "failed before" in "\n".join(planned.lines())
     monkeypatch.delenv("FAIL_NAMED")
@@ -134,7 +139,7 @@ def test_a_skipped_scenario_is_recorded_and_shown(world, tmp_path):
     edit(world, "Cedar", lambda t: t.__setitem__("label", t["label"].replace("malignant", "benign")))
     done = run_tiny(world, tmp_path / "out")
     assert done.exit_code == EXIT_OK
-    assert done.to_dict()["runs"] == {"planned": 36, "done": 36, "failed": 0, "skipped": 28}
+    assert done.to_dict()["runs"] == {"planned": 36, "done": 36, "failed": 0, "skipped": 28, "invalid": 0}
     assert "skipped: Cedar (1 seeds)" in "\n".join(done.lines())
     assert set(done.run.results.skipped.columns) >= {"scenario", "seed", "reason"}
     assert "Cedar" in (tmp_path / "out" / "splits" / "index.json").read_text()
@@ -160,7 +165,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(world, tmp_path, traini
     stopped = run_tiny(world, out, trainer=interrupted)
     assert stopped.exit_code == 130
     text = "\n".join(stopped.lines())
-    assert "3 trainings are finished and kept" in text and "same command" in text
+    assert "3 trainings are finished and saved" in text and "same command" in text
     assert stopped.to_dict()["stopped"] is True
     assert run_tiny(world, out).to_dict()["trainings"]["reused"] == 3
     assert len(trainings()) == 32
@@ -281,7 +286,7 @@ def test_killed_at_any_moment_it_goes_on_with_nothing_lost_or_doubled(world, tmp
     last = subprocess.run(command(world, out), env=environment, capture_output=True, text=True, check=False)
     assert last.returncode == EXIT_OK, last.stderr
     told = json.loads(last.stdout)
-    assert told["runs"] == {"planned": 64, "done": 64, "failed": 0, "skipped": 0}
+    assert told["runs"] == {"planned": 64, "done": 64, "failed": 0, "skipped": 0, "invalid": 0}
     assert told["trainings"]["reused"] >= finished
     counts = Counter(line.split()[0] for line in log.read_text().splitlines())
     assert len(counts) == 32
@@ -316,23 +321,26 @@ def test_json_is_one_object_also_for_a_mistake(world, tmp_path):
 
 
 def test_an_ensemble_is_the_mean_probability_of_the_seeds(world, tmp_path):
-    results = run_tiny(world, tmp_path / "out", seeds=[1, 2], only_models=["cnn"]).run.results
-    both = results.ensemble()
-    made = both.runs[both.runs["ensemble"]]
-    assert len(made) == 12 * 2 and set(made["kind"]) == {"external"} and set(made["seed"]) == {-1}
-    one = both.outputs("Alder>Birch|cnn|roi|ensemble")
-    members = [results.outputs(f"Alder>Birch|cnn|roi|{seed}")["test"] for seed in (1, 2)]
-
-    def malignant(frame):
-        logits = frame[["logit_benign", "logit_malignant"]].to_numpy()
-        return np.exp(logits[:, 1]) / np.exp(logits).sum(axis=1)
-
-    np.testing.assert_allclose(malignant(one["test"]), np.mean([malignant(m) for m in members], axis=0))
-    assert len(one["validation"]) == 0
-    pd.testing.assert_frame_equal(
-        both.outputs("Alder|cnn|roi|1")["test"], results.outputs("Alder|cnn|roi|1")["test"]
+    changes = ["analyses.resamples=0"]
+    results = run_tiny(
+        world, tmp_path / "out", seeds=[1, 2], only_models=["cnn"], changes=changes
+    ).run.results
+    ensembles = analyse(results).of("ensembles")
+    assert (
+        len(ensembles) == 12 * 2 and set(ensembles["kind"]) == {"external"} and set(ensembles["seeds"]) == {2}
     )
-    assert len(results.runs) == len(both.runs) - len(made)
+    row = ensembles[(ensembles["scenario"] == "Alder>Birch") & (ensembles["input"] == "roi")].iloc[0]
+    members = [results.answers(f"Alder>Birch|cnn-roi|classification|{seed}")["test"] for seed in (1, 2)]
+    assert list(members[0]["case"]) == list(members[1]["case"])
+    label = members[0]["label"].to_numpy()
+
+    def auroc(probability):
+        difference = probability[label == 1][:, None] - probability[label == 0][None, :]
+        return np.mean((difference > 0) + 0.5 * (difference == 0))
+
+    each = [member["probability"].to_numpy() for member in members]
+    assert row["auroc"] == pytest.approx(auroc(np.mean(each, axis=0)))
+    assert row["mean_of_seeds"] == pytest.approx(np.mean([auroc(one) for one in each]))
 
 
 def test_found_boxes_run_after_their_finder_and_are_judged(world, tmp_path, trainings):
@@ -357,11 +365,11 @@ def test_found_boxes_run_after_their_finder_and_are_judged(world, tmp_path, trai
     assert len(table) == 12 and set(table["seeds"]) == {1}
     assert set(table["mean_iou"]) == {1.0} and set(table["none"]) == {0.0}
     page = (tmp_path / "out" / "report" / "report.html").read_text()
-    assert "How the found boxes lie on the annotated ones" in page
+    assert "Overlap of the found boxes with the annotated ones" in page
 
 
 def test_time_that_is_up_leaves_the_rest(world, tmp_path):
     done = run_tiny(world, tmp_path / "out", minutes=0)
     assert done.exit_code == EXIT_NOT_ASSESSED
     assert done.to_dict()["trainings"]["left"] == 32
-    assert "the same command goes on" in "\n".join(done.lines())
+    assert "the same command resumes" in "\n".join(done.lines())

@@ -33,19 +33,33 @@ def test_the_report_is_there_and_told(reported):
     assert told["headline"]["runs"] == 16
     text = list(done.lines())
     assert text[-1] == f"report: {told['report']}"
-    assert any(line.startswith("AUROC ") and "at home" in line for line in text)
+    assert any(line.startswith("classification: AUROC ") and " internal, " in line for line in text)
     json.dumps(told["headline"])
 
 
 def test_the_numbers_of_the_report_are_those_of_the_outputs(reported):
     _, folder, _, done = reported
-    overall = pd.read_csv(folder / "out" / "report" / "tables" / "runs.csv").set_index("run")
-    parts = done.run.results.outputs("Alder>Birch|cnn|roi|2")["test"]
-    score = (parts["logit_malignant"] - parts["logit_benign"]).to_numpy()
+    name = "Alder>Birch|cnn-roi|classification|2"
+    judged = pd.read_csv(folder / "out" / "report" / "tables" / "run_metrics.csv").set_index("run")
+    parts = done.run.results.answers(name)["test"]
+    score = (parts["logit_positive"] - parts["logit_negative"]).to_numpy()
     label = parts["label"].to_numpy()
     difference = score[label == 1][:, None] - score[label == 0][None, :]
     auroc = np.mean((difference > 0) + 0.5 * (difference == 0))
-    assert overall.loc["Alder>Birch|cnn|roi|2", "auroc"] == pytest.approx(auroc, abs=1e-9)
+    assert judged.loc[name, "auroc"] == pytest.approx(auroc, abs=1e-9)
+    scores = pd.read_csv(folder / "out" / "scores.csv").set_index(["method", "scenario", "seed"])
+    assert scores.loc[("cnn-roi", "Alder>Birch", 2), "auroc"] == pytest.approx(auroc, abs=1e-9)
+    board = pd.read_csv(folder / "out" / "report" / "tables" / "leaderboard.csv")
+    board = board.set_index(["board", "method"])
+    seeds = [scores.loc[("cnn-roi", "Alder>Birch", seed), "auroc"] for seed in (1, 2)]
+    assert board.loc[("external", "cnn-roi"), "seeds"] == 2
+    assert sum(seeds) / 2 == pytest.approx(
+        float(
+            pd.read_csv(folder / "out" / "report" / "tables" / "transfers.csv")
+            .set_index(["scenario", "method"])
+            .loc[("Alder>Birch", "cnn-roi"), "external"]
+        )
+    )
 
 
 def test_a_second_run_does_nothing_but_the_report(reported, trainings):
@@ -62,19 +76,26 @@ def test_a_second_run_does_nothing_but_the_report(reported, trainings):
 def test_the_bundle_holds_no_picture_and_all_the_numbers(reported):
     _, folder, _, done = reported
     names = {p.name for p in (folder / "bundle").iterdir()}
-    assert {"manifest.csv", "outputs.parquet", "splits", "audit.json", "SHA256SUMS"} <= names
+    assert {
+        "manifest.csv",
+        "predictions.parquet",
+        "scores_classification.parquet",
+        "splits",
+        "audit.json",
+        "SHA256SUMS",
+    } <= names
     assert not list((folder / "bundle").rglob("*.png"))
-    outputs = pd.read_parquet(folder / "bundle" / "outputs.parquet")
+    outputs = pd.read_parquet(folder / "bundle" / "predictions.parquet")
     assert set(outputs["run"]) == set(done.run.results.done()["run"])
 
 
 def test_the_report_comes_later_too(world, tmp_path, trainings):
     small = {"only": ["Alder", "Alder>Birch"], "only_models": ["cnn"], "changes": ["analyses.resamples=0"]}
     first = run_tiny(world, tmp_path / "out", **small)
-    assert first.run.report is None and not (tmp_path / "out" / "report").exists()
+    assert first.written.path is None and not (tmp_path / "out" / "report").exists()
     done = len(trainings())
     second = run_tiny(world, tmp_path / "out", report=True, **small)
-    assert second.run.report is not None and second.run.report.is_file()
+    assert second.written.path is not None and second.written.path.is_file()
     assert len(trainings()) == done
 
 
@@ -82,7 +103,7 @@ def test_a_run_with_failures_still_reports_the_rest(world, tmp_path, monkeypatch
     monkeypatch.setenv("FAIL_NAMED", "Alder | cnn | roi")
     options = {"only": ["Alder", "Birch", "Alder>Birch"], "only_models": ["cnn"]}
     done = run_tiny(world, tmp_path / "out", report=True, changes=["analyses.resamples=0"], **options)
-    assert done.exit_code != EXIT_OK and done.run.report is not None
+    assert done.exit_code != EXIT_OK and done.written.path is not None
     assert "not done" in json.dumps(
         json.loads((tmp_path / "out" / "report" / "summary.json").read_text())["warnings"]
     )
@@ -137,8 +158,8 @@ def test_phantoms_through_torch_to_a_report(tmp_path):
     done = run_study(study, out=tmp_path / "out", device="cpu")
     told = done.to_dict()
     assert done.exit_code == EXIT_OK, told["failures"]
-    assert told["runs"] == {"planned": 12, "done": 12, "failed": 0, "skipped": 0}
-    assert done.run.report is not None and done.run.report.is_file()
+    assert told["runs"] == {"planned": 12, "done": 12, "failed": 0, "skipped": 0, "invalid": 0}
+    assert done.written.path is not None and done.written.path.is_file()
     kept = sorted((tmp_path / "out" / "store" / "units").glob("*/weights.pt"))
     assert len(kept) == 4, "three networks, and the finder whose boxes one of them sees"
     again = run_study(study, out=tmp_path / "out", device="cpu", report=False)

@@ -7,8 +7,6 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
-
 from elsewhere.study.analysis_design import read_design, tidy_runs
 from elsewhere.study.analysis_drop import OVERALL, drop_table, transfer_verdicts, verdict
 from elsewhere.study.analysis_runs import ALL_METRICS
@@ -21,6 +19,7 @@ from elsewhere.study.analysis_scenarios import (
     without_table,
 )
 from elsewhere.study.analysis_tables import overall_table, transfers_table
+from scipy import stats
 
 INTERNAL = {"A": 0.90, "B": 0.80, "C": 0.85}
 EXTERNAL = {

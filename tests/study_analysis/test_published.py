@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from elsewhere.study.reference import paper_input, paper_model, reference
 
 from elsewhere.errors import UserError
 from elsewhere.statistics.scenario import paired_scenarios
-from elsewhere.study.reference import paper_input, paper_model, reference
 
 PAPER = reference("ultrasound")
 

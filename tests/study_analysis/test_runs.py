@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from elsewhere.study.analysis_runs import judge_run, lesion_against_normal, part_of, temperature_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
 from elsewhere.errors import UserError
-from elsewhere.study.analysis_runs import judge_run, lesion_against_normal, part_of, temperature_of
 
 KEYS = {"run": "r1", "scenario": "A", "kind": "internal", "source": "A", "target": "A", "seed": 1}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from elsewhere.study.picture_results import StudyResults
+from elsewhere.study.selection import choose_on_sources, outline_inputs
 
 from elsewhere.scenarios import nested_scenarios, scenarios_of
 from elsewhere.statistics.auroc import auroc
-from elsewhere.study.picture_results import StudyResults
-from elsewhere.study.selection import choose_on_sources, outline_inputs
 
 DATASETS = ("A", "B", "C", "D")
 N = 120

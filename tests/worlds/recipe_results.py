@@ -1,38 +1,210 @@
-"""Small recipe studies without an image: cohorts, scores and runs with a known truth."""
+"""Small studies of published methods without an image: cohorts, scores and runs with a known truth."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from elsewhere.study.recipe_analysis_ranks import weight_table
 
+from elsewhere.analysis.study.leaderboard import weight_table
 from elsewhere.cohort import Cohort
 from elsewhere.protocols import protocols
-from elsewhere.scoring.task import ScoreOptions, tasks
+from elsewhere.scoring.task import ScoreOptions, Scores, tasks
+from elsewhere.study.file import Study, parse_study
+from elsewhere.study.gather import with_clusters
+from elsewhere.study.results import RUN_COLUMNS, Results, RunKey, run_name
 from worlds import TESTS
 
 PUBLISHED = TESTS / "golden" / "mri_response_leaderboard.csv"
 AGES = (34, 46, 55, 66, 75)
+LODO = "leave-one-dataset-out"
+BASELINES = ("residual-unet", "random")
 
 
-@dataclass
-class FakeResults:
-    """What `study.recipe_results.RecipeResults` offers."""
+def make_study(
+    recipes: Mapping[str, Mapping[str, Any]],
+    *,
+    margin: float | None = None,
+    **tasks_of_study: Mapping[str, Any],
+) -> Study:
+    """Make the study file of some recipes.
 
-    name: str
-    settings: dict[str, Any]
-    cohort: Cohort
-    runs: pd.DataFrame
-    scores: dict[tuple[str, str, str, int], Any]
-    predictions_folder: Path = Path()
-    costs: pd.DataFrame = field(default_factory=pd.DataFrame)
-    units: pd.DataFrame = field(default_factory=pd.DataFrame)
-    skipped: pd.DataFrame = field(default_factory=pd.DataFrame)
-    audit: dict[str, Any] = field(default_factory=dict)
+    Args:
+        recipes: The sections [recipes.NAME].
+        margin: The `verdict_margin` of [analyses].
+        tasks_of_study: The sections [tasks.NAME]; default: segmentation and response.
+
+    Returns:
+        The study, checked.
+
+    Example:
+        study = make_study({"coin": {"recipe": "random", "tasks": ["response"]}}, margin=0.05)
+    """
+    content = {
+        "study": {"name": "mri"},
+        "cohort": [{"reader": "mama-mia", "source": "mama-mia"}],
+        "tasks": dict(tasks_of_study) or {"segmentation": {}, "response": {}},
+        "recipes": {name: dict(section) for name, section in recipes.items()},
+        "analyses": {} if margin is None else {"verdict_margin": margin},
+    }
+    return parse_study(content, where="a test")
+
+
+def study_of(segmenters: Iterable[str], predictors: Iterable[str], *, margin: float | None = None) -> Study:
+    """Make the study file of segmenters and predictors of the response, each its own recipe.
+
+    Args:
+        segmenters: Names of recipes that segment.
+        predictors: Names of recipes that predict the response.
+        margin: The `verdict_margin` of [analyses].
+
+    Returns:
+        The study, checked.
+    """
+    of_task = {"segmentation": segmenters, "response": predictors}
+    return make_study(
+        {
+            name: {"tasks": [task], "baseline": name in BASELINES}
+            for task, names in of_task.items()
+            for name in names
+        },
+        margin=margin,
+    )
+
+
+def study_table(cohort: Cohort) -> pd.DataFrame:
+    """Make the study table of a cohort: every patient is a cluster."""
+    cases = cohort.cases
+    patient = cases["dataset"].astype("str") + "/" + cases["patient_id"].astype("str")
+    return pd.DataFrame(
+        {
+            "case": cases["dataset"].astype("str") + "/" + cases["case_id"].astype("str"),
+            "dataset": cases["dataset"].astype("str"),
+            "case_id": cases["case_id"].astype("str"),
+            "patient": patient,
+            "group": patient,
+            "site": cases["site"].astype("str"),
+        }
+    )
+
+
+def run_row(
+    task: str, method: str, scenario: str, seed: int = 1, *, kind: str = "internal", **more: Any
+) -> dict[str, Any]:
+    """Make a row of the table of runs: a run that is done, unless `more` says otherwise.
+
+    Args:
+        task: Of the run.
+        method: Of the run.
+        scenario: Of the run.
+        seed: Of the run.
+        kind: Of the scenario.
+        more: Other columns: source, target, status, reason, training, predictions.
+
+    Returns:
+        The row, with `RUN_COLUMNS` and those that an analysis may read.
+    """
+    row = {"run": run_name(RunKey(task, method, scenario, seed)), "scenario": scenario, "kind": kind}
+    row |= {
+        "source": scenario,
+        "target": scenario,
+        "task": task,
+        "method": method,
+        "model": method,
+        "input": "",
+    }
+    row |= {"seed": seed, "status": "done", "reason": "", "training": f"{method}|{scenario}|{seed}"}
+    row |= {"training_method": "plain", "margin": float("nan"), "boxes_training": "", "predictions": ""}
+    assert set(RUN_COLUMNS) <= set(row)
+    return row | more
+
+
+def answers_of(scores: Mapping[RunKey, Scores]) -> Callable[[str], dict[str, pd.DataFrame]]:
+    """Make the answers of runs from their scores, as `Results.answers` gives them: the test part of the response."""
+    keys = {run_name(key): key for key in scores}
+
+    def answers(run: str) -> dict[str, pd.DataFrame]:
+        key = keys[run]
+        if key.task != "response":
+            return {}
+        cases = scores[key].cases
+        table = pd.DataFrame(
+            {
+                "case": cases["dataset"].astype("str") + "/" + cases["case_id"].astype("str"),
+                "case_id": cases["case_id"].astype("str"),
+                "patient": cases["cluster_id"].astype("str"),
+                "cluster": cases["cluster_id"].astype("str"),
+                "label": cases["pcr"].astype("int64"),
+                "probability": cases["probability"].astype("float64"),
+            }
+        )
+        return {"test": table}
+
+    return answers
+
+
+def results_of(
+    study: Study,
+    cohort: Cohort,
+    runs: Iterable[Mapping[str, Any]],
+    scores: Mapping[tuple[str, str, str, int], Scores],
+    **more: Any,
+) -> Results:
+    """Make results from scores.
+
+    Args:
+        study: The study file.
+        cohort: Against which the runs were scored.
+        runs: Rows of the table of runs.
+        scores: By task, method, scenario and seed; they get the cluster of every case.
+        more: Other fields of `Results`.
+
+    Returns:
+        The results, with answers that follow from the scores.
+    """
+    held = _clustered(cohort, scores)
+    return Results(
+        name=study.study.name,
+        study=study,
+        cohort=cohort,
+        table=study_table(cohort),
+        runs=pd.DataFrame(list(runs)),
+        scores=held,
+        answers=answers_of(held),
+        **more,
+    )
+
+
+def _clustered(cohort: Cohort, scores: Mapping[tuple[str, str, str, int], Scores]) -> dict[RunKey, Scores]:
+    table = study_table(cohort)
+    cluster_of_id = dict(zip(table["case_id"], table["group"], strict=True))
+    return {RunKey(*key): with_clusters(made, cluster_of_id) for key, made in scores.items()}
+
+
+def with_scores(results: Results, scores: Mapping[tuple[str, str, str, int], Scores]) -> Results:
+    """The same results with other scores, and the answers that follow from these."""
+    held = _clustered(results.cohort, scores)
+    return replace(results, scores=held, answers=answers_of(held))
+
+
+def failed_where(results: Results, reason: str = "it could not be trained", **where: str) -> Results:
+    """The same results, had the runs failed that have these values in the table of runs."""
+    runs = results.runs.copy()
+    lost = np.logical_and.reduce([runs[name] == value for name, value in where.items()], initial=True)
+    lost = np.broadcast_to(lost, len(runs))
+    runs.loc[lost, ["status", "reason"]] = ["failed", reason]
+    gone = set(runs.loc[lost, "run"])
+    scores = {key: made for key, made in results.scores.items() if run_name(key) not in gone}
+    return with_scores(replace(results, runs=runs), scores)
+
+
+def with_margin(results: Results, margin: float | None) -> Results:
+    """The same results of a study with another margin."""
+    analyses = results.study.analyses.model_copy(update={"verdict_margin": margin})
+    return replace(results, study=results.study.model_copy(update={"analyses": analyses}))
 
 
 def make_cohort(
@@ -110,8 +282,8 @@ def make_results(
     margin: float | None = None,
     density_known: float = 1.0,
     seed: int = 0,
-) -> FakeResults:
-    """Every recipe loses `away` of Dice, and of its skill, where it was not trained."""
+) -> Results:
+    """Every method loses `away` of Dice, and of its skill, where it was not trained."""
     rng = np.random.default_rng(seed)
     sizes = sizes or {"DUKE": 60, "ISPY1": 50, "ISPY2": 80}
     cohort = make_cohort(sizes, rng, density_known=density_known)
@@ -143,26 +315,12 @@ def make_results(
                         else response_scores(part, rng, skill=level * (1 - 3 * off))
                     )
                     scores[task, recipe, scenario, s] = made
-                    rows.append(
-                        {
-                            "run": f"{task}|{recipe}|{scenario}|{s}",
-                            "scenario": scenario,
-                            "kind": kind,
-                            "source": source,
-                            "target": target,
-                            "recipe": recipe,
-                            "task": task,
-                            "seed": s,
-                            "unit": f"{recipe}|{scenario}|{s}",
-                            "status": "done",
-                            "reason": "",
-                        }
-                    )
+                    rows.append(run_row(task, recipe, scenario, s, kind=kind, source=source, target=target))
     costs = pd.DataFrame(
         [
             {
                 "case": case,
-                "recipe": recipe,
+                "method": recipe,
                 "task": task,
                 "seconds": float(rng.uniform(2, 9)),
                 "peak_bytes": int(rng.integers(1, 4) * 2**30),
@@ -173,17 +331,8 @@ def make_results(
             for case in cohort.cases["case_id"].head(12)
         ]
     )
-    settings: dict[str, Any] = {
-        "recipes": {
-            name: {"recipe": name, "tasks": [task], "baseline": name in ("residual-unet", "random")}
-            for task, held in (("segmentation", segmenters), ("response", predictors))
-            for name in held
-        },
-        "analyses": {} if margin is None else {"verdict_margin": margin},
-    }
-    return FakeResults(
-        name="mri", settings=settings, cohort=cohort, runs=pd.DataFrame(rows), scores=scores, costs=costs
-    )
+    study = study_of(segmenters, predictors, margin=margin)
+    return results_of(study, cohort, rows, scores, costs=costs)
 
 
 def published() -> pd.DataFrame:

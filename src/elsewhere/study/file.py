@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,7 @@ class Study(Section):
         for name in wanted or networks:
             if name not in given:
                 raise ValueError(f"the key '{name}' is missing or empty")
+        _check_tasks(self.tasks)
         for name, section in self.recipes.items():
             for task in section.tasks:
                 if task not in self.tasks:
@@ -122,6 +123,15 @@ class Study(Section):
     def to_dict(self) -> dict[str, Any]:
         """The study as data, every default written out."""
         return self.model_dump(mode="json")
+
+
+def _check_tasks(names: Iterable[str]) -> None:
+    """A section of a task that nobody registered would be a task that no method is asked for."""
+    from elsewhere.scoring.task import tasks
+
+    for name in names:
+        if name not in tasks:
+            raise ValueError(f"there is no task '{name}'; known: {', '.join(tasks.names())}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -131,9 +131,12 @@ class StoredRuns:
         return outcome.covers(tuple(names), prints)
 
     def _answers(self, run: str) -> dict[str, pd.DataFrame]:
-        """A run's probabilities by part; nothing for methods that answer otherwise."""
+        """A run's probabilities by part; nothing for methods that answer otherwise. UserError where it has no answers."""
         row = self.row(run)
         task = str(row["task"])
+        reason = self.answered(row)
+        if reason:
+            raise UserError(f"the run '{run}' has no answers: {reason}")
         outcome, _ = self.outcome(str(row["training"]))
         if not isinstance(outcome.answers.get(task), Probabilities):
             return {}

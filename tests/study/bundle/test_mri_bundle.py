@@ -1,4 +1,4 @@
-"""The release bundle of a study of recipes: what another team makes again without a volume, and what it is told."""
+"""The release bundle of a study of published methods: what another team makes again without a volume, and what it is told."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pytest
 from elsewhere.commands.check_bundle import check_bundle
 from elsewhere.commands.run import run_study
 from elsewhere.errors import EXIT_BAD_INPUT, EXIT_OK, UserError
-from elsewhere.study.bundle import MARK, SUMS, seal
+from elsewhere.study.bundle.seal import MARK, SUMS, seal
+from elsewhere.study.results import RunKey
 from worlds import fake_recipes  # noqa: F401 - registers 'threshold'
 from worlds.mri_study import STUDY, make_study, make_world
 
@@ -52,7 +53,7 @@ def ran(world, tmp_path_factory):
 
 @pytest.fixture
 def bundle(ran, tmp_path) -> Path:
-    return Path(shutil.copytree(ran.run.bundle, tmp_path / "bundle"))
+    return Path(shutil.copytree(ran.written.bundle, tmp_path / "bundle"))
 
 
 def sealed_again(folder: Path) -> None:
@@ -83,7 +84,7 @@ def test_it_holds_every_part_and_no_picture(ran, bundle, world):
     } <= files
     assert any(name.startswith("splits/") for name in files)
     assert not [name for name in files if name.endswith((".nii.gz", ".png", "case_key.csv"))]
-    assert "data:image/png" in (ran.run.places.report / "report.html").read_text()
+    assert "data:image/png" in (ran.run.paths.report / "report.html").read_text()
     assert "data:image/png" not in (bundle / "report.html").read_text()
     assert str(world) not in "".join(
         path.read_text(errors="replace")
@@ -104,7 +105,7 @@ def test_another_team_makes_scores_and_tables_again(bundle):
     assert done.check.scored_again == 9 and done.check.tables >= 15
     lines = "\n".join(done.lines())
     assert (
-        "9 of 9 runs of the response" in lines
+        "9 of 9 runs have the same scores" in lines
         and f"{done.check.tables} of {done.check.tables} tables" in lines
     )
 
@@ -115,7 +116,7 @@ def test_the_digest_of_a_mask_is_what_the_readme_says(ran, bundle):
         len(rows) == 2 * 35 and (rows["voxels"] > 0).sum() == 35
     )  # one of 36 has no expert's mask; 'blind' finds none
     row = rows[rows["voxels"] > 0].iloc[3]
-    key = ("segmentation", row["recipe"], row["scenario"], int(row["seed"]))
+    key = RunKey("segmentation", row["method"], row["scenario"], int(row["seed"]))
     file = ran.run.results.folder(key) / f"{row['case_id']}.nii.gz"
     bits = np.asarray(nibabel.load(file).dataobj) > 0
     text = f"{bits.shape[0]} {bits.shape[1]} {bits.shape[2]}\n".encode()
@@ -161,7 +162,7 @@ def test_masks_are_in_it_on_request(ran, world, tmp_path):
     again = run_study(
         ran.run.plan.file.path,
         data=world,
-        out=ran.run.places.out,
+        out=ran.run.paths.out,
         device="cpu",
         bundle=tmp_path / "bundle",
         bundle_masks=True,

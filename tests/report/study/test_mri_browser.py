@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import resources
 
+import pandas as pd
 import pytest
-from elsewhere.study.recipe_report import _CSS, write_recipe_report
-from elsewhere.study.recipe_report_board import slider
 
 from elsewhere.report.page.blocks import Section
 from elsewhere.report.page.shell import environment
 from elsewhere.report.page.slider import script
 from elsewhere.report.result.first_page import FirstPage
+from elsewhere.report.study.leaderboard import slider
+from elsewhere.report.study.page import StudyPage, write_study_report
 from worlds.browser_pages import CONTRAST, visit
 from worlds.recipe_results import published
 
@@ -19,24 +21,28 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def path(summary, results, tmp_path_factory):
-    return write_recipe_report(summary, results, tmp_path_factory.mktemp("page"))
+def path(mri_summary, tmp_path_factory):
+    return write_study_report(mri_summary, tmp_path_factory.mktemp("page"))
 
 
 @pytest.fixture(scope="module")
-def board(tmp_path_factory):
+def board(mri_summary, tmp_path_factory):
     """A page with the published board of responses alone."""
     first = FirstPage(
         title="board", question="Board", masthead=[], word="", tone="none", plain="", sentence="", badges=[], facts=[],
         claims=None, figures=[], hero=None, grades=[], alarms=[], warnings=[],
     )  # fmt: skip
-    block = slider(published(), task="response", baseline="Baseline", reference=0.5)
-    css = resources.files("elsewhere.report").joinpath("templates", "style.css").read_text()
+    boards = [{"task": "response", "leading": True, "baseline": "Baseline", "protocol": "mamamia-paper"}]
+    nobody = {"runs": pd.DataFrame(columns=["method", "model", "input"])}
+    summary = replace(mri_summary, headline={**mri_summary.headline, "boards": boards}, tables=nobody)
+    block = slider(StudyPage(summary=summary, task="response"), published(), reference=0.5)
+    templates = resources.files("elsewhere.report").joinpath("templates")
+    css = "".join(templates.joinpath(name).read_text() for name in ("style.css", "study.css"))
     html = (
         environment()
         .get_template("page.html.j2")
         .render(
-            first=first, verdict_figure="", verdict_alt="", css=css + _CSS, version="", created="", cohort="",
+            first=first, verdict_figure="", verdict_alt="", css=css, version="", created="", cohort="",
             sections=[Section(id="board", title="Board", short="Board", blocks=[block])], script=script(),
         )
     )  # fmt: skip

@@ -6,19 +6,26 @@ import json
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
-from elsewhere.study.recipe_analysis import analyse_recipes
-from elsewhere.study.recipe_analysis_boards import boards_of
-from elsewhere.study.recipe_report import render_recipe_report, write_recipe_report
 
+from elsewhere.analysis.study.boards import boards_of
+from elsewhere.analysis.study.summary import analyse
 from elsewhere.cohort.private_ids import ids_in
 from elsewhere.privacy import Redactor, nameless
+from elsewhere.report.study.page import render_study_report, write_study_report
 from elsewhere.scoring.response import chance_test
 from elsewhere.statistics.paired import holm
-from worlds.recipe_results import FakeResults, make_cohort, make_results, segmentation_scores
-
-LODO = "leave-one-dataset-out"
+from elsewhere.study.results import Results
+from worlds.recipe_results import (
+    LODO,
+    failed_where,
+    make_cohort,
+    make_results,
+    results_of,
+    run_row,
+    segmentation_scores,
+    study_of,
+)
 
 
 @pytest.fixture(scope="module")
@@ -28,15 +35,15 @@ def three():
 
 @pytest.fixture(scope="module")
 def made(three):
-    return analyse_recipes(three, resamples=60)
+    return analyse(three, resamples=60)
 
 
 def test_the_boards_p_is_of_the_model_of_the_mean_probability(three, made):
-    board = boards_of(three, resamples=0)[0]
-    entry = next(e for e in board.entries if e.recipe == "clinical")
+    board = boards_of(three, "response", resamples=0)[0]
+    entry = next(e for e in board.entries if e.method == "clinical")
     mean = np.mean([r.scores.cases["probability"] for r in entry.ready], axis=0)
     want = chance_test(board.truth, mean >= 0.5, key=board.key, seed=42)
-    lead = made.of("leaderboard", task="response", board=LODO).set_index("recipe")
+    lead = made.of("leaderboard", task="response", board=LODO).set_index("method")
     assert lead.loc["clinical", "p_chance"] == want.p
     assert set(lead["p_chance_of"]) == {"mean probability of the seeds"}
     assert lead["p_chance_holm"].notna().all()
@@ -52,26 +59,26 @@ def test_the_boards_p_is_of_the_model_of_the_mean_probability(three, made):
 
 
 def test_recall_is_the_boards_own_and_a_group_has_its_mean_over_seeds(three, made):
-    lead = made.of("leaderboard", task="response", board=LODO).set_index("recipe")
-    recall = made.of("recall").set_index("recipe")
-    for name, metric in (("pcr", "sensitivity"), ("no_pcr", "specificity")):
+    lead = made.of("leaderboard", task="response", board=LODO).set_index("method")
+    recall = made.of("recall").set_index("method")
+    for metric in ("sensitivity", "specificity"):
         for end in ("", "_lo", "_hi"):
-            assert np.allclose(recall[f"{name}{end}"], lead.loc[recall.index, f"{metric}{end}"])
-    fairness = made.of("fairness", variable="menopausal_status").set_index("recipe")
-    groups = made.of("groups", variable="menopausal_status").set_index(["recipe", "group"])
-    for recipe in fairness.index:
+            assert np.allclose(recall[f"{metric}{end}"], lead.loc[recall.index, f"{metric}{end}"])
+    fairness = made.of("fairness", variable="menopausal_status").set_index("method")
+    groups = made.of("groups", variable="menopausal_status").set_index(["method", "group"])
+    for method in fairness.index:
         ranges = [
-            abs(groups.loc[(recipe, "pre"), m] - groups.loc[(recipe, "post"), m])
+            abs(groups.loc[(method, "pre"), m] - groups.loc[(method, "post"), m])
             for m in ("sensitivity", "specificity")
         ]
-        assert fairness.loc[recipe, "gap"] == pytest.approx(sum(ranges))
+        assert fairness.loc[method, "gap"] == pytest.approx(sum(ranges))
 
 
 def test_every_seed_is_in_the_reliability_and_in_the_hardest_cases(three, made):
-    board = boards_of(three, resamples=0)[0]
-    entry = next(e for e in board.entries if e.recipe == "clinical")
+    board = boards_of(three, "response", resamples=0)[0]
+    entry = next(e for e in board.entries if e.method == "clinical")
     all_p = np.concatenate([r.scores.cases["probability"] for r in entry.ready])
-    curve = made.of("reliability", recipe="clinical")
+    curve = made.of("reliability", method="clinical")
     assert set(curve["seeds"]) == {3} and (curve["cases"] <= 120).all()
     lowest = all_p[all_p < np.quantile(all_p, 0.2)]
     assert curve["predicted"].iloc[0] == pytest.approx(lowest.mean(), abs=1e-9)
@@ -81,13 +88,13 @@ def test_every_seed_is_in_the_reliability_and_in_the_hardest_cases(three, made):
     assert np.isclose(near, row["clinical"]).any()
 
 
-def test_the_page_says_what_was_done_with_the_seeds(three, made):
-    page = render_recipe_report(made, three)
-    assert "mean probability of the seeds" in page and "the board&#39;s p" in page.replace("'", "&#39;")
-    assert "seeds lie in the bins together" in page
+def test_the_page_says_what_was_done_with_the_seeds(made):
+    page = render_study_report(made)
+    assert "mean probability of the seeds" in page and "predicts the mean of the seeds" in page
+    assert "the leaderboard shows the mean over the seeds" in page
 
 
-def folded(order_differs: bool) -> FakeResults:
+def folded(order_differs: bool) -> Results:
     """Two datasets by folds and left out; the second seed's folds hold the cases in another order."""
     rng = np.random.default_rng(4)
     cohort = make_cohort({"A": 60, "B": 60}, rng)
@@ -105,31 +112,25 @@ def folded(order_differs: bool) -> FakeResults:
                 part = cohort.subset(mask)
                 scores["segmentation", "r", scenario, seed] = segmentation_scores(part, rng, dice=dice)
                 runs.append(
-                    {"scenario": scenario, "kind": kind, "source": trained, "target": target, "recipe": "r"}
-                    | {"task": "segmentation", "seed": seed, "unit": f"{scenario}{seed}", "status": "done"}
-                    | {"reason": "", "run": f"{scenario}{seed}"}
+                    run_row("segmentation", "r", scenario, seed, kind=kind, source=trained, target=target)
                 )
-    return FakeResults(name="f", settings={}, cohort=cohort, runs=pd.DataFrame(runs), scores=scores)
+    return results_of(study_of(("r",), ()), cohort, runs, scores)
 
 
 @pytest.mark.parametrize("order_differs", [False, True])
-def test_home_by_folds_is_the_mean_of_its_seeds_in_whatever_order(order_differs):
-    table = analyse_recipes(folded(order_differs), resamples=30).of("home_and_elsewhere")
-    assert set(table["home_seeds"]) == {2} and set(table["seeds"]) == {2}
-    assert np.allclose(table["home"], 0.7, atol=0.05), "one seed alone has 0.8 or 0.6"
+def test_the_internal_result_of_folds_is_the_mean_of_its_seeds_in_whatever_order(order_differs):
+    table = analyse(folded(order_differs), resamples=30).of("transfers")
+    assert set(table["internal_seeds"]) == {2} and set(table["seeds"]) == {2}
+    assert np.allclose(table["internal"], 0.7, atol=0.05), "one seed alone has 0.8 or 0.6"
     assert np.allclose(table["difference"], -0.2, atol=0.05)
 
 
 def test_no_table_warning_or_summary_names_a_case(tmp_path):
     made = make_results(kinds=("internal",), sizes={"A": 60}, segmenters={})
     who = "A/A_004"
-    runs = made.runs.copy()
-    lost = runs["recipe"] == "slice-cnn"
-    runs.loc[lost, ["status", "reason"]] = ["failed", f"{who}: phases of different sizes"]
-    scores = {k: v for k, v in made.scores.items() if k[1] != "slice-cnn"}
-    results = replace(made, runs=runs, scores=scores, audit={"warnings": [f"{who} has no mask (A_005)."]})
-    summary = analyse_recipes(results, resamples=20)
-    write_recipe_report(summary, results, tmp_path)
+    results = failed_where(made, f"{who}: phases of different sizes", method="slice-cnn")
+    results = replace(results, audit={"warnings": [f"{who} has no mask (A_005)."]})
+    write_study_report(analyse(results, resamples=20), tmp_path)
     shared = [p for p in tmp_path.rglob("*") if p.is_file() and p.name != "case_key.csv"]
     assert len(shared) > 10
     for file in shared:
@@ -138,22 +139,13 @@ def test_no_table_warning_or_summary_names_a_case(tmp_path):
     assert "phases of different sizes" in (tmp_path / "tables" / "leaderboard.csv").read_text()
 
 
-def test_what_a_training_tells_of_itself_is_written_without_its_cases():
+def test_what_a_training_reports_of_itself_is_written_without_its_cases():
     cohort = make_cohort({"A": 8}, np.random.default_rng(0))
     redact = Redactor(ids_in(cohort))
-    told = {"0": [{"epoch": 2, "weights": {"least": 1.0, "by_case": {"A/A_001": 2.0, "A_002": 1.0}}}]}
-    clean = nameless(told, redact)
+    details = {"0": [{"epoch": 2, "weights": {"least": 1.0, "by_case": {"A/A_001": 2.0, "A_002": 1.0}}}]}
+    clean = nameless(details, redact)
     assert clean == {"0": [{"epoch": 2, "weights": {"least": 1.0, "by_case": {"cases_not_shown": 2}}}]}
     assert nameless(("A/A_003: no mask, left out of training",), redact) == [
         "[id 1]: no mask, left out of training"
     ]
     assert "A_00" not in json.dumps(clean)
-
-
-def test_a_handful_of_patients_has_no_difference_and_no_word():
-    made = make_results(sizes={"A": 14, "B": 60, "C": 60}, margin=0.02, predictors={}, away=0.3)
-    table = analyse_recipes(made, resamples=40).of("home_and_elsewhere", recipe="subtraction", kind=LODO)
-    by = table.set_index("target")
-    assert np.isnan(by.loc["A", "difference"]) and by.loc["A", "word"] == "NOT ASSESSED"
-    assert "fewer than 10" in by.loc["A", "reason"]
-    assert by.loc["B", "word"] == "BELOW"
