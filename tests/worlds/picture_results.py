@@ -16,6 +16,8 @@ import numpy as np
 import pandas as pd
 from scipy import special, stats
 
+from elsewhere.analysis.study.context import Context
+from elsewhere.analysis.study.registry import in_order
 from elsewhere.analysis.study.summary import StudySummary, analyse
 from elsewhere.cohort import Cohort, IdGrade
 from elsewhere.predictions import Predictions
@@ -295,8 +297,12 @@ class Answers:
         self.positive = (table["label"] == "malignant").to_numpy()
         self.code = np.where(table["label"] == "normal", -1, self.positive.astype(int))
         self.row_of = {str(row["run"]): row for row in runs.to_dict(orient="records")}
+        self._drawn = cache(self._draw)
 
     def __call__(self, run: str) -> dict[str, pd.DataFrame]:
+        return dict(self._drawn(run))
+
+    def _draw(self, run: str) -> dict[str, pd.DataFrame]:
         world, row = self.world, self.row_of[run]
         draw_name = "|".join(str(row[name]) for name in ("scenario", "model", "input", "seed"))
         rng = np.random.default_rng([world.random, hash_of(draw_name)])
@@ -336,6 +342,22 @@ class Answers:
             logit_positive=level + z / 2,
             distance=np.abs(rng.normal(2.0 - 0.4 * np.tanh(np.abs(z)), 0.5)),
         )
+
+
+def context_of(results: Results, *, resamples: int = 0) -> Context:
+    """What an analysis of the study reads."""
+    return Context(results=results, task=TASK, resamples=resamples, salt="a salt")
+
+
+def tables_of(results: Results, *names: str, resamples: int = 0) -> dict[str, pd.DataFrame]:
+    """Run some analyses and no others: their tables by name."""
+    context = context_of(results, resamples=resamples)
+    known = {one.name: one for one in in_order()}
+    assert set(names) <= set(known), set(names) - set(known)
+    for name, one in known.items():
+        if name in names and one.serves(context):
+            context.made.update({n: table for n, table in one.function(context).items() if not table.empty})
+    return context.made
 
 
 @cache
