@@ -1,4 +1,4 @@
-"""The drop from internal to external results over datasets, on differences made by hand (ST-05, ST-11).
+"""The drop from internal to external results over datasets, on differences made by hand (ST-05).
 
 Each transfer brings its difference and is one row; the mean is over sources, and the mean over targets stands beside it.
 """
