@@ -68,6 +68,8 @@ class World:
     found: tuple[str, ...] = ()
     """Inputs whose boxes a model finds."""
     protocol: str = "plain"
+    linked: bool = False
+    """Near-duplicates link every two patients."""
 
     def truth(self, source: str, target: str, model: str, input_: str) -> float:
         gain = 0.0 if input_ == "whole" else self.roi_gain
@@ -104,6 +106,9 @@ def study_table(world: World) -> pd.DataFrame:
         )  # fmt: skip
     table = pd.concat(parts, ignore_index=True)
     table["group"] = table["patient"]
+    if world.linked:
+        number = table["patient"].str[-4:].astype(int) // 2 * 2
+        table["group"] = table["patient"].str[:-4] + number.map("{:04d}".format)
     return table
 
 
