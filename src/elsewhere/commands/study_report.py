@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from elsewhere.analysis.study.boards import REPORTED_COLUMNS
+from elsewhere.analysis.study.boards import NESTED, REPORTED_COLUMNS
 from elsewhere.analysis.study.summary import StudySummary, analyse
 from elsewhere.commands.output import Report
 from elsewhere.errors import UserError
@@ -70,7 +70,7 @@ class StudyReport:
     """What was written of a study.
 
     Args:
-        summary: The numbers; None where no run is done or no report was wanted.
+        summary: The numbers; None where no report was wanted, or no run is done but those that only serve to choose.
         path: The report.
         bundle: The release bundle.
     """
@@ -97,7 +97,8 @@ def report_study(
     Raises:
         UserError: A file cannot be written, or the report would be too large.
     """
-    if not options.report or not len(run.results.done()):
+    done = run.results.done()
+    if not options.report or done[done["kind"] != NESTED].empty:
         return StudyReport()
     summary = analyse(run.results, progress=progress)
     pictures = _pictures(run, summary, device, progress) if options.pictures else None

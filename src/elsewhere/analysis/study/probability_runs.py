@@ -151,7 +151,7 @@ def temperature_of(validation: Part, rules: ClassificationRules, *, predicted: b
         The temperature; 1 with the reason where it cannot be fitted.
     """
     z = validation.logit
-    broken = int((~np.isfinite(validation.probability)).sum() + (~np.isfinite(z)).sum())
+    broken = int((~(np.isfinite(validation.probability) & np.isfinite(z))).sum())
     reason = "" if predicted else "not eligible: the validation part was not predicted"
     if broken:
         reason = f"not eligible: {broken} of {validation.size} validation answers are not finite"

@@ -73,8 +73,10 @@ def _of_answers(context: Context) -> Iterator[str]:
 
 
 def _of_seeds(context: Context) -> Iterator[str]:
-    """Scenarios whose configurations have different numbers of seeds: their means differ in weight."""
-    seeds = context.runs.groupby(["kind", "scenario", "method"])["seed"].nunique()
+    """Scenarios whose configurations have different numbers of seeds: their means differ in weight. Those that only
+    serve to choose a method count too: a choice by fewer seeds is a less certain one."""
+    done = context.planned[context.planned["status"] == "done"]
+    seeds = done.groupby(["kind", "scenario", "method"])["seed"].nunique()
     for kind, uneven in seeds.groupby("kind"):
         if uneven.min() == uneven.max():
             continue

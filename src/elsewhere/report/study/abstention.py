@@ -91,7 +91,7 @@ def _normal(page: StudyPage, rows: Rows) -> Table:
     )
 
 
-@figure("risk and coverage", tables=("risk_coverage",))
+@figure("risk and coverage", tables=("risk_coverage", "abstention"))
 def risk_figures(page: StudyPage) -> Iterator[FigureSpec]:
     """The error rate among the answered cases by coverage."""
     table, scores = page.of("risk_coverage"), page.of("abstention")

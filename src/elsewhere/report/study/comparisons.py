@@ -329,7 +329,7 @@ _SELECTION_COLUMNS = [
 
 def _selection(page: StudyPage) -> list[Any]:
     rows, attempts = page.rows("selection"), page.rows("selection_attempts")
-    if not rows:
+    if not rows or not attempts:
         return []
     most = _Most(
         nested=max(int(r["nested_seeds"]) for r in attempts), target=max(int(r["seeds"]) for r in attempts)

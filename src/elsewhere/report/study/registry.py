@@ -31,7 +31,7 @@ class SectionEntry:
     Args:
         name: Under which it is listed.
         function: What writes it; it returns None where it has nothing to show.
-        place: One of `PLACES`; sections of one place stand in the order in which they were registered.
+        place: One of `PLACES`.
         tables: Tables of the study, of which at least one must exist; empty: the section always appears.
         whole_study: Whether it is written once for the study instead of once per task.
         number: In the order of registration.
@@ -147,8 +147,16 @@ def ordered_sections() -> list[SectionEntry]:
     """List all sections in the order of the page.
 
     Returns:
-        The sections, by their place and then by their registration.
+        The sections by their place; within a place those of Elsewhere in the order of their modules, then those of
+        other packages, each as they were registered.
     """
-    return sorted(
-        (entry for _, entry in sections), key=lambda entry: (PLACES.index(entry.place), entry.number)
-    )
+
+    def position(entry: SectionEntry) -> tuple[int, int, int]:
+        module = entry.function.__module__
+        return (
+            PLACES.index(entry.place),
+            _MODULES.index(module) if module in _MODULES else len(_MODULES),
+            entry.number,
+        )
+
+    return sorted((entry for _, entry in sections), key=position)

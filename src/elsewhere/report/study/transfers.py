@@ -70,9 +70,11 @@ def drop_figure(page: StudyPage) -> Iterator[FigureSpec]:
         overall = next((_ends(r, "lo", "hi") for r in rows if r["method"] == OVERALL), None)
         lines = [(name, _ends(r, "lo", "hi"), None) for name, r in entries]
         words = "; ".join(f"{name}: {number(r['difference'])}" for name, r in entries)
+        few = any(int(r["datasets"]) < SOURCES_NEEDED for r in rows)
+        bars = "the spread of a few datasets" if few else "95 % intervals"
         yield FigureSpec(
             name="drop",
-            title=f"{label}: mean over datasets with 95 % intervals",
+            title=f"{label}: mean over datasets with {bars}",
             alt=f"{label}. {words}.",
             build=lambda pal: plots.with_zero(
                 result_plots.forest([("", lines)], pal, overall=overall, axis_label=label), pal

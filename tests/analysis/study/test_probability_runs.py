@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,37 +12,53 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
+from elsewhere.analysis.study.probability_runs import (
+    judge_run,
+    lesion_against_normal,
+    part_of,
+    temperature_of,
+)
 from elsewhere.errors import UserError
+from elsewhere.protocols import protocols
+from elsewhere.scoring.task import Scores
 
 KEYS = {"run": "r1", "scenario": "A", "kind": "internal", "source": "A", "target": "A", "seed": 1}
+PLAIN = protocols.get("plain")
+SCORES = Scores(task="classification", protocol=PLAIN, cases=pd.DataFrame())
+"""What a run is judged by: the protocol's rules and its threshold."""
 
 
 def frame(label, z, *, patient=None, distance=None, level=0.0, prefix="c"):
     label, z = np.asarray(label), np.asarray(z, dtype=float)
     n = label.size
+    patients = [f"p{i}" for i in range(n)] if patient is None else patient
     return pd.DataFrame(
         {
             "case": [f"{prefix}{i}" for i in range(n)],
-            "patient": [f"p{i}" for i in range(n)] if patient is None else patient,
+            "patient": patients,
+            "cluster": patients,
             "label": label,
-            "logit_benign": level - z / 2,
-            "logit_malignant": level + z / 2,
+            "probability": 1 / (1 + np.exp(-z)),
+            "logit_negative": level - z / 2,
+            "logit_positive": level + z / 2,
             "distance": np.nan if distance is None else distance,
         }
     )
 
 
-def by_patient(part):
-    return np.unique(part.patient.astype(str), return_inverse=True)[1].astype(np.int32)
+def numbering():
+    """Numbers clusters over all parts of a run, as a study does over all of its runs."""
+    known = {}
+    return lambda names: np.array([known.setdefault(str(n), len(known)) for n in names], dtype=np.int32)
 
 
-def judge(test, validation=None, normal=None):
-    outputs = {"test": test}
+def judge(test, validation=None, normal=None, scores=SCORES):
+    answers = {"test": test}
     if validation is not None:
-        outputs["validation"] = validation
+        answers["validation"] = validation
     if normal is not None:
-        outputs["normal"] = normal
-    return judge_run(KEYS, outputs, cluster_of=by_patient)
+        answers["normal"] = normal
+    return judge_run(KEYS, answers, scores, number_of=numbering())
 
 
 def validation(cases, malignant, *, scale=3.0, seed=0):
@@ -77,9 +95,36 @@ def test_every_metric_against_scikit_learn():
 
 
 def test_half_is_malignant():
-    """US-15: >= 0.5, fixed."""
+    """US-15: >= 0.5, fixed by the protocol."""
     row = judge(frame([1, 0, 0], [0.0, -1.0, 0.0])).row
     assert row["sensitivity"] == 1.0 and row["specificity"] == 0.5
+
+
+def test_the_threshold_is_that_of_the_scores():
+    scores = replace(SCORES, extras={"threshold": 0.8})
+    row = judge(frame([1, 0, 0], [1.0, -1.0, 2.0]), scores=scores).row
+    assert row["sensitivity"] == 0.0 and row["specificity"] == 0.5
+
+
+def test_probabilities_without_logits_give_the_same_numbers():
+    """A recipe may answer with probabilities alone: their log odds stand in for the difference of the logits."""
+    rng = np.random.default_rng(5)
+    label = np.tile([0, 1], 40)
+    test, held = frame(label, 2 * (label - 0.5) + rng.normal(0, 1, 80)), validation(60, 25)
+    normal = frame(np.full(25, -1), rng.normal(0, 0.5, 25), prefix="n")
+    both = judge(test, held, normal)
+    bare = judge(*(part.drop(columns=["logit_negative", "logit_positive"]) for part in (test, held, normal)))
+    for name in ("auroc", "nll", "ece_confidence", "temperature", "nll_calibrated", "normal_auroc"):
+        assert bare.row[name] == pytest.approx(both.row[name], abs=1e-9), name
+    assert np.isnan(bare.row["normal_energy_auroc"]) and "no score" in bare.row["normal_energy_reason"]
+
+
+def test_certain_probabilities_can_be_calibrated():
+    """0 and 1 have no finite log odds: they are cut, not refused."""
+    test = frame([0, 1, 0, 1], [0.0] * 4).assign(probability=[0.0, 1.0, 0.2, 0.9])
+    bare = test.drop(columns=["logit_negative", "logit_positive"])
+    made = judge(bare, validation(60, 25))
+    assert made.row["no_answer"] == 0 and np.isfinite(made.calibrated).all()
 
 
 def test_only_the_difference_of_the_logits_counts():
@@ -119,8 +164,8 @@ def test_the_temperature_stops_at_its_bounds():
     sure_and_wrong = frame(label, np.where(np.arange(80) % 4 < 2, 40.0, -40.0) * (2 * label - 1))
     right = frame(label, 0.5 * (2 * label - 1))
     top, bottom = (
-        temperature_of(part_of(sure_and_wrong, where="v")),
-        temperature_of(part_of(right, where="v")),
+        temperature_of(part_of(sure_and_wrong, where="v"), PLAIN.classification),
+        temperature_of(part_of(right, where="v"), PLAIN.classification),
     )
     assert (top.value, top.hit_bound) == (5.0, "upper")
     assert (bottom.value, bottom.hit_bound) == (0.5, "lower")
@@ -133,7 +178,7 @@ def test_calibration_keeps_the_order_and_divides_the_logit():
     made = judge(test, validation(80, 30))
     t = made.row["temperature"]
     assert t > 1 and made.calibrated == pytest.approx(
-        1 / (1 + np.exp(-(test["logit_malignant"] - test["logit_benign"]) / t))
+        1 / (1 + np.exp(-(test["logit_positive"] - test["logit_negative"]) / t))
     )
     for name in ("auroc", "auprc", "sensitivity", "specificity", "balanced_accuracy", "f1"):
         assert made.row[f"{name}_calibrated"] == made.row[name]
@@ -148,7 +193,7 @@ def test_lesion_against_normal_needs_twenty(normals, there):
     normal = frame(np.full(normals, -1), rng.normal(0, 0.5, normals), prefix="n")
     row = judge(lesions, normal=normal).row
     if there:
-        z = np.r_[lesions["logit_malignant"] * 2, normal["logit_malignant"] * 2]
+        z = np.r_[lesions["logit_positive"] * 2, normal["logit_positive"] * 2]
         unsure = 1 - np.maximum(1 / (1 + np.exp(-z)), 1 / (1 + np.exp(z)))
         side = np.r_[np.zeros(30), np.ones(normals)]
         assert row["normal_auroc"] == pytest.approx(sk.roc_auc_score(side, unsure))
@@ -159,6 +204,20 @@ def test_lesion_against_normal_needs_twenty(normals, there):
             np.isnan(row["normal_auroc"])
             and f"{normals} normal images, and it takes 20" in row["normal_reason"]
         )
+
+
+def test_a_run_without_a_validation_part_says_so():
+    made = judge(frame([0, 1], [0.1, 0.2]))
+    assert made.row["temperature"] == 1.0
+    assert made.row["calibration_reason"] == "not eligible: the validation part was not predicted"
+
+
+def test_patients_on_both_sides_are_counted_by_their_cluster():
+    """Patients whom near-duplicates link are one cluster: a leak is one of clusters, not of names."""
+    test = frame([0, 1], [0.1, 1.0], patient=["a", "b"]).assign(cluster=["a", "b"])
+    held = validation(60, 25)
+    assert judge(test, held).row["leaked_groups"] == 0
+    assert judge(test, held.assign(cluster=["b", *held["cluster"][1:]])).row["leaked_groups"] == 1
 
 
 def test_shared_patients_are_counted():
@@ -176,17 +235,18 @@ def test_an_answer_that_is_no_number_is_the_worst(recwarn):
     """ST-14: a NaN of a diverged training counts as wrong, and is counted; nothing is fitted on it."""
     test = frame([1, 0, 1, 0], [np.nan, -1.0, 2.0, 0.5])
     broken = validation(60, 20)
-    broken.loc[3, "logit_malignant"] = np.nan
+    broken.loc[3, ["logit_positive", "probability"]] = np.nan
     row = judge(test, broken).row
     assert row["no_answer"] == 1 and row["sensitivity"] == 0.5 and row["auroc"] == pytest.approx(0.5)
-    assert not row["calibration_eligible"] and "not finite" in row["calibration_reason"]
+    assert not row["calibration_eligible"]
+    assert "1 of 60 validation answers are not finite" in row["calibration_reason"]
 
 
 def test_what_is_refused():
-    with pytest.raises(UserError, match="neither benign"):
+    with pytest.raises(UserError, match="neither of the two classes"):
         judge(frame([0, -1], [0.1, 0.2]))
-    with pytest.raises(UserError, match="logit_malignant"):
-        judge(frame([0, 1], [0.1, 0.2]).drop(columns="logit_malignant"))
+    with pytest.raises(UserError, match="probability"):
+        judge(frame([0, 1], [0.1, 0.2]).drop(columns="probability"))
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(-4, 4)), min_size=2, max_size=25))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from elsewhere.study.reference import paper_input, paper_model, reference
+from elsewhere.study.reference import reference
 
+from elsewhere.analysis.study.published import published_input, published_model, reference
 from elsewhere.errors import UserError
 from elsewhere.statistics.scenario import paired_scenarios
 
@@ -86,10 +87,10 @@ def test_its_eligible_runs_by_its_own_counts():
 
 def test_names():
     assert (
-        paper_model("EfficientNet-B0") == "cnn"
-        and paper_model("vit") == "vit"
-        and paper_model("resnet") is None
+        published_model("EfficientNet-B0") == "cnn"
+        and published_model("vit") == "vit"
+        and published_model("resnet") is None
     )
-    assert paper_input("roi") == "roi" and paper_input("roi-20") is None
+    assert published_input("roi") == "roi" and published_input("roi-20") is None
     with pytest.raises(UserError, match="ultrasound"):
         reference("ultrasond")
