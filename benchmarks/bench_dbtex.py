@@ -20,10 +20,9 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.cohort import Cohort, read_cohort
-from elsewhere.predictions import read_predictions
 from elsewhere.protocols import protocols
 from elsewhere.scoring.detection import DetectionTask
-from elsewhere.scoring.task import ScoreOptions
+from elsewhere.scoring.task import ScoreOptions, read_predictions
 from elsewhere.statistics.bootstrap_weights import WeightStream, draw
 
 BAR_SECONDS = 0.2

@@ -21,11 +21,12 @@ from elsewhere.analysis.study.registry import in_order
 from elsewhere.analysis.study.summary import StudySummary, analyse
 from elsewhere.cohort import Cohort, IdGrade
 from elsewhere.predictions import Predictions
+from elsewhere.predictions.answers.probability import FILE as PROBABILITIES
 from elsewhere.protocols import protocols
 from elsewhere.scoring.prepared import prepare
 from elsewhere.scoring.task import ScoreOptions, Scores, tasks
 from elsewhere.study.file import Study, parse_study
-from elsewhere.study.gather import PROBABILITIES, with_clusters
+from elsewhere.study.gather import with_clusters
 from elsewhere.study.results import Results, RunKey, run_name
 from elsewhere.study.stored import key_of
 from elsewhere.tables import write_table

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pandas as pd
-from elsewhere.report.page.privacy import SMALLEST_CELL
 
 from elsewhere.analysis.study.calibration import eligibility_table
 from elsewhere.analysis.study.warnings import study_warnings
+from elsewhere.privacy import SMALLEST_CELL
 from worlds.picture_results import TASK, context_of, make_results, tables_of
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from elsewhere.study.analysis_runs import judge_run, lesion_against_normal, part_of, temperature_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk

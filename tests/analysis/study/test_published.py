@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from elsewhere.study.reference import reference
 
 from elsewhere.analysis.study.published import published_input, published_model, reference
 from elsewhere.errors import UserError

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from elsewhere.study.report import write_study_report
 
+from elsewhere.report.study.page import write_study_report
 from worlds.browser_pages import CONTRAST, visit
 
 pytestmark = pytest.mark.browser

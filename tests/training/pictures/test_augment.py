@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from elsewhere.engine.training import ClassifierSettings
 from elsewhere.training.pictures.augment import augment, plain
 from elsewhere.training.pictures.draws import draw_epoch, noise_fields
+from elsewhere.training.pictures.settings import ClassifierSettings
 
 STILL = {"mirror": False, "rotate_degrees": 0.0, "shift_px": 0.0, "scale": (1.0, 1.0)}
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.training.worlds import make_work
 
-from elsewhere.engine.training import InputSpec
 from elsewhere.training.pictures.crops import DevicePictures, crop_window, resize
+from elsewhere.training.pictures.settings import InputSpec
+from worlds.lesion_pictures import make_work
 
 
 def test_the_crop_grows_by_12_percent_of_the_larger_side_on_each_side():

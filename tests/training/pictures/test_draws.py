@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elsewhere.engine.training import ClassifierSettings
 from elsewhere.training.pictures.draws import draw_epoch, epoch_steps
+from elsewhere.training.pictures.settings import ClassifierSettings
 
 
 def labels(benign, malignant):

@@ -7,13 +7,13 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("monai")
 
-from tests.training.volumes.worlds import TINY, ball_volumes  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from elsewhere.training.cuda_options import CONSERVATIVE, use_cuda_options  # noqa: E402
 from elsewhere.training.joint.shared import build_shared  # noqa: E402
 from elsewhere.training.volumes import build_network, fingerprint, make_plan  # noqa: E402
 from elsewhere.training.volumes.networks import FusedInstanceNorm, layout_of  # noqa: E402
+from worlds.ball_volumes import TINY, ball_volumes  # noqa: E402
 
 
 def maps(dtype=torch.float32, *, shape=(3, 5, 4, 6, 7)):

@@ -7,8 +7,6 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("monai")
 
-from tests.training.volumes.worlds import TINY, ball_volumes  # noqa: E402
-
 from elsewhere.training.cuda_options import CudaOptions, use_cuda_options  # noqa: E402
 from elsewhere.training.volumes import (  # noqa: E402
     FitSettings,
@@ -18,6 +16,7 @@ from elsewhere.training.volumes import (  # noqa: E402
     make_plan,
     prepare,
 )
+from worlds.ball_volumes import TINY, ball_volumes  # noqa: E402
 
 
 def test_a_fitted_network_holds_no_gradients():
