@@ -8,7 +8,6 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 
-import fake_recipes  # noqa: F401 - registers
 import numpy as np
 import pytest
 
@@ -18,6 +17,7 @@ from elsewhere.engine.training import RecipeSpec, Training, Work
 from elsewhere.inputs import Cases
 from elsewhere.recipes.pictures.settings import classifier_spec, finder_spec, settings_of
 from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
+from worlds import fake_recipes  # noqa: F401 - registers
 from worlds.breast_volumes import make_recipe_work, recipe_unit
 
 PUBLISHED = Path(__file__).parents[2] / "benchmarks" / "results" / "ultrasound" / "units"
