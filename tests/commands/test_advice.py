@@ -74,7 +74,7 @@ ONLY_WITH = {
 }
 NO_MESSAGES = (
     "cli/",
-    "promises/",
+    "simulation/",
     "study/bundle",
     "study/recipe_bundle",
     "study/estimate",
