@@ -110,9 +110,14 @@ def plain_loop(files, boxes, labels, *, network, size, batch, epochs, device) ->
 
 def ours(files, boxes, labels, *, network, size, batch, epochs, device, units, lanes) -> float:
     """Images a second of several trainings side by side, after one that warms up; decoding included."""
-    from elsewhere.engine.training import ClassifierSettings, InputSpec, Training, Work
     from elsewhere.inputs import Cases, Pictures
     from elsewhere.training import train_units
+    from elsewhere.training.pictures.settings import (
+        ClassifierSettings,
+        InputSpec,
+        PictureTraining,
+        PictureWork,
+    )
 
     names = [f"bench/{file.stem}" for file in files]
     pictures = Pictures(dict(zip(names, files, strict=True)))
@@ -123,10 +128,10 @@ def ours(files, boxes, labels, *, network, size, batch, epochs, device, units, l
         box=np.array(boxes, np.int32),
         digest=tuple(pictures.digest(name) for name in names),
     )
-    work = Work(cases=cases, pictures=pictures)
+    work = PictureWork(cases=cases, pictures=pictures)
     check = names[: 2 * batch]
 
-    def unit(seed: int, epochs: int) -> Training:
+    def unit(seed: int, epochs: int) -> PictureTraining:
         recipe = ClassifierSettings(network=network, weights="none", batch=batch, epochs=epochs, patience=99)
         if network == "vit-b-16":
             recipe = ClassifierSettings(
@@ -138,7 +143,8 @@ def ours(files, boxes, labels, *, network, size, batch, epochs, device, units, l
                 dropout=0.0,
                 shift_px=0,
             )
-        return Training(
+        return PictureTraining(
+            key=str(seed),
             name=str(seed),
             train=tuple(names),
             validation=tuple(check),
@@ -146,9 +152,9 @@ def ours(files, boxes, labels, *, network, size, batch, epochs, device, units, l
             input=InputSpec(kind="roi", size_px=size),
             recipe=recipe,
             seed=seed,
-        ).with_key(cases)
+        )
 
-    def train(units: list[Training]) -> float:
+    def train(units: list[PictureTraining]) -> float:
         seen = []
         start = time.perf_counter()
         train_units(

@@ -244,11 +244,11 @@ def collect(place: Place, given: argparse.Namespace) -> list[Path]:
 
 
 def _truth(archive: zipfile.ZipFile, place: Place) -> None:
-    from elsewhere.engine.packed_masks import to_arrays
+    from elsewhere.predictions.answers import Masks, answer_kinds
 
     volumes = opened(place, hold=False)
     packed = io.BytesIO()
-    arrays = to_arrays([volumes.packed(case) for case in volumes.told])
+    arrays = answer_kinds.get("masks").pack(Masks(masks=tuple(volumes.packed(case) for case in volumes.told)))
     np.savez_compressed(packed, case=np.array(list(volumes.told), dtype=np.str_), **arrays)  # type: ignore[arg-type]
     archive.writestr("truth.npz", packed.getvalue())
     archive.writestr("cases.json", json.dumps(list(volumes.told.values())))

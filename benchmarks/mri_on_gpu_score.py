@@ -19,10 +19,10 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.cohort import Cohort, load_cohort
-from elsewhere.engine.packed_masks import PackedMask, from_arrays
 from elsewhere.engine.store import Store
 from elsewhere.engine.training import COSTS, Outcome
 from elsewhere.predictions import ReadOptions, read_predictions
+from elsewhere.predictions.answers import PackedMask, answer_kinds
 from elsewhere.predictions.masks import mask_file_name
 from elsewhere.protocols import protocols
 from elsewhere.scoring.prepared import prepare
@@ -81,7 +81,7 @@ def _world(file: Path) -> dict[str, Any]:
             elif name.endswith(".jsonl"):
                 held[name] = [json.loads(line) for line in content.decode().splitlines()]
         with np.load(io.BytesIO(archive.read("truth.npz")), allow_pickle=False) as arrays:
-            masks = from_arrays({name: arrays[name] for name in arrays.files if name != "case"})
+            masks = answer_kinds.get("masks").unpack(arrays).masks
             held["truth"] = ([str(case) for case in arrays["case"]], masks)
     return held
 
@@ -155,7 +155,7 @@ def _results(
         for scenario, (kind, where, names) in scenarios.items():
             key: Key = (TASK, recipe, scenario, 0)
             folder = Path("predictions") / recipe / kind
-            masks = dict(zip(outcome.case, outcome.masks or (), strict=True))
+            masks = dict(zip(outcome.case, outcome.answers["segmentation"].masks, strict=True))
             _write_masks(out / folder, {case: masks[case] for case in names}, rows)
             part = cohort.subset(cohort.cases["case_id"].isin([rows[case]["case_id"] for case in names]))
             said = read_predictions(TASK, out / folder, ReadOptions(), part)
@@ -210,7 +210,7 @@ def _trainings(results: RecipeResults, store: Store, units: dict[str, str]) -> p
         if key not in store:
             continue
         info, unit, outcome = store.info(key), store.unit(key), store.load(key)
-        job = dict(unit.job.settings) if unit.job else {}
+        job = dict(unit.recipe.settings)
         plan, cost = info["details"].get("plan", {}), info["details"].get("cost") or {}
         case = results.costs[results.costs["recipe"] == recipe]
         last = outcome.history[-1] if outcome.history else {}
@@ -264,7 +264,9 @@ def _in_vain(
     told = []
     for recipe, key in units.items():
         outcome = store.load(key) if key in store else None
-        for case, packed in zip(outcome.case, outcome.masks or (), strict=True) if outcome else ():
+        for case, packed in (
+            zip(outcome.case, outcome.answers["segmentation"].masks, strict=True) if outcome else ()
+        ):
             found, there = packed.unpack(), truth[case].unpack()
             x0, y0, z0, x1, y1, z1 = rows[case]["breast_box"]
             vain, tumour = found & ~there, int(there.sum())

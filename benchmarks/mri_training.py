@@ -34,7 +34,9 @@ def train_one(place: Any, given: argparse.Namespace, name: str, volumes: WorldVo
     """`name`'s unit into the store, from where it was cut off; TimeUpError where it is cut off again."""
     from elsewhere.engine.run import run_units
     from elsewhere.engine.store import Store
-    from elsewhere.engine.training import RECIPE, RecipeSpec, Training, Work
+    from elsewhere.engine.training import RecipeSpec, Training, Work
+    from elsewhere.inputs.mri.source import MriSource
+    from elsewhere.recipes.base import sees_clinical
     from elsewhere.training.volumes.ways import using
 
     cases, split = cases_of(volumes), place.read("split")
@@ -44,17 +46,16 @@ def train_one(place: Any, given: argparse.Namespace, name: str, volumes: WorldVo
     recipe = recipe_of(name)
     unit = Training(
         name=f"rest>{split['target']} | {name} | seed {given.seed}",
-        kind=RECIPE,
         train=parts["train"],
         validation=parts["validation"],
         predict=parts["home"] + parts["elsewhere"],
         seed=given.seed,
-        job=RecipeSpec(
+        recipe=RecipeSpec(
             name=name,
             version=recipe.version,
             settings=json.loads(json.dumps(settings)),
             tasks=("segmentation",),
-            clinical=recipe.uses_clinical,
+            clinical=sees_clinical(recipe),
         ),
     ).with_key(cases)
     place.write("units", place.read("units") | {name: unit.key})
@@ -63,7 +64,7 @@ def train_one(place: Any, given: argparse.Namespace, name: str, volumes: WorldVo
     with using(ways):
         report = run_units(
             [unit],
-            Work(cases=cases, volumes=volumes),
+            Work(cases=cases, sources={"mri": MriSource(volumes)}),
             Store(place.store),
             device=given.device,
             threads=1 if given.device == "cpu" else 0,
@@ -192,7 +193,7 @@ def calibrate(
 ) -> dict[str, Any]:
     """Seconds of a step (its share of validation in it), of what comes before and of all predictions. The first
     one on a GPU also times the candidate ways and writes down which is fastest."""
-    from elsewhere.recipes.residual_unet import box_at_test, plan_for
+    from elsewhere.recipes.mri.residual_unet import box_at_test, plan_for
     from elsewhere.training.volumes import predict, prepare
     from elsewhere.training.volumes.ways import using
     from elsewhere.training.volumes.windows import mirrors
@@ -305,7 +306,7 @@ def bench_rows(place: Any, given: argparse.Namespace, volumes: WorldVolumes, *, 
     """'training': a step beside a plain MONAI loop; 'inference': a whole prediction of a largest volume beside the
     network's floor. Of the baseline's plan, into KEEP/mri-bench.json."""
     from benchmarks.bench_segmentation import inference_row, training_row
-    from elsewhere.recipes.residual_unet import plan_for
+    from elsewhere.recipes.mri.residual_unet import plan_for
     from elsewhere.training.volumes import prepare
     from elsewhere.training.volumes.ways import using
 

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elsewhere.engine.packed_masks import PackedMask, from_arrays, pack_mask, to_arrays
 from elsewhere.inputs.cases import Cases
 from elsewhere.inputs.volumes import Box, Grid
 from elsewhere.phantom.mri import case_rng, make_case
 from elsewhere.phantom.mri_sites import CaseSpec, case_specs, hospitals
+from elsewhere.predictions.answers import Masks, PackedMask, answer_kinds, pack_mask
 from elsewhere.recipes.base import RecipeCase
 from elsewhere.recipes.splits import fold_of
 
@@ -103,7 +103,7 @@ def write_case(spec: CaseSpec, folder: Path) -> None:
     phases.replace(folder / f"{name}.npy")
     mask = pack_mask(case.mask.astype(np.bool_))
     packed = folder / f".{name}.part.npz"
-    np.savez_compressed(packed, **to_arrays([mask]))  # type: ignore[arg-type]
+    np.savez_compressed(packed, **answer_kinds.get("masks").pack(Masks(masks=(mask,))))  # type: ignore[arg-type]
     packed.replace(folder / f"{name}.npz")
     told = {
         "case": case.name,
@@ -177,7 +177,7 @@ class WorldVolumes:
 
     def packed(self, case: str) -> PackedMask:
         with np.load(self.folder / f"{self.told[case]['case_id']}.npz", allow_pickle=False) as file:
-            found = from_arrays({name: file[name] for name in file.files})
+            found = answer_kinds.get("masks").unpack(file).masks
         if found is None:
             raise ValueError(f"{case} has no mask")
         return found[0]

@@ -162,7 +162,16 @@ def recipes() -> str:
 def _settings(settings: type) -> list[tuple[str, str, str]]:
     said = _remarks(settings)
     made = settings()
-    return [(f.name, _setting(getattr(made, f.name)), said.get(f.name, "")) for f in dataclasses.fields(made)]
+    found = []
+    for field in dataclasses.fields(made):
+        value = getattr(made, field.name)
+        if dataclasses.is_dataclass(value):
+            parts = ((part.name, getattr(value, part.name)) for part in dataclasses.fields(value))
+            about = _arguments(type(value))
+            found += [(f"{field.name}.{name}", _setting(held), about.get(name, "")) for name, held in parts]
+        else:
+            found.append((field.name, _setting(value), said.get(field.name, "")))
+    return found
 
 
 def _setting(value: Any) -> str:
@@ -173,6 +182,16 @@ def _setting(value: Any) -> str:
     if isinstance(value, str):
         return f'`"{value}"`'
     return f"`{str(value).lower()}`"
+
+
+def _arguments(made: type) -> dict[str, str]:
+    """What the docstring of a class says of its arguments."""
+    import inspect
+    import re
+
+    text = inspect.cleandoc(made.__doc__ or "").partition("Args:\n")[2]
+    found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", text, re.M)
+    return {name: " ".join(said.split()) for name, said in found}
 
 
 def _remarks(settings: type) -> dict[str, str]:

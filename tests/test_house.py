@@ -31,19 +31,19 @@ MAY_USE = {
     "protocols": {"errors", "registry"},
     "statistics": {"errors", "protocols"},
     "ensembles": {"errors", "statistics"},
-    "inputs": {"errors"},
+    "inputs": {"errors", "registry"},
     "cohort": {"errors", "untrusted", "files", "registry", "tables", "inputs"},
-    "predictions": {"errors", "tables", "cohort"},
+    "predictions": {"errors", "registry", "tables", "cohort"},
     "scoring": {"errors", "registry", "tables", "protocols", "statistics", "cohort", "predictions"},
     "phantom": {"errors", "untrusted", "files", "tables", "inputs", "cohort", "predictions", "scoring"},
     "simulation": {"errors", "protocols", "statistics", "cohort", "scoring", "phantom"},
     "scenarios": {"errors", "tables", "cohort"},
-    "engine": {"errors", "untrusted", "files", "registry", "inputs"},
+    "engine": {"errors", "untrusted", "files", "registry", "inputs", "predictions"},
     "networks": {"errors"},
     "training": {"errors", "inputs", "engine", "networks"},
     "radiomics": {"errors", "inputs"},
-    "recipes": {"errors", "registry", "inputs", "engine", "networks", "training", "radiomics"},
-    "explain": {"errors", "inputs", "engine", "networks", "training"},
+    "recipes": {"errors", "registry", "inputs", "predictions", "engine", "networks", "training", "radiomics"},
+    "explain": {"errors", "inputs", "engine", "networks", "training", "recipes"},
     "report": {"errors", "untrusted", "files"},
     "results": {"errors", "untrusted", "files", "tables", "protocols", "scoring", "report"},
     "studies": set(),
@@ -52,7 +52,17 @@ MAY_USE = {
     "cli": {"errors", "untrusted", "files", "tables", "engine", "commands"},
 }
 """What each room may use beside itself. The engine finds the training by its name when it trains."""
-TRAVELS = ("untrusted", "files", "inputs", "engine", "networks", "training", "radiomics", "recipes")
+TRAVELS = (
+    "untrusted",
+    "files",
+    "inputs",
+    "predictions/answers",
+    "engine",
+    "networks",
+    "training",
+    "radiomics",
+    "recipes",
+)
 """Rooms that also run on a machine with torch and little else."""
 MAY_TRAVEL = {"torch", "torchvision", "numpy", "scipy", "pandas", "sklearn", "PIL", "isal", "elsewhere"}
 WHERE_IT_IS = {

@@ -9,6 +9,7 @@ from elsewhere.commands import demo as demo_module
 from elsewhere.commands.demo import Demo, StudyPart, run_demo_study
 from elsewhere.engine.training import Outcome
 from elsewhere.phantom.ultrasound import hospital_from
+from elsewhere.predictions.answers import Probabilities
 from elsewhere.study.file import load_study
 
 
@@ -23,9 +24,8 @@ def guess(units, work, *, finished, **_):
             unit,
             Outcome(
                 case=unit.predict,
-                fingerprint=work.cases.fingerprints(with_box=unit.input.kind == "roi")[rows],
-                logits=np.column_stack([-logit, logit]),
-                distance=np.full(len(rows), np.nan, dtype=np.float32),
+                fingerprint=unit.fingerprints(work.cases)[rows],
+                answers={"classification": Probabilities.from_logits(np.column_stack([-logit, logit]))},
                 history=({"epoch": 1.0, "train_loss": 0.7, "validation_loss": 0.7, "seconds": 0.1},),
                 best_epoch=1,
                 images=len(unit.train),

@@ -10,8 +10,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from elsewhere.engine.training import ClassifierSettings, Training, Work
+from elsewhere.engine.training import Outcome, Training, Work
 from elsewhere.inputs import Cases, Pictures
+from elsewhere.predictions.answers import Probabilities, answer_kinds
+from elsewhere.recipes.pictures.settings import classifier_spec, finder_spec
+from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
 
 HERE = Path(__file__).resolve().parent
 BLOCKED = ("pandas", "pyarrow", "pydantic", "numba", "typer", "rich", "scipy", "sklearn", "matplotlib", "ray")
@@ -46,12 +49,24 @@ def make_work(n: int = 12, side: int = 16) -> Work:
         box=np.tile(np.array([2, 3, 9, 11], dtype=np.int32), (n, 1)),
         digest=tuple(hashlib.sha256(blobs[name]).hexdigest() for name in names),
     )
-    return Work(cases=cases, pictures=Pictures(blobs))
+    return Work(cases=cases, sources={"pictures": Pictures(blobs)})
 
 
-def make_units(work: Work, n: int, *, seconds: float = 0.0, **changes: object) -> list[Training]:
+def make_units(
+    work: Work,
+    n: int,
+    *,
+    seconds: float = 0.0,
+    recipe: ClassifierSettings | None = None,
+    input: InputSpec | None = None,
+    finder: bool = False,
+    boxes: str = "",
+    **changes: object,
+) -> list[Training]:
+    """Trainings of half of the cases that predict the other half; `boxes`: the key of a finder."""
     names = work.cases.case
     half = len(names) // 2
+    spec = finder_spec if finder else classifier_spec
     units = []
     for seed in range(n):
         unit = Training(
@@ -59,8 +74,41 @@ def make_units(work: Work, n: int, *, seconds: float = 0.0, **changes: object) -
             train=names[: half - 2],
             validation=names[half - 2 : half],
             predict=names[half:],
-            recipe=ClassifierSettings(strength=seconds),
+            recipe=spec(recipe or ClassifierSettings(strength=seconds), input or InputSpec()),
+            needs={"boxes": boxes} if boxes else {},
             seed=seed,
         )
         units.append(replace(unit, **changes).with_key(work.cases))  # type: ignore[arg-type]
     return units
+
+
+def logits_of(outcome: Outcome) -> np.ndarray:
+    return outcome.answers["classification"].logits
+
+
+def distance_of(outcome: Outcome) -> np.ndarray:
+    return outcome.answers["classification"].distance
+
+
+def boxes_of(outcome: Outcome) -> np.ndarray:
+    return outcome.answers["lesion-boxes"].best()
+
+
+def packed(outcome: Outcome) -> dict[str, bytes]:
+    """All answers, to the last bit."""
+    found = {}
+    for task, answers in outcome.answers.items():
+        arrays = answer_kinds.get(answers.kind).pack(answers)
+        found |= {f"{task} {name}": array.tobytes() for name, array in arrays.items()}
+    return found
+
+
+def with_logits(
+    outcome: Outcome, logits: np.ndarray, distance: np.ndarray | None = None, **changes: object
+) -> Outcome:
+    """The outcome with other logits; without a distance it keeps its own, as far as there are logits."""
+    far = distance_of(outcome)[: len(logits)] if distance is None else distance
+    answers = Probabilities(probability=np.zeros(len(logits)), logits=logits, distance=far)
+    if logits.shape == (len(logits), 2):
+        answers = Probabilities.from_logits(logits, far)
+    return replace(outcome, answers={"classification": answers}, **changes)

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_trainer
-from engine_helpers import HERE, make_units
+from engine_helpers import HERE, logits_of, make_units, packed, with_logits
 
 from elsewhere.engine.run import run_units
 from elsewhere.engine.store import Store
-from elsewhere.engine.training import ClassifierSettings, InputSpec
 from elsewhere.errors import ElsewhereWarning, UserError
+from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
 
 
 def need_ray():
@@ -71,7 +71,7 @@ def same_predictions(one: Store, two: Store, units) -> bool:
     pairs = [(one.load(u.key), two.load(u.key)) for u in units]
     return all(
         a.case == b.case
-        and a.logits.tobytes() == b.logits.tobytes()
+        and packed(a) == packed(b)
         and a.fingerprint.tobytes() == b.fingerprint.tobytes()
         and a.versions == b.versions
         for a, b in pairs
@@ -131,8 +131,8 @@ def test_a_cluster_of_ones_own(tmp_path, work, quiet):
     """Everything else in one start of a cluster: failures, box finders, crashes, batches, late nodes."""
     ray = need_ray()
     units = make_units(work, 5)
-    (finder,) = make_units(work, 1, kind="find-boxes", name="finder")
-    (user,) = make_units(work, 1, input=InputSpec(kind="roi"), boxes_from=finder.key, name="user")
+    (finder,) = make_units(work, 1, finder=True, name="finder")
+    (user,) = make_units(work, 1, input=InputSpec(kind="roi"), boxes=finder.key, name="user")
     bad = {m: make_units(work, 1, recipe=ClassifierSettings(method=m))[0] for m in ("fail", "raise", "die")}
     everything = [user, *units, *bad.values(), finder]
     store, here = Store(tmp_path / "there"), Store(tmp_path / "here")
@@ -216,6 +216,6 @@ def test_the_comparison_can_fail(tmp_path, work):
     (unit,) = make_units(work, 1)
     outcome = tiny_trainer.outcome_of(unit, work, "cpu")
     one.save(unit, outcome)
-    two.save(unit, replace(outcome, logits=np.nextafter(outcome.logits, np.float32(9))))
+    two.save(unit, with_logits(outcome, np.nextafter(logits_of(outcome), np.float32(9))))
     assert same_predictions(one, one, [unit])
     assert not same_predictions(one, two, [unit])

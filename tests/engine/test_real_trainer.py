@@ -10,14 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_helpers import picture_bytes
+from engine_helpers import packed, picture_bytes
 from test_work_folder import BARE
 
 from elsewhere.engine.run import run_units
 from elsewhere.engine.store import Store
-from elsewhere.engine.training import ClassifierSettings, InputSpec, Training, Work
+from elsewhere.engine.training import Training, Work
 from elsewhere.engine.work import save_work
 from elsewhere.inputs import Cases, Pictures
+from elsewhere.recipes.pictures.settings import classifier_spec, finder_training
+from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
 
 pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch", reason="the extra `train` is not installed")
@@ -26,8 +28,6 @@ torch = pytest.importorskip("torch", reason="the extra `train` is not installed"
 @pytest.fixture(scope="module")
 def study() -> tuple[list[Training], Work]:
     """Dark ellipses with masks; two trainings of a tiny network, a box finder, and a unit that uses it."""
-    from elsewhere.engine.finders import finder_unit
-
     rng = np.random.default_rng(3)
     images, masks, boxes = {}, {}, []
     for at in range(40):
@@ -47,18 +47,18 @@ def study() -> tuple[list[Training], Work]:
         box=np.array(boxes, dtype=np.int32),
         digest=tuple(pictures.digest(name) for name in images),
     )
-    work = Work(cases=cases, pictures=pictures)
+    work = Work(cases=cases, sources={"pictures": pictures})
     names = cases.case
     parts = {"train": names[:24], "validation": names[24:32], "predict": names[32:]}
     recipe = ClassifierSettings(network="tiny-cnn", weights="none", epochs=2, batch=8, learning_rate=3e-3)
     whole, roi = InputSpec(size_px=32), InputSpec(kind="roi", size_px=32)
-    draft = Training(name="found", seed=3, input=roi, recipe=recipe, **parts)
-    finder = finder_unit(draft, "finder-tiny", size_px=64, epochs=1).with_key(cases)
+    draft = Training(name="found", seed=3, recipe=classifier_spec(recipe, roi), **parts)
+    finder = finder_training(draft, "finder-tiny", size_px=64, epochs=1).with_key(cases)
     units = [
-        Training(name="one", seed=1, input=whole, recipe=recipe, keep_weights=True, **parts),
-        Training(name="two", seed=2, input=roi, recipe=recipe, **parts),
+        Training(name="one", seed=1, recipe=classifier_spec(recipe, whole), keep_weights=True, **parts),
+        Training(name="two", seed=2, recipe=classifier_spec(recipe, roi), **parts),
         finder,
-        replace(draft, boxes_from=finder.key),
+        replace(draft, needs={"boxes": finder.key}),
     ]
     return [unit.with_key(cases) for unit in units], work
 
@@ -76,8 +76,7 @@ def here(study, tmp_path_factory) -> Store:
 def same_bits(one: Store, two: Store, units: list[Training]) -> bool:
     for unit in units:
         a, b = one.load(unit.key), two.load(unit.key)
-        pairs = [(a.logits, b.logits), (a.distance, b.distance), (a.box, b.box)]
-        if a.case != b.case or any(x.tobytes() != y.tobytes() for x, y in pairs if x is not None):
+        if a.case != b.case or packed(a) != packed(b):
             return False
         if unit.keep_weights and not all(torch.equal(a.weights[name], b.weights[name]) for name in a.weights):
             return False

@@ -17,14 +17,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_trainer
-from engine_helpers import HERE, make_units, make_work
+from engine_helpers import HERE, logits_of, make_units, make_work, with_logits
 
-from elsewhere.engine.job import training_threads
-from elsewhere.engine.plan import batches, in_order, stages, unique_units
+from elsewhere.engine.batch import training_threads
+from elsewhere.engine.plan import batches, group_of, in_order, stages, unique_units
 from elsewhere.engine.run import run_units
 from elsewhere.engine.store import Store
-from elsewhere.engine.training import ClassifierSettings, InputSpec, Training
+from elsewhere.engine.training import Training
 from elsewhere.errors import ElsewhereWarning, UserError
+from elsewhere.recipes.pictures.settings import classifier_spec, finder_spec
+from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
 
 
 @pytest.fixture
@@ -97,7 +99,7 @@ def test_one_units_failure_is_its_own(store, work, units_of):
     assert report.failed[bad[1].key].startswith("ZeroDivisionError: a fault of the trainer (tiny_trainer.py:")
     assert "without a word" in report.failed[bad[2].key]
     assert store.failures() == report.failed
-    mended = [replace(u, recipe=ClassifierSettings()) for u in bad]
+    mended = [replace(u, recipe=classifier_spec(ClassifierSettings(), InputSpec())) for u in bad]
     assert run(mended, work, store).done == tuple(u.key for u in bad)
     assert store.failures() == {}
 
@@ -108,7 +110,7 @@ def test_an_outcome_that_lacks_a_case_is_a_failure(store, work, units_of):
     def short(todo, given, *, finished, **options):
         part = [replace(todo[0], predict=todo[0].predict[:-1]), todo[1], todo[2]]
         outcomes = [tiny_trainer.outcome_of(unit, given, "cpu") for unit in part]
-        outcomes[1] = replace(outcomes[1], logits=outcomes[1].logits[:, :1])
+        outcomes[1] = with_logits(outcomes[1], logits_of(outcomes[1])[:, :1])
         outcomes[2] = replace(outcomes[2], case=(*outcomes[2].case[:-1], outcomes[2].case[0]))
         for unit, outcome in zip(todo, outcomes, strict=True):
             finished(unit, outcome)
@@ -185,8 +187,8 @@ def test_bad_names_are_helped(store, work, units_of):
 
 
 def finder_and_user(work):
-    (finder,) = make_units(work, 1, kind="find-boxes", name="finder")
-    (user,) = make_units(work, 1, input=InputSpec(kind="roi"), boxes_from=finder.key, name="user")
+    (finder,) = make_units(work, 1, finder=True, name="finder")
+    (user,) = make_units(work, 1, input=InputSpec(kind="roi"), boxes=finder.key, name="user")
     return finder, user
 
 
@@ -194,18 +196,18 @@ def test_box_finders_come_first(store, work, log):
     finder, user = finder_and_user(work)
     report = run([user, finder], work, store)
     assert report.done == (finder.key, user.key)
-    plain = tiny_trainer.outcome_of(replace(user, boxes_from=""), work, "cpu")
-    assert np.array_equal(store.load(user.key).logits, plain.logits + 14)
+    plain = tiny_trainer.outcome_of(replace(user, needs={}), work, "cpu")
+    assert np.array_equal(logits_of(store.load(user.key)), logits_of(plain) + 14)
 
 
 def test_without_its_box_finder_a_unit_fails_with_the_reason(store, work):
     finder, user = finder_and_user(work)
     report = run([user], work, store)
     assert "neither in the store nor in this run" in report.failed[user.key]
-    broken = replace(finder, recipe=ClassifierSettings(method="fail"))
+    broken = replace(finder, recipe=finder_spec(ClassifierSettings(method="fail"), InputSpec()))
     report = run([user, broken], work, store)
-    assert "its box finder failed: it would not learn" in report.failed[user.key]
-    given = replace(work, found_boxes=lambda key: tiny_trainer.outcome_of(finder, work, "cpu"))
+    assert "the training that gives its boxes failed: it would not learn" in report.failed[user.key]
+    given = replace(work, outcomes=lambda key: tiny_trainer.outcome_of(finder, work, "cpu"))
     assert run([user], given, store).done == (user.key,)
 
 
@@ -217,12 +219,12 @@ def test_units_that_share_inputs_are_together(work, units_of):
     order = in_order(mixed)
     assert order[0] is finder
     assert order[-1] is user
-    looks = [(u.input.kind, u.recipe.network) for u in order[1:-1]]
+    looks = [group_of(u) for u in order[1:-1]]
     assert len([1 for a, b in itertools.pairwise(looks) if a != b]) == len(set(looks)) - 1
     assert [len(part) for part in stages(mixed)] == [8, 1]
     parts = batches(order, 2)
     assert [u for part in parts for u in part] == order
-    assert all(len({(u.kind, u.input, u.recipe.network) for u in part}) == 1 for part in parts)
+    assert all(len({group_of(u) for u in part}) == 1 for part in parts)
     assert max(map(len, parts)) == 2
     assert unique_units([*mixed, *mixed], work.cases) == mixed
 
@@ -234,7 +236,7 @@ def test_units_that_share_inputs_are_together(work, units_of):
 def test_no_unit_is_begun_that_would_end_too_late(store, work, units_of, log, trainer, monkeypatch):
     units = units_of(6)
     now = [1000.0]
-    monkeypatch.setattr("elsewhere.engine.job.time.time", lambda: now[0])
+    monkeypatch.setattr("elsewhere.engine.batch.time.time", lambda: now[0])
     monkeypatch.setattr(
         tiny_trainer,
         "outcome_of",
@@ -326,7 +328,9 @@ def test_killed_at_random_moments_a_run_goes_on(tmp_path, device, kills, n):
     units = make_units(work, n, seconds=0.03)
     assert finished == {u.key for u in units}
     for unit in units:
-        assert np.array_equal(store.load(unit.key).logits, tiny_trainer.outcome_of(unit, work, "cpu").logits)
+        assert np.array_equal(
+            logits_of(store.load(unit.key)), logits_of(tiny_trainer.outcome_of(unit, work, "cpu"))
+        )
     with store.lock():
         assert not list((store.path / "units").glob(".*"))
 
@@ -343,7 +347,9 @@ def test_two_devices_two_processes(store, work, log):
     assert report.failed == {bad[0].key: "it would not learn"}
     assert Counter(trained(log)).most_common(1)[0][1] == 1
     for unit in units:
-        assert np.array_equal(store.load(unit.key).logits, tiny_trainer.outcome_of(unit, work, "cpu").logits)
+        assert np.array_equal(
+            logits_of(store.load(unit.key)), logits_of(tiny_trainer.outcome_of(unit, work, "cpu"))
+        )
 
 
 def test_a_process_that_dies_takes_one_unit_with_it(store, work):

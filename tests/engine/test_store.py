@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tiny_trainer
+from engine_helpers import distance_of, logits_of, with_logits
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -23,8 +24,11 @@ from hypothesis.extra import numpy as hnp
 from elsewhere.engine import files
 from elsewhere.engine.outcomes import merged
 from elsewhere.engine.store import DamagedUnitError, Store
-from elsewhere.engine.training import InputSpec, Outcome, Training
+from elsewhere.engine.training import Outcome, Training
 from elsewhere.errors import ElsewhereWarning, UserError
+from elsewhere.predictions.answers import Probabilities
+from elsewhere.recipes.pictures.settings import classifier_spec
+from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
 
 
 @pytest.fixture
@@ -40,10 +44,8 @@ def same(one: Outcome, two: Outcome) -> bool:
     return (
         one.case == two.case
         and np.array_equal(one.fingerprint, two.fingerprint)
-        and np.array_equal(one.logits, two.logits)
-        and np.array_equal(one.distance, two.distance, equal_nan=True)
-        and (one.box is None) == (two.box is None)
-        and (one.box is None or np.array_equal(one.box, two.box))
+        and np.array_equal(logits_of(one), logits_of(two))
+        and np.array_equal(distance_of(one), distance_of(two), equal_nan=True)
     )
 
 
@@ -83,15 +85,14 @@ def test_any_outcome_survives(tmp_path, logits, names, loss):
     outcome = Outcome(
         case=tuple(names[:n]),
         fingerprint=np.arange(n, dtype=np.uint64) + np.uint64(2**64 - 10),
-        logits=logits,
-        distance=logits[:, 0],
+        answers={"classification": Probabilities.from_logits(logits, logits[:, 0])},
         history=({"epoch": 1, "train_loss": loss},),
     )
     store = Store(tmp_path / "any")
-    store.save(Training(key=key), outcome)
+    store.save(Training(key=key, recipe=classifier_spec(ClassifierSettings(), InputSpec())), outcome)
     again = store.load(key)
     assert again.case == outcome.case
-    assert again.logits.tobytes() == logits.tobytes()
+    assert logits_of(again).tobytes() == logits.tobytes()
     assert again.fingerprint.tolist() == outcome.fingerprint.tolist()
     assert again.history[0]["train_loss"] == loss or np.isnan([again.history[0]["train_loss"], loss]).all()
 
@@ -103,7 +104,7 @@ def test_weights_are_kept_and_read_late(store, work, units_of):
     loaded = store.load(unit.key)
     assert list(loaded.weights) == ["head"]
     assert torch.equal(loaded.weights["head"], torch.zeros(2, 3))
-    file = store.path / "units" / unit.key / "weights.pt"
+    file = store.path / "units" / unit.key / "weights.npz"
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
@@ -143,7 +144,7 @@ def test_a_second_writer_drops_its_own(store, work, units_of):
     outcome = done(unit, work)
     assert store.save(unit, outcome)
     other = Store(store.path)
-    assert not other.save(unit, replace(outcome, logits=outcome.logits + 1))
+    assert not other.save(unit, with_logits(outcome, logits_of(outcome) + 1))
     assert same(other.load(unit.key), outcome)
 
 
@@ -158,19 +159,20 @@ def test_a_second_writer_that_predicts_more_is_joined(store, work, units_of):
     assert store.has(replace(unit, predict=names[:8]), work.cases)
     alone = done(replace(unit, predict=names[:8]), work)
     at = [held.case.index(name) for name in alone.case]
-    assert np.array_equal(held.logits[at], alone.logits)
+    assert np.array_equal(logits_of(held)[at], logits_of(alone))
     assert not list((store.path / "units").glob(".*"))
 
 
 def test_joining_prefers_the_newer_where_a_case_changed(work, units_of):
     (unit,) = units_of(1)
     old = done(unit, work)
-    new = replace(old, case=old.case[:2], fingerprint=old.fingerprint[:2] + np.uint64(1),
-                  logits=old.logits[:2] + 1, distance=old.distance[:2])  # fmt: skip
+    new = with_logits(
+        old, logits_of(old)[:2] + 1, case=old.case[:2], fingerprint=old.fingerprint[:2] + np.uint64(1)
+    )
     both = merged(old, new)
     assert both.case == old.case
-    assert np.array_equal(both.logits[:2], new.logits)
-    assert np.array_equal(both.logits[2:], old.logits[2:])
+    assert np.array_equal(logits_of(both)[:2], logits_of(new))
+    assert np.array_equal(logits_of(both)[2:], logits_of(old)[2:])
     assert np.array_equal(both.fingerprint[:2], new.fingerprint)
 
 
@@ -213,9 +215,9 @@ def test_weights_that_were_cut_are_noticed_before_they_are_used(store, work, uni
     pytest.importorskip("torch")
     (unit,) = units_of(1, keep_weights=True)
     store.save(unit, done(unit, work))
-    file = store.path / "units" / unit.key / "weights.pt"
+    file = store.path / "units" / unit.key / "weights.npz"
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(DamagedUnitError, match=r"weights\.pt has another size"):
+    with pytest.raises(DamagedUnitError, match=r"weights\.npz has another size"):
         store.load(unit.key)
 
 

@@ -34,7 +34,7 @@ def environment(**more):
     [
         "from elsewhere.cli import main\ntry:\n    main(['--version'])\nexcept SystemExit:\n    pass",
         "from elsewhere.engine.__main__ import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass",
-        "from elsewhere.engine.job import find_trainer\nfind_trainer('elsewhere.training:train_units')",
+        "from elsewhere.engine.batch import find_trainer\nfind_trainer('elsewhere.recipes.running:train_all')",
     ],
 )
 def test_every_way_in_lets_threads_sleep(entry):

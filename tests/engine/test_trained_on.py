@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from elsewhere.engine.trained_on import Patient, check_apart, training_record
-from elsewhere.engine.training import Training, Work
+from elsewhere.engine.training import RecipeSpec, Training, Work
 from elsewhere.errors import UserError
 from elsewhere.inputs import Cases
 
@@ -28,7 +28,9 @@ WORK = Work(
         "pixels": {"A/1": "voxels of 1"},
     },
 )
-UNIT = Training(key="k" * 32, train=("A/1",), validation=("A/2",), predict=("B/1",))
+UNIT = Training(
+    recipe=RecipeSpec(name="random"), key="k" * 32, train=("A/1",), validation=("A/2",), predict=("B/1",)
+)
 
 
 def asked(name: str, also: str = "", digest: str = "") -> None:

@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_trainer
-from engine_helpers import BARE, make_units, make_work
+from engine_helpers import BARE, boxes_of, logits_of, make_units, make_work
 
 import elsewhere.engine
 from elsewhere.engine.__main__ import main
 from elsewhere.engine.store import Store
-from elsewhere.engine.training import ClassifierSettings, InputSpec
 from elsewhere.engine.work import load_work, save_work
 from elsewhere.errors import UserError
 from elsewhere.inputs import Pictures
+from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
 
 
 @pytest.fixture
@@ -38,15 +38,16 @@ def bare(*arguments, **options):
 def test_a_work_folder_comes_back_the_same(tmp_path, work):
     weights = tmp_path / "efficientnet.pth"
     weights.write_bytes(b"weights")
-    masks = {name: (work.pictures.encoded(name),) for name in work.cases.case[:3]}
+    pictures = work.sources["pictures"]
+    masks = {name: (pictures.encoded(name),) for name in work.cases.case[:3]}
     given = replace(
         work,
-        pictures=Pictures({name: work.pictures.encoded(name) for name in work.pictures.cases}, masks),
+        sources={"pictures": Pictures({name: pictures.encoded(name) for name in pictures.cases}, masks)},
         weights={"efficientnet-b0/imagenet": weights},
     )
-    (finder,) = make_units(work, 1, kind="find-boxes")
-    (user,) = make_units(work, 1, input=InputSpec(kind="roi"), boxes_from="f" * 32)
-    given = replace(given, found_boxes=lambda key: tiny_trainer.outcome_of(finder, work, "cpu"))
+    (finder,) = make_units(work, 1, finder=True)
+    (user,) = make_units(work, 1, input=InputSpec(kind="roi"), boxes="f" * 32)
+    given = replace(given, outcomes=lambda key: tiny_trainer.outcome_of(finder, work, "cpu"))
     units = [*make_units(work, 2), finder, user]
     save_work(units, given, tmp_path / "w")
     save_work(units, given, tmp_path / "w", replace=True)
@@ -54,14 +55,18 @@ def test_a_work_folder_comes_back_the_same(tmp_path, work):
     assert again == units
     assert held.cases.case == work.cases.case
     assert np.array_equal(held.cases.box, work.cases.box)
-    assert held.pictures.encoded("A/000") == work.pictures.encoded("A/000")
-    assert held.pictures.has_mask("A/002")
-    assert not held.pictures.has_mask("A/003")
+    there = held.sources["pictures"]
+    assert there.encoded("A/000") == pictures.encoded("A/000")
+    assert there.has_mask("A/002")
+    assert not there.has_mask("A/003")
     assert {name: path.read_bytes() for name, path in held.weights.items()} == {
         "efficientnet-b0/imagenet": b"weights"
     }
-    assert held.found_boxes("f" * 32).box.tolist()[0] == [1, 2, 5, 6]
-    assert sorted(p.name for p in (tmp_path / "w" / "packs").iterdir()) == ["00-A.npz", "01-B.npz"]
+    assert boxes_of(held.outcomes("f" * 32)).tolist()[0] == [1, 2, 5, 6]
+    assert sorted(p.name for p in (tmp_path / "w" / "sources" / "pictures").iterdir()) == [
+        "00-A.npz",
+        "01-B.npz",
+    ]
 
 
 def test_only_the_cases_that_units_name_travel(tmp_path, work):
@@ -70,7 +75,7 @@ def test_only_the_cases_that_units_name_travel(tmp_path, work):
     (again,), held = load_work(tmp_path / "w")
     assert again.key == unit.key
     assert held.cases.case == (*work.cases.case[:6], "B/009")
-    assert len(held.pictures) == 7
+    assert len(held.sources["pictures"]) == 7
 
 
 def test_a_folder_of_other_things_is_left_alone(tmp_path, work):
@@ -123,7 +128,9 @@ def test_on_a_bare_machine(folder, tmp_path, work):
     assert len(home.add(tmp_path / "all.zip")) == 3
     for unit in make_units(work, 4):
         assert home.has(unit, work.cases)
-        assert np.array_equal(home.load(unit.key).logits, tiny_trainer.outcome_of(unit, work, "cpu").logits)
+        assert np.array_equal(
+            logits_of(home.load(unit.key)), logits_of(tiny_trainer.outcome_of(unit, work, "cpu"))
+        )
 
 
 def test_the_default_trainer_needs_no_table_library(tmp_path):
@@ -131,7 +138,7 @@ def test_the_default_trainer_needs_no_table_library(tmp_path):
     pytest.importorskip("torch")
     code = (
         BARE.partition("import runpy")[0]
-        + "from elsewhere.engine.job import *; find_trainer(DEFAULT_TRAINER)\n"
+        + "from elsewhere.engine.batch import *; find_trainer(DEFAULT_TRAINER)\n"
         + "import elsewhere.training.lanes, elsewhere.training.finder"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -189,4 +196,4 @@ def test_the_engine_uses_no_room_that_needs_tables():
     rooms = set()
     for file in Path(elsewhere.engine.__file__).parent.glob("*.py"):
         rooms |= set(re.findall(r"^\s*(?:from|import) elsewhere\.(\w+)", file.read_text(), re.MULTILINE))
-    assert rooms <= {"engine", "errors", "files", "inputs", "registry", "untrusted"}
+    assert rooms <= {"engine", "errors", "files", "inputs", "predictions", "registry", "untrusted"}

@@ -1,6 +1,6 @@
 """A trainer of numpy alone, importable by name in any process: what it predicts depends on the unit's seed
-and on the pixels of its cases, as a network's predictions do. `recipe.strength` is how long it takes, and
-`recipe.method` how it goes wrong.
+and on the pixels of its cases, as a network's predictions do. The setting `strength` is how long it takes, and
+`method` how it goes wrong.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import numpy as np
 
 from elsewhere.engine.training import Outcome
 from elsewhere.errors import UserError
+from elsewhere.predictions.answers import FoundBoxes, Probabilities
+from elsewhere.recipes.pictures.settings import settings_of
 
 
 def train(units, work, *, device, lanes, finished, failed, progress=None, stop=None):
@@ -21,8 +23,9 @@ def train(units, work, *, device, lanes, finished, failed, progress=None, stop=N
         if stop is not None and stop():
             return
         note(unit)
-        time.sleep(unit.recipe.strength)
-        method = unit.recipe.method
+        settings = settings_of(unit.recipe).training
+        time.sleep(settings.strength)
+        method = settings.method
         if method == "fail":
             failed(unit, "it would not learn")
             continue
@@ -54,17 +57,20 @@ def note(unit):
 def outcome_of(unit, work, device):
     rows = work.cases.rows(unit.predict)
     prints = unit.fingerprints(work.cases)
-    learnt = np.mean([work.pictures.grey(name).mean() for name in unit.train])
+    pictures = work.sources["pictures"]
+    learnt = np.mean([pictures.grey(name).mean() for name in unit.train])
     logits = np.zeros((len(rows), 2), dtype=np.float32)
     for place, name in enumerate(unit.predict):
         rng = np.random.default_rng([unit.seed, int(prints[rows[place]])])
-        seen = work.pictures.grey(name).astype(np.float64)
+        seen = pictures.grey(name).astype(np.float64)
         logits[place] = rng.normal(size=2) + (seen.mean() - learnt) / 255
-        if unit.boxes_from:
-            logits[place] += work.found_boxes(unit.boxes_from).box[place].sum()
-    box = None
-    if unit.kind == "find-boxes":
-        box, logits = np.tile(np.array([1, 2, 5, 6], np.int32), (len(rows), 1)), np.zeros((0, 2), np.float32)
+        if "boxes" in unit.needs:
+            logits[place] += work.outcomes(unit.needs["boxes"]).answers["lesion-boxes"].best()[place].sum()
+    (task,) = unit.recipe.tasks
+    if task == "lesion-boxes":
+        answers = FoundBoxes.from_best(np.tile(np.array([1, 2, 5, 6]), (len(rows), 1)))
+    else:
+        answers = Probabilities.from_logits(logits)
     weights = None
     if unit.keep_weights:
         import torch
@@ -73,9 +79,7 @@ def outcome_of(unit, work, device):
     return Outcome(
         case=unit.predict,
         fingerprint=prints[rows],
-        logits=logits,
-        distance=np.full(len(rows), np.nan, dtype=np.float32),
-        box=box,
+        answers={task: answers},
         history=({"epoch": 1, "train_loss": 0.5, "validation_loss": float("nan"), "seconds": 0.01},),
         best_epoch=1,
         images=len(unit.train),

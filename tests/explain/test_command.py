@@ -18,9 +18,9 @@ from elsewhere.commands.run import run_study
 from elsewhere.engine.store import Store
 from elsewhere.errors import UserError
 from elsewhere.explain.trainings import choose_cases
+from elsewhere.recipes.running import train_all
 from elsewhere.study.file import load_study
 from elsewhere.study.run import places, plan_of, write_plan
-from elsewhere.training import train_units
 
 STUDY = """
 [study]
@@ -104,7 +104,7 @@ def looked(tmp_path_factory):
     store, failures = Store(at.store), []
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(1)
-    train_units(
+    train_all(
         list(plan.units.values()),
         plan.work,
         device="cpu",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from dataclasses import replace
 
@@ -9,12 +10,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from elsewhere.engine.training import ClassifierSettings, InputSpec, Outcome, Training, Work
+from elsewhere.engine.training import Outcome, Training, Work
 from elsewhere.errors import UserError
 from elsewhere.explain.trainings import Explainer
 from elsewhere.inputs import Cases, Pictures
 from elsewhere.networks import build_network
+from elsewhere.predictions.answers import FoundBoxes, Probabilities
+from elsewhere.recipes.pictures.settings import classifier_spec
 from elsewhere.training.crops import DevicePictures
+from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
 
 NAMES = ("A/0", "A/1", "A/2")
 
@@ -39,16 +43,18 @@ def work() -> Work:
         box=np.array([[14, 12, 38, 28], [20, 10, 40, 40], [0, 0, 0, 0]], dtype=np.int32),
         digest=tuple(pictures.digest(name) for name in NAMES),
     )
-    return Work(cases=cases, pictures=pictures)
+    return Work(cases=cases, sources={"pictures": pictures})
 
 
 def unit_of(**spec: object) -> Training:
+    settings = ClassifierSettings(network="tiny-cnn", weights="none", dropout=0.0)
     return Training(
-        name="u",
-        predict=NAMES,
-        input=InputSpec(size_px=32, **spec),
-        recipe=ClassifierSettings(network="tiny-cnn", weights="none", dropout=0.0),
+        name="u", predict=NAMES, recipe=classifier_spec(settings, InputSpec(**({"size_px": 32} | spec)))
     )
+
+
+def answers_of(logits: np.ndarray) -> dict[str, object]:
+    return {"classification": Probabilities.from_logits(logits)}
 
 
 def outcome_of(network: str = "tiny-cnn", *, weights: bool = True) -> Outcome:
@@ -56,8 +62,7 @@ def outcome_of(network: str = "tiny-cnn", *, weights: bool = True) -> Outcome:
     return Outcome(
         case=NAMES,
         fingerprint=np.zeros(3, dtype=np.uint64),
-        logits=np.zeros((3, 2), dtype=np.float32),
-        distance=np.zeros(3, dtype=np.float32),
+        answers=answers_of(np.zeros((3, 2), dtype=np.float32)),
         weights=state if weights else None,
     )
 
@@ -66,9 +71,9 @@ def outcome_of(network: str = "tiny-cnn", *, weights: bool = True) -> Outcome:
 def test_pixels_are_those_of_the_training(work, spec):
     import torch
 
-    unit = replace(unit_of(), input=spec)
+    unit = unit_of(**dataclasses.asdict(spec))
     seen = Explainer(unit, outcome_of(), work, device="cpu").explain(NAMES)
-    trained_on = DevicePictures(work.cases, work.pictures, device=torch.device("cpu")).cut(spec)
+    trained_on = DevicePictures(work.cases, work.sources["pictures"], device=torch.device("cpu")).cut(spec)
     assert np.array_equal(seen.pixels, trained_on.numpy())
     assert seen.region == ("mask", "box", "none")
     assert seen.inside[2] is None
@@ -76,11 +81,10 @@ def test_pixels_are_those_of_the_training(work, spec):
 
 
 def test_found_boxes_replace_the_annotated_ones(work):
-    unit = replace(unit_of(kind="roi", margin=0.0), boxes_from="k")
-    found = replace(
-        outcome_of(), box=np.array([[0, 0, 70, 50], [20, 10, 40, 40], [0, 0, 0, 0]], dtype=np.int32)
-    )
-    seen = Explainer(unit, outcome_of(), work, device="cpu", boxes=found).explain(NAMES)
+    unit = replace(unit_of(kind="roi", margin=0.0), needs={"boxes": "k"})
+    boxes = FoundBoxes.from_best([[0, 0, 70, 50], [20, 10, 40, 40], [0, 0, 0, 0]])
+    found = replace(outcome_of(), answers={"lesion-boxes": boxes})
+    seen = Explainer(unit, outcome_of(), work, device="cpu", needs={"boxes": found}).explain(NAMES)
     whole = Explainer(unit_of(), outcome_of(), work, device="cpu").explain(NAMES)
     assert np.array_equal(seen.pixels[0], whole.pixels[0])
     assert not np.array_equal(seen.pixels[1], whole.pixels[1])
@@ -100,12 +104,11 @@ def test_the_mask_is_a_channel_where_the_unit_says_so(work):
 
 
 def test_other_probabilities_than_the_stored_ones_are_a_warning(work):
-    far = replace(outcome_of(), logits=np.array([[-9, 9]] * 3, dtype=np.float32))
+    far = replace(outcome_of(), answers=answers_of(np.array([[-9, 9]] * 3, dtype=np.float32)))
     assert "differ" in Explainer(unit_of(), far, work, device="cpu").explain(NAMES).warnings[0]
     close = Explainer(unit_of(), outcome_of(), work, device="cpu").explain(NAMES)
-    near = replace(
-        outcome_of(), logits=np.log(np.stack([1 - close.probability, close.probability], 1)).astype("f")
-    )
+    logits = np.log(np.stack([1 - close.probability, close.probability], 1)).astype("f")
+    near = replace(outcome_of(), answers=answers_of(logits))
     assert Explainer(unit_of(), near, work, device="cpu").explain(NAMES).warnings == ()
 
 

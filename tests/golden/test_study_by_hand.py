@@ -19,6 +19,8 @@ from sklearn import metrics
 
 from elsewhere.commands.run import run_study
 from elsewhere.engine.training import Outcome
+from elsewhere.predictions.answers import Probabilities
+from elsewhere.recipes.pictures.settings import settings_of
 
 EXACT = 1e-9
 HOSPITALS = {"Ash": (100, 0), "Elm": (60, 12), "Oak": (24, 3)}
@@ -67,16 +69,20 @@ def answer(units, work, *, finished, **_):
         rows = work.cases.rows(unit.predict)
         seed = int.from_bytes(hashlib.sha256(unit.key.encode()).digest()[:8], "little")
         rng = np.random.default_rng(seed)
-        skill = 1.5 if unit.input.kind == "roi" else 0.8
+        skill = 1.5 if settings_of(unit.recipe).input.kind == "roi" else 0.8
         score = skill * work.cases.label[rows] + rng.normal(0, 1.5, len(rows)) - skill / 2
         score = np.round(2.5 * score, 1)
         finished(
             unit,
             Outcome(
                 case=unit.predict,
-                fingerprint=work.cases.fingerprints(with_box=unit.input.kind == "roi")[rows],
-                logits=np.column_stack([0.25 * score, 1.25 * score]).astype(np.float32),
-                distance=np.abs(score).astype(np.float32),
+                fingerprint=unit.fingerprints(work.cases)[rows],
+                answers={
+                    "classification": Probabilities.from_logits(
+                        np.column_stack([0.25 * score, 1.25 * score]).astype(np.float32),
+                        np.abs(score).astype(np.float32),
+                    )
+                },
             ),
         )
 

@@ -99,7 +99,9 @@ def test_a_file_with_pickles_is_not_read(tmp_path):
 def test_a_mask_counts_where_it_is_seen_or_learnt_and_nowhere_else():
     from dataclasses import replace
 
-    from elsewhere.engine.training import InputSpec, Training
+    from elsewhere.engine.training import Training
+    from elsewhere.recipes.pictures.settings import classifier_spec, finder_spec
+    from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
 
     cases = Cases(
         case=("a/1", "a/2"),
@@ -110,9 +112,12 @@ def test_a_mask_counts_where_it_is_seen_or_learnt_and_nowhere_else():
         mask_digest=("p", "q"),
     )
     other = replace(cases, mask_digest=("p", "r"))
-    crop = Training(train=("a/1", "a/2"), input=InputSpec(kind="roi"))
-    outline = Training(train=("a/1", "a/2"), input=InputSpec(kind="roi", outline=True))
-    finder = Training(kind="find-boxes", train=("a/1", "a/2"))
+    specs = (
+        classifier_spec(ClassifierSettings(), InputSpec(kind="roi")),
+        classifier_spec(ClassifierSettings(), InputSpec(kind="roi", outline=True)),
+        finder_spec(ClassifierSettings(), InputSpec()),
+    )
+    crop, outline, finder = (Training(recipe=spec, train=("a/1", "a/2")) for spec in specs)
     assert crop.with_key(cases).key == crop.with_key(other).key
     assert outline.with_key(cases).key != outline.with_key(other).key
     assert finder.with_key(cases).key != finder.with_key(other).key

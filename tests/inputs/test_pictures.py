@@ -134,7 +134,7 @@ def test_packs_hold_the_same_bytes(tmp_path_factory, content):
         {name: blob for name, (blob, _) in content.items()},
         {name: parts for name, (_, parts) in content.items()},
     )
-    path = before.pack(folder / "all.npz", with_masks=True)
+    path = before.pack_file(folder / "all.npz", with_masks=True)
     after = Pictures.from_packs([path])
     assert after.cases == before.cases
     for name, (blob, parts) in content.items():
@@ -149,20 +149,20 @@ def test_a_pack_without_masks_and_several_packs(tmp_path):
     mask = np.ones((7, 9), dtype=np.uint8)
     first = Pictures({"A/1": encoded(grey(1))}, {"A/1": [encoded(mask)]})
     second = Pictures({"B/1": encoded(grey(2))})
-    one, two = first.pack(tmp_path / "a.npz"), second.pack(str(tmp_path / "b.npz"), with_masks=True)
+    one, two = first.pack_file(tmp_path / "a.npz"), second.pack_file(str(tmp_path / "b.npz"), with_masks=True)
     both = Pictures.from_packs([one, str(two)])
     assert both.cases == ("A/1", "B/1")
     assert not both.has_mask("A/1")
     assert np.array_equal(both.grey("B/1"), grey(2))
     with pytest.raises(ValueError, match="A/1 stands in another pack"):
         Pictures.from_packs([one, one])
-    empty = Pictures({}).pack(tmp_path / "none.npz", with_masks=True)
+    empty = Pictures({}).pack_file(tmp_path / "none.npz", with_masks=True)
     assert len(Pictures.from_packs([empty])) == 0
 
 
 def test_files_are_packed_byte_for_byte(tmp_path):
     path = tmp_path / "a.jpg"
     Image.fromarray(grey(4, (40, 30))).save(path, quality=60)
-    packed = Pictures.from_packs([Pictures({"A/1": path}).pack(tmp_path / "p.npz")])
+    packed = Pictures.from_packs([Pictures({"A/1": path}).pack_file(tmp_path / "p.npz")])
     assert packed.encoded("A/1") == Path(path).read_bytes()
     assert np.array_equal(packed.grey("A/1"), Pictures({"A/1": path}).grey("A/1"))

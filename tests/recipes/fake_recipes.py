@@ -27,7 +27,7 @@ class Threshold(Recipe):
     """What takes up contrast is tumour; a large one has no complete response."""
 
     title = "Threshold on the first subtraction"
-    tasks = frozenset({"segmentation", "response"})
+    answers = {"segmentation": "masks", "response": "probability"}  # noqa: RUF012
     Settings = ThresholdSettings
 
     def run(self, job):
@@ -80,9 +80,9 @@ def note(job):
 
 def train(*arguments, threads=1, **options):
     """The engine's own trainer; importing this module has registered what is above."""
-    from elsewhere.recipes.running import train_recipe_units
+    from elsewhere.recipes.running import train_all
 
-    train_recipe_units(*arguments, threads=threads, **options)
+    train_all(*arguments, threads=threads, **options)
 
 
 @recipes.register("kept-threshold")

@@ -10,6 +10,7 @@ import numpy as np
 
 from elsewhere.engine.training import RecipeSpec, Training, Work
 from elsewhere.inputs import Cases
+from elsewhere.inputs.mri.source import MriSource
 from elsewhere.inputs.volumes import MemoryVolumes
 
 SHAPE = (12, 10, 6)
@@ -53,7 +54,7 @@ def make_cases(volumes: MemoryVolumes) -> Cases:
 
 def make_recipe_work(n: int = 8) -> Work:
     volumes = make_volumes(n)
-    return Work(cases=make_cases(volumes), volumes=volumes)
+    return Work(cases=make_cases(volumes), sources={"mri": MriSource(volumes)})
 
 
 def recipe_unit(
@@ -70,11 +71,10 @@ def recipe_unit(
     half = len(names) // 2
     unit = Training(
         name=f"A | {name} | seed {seed}",
-        kind="recipe",
         train=names[: half - 1],
         validation=names[half - 1 : half],
         predict=names[half:],
         seed=seed,
-        job=RecipeSpec(name=name, settings=settings or {}, tasks=tasks, clinical=clinical),
+        recipe=RecipeSpec(name=name, settings=settings or {}, tasks=tasks, clinical=clinical),
     )
     return replace(unit, **changes).with_key(work.cases)

@@ -15,7 +15,7 @@ from tests.recipes.deep_worlds import world
 from elsewhere.errors import UserError
 from elsewhere.recipes import recipes
 from elsewhere.recipes.base import SEGMENTATION
-from elsewhere.recipes.nnunet import _splits, export, need_nnunet
+from elsewhere.recipes.mri.nnunet import _splits, export, need_nnunet
 
 PYTHON = os.environ.get("ELSEWHERE_NNUNET_PYTHON") or (
     sys.executable if importlib.util.find_spec("nnunetv2") else ""

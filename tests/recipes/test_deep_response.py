@@ -12,7 +12,7 @@ from tests.recipes.deep_worlds import auc, world
 from elsewhere.errors import UserError
 from elsewhere.recipes import recipes
 from elsewhere.recipes.base import RESPONSE
-from elsewhere.recipes.video import VALIDATION, _Candidate, best_first
+from elsewhere.recipes.mri.video import VALIDATION, _Candidate, best_first
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -238,7 +238,7 @@ def test_a_mask_that_a_study_wrote_is_read_back_in_the_axes_of_the_volumes(tmp_p
 
 
 def test_what_is_predicted_decides_nothing_about_the_training_window(tmp_path):
-    from elsewhere.recipes.response_members import ResponseWork
+    from elsewhere.recipes.mri.response_members import ResponseWork
 
     flat, deep = world(6, shape=(24, 24, 1)), world(8, seed=1)
     extra = deep.cases[-1].case

@@ -14,7 +14,7 @@ from elsewhere.errors import UserError
 from elsewhere.inputs.volumes import MemoryVolumes
 from elsewhere.recipes import recipes
 from elsewhere.recipes.base import RESPONSE, SEGMENTATION
-from elsewhere.recipes.residual_unet import patch_around
+from elsewhere.recipes.mri.residual_unet import patch_around
 
 SMALL = {
     "patch": [16, 16, 8],

@@ -10,7 +10,7 @@ from tests.recipes.deep_worlds import auc, world
 from elsewhere.errors import UserError
 from elsewhere.recipes import recipes
 from elsewhere.recipes.base import RESPONSE
-from elsewhere.recipes.network_xgboost import network_features
+from elsewhere.recipes.mri.network_xgboost import network_features
 
 pytest.importorskip("xgboost")
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -71,7 +71,7 @@ class Blind(torch.nn.Module):
 
 @pytest.mark.parametrize(("logit", "found"), [(-5.0, False), (5.0, True)])
 def test_a_case_in_which_nothing_is_found_has_no_means_inside(tmp_path, logit, found):
-    from elsewhere.recipes.residual_unet import plan_for
+    from elsewhere.recipes.mri.residual_unet import plan_for
 
     recipe = recipes.get("network-xgboost")()
     held = world(4)

@@ -14,8 +14,8 @@ from elsewhere.phantom.mri_sites import hospitals
 from elsewhere.radiomics import case_features, case_region
 from elsewhere.recipes import recipes
 from elsewhere.recipes.base import Job, RecipeCase
-from elsewhere.recipes.residual_unet import box_notes, kept_box
-from elsewhere.recipes.slice_cnn import SliceSettings, slice_picture
+from elsewhere.recipes.mri.residual_unet import box_notes, kept_box
+from elsewhere.recipes.mri.slice_cnn import SliceSettings, slice_picture
 from elsewhere.training.response.lesions import LesionSource, find_lesion
 
 

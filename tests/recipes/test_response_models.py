@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from elsewhere.recipes.response_models import (
+from elsewhere.recipes.mri.response_models import (
     Candidate,
     ColumnScale,
     ElasticNet,

@@ -14,13 +14,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 from deep_worlds import auc, world
 
 from elsewhere.errors import UserError
+from elsewhere.inputs.source import CLINICAL, LESION_BOX
 from elsewhere.inputs.volumes import MemoryVolumes
 from elsewhere.recipes import recipes
 from elsewhere.recipes.base import Job, RecipeCase
-from elsewhere.recipes.clinical import ClinicalDesign
-from elsewhere.recipes.random_classifier import draw
-from elsewhere.recipes.segmentation_xgboost import Boosted
-from elsewhere.recipes.slice_cnn import SliceSettings, slice_picture
+from elsewhere.recipes.mri.clinical import ClinicalDesign
+from elsewhere.recipes.mri.random_classifier import draw
+from elsewhere.recipes.mri.segmentation_xgboost import Boosted
+from elsewhere.recipes.mri.slice_cnn import SliceSettings, slice_picture
 
 NAMES = ("random", "clinical", "radiomics", "radiomics-clinical", "segmentation-xgboost", "slice-cnn")
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -50,13 +51,13 @@ def test_all_are_there_and_say_whom_they_follow():
     for name in NAMES:
         recipe = recipes.get(name)
         assert recipe.follows
-        assert recipe.tasks == {"response"}
+        assert recipe.answers == {"response": "probability"}
 
 
 def test_only_the_clinical_ones_read_clinical_columns_of_a_test():
-    told = {name for name in NAMES if recipes.get(name).uses_clinical}
+    told = {name for name in NAMES if CLINICAL in recipes.get(name).sees}
     assert told == {"clinical", "radiomics-clinical"}
-    assert not any(recipes.get(name).uses_lesion_box for name in NAMES)
+    assert not any(LESION_BOX in recipes.get(name).sees for name in NAMES)
 
 
 def test_a_random_probability_rests_on_seed_and_case_alone():

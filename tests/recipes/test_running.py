@@ -15,18 +15,34 @@ from hypothesis import strategies as st
 from recipe_world import make_recipe_work, recipe_unit
 
 from elsewhere.engine.outcomes import check_outcome, merged
-from elsewhere.engine.packed_masks import from_arrays, pack_mask, to_arrays
 from elsewhere.engine.run import run_units
 from elsewhere.engine.store import Store
 from elsewhere.engine.training import RecipeSpec, Work
 from elsewhere.errors import UserError
+from elsewhere.inputs.mri.source import MriSource
+from elsewhere.inputs.source import BREAST_BOX, CLINICAL, LESION_BOX
 from elsewhere.inputs.volumes import MemoryVolumes
+from elsewhere.predictions.answers import Masks, answer_kinds, pack_mask
 from elsewhere.recipes import Job, Prediction, Recipe, Trained, recipes
 from elsewhere.recipes.base import RecipeCase
-from elsewhere.recipes.running import run_unit, train_recipe_units
+from elsewhere.recipes.running import run_training, train_all
 from elsewhere.recipes.splits import fold_of, grouped_folds
 
 PUBLISHED = Path(__file__).parents[2] / "benchmarks" / "results" / "ultrasound" / "units"
+
+MASKS = answer_kinds.get("masks")
+
+
+def volumes_of(work):
+    return work.sources["mri"].volumes
+
+
+def masks_of(outcome):
+    return outcome.answers["segmentation"].masks
+
+
+def probability_of(outcome):
+    return outcome.answers["response"].probability
 
 
 @pytest.fixture
@@ -47,7 +63,10 @@ def recipe(monkeypatch):
         made = type(
             "Made",
             (Recipe,),
-            {"run": lambda self, job: run(job), "tasks": frozenset({"segmentation", "response"})}
+            {
+                "run": lambda self, job: run(job),
+                "answers": {"segmentation": "masks", "response": "probability"},
+            }
             | attributes,
         )
         monkeypatch.setitem(recipes._things, "made", made)
@@ -80,7 +99,7 @@ def test_masks_labels_and_clinical_values_of_what_is_predicted_are_withheld(work
         answer(job)
 
     unit = recipe_unit(work, recipe(look))
-    run_unit(unit, work, threads=2)
+    run_training(unit, work, threads=2)
     job = seen["job"]
     assert all(seen["masks"][name] is not None for name in (*unit.train, *unit.validation))
     assert all(seen["masks"][name] is None for name in unit.predict)
@@ -89,7 +108,7 @@ def test_masks_labels_and_clinical_values_of_what_is_predicted_are_withheld(work
     assert {c.label for c in job.predict} == {-1}
     assert all(c.clinical == {} for c in job.predict)
     assert job.threads == 2 and job.tasks == ("segmentation", "response")
-    run_unit(recipe_unit(work, recipe(look, uses_clinical=True), clinical=True), work)
+    run_training(recipe_unit(work, recipe(look, sees=frozenset({CLINICAL})), clinical=True), work)
     assert seen["job"].predict[0].clinical == {"age": 44.0, "menopausal_status": "pre"}
 
 
@@ -100,8 +119,8 @@ def test_where_the_lesion_is_is_told_only_to_a_recipe_that_says_it_needs_it(work
         def lesion_box(self, case):
             return (1, 1, 1, 2, 2, 2)
 
-    held = work.volumes
-    boxed = replace(work, volumes=Boxed(images=held.images, masks=held.masks))
+    held = volumes_of(work)
+    boxed = replace(work, sources={"mri": MriSource(Boxed(images=held.images, masks=held.masks))})
     seen = []
 
     def look(job):
@@ -110,8 +129,8 @@ def test_where_the_lesion_is_is_told_only_to_a_recipe_that_says_it_needs_it(work
         assert job.volumes.part(job.predict[0].case, 0, (1, 1, 1, 3, 4, 5)).shape == (2, 3, 4)
         answer(job)
 
-    run_unit(recipe_unit(work, recipe(look)), boxed)
-    run_unit(recipe_unit(work, recipe(look, uses_lesion_box=True)), boxed)
+    run_training(recipe_unit(work, recipe(look)), boxed)
+    run_training(recipe_unit(work, recipe(look, sees=frozenset({LESION_BOX}))), boxed)
     assert seen == [[True, False], [True, True]]
 
 
@@ -124,13 +143,13 @@ def test_the_affected_breast_is_told_only_to_a_recipe_that_asks_for_it(work, rec
         seen.append([job.volumes.breast_box(case.case) is not None for case in parts])
         answer(job)
 
-    run_unit(recipe_unit(work, recipe(look)), work)
-    run_unit(recipe_unit(work, recipe(look, uses_breast_box=True)), work)
+    run_training(recipe_unit(work, recipe(look)), work)
+    run_training(recipe_unit(work, recipe(look, sees=frozenset({BREAST_BOX}))), work)
     assert seen == [[True, True, False], [True, True, True]]
 
 
 def test_no_shipped_recipe_asks_for_the_affected_breast_unless_a_setting_does():
-    asked = {name for name, one in recipes if one.asks_breast_box(one.Settings())}
+    asked = {name for name, one in recipes if BREAST_BOX in one.shown(one.Settings())}
     assert not asked & set(recipes.names()) - {"threshold"}
     for name, settings in (
         ("breast-crop", {"test_box": "given"}),
@@ -139,10 +158,9 @@ def test_no_shipped_recipe_asks_for_the_affected_breast_unless_a_setting_does():
         ("video", {"lesion": "breast-box"}),
     ):
         found = recipes.get(name)
-        assert found.asks_breast_box(found.settings(settings)), name
-    assert not recipes.get("residual-unet").asks_breast_box(
-        recipes.get("residual-unet").settings({"test_box": "given"})
-    )
+        assert BREAST_BOX in found.shown(found.settings(settings)), name
+    plain = recipes.get("residual-unet")
+    assert BREAST_BOX not in plain.shown(plain.settings({"test_box": "given"}))
 
 
 def reached(thing, depth=6):
@@ -170,16 +188,16 @@ def reached(thing, depth=6):
 def test_no_attribute_leads_from_a_job_to_what_is_hidden(work, recipe):
     def look(job):
         things = list(reached(job))
-        assert not any(thing is work.volumes or thing is work.cases for thing in things)
+        assert not any(thing is volumes_of(work) or thing is work.cases for thing in things)
         assert not any(isinstance(thing, MemoryVolumes) for thing in things)
-        hidden = {id(work.volumes.masks[case.case]) for case in job.predict}
+        hidden = {id(volumes_of(work).masks[case.case]) for case in job.predict}
         assert not any(id(thing) in hidden for thing in things)
         with pytest.raises(AttributeError):
             job.volumes._ask("masks", job.predict[0].case)
         answer(job)
 
-    run_unit(recipe_unit(work, recipe(look)), work)
-    assert any(thing is work.volumes for thing in reached(work))  # the walk finds what is to be found
+    run_training(recipe_unit(work, recipe(look)), work)
+    assert any(thing is volumes_of(work) for thing in reached(work))  # the walk finds what is to be found
 
 
 @pytest.mark.parametrize("part", ["train", "validation"])
@@ -192,7 +210,7 @@ def test_a_patient_on_both_sides_is_refused_before_anything_runs(work, recipe, p
     group = list(work.cases.group)
     group[work.cases.row[unit.predict[0]]] = group[at]
     with pytest.raises(UserError, match="is tested"):
-        run_unit(unit, replace(work, cases=replace(work.cases, group=tuple(group))))
+        run_training(unit, replace(work, cases=replace(work.cases, group=tuple(group))))
 
 
 # What a recipe must hand over
@@ -273,7 +291,7 @@ def test_a_training_part_of_one_outcome_fails_that_training_alone(work, store):
         recipe_unit(
             nobody,
             name,
-            job=RecipeSpec(name=name, version=recipes.get(name).version, tasks=("response",)),
+            recipe=RecipeSpec(name=name, version=recipes.get(name).version, tasks=("response",)),
         )
         for name in ("clinical", "random")
     ]
@@ -282,22 +300,20 @@ def test_a_training_part_of_one_outcome_fails_that_training_alone(work, store):
 
 
 def test_an_unknown_recipe_or_setting_or_another_version_is_refused(work, store):
-    for unit, said in (
-        (recipe_unit(work, "thresold"), "thresold"),
-        (recipe_unit(work, "threshold", settings={"wash_im": 3.0}), "wash_im"),
-        (recipe_unit(work, "threshold", settings={"wash_in": "much"}), "much"),
-        (
-            recipe_unit(work, "threshold", job=RecipeSpec(name="threshold", version=9, tasks=("response",))),
-            "version 1",
-        ),
+    later = RecipeSpec(name="threshold", version=9, tasks=("response",))
+    for name, changes, said in (
+        ("thresold", {}, "thresold"),
+        ("threshold", {"settings": {"wash_im": 3.0}}, "wash_im"),
+        ("threshold", {"settings": {"wash_in": "much"}}, "much"),
+        ("threshold", {"recipe": later}, "version 1"),
     ):
         with pytest.raises(UserError, match=said):
-            run_units([unit], work, store, device="cpu")
+            run_units([recipe_unit(work, name, **changes)], work, store, device="cpu")
 
 
 def test_time_that_is_up_leaves_the_rest_undone(work):
     ended = []
-    train_recipe_units(
+    train_all(
         [recipe_unit(work, "threshold", seed=seed) for seed in (1, 2, 3)],
         work,
         finished=lambda unit, outcome: ended.append(unit.seed),
@@ -314,16 +330,16 @@ def test_the_store_gives_back_what_was_handed_over(work, store, tmp_path):
     unit = recipe_unit(work, "threshold")
     assert run_units([unit], work, store, device="cpu").done == (unit.key,)
     held = store.load(unit.key)
-    for name, mask in zip(held.case, held.masks, strict=True):
-        assert np.array_equal(mask.unpack(), work.volumes.masks[name])
-    assert held.probability.dtype == np.float64 and len(set(held.probability)) == 4
+    for name, mask in zip(held.case, masks_of(held), strict=True):
+        assert np.array_equal(mask.unpack(), volumes_of(work).masks[name])
+    assert probability_of(held).dtype == np.float64 and len(set(probability_of(held))) == 4
     assert held.cost[0].tolist()[0][:2] == [0.5, 100.0] and np.isnan(held.cost[0, 0, 2])
     assert (held.notes, held.details) == (("as simple as can be",), {"n": 3})
     assert store.unit(unit.key) == unit
     assert run_units([unit], work, store, device="cpu").reused == (unit.key,)
     elsewhere = Store(tmp_path / "other")
     assert elsewhere.add(store.export([unit.key], tmp_path / "done.zip")) == [unit.key]
-    assert elsewhere.load(unit.key).masks == held.masks
+    assert masks_of(elsewhere.load(unit.key)) == masks_of(held)
     assert elsewhere.has(unit, work.cases)
 
 
@@ -332,7 +348,7 @@ def test_one_recipe_of_one_task_has_no_answer_to_the_other(work, store):
         unit = recipe_unit(work, "threshold", tasks=(task,))
         run_units([unit], work, store, device="cpu")
         held = store.load(unit.key)
-        assert (held.masks is None, held.probability is None) == (task == "response", task == "segmentation")
+        assert list(held.answers) == [task]
         assert held.cost.shape == (4, 1, 3)
         assert check_outcome(recipe_unit(work, "threshold"), held)
 
@@ -352,12 +368,16 @@ def test_more_predictions_join_those_that_are_there(work, store):
             new,
             case=("X/1",),
             fingerprint=new.fingerprint[:1],
-            probability=new.probability[:1],
-            masks=new.masks[:1],
+            answers={
+                task: answer_kinds.get(one.kind).take(one, np.array([0])) for task, one in new.answers.items()
+            },
             cost=new.cost[:1],
         ),
     )
-    assert both.case == ("X/1", *old.case) and len(both.masks) == len(both.probability) == len(both.cost) == 3
+    assert (
+        both.case == ("X/1", *old.case)
+        and len(masks_of(both)) == len(probability_of(both)) == len(both.cost) == 3
+    )
 
 
 def test_scratch_is_kept_while_a_unit_is_not_done_and_gone_when_it_is(work, store, recipe):
@@ -397,11 +417,11 @@ def test_a_packed_mask_is_the_mask(drawn):
     assert packed.wrong() == ""
     assert np.array_equal(packed.unpack(), mask)
     empty = pack_mask(np.zeros((3, 4, 5), dtype=bool))
-    assert from_arrays(to_arrays([packed, empty, packed])) == (packed, empty, packed)
+    assert MASKS.unpack(MASKS.pack(Masks(masks=(packed, empty, packed)))).masks == (packed, empty, packed)
 
 
 def test_damaged_masks_are_noticed():
-    arrays = to_arrays([pack_mask(np.ones((3, 3, 3), dtype=bool))])
+    arrays = MASKS.pack(Masks(masks=(pack_mask(np.ones((3, 3, 3), dtype=bool)),)))
     for name, value in (
         ("mask_box", np.array([[0, 0, 0, 3, 3, 4]])),
         ("mask_bits", np.zeros(3, np.uint8)),
@@ -409,7 +429,7 @@ def test_damaged_masks_are_noticed():
         ("mask_shape", np.array([[3, 3, 2]])),
     ):
         with pytest.raises(ValueError, match="mask"):
-            from_arrays(arrays | {name: value})
+            MASKS.unpack(arrays | {name: value})
 
 
 def cases_of(groups: list[int]) -> list[RecipeCase]:

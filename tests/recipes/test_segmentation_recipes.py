@@ -9,8 +9,8 @@ from tests.training.volumes.worlds import ball_volumes, dice
 from elsewhere.errors import UserError
 from elsewhere.inputs.volumes import MemoryVolumes
 from elsewhere.recipes.base import Job, Prediction, RecipeCase, recipes
-from elsewhere.recipes.folded_training import folds_of
-from elsewhere.recipes.residual_unet import CHANNELS, KEEP
+from elsewhere.recipes.mri.folded_training import folds_of
+from elsewhere.recipes.mri.residual_unet import CHANNELS, KEEP
 from elsewhere.training.volumes.channels import CHANNELS as training_channels  # noqa: N811
 from elsewhere.training.volumes.postprocessing import KEEP as training_keep  # noqa: N811
 
@@ -80,7 +80,7 @@ def test_each_recipe_finds_a_planted_ball(name, tmp_path):
 def test_what_each_recipe_says_of_itself():
     for name, team in (("residual-unet", "nnU-Net"), ("subtraction", "FME"), ("breast-crop", "ViCOROB")):
         recipe = recipes.get(name)
-        assert team in recipe.follows and recipe.tasks == {"segmentation"} and not recipe.uses_clinical
+        assert team in recipe.follows and set(recipe.answers) == {"segmentation"} and not recipe.sees
     assert recipes.get("subtraction").settings({}).folds == 5
     assert recipes.get("subtraction").settings({}).keep == "largest"
     assert recipes.get("breast-crop").settings({}).clip == (0.1, 99.9)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 
+import fake_recipes  # noqa: F401 - registers
 import numpy as np
 import pytest
 from recipe_world import make_recipe_work, recipe_unit
 
 from elsewhere.engine.archive import add
 from elsewhere.engine.store import Store
-from elsewhere.engine.training import ClassifierSettings as NetworkRecipe
-from elsewhere.engine.training import InputSpec, RecipeSpec, Training, Work
+from elsewhere.engine.training import RecipeSpec, Training, Work
 from elsewhere.inputs import Cases
+from elsewhere.recipes.pictures.settings import classifier_spec, finder_spec, settings_of
+from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
 
 PUBLISHED = Path(__file__).parents[2] / "benchmarks" / "results" / "ultrasound" / "units"
 
@@ -43,9 +46,11 @@ def pictures_cases() -> Cases:
 
 def test_keys_of_pictures_units_are_what_they_were():
     """The published results are found by these keys; they were computed before recipes were units."""
-    unit = Training(train=("A/1", "A/2"), validation=("B/1",), predict=("B/1",), seed=3)
-    crop = replace(unit, input=InputSpec(kind="roi", outline=True), recipe=NetworkRecipe(method="coral"))
-    finder = replace(unit, kind="find-boxes", boxes_from="x")
+    plain = classifier_spec(ClassifierSettings(), InputSpec())
+    unit = Training(recipe=plain, train=("A/1", "A/2"), validation=("B/1",), predict=("B/1",), seed=3)
+    coral = classifier_spec(ClassifierSettings(method="coral"), InputSpec(kind="roi", outline=True))
+    crop = replace(unit, recipe=coral)
+    finder = replace(unit, recipe=finder_spec(ClassifierSettings(), InputSpec()), needs={"boxes": "x"})
     told = [u.with_key(pictures_cases()).key for u in (unit, crop, finder)]
     assert told == [
         "c800e9f06b6f27eb8900b84aa2d252c6",
@@ -60,12 +65,19 @@ def test_published_units_are_still_read(store):
         names = [name for name in archive.namelist() if name.endswith("unit.json")][:3]
         content = json.loads(archive.read(names[0]))
     unit = Training.from_dict(content)
-    assert unit.job is None and unit.key == names[0].split("/")[1]
-    assert unit.to_dict() == json.loads(json.dumps(content)) | {
-        name: tuple(content[name]) for name in ("train", "validation", "predict")
-    } | {"recipe": content["recipe"] | {"scale": tuple(content["recipe"]["scale"])}}
+    assert unit.recipe.name == "picture-classifier" and unit.key == names[0].split("/")[1]
+    held = settings_of(unit.recipe)
+    scale = {"scale": list(held.training.scale)}
+    assert dataclasses.asdict(held.input) == content["input"]
+    assert dataclasses.asdict(held.training) | scale == content["recipe"]
+    assert (list(unit.train), list(unit.predict), unit.seed) == (
+        content["train"],
+        content["predict"],
+        content["seed"],
+    )
+    assert Training.from_dict(json.loads(json.dumps(unit.to_dict()))) == unit
     taken = add(store, PUBLISHED / "patient.zip")
-    assert store.load(taken[0]).masks is None and store.load(taken[0]).notes == ()
+    assert list(store.load(taken[0]).answers) == ["classification"] and store.load(taken[0]).notes == ()
 
 
 def changed(work: Work, **columns) -> Cases:
@@ -77,7 +89,7 @@ def test_files_that_settings_name_are_in_the_key_and_without_them_it_is_what_it_
     assert "files" not in plain.to_dict() and RecipeSpec.from_dict(plain.to_dict()) == plain
     named = replace(plain, files={"weights": "ab"})
     assert RecipeSpec.from_dict(named.to_dict()) == named
-    keys = {recipe_unit(work, "threshold", job=spec).key for spec in (plain, named)}
+    keys = {recipe_unit(work, "threshold", recipe=spec).key for spec in (plain, named)}
     assert len(keys) == 2
 
 
@@ -111,9 +123,11 @@ def test_a_recipe_unit_is_what_it_is_asked(work):
         recipe_unit(work, "threshold", seed=2),
         recipe_unit(work, "threshold", tasks=("response",)),
         recipe_unit(work, "threshold", settings={"wash_in": 3.0}),
-        recipe_unit(work, "other"),
+        recipe_unit(work, "kept-threshold"),
         recipe_unit(
-            work, "threshold", job=RecipeSpec(name="threshold", version=2, tasks=("segmentation", "response"))
+            work,
+            "threshold",
+            recipe=RecipeSpec(name="threshold", version=2, tasks=("segmentation", "response")),
         ),
     ]
     assert len({key, *(unit.key for unit in others)}) == 6

@@ -12,6 +12,7 @@ import pandas as pd
 from PIL import Image
 
 from elsewhere.engine.training import Outcome
+from elsewhere.predictions.answers import FoundBoxes, Probabilities
 
 DATASETS = ("Alder", "Birch", "Cedar", "Dogwood")
 
@@ -115,12 +116,16 @@ def outcome_of(unit, work) -> Outcome:
     rows = cases.rows(unit.predict)
     noise = np.array([_number(unit.key, name) for name in unit.predict])
     score = 2.0 * (cases.label[rows] == 1) + 3.0 * noise - 2.5
+    (task,) = unit.recipe.tasks
+    if task == "lesion-boxes":
+        answers = FoundBoxes.from_best(cases.box[rows])
+    else:
+        logits = np.column_stack([-score / 2, score / 2]).astype(np.float32)
+        answers = Probabilities.from_logits(logits, noise.astype(np.float32))
     return Outcome(
         case=unit.predict,
         fingerprint=unit.fingerprints(cases)[rows],
-        logits=np.column_stack([-score / 2, score / 2]).astype(np.float32),
-        distance=noise.astype(np.float32),
-        box=cases.box[rows] if unit.kind == "find-boxes" else None,
+        answers={task: answers},
         history=({"epoch": 1, "train_loss": 0.6, "validation_loss": 0.5, "seconds": 0.1},),
         best_epoch=1,
         images=len(unit.train),

@@ -190,16 +190,21 @@ def test_a_bad_zip_is_refused_whole(two, tmp_path, what):
     key = store.keys()[0]
     file = store.export(store.keys(), tmp_path / "x.zip")
     unit, found = store.unit(key).to_dict(), store.load(key)
-    n = len(found.case)
-    arrays = {"case": np.array(found.case), "fingerprint": found.fingerprint, "distance": found.distance}
+    n, answers = len(found.case), found.answers["classification"]
+    arrays = {"case": np.array(found.case), "fingerprint": found.fingerprint, "distance": answers.distance}
     if what == "a key of the future":
-        _odd_zip(file, key, "unit.json", json.dumps(unit | {"recipe": {"wisdom": 1}}).encode())
+        _odd_zip(
+            file,
+            key,
+            "unit.json",
+            json.dumps(unit | {"recipe": unit["recipe"] | {"settings": {"wisdom": 1}}}).encode(),
+        )
     elif what == "no object":
         _odd_zip(file, key, "unit.json", b"[1]")
     elif what == "one column":
         _odd_zip(file, key, "outputs.npz", _npz(**arrays, logits=np.zeros((n + n % 2 + 1, 1), np.float32)))
     elif what == "fewer rows":
-        _odd_zip(file, key, "outputs.npz", _npz(**arrays, logits=found.logits[:-1]))
+        _odd_zip(file, key, "outputs.npz", _npz(**arrays, logits=answers.logits[:-1]))
     elif what == "an object array":
         _odd_zip(file, key, "outputs.npz", _npz(**arrays, logits=np.array([None, {}], dtype=object)))
     elif what == "cut":

@@ -7,10 +7,10 @@ import os
 
 import pytest
 
-from elsewhere.engine.training import ClassifierSettings, InputSpec
 from elsewhere.errors import UserError
 from elsewhere.study.file import ModelSection, load_study, parse_study, shipped
 from elsewhere.study.inheritance import resolve_likes
+from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
 
 SMALL = {
     "study": {"name": "small"},

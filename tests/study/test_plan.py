@@ -16,6 +16,7 @@ from elsewhere.commands.plan import plan_study
 from elsewhere.engine.store import Store
 from elsewhere.engine.training import Training
 from elsewhere.errors import UserError
+from elsewhere.recipes.pictures.settings import settings_of
 from elsewhere.scenarios import read_splits
 from elsewhere.study.estimate import note_speed
 from elsewhere.study.file import load_study
@@ -70,13 +71,13 @@ def test_the_same_study_names_the_same_trainings_and_a_change_only_what_changed(
     assert plan_of(world).units == before.units
     after = plan_of(world, "models.cnn.epochs=4")
     kept = set(before.units) & set(after.units)
-    assert {before.units[key].recipe.network for key in kept} == {"vit-b-16"}
+    assert {before.units[key].method for key in kept} == {"vit-b-16"}
     assert len(kept) == len(before.units) / 2
     renamed = plan_of(world, "study.name=other", "analyses.without=['Birch']")
     assert set(renamed.units) == set(before.units)
     moved = plan_of(world, "inputs.roi.margin=0.2")
     kept = set(before.units) & set(moved.units)
-    assert {before.units[key].input.kind for key in kept} == {"whole"}
+    assert {settings_of(before.units[key].recipe).input.kind for key in kept} == {"whole"}
 
 
 def test_a_changed_box_changes_crops_alone_and_only_where_the_case_trains(world):
@@ -86,7 +87,7 @@ def test_a_changed_box_changes_crops_alone_and_only_where_the_case_trains(world)
     changed = [before.units[key] for key in set(before.units) - set(after.units)]
     assert changed
     for unit in changed:
-        assert unit.input.kind == "roi"
+        assert settings_of(unit.recipe).input.kind == "roi"
         assert "Alder/m000_0" in {*unit.train, *unit.validation}
 
 
@@ -171,7 +172,7 @@ def test_a_file_of_weights_counts_by_its_content(world):
     one, two, three = (plan_of(world, f"models.cnn.weights={n}.pth", only_models=["cnn"]) for n in "abc")
     assert set(one.units) == set(two.units)
     assert not set(one.units) & set(three.units)
-    (label,) = {unit.recipe.weights for unit in one.units.values()}
+    (label,) = {settings_of(unit.recipe).training.weights for unit in one.units.values()}
     assert one.work.weights == {f"efficientnet-lite0/{label}": (world.parent / "a.pth").resolve()}
     with pytest.raises(UserError, match="no such file of weights"):
         plan_of(world, "models.cnn.weights=d.pth")
@@ -182,13 +183,13 @@ def test_found_boxes_take_one_finder_a_source_split(world):
     plan = plan_of(
         world, "inputs.found={kind='roi', boxes='found'}", "scenarios.kinds=['external']", seeds=[1]
     )
-    finders = {key: unit for key, unit in plan.units.items() if unit.kind == "find-boxes"}
+    finders = {key: unit for key, unit in plan.units.items() if unit.recipe.name == "lesion-finder"}
     assert len(finders) == 4
     found = plan.runs[plan.runs["input"] == "found"]
     assert set(found["boxes_unit"]) == set(finders)
     for _, row in found.iterrows():
         unit, finder = plan.units[row["unit"]], finders[row["boxes_unit"]]
-        assert unit.boxes_from == finder.key
+        assert unit.needs == {"boxes": finder.key}
         assert (unit.train, unit.validation, unit.seed) == (finder.train, finder.validation, finder.seed)
         assert set(unit.predict) <= set(finder.predict)
     assert (plan.runs.loc[plan.runs["input"] == "roi", "boxes_unit"] == "").all()
@@ -200,7 +201,7 @@ def test_the_command_says_what_is_done_and_what_is_not(world, tmp_path):
     assert (first.to_dict()["done"], first.to_dict()["to_do"]) == (0, 32)
     assert "rough guess" in first.estimate.basis
     store = Store(out / "store")
-    cnn = [unit for unit in first.plan.units.values() if unit.recipe.network == "efficientnet-lite0"]
+    cnn = [unit for unit in first.plan.units.values() if unit.method == "efficientnet-lite0"]
     for unit in cnn[:5]:
         store.save(unit, outcome_of(unit, first.plan.work))
     told = plan_study(world, out=out, seeds=[1]).to_dict()
@@ -290,7 +291,9 @@ def test_a_work_folder_holds_what_is_left(world, tmp_path):
     units, work = load_work(tmp_path / "work")
     assert {unit.key for unit in units} == set(planned.plan.units)
     assert work.cases.case == planned.plan.table.cases.case
-    assert work.pictures.encoded("Alder/m000_0") == planned.plan.table.pictures.encoded("Alder/m000_0")
+    assert work.sources["pictures"].encoded("Alder/m000_0") == planned.plan.table.pictures.encoded(
+        "Alder/m000_0"
+    )
     store = Store(tmp_path / "out" / "store")
     for unit in planned.plan.units.values():
         store.save(unit, outcome_of(unit, planned.plan.work))

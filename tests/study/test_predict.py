@@ -118,7 +118,7 @@ def test_a_model_file_names_nobody_and_holds_no_prediction(model_file):
         (outputs,) = [name for name in archive.namelist() if name.endswith("outputs.npz")]
         with archive.open(outputs) as held:
             arrays = np.load(held, allow_pickle=False)
-            assert len(arrays["case"]) == 0 and len(arrays["mask_end"]) == 0
+            assert len(arrays["case"]) == 0 and len(arrays["segmentation/mask_end"]) == 0
         done = json.loads(archive.read(outputs.replace("outputs.npz", "done.json")))
         assert any(name.endswith("weights.npz") for name in archive.namelist())
     for name in (b"ISPY1_00", b"ISPY2_00", b"DUKE_00"):

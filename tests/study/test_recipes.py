@@ -71,8 +71,8 @@ def test_a_plan_counts_who_leaves_which_task_and_one_training_serves_both(world,
     at_home = runs[(runs["scenario"] == "rest>ISPY1") & (runs["recipe"] == "threshold")].set_index("task")
     assert at_home["test"].to_dict() == {"segmentation": 5, "response": 6}
     unit = planned.plan.units[at_home["unit"].iloc[0]]
-    assert "ISPY1/ISPY1_001" in unit.predict and unit.job.tasks == ("segmentation", "response")
-    assert unit.job.settings["wash_in"] == 40.0
+    assert "ISPY1/ISPY1_001" in unit.predict and unit.recipe.tasks == ("segmentation", "response")
+    assert unit.recipe.settings["wash_in"] == 40.0
     lines = "\n".join(planned.lines())
     assert "segmentation+response (baseline)" in lines and "done already: 0; to do: 6" in lines
     assert planned.plan.units.keys() == plan(tmp_path, world).plan.units.keys()
@@ -215,7 +215,7 @@ def test_a_table_without_outcomes_is_segmented_all_the_same(copied, tmp_path):
     runs = planned.plan.runs
     assert set(runs.loc[runs["status"] == "skipped", "task"]) == {"response"}
     assert set(runs.loc[runs["status"] == "planned", "task"]) == {"segmentation"}
-    assert all(unit.job.tasks == ("segmentation",) for unit in planned.plan.units.values())
+    assert all(unit.recipe.tasks == ("segmentation",) for unit in planned.plan.units.values())
     assert any("response" in line and "known outcome" in line for line in planned.lines())
 
 
@@ -240,7 +240,7 @@ def test_recipes_are_listed_with_what_they_see():
     assert "wash_in = 40.0" in rows["threshold"]["settings"]
     assert rows["clinical"]["sees"] == "clinical columns"
     ours = [row for row in rows.values() if str(row["from"]).startswith("elsewhere.")]
-    assert len(ours) == 16 and all(row["follows"] for row in ours)
+    assert len(ours) == 18 and all(row["follows"] for row in ours)
     assert rows["clinical"]["kept"] == "yes" and rows["threshold"]["kept"] == rows["nnunet"]["kept"] == "no"
 
 

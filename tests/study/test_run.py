@@ -77,7 +77,9 @@ def test_outputs_are_those_of_the_store_by_case(world, tmp_path):
         for part, frame in parts.items():
             assert tuple(frame["case"]) == getattr(made, part)
             rows = [place[name] for name in frame["case"]]
-            np.testing.assert_allclose(frame[["logit_benign", "logit_malignant"]], held.logits[rows])
+            np.testing.assert_allclose(
+                frame[["logit_benign", "logit_malignant"]], held.answers["classification"].logits[rows]
+            )
         assert set(parts["test"]["label"]) == {0, 1} and set(parts["normal"]["label"]) == {-1}
         truth = dict(zip(plan.table.frame["case"], plan.table.frame["label"], strict=True))
         words = {0: "benign", 1: "malignant", -1: "normal"}

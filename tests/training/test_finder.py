@@ -12,7 +12,6 @@ torch = pytest.importorskip("torch", reason="training needs torch (pip install e
 
 from PIL import Image  # noqa: E402
 
-from elsewhere.engine.training import Training, Work  # noqa: E402
 from elsewhere.errors import UserError  # noqa: E402
 from elsewhere.inputs import Cases, Pictures  # noqa: E402
 from elsewhere.networks.finder import FINDERS, build_finder, find_finder_weights  # noqa: E402
@@ -21,10 +20,13 @@ from elsewhere.training.finder import (  # noqa: E402
     box_quality,
     find_all,
     find_boxes,
-    finder_input,
-    finder_recipe,
-    finder_unit,
     outline_loss,
+)
+from elsewhere.training.pictures.settings import (  # noqa: E402
+    PictureTraining,
+    PictureWork,
+    finder_input,
+    finder_settings,
 )
 
 
@@ -45,7 +47,7 @@ def speckled(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return np.clip(mean * rng.gamma(8, 1 / 8, (h, w)), 0, 255).astype(np.uint8), mask
 
 
-def make_work(n: int, seed: int, *, masks: bool = True, normals: int = 0) -> Work:
+def make_work(n: int, seed: int, *, masks: bool = True, normals: int = 0) -> PictureWork:
     rng = np.random.default_rng(seed)
     images, drawn, boxes = {}, {}, []
     names = tuple(f"A/{i:03d}" for i in range(n))
@@ -67,15 +69,15 @@ def make_work(n: int, seed: int, *, masks: bool = True, normals: int = 0) -> Wor
         box=np.array(boxes, dtype=np.int32),
         digest=tuple(pictures.digest(name) for name in names),
     )
-    return Work(cases=cases, pictures=pictures)
+    return PictureWork(cases=cases, pictures=pictures)
 
 
-def make_unit(work: Work, train: int, validation: int, **changes: object) -> Training:
+def make_unit(work: PictureWork, train: int, validation: int, **changes: object) -> PictureTraining:
     names = work.cases.case
-    recipe = finder_recipe("finder-tiny", **{"epochs": 2, "batch": 8, "shift_px": 6.0} | changes)
-    unit = Training(
+    recipe = finder_settings("finder-tiny", **{"epochs": 2, "batch": 8, "shift_px": 6.0} | changes)
+    return PictureTraining(
+        key="finder",
         name="finder of A",
-        kind="find-boxes",
         train=names[:train],
         validation=names[train : train + validation],
         predict=names[train + validation :],
@@ -83,7 +85,6 @@ def make_unit(work: Work, train: int, validation: int, **changes: object) -> Tra
         recipe=recipe,
         seed=3,
     )
-    return unit.with_key(work.cases)
 
 
 def test_it_finds_dark_ellipses_in_speckle():
@@ -112,27 +113,12 @@ def test_outcome_has_the_shape_of_every_outcome():
     assert np.isnan(outcome.distance).all()
     assert outcome.images == 2 * 8
     assert len(outcome.history) == 2
-    assert outcome.device == "cpu"
     sizes = [work.pictures.grey(name).shape for name in unit.predict]
     for (x0, y0, x1, y1), (h, w) in zip(outcome.box.tolist(), sizes, strict=True):
         assert 0 <= x0 <= x1 <= w
         assert 0 <= y0 <= y1 <= h
     again = build_finder("finder-tiny")
     again.load_state_dict(outcome.weights)
-
-
-def test_a_finder_in_the_store_is_not_trained_again(tmp_path):
-    from elsewhere.engine.store import Store
-
-    work = make_work(14, seed=11)
-    unit = make_unit(work, 8, 3, epochs=1)
-    outcome = find_boxes(unit, work, device="cpu")
-    store = Store(tmp_path)
-    store.save(unit, outcome)
-    assert store.has(unit, work.cases)
-    assert np.array_equal(store.load(unit.key).box, outcome.box)
-    more = replace(unit, predict=work.cases.case[8:])
-    assert not store.has(more, work.cases)
 
 
 def test_the_same_seed_gives_the_same_boxes_and_another_one_does_not():
@@ -223,17 +209,6 @@ def test_several_finders_share_their_pictures_and_one_may_fail():
     alone = find_boxes(good, work, device="cpu")
     assert np.array_equal(done["finder of A"].box, alone.box)
     assert done["finder of A"].history[0]["train_loss"] == alone.history[0]["train_loss"]
-
-
-def test_a_units_finder_learns_from_the_same_parts():
-    unit = Training(name="BUSI>* | cnn", train=("a",), validation=("b",), predict=("c", "b"), seed=4)
-    finder = finder_unit(unit, "finder-small", size_px=128, epochs=3)
-    assert (finder.train, finder.validation, finder.predict) == (("a",), ("b",), ("c", "b"))
-    assert (finder.kind, finder.seed, finder.input.size_px) == ("find-boxes", 4, 128)
-    assert (finder.recipe.weights, finder.recipe.epochs) == ("none", 3)
-    assert finder.recipe.shift_px == 12
-    assert finder_unit(unit).recipe == finder_recipe()
-    assert finder_recipe().weights == "imagenet"
 
 
 @pytest.mark.parametrize("name", sorted(FINDERS))

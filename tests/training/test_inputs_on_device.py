@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.training.worlds import make_work
 
-from elsewhere.engine.training import ClassifierSettings, InputSpec
 from elsewhere.training.augment import augment, plain
 from elsewhere.training.crops import DevicePictures, crop_window, resize
 from elsewhere.training.draws import draw_epoch, noise_fields, steps_of
+from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
 
 STILL = {"mirror": False, "rotate_degrees": 0.0, "shift_px": 0.0, "scale": (1.0, 1.0)}
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.training.worlds import make_unit, make_work, train
 
-from elsewhere.engine.job import Deadline
+from elsewhere.engine.batch import Deadline
 from elsewhere.errors import UserError
 from elsewhere.networks import build_network
 from elsewhere.networks.classifiers import mix_style
@@ -37,7 +37,6 @@ def test_every_method_learns_what_can_be_learnt(method):
     assert outcome.case == unit.predict
     assert outcome.images == 5 * 48
     assert np.isfinite(outcome.distance).all()
-    assert outcome.covers(unit.predict, WORK.cases.fingerprints(with_box=True)[WORK.cases.rows(unit.predict)])
 
 
 def test_a_unit_gives_the_same_numbers_whatever_trains_beside_it():
@@ -111,7 +110,7 @@ def test_a_unit_of_few_sources_does_not_feel_one_of_more_beside_it(method):
     wide = make_unit(work, method=method, strength=0.5)
     names = [name for name in wide.train if not name.startswith("C/")]
     names += [name for name in wide.predict if not name.startswith("C/")][: len(wide.train) - len(names)]
-    few = replace(wide, train=tuple(names), predict=wide.validation, name="two of three").with_key(work.cases)
+    few = replace(wide, train=tuple(names), predict=wide.validation, name="two of three", key="few")
     alone, beside = train([few], work)[0], train([wide, few], work)[0]
     assert np.array_equal(alone[few.key].logits, beside[few.key].logits)
 
@@ -192,8 +191,8 @@ def test_mirrored_prediction_is_the_mean_of_both():
 def test_one_class_or_no_validation_fails_that_unit_alone():
     good = make_unit(WORK)
     benign = tuple(n for n in good.train if WORK.cases.label[WORK.cases.row[n]] == 0)
-    one_class = replace(good, train=benign, name="one class").with_key(WORK.cases)
-    no_check = replace(good, validation=(), name="no validation").with_key(WORK.cases)
+    one_class = replace(good, train=benign, name="one class", key="one class")
+    no_check = replace(good, validation=(), name="no validation", key="no validation")
     done, failures = train([one_class, no_check, good], WORK)
     assert set(done) == {good.key}
     assert "both classes" in failures[one_class.key]
@@ -216,7 +215,7 @@ def test_stop_leaves_the_rest_undone():
 
 def test_what_is_short_still_begins_when_what_is_long_would_end_too_late(monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr("elsewhere.engine.job.time.time", lambda: now[0])
+    monkeypatch.setattr("elsewhere.engine.batch.time.time", lambda: now[0])
     long = [make_unit(WORK, seed=s, epochs=1) for s in range(2)]
     short = [make_unit(WORK, seed=s, epochs=1, parts=(12, 64)) for s in (5, 6)]
     stop, done = Deadline(1100.0), []
@@ -251,20 +250,6 @@ def test_a_device_that_is_not_there_is_named():
     if not torch.cuda.is_available():
         with pytest.raises(UserError, match="no CUDA device"):
             lanes.pick_device("cuda")
-
-
-def test_what_names_a_training():
-    base = make_unit(WORK)
-    assert make_unit(WORK, seed=2).key != base.key
-    assert make_unit(WORK, learning_rate=1e-3).key != base.key
-    assert make_unit(WORK, kind="whole").key != base.key
-    assert replace(base, predict=base.predict[:3], name="other").with_key(WORK.cases).key == base.key
-    boxes = WORK.cases.box.copy()
-    boxes[WORK.cases.row[base.train[0]]] += 1
-    moved = replace(WORK.cases, box=boxes)
-    assert base.with_key(moved).key != base.key
-    whole = make_unit(WORK, kind="whole")
-    assert whole.with_key(moved).key == whole.key
 
 
 def test_the_cosine_schedule_goes_down_to_near_zero():

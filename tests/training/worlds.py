@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 from PIL import Image
 
-from elsewhere.engine.training import ClassifierSettings, InputSpec, Training, Work
 from elsewhere.inputs import Cases, Pictures
+from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec, PictureTraining, PictureWork
 
 SIZE = 32
 
@@ -37,7 +38,7 @@ def make_work(n=96, *, seed=0, datasets=("A", "B")):
         box=np.array(box, np.int32),
         digest=tuple(pictures.digest(name) for name in images),
     )
-    return Work(cases=cases, pictures=pictures)
+    return PictureWork(cases=cases, pictures=pictures)
 
 
 def png(pixels):
@@ -56,7 +57,7 @@ def make_unit(work, *, seed=1, kind="roi", outline=False, keep_weights=False, pa
         "batch": 16,
         "shift_px": 1.0,
     } | recipe
-    return Training(
+    unit = PictureTraining(
         name=f"{kind} {seed}",
         train=names[: parts[0]],
         validation=names[parts[0] : parts[1]],
@@ -65,7 +66,8 @@ def make_unit(work, *, seed=1, kind="roi", outline=False, keep_weights=False, pa
         recipe=ClassifierSettings(**settings),
         seed=seed,
         keep_weights=keep_weights,
-    ).with_key(work.cases)
+    )
+    return replace(unit, key=repr(replace(unit, keep_weights=False)))
 
 
 def train(units, work, **options):

@@ -91,13 +91,13 @@ def list_metrics() -> Listing:
 
 
 def list_recipes() -> Listing:
-    from elsewhere.recipes import recipes
+    from elsewhere.recipes.base import recipe_of, recipes
 
     rows = tuple(
         {
             "name": name,
             "title": recipe.title or recipe.__name__,
-            "tasks": ", ".join(sorted(recipe.tasks)),
+            "tasks": ", ".join(sorted(recipe.answers)),
             "version": recipe.version,
             "sees": _seen(recipe),
             "kept": "yes" if recipe.keeps else "no",
@@ -105,7 +105,7 @@ def list_recipes() -> Listing:
             "from": recipes.owner(name),
             "follows": " ".join(recipe.follows.split()),
         }
-        for name, recipe in recipes
+        for name, recipe in ((name, recipe_of(name)) for name in recipes.names())
     )
     return Listing(
         kind="recipes", rows=rows, shown=("tasks", "title", "sees"), more="docs/reference/recipes.md"
@@ -113,18 +113,12 @@ def list_recipes() -> Listing:
 
 
 def _seen(recipe: type[Recipe]) -> str:
-    """What it is told of a case that it predicts (MRI-02 withholds clinical columns)."""
-    told = [
-        word
-        for word, on in (
-            ("volumes", recipe.uses_volumes),
-            ("clinical columns", recipe.uses_clinical),
-            ("the expert's breast box", recipe.asks_breast_box(recipe.Settings())),
-            ("the lesion's published box", recipe.uses_lesion_box),
-        )
-        if on
-    ]
-    return " and ".join(told) or "nothing"
+    """What it is given of a case that it predicts (MRI-02 withholds clinical columns)."""
+    from elsewhere.inputs.source import sources
+    from elsewhere.recipes.base import given_words
+
+    pixels = [sources.get(recipe.reads).noun] if recipe.reads else []
+    return " and ".join([*pixels, *given_words(recipe)]) or "nothing"
 
 
 def _defaults(recipe: type[Recipe]) -> str:

@@ -16,8 +16,7 @@ from elsewhere.commands.output import Report
 from elsewhere.commands.score import CohortLike, as_cohort
 from elsewhere.commands.where import choose_part
 from elsewhere.engine.training import COSTS
-from elsewhere.errors import UserError
-from elsewhere.predictions.masks import mask_file_name
+from elsewhere.predictions.answers import AnswerTarget, answer_kinds
 from elsewhere.report.page.privacy import Redactor
 from elsewhere.study.kept_models import (
     Model,
@@ -27,13 +26,11 @@ from elsewhere.study.kept_models import (
     models_in,
     open_models,
 )
-from elsewhere.study.predicting import Predicted, predict_volumes
-from elsewhere.study.predicting_pictures import predict_pictures
+from elsewhere.study.predicting import Predicted, predict_cohort
 from elsewhere.study.recipe_privacy import ids_in, nameless
 from elsewhere.tables import check_out, check_out_file, file_digest, staged_directory, write_json, write_table
 
 SUMMARY = "predictions.json"
-MASKS, PROBABILITIES = "masks", "probabilities.csv"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,12 +133,7 @@ def predict(
     with open_models(model_source) as store:
         chosen = choose_model(store, model, where=str(model_source))
         part = choose_part(as_cohort(cohort), where)
-        if chosen.unit.job is None:
-            if masks is not None:
-                raise UserError("a network of pictures takes no masks", where="--masks", fix="Leave it out.")
-            found = predict_pictures(chosen, store, part.cohort, device=device, progress=progress)
-        else:
-            found = predict_volumes(chosen, part.cohort, device=device, masks=masks, progress=progress)
+        found = predict_cohort(chosen, store, part.cohort, device=device, masks=masks, progress=progress)
         summary = _summary(chosen, part.cohort, found, where or {})
         with staged_directory(out, replace=replace, inputs=inputs) as folder:
             summary["files"] = _write(chosen, found, folder)
@@ -156,19 +148,17 @@ def predict(
 
 
 def _write(model: Model, found: Predicted, folder: Path) -> dict[str, str]:
-    """Masks on each case's own grid, a table of probabilities, and what each case cost."""
+    """The answers to each task as a participant hands them in, and what each case cost."""
     outcome, files = found.outcome, {}
-    tasks = model.unit.job.tasks if model.unit.job is not None else ()
-    if outcome.masks is not None and found.volumes is not None:
-        (folder / MASKS).mkdir()
-        for name, case_id, mask in zip(outcome.case, found.ids, outcome.masks, strict=True):
-            file = folder / MASKS / mask_file_name(case_id)
-            found.volumes.write_mask(file, mask.unpack(), like=name)
-        files["segmentation"] = MASKS
-    if outcome.probability is not None:
-        table = pd.DataFrame({"case_id": list(found.ids), "probability": outcome.probability})
-        write_table(table, folder / PROBABILITIES)
-        files["classification" if model.unit.job is None else "response"] = PROBABILITIES
+    tasks = model.unit.recipe.tasks
+    kinds = [answers.kind for answers in outcome.answers.values()]
+    for task, answers in outcome.answers.items():
+        kind = answer_kinds.get(answers.kind)
+        own = kind.name if kind.own_folder else ""
+        inside = f"{task}-{own}".rstrip("-") if kinds.count(answers.kind) > 1 else own
+        (folder / inside).mkdir(exist_ok=True)
+        target = AnswerTarget(folder=folder / inside, ids=found.ids, names=outcome.case, source=found.source)
+        files[task] = (Path(inside) / kind.write(answers, target)).as_posix()
     if outcome.cost is not None:
         rows = [
             pd.DataFrame(np.asarray(outcome.cost)[:, at], columns=list(COSTS)).assign(
@@ -200,7 +190,7 @@ def _summary(model: Model, cohort: Cohort, found: Predicted, where: Mapping[str,
             "images_in_common": 0,
             "checked_by": "patient ids of the same dataset, ids that one set tells of another, and the pixels or voxels",
         },
-        "told_beside_images": list(found.told),
+        "told_beside_images": list(found.given),
         "device": outcome.device,
         "versions": dict(outcome.versions),
         "notes": [nameless(note, redact) for note in outcome.notes],

@@ -67,8 +67,10 @@ def _run(options: argparse.Namespace) -> int:
     if not wanted:
         raise UserError(f"no unit's name or key starts with '{options.only}'", where=options.workdir)
     store = Store(options.store)
-    seen = f"{len(work.pictures)} pictures" if work.volumes is None else f"{len(work.cases)} volumes"
-    print(f"{len(wanted)} units, {seen}, device {options.device}", flush=True)
+    seen = ", ".join(
+        f"{sum(name in source for name in work.cases.case)} {source.noun}" for source in work.sources.values()
+    )
+    print(f"{len(wanted)} units, {seen or 'no pixels'}, device {options.device}", flush=True)
     clock = _Clock(len(wanted))
     report: EngineReport | None = None
     with _term_is_an_exception():

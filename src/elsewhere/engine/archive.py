@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from elsewhere.engine.files import explained
 from elsewhere.engine.outcomes import StoredWeights, check_outcome
+from elsewhere.engine.registry import wrong_settings
 from elsewhere.errors import FileSystemError, UserError
 from elsewhere.files import (
     DAMAGED_ARCHIVE,
@@ -79,7 +80,7 @@ def add(store: Store, path: Path) -> list[str]:
                 unit, outcome = held.unit(key), held.load(key)
                 if unit.key != key:
                     raise DamagedUnitError(f"unit.json is of unit {unit.key}")
-                wrong = check_outcome(unit, outcome)
+                wrong = check_outcome(unit, outcome) or wrong_settings(unit)
                 if wrong:
                     raise DamagedUnitError(wrong)
                 if isinstance(outcome.weights, StoredWeights):

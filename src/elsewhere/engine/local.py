@@ -5,20 +5,20 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-from elsewhere.engine.job import Job, train
+from elsewhere.engine.batch import TrainingBatch, train
 from elsewhere.engine.registry import engines
 from elsewhere.errors import UserError
 
 
 @engines.register("local")
-def run_local(job: Job) -> None:
-    devices = devices_of(job.device)
+def run_local(batch: TrainingBatch) -> None:
+    devices = devices_of(batch.device)
     if len(devices) == 1:
-        train(replace(job, device=devices[0]), job.units)
+        train(replace(batch, device=devices[0]), batch.units)
         return
     from elsewhere.engine.pool import run_pool
 
-    run_pool(job, devices)
+    run_pool(batch, devices)
 
 
 def devices_of(device: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import pickle
 from collections.abc import Iterator, Mapping
@@ -13,61 +14,54 @@ from typing import Any
 import numpy as np
 
 from elsewhere.engine.arrays import read_arrays
+from elsewhere.engine.earlier_layout import answers_of
 from elsewhere.engine.files import digest_of, to_json
-from elsewhere.engine.kept import WEIGHT_FILES, WEIGHTS_NPZ, WEIGHTS_PT, pack_kept, unpack_kept, wrong_with
-from elsewhere.engine.packed_masks import from_arrays, to_arrays
+from elsewhere.engine.kept import WEIGHT_FILES, WEIGHTS_NPZ, pack_kept, unpack_kept, wrong_with
 from elsewhere.engine.training import COSTS, Outcome, Training
 from elsewhere.errors import UserError
 from elsewhere.files import DAMAGED_ARCHIVE, SizeLimitError, check_archive, file_system_error
+from elsewhere.predictions.answers import answer_kinds
 from elsewhere.untrusted import MAX_JSON_BYTES, parse_json, read_text
+
+ANSWERS, SEPARATOR = "answers", "/"
+"""Of the outputs: which answer kind each task has, and what parts a task's name from that of an array."""
+
+
+class NotInstalledError(UserError):
+    """A stored outcome that a package which is not installed here would understand. It is left as it is."""
 
 
 def check_outcome(unit: Training, outcome: Outcome) -> str:
-    """What is wrong with the shape of an outcome; empty where nothing is."""
+    """Say what is wrong with the shape of an outcome.
+
+    Args:
+        unit: The training.
+        outcome: What it gave.
+
+    Returns:
+        A sentence; empty where nothing is wrong.
+    """
     n = len(outcome.case)
     if len(set(outcome.case)) != n:
         return "the trainer predicted a case twice"
-    logits, box = np.asarray(outcome.logits), outcome.box
-    if unit.job is not None:
-        wrong = _check_recipe(unit.job.tasks, outcome)
+    if set(outcome.answers) != set(unit.recipe.tasks):
+        return "the recipe gave other tasks' answers than it was asked for"
+    for task, answers in outcome.answers.items():
+        kind = getattr(answers, "kind", "")
+        if kind not in answer_kinds:
+            return f"its answers to {task} are of {type(answers).__name__}, which is no answer kind"
+        wrong = answer_kinds.get(kind).check(answers, n)
         if wrong:
             return wrong
-    elif unit.kind == "find-boxes":
-        if box is None or np.asarray(box).shape != (n, 4):
-            return "the trainer gave no box for each predicted case"
-    elif logits.shape != (n, 2):
-        return f"the trainer gave logits of shape {logits.shape} for {n} cases"
     if np.asarray(outcome.fingerprint).shape != (n,):
         return "the trainer gave no fingerprint for each predicted case"
-    if np.asarray(outcome.distance).shape not in ((n,), (0,)):
-        return "the trainer gave no distance for each predicted case"
+    if outcome.cost is not None and np.asarray(outcome.cost).shape != (n, len(unit.recipe.tasks), len(COSTS)):
+        return "the recipe's costs are not a number a case, task and kind"
     if unit.keep_weights and not outcome.weights:
         return "the trainer gave no weights, and the unit keeps them"
-    if unit.job is not None and outcome.weights and not isinstance(outcome.weights, StoredWeights):
+    if outcome.weights and not isinstance(outcome.weights, StoredWeights):
         wrong = wrong_with(outcome.weights)
         return f"the recipe's weights cannot be kept: {wrong}" if wrong else ""
-    return ""
-
-
-def _check_recipe(tasks: tuple[str, ...], outcome: Outcome) -> str:
-    """A recipe answers every task for every case, finitely."""
-    n = len(outcome.case)
-    if ("response" in tasks) != (outcome.probability is not None):
-        return "the recipe gave other tasks' answers than it was asked for"
-    if ("segmentation" in tasks) != (outcome.masks is not None):
-        return "the recipe gave other tasks' answers than it was asked for"
-    if outcome.probability is not None:
-        p = np.asarray(outcome.probability)
-        if p.shape != (n,) or not np.isfinite(p).all() or (p < 0).any() or (p > 1).any():
-            return "the recipe gave no probability from 0 to 1 for each predicted case"
-    if outcome.masks is not None:
-        if len(outcome.masks) != n:
-            return "the recipe gave no mask for each predicted case"
-        wrong = next((mask.wrong() for mask in outcome.masks if mask.wrong()), "")
-        if wrong:
-            return wrong
-    if outcome.cost is not None and np.asarray(outcome.cost).shape != (n, len(tasks), len(COSTS)):
-        return "the recipe's costs are not a number a case, task and kind"
     return ""
 
 
@@ -76,15 +70,11 @@ def to_files(unit: Training, outcome: Outcome) -> dict[str, bytes | dict[str, An
     arrays: dict[str, np.ndarray] = {
         "case": np.array(outcome.case, dtype=np.str_),
         "fingerprint": np.asarray(outcome.fingerprint, dtype=np.uint64),
-        "logits": np.asarray(outcome.logits, dtype=np.float32).reshape(-1, 2),
-        "distance": np.asarray(outcome.distance, dtype=np.float32),
+        ANSWERS: np.array(json.dumps({task: answers.kind for task, answers in outcome.answers.items()})),
     }
-    if outcome.box is not None:
-        arrays["box"] = np.asarray(outcome.box, dtype=np.int32)
-    if outcome.probability is not None:
-        arrays["probability"] = np.asarray(outcome.probability, dtype=np.float64)
-    if outcome.masks is not None:
-        arrays |= to_arrays(outcome.masks)
+    for task, answers in outcome.answers.items():
+        packed_answers = answer_kinds.get(answers.kind).pack(answers)
+        arrays |= {f"{task}{SEPARATOR}{name}": array for name, array in packed_answers.items()}
     if outcome.cost is not None:
         arrays["cost"] = np.asarray(outcome.cost, dtype=np.float64)
     packed = io.BytesIO()
@@ -102,13 +92,13 @@ def to_files(unit: Training, outcome: Outcome) -> dict[str, bytes | dict[str, An
             "images": int(outcome.images),
             "epochs": len(outcome.history),
             "best_epoch": int(outcome.best_epoch),
+            "notes": list(map(str, outcome.notes)),
+            "details": plain_json(outcome.details),
         },
     }
-    if unit.job is not None:
-        told = {"notes": list(map(str, outcome.notes)), "details": plain_json(outcome.details)}
-        files["done.json"] = {**files["done.json"], **told}  # type: ignore[dict-item]
     if outcome.weights is not None:
-        files[WEIGHTS_PT if unit.job is None else WEIGHTS_NPZ] = _weights_bytes(unit, outcome.weights)
+        name, content = _weights_file(outcome.weights)
+        files[name] = content
         if outcome.trained_on is not None:
             files["done.json"] = {**files["done.json"], "trained_on": plain_json(outcome.trained_on)}  # type: ignore[dict-item]
     return files
@@ -132,9 +122,8 @@ def from_files(folder: Path, done: Mapping[str, Any]) -> Outcome:
     return Outcome(
         case=tuple(map(str, arrays["case"])),
         fingerprint=arrays["fingerprint"],
-        logits=arrays["logits"],
-        distance=arrays["distance"],
-        box=arrays.get("box"),
+        answers=_answers(arrays),
+        cost=arrays.get("cost"),
         history=tuple({name: _number(value) for name, value in entry.items()} for entry in history),
         best_epoch=int(done["best_epoch"]),
         images=int(done["images"]),
@@ -142,13 +131,30 @@ def from_files(folder: Path, done: Mapping[str, Any]) -> Outcome:
         device=str(done["device"]),
         versions=dict(done["versions"]),
         weights=weights,
-        probability=arrays.get("probability"),
-        masks=from_arrays(arrays),
-        cost=arrays.get("cost"),
         notes=tuple(map(str, done.get("notes", ()))),
         details=dict(done.get("details", {})),
         trained_on=trained_on,
     )
+
+
+def _answers(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """The answers by task."""
+    if ANSWERS not in arrays:
+        return answers_of(arrays)
+    kinds = parse_json(str(arrays[ANSWERS][()]), where="outputs.npz", what="list of answers")
+    if not isinstance(kinds, dict) or not all(isinstance(kind, str) for kind in kinds.values()):
+        raise ValueError("the list of answers names no kinds")
+    found = {}
+    for task, kind in kinds.items():
+        if kind not in answer_kinds:
+            raise NotInstalledError(
+                f"the answers to {task} are of the kind '{kind}', which is not known here",
+                fix="Install the package that brings it.",
+            )
+        head = f"{task}{SEPARATOR}"
+        own = {name.removeprefix(head): array for name, array in arrays.items() if name.startswith(head)}
+        found[task] = answer_kinds.get(kind).unpack(own)
+    return found
 
 
 def _check_record(record: Any) -> None:
@@ -178,33 +184,20 @@ def merged(old: Outcome, new: Outcome) -> Outcome:
     extra = np.array([at for at, name in enumerate(old.case) if name not in have], dtype=np.int64)
     kept = new if new.weights is not None else old
     weights, trained_on = kept.weights, kept.trained_on
-    unlike = any(
-        (getattr(old, name) is None) != (getattr(new, name) is None)
-        for name in ("box", "probability", "masks", "cost")
-    )
-    if not len(extra) or unlike:
+    kinds = {task: answers.kind for task, answers in new.answers.items()}
+    alike = kinds == {task: answers.kind for task, answers in old.answers.items()}
+    if not len(extra) or not alike or (old.cost is None) != (new.cost is None):
         return replace(new, weights=weights, trained_on=trained_on)
-
-    def joined(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-        if len(one) != len(new.case):
-            return one
-        fill = two[extra] if len(two) == len(old.case) else np.full((len(extra), *one.shape[1:]), np.nan)
-        return np.concatenate([one, fill]).astype(one.dtype)
-
+    answers = {}
+    for task, kind in kinds.items():
+        by = answer_kinds.get(kind)
+        answers[task] = by.join(new.answers[task], by.take(old.answers[task], extra))
     return replace(
         new,
         case=(*new.case, *(old.case[at] for at in extra)),
-        fingerprint=joined(np.asarray(new.fingerprint), old.fingerprint),
-        logits=joined(np.asarray(new.logits), old.logits),
-        distance=joined(np.asarray(new.distance), old.distance),
-        box=None if new.box is None or old.box is None else joined(np.asarray(new.box), old.box),
-        probability=None
-        if new.probability is None or old.probability is None
-        else joined(np.asarray(new.probability), old.probability),
-        masks=None
-        if new.masks is None or old.masks is None
-        else (*new.masks, *(old.masks[at] for at in extra)),
-        cost=None if new.cost is None or old.cost is None else joined(np.asarray(new.cost), old.cost),
+        fingerprint=np.concatenate([new.fingerprint, old.fingerprint[extra]]).astype(np.uint64),
+        answers=answers,
+        cost=None if new.cost is None or old.cost is None else np.concatenate([new.cost, old.cost[extra]]),
         weights=weights,
         trained_on=trained_on,
     )
@@ -267,16 +260,11 @@ class StoredWeights(Mapping[str, Any]):
         return self.path.read_bytes()
 
 
-def _weights_bytes(unit: Training, weights: Mapping[str, Any]) -> bytes:
+def _weights_file(weights: Mapping[str, Any]) -> tuple[str, bytes]:
+    """Its name and content. What is stored already stays as it is."""
     if isinstance(weights, StoredWeights):
-        return weights.file_bytes()
-    if unit.job is not None:
-        return pack_kept(weights)
-    import torch
-
-    packed = io.BytesIO()
-    torch.save(dict(weights), packed)
-    return packed.getvalue()
+        return weights.path.name, weights.file_bytes()
+    return WEIGHTS_NPZ, pack_kept(weights)
 
 
 def _plain(value: float) -> float | int | str | None:

@@ -1,11 +1,11 @@
-"""Which units a run trains, in which order: nothing twice, what shares inputs side by side, box finders first."""
+"""Which trainings a run does, in which order: nothing twice, what shares inputs side by side, what others need first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
+from elsewhere.engine.registry import recipes
 from elsewhere.engine.store import Store
 from elsewhere.engine.training import Training
 from elsewhere.errors import UserError
@@ -13,22 +13,15 @@ from elsewhere.inputs import Cases
 
 
 def unique_units(units: Iterable[Training], cases: Cases) -> list[Training]:
-    """One unit a key, predicting what any of them predicts (US-10: one training serves all its targets)."""
+    """One training per key, predicting what any of them predicts (US-10: one training serves all its targets)."""
     found: dict[str, Training] = {}
     for unit in units:
         if not unit.key:
             unit = unit.with_key(cases)
         first = found.get(unit.key)
-        if first is None:
-            found[unit.key] = unit
-            continue
-        found[unit.key] = replace(
-            first,
-            predict=tuple(dict.fromkeys((*first.predict, *unit.predict))),
-            keep_weights=first.keep_weights or unit.keep_weights,
-        )
+        found[unit.key] = unit if first is None else joined_trainings(first, unit)
     for unit in found.values():
-        unknown = [name for name in (*unit.train, *unit.validation, *unit.predict) if name not in cases.row]
+        unknown = [name for name in (*unit.train, *unit.validation, *unit.asked) if name not in cases.row]
         if unknown:
             raise UserError(
                 f"unit {unit.name or unit.key} names a case that is not among the {len(cases)} cases:"
@@ -37,34 +30,54 @@ def unique_units(units: Iterable[Training], cases: Cases) -> list[Training]:
     return list(found.values())
 
 
+def joined_trainings(first: Training, second: Training) -> Training:
+    """Two trainings of one key as one that predicts for both."""
+    predict = tuple(dict.fromkeys((*first.predict, *second.predict)))
+    asked = set(predict)
+    return replace(
+        first,
+        predict=predict,
+        optional=tuple(
+            name for name in dict.fromkeys((*first.optional, *second.optional)) if name not in asked
+        ),
+        keep_weights=first.keep_weights or second.keep_weights,
+    )
+
+
+def group_of(unit: Training) -> str:
+    """What shares a group shares what its recipe prepares: it is trained side by side."""
+    return recipes.get(unit.recipe.name).group(unit.recipe)
+
+
 def in_order(units: Sequence[Training]) -> list[Training]:
-    """Box finders first, then by input and network (what shares decoded inputs and compiled networks is
-    together), otherwise as given.
-    """
-    seen: dict[tuple[Any, ...], int] = {}
+    """Trainings that others need first, then by group, otherwise as given."""
+    needed = {key for unit in units for key in unit.needs.values()}
+    seen: dict[str, int] = {}
 
     def place(unit: Training) -> tuple[bool, bool, int]:
-        shared = (unit.kind, unit.input, unit.method)
-        return (unit.kind != "find-boxes", bool(unit.boxes_from), seen.setdefault(shared, len(seen)))
+        return (unit.key not in needed, bool(unit.needs), seen.setdefault(group_of(unit), len(seen)))
 
     return sorted(units, key=place)
 
 
 def stages(units: Sequence[Training]) -> list[list[Training]]:
-    """What may run side by side; units that use boxes which another unit of this run finds come after it.
-    Recipes are a stage of their own: another trainer trains them.
-    """
-    here = {unit.key for unit in units}
-    later = [unit for unit in units if unit.boxes_from in here and unit.boxes_from != unit.key]
-    after = {unit.key for unit in later}
-    first = [unit for unit in units if unit.key not in after]
-    recipes = [unit for unit in first if unit.job is not None]
-    first = [unit for unit in first if unit.job is None]
-    return [in_order(part) for part in (first, later, recipes) if part]
+    """What may run side by side: a training comes in a later stage than those of this run that it needs."""
+    left, found = list(units), []
+    while left:
+        waiting = {unit.key for unit in left}
+        ready = [unit for unit in left if not (set(unit.needs.values()) - {unit.key}) & waiting]
+        if not ready:
+            raise UserError(
+                f"trainings need each other in a circle: {', '.join(unit.name or unit.key for unit in left[:3])}"
+            )
+        found.append(in_order(ready))
+        done = {unit.key for unit in ready}
+        left = [unit for unit in left if unit.key not in done]
+    return found
 
 
 def widened(unit: Training, store: Store, cases: Cases) -> Training:
-    """A unit that stands in the store, but lacks a case, is trained again: then it predicts again what it
+    """A training that stands in the store, but lacks a case, is done again: then it predicts again what it
     had predicted of these cases too, so that all of a study's predictions come from one training.
     """
     if unit.key not in store:
@@ -83,12 +96,11 @@ def widened(unit: Training, store: Store, cases: Cases) -> Training:
 
 
 def batches(units: Sequence[Training], size: int) -> list[list[Training]]:
-    """In order, `size` at a time; a batch never mixes inputs or networks."""
+    """In order, `size` at a time; a batch never mixes groups."""
     found: list[list[Training]] = []
     for unit in units:
         last = found[-1] if found else []
-        alike = last and (last[0].kind, last[0].input, last[0].method) == (unit.kind, unit.input, unit.method)
-        if alike and len(last) < size:
+        if last and len(last) < size and group_of(last[0]) == group_of(unit):
             last.append(unit)
         else:
             found.append([unit])

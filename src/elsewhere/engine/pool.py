@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from elsewhere.engine.job import Deadline, Job, train
+from elsewhere.engine.batch import Deadline, TrainingBatch, train
 from elsewhere.engine.outcomes import StoredWeights
 from elsewhere.engine.training import Outcome, Training, Work
 from elsewhere.errors import UserError
@@ -38,23 +38,23 @@ class _Worker:
     """Until it says that it is idle; its hands may be empty before."""
 
 
-def run_pool(job: Job, devices: Sequence[str]) -> None:
+def run_pool(batch: TrainingBatch, devices: Sequence[str]) -> None:
     """Give each device a share of what is left, smaller and smaller, so that they end together."""
     context = multiprocessing.get_context("spawn")
-    threads = max(1, job.threads // len(devices))
-    todo: list[tuple[Training, bool]] = [(unit, False) for unit in job.units]
+    threads = max(1, batch.threads // len(devices))
+    todo: list[tuple[Training, bool]] = [(unit, False) for unit in batch.units]
     deaths: dict[str, int] = {}
     workers: list[_Worker] = []
 
     def start(device: str) -> _Worker:
         ours, theirs = context.Pipe()
         order = _Order(
-            trainer=job.trainer,
-            work=replace(job.work, found_boxes=None),
+            trainer=batch.trainer,
+            work=replace(batch.work, outcomes=None),
             device=device,
-            lanes=job.lanes,
+            lanes=batch.lanes,
             threads=threads,
-            deadline=job.stop.at,
+            deadline=batch.stop.at,
         )
         process = context.Process(target=_serve, args=(theirs,), daemon=True)
         process.start()
@@ -63,28 +63,28 @@ def run_pool(job: Job, devices: Sequence[str]) -> None:
         return _Worker(device, process, ours)
 
     def hand_out(worker: _Worker) -> None:
-        if not todo or job.stop():
+        if not todo or batch.stop():
             return
         share = -(-len(todo) // (2 * len(devices)))
-        size = 1 if todo[0][1] else max(1, job.lanes, share)
+        size = 1 if todo[0][1] else max(1, batch.lanes, share)
         taken = [unit for unit, alone in todo[:size] if not alone or size == 1]
         del todo[: len(taken)]
         worker.hands, worker.busy = {unit.key: unit for unit in taken}, True
-        boxes = {unit.boxes_from for unit in taken if unit.boxes_from}
-        found = {key: job.work.found_boxes(key) for key in boxes} if job.work.found_boxes else {}
+        needed = {key for unit in taken for key in unit.needs.values()}
+        found = {key: batch.work.outcomes(key) for key in needed} if batch.work.outcomes else {}
         with contextlib.suppress(OSError):
-            worker.pipe.send_bytes(pickle.dumps((taken, found, job.stop.longest)))
+            worker.pipe.send_bytes(pickle.dumps((taken, found, batch.stop.longest)))
 
     def heard(worker: _Worker, message: tuple[Any, ...]) -> None:
         kind, *rest = message
         if kind == "finished":
             unit = worker.hands.pop(rest[0])
-            job.stop.heard(unit, rest[1].seconds)
-            job.finished(unit, rest[1])
+            batch.stop.heard(unit, rest[1].seconds)
+            batch.finished(unit, rest[1])
         elif kind == "failed":
-            job.failed(worker.hands.pop(rest[0]), rest[1])
+            batch.failed(worker.hands.pop(rest[0]), rest[1])
         elif kind == "progress":
-            job.progress(*rest)
+            batch.progress(*rest)
         elif kind == "idle":
             worker.hands, worker.busy = {}, False
         elif kind == "stop":
@@ -99,18 +99,18 @@ def run_pool(job: Job, devices: Sequence[str]) -> None:
         for unit in worker.hands.values():
             deaths[unit.key] = deaths.get(unit.key, 0) + 1
             if deaths[unit.key] >= TRIES:
-                job.failed(unit, f"the process that trained it died twice ({cause})")
+                batch.failed(unit, f"the process that trained it died twice ({cause})")
             else:
                 todo.insert(0, (unit, True))
         worker.pipe.close()
         workers.remove(worker)
-        if todo and not job.stop():
+        if todo and not batch.stop():
             fresh = start(worker.device)
             workers.append(fresh)
             hand_out(fresh)
 
     try:
-        for device in devices[: max(1, len(job.units))]:
+        for device in devices[: max(1, len(batch.units))]:
             workers.append(start(device))
             hand_out(workers[-1])
         while any(worker.busy for worker in workers):
@@ -166,9 +166,9 @@ def _serve(pipe: Connection) -> None:
         order: _Order = pickle.loads(pipe.recv_bytes())
         while True:
             units, found, longest = pickle.loads(pipe.recv_bytes())
-            job = Job(
+            batch = TrainingBatch(
                 units=units,
-                work=replace(order.work, found_boxes=found.__getitem__),
+                work=replace(order.work, outcomes=found.__getitem__),
                 trainer=order.trainer,
                 finished=lambda unit, outcome: tell("finished", unit.key, portable(outcome)),
                 failed=lambda unit, reason: tell("failed", unit.key, reason),
@@ -179,7 +179,7 @@ def _serve(pipe: Connection) -> None:
                 threads=order.threads,
             )
             try:
-                train(job, units)
+                train(batch, units)
             except UserError as error:
                 tell("stop", error.to_dict())
                 return

@@ -1,6 +1,6 @@
 """Engine 'ray': units as tasks of a Ray cluster (the extra `cluster`).
 
-The pictures go into the cluster's object store once. Tasks return outcomes, and the driver alone writes to
+What recipes read goes into the cluster's object store once. Tasks return outcomes, and the driver alone writes to
 the store of units, so that a lost node costs the units in its hands and nothing more: the driver submits
 them again. A task on a CPU gets as many cores and torch threads as the local engine uses, so that the same
 kind of CPU gives the same bits.
@@ -9,7 +9,6 @@ kind of CPU gives the same bits.
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import os
 import signal
@@ -27,16 +26,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from elsewhere.engine.batch import Deadline, TrainingBatch, all_cores, train
 from elsewhere.engine.files import GO_ON, write_atomically
-from elsewhere.engine.job import Deadline, Job, all_cores, train
 from elsewhere.engine.plan import batches
 from elsewhere.engine.pool import portable
-from elsewhere.engine.registry import engines
+from elsewhere.engine.registry import engines, recipes
 from elsewhere.engine.threads import let_threads_sleep
 from elsewhere.engine.training import Training, Work
 from elsewhere.errors import ElsewhereWarning, UserError
-from elsewhere.inputs import Cases, Pictures
-from elsewhere.inputs.volumes import MemoryVolumes, Volumes
+from elsewhere.inputs import Cases
 
 CRASHES = 4
 """A unit whose worker died this often is recorded as failed..."""
@@ -49,11 +47,11 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @engines.register("ray")
-def run_ray(job: Job) -> None:
+def run_ray(batch: TrainingBatch) -> None:
     ray = import_ray()
-    pack = _packed(job)
-    with connected(ray, job.address, held_bytes=pack.size):
-        _Driver(ray, job, pack).run()
+    pack = _packed(batch)
+    with connected(ray, batch.address, held_bytes=pack.size):
+        _Driver(ray, batch, pack).run()
 
 
 def import_ray() -> ModuleType:
@@ -176,49 +174,38 @@ def _package() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Pack:
-    """What the workers need of the work, as bytes."""
+    """What the workers need of the work."""
 
     cases: Cases
-    pictures: tuple[bytes, ...]
+    sources: dict[str, Any]
+    """Those of files that are not packed travel as their paths, which every node must be able to read."""
     weights: dict[str, tuple[str, bytes]]
     """Name -> file name, content."""
-    volumes: Volumes | None = None
-    """Those of files travel as their paths, which every node must be able to read."""
-
-    @property
-    def size(self) -> int:
-        held = self.volumes.images.values() if isinstance(self.volumes, MemoryVolumes) else ()
-        in_memory = sum(phase.nbytes for phases in held for phase in phases)
-        files = sum(len(content) for _, content in self.weights.values())
-        return sum(map(len, self.pictures)) + files + in_memory
+    size: int
 
 
-def _packed(job: Job) -> _Pack:
-    work = job.work
-    names = dict.fromkeys(n for u in job.units for n in (*u.train, *u.validation, *u.predict))
-    by_dataset: dict[str, list[str]] = {}
-    for name in names:
-        by_dataset.setdefault(work.cases.dataset[work.cases.row[name]], []).append(name)
-    pictures = []
-    with tempfile.TemporaryDirectory(prefix="elsewhere-packs-") as folder:
-        for at, part in enumerate(by_dataset.values()):
-            present = [name for name in part if name in work.pictures]
-            if not present:
-                continue
-            file = work.pictures.subset(present).pack(Path(folder) / f"{at}.npz", with_masks=True)
-            pictures.append(file.read_bytes())
+def _packed(batch: TrainingBatch) -> _Pack:
+    work = batch.work
+    sources, held = {}, 0
+    for name, source in work.sources.items():
+        reading = [unit for unit in batch.units if recipes.get(unit.recipe.name).reads == name]
+        names = dict.fromkeys(case for unit in reading for case in unit.cases if case in source)
+        if names:
+            sources[name] = source.portable(names)
+            held += sources[name].nbytes()
     weights = {name: (file.name, Path(file).read_bytes()) for name, file in work.weights.items()}
-    return _Pack(cases=work.cases, pictures=tuple(pictures), weights=weights, volumes=work.volumes)
+    size = held + sum(len(content) for _, content in weights.values())
+    return _Pack(cases=work.cases, sources=sources, weights=weights, size=size)
 
 
 class _Driver:
-    def __init__(self, ray: ModuleType, job: Job, pack: _Pack) -> None:
-        self.ray, self.job, self.pack = ray, job, pack
+    def __init__(self, ray: ModuleType, batch: TrainingBatch, pack: _Pack) -> None:
+        self.ray, self.batch, self.pack = ray, batch, pack
         self.on_gpu = self._wants_gpu()
         self.threads = self._threads()
         self.losses: dict[str, float] = {}
         """How much of its tries a unit has used up; 1: all."""
-        self.queue: deque[list[Training]] = deque(batches(job.units, self._batch()))
+        self.queue: deque[list[Training]] = deque(batches(batch.units, self._batch()))
         self.pending: dict[Any, list[Training]] = {}
         self.last_fit = time.monotonic()
 
@@ -239,9 +226,9 @@ class _Driver:
 
     def _wants_gpu(self) -> bool:
         gpus = sum(node["Resources"].get("GPU", 0) for node in self.ray.nodes() if node["Alive"])
-        kind = self.job.device.partition(":")[0]
+        kind = self.batch.device.partition(":")[0]
         if kind not in ("auto", "cpu", "cuda"):
-            raise UserError(f"unknown device '{self.job.device}'", fix="Use auto, cpu or cuda.")
+            raise UserError(f"unknown device '{self.batch.device}'", fix="Use auto, cpu or cuda.")
         if kind == "cuda" and gpus < 1:
             raise UserError("no node of the Ray cluster has a GPU", fix="Use --device cpu, or add a node.")
         return kind != "cpu" and gpus >= 1
@@ -250,25 +237,25 @@ class _Driver:
         """As the local engine has, or what the largest node has; other numbers give other last bits."""
         if self.on_gpu:
             shares = [node.get("CPU", 1.0) // node["GPU"] for node in self._nodes()]
-            return int(max(1, min(self.job.threads, *shares)))
+            return int(max(1, min(self.batch.threads, *shares)))
         cpus = [int(node["Resources"].get("CPU", 0)) for node in self.ray.nodes() if node["Alive"]]
         most = max(cpus, default=0)
         if most < 1:
             raise UserError("no node of the Ray cluster has a CPU to spare")
-        if most < self.job.threads:
+        if most < self.batch.threads:
             warnings.warn(
-                f"the largest node has {most} CPUs, fewer than the {self.job.threads} threads of the local"
+                f"the largest node has {most} CPUs, fewer than the {self.batch.threads} threads of the local"
                 " engine: results may differ from local ones in their last digits",
                 ElsewhereWarning,
                 stacklevel=2,
             )
-        return min(self.job.threads, most)
+        return min(self.batch.threads, most)
 
     def _batch(self) -> int:
-        if self.job.batch:
-            return self.job.batch
-        wanted = self.job.lanes or (8 if self.on_gpu else 1)
-        return max(1, min(wanted, -(-len(self.job.units) // max(1, self._slots()))))
+        if self.batch.batch:
+            return self.batch.batch
+        wanted = self.batch.lanes or (8 if self.on_gpu else 1)
+        return max(1, min(wanted, -(-len(self.batch.units) // max(1, self._slots()))))
 
     def _options(self) -> dict[str, Any]:
         smallest = min((node.get("memory", 0.0) for node in self._nodes()), default=0.0)
@@ -287,16 +274,15 @@ class _Driver:
         held = {
             "token": os.urandom(8).hex(),
             "cases": put(self.pack.cases),
-            "pictures": [put(part) for part in self.pack.pictures],
-            "volumes": put(self.pack.volumes),
+            "sources": {name: put(source) for name, source in self.pack.sources.items()},
             "weights": {name: (file, put(content)) for name, (file, content) in self.pack.weights.items()},
         }
         task = self.ray.remote(_run_batch).options(**self._options())
-        ahead = 2 if self.job.stop.at is None else 1
+        ahead = 2 if self.batch.stop.at is None else 1
         slots, looked = self._slots(), time.monotonic()
         try:
             while self.queue or self.pending:
-                while self.queue and len(self.pending) < max(1, slots * ahead) and not self.job.stop():
+                while self.queue and len(self.pending) < max(1, slots * ahead) and not self.batch.stop():
                     units = self.queue.popleft()
                     self.pending[self._submit(task, held, units)] = units
                 if not self.pending:
@@ -313,18 +299,18 @@ class _Driver:
                     self.ray.cancel(reference, force=True)
 
     def _submit(self, task: Any, held: dict[str, Any], units: Sequence[Training]) -> Any:
-        boxes = {unit.boxes_from for unit in units if unit.boxes_from}
-        finder = self.job.work.found_boxes
+        needed = {key for unit in units for key in unit.needs.values()}
+        outcomes = self.batch.work.outcomes
         order = {
             "units": list(units),
-            "trainer": self.job.trainer,
+            "trainer": self.batch.trainer,
             "device": "cuda" if self.on_gpu else "cpu",
-            "lanes": self.job.lanes,
+            "lanes": self.batch.lanes,
             "threads": self.threads,
-            "scratch": self.job.work.scratch,
-            "boxes": {key: portable(finder(key)) for key in boxes} if finder else {},
-            "seconds": None if self.job.stop.at is None else self.job.stop.at - time.time(),
-            "longest": self.job.stop.longest,
+            "scratch": self.batch.work.scratch,
+            "needed": {key: portable(outcomes(key)) for key in needed} if outcomes else {},
+            "seconds": None if self.batch.stop.at is None else self.batch.stop.at - time.time(),
+            "longest": self.batch.stop.longest,
         }
         return task.remote(held, order)
 
@@ -350,10 +336,10 @@ class _Driver:
         for kind, *rest in messages:
             if kind == "finished":
                 unit = left.pop(rest[0])
-                self.job.stop.heard(unit, rest[1].seconds)
-                self.job.finished(unit, rest[1])
+                self.batch.stop.heard(unit, rest[1].seconds)
+                self.batch.finished(unit, rest[1])
             elif kind == "failed":
-                self.job.failed(left.pop(rest[0]), rest[1])
+                self.batch.failed(left.pop(rest[0]), rest[1])
             elif kind == "stop":
                 raise UserError(rest[0]["error"], where=rest[0]["where"], fix=rest[0]["fix"])
         # What is left now was not begun because the time was up.
@@ -366,7 +352,7 @@ class _Driver:
             )
             if self.losses[unit.key] > 0.999:
                 many = NODE_LOSSES if innocent else CRASHES
-                self.job.failed(unit, f"the worker that trained it died {many} times ({why})")
+                self.batch.failed(unit, f"the worker that trained it died {many} times ({why})")
             else:
                 self.queue.appendleft([unit])
 
@@ -406,10 +392,10 @@ def _run_batch(held: dict[str, Any], order: dict[str, Any]) -> list[tuple[Any, .
     let_threads_sleep()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(order["threads"])
-    job = Job(
+    batch = TrainingBatch(
         units=order["units"],
         work=replace(
-            _work_of(held), found_boxes=order["boxes"].__getitem__, scratch=_scratch(order["scratch"])
+            _work_of(held), outcomes=order["needed"].__getitem__, scratch=_scratch(order["scratch"])
         ),
         trainer=order["trainer"],
         finished=lambda unit, outcome: messages.append(("finished", unit.key, portable(outcome))),
@@ -421,7 +407,7 @@ def _run_batch(held: dict[str, Any], order: dict[str, Any]) -> list[tuple[Any, .
         threads=order["threads"],
     )
     try:
-        train(job, job.units)
+        train(batch, batch.units)
     except UserError as error:
         messages.append(("stop", error.to_dict()))
     return messages
@@ -433,14 +419,11 @@ def _work_of(held: dict[str, Any]) -> Work:
 
     if held["token"] not in _HELD:
         _HELD.clear()
-        packs = [io.BytesIO(ray.get(part)) for part in held["pictures"]]
         weights = {name: _kept_file(file, ray.get(part)) for name, (file, part) in held["weights"].items()}
-        pictures = Pictures.from_packs(packs)  # type: ignore[arg-type]
         _HELD[held["token"]] = Work(
             cases=ray.get(held["cases"]),
-            pictures=pictures,
+            sources={name: ray.get(part) for name, part in held["sources"].items()},
             weights=weights,
-            volumes=ray.get(held["volumes"]),
         )
     return _HELD[held["token"]]
 

@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from elsewhere.engine.job import (
+from elsewhere.engine.batch import (
     DEFAULT_TRAINER,
-    RECIPE_TRAINER,
     Deadline,
-    Job,
     Progress,
     Trainer,
+    TrainingBatch,
     training_threads,
 )
 from elsewhere.engine.outcomes import check_outcome
@@ -65,7 +64,7 @@ def run_units(
     - `device`: 'auto' (every CUDA device, else the CPU), 'cpu', 'cuda', 'cuda:1', or several with commas.
     - `lanes`: trainings side by side on one device; 0: the trainer chooses.
     - `address`: of a Ray cluster, for engine 'ray'; None starts one on this machine.
-    - `trainer`: a callable or 'package.module:function'; see `elsewhere.engine.job.Trainer`.
+    - `trainer`: a callable or 'package.module:function'; see `elsewhere.engine.batch.Trainer`.
     - `progress(what, done, total)`: 'units' is this run's count; other words are the trainer's.
     - `threads`: of a process that trains on a CPU; 0: one a core. The same number gives the same bits.
     - `deadline`: seconds since the epoch; no unit is begun that would probably end later.
@@ -83,14 +82,14 @@ def run_units(
         tally = _Tally(store, work, progress, each, reused=len(reused), asked={u.key for u in todo_all})
         stop = Deadline(deadline)
         for stage in stages(todo):
-            ready = tally.with_boxes(stage)
+            ready = tally.with_needs(stage)
             if not ready:
                 continue
             run_engine(
-                Job(
+                TrainingBatch(
                     units=ready,
-                    work=replace(work, found_boxes=tally.boxes, scratch=store.scratch.resolve()),
-                    trainer=trainer or (DEFAULT_TRAINER if ready[0].job is None else RECIPE_TRAINER),
+                    work=replace(work, outcomes=tally.outcome, scratch=store.scratch.resolve()),
+                    trainer=trainer or DEFAULT_TRAINER,
                     finished=tally.finished,
                     failed=tally.failed,
                     progress=tally.heard,
@@ -143,8 +142,8 @@ class _Tally:
 
     def finished(self, unit: Training, outcome: Outcome) -> None:
         wrong = check_outcome(unit, outcome)
-        prints = unit.fingerprints(self.work.cases)[self.work.cases.rows(unit.predict)]
-        if not wrong and not outcome.covers(unit.predict, prints):
+        prints = unit.fingerprints(self.work.cases)[self.work.cases.rows(unit.asked)]
+        if not wrong and not outcome.covers(unit.asked, prints):
             wrong = "the trainer did not predict every case that the unit names, as the unit sees it"
         if wrong:
             self.failed(unit, wrong)
@@ -172,30 +171,39 @@ class _Tally:
         if self.progress:
             self.progress("units", self.reused + len(self.done) + len(self.failures), len(self.asked))
 
-    def boxes(self, key: str) -> Outcome:
-        """Of a box finder: from this store, or from where the work came."""
-        if key not in self.store and self.work.found_boxes is not None:
-            return self.work.found_boxes(key)
+    def outcome(self, key: str) -> Outcome:
+        """Of a training that another needs: from this store, or from where the work came."""
+        if key not in self.store and self.work.outcomes is not None:
+            return self.work.outcomes(key)
         return self.store.load(key)
 
-    def with_boxes(self, units: list[Training]) -> list[Training]:
-        """Those whose box finder is done; the others have failed with it, or wait with it."""
+    def with_needs(self, units: list[Training]) -> list[Training]:
+        """Those for which all is done that they need; the others have failed with it, or wait with it."""
         ready = []
         for unit in units:
-            finder = unit.boxes_from
-            if not finder or finder in self.store or self._knows(finder):
+            lacking = {
+                role: key
+                for role, key in unit.needs.items()
+                if key not in self.store and not self._knows(key)
+            }
+            failed = [(role, self.failures[key]) for role, key in lacking.items() if key in self.failures]
+            strange = [(role, key) for role, key in lacking.items() if key not in self.asked]
+            if failed:
+                self.failed(unit, f"the training that gives its {failed[0][0]} failed: {failed[0][1]}")
+            elif strange:
+                role, key = strange[0]
+                self.failed(
+                    unit, f"the training {key} that gives its {role} is neither in the store nor in this run"
+                )
+            elif not lacking:
                 ready.append(unit)
-            elif finder in self.failures:
-                self.failed(unit, f"its box finder failed: {self.failures[finder]}")
-            elif finder not in self.asked:
-                self.failed(unit, f"its box finder {finder} is neither in the store nor in this run")
         return ready
 
     def _knows(self, key: str) -> bool:
-        if self.work.found_boxes is None:
+        if self.work.outcomes is None:
             return False
         try:
-            self.work.found_boxes(key)
+            self.work.outcomes(key)
         except (UserError, LookupError, ValueError):
             return False
         return True

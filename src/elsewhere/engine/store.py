@@ -32,7 +32,7 @@ from elsewhere.engine.files import (
     write_synced,
 )
 from elsewhere.engine.kept import WEIGHT_FILES
-from elsewhere.engine.outcomes import from_files, merged, to_files
+from elsewhere.engine.outcomes import NotInstalledError, from_files, merged, to_files
 from elsewhere.engine.training import Outcome, Training
 from elsewhere.errors import ElsewhereWarning, FileSystemError, UserError
 from elsewhere.files import DAMAGED_ARCHIVE, SizeLimitError, file_system_error
@@ -100,7 +100,9 @@ class Store:
             try:
                 return from_files(folder, _read_done(folder, key))
             except UserError as wrong:
-                if isinstance(wrong, OtherVersionError | SizeLimitError | FileSystemError):
+                if isinstance(
+                    wrong, OtherVersionError | NotInstalledError | SizeLimitError | FileSystemError
+                ):
                     raise
                 damage = self._set_aside(key, wrong)
                 if damage is not None:

@@ -1,7 +1,8 @@
-"""A run's work as a folder that travels: units, cases, packed pictures or volumes, files of weights."""
+"""A run's work as a folder that travels: trainings, cases, what their recipes read, files of weights."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -13,22 +14,23 @@ import numpy as np
 
 from elsewhere.engine.files import to_json
 from elsewhere.engine.plan import unique_units
+from elsewhere.engine.registry import recipes
 from elsewhere.engine.store import Store
-from elsewhere.engine.training import Training, Work
+from elsewhere.engine.training import RecipeSpec, Training, Work
 from elsewhere.errors import UserError
 from elsewhere.files import staged_directory
-from elsewhere.inputs import Cases, Pictures
-from elsewhere.inputs.mri.packs import PackedVolumes, pack_volumes
+from elsewhere.inputs import Cases
+from elsewhere.inputs.source import sources
 
-WORK_VERSION = 1
+WORK_VERSION = 2
+_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]*")
 
 
 def save_work(units: Iterable[Training], work: Work, folder: str | Path, *, replace: bool = False) -> Path:
-    """WORKDIR/{units.json, cases.npz, packs/*.npz, volumes/*, weights/*}: all that `python -m elsewhere.engine`
-    needs.
+    """WORKDIR/{units.json, cases.npz, sources/NAME/*, weights/*}: all that `python -m elsewhere.engine` needs.
 
-    Only the cases that a unit names travel, pictures in one pack a dataset, volumes in one a case. Boxes that units take from box finders
-    which are not among them travel as a small store, `found/`. An earlier work folder is replaced with `replace`.
+    Only the cases that a training names travel. Outcomes that trainings need and that are not among them travel as a
+    small store, `needed/`. An earlier work folder is replaced with `replace`.
     """
     folder = Path(folder)
     units = unique_units(units, work.cases)
@@ -38,38 +40,41 @@ def save_work(units: Iterable[Training], work: Work, folder: str | Path, *, repl
 
 
 def _write(units: list[Training], work: Work, folder: Path) -> None:
-    named = {name for unit in units for name in (*unit.train, *unit.validation, *unit.predict)}
+    named = {name for unit in units for name in unit.cases}
     rows = np.array([at for at, name in enumerate(work.cases.case) if name in named], dtype=np.int64)
     cases = work.cases.subset([work.cases.case[at] for at in rows])
-    seen = {n for u in units if u.job is None for n in (*u.train, *u.validation, *u.predict)}
-    missing = [name for name in cases.case if name in seen and name not in work.pictures]
-    if missing:
-        raise UserError(f"there is no picture of '{missing[0]}' and {len(missing) - 1} more cases")
     cases.save(folder / "cases.npz")
-    _write_volumes(units, work, cases, folder)
-    (folder / "packs").mkdir()
-    with_masks = any(unit.kind == "find-boxes" or unit.input.outline for unit in units)
-    for at, dataset in enumerate(dict.fromkeys(cases.dataset)):
-        part = [
-            name
-            for name, owner in zip(cases.case, cases.dataset, strict=True)
-            if owner == dataset and name in seen
-        ]
-        if not part:
-            continue
-        file = folder / "packs" / f"{at:02d}-{_plain_name(dataset)}.npz"
-        work.pictures.subset(part).pack(file, with_masks=with_masks)
+    read = []
+    for name, source in work.sources.items():
+        reading = [unit for unit in units if recipes.get(unit.recipe.name).reads == name]
+        wanted = {case for unit in reading for case in unit.cases}
+        packed = cases.subset([case for case in cases.case if case in wanted and case in source])
+        lacking = [case for case in cases.case if case in wanted and case not in source]
+        if lacking and source.complete:
+            raise UserError(f"there are no {source.noun} of '{lacking[0]}' and {len(lacking) - 1} more cases")
+        if len(packed):
+            (folder / "sources" / name).mkdir(parents=True)
+            with_truth = any(recipes.get(unit.recipe.name).needs_truth(unit.recipe) for unit in reading)
+            source.pack(folder / "sources" / name, packed, with_truth=with_truth)
+            read.append(name)
     (folder / "weights").mkdir()
     weights = {}
-    for at, (name, source) in enumerate(sorted(work.weights.items())):
-        weights[name] = f"weights/{at:02d}-{_plain_name(name)}{Path(source).suffix}"
-        shutil.copyfile(source, folder / weights[name])
+    for at, (name, file) in enumerate(sorted(work.weights.items())):
+        weights[name] = f"weights/{at:02d}-{_plain_name(name)}{Path(file).suffix}"
+        shutil.copyfile(file, folder / weights[name])
     here = {unit.key for unit in units}
-    finders = sorted({unit.boxes_from for unit in units if unit.boxes_from} - here)
-    if work.found_boxes is not None:
-        for key in finders:
-            Store(folder / "found").save(Training(key=key, kind="find-boxes"), work.found_boxes(key))
-    content = {"version": WORK_VERSION, "weights": weights, "units": [unit.to_dict() for unit in units]}
+    needed = sorted({key for unit in units for key in unit.needs.values()} - here)
+    if work.outcomes is not None:
+        for key in needed:
+            outcome = work.outcomes(key)
+            stands = Training(key=key, recipe=RecipeSpec(name="needed", tasks=tuple(outcome.answers)))
+            Store(folder / "needed").save(stands, outcome)
+    content = {
+        "version": WORK_VERSION,
+        "sources": read,
+        "weights": weights,
+        "units": [unit.to_dict() for unit in units],
+    }
     if any(unit.keep_weights for unit in units):
         content["about"] = _about(work, named)
     (folder / "units.json").write_bytes(to_json(content))
@@ -84,20 +89,6 @@ def _about(work: Work, named: set[str]) -> dict[str, Any]:
     return about
 
 
-def _write_volumes(units: list[Training], work: Work, cases: Cases, folder: Path) -> None:
-    """With their masks and lesion boxes: a recipe over there is shown as little of them as here."""
-    recipes = [unit for unit in units if unit.job is not None]
-    if not recipes or work.volumes is None:
-        return
-    digest = dict(zip(cases.case, cases.digest, strict=True))
-    masks = dict(zip(cases.case, cases.mask_digest, strict=True)) if cases.mask_digest else {}
-    drawn = masks.__getitem__ if masks else None
-    named = dict.fromkeys(n for u in recipes for n in (*u.train, *u.validation, *u.predict))
-    held = [name for name in named if name in work.volumes]
-    if held:
-        pack_volumes(work.volumes, held, folder / "volumes", digest=digest.__getitem__, digest_of_mask=drawn)
-
-
 def load_work(folder: str | Path) -> tuple[list[Training], Work]:
     """What `save_work` wrote. Keys are computed anew: a unit whose cases have changed is another unit."""
     folder = Path(folder)
@@ -110,11 +101,14 @@ def load_work(folder: str | Path) -> tuple[list[Training], Work]:
                 fix="Export it again with this version.",
             )
         cases = Cases.load(folder / "cases.npz")
-        pictures = Pictures.from_packs(sorted((folder / "packs").glob("*.npz")))
-        volumes = PackedVolumes(folder / "volumes") if (folder / "volumes").is_dir() else None
+        read = {
+            str(name): sources.get(str(name)).unpack(folder / "sources" / str(name))
+            for name in content["sources"]
+            if _NAME.fullmatch(str(name))
+        }
         weights = {str(name): _inside(folder, str(file)) for name, file in content["weights"].items()}
         units = [Training.from_dict(entry) for entry in content["units"]]
-        rekeyed = unique_units([_without_key(unit) for unit in units], cases)
+        rekeyed = unique_units([dataclasses.replace(unit, key="") for unit in units], cases)
     except FileNotFoundError as error:
         raise UserError(
             "this is no work folder", where=str(error.filename or folder), fix="Make one with `save_work`."
@@ -128,21 +122,13 @@ def load_work(folder: str | Path) -> tuple[list[Training], Work]:
             where=str(folder),
             fix="Export the work again with this version.",
         )
-    found = Store(folder / "found")
     return units, Work(
         cases=cases,
-        pictures=pictures,
-        volumes=volumes,
+        sources=read,
         weights=weights,
-        found_boxes=found.load,
+        outcomes=Store(folder / "needed").load,
         about=content.get("about", {}),
     )
-
-
-def _without_key(unit: Training) -> Training:
-    from dataclasses import replace
-
-    return replace(unit, key="")
 
 
 def _inside(folder: Path, name: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from elsewhere.errors import UserError, unknown_name
 from elsewhere.explain.panels import Caption, panel
 from elsewhere.explain.sanity import SanityCheck
 from elsewhere.explain.trainings import Explained, Explainer, choose_cases
+from elsewhere.recipes.base import recipe_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -66,6 +68,30 @@ class Looked:
         return panel(self.seen.pixels[at], self.seen.maps[at], caption, box=box, size_px=size_px)
 
 
+def explainer_of(unit: Training) -> type[Explainer]:
+    """The class that draws relevance maps of a training, as its recipe names it.
+
+    Args:
+        unit: The training.
+
+    Returns:
+        A class like `elsewhere.explain.trainings.Explainer`.
+
+    Raises:
+        UserError: The recipe names none.
+    """
+    place = recipe_of(unit.recipe.name).maps
+    if not place:
+        raise UserError(
+            f"recipe '{unit.recipe.name}' draws no relevance maps",
+            where=unit.name or unit.key,
+            fix="Choose runs of a recipe that does: picture-classifier.",
+        )
+    module, _, name = place.partition(":")
+    found: type[Explainer] = getattr(import_module(module), name)
+    return found
+
+
 def look_at_run(
     run: str,
     unit: Training,
@@ -73,7 +99,7 @@ def look_at_run(
     work: Work,
     test: pd.DataFrame,
     *,
-    boxes: Outcome | None = None,
+    needs: Mapping[str, Outcome] | None = None,
     cases: Sequence[str] = (),
     choose: int = 4,
     measure: int = 16,
@@ -84,10 +110,10 @@ def look_at_run(
 ) -> Looked:
     """Maps of the named `cases`, or of `choose` of them by rule, and of `measure` further ones drawn with `seed`.
 
-    `test`: the run's test part as the study gives it. `boxes`: the outcome of the unit's finder, if it has one.
+    `test`: the run's test part as the study gives it. `needs`: the outcomes of the trainings whose answers it uses.
     """
     shown, further = _cases(test, cases, choose=choose, measure=measure, seed=seed)
-    explainer = Explainer(unit, outcome, work, device=device, boxes=boxes)
+    explainer = explainer_of(unit)(unit, outcome, work, device=device, needs=needs)
     seen = explainer.explain((*shown, *further), method)
     check = explainer.check(seen.case[:CHECKED], seed=seed, method=method) if sanity else None
     label = {str(case): int(one) for case, one in zip(test["case"], test["label"], strict=True)}

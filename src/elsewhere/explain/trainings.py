@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,8 @@ from elsewhere.errors import UserError
 from elsewhere.explain.gradcam import Maps, method_for
 from elsewhere.explain.localisation import Inside, box_in_input, box_region, relevance_inside
 from elsewhere.explain.sanity import SanityCheck, sanity_check
+from elsewhere.recipes.pictures.settings import CLASSIFICATION, LESION_BOXES, NEEDS_BOXES, settings_of
+from elsewhere.training.pictures.settings import InputSpec
 
 if TYPE_CHECKING:
     import torch
@@ -60,9 +62,20 @@ class Explainer:
         work: Work,
         *,
         device: str = "auto",
-        boxes: Outcome | None = None,
+        needs: Mapping[str, Outcome] | None = None,
     ) -> None:
-        """`boxes`: the outcome of the unit's finder, where its crops are of found boxes (US-33)."""
+        """Load the network.
+
+        Args:
+            unit: A training of the recipe 'picture-classifier'.
+            outcome: With its weights.
+            work: What it refers to.
+            device: Where it runs.
+            needs: The outcomes of the trainings that it needs: its finder's, where its crops are found (US-33).
+
+        Raises:
+            UserError: The weights were not kept.
+        """
         from elsewhere.networks import build_network
         from elsewhere.training.lanes import pick_device
 
@@ -73,11 +86,15 @@ class Explainer:
             )
         self.unit, self.outcome, self.work = unit, outcome, work
         self.device = pick_device(device)
+        held = settings_of(unit.recipe)
+        self.input: InputSpec = held.input
+        self.pictures: Any = work.sources["pictures"]
+        finder = (needs or {}).get(NEEDS_BOXES)
         self.found = (
-            {} if boxes is None or boxes.box is None else dict(zip(boxes.case, boxes.box, strict=True))
+            {} if finder is None else dict(zip(finder.case, finder.answers[LESION_BOXES].best(), strict=True))
         )
         self.model: Classifier = build_network(
-            unit.recipe.network, size_px=unit.input.size_px, dropout=unit.recipe.dropout
+            held.training.network, size_px=held.input.size_px, dropout=held.training.dropout
         )
         self.model.load_state_dict(dict(outcome.weights))
         self.model.to(self.device).eval()
@@ -98,7 +115,9 @@ class Explainer:
         maps = see(self.model, images)
         with torch.no_grad():
             logits = torch.cat([self.model(part) for part in images.split(32)]).double().cpu().numpy()
-        known = self.outcome.logits[[place[name] for name in names]].astype(np.float64)
+        known = (
+            self.outcome.answers[CLASSIFICATION].logits[[place[name] for name in names]].astype(np.float64)
+        )
         inside = relevance_inside(maps, regions)
         return Explained(
             case=tuple(names),
@@ -127,13 +146,13 @@ class Explainer:
         from elsewhere.training.augment import plain
 
         outline = None
-        if self.unit.input.outline:
+        if self.input.outline:
             outline = torch.from_numpy(self._masks(names)).to(self.device)
         return plain(torch.from_numpy(pixels).to(self.device), outline).contiguous()
 
     def _inputs(self, names: Sequence[str]) -> tuple[npt.NDArray[np.uint8], Any, Any, tuple[str, ...]]:
         """What the network sees of each case, and where the annotated lesion lies in it."""
-        spec, cases, size = self.unit.input, self.work.cases, self.unit.input.size_px
+        spec, cases, size = self.input, self.work.cases, self.input.size_px
         pixels = np.zeros((len(names), size, size), dtype=np.uint8)
         box = np.zeros((len(names), 4))
         regions = np.zeros((len(names), size, size), dtype=bool)
@@ -141,7 +160,7 @@ class Explainer:
         masks = self._masks(names)
         for at, name in enumerate(names):
             window = self._window(name)
-            pixels[at] = _resized(self.work.pictures.grey(name), window, spec.size_px)
+            pixels[at] = _resized(self.pictures.grey(name), window, spec.size_px)
             annotated = cases.box[cases.row[name]]
             if annotated.any():
                 box[at] = box_in_input(annotated, window, size)
@@ -158,20 +177,24 @@ class Explainer:
     def _window(self, name: str) -> tuple[int, int, int, int]:
         from elsewhere.training.crops import crop_window
 
-        height, width = self.work.pictures.grey(name).shape
-        if self.unit.input.kind != "roi":
+        height, width = self.pictures.grey(name).shape
+        if self.input.kind != "roi":
             return (0, 0, width, height)
-        box = self.found.get(name) if self.unit.boxes_from else self.work.cases.box[self.work.cases.row[name]]
+        box = (
+            self.found.get(name)
+            if NEEDS_BOXES in self.unit.needs
+            else self.work.cases.box[self.work.cases.row[name]]
+        )
         if box is None:
             raise UserError(f"no box was found for {name}: the outcome of its finder is not given")
-        return crop_window(box.tolist(), width, height, self.unit.input.margin)[0]
+        return crop_window(box.tolist(), width, height, self.input.margin)[0]
 
     def _masks(self, names: Sequence[str]) -> npt.NDArray[np.uint8]:
-        size = self.unit.input.size_px
+        size = self.input.size_px
         made = np.zeros((len(names), size, size), dtype=np.uint8)
         for at, name in enumerate(names):
-            if self.work.pictures.has_mask(name):
-                mask = self.work.pictures.mask(name, self.work.pictures.grey(name).shape)
+            if self.pictures.has_mask(name):
+                mask = self.pictures.mask(name, self.pictures.grey(name).shape)
                 made[at] = _resized(mask.astype(np.uint8) * 255, self._window(name), size)
         return made
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from elsewhere.errors import UserError, unknown_name
-from elsewhere.predictions.join import Join, join_by_id
-from elsewhere.predictions.table import Predictions, ReadOptions
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort
+    from elsewhere.predictions.join import Join, join_by_id
+    from elsewhere.predictions.table import Predictions, ReadOptions
 
 _READERS = {
     "classification": ("elsewhere.predictions.probability", "read_probabilities"),
@@ -33,6 +33,8 @@ def read_predictions(
             f"--failed-status is about the status column of a table of scores, which {task} does not have",
             fix="Leave it out.",
         )
+    from elsewhere.predictions.table import ReadOptions
+
     module, name = _READERS[task]
     read = getattr(import_module(module), name)
     found: Predictions = read(Path(path), options or ReadOptions(), cohort)
@@ -46,3 +48,12 @@ __all__ = [
     "join_by_id",
     "read_predictions",
 ]
+
+_WHERE = {"Join": "join", "Predictions": "table", "ReadOptions": "table", "join_by_id": "join"}
+"""Imported at first use: a bare machine packs answers without pandas."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'elsewhere.predictions' has no attribute '{name}'")
+    return getattr(import_module(f"elsewhere.predictions.{_WHERE[name]}"), name)

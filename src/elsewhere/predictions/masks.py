@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.errors import UserError, name_rows
+from elsewhere.predictions.answers.masks import mask_file_name
 from elsewhere.predictions.join import check_normalisations, join_by_id
 from elsewhere.predictions.mask_file import MASK_ENDINGS, Mask, check_same_grid, mask_ending, read_mask
 from elsewhere.predictions.plain_files import check_plain_file, files_inside, lies_inside
@@ -31,13 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["MASK_ENDINGS", "Mask", "check_same_grid", "mask_file_name", "read_mask", "read_masks"]
 
 INNER_NAMES = frozenset({"mask", "segmentation", "seg", "prediction", "pred"})
-
-
-def mask_file_name(case_id: str, ending: str = ".nii.gz") -> str:
-    """The file name of a case: `/` (and what else a name cannot hold) percent-encoded."""
-    for character in ("%", "/", "\\", "\0"):
-        case_id = case_id.replace(character, f"%{ord(character):02X}")
-    return case_id + ending
 
 
 def _case_id(folder: Path, file: Path, ending: str, known: frozenset[str]) -> str:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import elsewhere.recipes.breast_crop
-import elsewhere.recipes.clinical
-import elsewhere.recipes.masked_autoencoder
-import elsewhere.recipes.network_xgboost
-import elsewhere.recipes.nnunet
-import elsewhere.recipes.radiomics
-import elsewhere.recipes.random_classifier
-import elsewhere.recipes.residual_unet
-import elsewhere.recipes.segmentation_xgboost
-import elsewhere.recipes.shared_encoder
-import elsewhere.recipes.simclr
-import elsewhere.recipes.slice_cnn
-import elsewhere.recipes.subgroup_reweighting
-import elsewhere.recipes.subtraction
-import elsewhere.recipes.video  # noqa: F401
+import elsewhere.recipes.mri.breast_crop
+import elsewhere.recipes.mri.clinical
+import elsewhere.recipes.mri.masked_autoencoder
+import elsewhere.recipes.mri.network_xgboost
+import elsewhere.recipes.mri.nnunet
+import elsewhere.recipes.mri.radiomics
+import elsewhere.recipes.mri.random_classifier
+import elsewhere.recipes.mri.residual_unet
+import elsewhere.recipes.mri.segmentation_xgboost
+import elsewhere.recipes.mri.shared_encoder
+import elsewhere.recipes.mri.simclr
+import elsewhere.recipes.mri.slice_cnn
+import elsewhere.recipes.mri.subgroup_reweighting
+import elsewhere.recipes.mri.subtraction
+import elsewhere.recipes.mri.video
+import elsewhere.recipes.pictures.classifier
+import elsewhere.recipes.pictures.finder  # noqa: F401

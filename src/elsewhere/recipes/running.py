@@ -1,8 +1,8 @@
-"""A recipe as a unit of the engine: what it is given, and what it must have handed over (MRI-02, MRI-17).
+"""A recipe as a training of the engine: what it is given, and what it must have handed over (MRI-02, MRI-17).
 
-A recipe is a stranger's code as likely as ours. It sees no mask and no label of what it only predicts, no
-clinical value and no expert's box there unless it says so, and no case that is not its own; a patient on both sides
-stops it before it begins. What it emits is checked as it comes.
+A recipe is a stranger's code as likely as ours. It sees no truth and no label of what it only predicts, unless it
+says that it does, and no case that is not its own; a patient on both sides stops it before it begins. What it emits
+is checked as it comes.
 
 All this guards against mistakes, not against malice: no attribute leads from a job to what is hidden, but code of the
 same process can reach anything that the process holds. A barrier is the sandbox alone, where a recipe runs on a
@@ -16,35 +16,27 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from elsewhere.engine.job import reason_of
-from elsewhere.engine.packed_masks import PackedMask, pack_mask
+from elsewhere.engine.batch import reason_of
 from elsewhere.engine.training import COSTS, Outcome, RecipeSpec, Training, Work
 from elsewhere.errors import TrainingError, UserError
 from elsewhere.inputs.cases import Cases
-from elsewhere.inputs.volumes import Box, Grid, MemoryVolumes, Volumes
-from elsewhere.recipes.base import (
-    RESPONSE,
-    SEGMENTATION,
-    Job,
-    Prediction,
-    Recipe,
-    RecipeCase,
-    Trained,
-    recipes,
-)
+from elsewhere.inputs.source import CLINICAL, LESION_BOX, sources
+from elsewhere.predictions.answers import answer_kinds
+from elsewhere.recipes.base import Job, JobBatch, Prediction, Recipe, RecipeCase, Trained, recipe_of
 
-NOBODY = MemoryVolumes(images={})
+SHORTHANDS = {"masks": "mask", "probability": "probability"}
+"""Answer kind -> the field of `Prediction` that stands for an answer of this kind."""
 
 
-def train_recipe_units(
+def train_all(
     units: Sequence[Training],
     work: Work,
     *,
@@ -56,32 +48,325 @@ def train_recipe_units(
     stop: Callable[[], bool] | None = None,
     threads: int = 1,
 ) -> None:
-    """Train `units` one after another. A recipe that raises has failed with its message, and the others go
-    on. What no training here can do without ends the run: any UserError but a TrainingError, a package that is
-    not installed, memory of the GPU.
+    """Train on one device: the trainings of each recipe after those of another.
+
+    A recipe that raises has failed with its message, and the others go on. What no training here can do without ends
+    the run: any UserError but a TrainingError, a package that is not installed, memory of the GPU.
+
+    Args:
+        units: The trainings.
+        work: What they refer to.
+        device: 'cpu', 'cuda', 'cuda:1'.
+        lanes: How many may run side by side; 0: as each recipe chooses.
+        finished: Called with a training and its outcome.
+        failed: Called with a training and the reason.
+        progress: Called with what is done, how much, and how much there is.
+        stop: Asked before a training begins; True leaves the rest undone.
+        threads: Of a CPU.
+
+    Raises:
+        UserError: As above.
     """
+    by_recipe: dict[str, list[Training]] = {}
     for unit in units:
-        if stop is not None and stop():
-            return
+        by_recipe.setdefault(unit.recipe.name, []).append(unit)
+    machine = _Machine(device=device, threads=threads, progress=progress)
+    for part in by_recipe.values():
+        runner = _Runner(work, machine, stop=stop, finished=finished, failed=failed)
+        batch = JobBatch(
+            jobs=runner.jobs(part),
+            finished=runner.ended,
+            failed=runner.broke,
+            lanes=lanes,
+            stop=stop,
+            progress=progress,
+        )
         try:
-            outcome = run_unit(unit, work, device=device, threads=threads, progress=progress)
-        except TrainingError as error:
-            failed(unit, f"{error.where}: {error.what}" if error.where else error.what)
-            continue
-        except UserError:
-            raise
+            find_recipe(part[0].recipe)().run_many(batch)
         except Exception as error:
-            lacking = _lacking(error, unit)
-            if lacking is not None:
-                raise lacking from error
-            failed(unit, reason_of(error))
-            continue
-        finished(unit, outcome)
+            lacking = None if isinstance(error, UserError) else _lacking(error, part[0])
+            if lacking is None:
+                raise
+            raise lacking from error
+
+
+def run_training(
+    unit: Training,
+    work: Work,
+    *,
+    device: str = "cpu",
+    threads: int = 1,
+    progress: Callable[[str, int, int], None] | None = None,
+    weights: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Run one training and its predictions in this process.
+
+    Args:
+        unit: The training.
+        work: What it refers to.
+        device: 'cpu', 'cuda', 'cuda:1'.
+        threads: Of a CPU.
+        progress: Called with what is done, how much, and how much there is.
+        weights: Of an earlier training: then they are applied, and nothing is trained.
+
+    Returns:
+        What it gave, checked.
+
+    Raises:
+        UserError: The training asks for what its recipe does not do, or has a patient on both sides.
+        ValueError: The recipe did not hand over what it was asked for.
+    """
+    recipe = find_recipe(unit.recipe)
+    prepared = prepare(unit, work, _Machine(device=device, threads=threads, progress=progress))
+    try:
+        began = time.monotonic()
+        trained = recipe().run(prepared.job) if weights is None else recipe().apply(prepared.job, weights)
+        return prepared.outcome(trained or Trained(), work.cases, seconds=time.monotonic() - began)
+    finally:
+        prepared.tidy_up()
+
+
+def find_recipe(spec: RecipeSpec) -> type[Recipe]:
+    """The recipe of a spec, at the version that the spec names.
+
+    Args:
+        spec: What a training asks for.
+
+    Returns:
+        The recipe's class.
+
+    Raises:
+        UserError: There is no such recipe, it is of another version, or it does not do the tasks.
+    """
+    recipe = recipe_of(spec.name)
+    if recipe.version != spec.version:
+        raise UserError(
+            f"recipe '{spec.name}' is of version {recipe.version} here, and the training asks for {spec.version}",
+            where=_owner(recipe),
+            fix="Plan or export the study again with this version.",
+        )
+    lacking = [task for task in spec.tasks if task not in recipe.answers]
+    if lacking or not spec.tasks:
+        raise UserError(
+            f"recipe '{spec.name}' does not do the task '{lacking[0] if lacking else ''}'",
+            where=_owner(recipe),
+            fix=f"It does: {', '.join(sorted(recipe.answers))}.",
+        )
+    return recipe
+
+
+def _owner(recipe: type[Recipe]) -> str:
+    return f"{recipe.__module__}:{recipe.__qualname__}"
+
+
+def check_sides(unit: Training, cases: Cases) -> None:
+    """See that no group trains and validates, and that none that trains or validates is tested (US-11).
+
+    Args:
+        unit: The training.
+        cases: Of its work.
+
+    Raises:
+        UserError: One does; the message names it.
+    """
+    group = cases.group or cases.case
+
+    def groups(names: Sequence[str]) -> set[str]:
+        return {group[at] for at in cases.rows(names)}
+
+    learnt = {*unit.train, *unit.validation}
+    tested = [name for name in unit.asked if name not in learnt]
+    for one, other, words in (
+        (unit.train, unit.validation, "trains and validates"),
+        (unit.train, tested, "trains and is tested"),
+        (unit.validation, tested, "validates and is tested"),
+    ):
+        both = sorted(groups(one) & groups(other))
+        if both:
+            raise UserError(
+                f"'{both[0]}' {words} ({len(both)} such groups in all)",
+                where=f"unit {unit.name or unit.key}",
+                fix="Plan the study again: a patient stays on one side (US-11).",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Machine:
+    """On what trainings run."""
+
+    device: str
+    threads: int
+    progress: Callable[[str, int, int], None] | None = None
+
+
+class _NoPixels:
+    """The view of a recipe that looks at none."""
+
+    def __contains__(self, case: str) -> bool:
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Prepared:
+    """A training as a job, and where its answers are gathered."""
+
+    unit: Training
+    job: Job
+    collected: _Collected
+    borrowed: Path | None = None
+    """A scratch folder that goes when the job is done."""
+
+    def outcome(self, trained: Trained, cases: Cases, *, seconds: float) -> Outcome:
+        return self.collected.outcome(trained, cases, seconds=seconds, device=self.job.device)
+
+    def tidy_up(self) -> None:
+        if self.borrowed is not None:
+            shutil.rmtree(self.borrowed, ignore_errors=True)
+
+
+def prepare(unit: Training, work: Work, machine: _Machine) -> _Prepared:
+    """What the recipe is given. Patients on both sides are refused here once more (US-11)."""
+    recipe, cases = find_recipe(unit.recipe), work.cases
+    check_sides(unit, cases)
+    learnt = frozenset({*unit.train, *unit.validation})
+    named = frozenset({*learnt, *unit.asked})
+    settings = recipe.settings(unit.recipe.settings, where=f"recipe '{unit.recipe.name}'")
+    shown = recipe.shown(settings, tuple(unit.needs))
+    source = work.sources.get(recipe.reads)
+    if source is None and recipe.reads:
+        source = sources.get(recipe.reads).of_cases(())
+    view = source.view(cases=named, hidden=named - learnt, sees=shown) if source is not None else _NoPixels()
+
+    def known(name: str) -> RecipeCase:
+        return _case(cases, name, label=int(cases.label[cases.row[name]]), clinical=True, box=True)
+
+    def asked(name: str) -> RecipeCase:
+        return _case(
+            cases, name, label=-1, clinical=CLINICAL in shown, box=LESION_BOX in shown or name in learnt
+        )
+
+    collected = _Collected(
+        unit=unit,
+        kinds=dict(recipe.answers),
+        shape=source.shape if source is not None else lambda case: None,
+        costs=recipe.costs,
+    )
+    scratch = _scratch(unit, work)
+    options = {} if machine.progress is None else {"progress": machine.progress}
+    job = Job(
+        tasks=unit.recipe.tasks,
+        train=tuple(map(known, unit.train)),
+        validation=tuple(map(known, unit.validation)),
+        predict=tuple(map(asked, unit.asked)),
+        volumes=view,
+        settings=settings,
+        seed=unit.seed,
+        device=machine.device,
+        scratch=scratch,
+        threads=machine.threads,
+        weights=work.weights,
+        keep=unit.keep_weights,
+        emit=lambda prediction: collected.take(prediction),  # a bound method would lead to what is hidden
+        needs=_needed(unit, work),
+        key=unit.key,
+        name=unit.name,
+        **options,
+    )
+    return _Prepared(
+        unit=unit, job=job, collected=collected, borrowed=scratch if work.scratch is None else None
+    )
+
+
+def _needed(unit: Training, work: Work) -> dict[str, Outcome]:
+    found = {}
+    for role, key in unit.needs.items():
+        if work.outcomes is None:
+            raise UserError(
+                f"the training that gives its {role} is not at hand ({key})",
+                where=f"unit {unit.name or unit.key}",
+                fix="Run both in one store.",
+            )
+        found[role] = work.outcomes(key)
+    return found
+
+
+def _case(cases: Cases, name: str, *, label: int, clinical: bool, box: bool) -> RecipeCase:
+    at = cases.row[name]
+    x0, y0, x1, y1 = map(int, cases.box[at])
+    return RecipeCase(
+        case=name,
+        dataset=cases.dataset[at],
+        group=cases.group[at] if cases.group else name,
+        label=label,
+        clinical=cases.clinical_of(name) if clinical else {},
+        box=(x0, y0, x1, y1) if box and any((x0, y0, x1, y1)) else None,
+    )
+
+
+def _scratch(unit: Training, work: Work) -> Path:
+    if work.scratch is None:
+        return Path(tempfile.mkdtemp(prefix="elsewhere-recipe-"))
+    folder = work.scratch / (unit.key or "unit")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+class _Runner:
+    """Turns trainings into jobs one by one, and what became of a job into an outcome or a reason."""
+
+    def __init__(
+        self,
+        work: Work,
+        machine: _Machine,
+        *,
+        stop: Callable[[], bool] | None,
+        finished: Callable[[Training, Outcome], None],
+        failed: Callable[[Training, str], None],
+    ) -> None:
+        self.work, self.machine, self.stop = work, machine, stop
+        self.finished, self.failed = finished, failed
+        self._open: dict[int, _Prepared] = {}
+        self._began = 0.0
+
+    def jobs(self, units: Sequence[Training]) -> Iterator[Job]:
+        """One job after another, each made when it is asked for."""
+        for unit in units:
+            if self.stop is not None and self.stop():
+                return
+            prepared = prepare(unit, self.work, self.machine)
+            self._open[id(prepared.job)] = prepared
+            self._began = time.monotonic()
+            yield prepared.job
+
+    def ended(self, job: Job, trained: Trained) -> None:
+        seconds = time.monotonic() - self._began if trained.seconds is None else trained.seconds
+        prepared = self._open.pop(id(job))
+        prepared.tidy_up()
+        try:
+            outcome = prepared.outcome(trained, self.work.cases, seconds=seconds)
+        except ValueError as error:
+            self.failed(prepared.unit, reason_of(error))
+            return
+        self.finished(prepared.unit, outcome)
+
+    def broke(self, job: Job, error: Exception) -> None:
+        prepared = self._open.pop(id(job))
+        prepared.tidy_up()
+        unit = prepared.unit
+        if isinstance(error, TrainingError):
+            self.failed(unit, f"{error.where}: {error.what}" if error.where else error.what)
+            return
+        if isinstance(error, UserError):
+            raise error
+        lacking = _lacking(error, unit)
+        if lacking is not None:
+            raise lacking from error
+        self.failed(unit, reason_of(error))
 
 
 def _lacking(error: Exception, unit: Training) -> UserError | None:
     """What the machine lacks and the person can mend; the next training would end in the same way."""
-    recipe = unit.job.name if unit.job else ""
+    recipe = unit.recipe.name
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
         ours = package in ("torch", "torchvision", "monai", "xgboost")
@@ -99,306 +384,72 @@ def _lacking(error: Exception, unit: Training) -> UserError | None:
     return None
 
 
-def run_unit(
-    unit: Training,
-    work: Work,
-    *,
-    device: str = "cpu",
-    threads: int = 1,
-    progress: Callable[[str, int, int], None] | None = None,
-    weights: Mapping[str, Any] | None = None,
-) -> Outcome:
-    """One recipe's training and predictions, checked; with the `weights` of an earlier training, its predictions
-    alone."""
-    if unit.job is None:
-        raise ValueError(f"unit {unit.name or unit.key} is of kind '{unit.kind}' and no recipe's")
-    recipe = find_recipe(unit.job)
-    volumes = work.volumes if work.volumes is not None else NOBODY
-    collected = _Collected(unit=unit, tasks=unit.job.tasks, shape=_shapes(volumes))
-    scratch = _scratch(unit, work)
-    try:
-        job = make_job(
-            unit,
-            work,
-            recipe,
-            device=device,
-            threads=threads,
-            scratch=scratch,
-            emit=lambda prediction: collected.take(prediction),  # a bound method would lead to what is hidden
-        )
-        if progress is not None:
-            job = _telling(job, progress)
-        began = time.monotonic()
-        trained = recipe().run(job) if weights is None else recipe().apply(job, weights)
-        seconds = time.monotonic() - began
-    finally:
-        if work.scratch is None:
-            shutil.rmtree(scratch, ignore_errors=True)
-    return collected.outcome(trained or Trained(), work.cases, seconds=seconds, device=device)
-
-
-def find_recipe(spec: RecipeSpec) -> type[Recipe]:
-    """The recipe of this name, at the version that the unit's key names."""
-    recipe = recipes.get(spec.name)
-    if recipe.version != spec.version:
-        raise UserError(
-            f"recipe '{spec.name}' is of version {recipe.version} here, and the training asks for {spec.version}",
-            where=recipes.owner(spec.name),
-            fix="Plan or export the study again with this version.",
-        )
-    lacking = [task for task in spec.tasks if task not in recipe.tasks]
-    if lacking or not spec.tasks:
-        raise UserError(
-            f"recipe '{spec.name}' does not do the task '{lacking[0] if lacking else ''}'",
-            where=recipes.owner(spec.name),
-            fix=f"It does: {', '.join(sorted(recipe.tasks))}.",
-        )
-    return recipe
-
-
-def make_job(
-    unit: Training,
-    work: Work,
-    recipe: type[Recipe],
-    *,
-    device: str,
-    threads: int,
-    scratch: Path,
-    emit: Callable[[Prediction], None],
-) -> Job:
-    """What the recipe is given. Patients on both sides are refused here once more (US-11)."""
-    if unit.job is None:
-        raise ValueError("not a recipe's unit")
-    cases = work.cases
-    check_sides(unit, cases)
-    learnt = {*unit.train, *unit.validation}
-
-    def known(name: str) -> RecipeCase:
-        return _case(cases, name, label=int(cases.label[cases.row[name]]), clinical=True)
-
-    def asked(name: str) -> RecipeCase:
-        return _case(cases, name, label=-1, clinical=recipe.uses_clinical)
-
-    named = frozenset({*learnt, *unit.predict})
-    settings = recipe.settings(unit.job.settings, where=f"recipe '{unit.job.name}'")
-    return Job(
-        tasks=unit.job.tasks,
-        train=tuple(map(known, unit.train)),
-        validation=tuple(map(known, unit.validation)),
-        predict=tuple(map(asked, unit.predict)),
-        volumes=JobVolumes(
-            work.volumes if work.volumes is not None else NOBODY,
-            named=named,
-            hidden=frozenset(named - learnt),
-            told_lesions=recipe.uses_lesion_box,
-            told_breasts=recipe.asks_breast_box(settings),
-        ),
-        settings=settings,
-        seed=unit.seed,
-        device=device,
-        scratch=scratch,
-        threads=threads,
-        weights=work.weights,
-        keep=unit.keep_weights,
-        emit=emit,
-    )
-
-
-def check_sides(unit: Training, cases: Cases) -> None:
-    """No group trains and validates, and none that trains or validates is tested."""
-    group = cases.group or cases.case
-
-    def groups(names: Sequence[str]) -> set[str]:
-        return {group[at] for at in cases.rows(names)}
-
-    learnt = {*unit.train, *unit.validation}
-    tested = [name for name in unit.predict if name not in learnt]
-    for one, other, words in (
-        (unit.train, unit.validation, "trains and validates"),
-        (unit.train, tested, "trains and is tested"),
-        (unit.validation, tested, "validates and is tested"),
-    ):
-        both = sorted(groups(one) & groups(other))
-        if both:
-            raise UserError(
-                f"'{both[0]}' {words} ({len(both)} such groups in all)",
-                where=f"unit {unit.name or unit.key}",
-                fix="Plan the study again: a patient stays on one side (US-11).",
-            )
-
-
-class JobVolumes:
-    """The volumes of one job's cases. Of what is only predicted, masks are not there, nor the experts' boxes but
-    for a recipe that says it needs them. What they are kept in is no attribute of it."""
-
-    __slots__ = ("_ask",)
-    _ask: Callable[..., Any]
-
-    def __init__(
-        self,
-        held: Volumes,
-        *,
-        named: frozenset[str],
-        hidden: frozenset[str],
-        told_lesions: bool = False,
-        told_breasts: bool = False,
-    ) -> None:
-        withheld = {"mask": True, "lesion_box": not told_lesions, "breast_box": not told_breasts}
-
-        def ask(what: str, case: str, *more: Any) -> Any:
-            if what == "__contains__":
-                return case in named and case in held
-            if what not in _ASKED:
-                raise AttributeError(what)
-            if case not in named:
-                raise KeyError(f"'{case}' is not a case of this job")
-            told = getattr(held, what, None)
-            if told is None or (case in hidden and withheld.get(what, False)):
-                return None
-            return told(case, *more)
-
-        self._ask = ask
-
-    def __contains__(self, case: str) -> bool:
-        return bool(self._ask("__contains__", case))
-
-    def grid(self, case: str) -> Grid:
-        found: Grid = self._ask("grid", case)
-        return found
-
-    def phases(self, case: str) -> int:
-        return int(self._ask("phases", case))
-
-    def phase(self, case: str, at: int) -> npt.NDArray[np.float32]:
-        found: npt.NDArray[np.float32] = self._ask("phase", case, at)
-        return found
-
-    def mask(self, case: str) -> npt.NDArray[np.bool_] | None:
-        found: npt.NDArray[np.bool_] | None = self._ask("mask", case)
-        return found
-
-    def breast_box(self, case: str) -> Box | None:
-        """The expert's box of the affected breast. The challenge gives it for training alone: of a case that is
-        predicted it is told to a recipe that asks for it, by a setting or altogether (MRI-14)."""
-        found: Box | None = self._ask("breast_box", case)
-        return found
-
-    def lesion_box(self, case: str) -> Box | None:
-        """The publisher's box of the lesion: truth as the mask is, but for a recipe that says it needs it."""
-        found: Box | None = self._ask("lesion_box", case)
-        return found
-
-    def part(self, case: str, at: int, box: Box) -> npt.NDArray[np.float32]:
-        """A phase inside a box; of files that allow it, no more is read than that."""
-        inside: npt.NDArray[np.float32] | None = self._ask("part", case, at, box)
-        if inside is not None:
-            return inside
-        x0, y0, z0, x1, y1, z1 = box
-        return self.phase(case, at)[x0:x1, y0:y1, z0:z1]
-
-
-_ASKED = frozenset({"grid", "phases", "phase", "part", "mask", "breast_box", "lesion_box"})
-
-
-def _shapes(volumes: Volumes) -> Callable[[str], tuple[int, int, int] | None]:
-    """The shape of a case's grid; None of a case without a volume."""
-    return lambda case: volumes.grid(case).shape if case in volumes else None
-
-
-def _case(cases: Cases, name: str, *, label: int, clinical: bool) -> RecipeCase:
-    at = cases.row[name]
-    return RecipeCase(
-        case=name,
-        dataset=cases.dataset[at],
-        group=cases.group[at] if cases.group else name,
-        label=label,
-        clinical=cases.clinical_of(name) if clinical else {},
-    )
-
-
-def _scratch(unit: Training, work: Work) -> Path:
-    if work.scratch is None:
-        return Path(tempfile.mkdtemp(prefix="elsewhere-recipe-"))
-    folder = work.scratch / (unit.key or "unit")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _telling(job: Job, progress: Callable[[str, int, int], None]) -> Job:
-    from dataclasses import replace
-
-    return replace(job, progress=progress)
-
-
 @dataclass(kw_only=True)
 class _Collected:
-    """What a recipe has emitted: once a case and task, on the case's grid, finite."""
+    """What a recipe has emitted: once a case and task, of the task's answer kind."""
 
     unit: Training
-    tasks: tuple[str, ...]
-    shape: Callable[[str], tuple[int, int, int] | None]
-    masks: dict[str, PackedMask] = field(default_factory=dict)
-    probability: dict[str, float] = field(default_factory=dict)
+    kinds: Mapping[str, str]
+    shape: Callable[[str], tuple[int, ...] | None]
+    costs: bool = True
+    answers: dict[tuple[str, str], Any] = field(default_factory=dict)
     cost: dict[tuple[str, str], tuple[float, float, float]] = field(default_factory=dict)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return self.unit.recipe.tasks
+
+    @cached_property
+    def asked(self) -> frozenset[str]:
+        return frozenset(self.unit.asked)
 
     def take(self, prediction: Prediction) -> None:
         case = prediction.case
-        if case not in self._asked:
+        if case not in self.asked:
             raise ValueError(f"it predicted '{case}', which it was not asked for")
-        if prediction.mask is None and prediction.probability is None:
-            raise ValueError(f"its prediction of '{case}' holds neither a mask nor a probability")
-        if prediction.mask is not None:
-            self._note(SEGMENTATION, prediction)
-            self.masks[case] = self._packed(case, prediction.mask)
-        if prediction.probability is not None:
-            self._note(RESPONSE, prediction)
-            p = float(prediction.probability)
-            if not math.isfinite(p) or not 0.0 <= p <= 1.0:
-                raise ValueError(f"its probability of '{case}' is {p}, and not from 0 to 1")
-            self.probability[case] = p
+        given = dict(prediction.answers)
+        for kind, name in SHORTHANDS.items():
+            value = getattr(prediction, name)
+            if value is not None:
+                given[self._task_of(kind)] = value
+        if not given:
+            raise ValueError(
+                f"its prediction of '{case}' holds neither a mask nor a probability, nor another answer"
+            )
+        cost = prediction.seconds, float(prediction.peak_bytes or math.nan), prediction.energy_joule
+        for task, value in given.items():
+            if task not in self.tasks:
+                raise ValueError(f"it gave a {task} of '{case}', which it was not asked for")
+            if (case, task) in self.answers:
+                raise ValueError(f"it predicted '{case}' twice ({task})")
+            try:
+                packed = answer_kinds.get(self.kinds[task]).one(value, shape=self.shape(case))
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"its {task} of '{case}' {error}") from error
+            self.answers[case, task], self.cost[case, task] = packed, cost
 
-    @property
-    def _asked(self) -> frozenset[str]:
-        return frozenset(self.unit.predict)
-
-    def _note(self, task: str, prediction: Prediction) -> None:
-        if task not in self.tasks:
-            raise ValueError(f"it gave a {task} of '{prediction.case}', which it was not asked for")
-        if (prediction.case, task) in self.cost:
-            raise ValueError(f"it predicted '{prediction.case}' twice ({task})")
-        told = prediction.seconds, float(prediction.peak_bytes or math.nan), prediction.energy_joule
-        self.cost[prediction.case, task] = told
-
-    def _packed(self, case: str, mask: npt.NDArray[np.bool_]) -> PackedMask:
-        found = np.asarray(mask)
-        grid = self.shape(case)
-        if grid is not None and found.shape != grid:
-            raise ValueError(f"its mask of '{case}' has the shape {found.shape}, and the case {grid}")
-        if found.ndim != 3:
-            raise ValueError(f"its mask of '{case}' has {found.ndim} dimensions, not 3")
-        if found.dtype != np.bool_:
-            raise ValueError(f"its mask of '{case}' is of {found.dtype}, not of bool")
-        return pack_mask(found)
+    def _task_of(self, kind: str) -> str:
+        """The task whose answers are of a kind, one that was asked for where there is one."""
+        fitting = [task for task, own in self.kinds.items() if own == kind]
+        return next((task for task in fitting if task in self.tasks), fitting[0] if fitting else kind)
 
     def outcome(self, trained: Trained, cases: Cases, *, seconds: float, device: str) -> Outcome:
-        for task in self.tasks:
-            lacking = [name for name in self.unit.predict if (name, task) not in self.cost]
+        names, tasks = self.unit.asked, self.tasks
+        for task in tasks:
+            lacking = [name for name in names if (name, task) not in self.answers]
             if lacking:
                 raise ValueError(
-                    f"it left out {len(lacking)} of {len(self.unit.predict)} cases of {task}, first '{lacking[0]}'"
+                    f"it left out {len(lacking)} of {len(names)} cases of {task}, first '{lacking[0]}'"
                 )
-        names = self.unit.predict
-        cost = [[self.cost[name, task] for task in self.tasks] for name in names]
+        cost = np.array([[self.cost[name, task] for task in tasks] for name in names], dtype=np.float64)
         return Outcome(
             case=names,
             fingerprint=self.unit.fingerprints(cases)[cases.rows(names)],
-            logits=np.zeros((0, 2), dtype=np.float32),
-            distance=np.zeros(0, dtype=np.float32),
-            probability=np.array([self.probability[name] for name in names], dtype=np.float64)
-            if RESPONSE in self.tasks
-            else None,
-            masks=tuple(self.masks[name] for name in names) if SEGMENTATION in self.tasks else None,
-            cost=np.array(cost, dtype=np.float64).reshape(len(names), len(self.tasks), len(COSTS)),
+            answers={
+                task: answer_kinds.get(self.kinds[task]).gather([self.answers[name, task] for name in names])
+                for task in tasks
+            },
+            cost=cost.reshape(len(names), len(tasks), len(COSTS)) if self.costs else None,
             history=tuple(dict(entry) for entry in trained.history),
             best_epoch=int(trained.best_epoch),
             images=int(trained.images),

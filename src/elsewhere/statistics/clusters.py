@@ -197,7 +197,9 @@ class Clusters:
         names_of_patient = np.asarray(known_ids, dtype=object)[keys % max(1, len(known_ids))]
         uniques = list(zip(names_of_dataset, names_of_patient, strict=True))
         if CLUSTER_COLUMN in table.columns and cluster == "patient_id":
-            codes, first = merged_clusters(codes, table[CLUSTER_COLUMN].astype("string").fillna("").to_numpy())
+            codes, first = merged_clusters(
+                codes, table[CLUSTER_COLUMN].astype("string").fillna("").to_numpy()
+            )
             uniques = [uniques[i] for i in first]
         site_column = "site" if "site" in table.columns else "dataset" if "dataset" in table.columns else None
         if site_column is None:

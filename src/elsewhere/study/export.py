@@ -1,4 +1,4 @@
-"""What is still to train as a folder for a bare machine: units, cases, packed pictures or volumes, weights."""
+"""What is still to train as a folder for a bare machine: units, cases, what their recipes read, weights."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from elsewhere.engine.store import Store
 from elsewhere.engine.training import Training
 from elsewhere.engine.work import save_work
 from elsewhere.errors import UserError
+from elsewhere.recipes.base import recipe_of
 from elsewhere.study.pictures import Report
 from elsewhere.study.plan import Plan
 
@@ -29,7 +30,7 @@ def export_work(
     weights, notes = _weights(plan, units)
     if progress:
         progress("packing the work", 0, 1)
-    work = dataclasses.replace(plan.work, weights=weights, found_boxes=store.load)
+    work = dataclasses.replace(plan.work, weights=weights, outcomes=store.load)
     made = save_work(units, work, folder, replace=replace)
     if progress:
         progress("packing the work", 1, 1)
@@ -59,10 +60,5 @@ def _weights(plan: Plan, units: Sequence[Training]) -> tuple[dict[str, Path], tu
 
 
 def _networks(units: Sequence[Training]) -> set[str]:
-    """Networks whose ImageNet weights a training reads; a recipe says so by its settings of these names."""
-    found = {u.recipe.network for u in units if u.job is None and u.recipe.weights == "imagenet"}
-    for unit in units:
-        settings = unit.job.settings if unit.job is not None else {}
-        if settings.get("weights") == "imagenet" and isinstance(settings.get("network"), str):
-            found.add(settings["network"])
-    return found
+    """Networks whose ImageNet weights a training reads, as its recipe says."""
+    return {name for unit in units for name in recipe_of(unit.recipe.name).published_weights(unit.recipe)}

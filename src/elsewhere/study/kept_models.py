@@ -21,8 +21,8 @@ from elsewhere.engine.outcomes import StoredWeights
 from elsewhere.engine.store import Store
 from elsewhere.engine.training import COSTS, Outcome, Training
 from elsewhere.errors import UserError, unknown_name
+from elsewhere.predictions.answers import answer_kinds
 
-FIND_BOXES = "find-boxes"
 LEAST_KEY = 6
 """Characters of a key that may stand for it."""
 
@@ -51,15 +51,13 @@ class Model:
     def about(self) -> dict[str, Any]:
         """Provenance that goes with every prediction: which training, by what, on whom."""
         unit, told = self.unit, self.trained_on
-        recipe: dict[str, Any] = {"network": unit.recipe.network, "input": unit.input.kind}
-        if unit.job is not None:
-            job = unit.job
-            recipe = {"recipe": job.name, "version": job.version, "settings": dict(job.settings)}
         return {
             "unit": unit.key,
             "name": unit.name,
-            **recipe,
-            "tasks": list(unit.job.tasks) if unit.job else ["classification"],
+            "recipe": unit.recipe.name,
+            "version": unit.recipe.version,
+            "settings": dict(unit.recipe.settings),
+            "tasks": list(unit.recipe.tasks),
             "seed": unit.seed,
             "weights_sha256": self.weights_digest,
             "trained_on": {
@@ -92,14 +90,16 @@ def open_models(source: str | Path) -> Iterator[Store]:
 
 def models_in(store: Store) -> tuple[list[Model], list[str]]:
     """The kept models, and the names of the finished trainings whose weights were not kept."""
-    kept, bare = [], []
+    kept, bare, needed = [], [], set()
     for key in sorted(store.keys()):
         outcome = store.load(key)
         unit = store.unit(key)
+        needed |= set(unit.needs.values())
         if outcome.weights is None:
             bare.append(unit.name or key)
-        elif unit.kind != FIND_BOXES:
+        else:
             kept.append(Model(unit=unit, outcome=outcome, info=store.info(key)))
+    kept = [model for model in kept if model.unit.key not in needed]
     kept.sort(key=lambda model: (model.name, model.unit.key))
     return kept, sorted(bare)
 
@@ -150,31 +150,46 @@ def export_models(models: Sequence[Model], store: Store, path: str | Path) -> Pa
         for model in models:
             if isinstance(model.outcome.weights, StoredWeights):
                 model.outcome.weights.check()
-            bare.save(replace(model.unit, train=(), validation=(), predict=()), _nameless(model))
-            finder = model.unit.boxes_from
-            if finder and finder in store:
-                held = store.load(finder)
-                if held.weights is not None:
-                    found = Model(unit=store.unit(finder), outcome=held, info=store.info(finder))
-                    bare.save(replace(found.unit, train=(), validation=(), predict=()), _nameless(found))
+            _save_nameless(bare, model)
+            for needed in needed_models(model, store):
+                _save_nameless(bare, needed)
         return bare.export(bare.keys(), path)
 
 
-def _nameless(model: Model) -> Outcome:
-    unit = model.unit
-    tasks = unit.job.tasks if unit.job is not None else ()
-    return replace(
-        model.outcome,
-        case=(),
-        fingerprint=np.zeros(0, dtype=np.uint64),
-        logits=np.zeros((0, 2), dtype=np.float32),
-        distance=np.zeros(0, dtype=np.float32),
-        box=np.zeros((0, 4), dtype=np.int32) if unit.kind == FIND_BOXES else None,
-        probability=np.zeros(0) if "response" in tasks else None,
-        masks=() if "segmentation" in tasks else None,
-        cost=np.zeros((0, len(tasks), len(COSTS))) if tasks else None,
-        notes=(),
-        details={},
+def needed_models(model: Model, store: Store) -> list[Model]:
+    """The kept models whose answers a model uses, as far as the store has them.
+
+    Args:
+        model: A model.
+        store: Where it is.
+
+    Returns:
+        Those that are there with their weights.
+    """
+    found = []
+    for key in model.unit.needs.values():
+        if key in store:
+            outcome = store.load(key)
+            if outcome.weights is not None:
+                found.append(Model(unit=store.unit(key), outcome=outcome, info=store.info(key)))
+    return found
+
+
+def _save_nameless(store: Store, model: Model) -> None:
+    unit, outcome = model.unit, model.outcome
+    tasks = unit.recipe.tasks
+    empty = {task: answer_kinds.get(answers.kind).empty() for task, answers in outcome.answers.items()}
+    store.save(
+        replace(unit, train=(), validation=(), predict=(), optional=()),
+        replace(
+            outcome,
+            case=(),
+            fingerprint=np.zeros(0, dtype=np.uint64),
+            answers=empty,
+            cost=None if outcome.cost is None else np.zeros((0, len(tasks), len(COSTS))),
+            notes=(),
+            details={},
+        ),
     )
 
 

@@ -19,6 +19,8 @@ from elsewhere.engine.training import Outcome
 from elsewhere.errors import UserError
 from elsewhere.inputs import Cases
 from elsewhere.inputs.boxes import box_quality
+from elsewhere.recipes.base import recipe_of
+from elsewhere.recipes.pictures.settings import CLASSIFICATION, LESION_BOXES, settings_of
 from elsewhere.scenarios import Split
 from elsewhere.study.plan import Plan
 
@@ -210,9 +212,9 @@ def _found_boxes(
             if key not in held:
                 continue
             found, place = outcome(key)
-            if found.box is None or not set(test) <= set(place):
+            if LESION_BOXES not in found.answers or not set(test) <= set(place):
                 continue
-            boxes = found.box[[place[case] for case in test]]
+            boxes = found.answers[LESION_BOXES].best()[[place[case] for case in test]]
             told = box_quality(boxes, plan.table.cases.box[plan.table.cases.rows(test)])["all"]
             rows[name, seed] = {"scenario": name, "seed": int(seed)} | told
             rows[name, seed]["without_box"] = int((~boxes.any(axis=1)).sum())
@@ -234,7 +236,8 @@ def _parts(
                 fix="Run the study again: it trains what is missing.",
             )
         rows = np.array([place[name] for name in names], dtype=np.int64)
-        logits = outcome.logits[rows].astype(np.float64)
+        answers = outcome.answers[CLASSIFICATION]
+        logits = answers.logits[rows].astype(np.float64)
         found[part] = pd.DataFrame(
             {
                 "case": pd.Series(names, dtype="str"),
@@ -242,7 +245,7 @@ def _parts(
                 "label": cases.label[cases.rows(names)].astype(np.int64),
                 "logit_benign": logits[:, 0],
                 "logit_malignant": logits[:, 1],
-                "distance": outcome.distance[rows].astype(np.float64),
+                "distance": answers.distance[rows].astype(np.float64),
             }
         )
     return found
@@ -255,9 +258,9 @@ def _units(plan: Plan, store: Store, held: set[str]) -> pd.DataFrame:
         row: dict[str, Any] = {
             "unit": key,
             "name": unit.name,
-            "kind": unit.kind,
-            "network": unit.recipe.network,
-            "input": unit.input.kind,
+            "kind": getattr(recipe_of(unit.recipe.name), "kind", ""),
+            "network": unit.method,
+            "input": settings_of(unit.recipe).input.kind,
             "seed": unit.seed,
         }
         if key in held:

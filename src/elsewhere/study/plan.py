@@ -16,9 +16,10 @@ from typing import Any
 
 import pandas as pd
 
-from elsewhere.engine.finders import finder_unit
-from elsewhere.engine.training import ClassifierSettings, Training, Work
+from elsewhere.engine.plan import joined_trainings
+from elsewhere.engine.training import Training, Work
 from elsewhere.errors import UserError
+from elsewhere.recipes.pictures.settings import NEEDS_BOXES, classifier_spec, finder_training
 from elsewhere.scenarios import (
     Scenario,
     Skipped,
@@ -33,6 +34,7 @@ from elsewhere.study.file import InputSection, Study, StudyFile
 from elsewhere.study.names import check_names
 from elsewhere.study.pictures import Report
 from elsewhere.study.table import StudyTable
+from elsewhere.training.pictures.settings import ClassifierSettings
 
 RUN_COLUMNS = (
     "run",
@@ -79,7 +81,7 @@ class Plan:
     def work(self) -> Work:
         """What the units refer to."""
         return Work(
-            cases=self.table.cases, pictures=self.table.pictures, weights=self.weights, about=self.about
+            cases=self.table.cases, sources=self.table.sources, weights=self.weights, about=self.about
         )
 
     @property
@@ -159,15 +161,14 @@ def make_plan(file: StudyFile, table: StudyTable, *, progress: Report | None = N
                     train=made.train,
                     validation=made.validation,
                     predict=_predicted(made, table),
-                    input=seen.spec(section.size_px),
-                    recipe=recipes[model],
+                    recipe=classifier_spec(recipes[model], seen.spec(section.size_px)),
                     seed=seed,
                     keep_weights=scenario.name in keep,
                 )
                 if seen.boxes == "found":
                     finder = _finder(unit, scenario, study)
-                    unit = replace(unit, boxes_from=pool.add(finder))
-                    row |= {"boxes_unit": unit.boxes_from}
+                    unit = replace(unit, needs={NEEDS_BOXES: pool.add(finder)})
+                    row |= {"boxes_unit": unit.needs[NEEDS_BOXES]}
                 rows.append(row | _counts(made, seen, table) | {"unit": pool.add(unit)})
     runs = pd.DataFrame(rows, columns=list(RUN_COLUMNS))
     runs["seed"] = runs["seed"].astype("int64")
@@ -196,7 +197,8 @@ class _Units:
         self._keys: dict[tuple[Any, ...], str] = {}
 
     def add(self, unit: Training) -> str:
-        known = (unit.kind, unit.train, unit.validation, unit.input, unit.recipe, unit.seed, unit.boxes_from)
+        needs = tuple(sorted(unit.needs.items()))
+        known = (unit.recipe.text, unit.train, unit.validation, unit.seed, needs)
         key = self._keys.get(known)
         if key is None:
             unit = unit.with_key(self.table.cases)
@@ -206,8 +208,8 @@ class _Units:
             self.units[key] = replace(unit, key=key)
             return key
         order = self.table.cases.row
-        predict = tuple(sorted({*held.predict, *unit.predict}, key=order.__getitem__))
-        self.units[key] = replace(held, predict=predict, keep_weights=held.keep_weights or unit.keep_weights)
+        both = joined_trainings(held, unit)
+        self.units[key] = replace(both, predict=tuple(sorted(both.predict, key=order.__getitem__)))
         return key
 
 
@@ -331,7 +333,7 @@ def _finder(unit: Training, scenario: Scenario, study: Study) -> Training:
     so that no box in a test picture comes from a network that has seen it (US-33).
     """
     rules = study.finder
-    made = finder_unit(unit, rules.network, size_px=rules.size_px, **rules.changes())
+    made = finder_training(unit, rules.network, size_px=rules.size_px, **rules.changes())
     name = _unit_name(scenario, unit.seed, "finder", "boxes")
     return replace(made, name=name, keep_weights=unit.keep_weights)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from elsewhere.errors import UserError
-from elsewhere.recipes.base import Recipe, recipes
+from elsewhere.recipes.base import given_words, recipe_of
 
 if TYPE_CHECKING:
     from elsewhere.study.recipe_results import RecipeResults
@@ -26,22 +26,12 @@ def told_table(results: RecipeResults) -> pd.DataFrame:
         section = given.get(name)
         spelt = str(section.get("recipe") or name) if isinstance(section, Mapping) else name
         try:
-            recipe = recipes.get(spelt)
+            recipe = recipe_of(spelt)
         except UserError:
             recipe = None
-        beyond = (
-            [
-                word
-                for word, on in (
-                    ("clinical columns", recipe.uses_clinical),
-                    ("the expert's box of the affected breast", _asks_breast_box(recipe, section)),
-                    ("the publisher's box of the lesion", recipe.uses_lesion_box),
-                )
-                if on
-            ]
-            if recipe is not None
-            else []
-        )
+        settings = section.get("settings") if isinstance(section, Mapping) else None
+        values = settings if isinstance(settings, Mapping) else {}
+        beyond = given_words(recipe, values) if recipe is not None else ()
         rows.append(
             {
                 "recipe": name,
@@ -51,15 +41,6 @@ def told_table(results: RecipeResults) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
-
-
-def _asks_breast_box(recipe: type[Recipe], section: object) -> bool:
-    """By the study's settings; settings that this version of the recipe does not take ask for nothing."""
-    given = section.get("settings") if isinstance(section, Mapping) else None
-    try:
-        return recipe.asks_breast_box(recipe.settings(given if isinstance(given, Mapping) else {}))
-    except UserError:
-        return recipe.uses_breast_box
 
 
 def _notes(results: RecipeResults, name: str) -> list[str]:

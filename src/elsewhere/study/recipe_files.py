@@ -7,17 +7,31 @@ which would show the truth of the test part to a recipe that is to find it (MRI-
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from elsewhere.errors import UserError
-from elsewhere.inputs.mri.files import FileVolumes, file_digest
+from elsewhere.inputs.mri.files import file_digest
 
 MASKS, SEGMENTATIONS = "masks", "segmentations"
 
 
-def digests_of_files(files: Mapping[str, Path], volumes: FileVolumes, *, where: str = "") -> dict[str, str]:
-    """The digest of each file, or of a folder's names and bytes, by setting."""
+def digests_of_files(
+    files: Mapping[str, Path], experts: Collection[Path], *, where: str = ""
+) -> dict[str, str]:
+    """Digest the files that settings name.
+
+    Args:
+        files: By setting.
+        experts: The files of the experts' annotations, which a folder 'masks' must not hold.
+        where: For messages.
+
+    Returns:
+        The digest of each file, or of a folder's names and bytes, by setting.
+
+    Raises:
+        UserError: A file is not there, or a folder holds the experts' masks.
+    """
     told = {}
     for setting, path in files.items():
         if not path.exists():
@@ -35,15 +49,14 @@ def digests_of_files(files: Mapping[str, Path], volumes: FileVolumes, *, where: 
             if one.is_file()
         }
         if setting == MASKS:
-            _no_experts(path, held, volumes, where=where)
+            _no_experts(path, held, experts, where=where)
         whole = hashlib.sha256("".join(f"{name}\0{digest}\n" for name, digest in held.items()).encode())
         told[setting] = whole.hexdigest()
     return told
 
 
-def _no_experts(folder: Path, held: Mapping[str, str], volumes: FileVolumes, *, where: str) -> None:
+def _no_experts(folder: Path, held: Mapping[str, str], experts: Collection[Path], *, where: str) -> None:
     """Neither a folder of the cohort's segmentations, nor one that holds them, nor a copy of them."""
-    experts = [path for path in (volumes.files(case).mask for case in volumes.cases) if path is not None]
     own = folder.resolve()
     for kept in {_segmentations(path.resolve()) for path in experts}:
         if own.is_relative_to(kept) or kept.is_relative_to(own):

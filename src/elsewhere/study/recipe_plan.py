@@ -10,16 +10,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from elsewhere.engine.training import RECIPE, RecipeSpec, Training, Work
+from elsewhere.engine.plan import joined_trainings
+from elsewhere.engine.training import RecipeSpec, Training
 from elsewhere.errors import UserError
 from elsewhere.protocols import protocols
-from elsewhere.recipes.base import RESPONSE, SEGMENTATION, TASKS, Recipe, recipes
+from elsewhere.recipes.base import RESPONSE, SEGMENTATION, Recipe, recipe_of, sees_clinical
 from elsewhere.scenarios import Scenario, Split
 from elsewhere.study.file import RecipeSection, Study, StudyFile
 from elsewhere.study.pictures import Report
@@ -61,12 +61,6 @@ class RecipePlan(Plan):
 
     table: RecipeTable
     chosen: dict[str, Method]
-
-    @cached_property
-    def work(self) -> Work:
-        return Work(
-            cases=self.table.cases, volumes=self.table.volumes, weights=self.weights, about=self.about
-        )
 
     @property
     def about(self) -> dict[str, Any]:
@@ -123,7 +117,7 @@ class Method:
             version=self.recipe.version,
             settings=self.settings,
             tasks=tasks,
-            clinical=self.recipe.uses_clinical,
+            clinical=sees_clinical(self.recipe),
             files=self.files,
         )
 
@@ -179,21 +173,22 @@ def methods_of(file: StudyFile, table: RecipeTable) -> dict[str, Method]:
     study = file.study
     _check_protocols(study, where=str(file.path))
     found: dict[str, Method] = {}
+    experts = [path for source in table.sources.values() for path in source.truth_files()]
     for name, section in study.recipes.items():
         if section.skip:
             continue
         where = f"{file.path}, recipes.{name}"
         try:
-            recipe = recipes.get(section.recipe or name)
+            recipe = recipe_of(section.recipe or name)
         except UserError as error:
             raise UserError(error.what, where=error.where or where, fix=error.fix) from None
-        does = tuple(task for task in TASKS if task in study.tasks and task in recipe.tasks)
-        lacking = [task for task in section.tasks if task not in recipe.tasks]
+        does = tuple(task for task in recipe.answers if task in study.tasks)
+        lacking = [task for task in section.tasks if task not in recipe.answers]
         if lacking or not does:
             raise UserError(
                 f"recipe '{section.recipe or name}' does not do {' or '.join(lacking or study.tasks)}",
                 where=where,
-                fix=f"It does: {', '.join(sorted(recipe.tasks))}.",
+                fix=f"It does: {', '.join(sorted(recipe.answers))}.",
             )
         asked = tuple(task for task in does if not section.tasks or task in section.tasks)
         settings = recipe.settings(section.settings, where=f"{where}.settings")
@@ -204,13 +199,13 @@ def methods_of(file: StudyFile, table: RecipeTable) -> dict[str, Method]:
             tasks=asked,
             settings=RecipeSpec(name=name, settings=dataclasses.asdict(settings)).to_dict()["settings"],
             usable=_usable(recipe, table),
-            files=digests_of_files(recipe.files(settings), table.volumes, where=f"{where}.settings"),
+            files=digests_of_files(recipe.files(settings), experts, where=f"{where}.settings"),
         )
     if not found:
         raise UserError("every recipe of the study is left out (skip = true)", where=str(file.path))
     both = {
         task: frozenset.intersection(*(m.usable[task] for m in found.values() if task in m.tasks))
-        for task in TASKS
+        for task in study.tasks
         if any(task in m.tasks for m in found.values())
     }
     found = {
@@ -245,7 +240,7 @@ def _check_protocols(study: Study, *, where: str) -> None:
 
 def _usable(recipe: type[Recipe], table: RecipeTable) -> Usable:
     frame = table.frame
-    seen = frame["has_volume"] | (not recipe.uses_volumes)
+    seen = frame["has_volume"] | (not recipe.reads)
     return {
         SEGMENTATION: frozenset(frame.loc[seen & frame["has_mask"], "case"]),
         RESPONSE: frozenset(frame.loc[seen & (frame["label"] != UNKNOWN), "case"]),
@@ -265,19 +260,18 @@ def _unit(
     scenario = made.scenario
     unit = Training(
         name=f"{unit_base_name(scenario)} | {method.name} | {'+'.join(tasks)} | seed {made.seed}",
-        kind=RECIPE,
         train=tuple(case for case in made.train if case in use),
         validation=tuple(case for case in made.validation if case in use),
         predict=_predicted(made, use, table),
         seed=made.seed,
         keep_weights=keep and method.recipe.keeps,
-        job=method.spec(tasks),
+        recipe=method.spec(tasks),
     ).with_key(table.cases)
     held = units.get(unit.key)
     if held is not None:
         order = table.cases.row
-        both = tuple(sorted({*held.predict, *unit.predict}, key=order.__getitem__))
-        unit = replace(held, predict=both, keep_weights=held.keep_weights or unit.keep_weights)
+        both = joined_trainings(held, unit)
+        unit = replace(both, predict=tuple(sorted(both.predict, key=order.__getitem__)))
     units[unit.key] = unit
     return unit.key, reasons
 
@@ -316,7 +310,7 @@ def _cannot_judge(method: Method, task: str, made: Split, table: RecipeTable) ->
 
 def _needs(method: Method, task: str) -> str:
     truth = "a mask" if task == SEGMENTATION else "a known outcome"
-    return f"a volume and {truth}" if method.recipe.uses_volumes and task == RESPONSE else truth
+    return f"a volume and {truth}" if method.recipe.reads and task == RESPONSE else truth
 
 
 def _one_class(names: list[str], table: RecipeTable, what: str) -> str:

@@ -8,9 +8,7 @@ folder. A run that cannot be judged is there with its reason; the others go on.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -21,10 +19,10 @@ import pandas as pd
 
 from elsewhere.cohort import Cohort
 from elsewhere.engine.store import DamagedUnitError, Store
-from elsewhere.engine.training import COSTS, Outcome
+from elsewhere.engine.training import COSTS, Outcome, RecipeSpec
 from elsewhere.errors import UserError
 from elsewhere.predictions import ReadOptions, read_predictions
-from elsewhere.predictions.masks import mask_file_name
+from elsewhere.predictions.answers import AnswerTarget, answer_kinds
 from elsewhere.protocols import protocols
 from elsewhere.recipes.base import SEGMENTATION
 from elsewhere.report.page.privacy import Redactor
@@ -132,7 +130,7 @@ def recipe_results_of(
         where = Path(key[0]) / key[1] / scenario_folder(scenario) / f"seed-{key[3]}"
         runs.loc[at, "predictions"] = where.as_posix()
         write_predictions(plan, found, names, key[0], folder / where, state=digest)
-        costs.append(_costs(plan, found, names, key, plan.units[unit].job))
+        costs.append(_costs(plan, found, names, key, plan.units[unit].recipe))
         try:
             scores[key], metrics[key], invalid = score_run(plan, names, key[0], folder / where)
         except UserError as error:
@@ -185,23 +183,16 @@ def write_predictions(
         return
     place = {name: at for at, name in enumerate(outcome.case)}
     ids = dict(zip(plan.table.frame["case"], plan.table.frame["case_id"], strict=True))
-    files = [MARK, PROBABILITIES, *(mask_file_name(ids[name]) for name in names)]
+    answers = outcome.answers[task]
+    kind = answer_kinds.get(answers.kind)
+    files = [MARK, *kind.files([ids[name] for name in names])]
     with staged_directory(
         folder, replace=True, owned=lambda held: files if (held / MARK).is_file() else ()
     ) as staged:
-        if task == SEGMENTATION:
-            masks = outcome.masks or ()
-
-            def write(name: str) -> None:
-                file = staged / mask_file_name(ids[name])
-                plan.table.volumes.write_mask(file, masks[place[name]].unpack(), like=name)
-
-            with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-                list(pool.map(write, names))
-        else:
-            told = np.asarray(outcome.probability)[[place[name] for name in names]]
-            table = pd.DataFrame({"case_id": [ids[name] for name in names], "probability": told})
-            write_table(table, staged / PROBABILITIES)
+        target = AnswerTarget(
+            folder=staged, ids=[ids[name] for name in names], names=names, source=plan.table.sources["mri"]
+        )
+        kind.write(kind.take(answers, np.array([place[name] for name in names], dtype=np.int64)), target)
         write_json(made_of, staged / MARK)
 
 
@@ -230,11 +221,13 @@ def score_run(
     return scores, {name: float(value) for name, value in ready.evaluator.values().items()}, ""
 
 
-def _costs(plan: RecipePlan, outcome: Outcome, names: Sequence[str], key: Key, job: Any) -> pd.DataFrame:
+def _costs(
+    plan: RecipePlan, outcome: Outcome, names: Sequence[str], key: Key, spec: RecipeSpec
+) -> pd.DataFrame:
     task, recipe, scenario, seed = key
     place = {name: at for at, name in enumerate(outcome.case)}
     rows = [place[name] for name in names]
-    cost = outcome.cost[rows, job.tasks.index(task)] if outcome.cost is not None else None
+    cost = outcome.cost[rows, spec.tasks.index(task)] if outcome.cost is not None else None
     values = np.full((len(rows), len(COSTS)), np.nan) if cost is None else cost
     ids = dict(zip(plan.table.frame["case"], plan.table.frame["case_id"], strict=True))
     return pd.DataFrame(values, columns=list(COSTS)).assign(
@@ -247,13 +240,13 @@ def _units(plan: RecipePlan, store: Store, held: set[str]) -> pd.DataFrame:
     told = ("epochs", "best_epoch", "seconds", "images", "device", "notes", "details")
     rows = []
     for key, unit in plan.units.items():
-        job = unit.job
+        spec = unit.recipe
         row: dict[str, Any] = {
             "unit": key,
             "name": unit.name,
-            "recipe": job.name if job else "",
-            "version": job.version if job else 0,
-            "tasks": "+".join(job.tasks) if job else "",
+            "recipe": spec.name,
+            "version": spec.version,
+            "tasks": "+".join(spec.tasks),
             "seed": unit.seed,
             "train": len(unit.train),
             "predicted": len(unit.predict),

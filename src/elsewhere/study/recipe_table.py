@@ -21,6 +21,8 @@ from elsewhere.errors import UserError, name_rows
 from elsewhere.inputs import Cases, Pictures
 from elsewhere.inputs.cases import Value
 from elsewhere.inputs.mri.files import FileVolumes
+from elsewhere.inputs.mri.source import MriSource
+from elsewhere.inputs.source import Source
 from elsewhere.protocols import protocols
 from elsewhere.scenarios.groups import RESPONSES
 from elsewhere.scoring.segmentation import empty_truth
@@ -44,6 +46,11 @@ class RecipeTable(StudyTable):
     cohort: Cohort
     voxels: Mapping[str, str]
     """The digest of each volume's voxels: what is the same under another name or header (US-30)."""
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """What recipes read, by the source's name."""
+        return {MriSource.name: MriSource(self.volumes)}
 
     def fallbacks(self, names: tuple[str, ...]) -> int:
         """Nothing is cropped by the house: recipes crop, and say so themselves."""

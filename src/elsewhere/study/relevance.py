@@ -82,9 +82,9 @@ def look(run: str, results: StudyResults, plan: Plan, store: Store, **wanted: An
     """A run of the study looked at; `wanted` are the keywords of `look_at_run`."""
     key = unit_of(results, run)
     unit = plan.units[key]
-    boxes = store.load(unit.boxes_from) if unit.boxes_from else None
+    needs = {role: store.load(needed) for role, needed in unit.needs.items()}
     test = results.outputs(run)["test"]
-    return look_at_run(run, unit, store.load(key), plan.work, test, boxes=boxes, **wanted)
+    return look_at_run(run, unit, store.load(key), plan.work, test, needs=needs, **wanted)
 
 
 def relevance_maps(

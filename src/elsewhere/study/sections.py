@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from elsewhere.engine.training import ClassifierSettings, InputSpec
+from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
 
 _RECIPE = ClassifierSettings()
 CLINICAL = (

@@ -7,7 +7,6 @@ cannot be decoded, near-duplicates (US-30).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,9 @@ import pandas as pd
 
 from elsewhere.cohort import Cohort
 from elsewhere.errors import UserError, name_rows
-from elsewhere.inputs import BENIGN, MALIGNANT, NORMAL, BadPictureError, Cases, Pictures
+from elsewhere.inputs import BENIGN, MALIGNANT, NORMAL, Cases, Pictures
+from elsewhere.inputs.pictures import BOX_COLUMNS, boxes_inside, is_mask_column
+from elsewhere.inputs.source import Source
 from elsewhere.study.cohorts import read_cohorts
 from elsewhere.study.duplicates import duplicate_links
 from elsewhere.study.file import StudyFile
@@ -26,7 +27,7 @@ from elsewhere.study.pictures import Report, look_at
 
 LABELS = ("benign", "malignant", "normal")
 LABEL_CODES = {"benign": BENIGN, "malignant": MALIGNANT, "normal": NORMAL}
-BOX = ("box_x0", "box_y0", "box_x1", "box_y1")
+BOX = BOX_COLUMNS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,11 @@ class StudyTable:
     cases: Cases
     pictures: Pictures
     audit: dict[str, Any]
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """What recipes read, by the source's name."""
+        return {Pictures.name: self.pictures}
 
     def fallbacks(self, names: tuple[str, ...]) -> int:
         """How many of these cases are lesions without a box: their crop is the whole image (US-13)."""
@@ -93,7 +99,7 @@ def join_cohorts(
         label=np.array([LABEL_CODES[label] for label in frame["label"]], dtype=np.int8),
         box=boxes,
         digest=tuple(facts[case].digest for case in frame["case"]),
-        mask_digest=tuple(pictures.mask_digest(case) for case in frame["case"]),
+        mask_digest=tuple(pictures.truth_digest(case) for case in frame["case"]),
     )
     has_box = boxes.any(axis=1)
     for at, name in enumerate(BOX):
@@ -205,7 +211,7 @@ def _rows_of(
 
 def mask_columns(cases: pd.DataFrame) -> list[str]:
     """The columns of a lesion's masks: there may be several."""
-    return [name for name in cases.columns if name == "mask" or re.fullmatch(r"mask_\d+_path", name)]
+    return [name for name in cases.columns if is_mask_column(name)]
 
 
 def mask_files(cohort: Cohort, names: tuple[Any, ...]) -> tuple[str, ...]:
@@ -228,32 +234,13 @@ def lesion_boxes(frame: pd.DataFrame, pictures: Pictures) -> tuple[np.ndarray, d
     lesion = (frame["label"] != "normal").to_numpy()
     from_masks = lesion & ~frame["box_known"].to_numpy(dtype=bool)
     for at in np.flatnonzero(from_masks):
-        found = _box_of_mask(pictures, frame["case"].iloc[at], (int(sizes[at, 1]), int(sizes[at, 0])))
+        found = pictures.box_of_mask(frame["case"].iloc[at], (int(sizes[at, 1]), int(sizes[at, 0])))
         if found is not None:
             raw[at] = found
-    told = np.isfinite(raw).all(axis=1)
-    cut = np.column_stack(
-        [np.maximum(raw[:, :2], 0), np.minimum(raw[:, 2], sizes[:, 0]), np.minimum(raw[:, 3], sizes[:, 1])]
-    )
-    valid = told & (raw[:, 2] > raw[:, 0]) & (raw[:, 3] > raw[:, 1])
-    valid &= (cut[:, 2] > cut[:, 0]) & (cut[:, 3] > cut[:, 1])
-    boxes = np.where((valid & lesion)[:, None], np.nan_to_num(raw), 0).astype(np.int32)
-    wrong = told & lesion & ~valid
-    counted = frame["dataset"][wrong].value_counts()
+    boxes, wrong = boxes_inside(raw, sizes)
+    boxes[~lesion] = 0
+    counted = frame["dataset"][wrong & lesion].value_counts()
     return boxes, {str(name): int(n) for name, n in counted.items()}
-
-
-def _box_of_mask(pictures: Pictures, case: str, shape: tuple[int, int]) -> tuple[int, int, int, int] | None:
-    """The lesion box, from the masks where the source has none (US-01)."""
-    if not pictures.has_mask(case):
-        return None
-    try:
-        rows, columns = np.nonzero(pictures.mask(case, shape))
-    except BadPictureError:
-        return None
-    if not len(rows):
-        return None
-    return int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1
 
 
 def _groups(patient: pd.Series, links: list[tuple[int, int]]) -> pd.Series:

@@ -11,22 +11,17 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
 
 from elsewhere.cohort import Cohort
 from elsewhere.errors import UserError
-from elsewhere.inputs.mri.files import FileVolumes, VolumeFiles, file_digest
-from elsewhere.inputs.mri.layout import phase_files
-from elsewhere.inputs.volumes import Box
+from elsewhere.inputs.mri.files import FileVolumes, file_digest
+from elsewhere.inputs.mri.source import MriSource
+from elsewhere.study.case_rows import case_rows
 from elsewhere.study.pictures import Report
 from elsewhere.tables import write_json
 
-BREAST_BOX = tuple(f"breast_box_{end}" for end in ("x0", "y0", "z0", "x1", "y1", "z1"))
 SAVED_EVERY = 100
 """Decoding a whole set takes minutes: a plan that is stopped begins where it was."""
-SLICE_BOX = ("box_x0", "box_y0", "box_x1", "box_y1")
 
 
 def volumes_of(
@@ -43,16 +38,11 @@ def volumes_of(
         held: Iterable[Cohort] = [cohorts]
     else:
         held = cohorts.values() if isinstance(cohorts, Mapping) else cohorts
-    files: dict[str, VolumeFiles] = {}
-    for cohort in held:
-        if "image" not in cohort.cases.columns:
-            continue
-        for row in cohort.cases.to_dict("records"):
-            if not isinstance(row["image"], str):
-                continue
-            case = named(str(row["dataset"]), str(row["case_id"]))
-            files[case] = _slice_files(cohort, row) if _has(row, "mm_per_px") else _folder_files(cohort, row)
-    return FileVolumes(files)
+    rows = [row for cohort in held for row in case_rows(cohort, named=named)]
+    found = MriSource.of_cases(rows).volumes
+    if not isinstance(found, FileVolumes):
+        raise TypeError("volumes of a cohort are files")
+    return found
 
 
 def digests(
@@ -167,41 +157,6 @@ def empty_masks(
     if todo and cache is not None:
         write_json({"version": 1, "files": known}, cache)
     return tuple(name for name in names if known.get(digest[name]) == [1])
-
-
-def _folder_files(cohort: Cohort, row: Mapping[Any, Any]) -> VolumeFiles:
-    phases, missing = phase_files(cohort.file(row["image"]))
-    mask = row.get("mask")
-    view = str(row.get("view") or "").strip().casefold()
-    return VolumeFiles(
-        phases=phases,
-        missing=missing,
-        mask=cohort.file(mask) if isinstance(mask, str) else None,
-        breast_box=_box(row, BREAST_BOX),
-        plane=view if view in ("axial", "sagittal") else "",
-    )
-
-
-def _slice_files(cohort: Cohort, row: Mapping[Any, Any]) -> VolumeFiles:
-    step = float(row["mm_per_px"])
-    thick = float(row["spacing_slice_mm"]) if _has(row, "spacing_slice_mm") else step
-    flat = tuple(int(row[name]) for name in SLICE_BOX) if all(_has(row, name) for name in SLICE_BOX) else None
-    return VolumeFiles(
-        phases=(cohort.file(row["image"]),),
-        slice_spacing=(step, step, thick),
-        lesion_box=(flat[0], flat[1], 0, flat[2], flat[3], 1) if flat else None,
-    )
-
-
-def _box(row: Mapping[Any, Any], names: tuple[str, ...]) -> Box | None:
-    if not all(_has(row, name) for name in names):
-        return None
-    ends = [int(row[name]) for name in names]
-    return ends[0], ends[1], ends[2], ends[3], ends[4], ends[5]
-
-
-def _has(row: Mapping[Any, Any], name: str) -> bool:
-    return name in row and not pd.isna(row[name])
 
 
 def _read_cache(cache: Path | None, *, width: int = 3) -> dict[str, list[int | str]]:

@@ -6,19 +6,19 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from elsewhere.engine.training import Outcome, Training, Work
+    from elsewhere.training.pictures.settings import Failed, Finished, PictureTraining, PictureWork
 
 __all__ = ["train_units"]
 
 
 def train_units(
-    units: Sequence[Training],
-    work: Work,
+    units: Sequence[PictureTraining],
+    work: PictureWork,
     *,
     device: str = "auto",
     lanes: int = 0,
-    finished: Callable[[Training, Outcome], None],
-    failed: Callable[[Training, str], None],
+    finished: Finished,
+    failed: Failed,
     progress: Callable[[str, int, int], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from elsewhere.engine.training import ClassifierSettings
+from elsewhere.training.pictures.settings import ClassifierSettings
 
 
 def augment(

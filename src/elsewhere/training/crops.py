@@ -10,8 +10,9 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
-from elsewhere.engine.training import InputSpec
-from elsewhere.inputs import Cases, Pictures
+from elsewhere.inputs import Cases
+from elsewhere.inputs.pictures import decode_all
+from elsewhere.training.pictures.settings import InputSpec, PictureReader
 
 Window = tuple[int, int, int, int]
 
@@ -47,7 +48,7 @@ class DevicePictures:
     def __init__(
         self,
         cases: Cases,
-        pictures: Pictures,
+        pictures: PictureReader,
         *,
         device: torch.device,
         threads: int | None = None,
@@ -57,7 +58,7 @@ class DevicePictures:
         self.device = device
         self._pictures = pictures
         wanted = np.arange(len(cases)) if rows is None else np.unique(rows)
-        decoded = pictures.decode_all([cases.case[r] for r in wanted], threads=threads)
+        decoded = decode_all(pictures.grey, [cases.case[r] for r in wanted], threads=threads)
         self.height = np.zeros(len(cases), dtype=np.int64)
         self.width = np.zeros(len(cases), dtype=np.int64)
         self._start = np.full(len(cases), -1, dtype=np.int64)

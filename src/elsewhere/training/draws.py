@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from elsewhere.engine.training import ClassifierSettings
+from elsewhere.training.pictures.settings import ClassifierSettings
 
 Indices = npt.NDArray[np.int64]
 NOISE_FIELDS = 64

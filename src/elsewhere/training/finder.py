@@ -17,8 +17,6 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
-from elsewhere.engine.finders import finder_input, finder_recipe, finder_unit
-from elsewhere.engine.training import ClassifierSettings, InputSpec, Outcome, Training, Work
 from elsewhere.errors import UserError
 from elsewhere.inputs import NORMAL
 from elsewhere.inputs.boxes import Boxes, box_iou, box_quality, boxes_of_maps
@@ -26,18 +24,18 @@ from elsewhere.networks.finder import Finder, build_finder, check_size
 from elsewhere.training.augment import augment, plain
 from elsewhere.training.crops import DevicePictures
 from elsewhere.training.draws import EpochDraws, draw_epoch, noise_fields, steps_of
+from elsewhere.training.pictures.settings import (
+    ClassifierSettings,
+    Failed,
+    Finished,
+    InputSpec,
+    PictureOutcome,
+    PictureTraining,
+    PictureWork,
+)
 from elsewhere.training.program import to_known_size
 
-__all__ = [
-    "box_iou",
-    "box_quality",
-    "boxes_of_maps",
-    "find_all",
-    "find_boxes",
-    "finder_input",
-    "finder_recipe",
-    "finder_unit",
-]
+__all__ = ["box_iou", "box_quality", "boxes_of_maps", "find_all", "find_boxes"]
 
 THRESHOLD = 0.5
 """A pixel at or above this probability is lesion; fixed, never tuned on a target."""
@@ -50,16 +48,16 @@ class StoppedError(Exception):
 
 
 def find_boxes(
-    unit: Training,
-    work: Work,
+    unit: PictureTraining,
+    work: PictureWork,
     *,
     device: str = "auto",
     stop: Callable[[], bool] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     pictures: DevicePictures | None = None,
-) -> Outcome:
+) -> PictureOutcome:
     """Train on the unit's training part, keep the weights of the best Dice on its validation part, and find a
-    box in every case of `predict`: `Outcome.box`, in picture pixels, zeros where nothing is found.
+    box in every case of `predict`: `PictureOutcome.box`, in picture pixels, zeros where nothing is found.
 
     `pictures` may be given where several finders see the same ones, so that they are decoded once. `stop` is
     asked before each epoch; True raises `StoppedError`.
@@ -118,9 +116,8 @@ def find_boxes(
     weights = None
     if unit.keep_weights:
         weights = {name: value.cpu().clone() for name, value in loop.model.state_dict().items()}
-    return Outcome(
+    return PictureOutcome(
         case=unit.predict,
-        fingerprint=unit.fingerprints(work.cases)[asked],
         logits=np.zeros((len(asked), 0), dtype=np.float32),
         distance=np.full(len(asked), np.nan, dtype=np.float32),
         box=box,
@@ -128,19 +125,17 @@ def find_boxes(
         best_epoch=best_epoch,
         images=loop.images_seen,
         seconds=time.perf_counter() - begin,
-        device=torch.cuda.get_device_name(where) if where.type == "cuda" else "cpu",
-        versions={"torch": torch.__version__, "numpy": np.__version__},
         weights=weights,
     )
 
 
 def find_all(
-    units: Sequence[Training],
-    work: Work,
+    units: Sequence[PictureTraining],
+    work: PictureWork,
     *,
     device: str = "auto",
-    finished: Callable[[Training, Outcome], None],
-    failed: Callable[[Training, str], None],
+    finished: Finished,
+    failed: Failed,
     stop: Callable[[], bool] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> None:
@@ -209,7 +204,9 @@ class Looker:
 class _Loop(Looker):
     """The model, its optimiser, the training part on the device, and one step."""
 
-    def __init__(self, model: Finder, unit: Training, work: Work, train: Rows, device: torch.device) -> None:
+    def __init__(
+        self, model: Finder, unit: PictureTraining, work: PictureWork, train: Rows, device: torch.device
+    ) -> None:
         super().__init__(model, unit.recipe, device)
         self.parameters = list(self.model.parameters())
         self.rate = torch.zeros((), device=device)
@@ -343,14 +340,14 @@ def outline_loss(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return pixel + (1.0 - (2.0 * both + 1.0) / (sizes + 1.0)).mean()
 
 
-def _teaching(names: tuple[str, ...], work: Work) -> Rows:
+def _teaching(names: tuple[str, ...], work: PictureWork) -> Rows:
     """Cases that can teach: those with a mask, and normal ones, where nothing is to be found."""
     cases = work.cases
     kept = [r for r in cases.rows(names) if cases.label[r] == NORMAL or work.pictures.has_mask(cases.case[r])]
     return np.array(kept, dtype=np.int64)
 
 
-def _outlined(rows: Rows, work: Work, outline: torch.Tensor) -> Rows:
+def _outlined(rows: Rows, work: PictureWork, outline: torch.Tensor) -> Rows:
     """Without the lesions whose mask is empty, or of another size than the picture: they would teach that
     there is nothing.
     """

@@ -18,17 +18,21 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from elsewhere.engine.job import Deadline
-from elsewhere.engine.training import Outcome, Training, Work
+from elsewhere.engine.batch import Deadline
 from elsewhere.errors import UserError
 from elsewhere.networks import NETWORKS, build_network, find_weights, load_state
 from elsewhere.training.crops import DevicePictures
 from elsewhere.training.distance import class_distance
 from elsewhere.training.draws import draw_epoch, steps_of
+from elsewhere.training.pictures.settings import (
+    Failed,
+    Finished,
+    PictureOutcome,
+    PictureTraining,
+    PictureWork,
+)
 from elsewhere.training.program import Program, program_key, to_known_size
 
-Finished = Callable[[Training, Outcome], None]
-Failed = Callable[[Training, str], None]
 Progress = Callable[[str, int, int], None]
 CHUNK_STEPS = 8
 SETTLE_IMAGES = 1024
@@ -41,8 +45,8 @@ BESIDE_BYTES = 40 * 2**30
 
 
 def train_all(
-    units: Sequence[Training],
-    work: Work,
+    units: Sequence[PictureTraining],
+    work: PictureWork,
     *,
     device: str,
     lanes: int,
@@ -97,8 +101,8 @@ def be_deterministic() -> None:
 
 
 def _train_all(
-    units: Sequence[Training],
-    work: Work,
+    units: Sequence[PictureTraining],
+    work: PictureWork,
     device: torch.device,
     lanes: int,
     finished: Finished,
@@ -109,65 +113,49 @@ def _train_all(
     be_deterministic()
     done = 0
 
-    def told(unit: Training, outcome: Outcome) -> None:
+    def told(unit: PictureTraining, outcome: PictureOutcome) -> None:
         nonlocal done
         done += 1
         finished(unit, outcome)
         if progress:
             progress("trainings", done, len(units))
 
-    found: dict[str, Outcome] = {}
-    finders = [unit for unit in units if unit.kind == "find-boxes"]
-    if finders:
-        from elsewhere.training.finder import find_all
-
-        def kept(unit: Training, outcome: Outcome) -> None:
-            found[unit.key] = outcome
-            told(unit, outcome)
-
-        find_all(finders, work, device=str(device), finished=kept, failed=failed, stop=stop)
-    classify = [unit for unit in units if unit.kind == "classify"]
-    if not classify:
-        return
-    names = {
-        name for unit in classify for part in (unit.train, unit.validation, unit.predict) for name in part
-    }
+    names = {name for unit in units for part in (unit.train, unit.validation, unit.predict) for name in part}
     pictures = DevicePictures(work.cases, work.pictures, device=device, rows=work.cases.rows(sorted(names)))
     starts = Starts(work, device)
-    for unit in classify:
+    for unit in units:
         pictures.cut(unit.input)
         if unit.input.outline:
             pictures.outline(unit.input)
         starts.load(unit)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    by_network = itertools.groupby(sorted(classify, key=_size_order), key=lambda unit: unit.recipe.network)
+    by_network = itertools.groupby(sorted(units, key=_size_order), key=lambda unit: unit.recipe.network)
     groups = [list(group) for _, group in by_network]
     # A person who sets the lanes has a reason, and it is mostly memory.
     beside = not lanes and device.type == "cuda" and torch.cuda.mem_get_info(device)[0] >= BESIDE_BYTES
     for together in [groups] if beside else [[group] for group in groups]:
-        _train_side_by_side(together, pictures, work, starts, lanes, found, told, failed, stop)
+        _train_side_by_side(together, pictures, work, starts, lanes, told, failed, stop)
 
 
 def _train_side_by_side(
-    groups: Sequence[Sequence[Training]],
+    groups: Sequence[Sequence[PictureTraining]],
     pictures: DevicePictures,
-    work: Work,
+    work: PictureWork,
     starts: Starts,
     lanes: int,
-    found: dict[str, Outcome],
     finished: Finished,
     failed: Failed,
     stop: Callable[[], bool] | None,
 ) -> None:
     """Each group the units of one network, in as many lanes as suit it."""
     device = starts.device
-    running: list[tuple[list[Training], Lane]] = []
+    running: list[tuple[list[PictureTraining], Lane]] = []
     for units in groups:
         queue = list(units)
         count = lanes or (default_lanes(units) if device.type == "cuda" else 1)
-        running += [(queue, Lane(device, pictures, work, starts, units, found)) for _ in range(count)]
-    active: dict[int, tuple[Training, Iterator[Outcome | None]]] = {}
+        running += [(queue, Lane(device, pictures, work, starts, units)) for _ in range(count)]
+    active: dict[int, tuple[PictureTraining, Iterator[PictureOutcome | None]]] = {}
     while active or any(queue for queue, _ in running):
         for at, (queue, lane) in enumerate(running):
             if at not in active:
@@ -191,18 +179,18 @@ def _train_side_by_side(
             return
 
 
-def _too_late(stop: Callable[[], bool] | None, unit: Training) -> bool:
+def _too_late(stop: Callable[[], bool] | None, unit: PictureTraining) -> bool:
     if isinstance(stop, Deadline):
         return stop.too_late_for(unit)
     return stop is not None and stop()
 
 
-def _size_order(unit: Training) -> tuple[Any, ...]:
+def _size_order(unit: PictureTraining) -> tuple[Any, ...]:
     """Programs together, the long trainings first, so that the lanes end together."""
     return (unit.recipe.network, unit.recipe.method, unit.input.size_px, -len(unit.train))
 
 
-def default_lanes(units: Sequence[Training]) -> int:
+def default_lanes(units: Sequence[PictureTraining]) -> int:
     """Small networks leave a large GPU idle between kernels: more lanes fill it."""
     heaviest = max(NETWORKS[u.recipe.network].training_gflop * u.recipe.batch for u in units)
     return 2 if heaviest > 1000 else 6
@@ -211,11 +199,11 @@ def default_lanes(units: Sequence[Training]) -> int:
 class Starts:
     """Where a training starts: the published weights, read once, or a draw from the unit's seed."""
 
-    def __init__(self, work: Work, device: torch.device) -> None:
+    def __init__(self, work: PictureWork, device: torch.device) -> None:
         self.work, self.device = work, device
         self._bodies: dict[tuple[str, str, int], dict[str, torch.Tensor]] = {}
 
-    def load(self, unit: Training) -> None:
+    def load(self, unit: PictureTraining) -> None:
         """Read the unit's weights before any lane starts."""
         recipe, size = unit.recipe, unit.input.size_px
         name = (recipe.network, recipe.weights, size)
@@ -227,7 +215,7 @@ class Starts:
             load_state(model, path)
         self._bodies[name] = {key: value.to(self.device) for key, value in model.state_dict().items()}
 
-    def state(self, unit: Training) -> dict[str, torch.Tensor]:
+    def state(self, unit: PictureTraining) -> dict[str, torch.Tensor]:
         """The weights that this unit's training starts with; the head is always drawn from its seed."""
         recipe, size = unit.recipe, unit.input.size_px
         seed = int(np.random.SeedSequence([unit.seed, 1]).generate_state(1)[0])
@@ -252,12 +240,11 @@ class Lane:
         self,
         device: torch.device,
         pictures: DevicePictures,
-        work: Work,
+        work: PictureWork,
         starts: Starts,
-        units: Sequence[Training],
-        found: dict[str, Outcome],
+        units: Sequence[PictureTraining],
     ) -> None:
-        self.device, self.pictures, self.work, self.starts, self.found = device, pictures, work, starts, found
+        self.device, self.pictures, self.work, self.starts = device, pictures, work, starts
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._program: tuple[Any, Program] | None = None
         self._units = units
@@ -271,7 +258,7 @@ class Lane:
         return torch.cuda.stream(self.stream)
 
     def _parts(
-        self, unit: Training
+        self, unit: PictureTraining
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         cases = self.work.cases
         rows = cases.rows(unit.train)
@@ -280,7 +267,7 @@ class Lane:
         group = np.array([names[cases.dataset[r]] for r in rows], dtype=np.int64)
         return rows, label, group
 
-    def program(self, unit: Training, batch: int) -> Program:
+    def program(self, unit: PictureTraining, batch: int) -> Program:
         """The captured step that fits this unit; the last one is kept."""
         key = program_key(unit, batch)
         if self._program is None or self._program[0] != key:
@@ -299,7 +286,7 @@ class Lane:
             self._program = (key, made)
         return self._program[1]
 
-    def train(self, unit: Training) -> Iterator[Outcome | None]:
+    def train(self, unit: PictureTraining) -> Iterator[PictureOutcome | None]:
         """Gives None at every turn, and the outcome at the end."""
         begin = time.perf_counter()
         rows, label, group = self._parts(unit)
@@ -368,7 +355,7 @@ class Lane:
     def _predicted(
         self,
         program: Program,
-        unit: Training,
+        unit: PictureTraining,
         rows: npt.NDArray[np.int64],
         label: npt.NDArray[np.int64],
         cut: torch.Tensor,
@@ -376,12 +363,13 @@ class Lane:
         history: list[dict[str, float]],
         best_epoch: int,
         begin: float,
-    ) -> Iterator[Outcome | None]:
+    ) -> Iterator[PictureOutcome | None]:
         cases = self.work.cases
         asked = cases.rows(unit.predict)
         source, places = cut, asked
-        if unit.boxes_from:
-            source = self.pictures.cut_boxes(unit.input, asked, self._boxes(unit))
+        if unit.boxes is not None:
+            boxes = np.array([unit.boxes[name] for name in unit.predict], dtype=np.int32).reshape(-1, 4)
+            source = self.pictures.cut_boxes(unit.input, asked, boxes)
             places = np.arange(len(asked))
         logits, features = yield from self._logits(
             program, unit, places, source, outline, mirrored=unit.recipe.test_mirror
@@ -394,34 +382,21 @@ class Lane:
         weights = None
         if unit.keep_weights:
             weights = {name: value.cpu().clone() for name, value in program.model.state_dict().items()}
-        yield Outcome(
+        yield PictureOutcome(
             case=unit.predict,
-            fingerprint=unit.fingerprints(self.work.cases)[asked],
             logits=both[:, :2].astype(np.float32),
             distance=both[:, 2].astype(np.float32),
             history=tuple(history),
             best_epoch=best_epoch,
             images=program.images_seen,
             seconds=time.perf_counter() - begin,
-            device=device_name(self.device),
-            versions={"torch": torch.__version__, "numpy": np.__version__},
             weights=weights,
         )
-
-    def _boxes(self, unit: Training) -> npt.NDArray[np.int32]:
-        """The boxes that the unit's finder gave for the predicted cases (US-33)."""
-        outcome = self.found.get(unit.boxes_from)
-        if outcome is None and self.work.found_boxes is not None:
-            outcome = self.work.found_boxes(unit.boxes_from)
-        if outcome is None or outcome.box is None:
-            raise UserError(f"the boxes that {unit.name} needs were not found: {unit.boxes_from}")
-        at = {name: place for place, name in enumerate(outcome.case)}
-        return np.array([outcome.box[at[name]] for name in unit.predict], dtype=np.int32)
 
     def _logits(
         self,
         program: Program,
-        unit: Training,
+        unit: PictureTraining,
         rows: npt.NDArray[np.int64],
         cut: torch.Tensor,
         outline: torch.Tensor | None,
@@ -476,7 +451,7 @@ class Lane:
         return held.numpy().copy()
 
 
-def rate_at(unit: Training, epoch: int) -> float:
+def rate_at(unit: PictureTraining, epoch: int) -> float:
     """The learning rate of an epoch (from 1)."""
     recipe = unit.recipe
     if recipe.schedule == "cosine":

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from elsewhere.engine.training import ClassifierSettings, Training
 from elsewhere.networks import NETWORKS
 from elsewhere.networks.classifiers import build_network, cross_entropy, mix_style
 from elsewhere.training.augment import augment, plain
 from elsewhere.training.draws import JITTERS, EpochDraws, noise_fields
+from elsewhere.training.pictures.settings import ClassifierSettings, PictureTraining
 from elsewhere.training.transformer import available
 from elsewhere.training.updates import PlainAdam, WrittenOut
 
@@ -31,7 +31,7 @@ KNOWN_SIZES = (64, 256)
 size takes two seconds, in which cuDNN chooses anew for every layer."""
 
 
-def program_key(unit: Training, batch: int) -> tuple[Any, ...]:
+def program_key(unit: PictureTraining, batch: int) -> tuple[Any, ...]:
     """Units that can share a captured step: what does not change the graph is set aside."""
     common = replace(
         unit.recipe,
@@ -100,7 +100,7 @@ class Program:
 
     def __init__(
         self,
-        unit: Training,
+        unit: PictureTraining,
         *,
         batch: int,
         images: int,

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from elsewhere.engine.training import ClassifierSettings
 from elsewhere.networks.classifiers import Classifier
+from elsewhere.training.pictures.settings import ClassifierSettings
 from elsewhere.training.transformer import FlatAdam, TransformerBody
 
 

@@ -16,16 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from elsewhere.errors import TrainingError, UserError
 from elsewhere.recipes.base import RESPONSE, SEGMENTATION, Job, Prediction, Trained, recipes
 from elsewhere.recipes.cost import CostMeter
-from elsewhere.recipes.folded_training import told_of, train_folds
-from elsewhere.recipes.kept_networks import kept_networks
-from elsewhere.recipes.residual_unet import (
+from elsewhere.recipes.mri.folded_training import told_of, train_folds
+from elsewhere.recipes.mri.kept_networks import kept_networks
+from elsewhere.recipes.mri.residual_unet import (
     SegmentationSettings,
     Segmenter,
     box_notes,
@@ -72,7 +72,7 @@ class SharedEncoderSettings(SegmentationSettings):
 @recipes.register("shared-encoder")
 class SharedEncoderRecipe(Segmenter):
     title = "Shared encoder with attention over phases (Martel Lab)"
-    tasks = frozenset({SEGMENTATION, RESPONSE})
+    answers: ClassVar[Mapping[str, str]] = {SEGMENTATION: "masks", RESPONSE: "probability"}
     version = 2
     follows = (
         "Martel Lab (MAMA-MIA): one encoder for mask and pCR, attention over p0, p1 and the last phase. Ours has the "

@@ -10,7 +10,7 @@ the device, the low-resolution augmentation is left out, one logit in place of t
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from elsewhere.errors import UserError, near_matches
 from elsewhere.inputs.mri.breasts import find_breasts
+from elsewhere.inputs.source import BREAST_BOX
 from elsewhere.inputs.volumes import Box, Volumes
 from elsewhere.recipes.base import (
     SEGMENTATION,
@@ -29,8 +30,8 @@ from elsewhere.recipes.base import (
     recipes,
 )
 from elsewhere.recipes.cost import CostMeter, measure_cost
-from elsewhere.recipes.folded_training import Folds, told_of, train_folds
-from elsewhere.recipes.kept_networks import kept_networks
+from elsewhere.recipes.mri.folded_training import Folds, told_of, train_folds
+from elsewhere.recipes.mri.kept_networks import kept_networks
 
 if TYPE_CHECKING:
     import torch
@@ -125,13 +126,14 @@ class SegmentationSettings(RecipeSettings):
 class Segmenter(Recipe):
     """What the segmentation recipes share; each is this with other defaults."""
 
-    tasks = frozenset({SEGMENTATION})
+    answers: ClassVar[Mapping[str, str]] = {SEGMENTATION: "masks"}
     keeps: ClassVar[bool] = True
     Settings = SegmentationSettings
 
     @classmethod
-    def asks_breast_box(cls, settings: SegmentationSettings) -> bool:
-        return settings.test_box == GIVEN and (settings.crop != "none" or settings.keep.endswith("box"))
+    def shown(cls, settings: SegmentationSettings, needs: Collection[str] = ()) -> frozenset[str]:
+        asks = settings.test_box == GIVEN and (settings.crop != "none" or settings.keep.endswith("box"))
+        return cls.sees | {BREAST_BOX} if asks else cls.sees
 
     def run(self, job: Job) -> Trained:
         settings: SegmentationSettings = job.settings
@@ -342,7 +344,7 @@ def _breasts(job: Job, settings: SegmentationSettings, case: str) -> Box:
 def box_notes(job: Job, settings: SegmentationSettings) -> list[str]:
     """What a reader must know of the boxes of predicted cases."""
     if settings.test_box == GIVEN:
-        if not Segmenter.asks_breast_box(settings):
+        if BREAST_BOX not in Segmenter.shown(settings):
             return []
         return [
             f"{case.case}: no breast box is told, both breasts were found"

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from elsewhere.errors import UserError, unknown_name
+from elsewhere.inputs.source import CLINICAL
 from elsewhere.radiomics.features import CaseFeatures, FeatureSettings, case_features
 from elsewhere.recipes.base import (
     RESPONSE,
@@ -21,8 +22,8 @@ from elsewhere.recipes.base import (
     Trained,
     recipes,
 )
-from elsewhere.recipes.clinical import ClinicalDesign
-from elsewhere.recipes.response_models import (
+from elsewhere.recipes.mri.clinical import ClinicalDesign
+from elsewhere.recipes.mri.response_models import (
     PLAIN_MODELS,
     Applied,
     Candidate,
@@ -60,7 +61,7 @@ class Radiomics(Recipe):
     """Features of the automatic region into an elastic net or a random forest."""
 
     title = "Radiomics"
-    tasks = frozenset({RESPONSE})
+    answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
     version = 1
     follows = (
         "The common radiomics baseline, no team of the challenge. Features after IBSI 1 definitions, our own; the "
@@ -75,7 +76,7 @@ class Radiomics(Recipe):
         if settings.model not in MODELS:
             raise unknown_name("model", settings.model, list(MODELS))
         cases = training_cases(job)
-        columns = settings.clinical if self.uses_clinical else ()
+        columns = settings.clinical if CLINICAL in self.sees else ()
         design = ClinicalDesign.of(cases, columns) if columns else None
         table = FeatureTable(how, design)
         x = table.rows(job, cases)
@@ -111,7 +112,7 @@ class RadiomicsClinical(Radiomics):
     follows = (
         Radiomics.follows + " Clinical columns stand beside the features, which MRI-02's test withholds."
     )
-    uses_clinical: ClassVar[bool] = True
+    sees: ClassVar[frozenset[str]] = frozenset({CLINICAL})
 
     @dataclass(frozen=True, kw_only=True)
     class Settings(RadiomicsSettings):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from elsewhere.recipes.base import Job, Trained, recipes
-from elsewhere.recipes.residual_unet import GIVEN, SegmentationSettings, Segmenter
+from elsewhere.recipes.mri.residual_unet import GIVEN, SegmentationSettings, Segmenter
 
 
 @dataclass(frozen=True, kw_only=True)

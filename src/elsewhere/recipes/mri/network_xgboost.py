@@ -21,9 +21,9 @@ import numpy as np
 from elsewhere.errors import UserError
 from elsewhere.recipes.base import RESPONSE, Job, Prediction, Trained, recipes
 from elsewhere.recipes.cost import CostMeter
-from elsewhere.recipes.folded_training import told_of
-from elsewhere.recipes.kept_networks import kept_networks
-from elsewhere.recipes.residual_unet import (
+from elsewhere.recipes.mri.folded_training import told_of
+from elsewhere.recipes.mri.kept_networks import kept_networks
+from elsewhere.recipes.mri.residual_unet import (
     SegmentationSettings,
     Segmenter,
     box_notes,
@@ -31,8 +31,8 @@ from elsewhere.recipes.residual_unet import (
     patch_around,
     seen_by,
 )
-from elsewhere.recipes.response_models import Applied, FloatArray, choose, training_cases
-from elsewhere.recipes.segmentation_xgboost import Boosted, boosted, need_xgboost
+from elsewhere.recipes.mri.response_models import Applied, FloatArray, choose, training_cases
+from elsewhere.recipes.mri.segmentation_xgboost import Boosted, boosted, need_xgboost
 
 if TYPE_CHECKING:
     import torch
@@ -68,7 +68,7 @@ class NetworkXgboost(Segmenter):
     """Learn the mask, read the network, boost."""
 
     title = "Features of a segmentation network into XGBoost (AI Strollers)"
-    tasks = frozenset({RESPONSE})
+    answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
     version = 2
     follows = (
         "AI Strollers: features of a segmentation network at 0.7 x 0.7 x 2 mm into an XGBoost classifier, the two "

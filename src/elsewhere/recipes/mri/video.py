@@ -17,7 +17,7 @@ weigh the same in the loss.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from elsewhere.errors import UserError
+from elsewhere.inputs.source import BREAST_BOX
 from elsewhere.recipes.base import (
     RESPONSE,
     Job,
@@ -38,7 +39,7 @@ from elsewhere.recipes.base import (
 from elsewhere.recipes.splits import grouped_folds
 
 if TYPE_CHECKING:
-    from elsewhere.recipes.response_members import Member, ResponseWork
+    from elsewhere.recipes.mri.response_members import Member, ResponseWork
 
 
 VALIDATION = "validation part"
@@ -97,7 +98,7 @@ def best_first(candidates: Sequence[_Candidate]) -> list[_Candidate]:
 @recipes.register("video")
 class Video(Recipe):
     title = "Video networks chosen by the combined score (FME)"
-    tasks = frozenset({RESPONSE})
+    answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
     version = 3
     follows = (
         "FME (MAMA-MIA), pCR: torchvision's video networks with Kinetics weights on lesion crops, five models by "
@@ -108,8 +109,9 @@ class Video(Recipe):
     Settings: ClassVar[type[RecipeSettings]] = VideoSettings
 
     @classmethod
-    def asks_breast_box(cls, settings: VideoSettings) -> bool:
-        return settings.lesion == "breast-box" and not settings.masks
+    def shown(cls, settings: VideoSettings, needs: Collection[str] = ()) -> frozenset[str]:
+        asks = settings.lesion == "breast-box" and not settings.masks
+        return cls.sees | {BREAST_BOX} if asks else cls.sees
 
     @classmethod
     def files(cls, settings: VideoSettings) -> dict[str, Path]:
@@ -117,7 +119,7 @@ class Video(Recipe):
         return named | ({"masks": Path(settings.masks)} if settings.masks else {})
 
     def run(self, job: Job) -> Trained:
-        from elsewhere.recipes.response_members import ResponseWork
+        from elsewhere.recipes.mri.response_members import ResponseWork
         from elsewhere.training.response.networks import RESPONSE_NETWORKS, find_video_weights
 
         s: VideoSettings = job.settings
@@ -164,7 +166,7 @@ class Video(Recipe):
         return work.trained(members, details={"candidates": told, "cost": cost}, notes=notes)
 
     def apply(self, job: Job, weights: Mapping[str, Any]) -> Trained:
-        from elsewhere.recipes.response_members import apply_members
+        from elsewhere.recipes.mri.response_members import apply_members
 
         s: VideoSettings = job.settings
         return apply_members(job, weights, lesion=s.lesion, masks=s.masks, flip=s.flips)
@@ -179,7 +181,7 @@ class Video(Recipe):
         rate: float,
         number: int,
     ) -> _Candidate:
-        from elsewhere.recipes.response_members import MemberPlan
+        from elsewhere.recipes.mri.response_members import MemberPlan
         from elsewhere.training.response.augment import GENTLE
 
         s: VideoSettings = job.settings

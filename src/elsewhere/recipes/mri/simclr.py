@@ -13,11 +13,12 @@ of the least validation loss once the contrastive loss is gone. Both classes wei
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from elsewhere.inputs.source import BREAST_BOX
 from elsewhere.recipes.base import RESPONSE, Job, Recipe, RecipeSettings, Trained, recipes
 
 
@@ -48,7 +49,7 @@ class SimclrSettings(RecipeSettings):
 @recipes.register("simclr")
 class Simclr(Recipe):
     title = "SimCLR giving way to supervision (pimed-lab)"
-    tasks = frozenset({RESPONSE})
+    answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
     version = 2
     follows = (
         "pimed-lab (MAMA-MIA): SimCLR on lesion crops that gives way to supervised training, r3d_18 and mc3_18 "
@@ -59,15 +60,16 @@ class Simclr(Recipe):
     Settings: ClassVar[type[RecipeSettings]] = SimclrSettings
 
     @classmethod
-    def asks_breast_box(cls, settings: SimclrSettings) -> bool:
-        return settings.lesion == "breast-box" and not settings.masks
+    def shown(cls, settings: SimclrSettings, needs: Collection[str] = ()) -> frozenset[str]:
+        asks = settings.lesion == "breast-box" and not settings.masks
+        return cls.sees | {BREAST_BOX} if asks else cls.sees
 
     @classmethod
     def files(cls, settings: SimclrSettings) -> dict[str, Path]:
         return {"masks": Path(settings.masks)} if settings.masks else {}
 
     def run(self, job: Job) -> Trained:
-        from elsewhere.recipes.response_members import MemberPlan, ResponseWork
+        from elsewhere.recipes.mri.response_members import MemberPlan, ResponseWork
         from elsewhere.training.response.augment import STRONG
         from elsewhere.training.response.contrast import Contrast
 
@@ -108,7 +110,7 @@ class Simclr(Recipe):
         return work.trained(members, details={"cost": cost})
 
     def apply(self, job: Job, weights: Mapping[str, Any]) -> Trained:
-        from elsewhere.recipes.response_members import apply_members
+        from elsewhere.recipes.mri.response_members import apply_members
 
         s: SimclrSettings = job.settings
         return apply_members(job, weights, lesion=s.lesion, masks=s.masks, flip=s.flips)

@@ -16,7 +16,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -34,7 +34,7 @@ from elsewhere.recipes.base import (
     Trained,
     recipes,
 )
-from elsewhere.recipes.nnunet_child import DATASET
+from elsewhere.recipes.mri.nnunet_child import DATASET
 from elsewhere.recipes.splits import grouped_folds
 
 CHILD = Path(__file__).with_name("nnunet_child.py")
@@ -62,7 +62,7 @@ class NnunetSettings(RecipeSettings):
 @recipes.register("nnunet")
 class Nnunet(Recipe):
     title = "nnU-Net v2"
-    tasks = frozenset({SEGMENTATION})
+    answers: ClassVar[Mapping[str, str]] = {SEGMENTATION: "masks"}
     version = 1
     follows = (
         "nnU-Net v2 itself (ResEnc-L) on the exported dataset, its own planning, training and prediction. Ours: "

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from elsewhere.errors import TrainingError, UserError
 from elsewhere.recipes.base import Job, Trained, recipes
-from elsewhere.recipes.folded_training import fold_seed, known_values, told_of, train_folds
-from elsewhere.recipes.residual_unet import (
+from elsewhere.recipes.mri.folded_training import fold_seed, known_values, told_of, train_folds
+from elsewhere.recipes.mri.residual_unet import (
     SegmentationSettings,
     Segmenter,
     emit_masks,

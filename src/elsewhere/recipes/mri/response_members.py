@@ -16,7 +16,7 @@ import numpy.typing as npt
 from elsewhere.errors import TrainingError
 from elsewhere.recipes.base import Job, Prediction, RecipeCase, Trained
 from elsewhere.recipes.cost import CostMeter, controlled_cost
-from elsewhere.recipes.kept_networks import load_state_of, state_of
+from elsewhere.recipes.mri.kept_networks import load_state_of, state_of
 
 if TYPE_CHECKING:
     from elsewhere.training.response.augment import Augmentation

@@ -1,4 +1,4 @@
-"""What an engine is given, and how a trainer is called: the same on this machine and on a cluster's."""
+"""What an engine is given, and how a trainer is called: the same on this machine and on a cluster."""
 
 from __future__ import annotations
 
@@ -7,22 +7,33 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from elsewhere.engine.threads import let_threads_sleep, physical_cores, usable_cpus
 from elsewhere.engine.training import Outcome, Training, Work
 from elsewhere.errors import UserError
 
-DEFAULT_TRAINER = "elsewhere.training:train_units"
-RECIPE_TRAINER = "elsewhere.recipes.running:train_recipe_units"
+DEFAULT_TRAINER = "elsewhere.recipes.running:train_all"
 Progress: TypeAlias = Callable[[str, int, int], None]
 Finished: TypeAlias = Callable[[Training, Outcome], None]
 Failed: TypeAlias = Callable[[Training, str], None]
 Trainer: TypeAlias = Callable[..., None]
-"""(units, work, *, device, lanes, finished, failed, progress[, stop][, threads]) -> None."""
+"""(trainings, work, *, device, lanes, finished, failed, progress[, stop][, threads]) -> None."""
+
+
+class Timed(Protocol):
+    """What a training's time depends on."""
+
+    @property
+    def train(self) -> Sequence[Any]:
+        """What it learns from."""
+
+    @property
+    def method(self) -> str:
+        """What trains, in a word."""
 
 
 @dataclass
@@ -43,7 +54,7 @@ class Deadline:
     def __call__(self) -> bool:
         return self.at is not None and time.time() + self.longest >= self.at
 
-    def too_late_for(self, unit: Training) -> bool:
+    def too_late_for(self, unit: Timed) -> bool:
         """Less strict: a unit that trains on few cases is as long as few cases take."""
         rate = self.slowest.get(unit.method)
         if self.at is None or rate is None:
@@ -52,7 +63,7 @@ class Deadline:
 
 
 @dataclass(kw_only=True)
-class Job:
+class TrainingBatch:
     """One stage of a run. `finished` saves; it and `failed` are called from the engine's own thread alone."""
 
     units: Sequence[Training]
@@ -93,7 +104,7 @@ def find_trainer(trainer: Trainer | str) -> Trainer:
             # Ours load torch late; it must be there when its threads are set.
             let_threads_sleep()
             # A recipe may do without it, and says so itself where it cannot.
-            with suppress(ModuleNotFoundError) if trainer == RECIPE_TRAINER else nullcontext():
+            with suppress(ModuleNotFoundError):
                 import_module("torch")
         found = getattr(import_module(module), name)
     except ModuleNotFoundError as error:
@@ -126,13 +137,13 @@ def pinned_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def train(job: Job, units: Sequence[Training]) -> None:
+def train(batch: TrainingBatch, units: Sequence[Training]) -> None:
     """Call the trainer on `units`, and see that each is finished, failed, or left because time is up.
 
     UserErrors end the run, as does whatever `finished` raises (a full disk). Any other exception is one
     unit's: where several were in hand, the rest is tried one by one, so that it hits the guilty one alone.
     """
-    trainer = find_trainer(job.trainer)
+    trainer = find_trainer(batch.trainer)
     open_units = {unit.key: unit for unit in units}
     fatal: list[BaseException] = []
 
@@ -149,34 +160,34 @@ def train(job: Job, units: Sequence[Training]) -> None:
             raise
 
     def finished(unit: Training, outcome: Outcome) -> None:
-        job.stop.heard(unit, outcome.seconds)
-        if job.device.startswith("cpu"):
-            outcome = replace(outcome, versions={**outcome.versions, "threads": str(job.threads)})
-        told(unit.key, lambda ours: job.finished(ours, outcome))
+        batch.stop.heard(unit, outcome.seconds)
+        if batch.device.startswith("cpu"):
+            outcome = replace(outcome, versions={**outcome.versions, "threads": str(batch.threads)})
+        told(unit.key, lambda ours: batch.finished(ours, outcome))
 
     def failed(unit: Training, reason: str) -> None:
-        told(unit.key, lambda ours: job.failed(ours, reason))
+        told(unit.key, lambda ours: batch.failed(ours, reason))
 
     options: dict[str, Any] = {
-        "device": job.device,
-        "lanes": job.lanes,
+        "device": batch.device,
+        "lanes": batch.lanes,
         "finished": finished,
         "failed": failed,
-        "progress": job.progress,
+        "progress": batch.progress,
     }
     takes_stop = _accepts(trainer, "stop")
     if takes_stop:
-        options["stop"] = job.stop
+        options["stop"] = batch.stop
     if _accepts(trainer, "threads", by_name=True):
-        options["threads"] = job.threads
+        options["threads"] = batch.threads
     # A trainer that cannot be stopped is given little at a time where time is short.
-    step = max(1, job.lanes) if job.stop.at is not None and not takes_stop else len(units)
+    step = max(1, batch.lanes) if batch.stop.at is not None and not takes_stop else len(units)
     todo = list(units)
-    with pinned_threads(job.threads):
-        while todo and not job.stop():
+    with pinned_threads(batch.threads):
+        while todo and not batch.stop():
             part, todo = todo[:step], todo[step:]
             try:
-                trainer(part, job.work, **options)
+                trainer(part, batch.work, **options)
             except UserError:
                 raise
             except Exception as error:  # noqa: BLE001 - a stranger's code; one unit's fault is not the run's
@@ -191,7 +202,7 @@ def train(job: Job, units: Sequence[Training]) -> None:
                 if fatal:
                     raise fatal[0]
                 for unit in part:
-                    if unit.key in open_units and not job.stop():
+                    if unit.key in open_units and not batch.stop():
                         failed(unit, "the trainer ended without a word about this unit")
 
 

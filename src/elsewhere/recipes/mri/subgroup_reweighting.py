@@ -23,8 +23,8 @@ import numpy as np
 
 from elsewhere.errors import UserError
 from elsewhere.recipes.base import Job, RecipeCase, Trained, recipes
-from elsewhere.recipes.folded_training import told_of, train_folds
-from elsewhere.recipes.residual_unet import (
+from elsewhere.recipes.mri.folded_training import told_of, train_folds
+from elsewhere.recipes.mri.residual_unet import (
     SegmentationSettings,
     Segmenter,
     emit_masks,

@@ -14,10 +14,10 @@ class RandomClassifier(Recipe):
     """A probability from a seeded draw, whatever the case looks like."""
 
     title = "Random classifier"
-    tasks = frozenset({RESPONSE})
+    answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
     version = 1
     follows = "The MAMA-MIA challenge's baseline for pCR. Ours is seeded: a case's draw rests on the seed and its name."
-    uses_volumes: ClassVar[bool] = False
+    reads: ClassVar[str] = ""
     keeps: ClassVar[bool] = True
 
     def run(self, job: Job) -> Trained:

@@ -27,8 +27,8 @@ from elsewhere.recipes.base import (
     recipes,
 )
 from elsewhere.recipes.cost import CostMeter
-from elsewhere.recipes.kept_networks import load_state_of, state_of
-from elsewhere.recipes.response_models import balanced_shift, sigmoid, training_cases
+from elsewhere.recipes.mri.kept_networks import load_state_of, state_of
+from elsewhere.recipes.mri.response_models import balanced_shift, sigmoid, training_cases
 
 if TYPE_CHECKING:
     import torch
@@ -71,7 +71,7 @@ class SliceCnn(Recipe):
     """Phases as channels of one slice into EfficientNet-Lite0 with ImageNet weights."""
 
     title = "Slice CNN"
-    tasks = frozenset({RESPONSE})
+    answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
     version = 1
     follows = (
         "No team's: the small 2D network that the data to be had allow. The slice with the largest enhancing region, "

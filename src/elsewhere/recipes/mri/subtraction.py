@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elsewhere.recipes.base import recipes
-from elsewhere.recipes.residual_unet import SegmentationSettings, Segmenter
+from elsewhere.recipes.mri.residual_unet import SegmentationSettings, Segmenter
 
 
 @dataclass(frozen=True, kw_only=True)

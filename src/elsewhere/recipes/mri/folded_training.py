@@ -11,13 +11,13 @@ import numpy as np
 
 from elsewhere.errors import TrainingError
 from elsewhere.recipes.base import Job, RecipeCase, Trained
-from elsewhere.recipes.kept_networks import keep_networks
+from elsewhere.recipes.mri.kept_networks import keep_networks
 from elsewhere.recipes.splits import grouped_folds
 
 if TYPE_CHECKING:
     import torch
 
-    from elsewhere.recipes.residual_unet import SegmentationSettings
+    from elsewhere.recipes.mri.residual_unet import SegmentationSettings
     from elsewhere.training.volumes import FitSettings, Plan, Prepared
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from elsewhere.errors import UserError, near_matches
+from elsewhere.inputs.source import CLINICAL
 from elsewhere.recipes.base import (
     RESPONSE,
     Job,
@@ -22,7 +23,7 @@ from elsewhere.recipes.base import (
     Value,
     recipes,
 )
-from elsewhere.recipes.response_models import (
+from elsewhere.recipes.mri.response_models import (
     PLAIN_MODELS,
     Applied,
     Candidate,
@@ -47,15 +48,15 @@ class Clinical(Recipe):
     """Logistic regression on clinical columns."""
 
     title = "Clinical columns alone"
-    tasks = frozenset({RESPONSE})
+    answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
     version = 2
     follows = (
         "No team: the challenge withholds clinical columns in its test (MRI-02), so that this says what a picture "
         "has to beat. Logistic regression with a ridge penalty chosen by folds; words as indicators, numbers "
         "standardised; an empty cell is the training mean, with an indicator where it is common in training."
     )
-    uses_clinical: ClassVar[bool] = True
-    uses_volumes: ClassVar[bool] = False
+    sees: ClassVar[frozenset[str]] = frozenset({CLINICAL})
+    reads: ClassVar[str] = ""
     keeps: ClassVar[bool] = True
     Settings = ClinicalSettings
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from elsewhere.errors import UserError
 from elsewhere.recipes.base import RESPONSE, Job, Recipe, Trained, recipes
-from elsewhere.recipes.radiomics import (
+from elsewhere.recipes.mri.radiomics import (
     REGION_NOTE,
     FeatureTable,
     RadiomicsSettings,
@@ -27,7 +27,7 @@ from elsewhere.recipes.radiomics import (
     feature_settings,
     predict_all,
 )
-from elsewhere.recipes.response_models import Candidate, FloatArray, IntArray, choose, training_cases
+from elsewhere.recipes.mri.response_models import Candidate, FloatArray, IntArray, choose, training_cases
 
 LEAF_WEIGHT, CASES_A_WEIGHT = 2.0, 16
 """The least weight of a leaf, less for fewer than 32 cases. A case weighs a quarter at first and 0.7 of them are
@@ -47,7 +47,7 @@ class SegmentationXgboost(Recipe):
     """Segment, measure, boost: the segmentation and the response are learnt apart."""
 
     title = "Features of the found region into XGBoost"
-    tasks = frozenset({RESPONSE})
+    answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
     version = 1
     follows = (
         "AI Strollers in part: features of a trained segmentation network (SegResNet) into an XGBoost classifier, the "

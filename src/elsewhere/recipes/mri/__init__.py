@@ -1,0 +1,1 @@
+"""Recipes that read breast MRI: segmentation of the tumour, and response to therapy."""

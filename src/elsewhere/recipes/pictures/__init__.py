@@ -1,0 +1,1 @@
+"""Recipes that read ultrasound pictures: networks that classify them, and finders of lesions."""

@@ -1,0 +1,58 @@
+"""How long trainings on pictures take on machines of which nothing is known: constants, roughly measured."""
+
+from __future__ import annotations
+
+from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
+
+ROUGH_SECONDS = {
+    "cpu": {
+        "efficientnet-b0": 0.20,
+        "efficientnet-lite0": 0.20,
+        "efficientnet-lite1": 0.30,
+        "efficientnet-lite2": 0.45,
+        "vit-b-16": 4.5,
+        "tiny-cnn": 0.003,
+        "": 0.30,
+    },
+    "cuda": {
+        "efficientnet-b0": 5e-4,
+        "efficientnet-lite0": 3.6e-4,
+        "efficientnet-lite1": 5e-4,
+        "efficientnet-lite2": 6e-4,
+        "vit-b-16": 1.25e-3,
+        "tiny-cnn": 5e-5,
+        "": 5e-4,
+    },
+}
+"""Seconds a training image at the network's own size, checks and predictions included: of one core, and of a
+GPU with its lanes filled. Measured: Lite0 and ViT-B/16 on an H200 (2,600 and 750 images a second over a whole
+study), Lite0 (0.11 to 0.16 s a step), B0 and ViT-B/16 (3.9 s) on one core of a server; the others by their
+GFLOP. A guess for any other machine."""
+OWN_SIZE = {"vit-b-16": 384, "efficientnet-lite1": 240, "efficientnet-lite2": 260, "tiny-cnn": 64}
+MOST_CORES = 16
+"""More cores than this do not make one training faster."""
+LANES = {"vit-b-16": 2, "": 6}
+"""Trainings side by side on a GPU, where the store does not say what that was worth."""
+
+
+def rough_seconds(training: ClassifierSettings, seen: InputSpec, device: str, cores: int) -> float:
+    """Seconds for each training image on a machine of which nothing is known.
+
+    Args:
+        training: How the network is trained.
+        seen: What it sees.
+        device: 'cpu' or 'cuda'.
+        cores: Of the CPU.
+
+    Returns:
+        A guess.
+    """
+    table = ROUGH_SECONDS[device]
+    own = OWN_SIZE.get(training.network, 224)
+    a_core = table.get(training.network, table[""]) * (seen.size_px / own) ** 2
+    return a_core / (min(cores, MOST_CORES) if device == "cpu" else 1)
+
+
+def lanes_of(training: ClassifierSettings) -> int:
+    """How many trainings of its network share a GPU."""
+    return LANES.get(training.network, LANES[""])
