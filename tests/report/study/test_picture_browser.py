@@ -1,39 +1,25 @@
-"""The study's page in a browser: silent, no sideways scroll, legible in light and dark."""
+"""The page of a study of pictures in a browser: silent, no sideways scroll, legible in light and dark."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 
-from elsewhere.study.report import write_study_report
+from elsewhere.analysis.study.summary import analyse
+from elsewhere.report.study.page import write_study_report
+from worlds.browser_pages import CONTRAST, visit
+from worlds.picture_results import cnn_alone, with_settings
 
-REPORT_TESTS = Path(__file__).parents[1] / "report"
-
-
-def _load(name):
-    """The helpers of the other report's browser tests."""
-    sys.path.insert(0, str(REPORT_TESTS))
-    spec = importlib.util.spec_from_file_location(f"report_{name}", REPORT_TESTS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-helpers = _load("test_browser")
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def path(summary, tmp_path_factory):
-    return write_study_report(summary, tmp_path_factory.mktemp("page"))
+def path(picture_summary, tmp_path_factory):
+    return write_study_report(picture_summary, tmp_path_factory.mktemp("page"))
 
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_silent_and_without_sideways_scroll(browser, path, width):
-    context, page = helpers.visit(browser, path, width=width)
+    context, page = visit(browser, path, width=width)
     assert page.noise == [] and page.requests == [path.as_uri()]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     outside = page.evaluate(
@@ -48,14 +34,19 @@ def test_silent_and_without_sideways_scroll(browser, path, width):
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_contrast_in_light_and_dark(browser, path, dark):
-    context, page = helpers.visit(browser, path, width=1280, dark=dark)
-    result = page.evaluate(helpers.CONTRAST)
+    context, page = visit(browser, path, width=1280, dark=dark)
+    result = page.evaluate(CONTRAST)
     assert result["seen"] > 800 and result["bad"] == []
     context.close()
 
 
-def test_tables_fit_a_wide_screen(browser, path):
-    context, page = helpers.visit(browser, path, width=1280)
+@pytest.mark.parametrize("margin", [None, 0.1])
+def test_tables_fit_a_wide_screen(browser, path, margin, tmp_path):
+    """With a margin too: a column of verdicts makes the tables wider."""
+    if margin is not None:
+        judged = with_settings(cnn_alone(), analyses={"verdict_margin": margin, "reference": "ultrasound"})
+        path = write_study_report(analyse(judged, resamples=0), tmp_path)
+    context, page = visit(browser, path, width=1280)
     wide = page.evaluate(
         "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1)"
         ".map(e => e.getAttribute('aria-label'))"

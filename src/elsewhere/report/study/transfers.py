@@ -40,6 +40,7 @@ from elsewhere.report.study.cells import (
     kind_label,
     metric_in_sentence,
     metric_label,
+    plural,
     published_cell,
     rows_of,
     slug,
@@ -301,11 +302,11 @@ def _drops(page: StudyPage, rows: Rows) -> Table:
     columns = ["Method", "Internal", "External", f"External {MINUS} internal"]
     columns += ["By target"] if by_target else []
     columns += ["p"] if tested else []
-    columns += ["Without one dataset", "Smallest detectable", "Datasets"] + (["Verdict"] if judged else [])
+    columns += ["Without one dataset", "Smallest detectable"] + (["Verdict"] if judged else [])
     cells = []
     for r in rows:
         line = [
-            text(page.method(r["method"]), sub=kind_label(r["kind"])),
+            text(page.method(r["method"]), sub=f"{kind_label(r['kind'])}, {plural(r['datasets'], 'dataset')}"),
             num(r["internal"]),
             num(r["external"]),
             with_interval(r["difference"], r["lo"], r["hi"], sign=True),
@@ -317,13 +318,9 @@ def _drops(page: StudyPage, rows: Rows) -> Table:
         if tested:
             line.append(p_cell(r["p"]))
         known = as_float(r.get("without_one_lo")) is not None
-        line.append(
-            text(
-                f"{signed(r['without_one_lo'])} to {signed(r['without_one_hi'])}" if known else ABSENT,
-                kind="number",
-            )
-        )
-        line += [_detectable(r["smallest_detectable_drop"], r["internal"], page.metric), cnt(r["datasets"])]
+        ends = (signed(r["without_one_lo"]), f"to {signed(r['without_one_hi'])}") if known else (ABSENT, "")
+        line.append(text(ends[0], sub=ends[1], kind="number"))
+        line.append(_detectable(r["smallest_detectable_drop"], r["internal"], page.metric))
         if judged:
             line.append(Cell(text=str(r["verdict"]), kind="word"))
         cells.append(line)
