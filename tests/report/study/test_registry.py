@@ -135,5 +135,5 @@ def test_every_section_and_figure_copes_without_any_one_table(picture_summary):
 def test_one_name_has_one_owner(own):
     from elsewhere.errors import UserError
 
-    with pytest.raises(UserError, match="are called 'audit'"):
+    with pytest.raises(UserError, match="called 'audit'"):
         section("audit", place="audit")(lambda page: None)
