@@ -99,7 +99,7 @@ def test_one_name_has_one_owner(own):
     def averages(context):
         return {}
 
-    with pytest.raises(UserError, match="two analysis of studiess? are called 'averages'"):
+    with pytest.raises(UserError, match="called 'averages'"):
         analysis("averages")(averages)
 
 

@@ -34,7 +34,7 @@ def test_a_margin_study_is_compared_with_the_published_margins():
     summary = analyse(with_runs(made, made.runs[made.runs["scenario"].isin(four)]), resamples=0)
     assert summary.tables["margins"].set_index("margin").loc[0.0, "published_auroc"] == 0.778
     page = html_of(summary, "margins")
-    assert 'id="classification-margins"' in page and "its smallest possible p is 0.125" in page
+    assert 'id="classification-margins"' in page and "its smallest possible value is 0.125" in page
     assert "A drop cannot be estimated" in first_part(page)
 
 

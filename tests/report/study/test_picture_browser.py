@@ -1,18 +1,20 @@
-"""The study's page in a browser: silent, no sideways scroll, legible in light and dark."""
+"""The page of a study of pictures in a browser: silent, no sideways scroll, legible in light and dark."""
 
 from __future__ import annotations
 
 import pytest
 
+from elsewhere.analysis.study.summary import analyse
 from elsewhere.report.study.page import write_study_report
 from worlds.browser_pages import CONTRAST, visit
+from worlds.picture_results import cnn_alone, with_settings
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def path(summary, tmp_path_factory):
-    return write_study_report(summary, tmp_path_factory.mktemp("page"))
+def path(picture_summary, tmp_path_factory):
+    return write_study_report(picture_summary, tmp_path_factory.mktemp("page"))
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -38,7 +40,12 @@ def test_contrast_in_light_and_dark(browser, path, dark):
     context.close()
 
 
-def test_tables_fit_a_wide_screen(browser, path):
+@pytest.mark.parametrize("margin", [None, 0.1])
+def test_tables_fit_a_wide_screen(browser, path, margin, tmp_path):
+    """With a margin too: a column of verdicts makes the tables wider."""
+    if margin is not None:
+        judged = with_settings(cnn_alone(), analyses={"verdict_margin": margin, "reference": "ultrasound"})
+        path = write_study_report(analyse(judged, resamples=0), tmp_path)
     context, page = visit(browser, path, width=1280)
     wide = page.evaluate(
         "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1)"

@@ -32,7 +32,7 @@ def roi():
 
 
 def numbers_of(card):
-    return {name: cell for name, cell in card["numbers"]}
+    return dict(card["numbers"])
 
 
 def test_the_answer_is_on_the_first_page(picture_summary):

@@ -40,6 +40,7 @@ from elsewhere.report.study.cells import (
     kind_label,
     metric_in_sentence,
     metric_label,
+    plural,
     published_cell,
     rows_of,
     slug,
@@ -296,34 +297,27 @@ def _overall(page: StudyPage, rows: Rows, short: str, metric: str) -> Table:
 def _drops(page: StudyPage, rows: Rows) -> Table:
     judged = any(r.get("verdict") for r in rows)
     enough = any(int(r["datasets"]) >= SOURCES_NEEDED for r in rows)
-    by_target = enough and any_known(rows, "difference_by_target")
+    by_target = enough and any_known(rows, "lo_by_target")
     tested = enough and any_known(rows, "p")
     columns = ["Method", "Internal", "External", f"External {MINUS} internal"]
-    columns += ["By target"] if by_target else []
     columns += ["p"] if tested else []
-    columns += ["Without one dataset", "Smallest detectable", "Datasets"] + (["Verdict"] if judged else [])
+    columns += ["Without one dataset", "Smallest detectable"] + (["Verdict"] if judged else [])
     cells = []
     for r in rows:
         line = [
-            text(page.method(r["method"]), sub=kind_label(r["kind"])),
+            text(
+                page.method(r["method"]), sub=f"{kind_label(r['kind'])}, {plural(r['datasets'], 'dataset')}"
+            ),
             num(r["internal"]),
             num(r["external"]),
             with_interval(r["difference"], r["lo"], r["hi"], sign=True),
         ]
-        if by_target:
-            line.append(
-                with_interval(r["difference_by_target"], r["lo_by_target"], r["hi_by_target"], sign=True)
-            )
         if tested:
             line.append(p_cell(r["p"]))
         known = as_float(r.get("without_one_lo")) is not None
-        line.append(
-            text(
-                f"{signed(r['without_one_lo'])} to {signed(r['without_one_hi'])}" if known else ABSENT,
-                kind="number",
-            )
-        )
-        line += [_detectable(r["smallest_detectable_drop"], r["internal"], page.metric), cnt(r["datasets"])]
+        ends = (signed(r["without_one_lo"]), f"to {signed(r['without_one_hi'])}") if known else (ABSENT, "")
+        line.append(text(ends[0], sub=ends[1], kind="number"))
+        line.append(_detectable(r["smallest_detectable_drop"], r["internal"], page.metric))
         if judged:
             line.append(Cell(text=str(r["verdict"]), kind="word"))
         cells.append(line)
@@ -342,6 +336,8 @@ def _drops(page: StudyPage, rows: Rows) -> Table:
         least = as_float(rows[0].get("smallest_p"))
         if least is not None:
             note += f" With {rows[0]['datasets']} datasets its smallest possible value is {number(least)}."
+    if by_target:
+        note += " The same over targets, with its interval, is in tables/drop.csv."
     reasons = sorted({str(r["reason"]) for r in rows if r.get("reason")})
     if judged and reasons:
         note += f" Not assessed: {reasons[0]}."
