@@ -20,6 +20,7 @@ from elsewhere.analysis.study.context import Context
 from elsewhere.analysis.study.registry import in_order
 from elsewhere.analysis.study.summary import StudySummary, analyse
 from elsewhere.cohort import Cohort, IdGrade
+from elsewhere.cohort.table import KnownOfCohort
 from elsewhere.predictions import Predictions
 from elsewhere.predictions.answers.probability import FILE as PROBABILITIES
 from elsewhere.protocols import protocols
@@ -219,7 +220,7 @@ def cohort_of(table: pd.DataFrame) -> Cohort:
         name: IdGrade(grade=GRADES.get(name, "B"), why=reason_of_grade(name))
         for name in dict.fromkeys(table["dataset"])
     }
-    return Cohort.from_frame(cases, reader="made-up", id_grades=grades)
+    return Cohort.from_frame(cases, reader="made-up", known=KnownOfCohort(id_grades=grades))
 
 
 def scores_of(
