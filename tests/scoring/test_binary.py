@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
-from elsewhere.scoring.binary import CALIBRATION_METRICS, CLASSIFICATION_METRICS, BinaryEvaluator, judge
+from elsewhere.scoring.binary import (
+    CALIBRATION_METRICS,
+    CLASSIFICATION_METRICS,
+    BinaryEvaluator,
+    ProbabilityRules,
+    judge,
+)
 from elsewhere.statistics.evaluator import AurocInputs, RatioInputs
 
 EXACT = {
@@ -27,11 +33,17 @@ EXACT = {
 }
 
 
-def make(label, probability, *, cluster=None, n_clusters=None, **options):
+def make(label, probability, *, cluster=None, n_clusters=None, metrics=None, calibrated=None, **rules):
     cluster = np.arange(len(label)) if cluster is None else np.asarray(cluster)
     n = int(cluster.max()) + 1 if n_clusters is None else n_clusters
     return BinaryEvaluator(
-        label=label, probability=probability, cluster_of_case=cluster, n_clusters=n, **options
+        label=label,
+        probability=probability,
+        cluster_of_case=cluster,
+        n_clusters=n,
+        metrics=metrics,
+        calibrated=calibrated,
+        rules=ProbabilityRules(**rules),
     )
 
 

@@ -48,7 +48,7 @@ from elsewhere.statistics.metric import MetricSpec
 from elsewhere.statistics.resampling import Resampling
 
 if TYPE_CHECKING:
-    from elsewhere.scoring.binary import BinaryEvaluator, ProbabilityRules
+    from elsewhere.scoring.binary import BinaryEvaluator
     from elsewhere.scoring.detection.froc import FrocEvaluator
     from elsewhere.statistics.evaluator import Evaluator
 
@@ -143,7 +143,7 @@ def binary_evaluator(
     cases: SimulatedCases, metrics: Sequence[str], *, threshold: float = 0.3
 ) -> BinaryEvaluator:
     """The evaluator that a user's probabilities would get."""
-    from elsewhere.scoring.binary import BinaryEvaluator
+    from elsewhere.scoring.binary import BinaryEvaluator, ProbabilityRules
 
     return BinaryEvaluator(
         label=cases.label,
