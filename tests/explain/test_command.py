@@ -149,7 +149,9 @@ def test_the_report_shows_maps_of_kept_networks_on_request_and_names_nobody(look
     assert done.exit_code == 0 and not done.run.engine.done, "nothing is trained for it"
     page = done.written.path.read_text()
     section = page.split('<section class="part" id="classification-relevance"')[1].split("</section>")[0]
-    assert section.count("data:image/jpeg;base64") == 8 and "answered" in section
+    assert (
+        section.count("data:image/jpeg;base64") == 8 and "right answer: probability of malignancy" in section
+    )
     names = {f"c{at:02d}" for at in range(24)} | {f"p{at:02d}" for at in range(24)}
     assert not names & set(re.findall(r"\b[cp]\d\d\b", re.sub(r"base64,[^\"]*", "", section)))
     table = pd.read_csv(done.written.path.parent / "tables" / "relevance.csv")
@@ -164,7 +166,7 @@ def test_the_report_shows_maps_of_kept_networks_on_request_and_names_nobody(look
 
 
 def test_maps_in_a_report_need_kept_weights_and_say_so_before_training(looked, tmp_path):
-    with pytest.raises(UserError, match=r"keeps no weights[\s\S]*keep_weights"):
+    with pytest.raises(UserError, match=r"saves no weights[\s\S]*keep_weights"):
         run_study(
             looked / "looks.toml",
             out=tmp_path / "none",

@@ -182,6 +182,12 @@ def test_mistakes_in_the_file_stop_before_anything_is_trained(world, tmp_path, o
     assert said in caught.value.what and caught.value.fix
 
 
+def test_models_beside_recipes_are_refused_rather_than_left_out_silently(world, tmp_path):
+    text = STUDY + '[inputs.whole]\nkind = "whole"\n[models.cnn]\n'
+    with pytest.raises(UserError, match="cannot be run together"):
+        plan(tmp_path, world, text)
+
+
 def other_phase(world: Path) -> None:
     values = np.zeros((12, 10, 5), dtype=np.int16)
     nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), world / "images/DUKE_002/duke_002_0001.nii.gz")
@@ -284,7 +290,7 @@ def test_a_strangers_package_is_trained_and_ranked_beside_ours(world, tmp_path):
             *(sys.executable, "-m", "elsewhere", "run", str(study), "--data", str(world)),
             *("--out", str(tmp_path / "out"), "--device", "cpu", "--json"),
         ],
-        env=os.environ | {"PYTHONPATH": str(site)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])},
         capture_output=True,
         text=True,
         check=False,

@@ -17,7 +17,7 @@ from worlds.picture_study import run_tiny, train, write_world
 def reported(tmp_path_factory):
     """Two hospitals, two seeds, run to the report and a bundle."""
     folder = tmp_path_factory.mktemp("reported")
-    study = write_world(folder, datasets=("Alder", "Birch"))
+    study = write_world(folder, datasets=("Alder", "Birch"), patients=60, images=1)
     options = {"trainer": train, "changes": ["analyses.resamples=50"], "only_models": ["cnn"]}
     done = run_study(study, out=folder / "out", bundle=folder / "bundle", **options)
     return study, folder, options, done
@@ -33,7 +33,8 @@ def test_the_report_is_there_and_told(reported):
     assert told["headline"]["runs"] == 16
     text = list(done.lines())
     assert text[-1] == f"report: {told['report']}"
-    assert any(line.startswith("classification: AUROC ") and " internal, " in line for line in text)
+    (line,) = [line for line in text if line.startswith("classification: AUROC ")]
+    assert " internal, " in line and "a spread over 2 datasets" in line
     json.dumps(told["headline"])
 
 
@@ -49,17 +50,10 @@ def test_the_numbers_of_the_report_are_those_of_the_outputs(reported):
     assert judged.loc[name, "auroc"] == pytest.approx(auroc, abs=1e-9)
     scores = pd.read_csv(folder / "out" / "scores.csv").set_index(["method", "scenario", "seed"])
     assert scores.loc[("cnn-roi", "Alder>Birch", 2), "auroc"] == pytest.approx(auroc, abs=1e-9)
-    board = pd.read_csv(folder / "out" / "report" / "tables" / "leaderboard.csv")
-    board = board.set_index(["board", "method"])
     seeds = [scores.loc[("cnn-roi", "Alder>Birch", seed), "auroc"] for seed in (1, 2)]
-    assert board.loc[("external", "cnn-roi"), "seeds"] == 2
-    assert sum(seeds) / 2 == pytest.approx(
-        float(
-            pd.read_csv(folder / "out" / "report" / "tables" / "transfers.csv")
-            .set_index(["scenario", "method"])
-            .loc[("Alder>Birch", "cnn-roi"), "external"]
-        )
-    )
+    found = pd.read_csv(folder / "out" / "report" / "tables" / "transfers.csv")
+    found = found.set_index(["scenario", "method"]).loc[("Alder>Birch", "cnn-roi")]
+    assert found["external"] == pytest.approx(sum(seeds) / 2) and found["seeds"] == 2
 
 
 def test_a_second_run_does_nothing_but_the_report(reported, trainings):
@@ -70,7 +64,11 @@ def test_a_second_run_does_nothing_but_the_report(reported, trainings):
     again = run_study(study, out=folder / "out", **options)
     assert trainings() == []
     assert again.to_dict()["trainings"]["trained"] == 0
-    assert json.loads(page.read_text())["tables"] == before["tables"]
+    after = json.loads(page.read_text())
+    for told in (before, after):
+        for row in told["tables"]["hardest"]:
+            assert row.pop("case").startswith("h-"), "hashes, whose key is drawn anew each time"
+    assert after["tables"] == before["tables"]
 
 
 def test_the_bundle_holds_no_picture_and_all_the_numbers(reported):

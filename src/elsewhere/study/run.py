@@ -103,6 +103,12 @@ def _holds_a_study(folder: Path) -> bool:
 
 def plan_of(file: StudyFile, paths: StudyPaths, *, progress: Report | None = None) -> Plan:
     """Read the cohorts, look at the pictures, split, and name the trainings."""
+    if file.study.of_recipes and file.study.models:
+        raise UserError(
+            "pairs of [models] and [inputs] cannot be run together with [recipes] yet",
+            where=str(file.path),
+            fix="Write one study file for the models and one for the recipes.",
+        )
     with explained(paths.store, "planning the study"):
         if file.study.of_recipes:
             volumes = build_recipe_table(file, cache=paths.cache, progress=progress)
