@@ -20,6 +20,7 @@ from elsewhere.analysis.study.context import Context
 from elsewhere.analysis.study.registry import in_order
 from elsewhere.analysis.study.summary import StudySummary, analyse
 from elsewhere.cohort import Cohort, IdGrade
+from elsewhere.engine.training import COSTS
 from elsewhere.predictions import Predictions
 from elsewhere.protocols import protocols
 from elsewhere.scoring.prepared import prepare
@@ -260,6 +261,7 @@ def make_results(world: World | None = None, **changes: Any) -> Results:
         runs=runs,
         scores=LazyScores(list(run_of), score),
         answers=answers,
+        costs=pd.DataFrame(columns=["case", "method", "task", "scenario", "seed", *COSTS]),
         trainings=trainings.reset_index(drop=True),
         skipped=pd.DataFrame(columns=["scenario", "kind", "seed", "reason"]),
         audit=made_audit(world, table),
