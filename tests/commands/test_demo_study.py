@@ -49,7 +49,7 @@ def test_the_study_runs_to_its_report(tmp_path, monkeypatch):
     part = run_demo_study("demo", tmp_path / "study", trainer=guess)
     assert part.exit_code == 0
     assert part.report is not None and part.report.exists()
-    assert part.content["runs"] == {"planned": 16, "done": 16, "failed": 0, "skipped": 0}
+    assert part.content["runs"] == {"planned": 16, "done": 16, "failed": 0, "skipped": 0, "invalid": 0}
     assert any("from nothing" in line for line in part.lines())
 
 

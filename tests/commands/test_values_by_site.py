@@ -12,6 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elsewhere.analysis.study.boards import Board, Entry, Member
+from elsewhere.analysis.study.groups import group_rows
+from elsewhere.analysis.study.leaderboard import ranking_of
+from elsewhere.analysis.study.transfers import centres
 from elsewhere.commands.accept import accept
 from elsewhere.commands.claim import read_claim
 from elsewhere.commands.equivalence import equivalence
@@ -20,10 +24,6 @@ from elsewhere.commands.score import score
 from elsewhere.commands.summarise import summarise
 from elsewhere.scoring.prepared import prepare
 from elsewhere.scoring.task import ScoreOptions
-from elsewhere.study.recipe_analysis_boards import Board, Entry
-from elsewhere.study.recipe_analysis_groups import group_rows
-from elsewhere.study.recipe_analysis_home import centres
-from elsewhere.study.recipe_analysis_ranks import ranking_of
 
 MARGIN = 0.1
 RESAMPLES = 100
@@ -157,7 +157,7 @@ def test_the_analyses_of_a_study(world):
     values = {site: alone("response", cases, said, site) for site in ("North", "South")}
     board = Board(
         task="response", name="all", kind="internal", scenarios=("all",), failed=(), key="k", baseline=None,
-        entries=(Entry(recipe="m", seeds=(1,), ready=(ready,), evaluator=ready.evaluator),),
+        entries=(Entry(method="m", members=(Member(1, 0),), ready=(ready,), evaluator=ready.evaluator),),
         cases=result.scores.cases, resamples=50,
     )  # fmt: skip
     rows = group_rows(board).query("variable == 'site'").set_index("group")
@@ -172,7 +172,7 @@ def test_the_analyses_of_a_study(world):
         assert without[other]["values"]["m"] == pytest.approx(
             alone("response", cases, said, site, metric=ranked)
         )
-    assert drops.loc["South", "word"] == "BELOW"
+    assert drops.loc["South", "verdict"] == "BELOW"
 
 
 @settings(max_examples=8, deadline=None)

@@ -19,7 +19,7 @@ from elsewhere.engine.store import Store
 from elsewhere.errors import UserError
 from elsewhere.explain.trainings import choose_cases
 from elsewhere.study.file import load_study
-from elsewhere.study.run import places, plan_of, write_plan
+from elsewhere.study.run import plan_of, study_paths, write_plan
 from elsewhere.training import train_units
 
 STUDY = """
@@ -98,10 +98,10 @@ def looked(tmp_path_factory):
     write_hospital(folder / "Birch", 2)
     (folder / "looks.toml").write_text(STUDY)
     file = load_study(folder / "looks.toml")
-    at = places(file, out=folder / "run")
-    plan = plan_of(file, at)
-    write_plan(plan, at)
-    store, failures = Store(at.store), []
+    paths = study_paths(file, out=folder / "run")
+    plan = plan_of(file, paths)
+    write_plan(plan, paths)
+    store, failures = Store(paths.store), []
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(1)
     train_units(
@@ -126,8 +126,8 @@ def test_panels_and_numbers_of_a_run(looked, tmp_path, capsys):
     assert done.value.code == 0
     summary = json.loads(capsys.readouterr().out)
     whole, roi = sorted(summary["runs"], key=lambda run: run["run"], reverse=True)
-    assert whole["run"] == "Alder>Birch|cnn|whole|1"
-    assert roi["run"] == "Alder>Birch|cnn|roi|1"
+    assert whole["run"] == "Alder>Birch|cnn-whole|classification|1"
+    assert roi["run"] == "Alder>Birch|cnn-roi|classification|1"
     table = pd.read_csv(tmp_path / "maps" / "cases.csv")
     assert len(table) == 2 * 20
     assert table["chosen"].sum() == 8
@@ -147,21 +147,26 @@ def test_panels_and_numbers_of_a_run(looked, tmp_path, capsys):
 def test_the_report_shows_maps_of_kept_networks_on_request_and_names_nobody(looked):
     done = run_study(looked / "looks.toml", out=looked / "run", device="cpu", pictures=True)
     assert done.exit_code == 0 and not done.run.engine.done, "nothing is trained for it"
-    page = done.run.report.read_text()
-    section = page.split('<section class="part" id="relevance"')[1].split("</section>")[0]
-    assert section.count("data:image/jpeg;base64") == 8 and "answered" in section
+    page = done.written.path.read_text()
+    section = page.split('<section class="part" id="classification-relevance"')[1].split("</section>")[0]
+    assert (
+        section.count("data:image/jpeg;base64") == 8 and "right answer: probability of malignancy" in section
+    )
     names = {f"c{at:02d}" for at in range(24)} | {f"p{at:02d}" for at in range(24)}
     assert not names & set(re.findall(r"\b[cp]\d\d\b", re.sub(r"base64,[^\"]*", "", section)))
-    table = pd.read_csv(done.run.report.parent / "tables" / "relevance.csv")
-    assert set(table["run"]) == {"Alder>Birch|cnn|roi|1", "Alder>Birch|cnn|whole|1"}
+    table = pd.read_csv(done.written.path.parent / "tables" / "relevance.csv")
+    assert set(table["run"]) == {
+        "Alder>Birch|cnn-roi|classification|1",
+        "Alder>Birch|cnn-whole|classification|1",
+    }
     assert (table["cases"] == 20).all() and table["sanity_passed"].notna().all()
     plain = run_study(looked / "looks.toml", out=looked / "run", device="cpu")
-    assert "data:image/jpeg" not in plain.run.report.read_text()
-    assert not (plain.run.report.parent / "tables" / "relevance.csv").exists()
+    assert "data:image/jpeg" not in plain.written.path.read_text()
+    assert not (plain.written.path.parent / "tables" / "relevance.csv").exists()
 
 
 def test_maps_in_a_report_need_kept_weights_and_say_so_before_training(looked, tmp_path):
-    with pytest.raises(UserError, match=r"keeps no weights[\s\S]*keep_weights"):
+    with pytest.raises(UserError, match=r"saves no weights[\s\S]*keep_weights"):
         run_study(
             looked / "looks.toml",
             out=tmp_path / "none",
@@ -176,7 +181,7 @@ def test_named_cases_another_method_and_no_pictures(looked, tmp_path):
     found = explain(
         looked / "looks.toml",
         results=looked / "run",
-        run="Alder>Birch|cnn|whole",
+        run="Alder>Birch|cnn-whole",
         cases=("Birch/c03", "Birch/c00"),
         measure=0,
         method="occlusion",
@@ -194,13 +199,13 @@ def test_named_cases_another_method_and_no_pictures(looked, tmp_path):
 
 def test_what_cannot_be_explained_says_why(looked, tmp_path):
     def run(**changes):
-        keywords = {"results": looked / "run", "run": "Alder>Birch|cnn|whole", "device": "cpu"}
+        keywords = {"results": looked / "run", "run": "Alder>Birch|cnn-whole", "device": "cpu"}
         return explain(looked / "looks.toml", out=tmp_path / "no", **keywords | changes)
 
     with pytest.raises(UserError, match="unknown run 'Alder>Brich'"):
         run(run="Alder>Brich")
     with pytest.raises(UserError, match=r"not kept[\s\S]*keep_weights = \[\"Birch>Alder\"\]"):
-        run(run="Birch>Alder|cnn|whole")
+        run(run="Birch>Alder|cnn-whole")
     with pytest.raises(UserError, match="unknown test case 'Birch/c0'"):
         run(cases=("Birch/c0",))
     with pytest.raises(UserError, match="unknown method"):

@@ -96,7 +96,7 @@ def table(out, name):
 def by_hand(out):
     """A row a run, from the outputs alone."""
     outputs = pd.read_parquet(out / "predictions.parquet")
-    outputs["z"] = outputs["logit_malignant"] - outputs["logit_benign"]
+    outputs["z"] = outputs["logit_positive"] - outputs["logit_negative"]
     rows = []
     for run, part in outputs.groupby("run", sort=False):
         z, y, held, truth, normal = (
@@ -176,7 +176,7 @@ def t_interval(values, *, least, most):
 
 
 def test_every_run(out, by_hand):
-    ours = table(out, "runs").set_index("run").loc[by_hand["run"]]
+    ours = table(out, "run_metrics").set_index("run").loc[by_hand["run"]]
     assert len(ours) == len(by_hand) == 9 * 2 * 3
     assert set(by_hand["calibration_eligible"]) == {True, False}
     assert (ours["calibration_eligible"].to_numpy() == by_hand["calibration_eligible"]).all()
@@ -286,7 +286,7 @@ def test_splits(out):
         mine = runs[(runs["scenario"] == scenario["name"]) & (runs["seed"] == seed)]
         assert set(mine["split"]) == {entry["hash"]} and len(mine) == 2
     assert len(set(sources.values())) == len(sources) == 9
-    assert runs["unit"].nunique() == 2 * (9 + 9)
+    assert runs["training"].nunique() == 2 * (9 + 9)
 
 
 def test_outputs_are_of_the_split(out):
