@@ -13,7 +13,7 @@ import pandas as pd
 
 from elsewhere.report.page import canvas
 from elsewhere.report.result import plots
-from elsewhere.study.figures_plots import bars, heat
+from elsewhere.report.study.plots import bars, heat
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,7 +50,7 @@ def home_and_elsewhere(results: Path) -> Figure:
         row: dict[str, Any] = {"name": name}
         for kind in ("internal", "external"):
             row[kind] = float(held[f"{kind}_auroc"])
-            row[f"{kind}_paper"] = float(held[f"paper_{kind}_auroc"])
+            row[f"{kind}_published"] = float(held[f"paper_{kind}_auroc"])
         rows.append(row)
     return bars(rows, canvas.LIGHT, axis="mean AUROC")
 

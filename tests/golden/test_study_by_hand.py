@@ -240,6 +240,26 @@ def test_paired_overall_and_without_a_dataset(out, by_hand):
     assert {"auroc", "nll", "ece_confidence_calibrated", "f1"} <= set(without["metric"])
 
 
+def test_internal_and_external(out, by_hand):
+    """A transfer's external result less the internal one of its source, seeds averaged; then the mean over sources."""
+    means = seed_means(by_hand).set_index(["input", "scenario"])["auroc"]
+    ours = table(out, "transfers")
+    assert len(ours) == 2 * 6 and ours["reason"].isna().all()
+    for row in ours.to_dict(orient="records"):
+        name = row["method"].removeprefix("cnn-")
+        external, internal = means[name, row["scenario"]], means[name, row["source"]]
+        hand = [external, internal, external - internal]
+        np.testing.assert_allclose(
+            [row["external"], row["internal"], row["difference"]], hand, rtol=0, atol=EXACT
+        )
+        assert row["lo90"] < row["difference"] < row["hi90"]
+    drop = table(out, "drop").set_index("method")
+    for method, part in ours.groupby("method"):
+        hand = t_interval(part.groupby("source")["difference"].mean(), least=-1.0, most=1.0)
+        row = drop.loc[method]
+        np.testing.assert_allclose([row["difference"], row["lo"], row["hi"]], hand, rtol=0, atol=EXACT)
+
+
 def test_splits(out):
     manifest = pd.read_csv(out / "manifest.csv").set_index("case")
     runs = pd.read_csv(out / "runs.csv")

@@ -156,7 +156,9 @@ def test_what_sees_the_annotated_outline_can_be_left_out_of_the_choice():
 
 def test_the_analysis_leaves_out_the_inputs_that_show_the_outline():
     configs = (("cnn", "roi"), ("cnn", "outline"))
-    drawn = study(lambda config, s: 2.0 if config[1] == "outline" else 0.5, configs=configs, outline={"outline"})
+    drawn = study(
+        lambda config, s: 2.0 if config[1] == "outline" else 0.5, configs=configs, outline={"outline"}
+    )
     tables = tables_of(drawn, "selection on the sources")
     assert set(tables) == {"selection", "selection_attempts", "selection_without_outline"}
     assert tables["selection"]["members"].str.contains("outline").any()

@@ -71,7 +71,10 @@ def test_few_patients_are_refused():
     sizes = {"Harbour": (60, 50, 0, 100), "Hill": (9, 4, 0, 13)}
     small = make_results(sizes=sizes, models=("cnn",), inputs=("roi",), seeds=(1,), analyses={})
     table = made(small, margin=MARGIN).set_index("scenario")
-    assert table.loc["Harbour>Hill", "reason"] == f"fewer than {FEWEST_OF_A_CLASS} cases of a class: not compared"
+    assert (
+        table.loc["Harbour>Hill", "reason"]
+        == f"fewer than {FEWEST_OF_A_CLASS} cases of a class: not compared"
+    )
     assert table.loc["Hill>Harbour", "reason"] == f"fewer than {FEWEST} patients: not compared"
     assert set(table["verdict"]) == {"NOT ASSESSED"} and "difference" not in table.columns
     assert table["external"].notna().all(), "the external result itself is there"

@@ -94,7 +94,9 @@ def test_failed_runs_are_counted(roi):
 
 
 def test_a_study_of_found_boxes_leads_with_what_they_cost():
-    world = World(kinds=("external",), inputs=("roi", "found"), found=("found",), models=("cnn",), seeds=(1, 2))
+    world = World(
+        kinds=("external",), inputs=("roi", "found"), found=("found",), models=("cnn",), seeds=(1, 2)
+    )
     made = analyse(make_results(world, analyses={}), resamples=0)
     paired = made.tables["paired"]
     cost = paired[(paired["what"] == "boxes") & (paired["metric"] == "auroc")]["difference"].iloc[0]
@@ -115,14 +117,14 @@ def test_a_method_chosen_on_the_sources_leads():
     assert counts["Scenarios"] == "4" and counts["Scenarios to choose by"] == "12"
     assert "AUROC at hospitals left out" in first and f"{chosen:.3f}" in first
     assert "Every attempt" in page and "may not be claimed" in page
-    assert "Scenarios to choose by" not in html_of(analyse(make_results(NESTED, kinds=("external",)), resamples=0))
+    assert "Scenarios to choose by" not in html_of(
+        analyse(make_results(NESTED, kinds=("external",)), resamples=0)
+    )
 
 
 def test_a_choice_without_the_annotated_outline_stands_beside_it():
     results = make_results(NESTED)
-    assert "do not see the annotated outline" not in html_of(
-        analyse(results, resamples=0), "several sources"
-    )
+    assert "do not see the annotated outline" not in html_of(analyse(results, resamples=0), "several sources")
     inputs = {"roi": {"kind": "roi", "outline": True}, "whole": {"kind": "whole"}}
     made = analyse(with_settings(results, inputs=inputs), resamples=0)
     assert not made.tables["selection_without_outline"]["members"].str.contains("roi").any()

@@ -11,11 +11,10 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from worlds import make_unit, make_work, train
-
 from elsewhere.networks import classifiers as networks
 from elsewhere.training import program, updates
 from elsewhere.training.transformer import adam, kernels
+from worlds import make_unit, make_work, train
 
 
 class TinyTransformer(torch.nn.Module):

@@ -92,7 +92,11 @@ def _figures(page: StudyPage) -> Numbers:
         ("Datasets", cnt(head["datasets"])),
         ("Methods", cnt(head["methods"])),
         ("Scenarios", cnt(head["scenarios"])),
-        *([("Scenarios to choose by", cnt(head["choosing_scenarios"]))] if head["choosing_scenarios"] else []),
+        *(
+            [("Scenarios to choose by", cnt(head["choosing_scenarios"]))]
+            if head["choosing_scenarios"]
+            else []
+        ),
         ("Trainings", cnt(_trained(page))),
         ("Runs", cnt(head["runs"])),
     ]

@@ -305,7 +305,9 @@ def _drops(page: StudyPage, rows: Rows) -> Table:
     cells = []
     for r in rows:
         line = [
-            text(page.method(r["method"]), sub=f"{kind_label(r['kind'])}, {plural(r['datasets'], 'dataset')}"),
+            text(
+                page.method(r["method"]), sub=f"{kind_label(r['kind'])}, {plural(r['datasets'], 'dataset')}"
+            ),
             num(r["internal"]),
             num(r["external"]),
             with_interval(r["difference"], r["lo"], r["hi"], sign=True),
