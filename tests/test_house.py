@@ -15,8 +15,8 @@ import elsewhere
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "elsewhere"
-DOORS = {"__init__", "__main__"}
-"""The package's own files: they open the house, and are no room."""
+DOORS = {"__init__", "__main__", "_version"}
+"""The package's own files: they open the house and carry its version, and are no room."""
 ROOMS = {
     entry.stem
     for entry in SOURCE.iterdir()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0.dev0"
+from elsewhere._version import __version__
 
 if TYPE_CHECKING:
     from elsewhere.cohort import Cohort, load_cohort, read_cohort

@@ -34,7 +34,7 @@ from elsewhere.tables.identifiers import read_folders, read_ids
 from elsewhere.untrusted import check_plain_file, read_json
 
 if TYPE_CHECKING:
-    from elsewhere.report.page.redaction import Redactor
+    from elsewhere.privacy import Redactor
 
 ID_COLUMNS = ("case_id", "patient_id", "exam_id")
 
@@ -65,7 +65,7 @@ class Result:
 
     def redactor(self) -> Redactor:
         """Takes the ids and the folders of every input out of what is shared."""
-        from elsewhere.report.page.redaction import Redactor
+        from elsewhere.privacy import Redactor
 
         return Redactor(self.redact, folders=self.folders)
 
@@ -95,8 +95,8 @@ class Result:
             UserError: Where the folder holds an earlier result and `replace` is not set, or other things.
             FileSystemError: Where the system refuses; an earlier result is then as it was.
         """
+        from elsewhere.privacy import KEY_FILE, write_sharing_note
         from elsewhere.report import write_report
-        from elsewhere.report.page.sharing import KEY_FILE, write_sharing_note
 
         redactor = self.redactor()
         shared = redactor.summary(self.summary)
@@ -163,7 +163,7 @@ class Result:
 
 def write_key(path: Path, case_key: pd.DataFrame | None, originals: Mapping[str, str]) -> None:
     """`case,case_id`: who stands behind a hash of a worst case or a mark in a text; for its owner alone."""
-    from elsewhere.report.page.privacy import write_pairs
+    from elsewhere.privacy import write_pairs
 
     pairs = [] if case_key is None else [*map(tuple, case_key[["case", "case_id"]].astype("str").to_numpy())]
     if case_key is not None or originals:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 import stat
 import tomllib
 import unicodedata
 from collections.abc import Iterator
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,25 @@ _MANY_PARTS = re.compile(rf"""(?<![A-Za-z0-9_"'-])(?:{_PART}\.[ \t]*+){{{MAX_DEP
 _END_OF_KEY = re.compile(rf"{_PART}[=\]]")
 _UNSAFE_IN_NAMES = re.compile(r"[^\w.+=,@ -]")
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
+
+
+def as_float(value: object) -> float | None:
+    """Read a finite number: summaries hold null, and careless ones NaN, for what is undefined.
+
+    Args:
+        value: Whatever stands in a summary or a table.
+
+    Returns:
+        The number as a float; None for text, truth values, NaN and infinities.
+
+    Example:
+        >>> as_float(3), as_float(float("nan")), as_float("3")
+        (3.0, None, None)
+    """
+    if value is None or isinstance(value, bool | str) or not isinstance(value, Real):
+        return None
+    number = float(value)
+    return number if math.isfinite(number) else None
 
 
 def check_plain_file(path: Path, *, what: str = "file", fix: str | None = None) -> os.stat_result:

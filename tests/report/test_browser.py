@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from elsewhere.report.page.shell import write_report
+from elsewhere.report.summary import write_report
 
 sys.path.insert(0, str(Path(__file__).parent))
 from pdf_text import pages_of

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from elsewhere.report.result.figures import figure_specs
 from elsewhere.report.result.normalise import normalise
+from elsewhere.report.summary import figure_specs
 
 
 def test_private_keys_are_not_for_print():

@@ -11,9 +11,9 @@ import pytest
 
 from elsewhere.errors import UserError
 from elsewhere.report.result.checklist import NOT_ANSWERABLE, checklist_rows
-from elsewhere.report.result.figures import figure_specs, write_figures
 from elsewhere.report.result.methods import methods_paragraph
 from elsewhere.report.result.tables import escape_latex, summary_tables, to_latex, write_tables
+from elsewhere.report.summary import figure_specs, write_figures
 
 sys.path.insert(0, str(Path(__file__).parent))
 from sample import TASKS, make_summary

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from elsewhere.errors import UserError
-from elsewhere.report.page.shell import MOST_BYTES, build_sections, render_report, write_report
+from elsewhere.report.page.shell import MOST_BYTES
 from elsewhere.report.result.prepare import prepare
 from elsewhere.report.result.subgroups import fairness_table
+from elsewhere.report.summary import build_sections, render_report, write_report
 
 sys.path.insert(0, str(Path(__file__).parent))
 from sample import TASKS, WORDS, entry, make_summary

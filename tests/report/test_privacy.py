@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elsewhere import privacy
 from elsewhere.errors import UserError
-from elsewhere.report.page import privacy
 from elsewhere.report.result.prepare import prepare
 
 SALT = "a secret of the hospital"

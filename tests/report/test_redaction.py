@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elsewhere.report.page.redaction import Redactor, marks_in
+from elsewhere.privacy import Redactor, marks_in
 
 IDS = ["ISPY2-000100", "Anna B", "S1/left", "C0042", "0012", "Muñoz", "4711", "12", "A", "P1", "F1"]
 

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from elsewhere.errors import UserError
+from elsewhere.privacy import SMALLEST_CELL
 from elsewhere.protocols import FairnessRules, protocols
-from elsewhere.report.page.privacy import SMALLEST_CELL
 from elsewhere.scoring.groups import (
     SMALLEST_TOLD,
     age_groups,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from elsewhere.simulation.fairness import judge_between, odds_promises, some_of
@@ -51,8 +53,8 @@ def test_a_plan_is_simulated_at_its_own_size_and_a_plan_too_small_is_found_out(m
 
     planned = power.plan_sample
 
-    def for_too_little(metric, **settings):
-        return planned(metric, **(settings | {"power": 0.55}))
+    def for_too_little(design):
+        return planned(replace(design, power=0.55))
 
     monkeypatch.setattr(power, "plan_sample", for_too_little)
     (row,) = plan_promises(replicates=150, cells=[cell])

@@ -15,7 +15,7 @@ from elsewhere.simulation.type1_error import (
     rejection_lower_bound,
 )
 from elsewhere.statistics.auroc import auroc_interval
-from elsewhere.statistics.power import plan_sample
+from elsewhere.statistics.power import SampleDesign, plan_sample
 from elsewhere.statistics.proportions import wilson
 from elsewhere.statistics.verdict import Verdict, judge
 
@@ -73,7 +73,9 @@ def shows_power(hits, runs, wanted, *, slack=0.03):
 @pytest.mark.parametrize("aim", ["equivalence", "non-inferiority", "detect"])
 def test_planned_auroc_studies_have_their_power(aim):
     expected, margin, runs = 0.85, 0.06, 800
-    plan = plan_sample("auroc", expected=expected, margin=margin, prevalence=0.3, aim=aim)
+    plan = plan_sample(
+        SampleDesign(metric="auroc", expected=expected, margin=margin, prevalence=0.3, aim=aim)
+    )
     truth = expected - margin if aim == "detect" else expected
     d = math.sqrt(2) * stats.norm.ppf(truth)
     rng = np.random.default_rng(7)
@@ -96,7 +98,7 @@ def test_planned_auroc_studies_have_their_power(aim):
     ("metric", "aim"), [("sensitivity", "equivalence"), ("specificity", "non-inferiority")]
 )
 def test_planned_proportion_studies_have_their_power(metric, aim):
-    plan = plan_sample(metric, expected=0.85, margin=0.05, prevalence=0.4, aim=aim)
+    plan = plan_sample(SampleDesign(metric=metric, expected=0.85, margin=0.05, prevalence=0.4, aim=aim))
     n = plan.positives if metric == "sensitivity" else plan.negatives
     seen = np.random.default_rng(3).binomial(n, 0.85, 4000) / n
     hits = 0
@@ -109,7 +111,9 @@ def test_planned_proportion_studies_have_their_power(metric, aim):
 
 @pytest.mark.slow
 def test_planned_dice_study_counts_the_design_effect():
-    plan = plan_sample("dice", expected=0.75, margin=0.04, sd=0.2, cases_per_patient=2, icc=0.4)
+    plan = plan_sample(
+        SampleDesign(metric="dice", expected=0.75, margin=0.04, sd=0.2, cases_per_patient=2, icc=0.4)
+    )
     rng = np.random.default_rng(5)
     hits = 0
     for _ in range(1500):

@@ -19,8 +19,9 @@ from elsewhere.statistics.differences import (
     difference_independent,
     difference_subsets,
 )
-from elsewhere.statistics.power import auroc_variance, plan_sample, power_numbers
+from elsewhere.statistics.power import SampleDesign, auroc_variance, plan_sample, power_numbers
 from elsewhere.statistics.proportions import wilson
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.verdict import assess_claim
 
 
@@ -92,7 +93,14 @@ def test_where_lower_is_better_the_rise_has_the_number_of_the_mirrored_drop():
     down = ColumnMeans({"m": -values}, clusters, n_clusters=80)
     rise, fall = (
         assess_claim(
-            difference_from_claim(e, alone(80), "m", ClaimedValue(value=v), resamples=200), margin=1.0
+            difference_from_claim(
+                e,
+                alone(80),
+                "m",
+                ClaimedValue(value=v),
+                resampling=Resampling(key="equivalence", resamples=200),
+            ),
+            margin=1.0,
         )
         for e, v in ((up, claim), (down, -claim))
     )
@@ -123,7 +131,9 @@ def test_two_hospitals_have_both_sides_and_shared_patients_have_the_formula():
     pairs = ColumnMeans({"m": np.random.default_rng(1).normal(size=60)}, clusters, n_clusters=30)
     partition = Clusters(clusters, tuple(map(str, range(30))), np.zeros(30, np.int32), ("s",))
     here = np.arange(60) % 2 == 0
-    shared = difference_subsets(pairs, partition, here, ~here, "m", resamples=100)
+    shared = difference_subsets(
+        pairs, partition, here, ~here, "m", resampling=Resampling(key="equivalence", resamples=100)
+    )
     assert shared.comparison is None
     assert assess_claim(shared, margin=0.5).smallest_detectable_drop > 0
 
@@ -162,7 +172,11 @@ def test_binormal_variance_is_that_of_the_planner():
 def test_plans_of_balanced_accuracy_have_their_power(aim, prevalence):
     """Exact over both classes' counts; the symmetric formula reached 0.66 where 0.80 was asked."""
     expected, margin = 0.85, 0.08
-    plan = plan_sample("balanced_accuracy", expected=expected, margin=margin, prevalence=prevalence, aim=aim)
+    plan = plan_sample(
+        SampleDesign(
+            metric="balanced_accuracy", expected=expected, margin=margin, prevalence=prevalence, aim=aim
+        )
+    )
     truth = expected - margin if aim == "detect" else expected
     p, n = plan.positives, plan.negatives
     a, b = np.meshgrid(np.arange(p + 1), np.arange(n + 1), indexing="ij")
@@ -185,7 +199,9 @@ def test_plans_of_balanced_accuracy_have_their_power(aim, prevalence):
 def test_plans_of_proportions_have_their_power(aim, metric, prevalence):
     """Exact: the power of whole counts, which jumps, at the very number that is planned."""
     expected, margin = 0.88, 0.07
-    plan = plan_sample(metric, expected=expected, margin=margin, prevalence=prevalence, aim=aim)
+    plan = plan_sample(
+        SampleDesign(metric=metric, expected=expected, margin=margin, prevalence=prevalence, aim=aim)
+    )
     n = plan.positives if metric == "sensitivity" else plan.negatives
     truth = expected - margin if aim == "detect" else expected
     power = 0.0
@@ -198,7 +214,7 @@ def test_plans_of_proportions_have_their_power(aim, metric, prevalence):
 
 def test_a_pilots_skewness_changes_a_plan_of_means_and_the_default_is_named():
     base = {"expected": 0.76, "margin": 0.05, "sd": 0.2, "aim": "non-inferiority"}
-    flat, long_tail = (plan_sample("dice", **base, skewness=s) for s in (0, -3))
-    assert flat.cases < plan_sample("dice", **base).cases < long_tail.cases
-    assert any("-2 (assumed" in note for note in plan_sample("dice", **base).notes)
+    flat, long_tail = (plan_sample(SampleDesign(metric="dice", **base, skewness=s)) for s in (0, -3))
+    assert flat.cases < plan_sample(SampleDesign(metric="dice", **base)).cases < long_tail.cases
+    assert any("-2 (assumed" in note for note in plan_sample(SampleDesign(metric="dice", **base)).notes)
     assert any("-3 (given)" in note for note in long_tail.notes)

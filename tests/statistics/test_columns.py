@@ -9,6 +9,7 @@ from elsewhere.protocols import IntervalRules
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.estimates import estimate_all
+from elsewhere.statistics.resampling import Resampling
 
 CLUSTERS = np.array([0, 0, 1, 2], dtype=np.int32)
 MEANS = ColumnMeans(
@@ -53,6 +54,8 @@ def test_estimates_come_from_it():
         np.arange(n, dtype=np.int32), tuple(map(str, range(n))), np.zeros(n, np.int32), ("a",)
     )
     means = ColumnMeans({"x": rng.random(n)}, partition.cluster_of_case, n_clusters=n)
-    made = estimate_all(means, partition, rules=IntervalRules(), key="k", seed=1, resamples=0)["x"]
+    made = estimate_all(
+        means, partition, rules=IntervalRules(), resampling=Resampling(key="k", seed=1, resamples=0)
+    )["x"]
     assert made.lo is not None
     assert made.lo < made.value < made.hi

@@ -17,6 +17,7 @@ from elsewhere.statistics import studentised
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.equivalence import (
     ClaimedValue,
+    GroupSummary,
     claimed_limits,
     difference_from_claim,
     difference_independent,
@@ -27,6 +28,7 @@ from elsewhere.statistics.equivalence import (
 )
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.studentised import JackknifeStudentiser, studentiser
 
 
@@ -95,12 +97,8 @@ def test_welch_tost_equals_toster(vectors_dir):
     for _, row in inputs.iterrows():
         want = expected[row["name"]]
         got = welch_tost(
-            mean_1=row["m1"],
-            sd_1=row["sd1"],
-            n_1=row["n1"],
-            mean_2=row["m2"],
-            sd_2=row["sd2"],
-            n_2=row["n2"],
+            GroupSummary(mean=row["m1"], sd=row["sd1"], n=row["n1"]),
+            GroupSummary(mean=row["m2"], sd=row["sd2"], n=row["n2"]),
             low=row["low_eqbound"],
             high=row["high_eqbound"],
             alpha=row["alpha"],
@@ -154,7 +152,9 @@ def test_bad_summaries_are_refused(change, named):
         "mean_1": 0.7, "sd_1": 0.1, "n_1": 5, "mean_2": 0.7, "sd_2": 0.1, "n_2": 5, "low": -0.1, "high": 0.1
     }  # fmt: skip
     with pytest.raises(UserError, match=named):
-        welch_tost(**(good | change))
+        of = good | change
+        groups = (GroupSummary(mean=of[f"mean_{k}"], sd=of[f"sd_{k}"], n=of[f"n_{k}"]) for k in (1, 2))
+        welch_tost(*groups, low=of["low"], high=of["high"], alpha=of.get("alpha", 0.05))
 
 
 def test_table_names_bad_rows_and_missing_columns():
@@ -183,7 +183,11 @@ def test_table_names_bad_rows_and_missing_columns():
 @settings(max_examples=150, deadline=None)
 def test_p_below_alpha_is_the_interval_inside_the_margins(d, sd_1, sd_2, n, margin, alpha):
     r = welch_tost(
-        mean_1=d, sd_1=sd_1, n_1=n, mean_2=0.0, sd_2=sd_2, n_2=n + 3, low=-margin, high=margin, alpha=alpha
+        GroupSummary(mean=d, sd=sd_1, n=n),
+        GroupSummary(mean=0.0, sd=sd_2, n=n + 3),
+        low=-margin,
+        high=margin,
+        alpha=alpha,
     )
     if min(abs(r.hi - margin), abs(r.lo + margin)) > 1e-9:
         assert r.equivalent == (-margin < r.lo and r.hi < margin)
@@ -238,7 +242,15 @@ def test_ratio_se_under_weights_is_the_se_of_the_repeated_sample():
 def test_two_hospitals(metric, method):
     here, p_here = sample(11, patients=120, shift=-0.05)
     ref, p_ref = sample(12, patients=140)
-    d = difference_independent(here, p_here, ref, p_ref, metric, method=method, resamples=400)
+    d = difference_independent(
+        here,
+        p_here,
+        ref,
+        p_ref,
+        metric,
+        method=method,
+        resampling=Resampling(key="equivalence", resamples=400),
+    )
     assert d.lo < d.difference < d.hi
     assert d.difference == pytest.approx(here.values()[metric] - ref.values()[metric])
     half = 1.645 * math.hypot(studentiser(here, p_here, metric).se, studentiser(ref, p_ref, metric).se)
@@ -251,9 +263,15 @@ def test_two_hospitals(metric, method):
 def test_same_seed_same_interval_and_few_patients_take_t():
     here, p_here = sample(1, patients=25)
     ref, p_ref = sample(2, patients=25)
-    one = difference_independent(here, p_here, ref, p_ref, "dice", seed=3, resamples=300)
-    two = difference_independent(here, p_here, ref, p_ref, "dice", seed=3, resamples=300)
-    three = difference_independent(here, p_here, ref, p_ref, "dice", seed=4, resamples=300)
+    one = difference_independent(
+        here, p_here, ref, p_ref, "dice", resampling=Resampling(key="equivalence", seed=3, resamples=300)
+    )
+    two = difference_independent(
+        here, p_here, ref, p_ref, "dice", resampling=Resampling(key="equivalence", seed=3, resamples=300)
+    )
+    three = difference_independent(
+        here, p_here, ref, p_ref, "dice", resampling=Resampling(key="equivalence", seed=4, resamples=300)
+    )
     assert (one.lo, one.hi) == (two.lo, two.hi) != (three.lo, three.hi)
     few, p_few = sample(1, patients=8)
     assert difference_independent(few, p_few, ref, p_ref, "dice").method == "welch-t-clustered"
@@ -268,7 +286,9 @@ def test_subsets_with_shared_patients_use_their_covariance():
     ev = Sample(value, label, cluster, 80)
     partition = Clusters.from_table(pd.DataFrame({"patient_id": cluster.astype(str)}), positive=label)
     first = np.arange(160) % 2 == 0
-    shared = difference_subsets(ev, partition, first, ~first, "dice", resamples=400)
+    shared = difference_subsets(
+        ev, partition, first, ~first, "dice", resampling=Resampling(key="equivalence", resamples=400)
+    )
     paired = value[first] - value[~first]
     t = stats.t.ppf(0.95, 79) * paired.std(ddof=1) / math.sqrt(80)
     assert shared.method.startswith("studentised") and "shared" in shared.method

@@ -16,6 +16,7 @@ from elsewhere.simulation.simulated_mean import SimulatedMean
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.metric import IntervalMethod, MetricKind
+from elsewhere.statistics.resampling import Resampling
 
 
 def make(patients: int = 120, cases: int = 2, seed: int = 0, **design) -> tuple[BinaryEvaluator, Clusters]:
@@ -38,8 +39,11 @@ def make(patients: int = 120, cases: int = 2, seed: int = 0, **design) -> tuple[
 
 
 def run(evaluator, partition, **changes):
-    given = {"rules": IntervalRules(), "key": "k", "seed": 42, "resamples": 200} | changes
-    return estimate_all(evaluator, partition, **given)
+    how = {"key": "k", "seed": 42, "resamples": 200}
+    how |= {name: changes.pop(name) for name in ("key", "seed", "resamples", "threads") if name in changes}
+    return estimate_all(
+        evaluator, partition, resampling=Resampling(**how), **({"rules": IntervalRules()} | changes)
+    )
 
 
 class Counting:

@@ -22,6 +22,7 @@ from elsewhere.statistics.differences import (
 from elsewhere.statistics.domain import OUTSIDE
 from elsewhere.statistics.limits import DELONG, logit_limits, one_sample_limits
 from elsewhere.statistics.power import auroc_variance
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.studentised import studentiser
 
 
@@ -102,7 +103,9 @@ def test_the_expected_variance_is_that_of_the_models_and_grows_with_clusters():
 def test_only_the_limit_towards_one_half_is_moved():
     """The shown two-sided interval stays DeLong's; of the limits, the one that a verdict must not overrate."""
     evaluator, partition = binary(15, 135, d=2.3)
-    made = one_sample_limits(studentiser(evaluator, partition, "auroc"), alpha=0.05, key="k")
+    made = one_sample_limits(
+        studentiser(evaluator, partition, "auroc"), alpha=0.05, resampling=Resampling(key="k")
+    )
     inputs = evaluator.closed_form("auroc")
     plain = auroc_interval(inputs.label, inputs.score, evaluator.cluster_of_case, level=0.9)
     assert made.method == DELONG and made.lo < plain.lo and made.hi == pytest.approx(plain.hi)
@@ -112,7 +115,9 @@ def test_only_the_limit_towards_one_half_is_moved():
         cluster_of_case=evaluator.cluster_of_case,
         n_clusters=150,
     )
-    other = one_sample_limits(studentiser(flipped, partition, "auroc"), alpha=0.05, key="k")
+    other = one_sample_limits(
+        studentiser(flipped, partition, "auroc"), alpha=0.05, resampling=Resampling(key="k")
+    )
     assert (other.lo, other.hi) == pytest.approx((1 - made.hi, 1 - made.lo))
 
 
@@ -170,10 +175,13 @@ def test_a_perfect_sample_is_no_proof_of_perfection(method):
         )
         for metric in ("balanced_accuracy", "f1", "auroc", "sensitivity", "brier"):
             s = studentiser(evaluator, each_alone(n, label), metric)
-            made = one_sample_limits(s, alpha=0.05, method=method, key="k")
+            made = one_sample_limits(s, alpha=0.05, method=method, resampling=Resampling(key="k"))
             assert made.hi - made.lo > 0.01, (metric, made)
     alike = one_sample_limits(
-        studentiser(*mean_of("dice", np.full(50, 0.8)), "dice"), alpha=0.05, method=method, key="k"
+        studentiser(*mean_of("dice", np.full(50, 0.8)), "dice"),
+        alpha=0.05,
+        method=method,
+        resampling=Resampling(key="k"),
     )
     assert alike.lo < 0.78 and alike.hi > 0.805
     assert any("one-sided bound" in text for text in alike.warnings)
@@ -193,7 +201,7 @@ def test_one_side_without_spread_still_has_a_difference():
     here = mean_of("dice", np.ones(40))
     there = mean_of("dice", rng.uniform(0.7, 1.0, size=40))
     made = difference_independent(*here, *there, "dice")
-    alone = one_sample_limits(studentiser(*there, "dice"), alpha=0.05, key="k")
+    alone = one_sample_limits(studentiser(*there, "dice"), alpha=0.05, resampling=Resampling(key="k"))
     assert made.method.startswith("mover") and made.difference - made.lo > alone.hi - alone.value
     same = dataclasses.replace(difference_independent(*here, *here, "dice"), warnings=())
     assert same.difference == 0.0 and same.lo < -0.05 and same.hi > 0.05

@@ -24,6 +24,7 @@ from elsewhere.statistics.paired import (
     permutation_p,
     swapped_differences,
 )
+from elsewhere.statistics.resampling import Resampling
 
 
 def models(patients: int = 80, seed: int = 0, shift: float = 0.0):
@@ -47,8 +48,11 @@ def models(patients: int = 80, seed: int = 0, shift: float = 0.0):
 
 
 def run(a, b, partition, **changes):
-    given_ = {"rules": IntervalRules(), "key": "k", "seed": 42, "resamples": 300} | changes
-    return compare_pair(a, b, partition, **given_)
+    how = {"key": "k", "seed": 42, "resamples": 300}
+    how |= {name: changes.pop(name) for name in ("key", "seed", "resamples", "threads") if name in changes}
+    return compare_pair(
+        a, b, partition, resampling=Resampling(**how), **({"rules": IntervalRules()} | changes)
+    )
 
 
 def test_methods_and_signs():

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from elsewhere.errors import UserError
-from elsewhere.statistics.power import auroc_variance, plan_sample, power_numbers
+from elsewhere.statistics.power import SampleDesign, auroc_variance, plan_sample, power_numbers
 
 
 def test_both_numbers_by_their_formulas():
@@ -43,13 +43,13 @@ def test_hanley_mcneil_variance_is_that_of_exponential_scores(auroc):
 
 def test_plans_move_the_right_way():
     base = {"expected": 0.85, "margin": 0.05, "prevalence": 0.2}
-    plan = plan_sample("auroc", **base)
+    plan = plan_sample(SampleDesign(metric="auroc", **base))
     assert plan.positives == round(0.2 * plan.cases) and plan.patients == plan.cases
-    assert plan.cases > plan_sample("auroc", **base, aim="non-inferiority").cases
-    assert plan.cases < plan_sample("auroc", **(base | {"margin": 0.04})).cases
-    assert plan.cases < plan_sample("auroc", **base, reference_se=0.01).cases
-    assert plan.cases < plan_sample("auroc", **base, anticipated_drop=0.02).cases
-    twins = plan_sample("auroc", **base, cases_per_patient=2, icc=0.5)
+    assert plan.cases > plan_sample(SampleDesign(metric="auroc", **base, aim="non-inferiority")).cases
+    assert plan.cases < plan_sample(SampleDesign(metric="auroc", **(base | {"margin": 0.04}))).cases
+    assert plan.cases < plan_sample(SampleDesign(metric="auroc", **base, reference_se=0.01)).cases
+    assert plan.cases < plan_sample(SampleDesign(metric="auroc", **base, anticipated_drop=0.02)).cases
+    twins = plan_sample(SampleDesign(metric="auroc", **base, cases_per_patient=2, icc=0.5))
     assert twins.design_effect == 1.5 and twins.cases >= 1.45 * plan.cases
     assert twins.patients == math.ceil(twins.cases / 2)
     assert plan.to_dict()["cases"] == plan.cases
@@ -58,7 +58,9 @@ def test_plans_move_the_right_way():
 def test_sensitivity_plan_by_hand():
     """The score test's sample size: the null's spread for alpha, the truth's for power. The plan is moved by
     a few positives to where whole counts reach that power."""
-    plan = plan_sample("sensitivity", expected=0.9, margin=0.05, prevalence=0.1, aim="non-inferiority")
+    plan = plan_sample(
+        SampleDesign(metric="sensitivity", expected=0.9, margin=0.05, prevalence=0.1, aim="non-inferiority")
+    )
     null, truth = math.sqrt(0.85 * 0.15), math.sqrt(0.9 * 0.1)
     wanted = ((stats.norm.ppf(0.95) * null + stats.norm.ppf(0.8) * truth) / 0.05) ** 2
     assert 0.98 * wanted < plan.positives < 1.05 * wanted
@@ -67,14 +69,16 @@ def test_sensitivity_plan_by_hand():
 
 def test_dice_plan_by_hand():
     """(z[1 - alpha] + z[1 - beta/2]) sd / margin squared, and a case or two more for t."""
-    plan = plan_sample("dice", expected=0.7, margin=0.03, sd=0.25, skewness=0)
+    plan = plan_sample(SampleDesign(metric="dice", expected=0.7, margin=0.03, sd=0.25, skewness=0))
     normal = (0.25 * (stats.norm.ppf(0.95) + stats.norm.ppf(0.9)) / 0.03) ** 2
     assert normal < plan.cases < normal + 4
     assert plan.positives is None
 
 
 def test_auroc_near_one_needs_more_than_a_symmetric_interval_would_say():
-    plan = plan_sample("auroc", expected=0.85, margin=0.06, prevalence=0.3, aim="non-inferiority")
+    plan = plan_sample(
+        SampleDesign(metric="auroc", expected=0.85, margin=0.06, prevalence=0.3, aim="non-inferiority")
+    )
     quantile = stats.norm.ppf(0.95) + stats.norm.ppf(0.8)
     symmetric = next(
         n
@@ -102,4 +106,4 @@ def test_auroc_near_one_needs_more_than_a_symmetric_interval_would_say():
 def test_bad_plans(changes, named):
     good = {"metric": "auroc", "expected": 0.85, "margin": 0.05, "prevalence": 0.2} | changes
     with pytest.raises(UserError, match=named):
-        plan_sample(good.pop("metric"), **good)
+        plan_sample(SampleDesign(metric=good.pop("metric"), **good))

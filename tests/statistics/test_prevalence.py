@@ -19,6 +19,7 @@ from elsewhere.statistics.prevalence import (
     StandardisedEvaluator,
     standardised_name,
 )
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.verdict import Verdict, assess_claim
 
 
@@ -104,7 +105,13 @@ def test_a_standardised_claim_gets_a_verdict():
     partition = Clusters.from_table(table, positive=y)
     ev = StandardisedEvaluator(y, p, partition.cluster_of_case, 600, prevalence=0.5)
     name = standardised_name("auprc")
-    d = difference_from_claim(ev, partition, name, ClaimedValue(value=truth), resamples=300)
+    d = difference_from_claim(
+        ev,
+        partition,
+        name,
+        ClaimedValue(value=truth),
+        resampling=Resampling(key="equivalence", resamples=300),
+    )
     claim = assess_claim(d, margin=0.2)
     assert d.method == "t-logit-jackknife" and d.lo < 0 < d.hi
     assert claim.word is Verdict.EQUIVALENT and not claim.out_of_reach

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from elsewhere.errors import UserError
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.ranking import (
+    PatientCounts,
     left_out_sites,
     rank_frequencies,
     rank_from_draws,
@@ -22,6 +24,7 @@ from elsewhere.statistics.ranking import (
     tiers_of,
     weight_stability,
 )
+from elsewhere.statistics.resampling import Resampling
 
 N = 200
 CLUSTERS = np.arange(N, dtype=np.int32)
@@ -36,8 +39,10 @@ def models(*shifts, noise=0.1, seed=0):
 
 def rank(evaluators, **options):
     names = [f"m{i}" for i in range(len(evaluators))]
+    how = {"key": "k", "seed": 1, "resamples": 300}
+    how |= {name: options.pop(name) for name in ("key", "seed", "resamples", "threads") if name in options}
     return rank_models(
-        evaluators, PARTITION, "dice", **({"names": names, "key": "k", "seed": 1, "resamples": 300} | options)
+        evaluators, PARTITION, "dice", resampling=Resampling(**how), **({"names": names} | options)
     )
 
 
@@ -84,13 +89,15 @@ def test_a_constant_difference_on_very_few_patients_separates_nobody():
     """Four patients who all agree are no proof: a coin per patient does the same in one of eight cohorts."""
     draws = np.tile([0.0, 1.0], (100, 1))
     values = np.array([0.0, 1.0])
-    few = rank_from_draws(values, draws, names=["a", "b"], metric="dice", df=3)
+    few = rank_from_draws(values, draws, names=["a", "b"], metric="dice", patients=PatientCounts(df=3))
     assert few.tiers.tolist() == [1, 1] and "too few patients" in few.notes[0]
-    enough = rank_from_draws(values, draws, names=["a", "b"], metric="dice", df=9)
+    enough = rank_from_draws(values, draws, names=["a", "b"], metric="dice", patients=PatientCounts(df=9))
     assert enough.tiers.tolist() == [2, 1]
-    rare = rank_from_draws(values, draws, names=["a", "b"], metric="dice", df=98, fewest_patients=2)
+    rare = rank_from_draws(
+        values, draws, names=["a", "b"], metric="dice", patients=PatientCounts(df=98, fewest=2)
+    )
     assert rare.tiers.tolist() == [1, 1]
-    none = rank_from_draws(values, draws[:0], names=["a", "b"], metric="dice", df=98)
+    none = rank_from_draws(values, draws[:0], names=["a", "b"], metric="dice", patients=PatientCounts(df=98))
     assert none.tiers.tolist() == [1, 1]
 
 
@@ -101,7 +108,9 @@ def test_many_small_sites_give_the_ranking_of_one():
     many = Clusters(CLUSTERS, PARTITION.cluster_ids, sites, tuple(map(str, range(50))))
     one = Clusters(CLUSTERS, PARTITION.cluster_ids, 0 * sites, ("s",))
     a, b = (
-        rank_models(evaluators, p, "dice", names=["a", "b"], key="k", seed=1, resamples=300)
+        rank_models(
+            evaluators, p, "dice", names=["a", "b"], resampling=Resampling(key="k", seed=1, resamples=300)
+        )
         for p in (many, one)
     )
     assert a.lo[0, 1] == b.lo[0, 1] and a.hi[0, 1] == b.hi[0, 1]
@@ -164,6 +173,22 @@ def test_frequencies_are_shares_of_resamples():
     assert made[1].tolist() == pytest.approx([1 / 3, 2 / 3, 0])
 
 
+def test_many_models_need_little_memory():
+    """7,140 pairs under 2,000 resamples: one table of all their differences would fill 114 MB."""
+    rng = np.random.default_rng(5)
+    values, draws = rng.random(120), rng.random((2000, 120))
+    tracemalloc.start()
+    try:
+        made = rank_from_draws(
+            values, draws, names=[str(i) for i in range(120)], metric="x", patients=PatientCounts(df=50)
+        )
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert made.ranks.min() == 1
+    assert peak < 70 * 2**20
+
+
 def test_tiers_follow_the_best_of_the_rest():
     surely = np.zeros((4, 4), dtype=bool)
     surely[0, 2] = surely[0, 3] = surely[2, 3] = True
@@ -218,7 +243,14 @@ def test_the_dictionary_is_json():
 )
 def test_bad_names(names, metric, baseline, message):
     with pytest.raises(UserError, match=message):
-        rank_models(models(0.0, 0.1), PARTITION, metric, names=names, key="k", seed=1, baseline=baseline)
+        rank_models(
+            models(0.0, 0.1),
+            PARTITION,
+            metric,
+            names=names,
+            resampling=Resampling(key="k", seed=1),
+            baseline=baseline,
+        )
 
 
 def test_models_of_another_cohort_are_refused():
@@ -238,6 +270,8 @@ def test_a_ranking_outside_the_domain_says_so():
     rng = np.random.default_rng(0)
     small = [ColumnMeans({"dice": rng.random(40)}, few, n_clusters=40) for _ in range(3)]
     partition = Clusters(few, tuple(map(str, few)), np.zeros(40, dtype=np.int32), ("north",))
-    made = rank_models(small, partition, "dice", names=["a", "b", "c"], key="k", seed=1, resamples=50)
+    made = rank_models(
+        small, partition, "dice", names=["a", "b", "c"], resampling=Resampling(key="k", seed=1, resamples=50)
+    )
     (note,) = [note for note in made.notes if "Outside the domain" in note]
     assert "40 patients" in note and note.endswith("This concerns 3 of 3 models.")

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from elsewhere.statistics.simultaneous import constant_difference_p, constant_differences, max_t
+from elsewhere.statistics import simultaneous
+from elsewhere.statistics.simultaneous import (
+    PairDraws,
+    constant_difference_p,
+    constant_differences,
+    max_t,
+)
 
 
 def test_max_t_at_one_member_is_the_plain_interval():
@@ -51,3 +57,22 @@ def test_constant_differences_need_patients_and_a_difference():
     assert constant_differences(point[:1], draws[:, :1], patients=6).all()
     assert not constant_differences(point, draws[:0], patients=20).any()
     assert [constant_difference_p(n) for n in (0, 1, 2, 6)] == [1.0, 1.0, 0.5, 2 / 64]
+
+
+@pytest.mark.parametrize("undefined", [0.0, 0.05, 0.3])
+def test_blocks_of_pairs_give_the_same_bits_as_all_pairs_at_once(monkeypatch, undefined):
+    rng = np.random.default_rng(4)
+    draws, values = rng.normal(size=(301, 9)), rng.normal(0, 0.1, 9)
+    draws[rng.random(draws.shape) < undefined] = np.nan
+    draws[:, 8], values[8] = draws[:, 0] + 0.3, values[0] + 0.3
+    first, second = np.triu_indices(9, 1)
+    point, stored = values[first] - values[second], draws[:, first] - draws[:, second]
+    monkeypatch.setattr(simultaneous, "_BLOCK_NUMBERS", 5 * 301)
+    pairs = PairDraws(draws, first, second)
+    whole = max_t(point, stored, inflate=1.01, df=np.full(point.size, 20.0))
+    blocks = max_t(point, pairs, inflate=1.01, df=np.full(point.size, 20.0))
+    for name in ("lo", "hi", "se", "usable", "critical"):
+        np.testing.assert_array_equal(getattr(whole, name), getattr(blocks, name))
+    certain = constant_differences(point, pairs, patients=30)
+    assert certain.tolist() == constant_differences(point, stored, patients=30).tolist()
+    assert certain.any() == (undefined < 0.1)

@@ -24,6 +24,7 @@ from elsewhere.statistics.fairness.disparity import Disparity
 from elsewhere.statistics.limits import one_sample_limits
 from elsewhere.statistics.paired import compare_pair
 from elsewhere.statistics.ranking import rank_models
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.strata import SizeStrata
 from elsewhere.statistics.studentised import studentiser
 
@@ -68,14 +69,29 @@ def numbers(part):
 @pytest.mark.parametrize(
     "analysis",
     [
-        lambda p: estimate_all(BINARY[0], p, rules=IntervalRules(), resamples=120, **KEY),
-        lambda p: estimate_all(BOXES, p, rules=IntervalRules(), resamples=120, **KEY),
-        lambda p: estimate_all(MEANS[0], p, rules=IntervalRules(method="bootstrap-t"), resamples=120, **KEY),
-        lambda p: estimate_all(MEANS[0], p, rules=IntervalRules(method="bca"), resamples=120, **KEY),
-        lambda p: compare_pair(*BINARY, p, rules=IntervalRules(), resamples=120, permutations=0, **KEY),
-        lambda p: compare_pair(*MEANS, p, rules=IntervalRules(), resamples=120, permutations=0, **KEY),
+        lambda p: estimate_all(
+            BINARY[0], p, rules=IntervalRules(), resampling=Resampling(resamples=120, **KEY)
+        ),
+        lambda p: estimate_all(BOXES, p, rules=IntervalRules(), resampling=Resampling(resamples=120, **KEY)),
+        lambda p: estimate_all(
+            MEANS[0],
+            p,
+            rules=IntervalRules(method="bootstrap-t"),
+            resampling=Resampling(resamples=120, **KEY),
+        ),
+        lambda p: estimate_all(
+            MEANS[0], p, rules=IntervalRules(method="bca"), resampling=Resampling(resamples=120, **KEY)
+        ),
+        lambda p: compare_pair(
+            *BINARY, p, rules=IntervalRules(), resampling=Resampling(resamples=120, **KEY), permutations=0
+        ),
+        lambda p: compare_pair(
+            *MEANS, p, rules=IntervalRules(), resampling=Resampling(resamples=120, **KEY), permutations=0
+        ),
         lambda p: dataclasses.replace(
-            rank_models(BINARY, p, "balanced_accuracy", names=["a", "b"], resamples=120, **KEY),
+            rank_models(
+                BINARY, p, "balanced_accuracy", names=["a", "b"], resampling=Resampling(resamples=120, **KEY)
+            ),
             left_out_sites={},
         ),
         lambda p: variable_report(
@@ -86,10 +102,16 @@ def numbers(part):
             **KEY,
         ),
         lambda p: decision_curve(LABEL, SCORES[0], p),
-        lambda p: difference_subsets(MEANS[0], p, CLUSTER < 60, CLUSTER >= 60, "dice", resamples=120, **KEY),
-        lambda p: difference_independent(MEANS[0], p, MEANS[1], ONE, "dice", resamples=120, **KEY),
+        lambda p: difference_subsets(
+            MEANS[0], p, CLUSTER < 60, CLUSTER >= 60, "dice", resampling=Resampling(resamples=120, **KEY)
+        ),
+        lambda p: difference_independent(
+            MEANS[0], p, MEANS[1], ONE, "dice", resampling=Resampling(resamples=120, **KEY)
+        ),
         lambda p: [
-            one_sample_limits(studentiser(BINARY[0], p, name), alpha=0.05, resamples=120, **KEY)
+            one_sample_limits(
+                studentiser(BINARY[0], p, name), alpha=0.05, resampling=Resampling(resamples=120, **KEY)
+            )
             for name in ("balanced_accuracy", "sensitivity", "f1", "nll", "auprc")
         ],
     ],
@@ -111,8 +133,7 @@ def test_large_sites_stay_apart_where_they_differ():
             means,
             Clusters(cluster, tuple(map(str, cluster)), sites, ("a", "b")),
             rules=IntervalRules(),
-            resamples=0,
-            **KEY,
+            resampling=Resampling(resamples=0, **KEY),
         )["dice"]
         for sites in (site, 0 * site)
     )

@@ -11,6 +11,7 @@ from elsewhere.errors import UserError
 from elsewhere.protocols import IntervalRules
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.columns import ColumnMeans
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.strata import size_strata, strata_table, top_against_bottom
 
 N = 100
@@ -43,7 +44,11 @@ def test_estimates_within_strata():
     dice = np.where(SIZES <= 20, 0.4, 0.8) + np.random.default_rng(0).normal(0, 0.05, N)
     evaluator = ColumnMeans({"dice": dice}, CLUSTERS, n_clusters=N)
     made = strata_table(
-        evaluator, PARTITION, size_strata(SIZES), rules=IntervalRules(), key="k", seed=1, resamples=0
+        evaluator,
+        PARTITION,
+        size_strata(SIZES),
+        rules=IntervalRules(),
+        resampling=Resampling(key="k", seed=1, resamples=0),
     )
     rows = made["strata"]
     assert list(rows) == ["small", "moderate", "large"]
@@ -59,7 +64,12 @@ def test_top_against_bottom_finds_where_the_models_differ():
         evaluators.append(ColumnMeans({"dice": dice}, CLUSTERS, n_clusters=N))
     names = [f"m{i}" for i in range(10)]
     made = top_against_bottom(
-        evaluators, PARTITION, "dice", size_strata(SIZES), names=names, key="k", seed=1, resamples=100
+        evaluators,
+        PARTITION,
+        "dice",
+        size_strata(SIZES),
+        names=names,
+        resampling=Resampling(key="k", seed=1, resamples=100),
     )
     made = json.loads(json.dumps(made))
     assert sorted(made["top"]) == names[:5]
@@ -74,9 +84,16 @@ def test_few_models_are_halved_and_one_is_refused():
         ColumnMeans({"d": np.full(N, v)}, CLUSTERS, n_clusters=N, lower_is_better=("d",)) for v in (2.0, 1.0)
     ]
     made = top_against_bottom(
-        both, PARTITION, "d", size_strata(SIZES), names=["a", "b"], key="k", seed=1, resamples=0
+        both,
+        PARTITION,
+        "d",
+        size_strata(SIZES),
+        names=["a", "b"],
+        resampling=Resampling(key="k", seed=1, resamples=0),
     )
     assert made["top"] == ["b"]
     assert made["strata"]["all"]["gap"] == -1.0
     with pytest.raises(UserError, match="at least two"):
-        top_against_bottom(both[:1], PARTITION, "d", size_strata(SIZES), names=["a"], key="k", seed=1)
+        top_against_bottom(
+            both[:1], PARTITION, "d", size_strata(SIZES), names=["a"], resampling=Resampling(key="k", seed=1)
+        )

@@ -9,7 +9,8 @@ from elsewhere.protocols import IntervalRules
 from elsewhere.scoring.groups import GroupCodes
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.columns import ColumnMeans
-from elsewhere.statistics.fairness.subgroups import comparable_metrics, group_table
+from elsewhere.statistics.fairness.subgroups import CaseFacts, comparable_metrics, group_table
+from elsewhere.statistics.resampling import Resampling
 
 N = 240
 
@@ -39,10 +40,8 @@ def test_group_table_shows_missing_and_empty_groups(means):
         patients(),
         [coded(codes, ("a", "b"))],
         rules=IntervalRules(),
-        key="k",
-        seed=1,
-        resamples=0,
-        positive=np.arange(N) % 2,
+        resampling=Resampling(key="k", seed=1, resamples=0),
+        facts=CaseFacts(truth=np.arange(N) % 2),
     )["v"]
     assert list(table) == ["a", "b", "missing"]
     assert table["a"]["cases"] == 230
@@ -56,7 +55,11 @@ def test_group_table_shows_missing_and_empty_groups(means):
 def test_a_group_called_missing_keeps_its_name(means):
     codes = np.where(np.arange(N) < 10, -1, 0)
     table = group_table(
-        means, patients(), [coded(codes, ("missing",))], rules=IntervalRules(), key="k", seed=1, resamples=0
+        means,
+        patients(),
+        [coded(codes, ("missing",))],
+        rules=IntervalRules(),
+        resampling=Resampling(key="k", seed=1, resamples=0),
     )["v"]
     assert {name: row["cases"] for name, row in table.items()} == {"missing": 230, "missing (no value)": 10}
 

@@ -9,6 +9,7 @@ import pytest
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.columns import ColumnMeans
 from elsewhere.statistics.differences import difference_independent, difference_subsets
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.two_sides import difference_of_sides, joined_partition
 
 
@@ -23,8 +24,8 @@ def side(ids, values, site="one"):
     return partition, over
 
 
-def difference(a, b, **options):
-    return difference_of_sides(*a, *b, "dice", resamples=400, **options)
+def difference(a, b, key="equivalence"):
+    return difference_of_sides(*a, *b, "dice", resampling=Resampling(key=key, resamples=400))
 
 
 def test_without_a_shared_patient_the_sides_are_independent():
@@ -32,7 +33,9 @@ def test_without_a_shared_patient_the_sides_are_independent():
     a = side([f"a{i}" for i in range(60)], rng.normal(0.7, 0.1, 60))
     b = side([f"b{i}" for i in range(50)], rng.normal(0.7, 0.1, 50))
     made = difference(a, b)
-    plain = difference_independent(a[1](a[0]), a[0], b[1](b[0]), b[0], "dice", resamples=400)
+    plain = difference_independent(
+        a[1](a[0]), a[0], b[1](b[0]), b[0], "dice", resampling=Resampling(key="equivalence", resamples=400)
+    )
     assert made == plain
     assert made.warnings == ()
 
@@ -61,7 +64,9 @@ def test_two_parts_of_one_table_give_the_same_number_either_way():
     whole = Clusters.from_table(table)
     evaluator = ColumnMeans({"dice": values}, whole.cluster_of_case, n_clusters=whole.n_clusters)
     first = np.arange(100) < 50
-    split = difference_subsets(evaluator, whole, first, ~first, "dice", resamples=400, key="k")
+    split = difference_subsets(
+        evaluator, whole, first, ~first, "dice", resampling=Resampling(key="k", resamples=400)
+    )
     assert made.difference == pytest.approx(split.difference)
     assert made.se == pytest.approx(split.se)
 
@@ -85,6 +90,11 @@ def test_the_interval_holds_whatever_the_correlation(correlation):
         x, y = rng.multivariate_normal(
             [0.5, 0.5], [[0.01, 0.01 * correlation], [0.01 * correlation, 0.01]], 60
         ).T
-        made = difference_of_sides(*side(ids, x), *side(ids, y), "dice", resamples=200, seed=run)
+        made = difference_of_sides(
+            *side(ids, x),
+            *side(ids, y),
+            "dice",
+            resampling=Resampling(key="equivalence", seed=run, resamples=200),
+        )
         held += made.lo <= 0 <= made.hi
     assert 0.82 <= held / 150 <= 0.96

@@ -12,6 +12,7 @@ from scipy import stats
 
 from elsewhere.errors import UserError
 from elsewhere.statistics.ranking import rank_models
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.verdict import Verdict
 from elsewhere.study.recipe_analysis import analyse_recipes
 from elsewhere.study.recipe_analysis_boards import baseline_of, boards_of, margin_of, pooled
@@ -36,8 +37,8 @@ def test_the_leading_board_pools_what_is_tested_once(results, summary):
 def test_ranks_are_those_of_the_ranking(results, summary):
     board = next(b for b in boards_of(results, resamples=120) if b.task == "segmentation" and b.name == LODO)
     made = rank_models(
-        board.evaluators, board.partition, "combined", names=board.names, key=results.cohort.hash, seed=42,
-        resamples=120, by_site=False, baseline="residual-unet",
+        board.evaluators, board.partition, "combined", names=board.names, resampling=Resampling(key=results.cohort.hash, seed=42, resamples=120),
+        by_site=False, baseline="residual-unet",
     )  # fmt: skip
     table = lead(summary).set_index("recipe")
     for i, name in enumerate(made.names):

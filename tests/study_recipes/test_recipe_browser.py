@@ -11,7 +11,7 @@ import pytest
 from test_weights import published
 
 from elsewhere.report.page.blocks import Section
-from elsewhere.report.page.shell import _environment
+from elsewhere.report.page.shell import environment
 from elsewhere.report.page.slider import script
 from elsewhere.report.result.first_page import FirstPage
 from elsewhere.study.recipe_report import _CSS, write_recipe_report
@@ -48,7 +48,7 @@ def board(tmp_path_factory):
     block = slider(published(), task="response", baseline="Baseline", reference=0.5)
     css = resources.files("elsewhere.report").joinpath("templates", "style.css").read_text()
     html = (
-        _environment()
+        environment()
         .get_template("page.html.j2")
         .render(
             first=first, verdict_figure="", verdict_alt="", css=css + _CSS, version="", created="", cohort="",

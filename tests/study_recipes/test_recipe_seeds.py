@@ -10,12 +10,13 @@ import pandas as pd
 import pytest
 from recipe_worlds import FakeResults, make_cohort, make_results, segmentation_scores
 
-from elsewhere.report.page.privacy import Redactor
+from elsewhere.privacy import Redactor
 from elsewhere.scoring.response import chance_test
 from elsewhere.statistics.paired import holm
 from elsewhere.study.recipe_analysis import analyse_recipes
 from elsewhere.study.recipe_analysis_boards import boards_of
-from elsewhere.study.recipe_privacy import ids_in, nameless
+from elsewhere.cohort.private_ids import ids_in
+from elsewhere.privacy import nameless
 from elsewhere.study.recipe_report import render_recipe_report, write_recipe_report
 
 LODO = "leave-one-dataset-out"

@@ -53,7 +53,7 @@ class InSections(WholeSentences):
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from elsewhere import __version__
+        from elsewhere._version import __version__
 
         print(f"elsewhere {__version__}")
         raise typer.Exit

@@ -116,7 +116,7 @@ class Cohort:
             replace: Whether an earlier cohort or result in it may be replaced.
             inputs: Paths that must not lie in the folder, because they are read.
         """
-        from elsewhere import __version__
+        from elsewhere._version import __version__
         from elsewhere.cohort.grades import worst_grade
 
         directory = Path(directory)

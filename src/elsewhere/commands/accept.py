@@ -27,6 +27,7 @@ from elsewhere.statistics.claimed import ClaimedValue, claimed_limits
 from elsewhere.statistics.differences import difference_from_claim
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.metric import MetricSpec
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.verdict import ClaimVerdict, Verdict, assess_claim, not_assessed, overall
 from elsewhere.tables import TableOptions, check_out
 from elsewhere.tables.identifiers import remembers_ids
@@ -219,7 +220,6 @@ def _judge(
             alpha=claim.alpha,
             margin_source=line.margin_source or "not stated",
             aim=claim.aim,
-            primary=primary,
             group=group,
         )
     if line.variable is not None:
@@ -235,7 +235,6 @@ def _judge(
                 alpha=claim.alpha,
                 margin_source=line.margin_source,
                 aim=claim.aim,
-                primary=primary,
                 group=group,
             )
         inside = codes.codes == codes.names.index(str(found))
@@ -257,9 +256,7 @@ def _judge(
             metric,
             value,
             alpha=claim.alpha,
-            key=key,
-            seed=seed,
-            resamples=resamples,
+            resampling=Resampling(key=key, seed=seed, resamples=resamples),
         )
         return assess_claim(
             difference,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from elsewhere import __version__
+from elsewhere._version import __version__
 from elsewhere.commands.analyses import AnalysisContext, analyses
 from elsewhere.results import Result, ids_of
 from elsewhere.scoring.prepared import Prepared, answered_cases, prepare, primary_metric
@@ -19,6 +19,7 @@ from elsewhere.statistics.bootstrap_weights import WeightStream
 from elsewhere.statistics.clusters import UNKNOWN_SITE
 from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.fairness.subgroups import answered_values
+from elsewhere.statistics.resampling import Resampling
 
 Report = Callable[[str, int, int], None]
 _CURVE_RESAMPLES = 200
@@ -76,12 +77,10 @@ def analyse(
         ready.evaluator,
         ready.partition,
         rules=protocol.interval,
-        key=facts.cohort_hash,
-        seed=seed,
-        resamples=count,
+        resampling=Resampling(
+            key=facts.cohort_hash, seed=seed, resamples=count, threads=options.threads, progress=tick
+        ),
         level=protocol.interval.level,
-        threads=options.threads,
-        progress=tick,
     )
     metrics = {name: estimate.to_dict() for name, estimate in estimates.items()}
     headline = primary_metric(ready.evaluator, protocol)
@@ -211,8 +210,8 @@ def _add_answered_only(
         return
     rules = ready.scores.protocol.interval
     made = answered_values(
-        ready.evaluator.subset(answered), ready.partition.within(answered), rules=rules, key=key, seed=seed,
-        resamples=resamples, metrics=tuple(metrics), interval_of=headline, threads=ready.options.threads,
+        ready.evaluator.subset(answered), ready.partition.within(answered), rules=rules, resampling=Resampling(key=key, seed=seed, resamples=resamples, threads=ready.options.threads),
+        metrics=tuple(metrics), interval_of=headline,
     )  # fmt: skip
     for name, entry in made.items():
         metrics[name] |= entry

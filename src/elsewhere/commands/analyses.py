@@ -23,6 +23,8 @@ from elsewhere.statistics.bootstrap_weights import WeightStream
 from elsewhere.statistics.clusters import UNKNOWN_SITE, Clusters
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.fairness import fairness_report, group_table
+from elsewhere.statistics.fairness.subgroups import CaseFacts
+from elsewhere.statistics.resampling import Resampling
 
 _WORST_CASES = 20
 _BIG = 100_000
@@ -92,13 +94,14 @@ def groups(context: AnalysisContext) -> dict[str, Any]:
         context.partition,
         codes,
         rules=rules,
-        key=context.key,
-        seed=context.seed,
-        resamples=0 if many else context.resamples,
-        positive=context.truth(),
-        answered=answered_cases(context.scores),
+        resampling=Resampling(
+            key=context.key,
+            seed=context.seed,
+            resamples=0 if many else context.resamples,
+            threads=context.options.threads,
+        ),
+        facts=CaseFacts(truth=context.truth(), answered=answered_cases(context.scores)),
         headline=context.headline,
-        threads=context.options.threads,
     )
     report = fairness_report(
         fairness_disparity(context.scores, context.evaluator, headline=context.headline),
@@ -129,13 +132,14 @@ def sites(context: AnalysisContext) -> dict[str, Any]:
         context.partition,
         [coded],
         rules=rules,
-        key=context.key,
-        seed=context.seed,
-        resamples=0 if len(context.cases) > _BIG else context.resamples,
-        positive=context.truth(),
-        answered=answered_cases(context.scores),
+        resampling=Resampling(
+            key=context.key,
+            seed=context.seed,
+            resamples=0 if len(context.cases) > _BIG else context.resamples,
+            threads=context.options.threads,
+        ),
+        facts=CaseFacts(truth=context.truth(), answered=answered_cases(context.scores)),
         headline=context.headline,
-        threads=context.options.threads,
     )["site"]
     from elsewhere.statistics.scenario import new_hospital
 
@@ -239,9 +243,7 @@ def tumour_size(context: AnalysisContext) -> dict[str, Any]:
             context.partition,
             size_strata(volume),
             rules=context.scores.protocol.interval,
-            key=context.key,
-            seed=context.seed,
-            resamples=context.resamples,
+            resampling=Resampling(key=context.key, seed=context.seed, resamples=context.resamples),
             answered=answered_cases(context.scores),
             headline=context.headline,
         )
@@ -314,7 +316,7 @@ def worst_cases(context: AnalysisContext) -> dict[str, Any]:
 
     A case without a usable score is no case that the model read badly: those are counted, and not listed.
     """
-    from elsewhere.report.page.privacy import hash_ids, new_salt
+    from elsewhere.privacy import hash_ids, new_salt
 
     cases = context.cases
     cost = _case_cost(context)

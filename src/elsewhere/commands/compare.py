@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elsewhere import __version__
+from elsewhere._version import __version__
 from elsewhere.commands.submissions import names_of
 from elsewhere.errors import UserError, check_seed, name_rows
+from elsewhere.privacy import KEY_FILE, Redactor, write_sharing_note
 from elsewhere.report.page.numbers import format_number
-from elsewhere.report.page.redaction import Redactor
-from elsewhere.report.page.sharing import KEY_FILE, write_sharing_note
 from elsewhere.results import TABLE_DIGESTS, Result, ids_of_result, load_result, write_key
 from elsewhere.scoring.prepared import prepare
 from elsewhere.scoring.task import ScoreOptions
 from elsewhere.statistics.paired import compare_pair
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.tables import check_out, staged_directory, write_json
 
 
@@ -105,11 +105,10 @@ def compare(
         second.evaluator,
         first.partition,
         rules=rules,
-        key=a.summary["provenance"]["cohort_hash"],
-        seed=seed,
-        resamples=count,
+        resampling=Resampling(
+            key=a.summary["provenance"]["cohort_hash"], seed=seed, resamples=count, threads=threads
+        ),
         metrics=list(metrics) or None,
-        threads=threads,
     )
     names = labels_of(a, b)
     summary = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from elsewhere.report.page.redaction import Redactor
+from elsewhere.privacy import Redactor
 from elsewhere.results import Result, ids_of_result, load_result
 
 _WHY = {

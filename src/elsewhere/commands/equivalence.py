@@ -18,6 +18,7 @@ from elsewhere.scoring.prepared import answered_cases, prepare, primary_metric
 from elsewhere.statistics.answered import BoolArray, with_answered_only
 from elsewhere.statistics.differences import Difference, difference_subsets
 from elsewhere.statistics.equivalence import equivalence_table, study_margin
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.two_sides import difference_of_sides
 from elsewhere.statistics.verdict import ClaimVerdict, assess_claim, overall
 from elsewhere.tables import (
@@ -151,9 +152,7 @@ def equivalence(
                 inside & among,
                 chosen,
                 alpha=alpha,
-                key=key,
-                seed=seed,
-                resamples=count,
+                resampling=Resampling(key=key, seed=seed, resamples=count),
             )
     else:
         if loaded[0].scores.task != loaded[1].scores.task:
@@ -184,9 +183,7 @@ def equivalence(
                 chosen,
                 among=among,
                 alpha=alpha,
-                key=key,
-                seed=seed,
-                resamples=count,
+                resampling=Resampling(key=key, seed=seed, resamples=count),
             )
 
     def judge(among: BoolArray) -> ClaimVerdict:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from elsewhere import __version__
+from elsewhere._version import __version__
 from elsewhere.commands.output import Report
 from elsewhere.engine.store import Store
 from elsewhere.errors import UserError, check_seed, name_rows, unknown_name

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from elsewhere.statistics.power import SamplePlan
+from elsewhere.statistics.power import SampleDesign, SamplePlan
 from elsewhere.statistics.power import plan_sample as plan
 
 
@@ -27,6 +27,21 @@ class Planned:
                 yield f"{name}: {value:.4g}" if isinstance(value, float) else f"{name}: {value}"
 
 
-def plan_sample(**settings: Any) -> Planned:
-    """See `elsewhere.statistics.power.plan_sample`."""
-    return Planned(plan=plan(**settings))
+def plan_sample(metric: str, **settings: Any) -> Planned:
+    """Compute how many cases and positives a study needs before they are collected.
+
+    Args:
+        metric: auroc, sensitivity, specificity, balanced_accuracy or dice.
+        **settings: The fields of `elsewhere.statistics.power.SampleDesign`.
+
+    Returns:
+        The plan.
+
+    Raises:
+        UserError: A setting is impossible, or no number of cases can do it.
+
+    Example:
+        >>> plan_sample("sensitivity", expected=0.9, margin=0.05, prevalence=0.1).plan.cases > 1000
+        True
+    """
+    return Planned(plan=plan(SampleDesign(metric=metric, **settings)))

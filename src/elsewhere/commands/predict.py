@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from elsewhere import __version__
+from elsewhere._version import __version__
 from elsewhere.cohort import Cohort
+from elsewhere.cohort.private_ids import ids_in
 from elsewhere.commands.output import Report
 from elsewhere.commands.score import CohortLike, as_cohort
 from elsewhere.commands.where import choose_part
 from elsewhere.engine.training import COSTS
 from elsewhere.errors import UserError
 from elsewhere.predictions.masks import mask_file_name
-from elsewhere.report.page.privacy import Redactor
+from elsewhere.privacy import Redactor, nameless
 from elsewhere.study.kept_models import (
     Model,
     choose_model,
@@ -29,7 +30,6 @@ from elsewhere.study.kept_models import (
 )
 from elsewhere.study.predicting import Predicted, predict_volumes
 from elsewhere.study.predicting_pictures import predict_pictures
-from elsewhere.study.recipe_privacy import ids_in, nameless
 from elsewhere.tables import check_out, check_out_file, file_digest, staged_directory, write_json, write_table
 
 SUMMARY = "predictions.json"

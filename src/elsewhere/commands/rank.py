@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from elsewhere import __version__
+from elsewhere._version import __version__
 from elsewhere.commands.advice import fit_error
 from elsewhere.commands.analyse import Report
 from elsewhere.commands.compare import aligned, options_of, same_cases
@@ -17,15 +17,15 @@ from elsewhere.commands.score import as_cohort, as_predictions, check_choices, c
 from elsewhere.commands.submissions import Failure, check_entry, entries_of, names_of
 from elsewhere.errors import EXIT_INCOMPLETE, EXIT_OK, UserError, check_seed, unknown_name
 from elsewhere.predictions import ReadOptions
+from elsewhere.privacy import KEY_FILE, Redactor, write_sharing_note
 from elsewhere.report.page.numbers import format_interval
-from elsewhere.report.page.redaction import Redactor
-from elsewhere.report.page.sharing import KEY_FILE, write_sharing_note
 from elsewhere.results import Result, ids_of, ids_of_result, load_result, write_key
 from elsewhere.scoring.prepared import Prepared, prepare, primary_metric
 from elsewhere.scoring.task import ScoreOptions, tasks
 from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.leaderboard import fairness_weighting, top_against_bottom_by_size
 from elsewhere.statistics.ranking import rank_models
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.tables import TableOptions, check_out, staged_directory, write_json
 from elsewhere.tables.identifiers import note_source, read_folders, remembers_ids
 from elsewhere.tables.options import DEFAULT
@@ -165,12 +165,9 @@ def rank(
         first.partition,
         chosen,
         names=names,
-        key=key,
-        seed=seed,
-        resamples=count,
+        resampling=Resampling(key=key, seed=seed, resamples=count, threads=threads),
         by_site=rules.interval.by_site,
         baseline=baseline,
-        threads=threads,
     )
     part = ranking.to_dict()
     rows = part.pop("models", None) or part.pop("table")
@@ -180,11 +177,8 @@ def rank(
             entry.ready.evaluator,
             first.partition,
             rules=rules.interval,
-            key=key,
-            seed=seed,
-            resamples=count,
+            resampling=Resampling(key=key, seed=seed, resamples=count, threads=threads),
             metrics=_shown(entry.ready, chosen),
-            threads=threads,
         )
         estimates[entry.name] = {name: estimate.to_dict() for name, estimate in found.items()}
         if progress:
@@ -370,9 +364,7 @@ def _by_size(
         "dice" if "dice" in cases.columns else metric,
         cases["volume_truth_ml"].to_numpy(dtype=float),
         names=names,
-        key=key,
-        seed=seed,
-        resamples=resamples,
+        resampling=Resampling(key=key, seed=seed, resamples=resamples),
         by_site=first.scores.protocol.interval.by_site,
     )
     return {"top_against_bottom": found} if found else {}

@@ -11,7 +11,7 @@ from pathlib import Path
 from elsewhere.errors import UserError
 from elsewhere.predictions import ReadOptions
 from elsewhere.predictions.plain_files import check_plain_file, lies_inside
-from elsewhere.report.page.redaction import Redactor
+from elsewhere.privacy import Redactor
 from elsewhere.tables import is_table, read_table
 
 _MOST_BYTES = 8 * 2**20

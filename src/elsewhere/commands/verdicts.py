@@ -13,6 +13,7 @@ from elsewhere.scoring.task import ScoreOptions, Scores
 from elsewhere.statistics.answered import with_answered_only
 from elsewhere.statistics.clusters import UNKNOWN_SITE
 from elsewhere.statistics.differences import difference_subsets
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.verdict import ClaimVerdict, assess_claim, overall
 
 
@@ -63,9 +64,11 @@ def site_verdicts(
                 reference & among,
                 chosen,
                 alpha=alpha,
-                key=key,
-                seed=seed,
-                resamples=scores.protocol.interval.resamples if resamples is None else resamples,
+                resampling=Resampling(
+                    key=key,
+                    seed=seed,
+                    resamples=scores.protocol.interval.resamples if resamples is None else resamples,
+                ),
             )
             return assess_claim(
                 difference, margin=margin, margin_source="declared on the command line", group=f"site {site}"

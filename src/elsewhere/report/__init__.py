@@ -21,32 +21,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from elsewhere.report.page.privacy import hash_ids, new_salt, write_key_file
-    from elsewhere.report.page.shell import render_report, write_report
-    from elsewhere.report.result.figures import write_figures
     from elsewhere.report.result.methods import methods_paragraph
     from elsewhere.report.result.tables import summary_tables, write_tables
+    from elsewhere.report.summary import render_report, write_figures, write_report
 
 _WHERE = {
-    "render_report": "page.shell",
-    "write_report": "page.shell",
-    "write_figures": "result.figures",
+    "render_report": "summary",
+    "write_report": "summary",
+    "write_figures": "summary",
     "summary_tables": "result.tables",
     "write_tables": "result.tables",
     "methods_paragraph": "result.methods",
-    "hash_ids": "page.privacy",
-    "new_salt": "page.privacy",
-    "write_key_file": "page.privacy",
 }
 
 __all__ = [
-    "hash_ids",
     "methods_paragraph",
-    "new_salt",
     "render_report",
     "summary_tables",
     "write_figures",
-    "write_key_file",
     "write_report",
     "write_tables",
 ]

@@ -45,6 +45,7 @@ from elsewhere.statistics.bootstrap import bca_interval, jackknife_t_interval, p
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.domain import DOMAIN, Domain, Measures, domain_name
 from elsewhere.statistics.metric import MetricSpec
+from elsewhere.statistics.resampling import Resampling
 
 if TYPE_CHECKING:
     from elsewhere.scoring.binary import BinaryEvaluator
@@ -238,14 +239,18 @@ def _replicate(
     alternatives: bool,
 ) -> None:
     """The default interval of every metric, and the alternatives made from the same resamples."""
-    run = estimates._Run(evaluator, partition, rules=_RULES, key="coverage", level=NOMINAL)
+    run = estimates.IntervalRun(
+        evaluator,
+        partition,
+        rules=_RULES,
+        resampling=Resampling(key="coverage", seed=seed, resamples=resamples, threads=1),
+        level=NOMINAL,
+    )
     plan = {spec.name: run.method(spec) for spec in evaluator.specs}
     if resamples:
-        estimates._draw_streams(
-            run, evaluator.specs, plan, seed=seed, resamples=resamples, threads=1, progress=None
-        )
+        estimates.draw_streams(run, evaluator.specs, plan)
     for spec in evaluator.specs:
-        made = estimates._estimate(run, spec, *plan[spec.name], keep_draws=False)
+        made = estimates.estimate_metric(run, spec, *plan[spec.name], keep_draws=False)
         if made.value is None:
             continue
         default, column = spec.interval.value, evaluator.index(spec.name)
@@ -261,7 +266,7 @@ def _replicate(
 
 
 def _alternatives(
-    run: estimates._Run, spec: MetricSpec, value: float, column: int
+    run: estimates.IntervalRun, spec: MetricSpec, value: float, column: int
 ) -> dict[str, tuple[float | None, float | None] | None]:
     """The intervals that were not chosen as the default, from the same resamples."""
     out: dict[str, tuple[float | None, float | None] | None] = {}

@@ -29,6 +29,7 @@ from elsewhere.statistics.fairness import (
 from elsewhere.statistics.fairness.disparity import Disparity
 from elsewhere.statistics.fairness.gap_interval import pairwise_of_rates
 from elsewhere.statistics.ranking import rank_models
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.strata import SizeStrata
 
 AnyCell = TypeVar("AnyCell")
@@ -246,7 +247,11 @@ def _ranked(
     ]
     names = [str(i) for i in range(m)]
     return rank_models(
-        evaluators, partition, "dice", names=names, key="promise", seed=run, resamples=RESAMPLES, threads=1
+        evaluators,
+        partition,
+        "dice",
+        names=names,
+        resampling=Resampling(key="promise", seed=run, resamples=RESAMPLES, threads=1),
     )
 
 

@@ -14,6 +14,7 @@ from elsewhere.protocols import IntervalRules
 from elsewhere.simulation.cohorts import BinormalDesign, simulate_two_models
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.paired import compare_pair
+from elsewhere.statistics.resampling import Resampling
 
 ALPHA = 0.05
 METRICS = ("auroc", "auprc", "balanced_accuracy", "f1", "brier")
@@ -77,11 +78,8 @@ def level_rows(
             other,
             partition,
             rules=IntervalRules(),
-            key="levels",
-            seed=r,
-            resamples=0,
+            resampling=Resampling(key="levels", seed=r, resamples=0, threads=1),
             permutations=permutations,
-            threads=1,
         )
         for name, result in found.items():
             for test, made in result.tests.items():

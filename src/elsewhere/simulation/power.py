@@ -31,7 +31,8 @@ from elsewhere.statistics.differences import (
     difference_independent,
 )
 from elsewhere.statistics.evaluator import Evaluator
-from elsewhere.statistics.power import Aim, plan_sample
+from elsewhere.statistics.power import Aim, SampleDesign, plan_sample
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.verdict import assess_claim
 
 POWER = 0.8
@@ -151,10 +152,10 @@ def plan_promises(
     rows = []
     for cell in some_of(PLAN_CELLS, replicates) if cells is None else cells:
         rng = generator_for(f"promises/plan/{cell}", seed)
-        plan = plan_sample(
-            cell.metric, expected=cell.expected, margin=cell.margin, aim=cell.aim, prevalence=cell.prevalence,
+        plan = plan_sample(SampleDesign(
+            metric=cell.metric, expected=cell.expected, margin=cell.margin, aim=cell.aim, prevalence=cell.prevalence,
             sd=_dice_sd(cell.expected, cell.shape) if cell.metric == "dice" else None, power=POWER,
-        )  # fmt: skip
+        ))  # fmt: skip
         truth = cell.expected - cell.margin if cell.aim == "detect" else cell.expected
         hits = 0
         for run in range(replicates):
@@ -181,14 +182,18 @@ def _difference(cell: PowerCell, truth: float, rng: np.random.Generator, run: in
     if cell.against == "constant":
         return _against_constant(cell.metric, here, cell.reference, run)
     other = simulated(cell.metric, cell.reference, positives, cell.patients, rng)
-    return difference_independent(*here, *other, cell.metric, resamples=_RESAMPLES, seed=run)
+    return difference_independent(
+        *here, *other, cell.metric, resampling=Resampling(key="equivalence", seed=run, resamples=_RESAMPLES)
+    )
 
 
 def _against_constant(
     metric: str, here: tuple[Evaluator, Clusters], reference: float, run: int
 ) -> Difference:
     claim = ClaimedValue(value=reference)
-    return difference_from_claim(*here, metric, claim, resamples=_RESAMPLES, seed=run)
+    return difference_from_claim(
+        *here, metric, claim, resampling=Resampling(key="equivalence", seed=run, resamples=_RESAMPLES)
+    )
 
 
 def simulated(

@@ -43,6 +43,7 @@ from elsewhere.statistics.fairness import variable_report
 from elsewhere.statistics.fairness.disparity import Disparity
 from elsewhere.statistics.paired import compare_pair
 from elsewhere.statistics.ranking import rank_models
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.strata import SizeStrata
 
 if TYPE_CHECKING:
@@ -194,11 +195,8 @@ def _covered(job: SiteJob, run: int, rng: np.random.Generator) -> dict[str, tupl
         evaluator,
         partition,
         rules=_RULES,
-        key=_DRAWN_FROM,
-        seed=run,
-        resamples=job.resamples,
+        resampling=Resampling(key=_DRAWN_FROM, seed=run, resamples=job.resamples, threads=1),
         metrics=tuple(truth),
-        threads=1,
     )
     return {name: _judged(made[name], value) for name, value in truth.items()}
 
@@ -228,10 +226,7 @@ def _separated(job: SiteJob, run: int, rng: np.random.Generator) -> dict[str, tu
             partition,
             metric,
             names=[str(i) for i in range(len(evaluators))],
-            key=_DRAWN_FROM,
-            seed=run,
-            resamples=job.resamples,
-            threads=1,
+            resampling=Resampling(key=_DRAWN_FROM, seed=run, resamples=job.resamples, threads=1),
         )
         apart = (made.tiers > 1).any() or (made.rank_lo > 1).any() or (made.rank_hi < len(evaluators)).any()
         found[metric] = (bool(apart), False)
@@ -259,11 +254,8 @@ def _told_apart(job: SiteJob, run: int, rng: np.random.Generator) -> dict[str, t
         binary_evaluator(b, names),
         _partition(job, run, a.label > 0),
         rules=_RULES,
-        key=_DRAWN_FROM,
-        seed=run,
-        resamples=job.resamples,
+        resampling=Resampling(key=_DRAWN_FROM, seed=run, resamples=job.resamples, threads=1),
         permutations=0,
-        threads=1,
     )
     return {
         name: (row.lo is not None and row.hi is not None and not row.lo <= 0.0 <= row.hi, False)

@@ -45,10 +45,11 @@ from elsewhere.statistics.differences import (
     difference_independent,
 )
 from elsewhere.statistics.domain import OUTSIDE
-from elsewhere.statistics.equivalence import welch_tost
+from elsewhere.statistics.equivalence import GroupSummary, welch_tost
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, FloatArray, RatioInputs
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
 from elsewhere.statistics.prevalence import StandardisedEvaluator
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.verdict import Verdict, judge
 
 PREVALENCE = 0.3
@@ -268,20 +269,32 @@ def _replicate(
         margin, sd = 0.05, 0.03
         folds = rng.normal([[0.70 - margin], [0.70]], [[sd], [2 * sd]], size=(2, cell.patients))
         r = welch_tost(
-            mean_1=folds[0].mean(), sd_1=folds[0].std(ddof=1), n_1=cell.patients,
-            mean_2=folds[1].mean(), sd_2=folds[1].std(ddof=1), n_2=cell.patients,
-            low=-margin, high=margin, alpha=alpha,
-        )  # fmt: skip
+            *(GroupSummary(mean=fold.mean(), sd=fold.std(ddof=1), n=cell.patients) for fold in folds),
+            low=-margin,
+            high=margin,
+            alpha=alpha,
+        )
         return _Study(margin=margin, lo=float(r.lo or 0.0), hi=float(r.hi or 0.0), method=r.method)
     here, reference = _truths_of(cell)
     evaluator, partition = _simulate(cell, rng, good=cell.side == "better")
-    options = {"alpha": alpha, "method": cell.method, "resamples": resamples, "seed": seed}
+    resampling = Resampling(key="equivalence", seed=seed, resamples=resamples)
     if cell.against == "constant":
         claim = ClaimedValue(value=reference)
-        d: Difference = difference_from_claim(evaluator, partition, cell.metric, claim, **options)  # type: ignore[arg-type]
+        d: Difference = difference_from_claim(
+            evaluator, partition, cell.metric, claim, alpha=alpha, method=cell.method, resampling=resampling
+        )
     else:
         other, other_partition = _simulate(cell, rng, good=cell.side == "worse")
-        d = difference_independent(evaluator, partition, other, other_partition, cell.metric, **options)  # type: ignore[arg-type]
+        d = difference_independent(
+            evaluator,
+            partition,
+            other,
+            other_partition,
+            cell.metric,
+            alpha=alpha,
+            method=cell.method,
+            resampling=resampling,
+        )
     return _Study(
         margin=abs(reference - here),
         lo=d.lo,

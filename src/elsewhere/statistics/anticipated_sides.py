@@ -20,7 +20,11 @@ from elsewhere.statistics.limits import (
     one_sample_limits,
 )
 from elsewhere.statistics.metric import MetricKind, MetricSpec
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.studentised import AurocStudentiser, RatioStudentiser, Studentiser
+
+_NONE = Resampling(key="", resamples=0)
+"""For limits that have a closed form."""
 
 
 def side_of(s: Studentiser, *, alpha: float, method: str = "auto") -> Side:
@@ -29,7 +33,7 @@ def side_of(s: Studentiser, *, alpha: float, method: str = "auto") -> Side:
     spec, value, se = s.spec, s.value, s.se
     unit = (spec.lower_bound, spec.upper_bound) == (0.0, 1.0)
     if chosen == WILSON and isinstance(s, RatioStudentiser):
-        made = one_sample_limits(s, alpha=alpha, method=WILSON, key="")
+        made = one_sample_limits(s, alpha=alpha, method=WILSON, resampling=_NONE)
         trials = float(s.inputs.denominator[np.isfinite(s.inputs.denominator)].sum())
         effective = trials
         if made.se > 0:
@@ -39,7 +43,7 @@ def side_of(s: Studentiser, *, alpha: float, method: str = "auto") -> Side:
             effect=max(1.0, trials / max(effective, 1.0)), independent=trials == s.clusters,
         )  # fmt: skip
     if chosen == DELONG and isinstance(s, AurocStudentiser):
-        made = one_sample_limits(s, alpha=alpha, method=DELONG, key="")
+        made = one_sample_limits(s, alpha=alpha, method=DELONG, resampling=_NONE)
         df = made.df if made.se > 0 else max(1, s.clusters - 1)
         side = Side(kind="auroc", value=value, se=se, df=df, positives=s.positives, negatives=s.negatives)
         return _with_effect(

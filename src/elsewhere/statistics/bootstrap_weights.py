@@ -151,17 +151,23 @@ def draw(
     evaluators: Sequence[Evaluator],
     stream: WeightStream,
     *,
+    metrics: Sequence[str] | None = None,
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[npt.NDArray[np.float64]]:
-    """Every evaluator on every resample, all on the same weights: one (resamples, metrics) array each."""
-    results = [np.full((stream.resamples, len(ev.specs)), np.nan) for ev in evaluators]
+    """Every evaluator on every resample, all on the same weights: one (resamples, metrics) array each.
+
+    With `metrics`, only these are kept: the draws of many models are the larger part of a ranking's memory.
+    """
+    wanted = [slice(None) if metrics is None else [ev.index(name) for name in metrics] for ev in evaluators]
+    widths = [len(ev.specs) if metrics is None else len(metrics) for ev in evaluators]
+    results = [np.full((stream.resamples, width), np.nan) for width in widths]
 
     def work(index: int) -> int:
         done = 0
         for first, weights in stream.block(index):
-            for evaluator, out in zip(evaluators, results, strict=True):
-                out[first : first + len(weights)] = evaluator.evaluate(weights)
+            for evaluator, columns, out in zip(evaluators, wanted, results, strict=True):
+                out[first : first + len(weights)] = evaluator.evaluate(weights)[:, columns]
             done += len(weights)
         return done
 

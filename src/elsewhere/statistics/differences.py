@@ -37,9 +37,11 @@ from elsewhere.statistics.limits import (
     student_quantiles,
 )
 from elsewhere.statistics.metric import MetricKind, MetricSpec
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.studentised import Strata, Studentiser, active_weights, studentiser
 
 WELCH_T = "welch-t-clustered"
+BY_DEFAULT = Resampling(key="equivalence")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,43 +95,50 @@ class Difference:
         return out
 
 
-def _result(
-    spec: MetricSpec,
-    here: float,
-    reference: float,
-    ends: tuple[float, float],
-    *,
-    se: float,
-    alpha: float,
-    method: str,
-    source: str,
-    resamples: int = 0,
-    lost: int = 0,
-    warnings: tuple[str, ...] = (),
-    reason: str | None = None,
-    comparison: Comparison | None = None,
-) -> Difference:
-    span = spec.upper_bound - spec.lower_bound
-    lo, hi = ends
-    return Difference(
-        metric=spec.name,
-        here=here,
-        reference=reference,
-        difference=here - reference,
-        lo=max(lo, -span) if not math.isnan(lo) else lo,
-        hi=min(hi, span) if not math.isnan(hi) else hi,
-        se=se,
-        alpha=alpha,
-        method=method,
-        reference_source=source,
-        higher_is_better=spec.higher_is_better,
-        moves_with_prevalence=spec.moves_with_prevalence,
-        resamples=resamples,
-        undefined_resamples=lost,
-        undefined_reason=reason,
-        warnings=tuple(dict.fromkeys(warnings)),
-        comparison=comparison,
-    )
+@dataclass(frozen=True)
+class _Compared:
+    """Both values of a comparison: what every way to its interval has in common."""
+
+    spec: MetricSpec
+    here: float
+    reference: float
+    alpha: float
+    source: str
+
+    def result(
+        self,
+        ends: tuple[float, float],
+        *,
+        se: float,
+        method: str,
+        resamples: int = 0,
+        lost: int = 0,
+        warnings: tuple[str, ...] = (),
+        reason: str | None = None,
+        comparison: Comparison | None = None,
+    ) -> Difference:
+        spec = self.spec
+        span = spec.upper_bound - spec.lower_bound
+        lo, hi = ends
+        return Difference(
+            metric=spec.name,
+            here=self.here,
+            reference=self.reference,
+            difference=self.here - self.reference,
+            lo=max(lo, -span) if not math.isnan(lo) else lo,
+            hi=min(hi, span) if not math.isnan(hi) else hi,
+            se=se,
+            alpha=self.alpha,
+            method=method,
+            reference_source=self.source,
+            higher_is_better=spec.higher_is_better,
+            moves_with_prevalence=spec.moves_with_prevalence,
+            resamples=resamples,
+            undefined_resamples=lost,
+            undefined_reason=reason,
+            warnings=tuple(dict.fromkeys(warnings)),
+            comparison=comparison,
+        )
 
 
 def difference_independent(
@@ -141,9 +150,7 @@ def difference_independent(
     *,
     alpha: float = 0.05,
     method: str = "auto",
-    key: str = "equivalence",
-    seed: int = 42,
-    resamples: int = 1000,
+    resampling: Resampling = BY_DEFAULT,
 ) -> Difference:
     """Two independent sets of patients: this hospital's and the source's.
 
@@ -170,12 +177,10 @@ def difference_independent(
     warnings: tuple[str, ...] = outside
     lost = 0
     by_sides = _by_sides(spec, chosen, method) or has_no_spread(here) or has_no_spread(ref)
-    if not by_sides and chosen == STUDENTISED and se > 0 and resamples > 0:
+    if not by_sides and chosen == STUDENTISED and se > 0 and resampling.resamples > 0:
         sides = []
         for name, s in (("here", here), ("reference", ref)):
-            stream = active_weights(
-                s.partition, s.strata, key=f"{key}/{name}", seed=seed, resamples=resamples
-            )
+            stream = active_weights(s.partition, s.strata, resampling=resampling.named(name))
             sides.append([np.concatenate(p) for p in zip(*(s.under(w) for w in stream), strict=True)])
         (v1, s1), (v2, s2) = sides
         low, high, lost = student_quantiles(
@@ -183,46 +188,35 @@ def difference_independent(
         )
         if not math.isnan(low):
             d = here.value - ref.value
-            return _result(
-                spec,
-                here.value,
-                ref.value,
+            return _Compared(spec, here.value, ref.value, alpha, source).result(
                 (d - high * se, d - low * se),
                 se=se,
-                alpha=alpha,
                 method=f"{STUDENTISED} ({here.kind} SE)",
-                source=source,
-                resamples=resamples,
+                resamples=resampling.resamples,
                 lost=lost,
                 comparison=compared,
                 warnings=outside,
             )
         warnings = (
-            f"{lost} of {resamples} resamples had no standard error: Welch's t instead.",
+            f"{lost} of {resampling.resamples} resamples had no standard error: Welch's t instead.",
             *outside,
         )
     if not by_sides and chosen in (STUDENTISED, CLUSTERED_T):
         ends = _welch(here, ref, alpha)
-        return _result(
-            spec, here.value, ref.value, ends, se=se, alpha=alpha, method=WELCH_T, source=source, lost=lost,
-            warnings=warnings, comparison=compared,
-        )  # fmt: skip
+        return _Compared(spec, here.value, ref.value, alpha, source).result(
+            ends, se=se, method=WELCH_T, lost=lost, warnings=warnings, comparison=compared
+        )
     limits_here, limits_ref = (
-        one_sample_limits(s, alpha=alpha, method=chosen, key=f"{key}/{name}", seed=seed, resamples=resamples)
+        one_sample_limits(s, alpha=alpha, method=chosen, resampling=resampling.named(name))
         for name, s in (("here", here), ("reference", ref))
     )
     reason = limits_here.undefined_reason or limits_ref.undefined_reason
-    return _result(
-        spec,
-        here.value,
-        ref.value,
+    return _Compared(spec, here.value, ref.value, alpha, source).result(
         mover(limits_here, limits_ref),
         se=math.nan if reason else _honest_se(limits_here, limits_ref),
-        alpha=alpha,
         method=UNDEFINED if reason else f"mover ({chosen})",
-        source=source,
         comparison=compared,
-        resamples=resamples if chosen == STUDENTISED else 0,
+        resamples=resampling.resamples if chosen == STUDENTISED else 0,
         lost=max(limits_here.undefined_resamples, limits_ref.undefined_resamples),
         warnings=limits_here.warnings + limits_ref.warnings + outside,
         reason=reason,
@@ -238,9 +232,7 @@ def difference_subsets(
     *,
     alpha: float = 0.05,
     method: str = "auto",
-    key: str = "equivalence",
-    seed: int = 42,
-    resamples: int = 1000,
+    resampling: Resampling = BY_DEFAULT,
 ) -> Difference:
     """Two parts of one cohort, such as OOD (`here`) and ID (`reference`) cases, by case masks.
 
@@ -259,9 +251,15 @@ def difference_subsets(
     shared = np.intersect1d(first.cluster_of_case, second.cluster_of_case).size
     if not shared:
         return difference_independent(
-            first, partition, second, partition, metric,
-            alpha=alpha, method=method, key=key, seed=seed, resamples=resamples,
-        )  # fmt: skip
+            first,
+            partition,
+            second,
+            partition,
+            metric,
+            alpha=alpha,
+            method=method,
+            resampling=resampling,
+        )
     spec = evaluator.spec(metric)
     s1, s2 = studentiser(first, partition, metric), studentiser(second, partition, metric)
     source = f"the reference part of the same cohort ({shared} patients in both)"
@@ -279,39 +277,41 @@ def difference_subsets(
     flat = has_no_spread(s1) or has_no_spread(s2)
     if chosen not in (STUDENTISED, CLUSTERED_T) or _by_sides(spec, chosen, method) or flat:
         a, b = (
-            one_sample_limits(
-                s, alpha=alpha, method=chosen, key=f"{key}/{name}", seed=seed, resamples=resamples
-            )
+            one_sample_limits(s, alpha=alpha, method=chosen, resampling=resampling.named(name))
             for name, s in (("here", s1), ("reference", s2))
         )
         reason = a.undefined_reason or b.undefined_reason
         covariance = both.covariance(u1[both.active], u2[both.active])
         scale = s1.se * s2.se
         r = float(np.clip(covariance / scale, -1.0, 1.0)) if scale > 0 else 0.0
-        return _result(
-            spec, s1.value, s2.value, mover(a, b, correlation=r), se=math.nan if reason else se, alpha=alpha,
-            method=UNDEFINED if reason else f"mover ({chosen}, shared patients)", source=source,
-            warnings=a.warnings + b.warnings + outside, reason=reason,
-        )  # fmt: skip
+        return _Compared(spec, s1.value, s2.value, alpha, source).result(
+            mover(a, b, correlation=r),
+            se=math.nan if reason else se,
+            method=UNDEFINED if reason else f"mover ({chosen}, shared patients)",
+            warnings=a.warnings + b.warnings + outside,
+            reason=reason,
+        )
     lost = 0
-    if chosen == STUDENTISED and se > 0 and resamples > 0:
-        stream = active_weights(partition, both, key=key, seed=seed, resamples=resamples)
+    if chosen == STUDENTISED and se > 0 and resampling.resamples > 0:
+        stream = active_weights(partition, both, resampling=resampling)
         values, ses = [], []
         for w in stream:
             values.append(s1.under(w)[0] - s2.under(w)[0])
             ses.append(np.sqrt(both.variance(both.of_active(w), u)))
         low, high, lost = student_quantiles(np.concatenate(values), np.concatenate(ses), point=d, alpha=alpha)
         if not math.isnan(low):
-            return _result(
-                spec, s1.value, s2.value, (d - high * se, d - low * se), se=se, alpha=alpha,
-                method=f"{STUDENTISED} (shared patients)", source=source, resamples=resamples, lost=lost,
+            return _Compared(spec, s1.value, s2.value, alpha, source).result(
+                (d - high * se, d - low * se),
+                se=se,
+                method=f"{STUDENTISED} (shared patients)",
+                resamples=resampling.resamples,
+                lost=lost,
                 warnings=outside,
-            )  # fmt: skip
+            )
     half = float(stats.t.ppf(1 - alpha, max(1, both.active.size - 1))) * se
-    return _result(
-        spec, s1.value, s2.value, (d - half, d + half), se=se, alpha=alpha,
-        method=f"{CLUSTERED_T} (shared patients)", source=source, lost=lost, warnings=outside,
-    )  # fmt: skip
+    return _Compared(spec, s1.value, s2.value, alpha, source).result(
+        (d - half, d + half), se=se, method=f"{CLUSTERED_T} (shared patients)", lost=lost, warnings=outside
+    )
 
 
 def _by_sides(spec: MetricSpec, chosen: str, method: str) -> bool:
@@ -342,10 +342,9 @@ def _undefined(
         if reason is None and s.clusters < 2:
             reason = "fewer than two patients count towards it"
         if reason:
-            return _result(
-                spec, here.value, ref.value, (math.nan, math.nan), se=math.nan, alpha=alpha, method=UNDEFINED,
-                source=source, reason=f"{side}: {reason}",
-            )  # fmt: skip
+            return _Compared(spec, here.value, ref.value, alpha, source).result(
+                (math.nan, math.nan), se=math.nan, method=UNDEFINED, reason=f"{side}: {reason}"
+            )
     return None
 
 
@@ -377,20 +376,17 @@ def difference_from_claim(
     *,
     alpha: float = 0.05,
     method: str = "auto",
-    key: str = "equivalence",
-    seed: int = 42,
-    resamples: int = 1000,
+    resampling: Resampling = BY_DEFAULT,
 ) -> Difference:
     """This hospital against a claimed number: our limits, and the claim's own where it brings any."""
     spec = evaluator.spec(metric)
     s = studentiser(evaluator, partition, metric)
-    here = one_sample_limits(s, alpha=alpha, method=method, key=f"{key}/here", seed=seed, resamples=resamples)
+    here = one_sample_limits(s, alpha=alpha, method=method, resampling=resampling.named("here"))
     claimed, source = claimed_limits(claim, spec, alpha=alpha)
     if here.undefined_reason:
-        return _result(
-            spec, here.value, claimed.value, (math.nan, math.nan), se=math.nan, alpha=alpha, method=UNDEFINED,
-            source=source, reason=f"here: {here.undefined_reason}",
-        )  # fmt: skip
+        return _Compared(spec, here.value, claimed.value, alpha, source).result(
+            (math.nan, math.nan), se=math.nan, method=UNDEFINED, reason=f"here: {here.undefined_reason}"
+        )
     warnings = (
         here.warnings
         + claimed.warnings
@@ -405,12 +401,17 @@ def difference_from_claim(
             f"mover ({here.method}, {claimed.method})",
             _honest_se(here, claimed),
         )
-    return _result(
-        spec, here.value, claimed.value, ends, se=se, alpha=alpha, method=name, source=source,
-        resamples=resamples if here.method == STUDENTISED else 0, lost=here.undefined_resamples,
+    return _Compared(spec, here.value, claimed.value, alpha, source).result(
+        ends,
+        se=se,
+        method=name,
+        resamples=resampling.resamples if here.method == STUDENTISED else 0,
+        lost=here.undefined_resamples,
         warnings=warnings,
         comparison=comparison_of(
             side_of(s, alpha=alpha, method=method),
-            claimed_side(claimed, unit=(spec.lower_bound, spec.upper_bound) == (0.0, 1.0)), spec, alpha,
+            claimed_side(claimed, unit=(spec.lower_bound, spec.upper_bound) == (0.0, 1.0)),
+            spec,
+            alpha,
         ),
-    )  # fmt: skip
+    )

@@ -29,6 +29,7 @@ from elsewhere.statistics.limits import check_alpha
 __all__ = [
     "ClaimedValue",
     "Difference",
+    "GroupSummary",
     "StudyMargin",
     "TostResult",
     "claimed_limits",
@@ -124,35 +125,65 @@ def _check_group(mean: float, sd: float, n: float, *, group: int, where: str | N
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class GroupSummary:
+    """A group as papers print it.
+
+    Attributes:
+        mean: The mean of its values.
+        sd: Their standard deviation, with n - 1.
+        n: How many values.
+    """
+
+    mean: float
+    sd: float
+    n: float
+
+
 def welch_tost(
+    first: GroupSummary,
+    second: GroupSummary,
     *,
-    mean_1: float,
-    sd_1: float,
-    n_1: float,
-    mean_2: float,
-    sd_2: float,
-    n_2: float,
     low: float,
     high: float,
     alpha: float = 0.05,
     where: str | None = None,
 ) -> TostResult:
-    """Two one-sided Welch tests of low < mean_1 - mean_2 < high, from means, sds and sizes (LN-11).
+    """Test low < mean of first - mean of second < high with two one-sided Welch tests (LN-11).
 
     SE = sqrt(s1^2/n1 + s2^2/n2), Satterthwaite df, p the larger of the two one-sided p; equivalent when
     p < alpha, which is the same as: the 1 - 2 alpha interval lies inside (low, high).
+
+    Args:
+        first: The group that is judged.
+        second: The group it is compared with.
+        low: The lower margin.
+        high: The upper margin.
+        alpha: The level of each one-sided test.
+        where: The file and row that an error names.
+
+    Returns:
+        The difference with its interval, both p and the answer.
+
+    Raises:
+        UserError: A number is missing or impossible, or the margins are the wrong way round.
+
+    Example:
+        >>> a, b = GroupSummary(mean=0.91, sd=0.02, n=10), GroupSummary(mean=0.90, sd=0.02, n=10)
+        >>> welch_tost(a, b, low=-0.05, high=0.05).equivalent
+        True
     """
     check_alpha(alpha)
-    _check_group(mean_1, sd_1, n_1, group=1, where=where)
-    _check_group(mean_2, sd_2, n_2, group=2, where=where)
+    for group, one in enumerate((first, second), start=1):
+        _check_group(one.mean, one.sd, one.n, group=group, where=where)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise UserError(
             f"the margins are low = {low:g}, high = {high:g}",
             where=where,
             fix="Give finite margins with low below high, such as -0.05 and 0.05.",
         )
-    difference = mean_1 - mean_2
-    v1, v2 = sd_1**2 / n_1, sd_2**2 / n_2
+    difference = first.mean - second.mean
+    v1, v2 = first.sd**2 / first.n, second.sd**2 / second.n
     se = math.sqrt(v1 + v2)
     if se == 0.0:
         return TostResult(
@@ -170,7 +201,7 @@ def welch_tost(
             alpha=alpha,
             undefined_reason="neither group has any spread: the standard error is 0 and no test is defined",
         )
-    df = (v1 + v2) ** 2 / (v1**2 / (n_1 - 1) + v2**2 / (n_2 - 1))
+    df = (v1 + v2) ** 2 / (v1**2 / (first.n - 1) + v2**2 / (second.n - 1))
     p_low = float(stats.t.sf((difference - low) / se, df))
     p_high = float(stats.t.cdf((difference - high) / se, df))
     half = float(stats.t.ppf(1 - alpha, df)) * se
@@ -209,12 +240,10 @@ def equivalence_table(
     numbers = {name: _numbers(table[name], name, where) for name in REQUIRED_COLUMNS}
     rows = [
         welch_tost(
-            mean_1=numbers["mean_1"][i],
-            sd_1=numbers["sd_1"][i],
-            n_1=numbers["n_1"][i],
-            mean_2=numbers["mean_2"][i],
-            sd_2=numbers["sd_2"][i],
-            n_2=numbers["n_2"][i],
+            *(
+                GroupSummary(mean=numbers[f"mean_{k}"][i], sd=numbers[f"sd_{k}"][i], n=numbers[f"n_{k}"][i])
+                for k in (1, 2)
+            ),
             low=numbers["low"][i],
             high=numbers["high"][i],
             alpha=alpha,

@@ -8,7 +8,7 @@ pass over a stream serves every metric.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,9 +49,9 @@ from elsewhere.statistics.means import (
 from elsewhere.statistics.measures import Measures, measures_of
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
 from elsewhere.statistics.proportions import proportion_from_ratio
+from elsewhere.statistics.resampling import Resampling
 
 FloatArray = npt.NDArray[np.float64]
-Progress = Callable[[int], None]
 MANY_PATIENTS = 5000
 """Beyond this many patients skewness no longer moves the ends: t stands in for the bootstrap-t."""
 RESAMPLED = frozenset({IntervalMethod.BOOTSTRAP_T, IntervalMethod.BCA, IntervalMethod.PERCENTILE})
@@ -115,7 +115,7 @@ class _RatioRows:
         return np.stack(self._rows(weights), axis=1)
 
 
-class _Run:
+class IntervalRun:
     """One call of `estimate_all`: what several metrics share is made once, and only when one asks."""
 
     def __init__(
@@ -124,14 +124,13 @@ class _Run:
         partition: Clusters,
         *,
         rules: IntervalRules,
-        key: str,
+        resampling: Resampling,
         level: float,
-        threads: int | None = None,
     ) -> None:
         if partition.n_clusters != evaluator.n_clusters:
             raise ValueError("the evaluator and the partition number different patients")
         self.evaluator, self.partition, self.rules = evaluator, partition, rules
-        self.key, self.level, self.threads = key, level, threads
+        self.resampling, self.level = resampling, level
         self.active = active_clusters(evaluator)
         self.values = evaluator.values()
         self.counts = evaluator.case_counts()
@@ -151,10 +150,10 @@ class _Run:
             self._left_out[by_class] = leave_out(
                 self.evaluator,
                 self.partition,
-                key=self.key,
+                key=self.resampling.key,
                 by_class=by_class,
                 known=known,
-                threads=self.threads,
+                threads=self.resampling.threads,
             )
         return self._left_out[by_class]
 
@@ -219,22 +218,19 @@ def estimate_all(
     partition: Clusters,
     *,
     rules: IntervalRules,
-    key: str,
-    seed: int,
-    resamples: int,
+    resampling: Resampling,
     level: float = 0.95,
     metrics: Sequence[str] | None = None,
-    threads: int | None = None,
-    progress: Progress | None = None,
     keep_draws: bool = False,
 ) -> dict[str, Estimate]:
     """Every metric (or those named) with its interval, in the order of the evaluator's specs.
 
-    `key` is the cohort's hash: with `seed` it fixes the resamples, whatever the threads. `resamples` 0 leaves
-    resampled intervals out; closed forms stay.
+    Without resamples the resampled intervals are left out; closed forms stay.
     """
-    if resamples < 0:
-        raise UserError(f"{resamples} resamples cannot be drawn", fix="Use 0 for none, or 1,000 and more.")
+    if resampling.resamples < 0:
+        raise UserError(
+            f"{resampling.resamples} resamples cannot be drawn", fix="Use 0 for none, or 1,000 and more."
+        )
     if not 0.5 <= level < 1.0:
         raise UserError(f"a level of {level} is no confidence level", fix="Use a number such as 0.95.")
     names = [spec.name for spec in evaluator.specs]
@@ -242,22 +238,17 @@ def estimate_all(
         if name not in names:
             raise unknown_name("metric", name, names)
     chosen = [spec for spec in evaluator.specs if metrics is None or spec.name in metrics]
-    run = _Run(evaluator, partition, rules=rules, key=key, level=level, threads=threads)
+    run = IntervalRun(evaluator, partition, rules=rules, resampling=resampling, level=level)
     plan = {spec.name: run.method(spec) for spec in chosen}
-    if resamples > 0:
-        _draw_streams(run, chosen, plan, seed=seed, resamples=resamples, threads=threads, progress=progress)
-    return {spec.name: _estimate(run, spec, *plan[spec.name], keep_draws=keep_draws) for spec in chosen}
+    if resampling.resamples > 0:
+        draw_streams(run, chosen, plan)
+    return {spec.name: estimate_metric(run, spec, *plan[spec.name], keep_draws=keep_draws) for spec in chosen}
 
 
-def _draw_streams(
-    run: _Run,
+def draw_streams(
+    run: IntervalRun,
     chosen: Sequence[MetricSpec],
     plan: dict[str, tuple[IntervalMethod, list[str]]],
-    *,
-    seed: int,
-    resamples: int,
-    threads: int | None,
-    progress: Progress | None,
 ) -> None:
     """Draw the streams that some metric needs: values of all metrics, and SEs for a bootstrap-t."""
     for by_class in (False, True):
@@ -275,21 +266,24 @@ def _draw_streams(
             ratio = run.ratio(spec.name) if plan[spec.name][0] is IntervalMethod.BOOTSTRAP_T else None
             if ratio is not None:
                 rows[spec.name] = _RatioRows(ratio, run.partition)
+        how = run.resampling
         stream = WeightStream(
             run.partition,
-            key=run.key,
-            seed=seed,
-            resamples=resamples,
+            key=how.key,
+            seed=how.seed,
+            resamples=how.resamples,
             by_site=run.rules.by_site,
             by_class=by_class,
         )
-        values, *pairs = draw([run.evaluator, *rows.values()], stream, threads=threads, progress=progress)
+        values, *pairs = draw(
+            [run.evaluator, *rows.values()], stream, threads=how.threads, progress=how.progress
+        )
         run.draws[by_class] = values
         run.studentised.update(zip(rows, pairs, strict=True))
 
 
-def _estimate(
-    run: _Run, spec: MetricSpec, method: IntervalMethod, notes: list[str], *, keep_draws: bool
+def estimate_metric(
+    run: IntervalRun, spec: MetricSpec, method: IntervalMethod, notes: list[str], *, keep_draws: bool
 ) -> Estimate:
     value = run.values[spec.name]
     defined, undefined = run.counts.get(spec.name, (run.evaluator.n_cases, 0))
@@ -348,7 +342,7 @@ class _Made:
 
 
 def _interval(
-    run: _Run, spec: MetricSpec, method: IntervalMethod, value: float, draws: FloatArray | None
+    run: IntervalRun, spec: MetricSpec, method: IntervalMethod, value: float, draws: FloatArray | None
 ) -> _Made:
     if method is IntervalMethod.NONE:
         return _Made()
@@ -382,7 +376,7 @@ def _interval(
     return _t(run, spec, value, ratio)
 
 
-def _never_without_width(run: _Run, spec: MetricSpec, made: _Made, measures: Measures) -> _Made:
+def _never_without_width(run: IntervalRun, spec: MetricSpec, made: _Made, measures: Measures) -> _Made:
     """A sample without spread gets a bound in place of an interval of zero width (ST-02a)."""
     value = measures.value
     flat = made.lo is not None and made.hi is not None and is_flat(made.hi - made.lo, value)
@@ -400,7 +394,7 @@ def _never_without_width(run: _Run, spec: MetricSpec, made: _Made, measures: Mea
     return _Made(method=method, lo=ends[0], hi=ends[1], notes=(*made.notes, f"One-sided bound: {why}."))
 
 
-def _t(run: _Run, spec: MetricSpec, value: float, ratio: ClusteredRatio | None) -> _Made:
+def _t(run: IntervalRun, spec: MetricSpec, value: float, ratio: ClusteredRatio | None) -> _Made:
     """Clustered t: linearised where the metric is a ratio of sums, by leaving patients out otherwise."""
     method = IntervalMethod.CLUSTERED_T.value
     if ratio is not None:
@@ -415,7 +409,9 @@ def _t(run: _Run, spec: MetricSpec, value: float, ratio: ClusteredRatio | None) 
     return _Made(method=method, lo=made[0], hi=made[1], se=made[2], df=made[3])
 
 
-def _resampled(run: _Run, spec: MetricSpec, method: IntervalMethod, value: float, draws: FloatArray) -> _Made:
+def _resampled(
+    run: IntervalRun, spec: MetricSpec, method: IntervalMethod, value: float, draws: FloatArray
+) -> _Made:
     undefined = int(np.isnan(draws).sum())
     notes = []
     if undefined:

@@ -15,6 +15,7 @@ from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.fairness.group_scores import combined_score
 from elsewhere.statistics.fairness.variants import weighting_table
 from elsewhere.statistics.ranking import TENTHS, ranks_of, weight_stability
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.strata import size_strata, top_against_bottom
 
 FloatArray = npt.NDArray[np.float64]
@@ -74,9 +75,7 @@ def top_against_bottom_by_size(
     sizes: npt.ArrayLike,
     *,
     names: Sequence[str],
-    key: str,
-    seed: int,
-    resamples: int,
+    resampling: Resampling,
     by_site: bool,
 ) -> dict[str, Any]:
     """MRI-11: the best models against the worst, overall and by tumour size; nothing without sizes."""
@@ -89,9 +88,7 @@ def top_against_bottom_by_size(
         metric,
         size_strata(volume),
         names=list(names),
-        key=key,
-        seed=seed,
-        resamples=resamples,
+        resampling=resampling,
         by_site=by_site,
     )
 

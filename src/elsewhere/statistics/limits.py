@@ -38,6 +38,7 @@ from elsewhere.statistics.bounds import (
 from elsewhere.statistics.measures import measures_of
 from elsewhere.statistics.metric import MetricKind
 from elsewhere.statistics.proportions import proportion_interval, wilson
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.studentised import (
     AurocStudentiser,
     JackknifeStudentiser,
@@ -210,20 +211,16 @@ def _delong(s: AurocStudentiser, alpha: float) -> Limits:
     )
 
 
-def _studentised(s: Studentiser, alpha: float, *, key: str, seed: int, resamples: int) -> Limits:
+def _studentised(s: Studentiser, alpha: float, resampling: Resampling) -> Limits:
     point, se = s.value, s.se
-    if se <= 0.0 or resamples < 1:
+    if se <= 0.0 or resampling.resamples < 1:
         why = "no spread between patients" if se <= 0 else "no resamples were asked for"
         return _t_limits(s, alpha, (f"The studentised bootstrap needs more ({why}): t instead.",))
-    pieces = [
-        s.under(w) for w in active_weights(s.partition, s.strata, key=key, seed=seed, resamples=resamples)
-    ]
+    pieces = [s.under(w) for w in active_weights(s.partition, s.strata, resampling)]
     values, ses = (np.concatenate(part) for part in zip(*pieces, strict=True))
     low, high, lost = student_quantiles(values, ses, point=point, alpha=alpha)
     if math.isnan(low):
-        text = (
-            f"{lost} of {resamples} resamples had no standard error: t instead of the studentised bootstrap."
-        )
+        text = f"{lost} of {resampling.resamples} resamples had no standard error: t instead of the studentised bootstrap."
         return replace(_t_limits(s, alpha, (text,)), undefined_resamples=lost)
     return Limits(
         value=point,
@@ -276,7 +273,7 @@ def has_no_spread(s: Studentiser) -> bool:
 
 
 def one_sample_limits(
-    s: Studentiser, *, alpha: float, method: str = "auto", key: str, seed: int = 42, resamples: int = 1000
+    s: Studentiser, *, alpha: float, method: str = "auto", resampling: Resampling
 ) -> Limits:
     """The limits of one metric on one set of patients."""
     check_alpha(alpha)
@@ -301,7 +298,7 @@ def one_sample_limits(
     if chosen == LOGIT_T:
         return _logit_t(s, alpha)
     if chosen == STUDENTISED:
-        return _studentised(s, alpha, key=key, seed=seed, resamples=resamples)
+        return _studentised(s, alpha, resampling)
     return _t_limits(s, alpha)
 
 

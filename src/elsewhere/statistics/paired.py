@@ -27,6 +27,7 @@ from elsewhere.statistics.domain import OWN_METHOD, domain_warnings
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
 from elsewhere.statistics.means import site_strata
 from elsewhere.statistics.metric import IntervalMethod, MetricKind, MetricSpec
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.simultaneous import constant_difference_p
 
 FloatArray = npt.NDArray[np.float64]
@@ -297,20 +298,20 @@ def _closed(
     return closed, tests
 
 
+def _by_class(spec: MetricSpec, rules: IntervalRules, partition: Clusters) -> bool:
+    return spec.stratify_by_class and rules.by_class and partition.positive_cluster is not None
+
+
 def compare_pair(
     evaluator_a: Evaluator,
     evaluator_b: Evaluator,
     partition: Clusters,
     *,
     rules: IntervalRules,
-    key: str,
-    seed: int,
-    resamples: int,
+    resampling: Resampling,
     level: float = 0.95,
     metrics: Sequence[str] | None = None,
     permutations: int | None = None,
-    threads: int | None = None,
-    progress: Progress | None = None,
 ) -> dict[str, PairedResult]:
     """Each metric's difference a - b with its interval and tests; `permutations` None: as many as resamples.
 
@@ -326,129 +327,130 @@ def compare_pair(
     values_a, values_b = evaluator_a.values(), evaluator_b.values()
     draws: dict[bool, FloatArray] = {}
 
-    def by_class(spec: MetricSpec) -> bool:
-        return spec.stratify_by_class and rules.by_class and partition.positive_cluster is not None
-
-    if resamples > 0:
-        for split in sorted({by_class(spec) for spec in chosen}):
+    how = resampling
+    if how.resamples > 0:
+        for split in sorted({_by_class(spec, rules, partition) for spec in chosen}):
             stream = WeightStream(
-                partition, key=key, seed=seed, resamples=resamples, by_site=rules.by_site, by_class=split
+                partition,
+                key=how.key,
+                seed=how.seed,
+                resamples=how.resamples,
+                by_site=rules.by_site,
+                by_class=split,
             )
-            of_a, of_b = draw([evaluator_a, evaluator_b], stream, threads=threads, progress=progress)
+            of_a, of_b = draw([evaluator_a, evaluator_b], stream, threads=how.threads, progress=how.progress)
             draws[split] = of_a - of_b
-    count = resamples if permutations is None else permutations
+    count = how.resamples if permutations is None else permutations
     swapped = (
         swapped_differences(
-            evaluator_a, evaluator_b, key=key, seed=seed, permutations=count, progress=progress
+            evaluator_a, evaluator_b, key=how.key, seed=how.seed, permutations=count, progress=how.progress
         )
         if count > 0
         else None
     )
-    left_out: dict[bool, Any] = {}
-
-    def acceleration(spec: MetricSpec) -> float:
-        split = by_class(spec)
-        if split not in left_out:
-            a = leave_out(evaluator_a, partition, key=key, by_class=split, by_site=rules.by_site)
-            b = leave_out(evaluator_b, partition, key=key, by_class=split, by_site=rules.by_site)
-            left_out[split] = replace(a, values=a.values - b.values)
-        return float(left_out[split].acceleration(evaluator_a.index(spec.name)))
-
+    pair = _Pair(evaluator_a, evaluator_b, partition, rules, how.key, level)
     out: dict[str, PairedResult] = {}
     for spec in chosen:
         column = evaluator_a.index(spec.name)
-        of_spec = draws.get(by_class(spec))
-        out[spec.name] = _one(
-            evaluator_a,
-            evaluator_b,
-            partition,
+        of_spec = draws.get(_by_class(spec, rules, partition))
+        out[spec.name] = pair.compare(
             spec,
-            value_a=values_a[spec.name],
-            value_b=values_b[spec.name],
+            values_a[spec.name],
+            values_b[spec.name],
             draws=None if of_spec is None else of_spec[:, column],
             swapped=None if swapped is None else swapped[:, column],
-            acceleration=acceleration,
-            override=IntervalMethod(rules.method) if rules.method else None,
-            level=level,
-            by_site=rules.by_site,
         )
     return out
 
 
-def _one(
-    a: Evaluator,
-    b: Evaluator,
-    partition: Clusters,
-    spec: MetricSpec,
-    *,
-    value_a: float,
-    value_b: float,
-    draws: FloatArray | None,
-    swapped: FloatArray | None,
-    acceleration: Callable[[MetricSpec], float],
-    override: IntervalMethod | None,
-    level: float,
-    by_site: bool,
-) -> PairedResult:
-    if math.isnan(value_a) or math.isnan(value_b):
-        who = a if math.isnan(value_a) else b
+class _Pair:
+    """Two models on the same cases: what the comparisons of their metrics share."""
+
+    def __init__(
+        self, a: Evaluator, b: Evaluator, partition: Clusters, rules: IntervalRules, key: str, level: float
+    ) -> None:
+        self.a, self.b, self.partition, self.rules, self.key, self.level = a, b, partition, rules, key, level
+        self.override = IntervalMethod(rules.method) if rules.method else None
+        self._left_out: dict[bool, Any] = {}
+
+    def acceleration(self, spec: MetricSpec) -> float:
+        split = _by_class(spec, self.rules, self.partition)
+        if split not in self._left_out:
+            by_site = self.rules.by_site
+            a = leave_out(self.a, self.partition, key=self.key, by_class=split, by_site=by_site)
+            b = leave_out(self.b, self.partition, key=self.key, by_class=split, by_site=by_site)
+            self._left_out[split] = replace(a, values=a.values - b.values)
+        return float(self._left_out[split].acceleration(self.a.index(spec.name)))
+
+    def compare(
+        self,
+        spec: MetricSpec,
+        value_a: float,
+        value_b: float,
+        *,
+        draws: FloatArray | None,
+        swapped: FloatArray | None,
+    ) -> PairedResult:
+        a, b, partition, override, level = self.a, self.b, self.partition, self.override, self.level
+        if math.isnan(value_a) or math.isnan(value_b):
+            who = a if math.isnan(value_a) else b
+            return PairedResult(
+                spec=spec,
+                value_a=None if math.isnan(value_a) else value_a,
+                value_b=None if math.isnan(value_b) else value_b,
+                difference=None,
+                undefined_reason=who.undefined_reasons().get(spec.name, "undefined on these cases"),
+            )
+        difference = value_a - value_b
+        closed, tests = _closed(a, b, partition, spec, level, by_site=self.rules.by_site)
+        warnings: list[str] = []
+        if swapped is not None:
+            undefined = int(np.isnan(swapped).sum())
+            if undefined:
+                warnings.append(
+                    f"{undefined} of {swapped.size} permutations left the metric undefined and count as extreme."
+                )
+            tests[PERMUTATION] = PairedTest(p=permutation_p(difference, swapped), n=int(swapped.size))
+        plain = None if draws is None else percentile_interval(draws, level=level)
+        if plain is not None and plain.undefined_resamples and draws is not None:
+            warnings.append(
+                f"{plain.undefined_resamples} of {draws.size} resamples left the difference undefined; "
+                "the bootstrap interval is of the others."
+            )
+        beside = None if plain is None else (plain.lo, plain.hi)
+        lo: float | None = None
+        hi: float | None = None
+        se: float | None = None
+        method = IntervalMethod.NONE.value
+        if closed is not None and override in (None, IntervalMethod.DELONG_LOGIT, IntervalMethod.CLUSTERED_T):
+            lo, hi, se, method = closed.lo, closed.hi, closed.se, closed.method
+        elif draws is not None and plain is not None:
+            chosen = plain
+            if override is not IntervalMethod.PERCENTILE and bca_allowed(spec):
+                chosen = bca_interval(difference, draws, self.acceleration(spec), level=level) or plain
+            if chosen.reason:
+                warnings.append(f"{chosen.reason}: percentile instead.")
+            lo, hi, method, se = chosen.lo, chosen.hi, chosen.method, float(np.nanstd(draws, ddof=1))
+        if method != IntervalMethod.NONE.value:
+            if override is not None:
+                warnings.append(OWN_METHOD.format(method=method))
+            else:
+                for evaluator, value in ((a, value_a), (b, value_b)):
+                    warnings += domain_warnings(evaluator, partition, spec, value)
+        first = DELONG if DELONG in tests else LINEARISED_T if LINEARISED_T in tests else PERMUTATION
+        main = tests.get(first)
         return PairedResult(
             spec=spec,
-            value_a=None if math.isnan(value_a) else value_a,
-            value_b=None if math.isnan(value_b) else value_b,
-            difference=None,
-            undefined_reason=who.undefined_reasons().get(spec.name, "undefined on these cases"),
+            value_a=value_a,
+            value_b=value_b,
+            difference=difference,
+            lo=lo,
+            hi=hi,
+            method=method,
+            se=se,
+            p=None if main is None else main.p,
+            p_method=None if main is None else first,
+            tests=tests,
+            bootstrap=beside,
+            warnings=tuple(dict.fromkeys(warnings)),
         )
-    difference = value_a - value_b
-    closed, tests = _closed(a, b, partition, spec, level, by_site=by_site)
-    warnings: list[str] = []
-    if swapped is not None:
-        undefined = int(np.isnan(swapped).sum())
-        if undefined:
-            warnings.append(
-                f"{undefined} of {swapped.size} permutations left the metric undefined and count as extreme."
-            )
-        tests[PERMUTATION] = PairedTest(p=permutation_p(difference, swapped), n=int(swapped.size))
-    plain = None if draws is None else percentile_interval(draws, level=level)
-    if plain is not None and plain.undefined_resamples and draws is not None:
-        warnings.append(
-            f"{plain.undefined_resamples} of {draws.size} resamples left the difference undefined; "
-            "the bootstrap interval is of the others."
-        )
-    beside = None if plain is None else (plain.lo, plain.hi)
-    lo: float | None = None
-    hi: float | None = None
-    se: float | None = None
-    method = IntervalMethod.NONE.value
-    if closed is not None and override in (None, IntervalMethod.DELONG_LOGIT, IntervalMethod.CLUSTERED_T):
-        lo, hi, se, method = closed.lo, closed.hi, closed.se, closed.method
-    elif draws is not None and plain is not None:
-        chosen = plain
-        if override is not IntervalMethod.PERCENTILE and bca_allowed(spec):
-            chosen = bca_interval(difference, draws, acceleration(spec), level=level) or plain
-        if chosen.reason:
-            warnings.append(f"{chosen.reason}: percentile instead.")
-        lo, hi, method, se = chosen.lo, chosen.hi, chosen.method, float(np.nanstd(draws, ddof=1))
-    if method != IntervalMethod.NONE.value:
-        if override is not None:
-            warnings.append(OWN_METHOD.format(method=method))
-        else:
-            for evaluator, value in ((a, value_a), (b, value_b)):
-                warnings += domain_warnings(evaluator, partition, spec, value)
-    first = DELONG if DELONG in tests else LINEARISED_T if LINEARISED_T in tests else PERMUTATION
-    main = tests.get(first)
-    return PairedResult(
-        spec=spec,
-        value_a=value_a,
-        value_b=value_b,
-        difference=difference,
-        lo=lo,
-        hi=hi,
-        method=method,
-        se=se,
-        p=None if main is None else main.p,
-        p_method=None if main is None else first,
-        tests=tests,
-        bootstrap=beside,
-        warnings=tuple(dict.fromkeys(warnings)),
-    )

@@ -195,119 +195,154 @@ class SamplePlan:
         }
 
 
-def plan_sample(
-    metric: str,
-    *,
-    expected: float,
-    margin: float,
-    alpha: float = 0.05,
-    power: float = 0.8,
-    prevalence: float | None = None,
-    cases_per_patient: float = 1.0,
-    icc: float = 0.0,
-    aim: Aim = "equivalence",
-    sd: float | None = None,
-    anticipated_drop: float = 0.0,
-    reference_se: float = 0.0,
-    variance_model: str = "binormal",
-    skewness: float | None = None,
-) -> SamplePlan:
-    """Cases, positives and patients needed before data are collected (ST-07's planner).
+@dataclass(frozen=True, kw_only=True)
+class SampleDesign:
+    """A study that is planned.
 
-    `expected` is the reference's value, which here is thought to have too; `margin` the margin (or, for
-    aim 'detect', the drop to be seen). `anticipated_drop` is a true drop that should still pass.
-    `reference_se` is the claimed number's own standard error. Patients give `cases_per_patient` cases,
-    alike by `icc`: the design effect is 1 + (cases_per_patient - 1) icc. `skewness` is that of a mean's values
-    over cases, from a pilot. Where none is given, a plan allows for the worse of the usual: -2 (a Dice has a long
-    lower tail), or 0 where a drop is to be detected, which such a tail makes easier.
+    Attributes:
+        metric: One of `PLANNED_METRICS`.
+        expected: The reference's value, which here is thought to have too.
+        margin: The margin; for aim `detect`, the drop that should be detected.
+        alpha: The level of each one-sided test.
+        power: The power that is asked for.
+        prevalence: The share of positive cases.
+        cases_per_patient: How many cases each patient gives.
+        icc: How alike the cases of one patient are: the design effect is 1 + (cases_per_patient - 1) icc.
+        aim: `equivalence`, `non-inferiority` or `detect`.
+        sd: The standard deviation of a mean's values over cases.
+        anticipated_drop: A true drop that should still pass.
+        reference_se: The claimed number's own standard error.
+        variance_model: `binormal` or `hanley-mcneil`, for an AUROC.
+        skewness: That of a mean's values over cases, from a pilot. Where none is given, a plan allows for the worse
+            of the usual: -2 (a Dice has a long lower tail), or 0 where a drop is to be detected, which such a tail
+            makes easier.
+    """
+
+    metric: str
+    expected: float
+    margin: float
+    alpha: float = 0.05
+    power: float = 0.8
+    prevalence: float | None = None
+    cases_per_patient: float = 1.0
+    icc: float = 0.0
+    aim: Aim = "equivalence"
+    sd: float | None = None
+    anticipated_drop: float = 0.0
+    reference_se: float = 0.0
+    variance_model: str = "binormal"
+    skewness: float | None = None
+
+
+def plan_sample(design: SampleDesign) -> SamplePlan:
+    """Compute the cases, positives and patients that are needed, before data are collected (ST-07's planner).
 
     The plan is solved for the interval that the verdict will use (logit DeLong for AUROC, Wilson for proportions,
     t on the logit for balanced accuracy, bootstrap-t for means), with its t quantile, its asymmetry, and an error
     that differs from truth to truth (`elsewhere.statistics.anticipated`). By simulation such plans reach 78 to
     83 % where 80 % were asked (docs/reference/levels.md).
+
+    Args:
+        design: The study.
+
+    Returns:
+        The plan, with its assumptions as notes.
+
+    Raises:
+        UserError: A setting is impossible, or no number of cases can do it.
+
+    Example:
+        >>> plan_sample(SampleDesign(metric="sensitivity", expected=0.9, margin=0.05, prevalence=0.1)).cases > 1000
+        True
     """
-    metric_key = metric.casefold().replace("-", "_")
-    _check_plan(metric_key, expected, margin, alpha, power, prevalence, cases_per_patient, icc, aim, sd)
-    effect = 1 + (cases_per_patient - 1) * icc
-    truth = expected - (margin if aim == "detect" else anticipated_drop)
-    if aim != "detect" and abs(anticipated_drop) >= margin:
+    metric_key = design.metric.casefold().replace("-", "_")
+    _check_plan(metric_key, design)
+    effect = 1 + (design.cases_per_patient - 1) * design.icc
+    truth = design.expected - (design.margin if design.aim == "detect" else design.anticipated_drop)
+    if design.aim != "detect" and abs(design.anticipated_drop) >= design.margin:
         raise UserError(
-            f"a drop of {anticipated_drop:g} leaves no room inside a margin of {margin:g}",
+            f"a drop of {design.anticipated_drop:g} leaves no room inside a margin of {design.margin:g}",
             fix="Anticipate a smaller drop, or declare a wider margin.",
         )
     if metric_key != "dice" and not 0 < truth < 1:
-        raise UserError(f"{metric} of {truth:g} is outside (0, 1)", fix="Lower the drop or the margin.")
-    if skewness is not None and not abs(skewness) <= _MOST_SKEWED:
         raise UserError(
-            f"the skewness is {skewness!r}",
+            f"{design.metric} of {truth:g} is outside (0, 1)", fix="Lower the drop or the margin."
+        )
+    if design.skewness is not None and not abs(design.skewness) <= _MOST_SKEWED:
+        raise UserError(
+            f"the skewness is {design.skewness!r}",
             fix=f"Give that of the values over cases, between -{_MOST_SKEWED:g} and {_MOST_SKEWED:g}.",
         )
     study = _Study(
         metric=metric_key,
-        expected=expected,
+        expected=design.expected,
         truth=truth,
-        alpha=alpha,
-        prevalence=prevalence,
+        alpha=design.alpha,
+        prevalence=design.prevalence,
         effect=effect,
-        cases_per_patient=cases_per_patient,
-        sd=sd,
-        reference_se=reference_se,
-        variance_model=variance_model,
-        skewness=(0.0 if aim == "detect" else DICE_SKEWNESS) if skewness is None else skewness,
+        cases_per_patient=design.cases_per_patient,
+        sd=design.sd,
+        reference_se=design.reference_se,
+        variance_model=design.variance_model,
+        skewness=(0.0 if design.aim == "detect" else DICE_SKEWNESS)
+        if design.skewness is None
+        else design.skewness,
     )
 
     def reached(cases: int, exact: bool = False) -> float:
         here = study.side(cases, exact=exact)
         if here is None:
             return 0.0
-        comparison = Comparison(here=here, reference=study.reference(), alpha=alpha)
-        if aim == "detect":
-            return comparison.detection(margin)
-        if aim == "equivalence":
-            return comparison.equivalence(margin, anticipated_drop)
-        return comparison.non_inferiority(margin, anticipated_drop)
+        comparison = Comparison(here=here, reference=study.reference(), alpha=design.alpha)
+        if design.aim == "detect":
+            return comparison.detection(design.margin)
+        if design.aim == "equivalence":
+            return comparison.equivalence(design.margin, design.anticipated_drop)
+        return comparison.non_inferiority(design.margin, design.anticipated_drop)
 
-    if reached(_MAX_CASES) < power:
+    if reached(_MAX_CASES) < design.power:
         raise UserError(
             f"no number of cases can do it (up to {_MAX_CASES:,})",
             fix="Declare a wider margin, or ask for a claim made on more cases (a smaller reference_se).",
         )
     low, high = 2, 4
-    while reached(high) < power:
+    while reached(high) < design.power:
         low, high = high, min(2 * high, _MAX_CASES)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if reached(middle) >= power else (middle, high)
+        low, high = (low, middle) if reached(middle) >= design.power else (middle, high)
     cases = high
-    while cases < 1.1 * high and reached(cases, exact=True) < power:
+    while cases < 1.1 * high and reached(cases, exact=True) < design.power:
         cases += 1
     positives = study.positives(cases)
     notes = []
     if effect > 1:
-        notes.append(f"Design effect {effect:.3g}: {cases_per_patient:g} cases a patient, alike by {icc:g}.")
-    if anticipated_drop:
-        notes.append(f"Powered for a true drop of {anticipated_drop:g} that should still pass.")
+        notes.append(
+            f"Design effect {effect:.3g}: {design.cases_per_patient:g} cases a patient, alike by {design.icc:g}."
+        )
+    if design.anticipated_drop:
+        notes.append(f"Powered for a true drop of {design.anticipated_drop:g} that should still pass.")
     if metric_key == "dice":
-        given = "given" if skewness is not None else "assumed; a pilot's own can be given"
+        given = "given" if design.skewness is not None else "assumed; a pilot's own can be given"
         notes.append(f"Skewness of the values over cases: {study.skewness:g} ({given}).")
-    if not reference_se:
+    if not design.reference_se:
         notes.append("The reference is taken as a constant; its own uncertainty would need more cases.")
     notes.append("Small plans (under about 20 patients of the rarer class) deserve a simulation.")
     return SamplePlan(
         metric=metric_key,
-        aim=aim,
+        aim=design.aim,
         cases=cases,
         positives=positives,
         negatives=cases - positives if positives is not None else None,
-        patients=math.ceil(cases / cases_per_patient),
-        expected=expected,
-        margin=margin,
-        alpha=alpha,
-        power=power,
-        prevalence=prevalence,
+        patients=math.ceil(cases / design.cases_per_patient),
+        expected=design.expected,
+        margin=design.margin,
+        alpha=design.alpha,
+        power=design.power,
+        prevalence=design.prevalence,
         design_effect=effect,
-        se=math.hypot(study.se(cases), reference_se),
-        variance_model={"auroc": variance_model, "dice": "sd"}.get(metric_key, "binomial"),
+        se=math.hypot(study.se(cases), design.reference_se),
+        variance_model={"auroc": design.variance_model, "dice": "sd"}.get(metric_key, "binomial"),
         notes=tuple(notes),
     )
 
@@ -396,42 +431,32 @@ class _Study:
         )  # fmt: skip
 
 
-def _check_plan(
-    metric: str,
-    expected: float,
-    margin: float,
-    alpha: float,
-    power: float,
-    prevalence: float | None,
-    cases_per_patient: float,
-    icc: float,
-    aim: str,
-    sd: float | None,
-) -> None:
+def _check_plan(metric: str, design: SampleDesign) -> None:
     if metric not in PLANNED_METRICS:
         raise unknown_name("planned metric", metric, list(PLANNED_METRICS))
-    if aim not in AIMS:
-        raise unknown_name("aim", aim, list(AIMS))
-    if not margin > 0:
-        raise UserError(f"the margin is {margin!r}", fix="Declare a margin above 0, such as 0.05.")
-    if not 0 < alpha < 0.5 or not 0.5 <= power < 1:
+    if design.aim not in AIMS:
+        raise unknown_name("aim", design.aim, list(AIMS))
+    if not design.margin > 0:
+        raise UserError(f"the margin is {design.margin!r}", fix="Declare a margin above 0, such as 0.05.")
+    if not 0 < design.alpha < 0.5 or not 0.5 <= design.power < 1:
         raise UserError(
-            f"alpha {alpha!r} with power {power!r}", fix="Use 0 < alpha < 0.5 and 0.5 <= power < 1."
+            f"alpha {design.alpha!r} with power {design.power!r}",
+            fix="Use 0 < alpha < 0.5 and 0.5 <= power < 1.",
         )
-    if cases_per_patient < 1 or not 0 <= icc <= 1:
+    if design.cases_per_patient < 1 or not 0 <= design.icc <= 1:
         raise UserError(
-            f"cases_per_patient {cases_per_patient!r} with icc {icc!r}",
+            f"cases_per_patient {design.cases_per_patient!r} with icc {design.icc!r}",
             fix="A patient has at least one case, and an icc lies between 0 and 1.",
         )
     if metric == "dice":
-        if sd is None or not sd > 0:
+        if design.sd is None or not design.sd > 0:
             raise UserError(
                 "a mean Dice needs its sd over cases", fix="Give sd, for example 0.25 from a pilot."
             )
         return
-    if not 0 < expected < 1:
-        raise UserError(f"the expected {metric} is {expected!r}", fix="Give a value between 0 and 1.")
-    if prevalence is None or not 0 < prevalence < 1:
+    if not 0 < design.expected < 1:
+        raise UserError(f"the expected {metric} is {design.expected!r}", fix="Give a value between 0 and 1.")
+    if design.prevalence is None or not 0 < design.prevalence < 1:
         raise UserError(
-            f"prevalence is {prevalence!r}", fix="Give the share of positive cases, between 0 and 1."
+            f"prevalence is {design.prevalence!r}", fix="Give the share of positive cases, between 0 and 1."
         )

@@ -24,8 +24,10 @@ from elsewhere.statistics.domain import domain_warnings
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.metric import MetricSpec
 from elsewhere.statistics.paired import holm
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.simultaneous import (
     LEAST_USABLE,
+    PairDraws,
     constant_difference_p,
     constant_differences,
     max_t,
@@ -188,19 +190,50 @@ def _check(
     return evaluators[0].spec(metric)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PatientCounts:
+    """How many patients stand behind resampled differences of models.
+
+    Attributes:
+        df: Patients - strata; infinite where there are so many that a normal law serves.
+        patients: All of them; None for df + 1, which is one stratum.
+        fewest: Those of the rarer class, where the metric is a mean over classes; None for all. So many must bear
+            a difference that never varies.
+    """
+
+    df: float = np.inf
+    patients: int | None = None
+    fewest: int | None = None
+
+    @property
+    def counted(self) -> float:
+        """All patients, as far as they are known."""
+        return self.df + 1 if self.patients is None else self.patients
+
+    @property
+    def inflation(self) -> float:
+        """The factor of the standard error that resampling within strata takes away: sqrt(patients / df)."""
+        return float(np.sqrt(self.counted / self.df)) if np.isfinite(self.df) else 1.0
+
+    @property
+    def bearing(self) -> int:
+        """The patients who must bear a difference that never varies."""
+        return int(min(self.fewest if self.fewest is not None else self.counted, 10**6))
+
+
+MANY = PatientCounts()
+
+
 def rank_models(
     evaluators: Sequence[Evaluator],
     partition: Clusters,
     metric: str,
     *,
     names: Sequence[str],
-    key: str,
-    seed: int,
-    resamples: int = 1000,
+    resampling: Resampling,
     level: float = 0.95,
     by_site: bool = True,
     baseline: str | None = None,
-    threads: int | None = None,
 ) -> Ranking:
     """Rank models that were scored on one cohort (ST-09).
 
@@ -215,30 +248,31 @@ def rank_models(
     rarer = partition.rarer_class() if spec.stratify_by_class else None
     stream = WeightStream(
         partition,
-        key=key,
-        seed=seed,
-        resamples=resamples,
+        key=resampling.key,
+        seed=resampling.seed,
+        resamples=resampling.resamples,
         by_site=by_site,
         by_class=spec.stratify_by_class and partition.positive_cluster is not None,
     )
-    columns = [
-        d[:, ev.index(metric)]
-        for ev, d in zip(evaluators, draw(evaluators, stream, threads=threads), strict=True)
-    ]
-    draws = np.stack(columns, axis=1)
+    draws = np.concatenate(draw(evaluators, stream, metrics=[metric], threads=resampling.threads), axis=1)
     ranking = rank_from_draws(
         values,
         draws,
         names=names,
         metric=metric,
         higher_is_better=spec.higher_is_better,
-        df=partition.degrees_of_freedom(by_site=by_site, of_class=rarer),
-        patients=partition.n_clusters if rarer is None else int(rarer.sum()),
+        patients=PatientCounts(
+            df=partition.degrees_of_freedom(by_site=by_site, of_class=rarer),
+            patients=partition.n_clusters if rarer is None else int(rarer.sum()),
+        ),
         level=level,
         baseline=baseline,
-        left_out_sites=left_out_sites(evaluators, partition, metric, names=names),
     )
-    return replace(ranking, notes=(*ranking.notes, *_outside_the_domain(evaluators, partition, spec, values)))
+    return replace(
+        ranking,
+        left_out_sites=left_out_sites(evaluators, partition, metric, names=names),
+        notes=(*ranking.notes, *_outside_the_domain(evaluators, partition, spec, values)),
+    )
 
 
 def _outside_the_domain(
@@ -261,37 +295,25 @@ def rank_from_draws(
     names: Sequence[str],
     metric: str,
     higher_is_better: bool = True,
-    df: float = np.inf,
-    patients: int | None = None,
-    fewest_patients: int | None = None,
+    patients: PatientCounts = MANY,
     level: float = 0.95,
     baseline: str | None = None,
-    left_out_sites: dict[str, dict[str, Any]] | None = None,
 ) -> Ranking:
-    """`rank_models` once the shared resamples are drawn: `draws` is (resamples, models).
-
-    `df` is patients - strata; the standard error gets the factor sqrt(patients / df) that resampling within
-    strata takes away (`patients` defaults to df + 1: one stratum). `fewest_patients` (default: all) is the number
-    of patients of the rarer class, where the metric is a mean over classes: so many must bear a difference that
-    never varies.
-    """
+    """`rank_models` once the shared resamples are drawn: `draws` is (resamples, models)."""
     m = values.size
     a, b = np.triu_indices(m, 1)
-    counted = df + 1 if patients is None else patients
-    factor = float(np.sqrt(counted / df)) if np.isfinite(df) else 1.0
-    bearing = int(min(fewest_patients if fewest_patients is not None else counted, 10**6))
+    df, factor, bearing = patients.df, patients.inflation, patients.bearing
+    pairs = PairDraws(draws, a, b)
     together = max_t(
         values[a] - values[b],
-        draws[:, a] - draws[:, b],
+        pairs,
         level=level,
         inflate=factor,
         df=np.full(a.size, df) if np.isfinite(df) else None,
     )
     difference = values[:, None] - values[None, :]
     lo, hi = np.full((m, m), np.nan), np.full((m, m), np.nan)
-    certain = constant_differences(
-        values[a] - values[b], draws[:, a] - draws[:, b], patients=bearing, level=level
-    )
+    certain = constant_differences(values[a] - values[b], pairs, patients=bearing, level=level)
     lo[a, b] = np.where(certain, values[a] - values[b], together.lo)
     hi[a, b] = np.where(certain, values[a] - values[b], together.hi)
     lo[b, a], hi[b, a] = -hi[a, b], -lo[a, b]
@@ -333,7 +355,7 @@ def rank_from_draws(
         against_baseline=_against(
             values, draws, names, baseline, df=df, factor=factor, level=level, patients=bearing
         ),
-        left_out_sites=left_out_sites or {},
+        left_out_sites={},
         notes=tuple(notes),
     )
 

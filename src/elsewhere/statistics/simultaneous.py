@@ -7,6 +7,7 @@ it takes the correlation of the differences into account, where Bonferroni would
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +16,49 @@ from scipy import stats
 
 FloatArray = npt.NDArray[np.float64]
 _STILL = 1e-12
+_BLOCK_NUMBERS = 2**20
+"""Draws that are looked at together: 8 MB, however many pairs of models there are."""
 LEAST_USABLE = 0.9
 """A member of the family that is undefined in more than a tenth of the resamples has no interval."""
+
+
+@dataclass(frozen=True)
+class PairDraws:
+    """The draws of `first - second` for many pairs of columns, made block by block and never stored whole.
+
+    200 models make 19,900 pairs: under 5,000 resamples their differences would fill 800 MB, and every step of a
+    calculation as much again.
+
+    Attributes:
+        draws: (resamples, columns).
+        first: The column of each member that is subtracted from.
+        second: The column of each member that is subtracted.
+    """
+
+    draws: FloatArray
+    first: npt.NDArray[np.intp]
+    second: npt.NDArray[np.intp]
+
+    def __len__(self) -> int:
+        return len(self.draws)
+
+    @property
+    def members(self) -> int:
+        return int(self.first.size)
+
+    def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
+        """Which members, and their (resamples, members) draws."""
+        size = max(1, _BLOCK_NUMBERS // max(1, len(self.draws)))
+        for begin in range(0, self.members, size):
+            part = slice(begin, begin + size)
+            yield part, self.draws[:, self.first[part]] - self.draws[:, self.second[part]]
+
+
+def _blocks(draws: FloatArray | PairDraws, members: int) -> Iterator[tuple[slice, FloatArray]]:
+    if isinstance(draws, PairDraws):
+        yield from draws.blocks()
+    elif members:
+        yield slice(0, members), draws
 
 
 def constant_difference_p(patients: int) -> float:
@@ -29,7 +71,7 @@ def constant_difference_p(patients: int) -> float:
 
 
 def constant_differences(
-    point: FloatArray, draws: FloatArray, *, patients: int, level: float = 0.95
+    point: FloatArray, draws: FloatArray | PairDraws, *, patients: int, level: float = 0.95
 ) -> npt.NDArray[np.bool_]:
     """Which members of the family differ for certain: not zero, and the same in every resample (ST-09a).
 
@@ -38,9 +80,13 @@ def constant_differences(
     """
     if len(draws) < 2 or point.size == 0:
         return np.zeros(point.size, dtype=np.bool_)
+    still, known = np.zeros(point.size, dtype=np.bool_), np.zeros(point.size, dtype=np.bool_)
     with np.errstate(invalid="ignore"):
-        still = np.nanmax(np.abs(np.where(np.isfinite(draws), draws - point, 0.0)), axis=0) <= _STILL
-        known = np.isfinite(point) & (np.isfinite(draws).mean(axis=0) >= LEAST_USABLE)
+        for part, block in _blocks(draws, point.size):
+            finite = np.isfinite(block)
+            moved = np.abs(np.where(finite, block - point[part], 0.0))
+            still[part] = np.nanmax(moved, axis=0) <= _STILL
+            known[part] = np.isfinite(point[part]) & (finite.mean(axis=0) >= LEAST_USABLE)
         differs = np.abs(point) > _STILL
     enough = constant_difference_p(patients) * point.size <= 1.0 - level + 1e-12
     return np.asarray(known & still & differs & enough, dtype=np.bool_)
@@ -59,7 +105,7 @@ class Simultaneous:
 
 def max_t(
     point: FloatArray,
-    draws: FloatArray,
+    draws: FloatArray | PairDraws,
     *,
     level: float = 0.95,
     inflate: npt.ArrayLike = 1.0,
@@ -69,21 +115,25 @@ def max_t(
 
     `inflate` mends the bootstrap's small-sample standard error (sqrt(n/(n-1)) a cluster). With `df`, the
     critical value c becomes that t-quantile of its member which has the tail that a normal has beyond c.
+    The largest deviation of a resample is found block by block over the members, so that `PairDraws` of many
+    models need little memory.
     """
     point = np.asarray(point, dtype=np.float64)
-    share = np.isfinite(draws).mean(axis=0) if len(draws) else np.zeros(point.size)
-    clean = np.where(np.isfinite(draws), draws, np.nan)
-    counts = np.maximum(np.isfinite(clean).sum(axis=0), 1)
-    mean = np.where(np.isfinite(clean), clean, 0.0).sum(axis=0) / counts
-    squares = np.where(np.isfinite(clean), (clean - mean) ** 2, 0.0).sum(axis=0)
-    sd = np.sqrt(squares / np.maximum(counts - 1, 1))
-    usable = np.isfinite(point) & (share >= LEAST_USABLE) & (sd > _STILL)
+    sd = np.zeros(point.size)
+    usable = np.zeros(point.size, dtype=np.bool_)
+    largest = np.full(len(draws), np.nan)
+    if len(draws):
+        for part, block in _blocks(draws, point.size):
+            sd[part], usable[part] = _spread(point[part], block)
+            kept = usable[part]
+            if kept.any():
+                clean = np.where(np.isfinite(block[:, kept]), block[:, kept], np.nan)
+                deviation = np.abs(clean - point[part][kept]) / sd[part][kept]
+                largest = np.fmax(largest, np.fmax.reduce(deviation, axis=1))
     lo, hi = np.full(point.size, np.nan), np.full(point.size, np.nan)
     se = np.where(usable, sd * np.asarray(inflate, dtype=np.float64), np.nan)
     if not usable.any():
         return Simultaneous(lo, hi, se, usable, float("nan"))
-    deviation = np.abs(clean[:, usable] - point[usable]) / sd[usable]
-    largest = np.fmax.reduce(deviation, axis=1)
     critical = float(np.quantile(largest[np.isfinite(largest)], level, method="higher"))
     stretched = np.full(point.size, critical)
     if df is not None:
@@ -93,3 +143,13 @@ def max_t(
     lo[usable] = point[usable] - stretched[usable] * se[usable]
     hi[usable] = point[usable] + stretched[usable] * se[usable]
     return Simultaneous(lo, hi, se, usable, critical)
+
+
+def _spread(point: FloatArray, draws: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    """The standard deviation of each member over its defined draws, and whether it can have an interval."""
+    finite = np.isfinite(draws)
+    counts = np.maximum(finite.sum(axis=0), 1)
+    mean = np.where(finite, draws, 0.0).sum(axis=0) / counts
+    squares = np.where(finite, (draws - mean) ** 2, 0.0).sum(axis=0)
+    sd = np.sqrt(squares / np.maximum(counts - 1, 1))
+    return sd, np.isfinite(point) & (finite.mean(axis=0) >= LEAST_USABLE) & (sd > _STILL)

@@ -15,9 +15,11 @@ from elsewhere.protocols import IntervalRules
 from elsewhere.statistics.bootstrap_weights import WeightStream, draw
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import Evaluator
-from elsewhere.statistics.fairness.subgroups import group_table
+from elsewhere.statistics.fairness.subgroups import CaseFacts, group_table
 from elsewhere.statistics.ranking import ranks_of
+from elsewhere.statistics.resampling import Resampling
 
+LEVEL = 0.95
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -65,17 +67,15 @@ def strata_table(
     strata: SizeStrata,
     *,
     rules: IntervalRules,
-    key: str,
-    seed: int,
-    resamples: int,
+    resampling: Resampling,
     metrics: Sequence[str] | None = None,
     answered: npt.NDArray[np.bool_] | None = None,
     headline: str | None = None,
 ) -> dict[str, Any]:
     """summary.json's `size_strata`: estimates within each stratum, the edges and the note."""
     table = group_table(
-        evaluator, partition, [strata], rules=rules, key=key, seed=seed, resamples=resamples, metrics=metrics,
-        answered=answered, headline=headline,
+        evaluator, partition, [strata], rules=rules, resampling=resampling, metrics=metrics,
+        facts=CaseFacts(answered=answered), headline=headline,
     )  # fmt: skip
     return {"edges": list(strata.edges), "note": strata.note, "strata": table[strata.variable]}
 
@@ -87,11 +87,8 @@ def top_against_bottom(
     strata: SizeStrata,
     *,
     names: Sequence[str],
-    key: str,
-    seed: int,
-    resamples: int = 1000,
+    resampling: Resampling,
     count: int = 5,
-    level: float = 0.95,
     by_site: bool = True,
 ) -> dict[str, Any]:
     """The mean of the `count` best models, of the `count` worst, and their gap, overall and by stratum.
@@ -111,7 +108,9 @@ def top_against_bottom(
     chosen = [*top, *bottom]
     parts: dict[str, npt.NDArray[np.bool_]] = {"all": np.ones(strata.codes.size, dtype=bool)}
     parts |= {name: strata.codes == g for g, name in enumerate(strata.names)}
-    stream = WeightStream(partition, key=key, seed=seed, resamples=resamples, by_site=by_site)
+    stream = WeightStream(
+        partition, key=resampling.key, seed=resampling.seed, resamples=resampling.resamples, by_site=by_site
+    )
     rows: dict[str, Any] = {}
     for name, mask in parts.items():
         if not mask.any():
@@ -119,14 +118,14 @@ def top_against_bottom(
             continue
         inside = [evaluators[i].subset(mask) for i in chosen]
         point = np.array([ev.values()[metric] for ev in inside])
-        drawn = draw(inside, stream) if resamples > 1 else []
-        draws = (
-            np.stack([d[:, ev.index(metric)] for ev, d in zip(inside, drawn, strict=True)]) if drawn else None
+        drawn = (
+            draw(inside, stream, metrics=[metric], threads=resampling.threads)
+            if resampling.resamples > 1
+            else []
         )
+        draws = np.stack([d[:, 0] for d in drawn]) if drawn else None
         patients = int(np.unique(partition.cluster_of_case[mask]).size)
-        rows[name] = {"cases": int(mask.sum()), "patients": patients} | _gap(
-            point, draws, size, patients, level
-        )
+        rows[name] = {"cases": int(mask.sum()), "patients": patients} | _gap(point, draws, size, patients)
     return {
         "metric": metric,
         "count": size,
@@ -137,9 +136,7 @@ def top_against_bottom(
     }
 
 
-def _gap(
-    point: FloatArray, draws: FloatArray | None, size: int, patients: int, level: float
-) -> dict[str, Any]:
+def _gap(point: FloatArray, draws: FloatArray | None, size: int, patients: int) -> dict[str, Any]:
     top, bottom = float(point[:size].mean()), float(point[size:].mean())
     lo = hi = None
     if draws is not None and patients > 1:
@@ -147,6 +144,6 @@ def _gap(
         moved = moved[np.isfinite(moved)]
         if moved.size > 1:
             se = float(moved.std(ddof=1)) * np.sqrt(patients / (patients - 1))
-            reach = float(stats.t.ppf((1 + level) / 2, patients - 1)) * se
+            reach = float(stats.t.ppf((1 + LEVEL) / 2, patients - 1)) * se
             lo, hi = top - bottom - reach, top - bottom + reach
     return {"top": top, "bottom": bottom, "gap": top - bottom, "lo": lo, "hi": hi}

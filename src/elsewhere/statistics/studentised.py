@@ -22,6 +22,7 @@ from elsewhere.statistics.bootstrap_weights import WeightStream, generator_for
 from elsewhere.statistics.clusters import Clusters
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, RatioInputs
 from elsewhere.statistics.metric import MetricKind, MetricSpec
+from elsewhere.statistics.resampling import Resampling
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
@@ -133,7 +134,7 @@ class Strata:
 
 
 def active_weights(
-    partition: Clusters, strata: Strata, *, key: str, seed: int, resamples: int
+    partition: Clusters, strata: Strata, resampling: Resampling
 ) -> Iterator[npt.NDArray[np.uint16]]:
     """Resamples of the active patients alone, as weights over all patients."""
     sub = Clusters(
@@ -142,7 +143,9 @@ def active_weights(
         site_of_cluster=strata.stratum,
         site_names=tuple(str(s) for s in range(strata.sizes.size)),
     )
-    stream = WeightStream(sub, key=key, seed=seed, resamples=resamples, strata=strata.stratum)
+    stream = WeightStream(
+        sub, key=resampling.key, seed=resampling.seed, resamples=resampling.resamples, strata=strata.stratum
+    )
     everyone = strata.active.size == partition.n_clusters
     for _, piece in stream:
         if everyone:

@@ -14,8 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from elsewhere.statistics.clusters import Clusters
-from elsewhere.statistics.differences import Difference, difference_independent, difference_subsets
+from elsewhere.statistics.differences import (
+    BY_DEFAULT,
+    Difference,
+    difference_independent,
+    difference_subsets,
+)
 from elsewhere.statistics.evaluator import AurocInputs, Evaluator, FloatArray, RatioInputs
+from elsewhere.statistics.resampling import Resampling
 
 EvaluatorOver = Callable[[Clusters], Evaluator]
 
@@ -29,9 +35,7 @@ def difference_of_sides(
     *,
     among: npt.NDArray[np.bool_] | None = None,
     alpha: float = 0.05,
-    key: str = "equivalence",
-    seed: int = 42,
-    resamples: int = 1000,
+    resampling: Resampling = BY_DEFAULT,
 ) -> Difference:
     """Here - reference; patients are the same where data set and patient id are.
 
@@ -48,13 +52,19 @@ def difference_of_sides(
         return difference_independent(
             evaluator_here(partition_here).subset(kept_here), partition_here,
             evaluator_reference(partition_reference).subset(kept_reference), partition_reference,
-            metric, alpha=alpha, key=key, seed=seed, resamples=resamples,
+            metric, alpha=alpha, resampling=resampling,
         )  # fmt: skip
     both = joined_partition(partition_here, partition_reference)
     first = np.arange(both.n_cases) < partition_here.n_cases
     sides = _TwoSides(evaluator_here(_part(both, first)), evaluator_reference(_part(both, ~first)))
     made = difference_subsets(
-        sides, both, first & kept, ~first & kept, metric, alpha=alpha, key=key, seed=seed, resamples=resamples
+        sides,
+        both,
+        first & kept,
+        ~first & kept,
+        metric,
+        alpha=alpha,
+        resampling=resampling,
     )
     whose = f"{shared} patients are" if shared > 1 else "1 patient is"
     warning = (

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from elsewhere.statistics.answered import AnsweredOnly
 
 ClaimAim = Literal["equivalence", "non-inferiority"]
+POWER = 0.8
+"""The power at which the smallest detectable drop and the smallest provable margin are given."""
 
 
 class Verdict(StrEnum):
@@ -189,7 +191,6 @@ def assess_claim(
     aim: ClaimAim = "equivalence",
     primary: bool = True,
     standardised: bool = False,
-    power: float = 0.8,
     group: str | None = None,
     warnings: tuple[str, ...] = (),
 ) -> ClaimVerdict:
@@ -214,7 +215,7 @@ def assess_claim(
         hi=difference.hi,
         margin=margin,
         alpha=difference.alpha,
-        power=power,
+        power=POWER,
         comparison=difference.comparison,
     )
     passes = judged.word in (Verdict.EQUIVALENT, Verdict.ABOVE) or (
@@ -257,18 +258,16 @@ def not_assessed(
     *,
     margin: float | None,
     claimed: float | None = None,
-    here: float | None = None,
     alpha: float = 0.05,
     margin_source: str = "declared beforehand",
     aim: ClaimAim = "equivalence",
-    primary: bool = True,
     group: str | None = None,
 ) -> ClaimVerdict:
     """A claim that cannot be judged at all (not filled in, the metric is not there, the group is too small)."""
     nan = math.nan
     difference = Difference(
         metric=metric,
-        here=nan if here is None else here,
+        here=nan,
         reference=nan if claimed is None else claimed,
         difference=nan,
         lo=nan,
@@ -284,7 +283,6 @@ def not_assessed(
         margin=nan if margin is None else margin,
         margin_source=margin_source,
         aim=aim,
-        primary=primary,
         group=group,
     )
 

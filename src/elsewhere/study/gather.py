@@ -20,14 +20,15 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.cohort import Cohort
+from elsewhere.cohort.private_ids import ids_in
 from elsewhere.engine.store import DamagedUnitError, Store
 from elsewhere.engine.training import COSTS, Outcome, Training
 from elsewhere.errors import UserError
 from elsewhere.inputs.boxes import box_quality
 from elsewhere.predictions import Predictions, ReadOptions, read_predictions
 from elsewhere.predictions.masks import mask_file_name
+from elsewhere.privacy import Redactor, nameless
 from elsewhere.protocols import protocols
-from elsewhere.report.page.privacy import Redactor
 from elsewhere.scenarios import Scenario, Split
 from elsewhere.scenarios.files import file_name
 from elsewhere.scoring.prepared import prepare
@@ -36,7 +37,6 @@ from elsewhere.statistics.clusters import CLUSTER_COLUMN
 from elsewhere.study.methods import CLASSIFICATION
 from elsewhere.study.pictures import Report
 from elsewhere.study.plan import Plan
-from elsewhere.study.recipe_privacy import ids_in, nameless
 from elsewhere.study.results import SCORE_KEYS, Results, RunKey
 from elsewhere.study.stored import StoredRuns, key_of, probabilities_of, rows_of
 from elsewhere.tables import file_digest, staged_directory, write_json, write_table

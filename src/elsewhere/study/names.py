@@ -10,6 +10,8 @@ from elsewhere.study.file import Study
 NETWORKS = ("efficientnet-b0", "efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2", "vit-b-16")
 FINDERS = ("finder-lite0", "finder-small", "finder-tiny")
 """Known without loading torch; any other name is looked up where the networks are."""
+PUBLISHED = ("ultrasound",)
+"""Published studies whose numbers ship with the package."""
 
 
 def check_names(study: Study, datasets: Sequence[str], *, where: str) -> None:
@@ -22,10 +24,9 @@ def check_names(study: Study, datasets: Sequence[str], *, where: str) -> None:
         for name in study.analyses.without:
             if name not in datasets:
                 raise unknown_name("dataset", name, list(datasets))
-        if study.analyses.reference:
-            from elsewhere.study.reference import reference
-
-            reference(study.analyses.reference)
+        reference = study.analyses.reference
+        if reference and reference not in PUBLISHED:
+            raise unknown_name("published study", reference, PUBLISHED)
     except UserError as mistake:
         raise UserError(mistake.what, where=where, fix=mistake.fix) from None
     wanted = study.analyses.margin_reference

@@ -14,7 +14,7 @@ from elsewhere.analysis.study.design import Design
 from elsewhere.analysis.study.probability_runs import Judged
 from elsewhere.analysis.study.published import Reference
 from elsewhere.analysis.study.registry import Tables, analysis
-from elsewhere.report.page.privacy import SMALLEST_CELL
+from elsewhere.privacy import SMALLEST_CELL
 from elsewhere.statistics.calibration import reliability_curve
 
 

@@ -14,7 +14,7 @@ from elsewhere.analysis.study.boards import KINDS, Board
 from elsewhere.analysis.study.context import Context
 from elsewhere.analysis.study.groups import sizes_of
 from elsewhere.analysis.study.registry import Tables, analysis
-from elsewhere.report.page.privacy import SMALLEST_CELL, hash_ids
+from elsewhere.privacy import SMALLEST_CELL, hash_ids
 from elsewhere.statistics.calibration import recalibration, reliability_curve
 
 RELIABILITY_BINS = 5

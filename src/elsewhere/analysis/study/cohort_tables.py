@@ -11,7 +11,7 @@ from elsewhere.analysis.study.context import Context
 from elsewhere.analysis.study.published import Reference, reference
 from elsewhere.analysis.study.registry import Tables, analysis
 from elsewhere.cohort.published import published as published_dataset
-from elsewhere.report.page.privacy import suppress_counts
+from elsewhere.privacy import suppress_counts
 from elsewhere.study.results import Results
 
 LABELS = ("benign", "malignant", "normal")

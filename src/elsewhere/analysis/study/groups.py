@@ -17,17 +17,16 @@ from elsewhere.analysis.study.boards import SEED, Board
 from elsewhere.analysis.study.context import Context
 from elsewhere.analysis.study.registry import Tables, analysis
 from elsewhere.errors import UserError
-from elsewhere.report.page.numbers import as_float
-from elsewhere.report.page.privacy import SMALLEST_CELL, SUPPRESSED, is_withheld, suppress, suppress_counts
-from elsewhere.report.result.prepare import Prepared as Page
-from elsewhere.report.result.prepare import _suppress_rows
+from elsewhere.privacy import SMALLEST_CELL, SUPPRESSED, is_withheld, suppress, suppress_counts, suppress_rows
 from elsewhere.scoring.groups import GroupCodes, group_codes
 from elsewhere.scoring.prepared import fairness_disparity
 from elsewhere.statistics.fairness import fairness_report, overall_null, variable_report
 from elsewhere.statistics.fairness.disparity import Disparity
-from elsewhere.statistics.fairness.subgroups import group_table
+from elsewhere.statistics.fairness.subgroups import CaseFacts, group_table
 from elsewhere.statistics.fairness.variants import fairness_variants
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.strata import SizeStrata, size_strata, top_against_bottom
+from elsewhere.untrusted import as_float
 
 REPORTED = ("subtype", "vendor", "field_strength")
 """Reported, never scored (MRI-06)."""
@@ -114,14 +113,14 @@ def group_rows(board: Board, *, resamples: int | None = None) -> pd.DataFrame:
             board.partition,
             codes,
             rules=board.protocol.interval,
-            key=board.key,
-            seed=SEED,
-            resamples=board.resamples if resamples is None else resamples,
+            resampling=Resampling(
+                key=board.key, seed=SEED, resamples=board.resamples if resamples is None else resamples
+            ),
             metrics=[m for m in board.metrics.grouped if m in have],
-            positive=board.truth,
+            facts=CaseFacts(truth=board.truth),
         )
         for variable, held in table.items():
-            for group, row in _suppress_rows(held, Page(data={})).items():
+            for group, row in suppress_rows(held)[0].items():
                 rows.append(
                     {"task": board.task, "board": board.name, "method": entry.method, "variable": variable}
                     | {"group": group, **_flat(row)}
@@ -245,8 +244,8 @@ def top_bottom(board: Board) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for coded in by:
         made = top_against_bottom(
-            board.evaluators, board.partition, metric, coded, names=board.names, key=board.key, seed=SEED,
-            resamples=board.resamples, by_site=board.protocol.interval.by_site,
+            board.evaluators, board.partition, metric, coded, names=board.names, resampling=Resampling(key=board.key, seed=SEED, resamples=board.resamples),
+            by_site=board.protocol.interval.by_site,
         )  # fmt: skip
         for group, row in made["strata"].items():
             if group == "all" and rows:

@@ -7,6 +7,7 @@ differences that part two ranks, and the places at every fairness weight.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,14 @@ from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.fairness.variants import weighting_table
 from elsewhere.statistics.leaderboard import centred_interval, performance_metric, weight_steps
 from elsewhere.statistics.paired import PAIRED_T, WILCOXON, compare_pair, holm
-from elsewhere.statistics.ranking import Ranking, left_out_sites, rank_from_draws, weight_stability
+from elsewhere.statistics.ranking import (
+    PatientCounts,
+    Ranking,
+    left_out_sites,
+    rank_from_draws,
+    weight_stability,
+)
+from elsewhere.statistics.resampling import Resampling
 
 STEPS = 101
 SLOWEST_SECONDS = 300.0
@@ -37,17 +45,17 @@ _NAN = float("nan")
 def ranking_of(board: Board) -> Ranking:
     metric = board.ranked_by
     spec = board.evaluators[0].spec(metric)
-    return rank_from_draws(
+    ranking = rank_from_draws(
         board.values(metric),
         board.drawn(metric),
         names=board.names,
         metric=metric,
         higher_is_better=spec.higher_is_better,
-        df=board.df,
-        patients=board.partition.n_clusters,
+        patients=PatientCounts(df=board.df, patients=board.partition.n_clusters),
         baseline=board.baseline,
-        left_out_sites=left_out_sites(board.evaluators, board.partition, metric, names=board.names),
     )
+    apart = left_out_sites(board.evaluators, board.partition, metric, names=board.names)
+    return replace(ranking, left_out_sites=apart)
 
 
 def leaderboard(board: Board, costs: pd.DataFrame) -> pd.DataFrame:
@@ -99,9 +107,7 @@ def _estimates(board: Board, at: int) -> dict[str, Any]:
         entry.evaluator,
         board.partition,
         rules=rules,
-        key=board.key,
-        seed=SEED,
-        resamples=board.resamples,
+        resampling=Resampling(key=board.key, seed=SEED, resamples=board.resamples),
         level=rules.level,
         metrics=shown,
     )
@@ -172,8 +178,8 @@ def paired(board: Board) -> pd.DataFrame:
         if entry is base or not metrics:
             continue
         found = compare_pair(
-            entry.evaluator, base.evaluator, board.partition, rules=rules, key=board.key, seed=SEED,
-            resamples=board.resamples, level=rules.level, metrics=metrics, permutations=0,
+            entry.evaluator, base.evaluator, board.partition, rules=rules, resampling=Resampling(key=board.key, seed=SEED, resamples=board.resamples),
+            level=rules.level, metrics=metrics, permutations=0,
         )  # fmt: skip
         for metric, made in found.items():
             test = made.tests.get(PAIRED_T)
@@ -216,8 +222,8 @@ def paired(board: Board) -> pd.DataFrame:
 def against_by_bootstrap(board: Board, metric: str) -> Sequence[dict[str, Any]]:
     """For what has no mean a patient (balanced accuracy, a mean of AUCs over seeds): t of the paired bootstrap."""
     made = rank_from_draws(
-        board.values(metric), board.drawn(metric), names=board.names, metric=metric, df=board.df,
-        patients=board.partition.n_clusters,
+        board.values(metric), board.drawn(metric), names=board.names, metric=metric,
+        patients=PatientCounts(df=board.df, patients=board.partition.n_clusters),
         baseline=board.baseline,
     )  # fmt: skip
     return made.against_baseline

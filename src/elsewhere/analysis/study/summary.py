@@ -22,11 +22,11 @@ from elsewhere.analysis.study.design import Design
 from elsewhere.analysis.study.headline import study_headline
 from elsewhere.analysis.study.registry import in_order
 from elsewhere.analysis.study.warnings import notes_on_published, study_warnings
+from elsewhere.cohort.private_ids import ids_in
 from elsewhere.errors import UserError
-from elsewhere.report.page.privacy import Redactor, new_salt
-from elsewhere.report.page.sanitise import sanitise
-from elsewhere.study.recipe_privacy import ids_in, redacted_table
+from elsewhere.privacy import Redactor, new_salt, redacted_table
 from elsewhere.study.results import Results
+from elsewhere.tables import to_jsonable
 
 Progress = Callable[[str, int, int], None]
 LONG_TABLES = ("runs", "run_metrics", "risk_coverage", "weights", "pairwise", "group_pairs")
@@ -69,11 +69,11 @@ class StudySummary:
         """For summary.json: the headline and every table but the long ones."""
         return {
             "study": self.name,
-            "headline": sanitise(self.headline),
+            "headline": to_jsonable(self.headline),
             "tables": {name: table for name, table in self.tables.items() if name not in LONG_TABLES},
             "warnings": list(self.warnings),
             "notes": list(self.notes),
-            "provenance": sanitise(self.provenance),
+            "provenance": to_jsonable(self.provenance),
         }
 
     def of(self, table: str, **where: Any) -> pd.DataFrame:

@@ -35,7 +35,7 @@ from elsewhere.analysis.study.groups import CENTRES, codes_of
 from elsewhere.analysis.study.overall import OVERALL
 from elsewhere.analysis.study.registry import Tables, analysis
 from elsewhere.errors import UserError
-from elsewhere.report.page.privacy import suppress
+from elsewhere.privacy import suppress
 from elsewhere.scoring.prepared import Prepared, answered_cases, prepare, resampled_units, truth_of
 from elsewhere.scoring.task import ScoreOptions, Scores, tasks
 from elsewhere.statistics.clusters import Clusters
@@ -44,6 +44,7 @@ from elsewhere.statistics.estimates import estimate_all
 from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.paired import compare_pair
 from elsewhere.statistics.power import auroc_variance, power_numbers, smallest_detectable_drop
+from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.scenario import scenario_summary, signed_rank_test
 from elsewhere.statistics.seeds import SplitMean, over_seeds
 from elsewhere.statistics.two_sides import difference_of_sides
@@ -171,6 +172,7 @@ def transfers(
         if key.task == task:
             scores_of.setdefault((key.method, key.scenario), {})[key.seed] = scores
     by_chance = chance_methods(results.methods)
+    resampling = Resampling(key=results.cohort.hash, seed=SEED, resamples=resamples)
     rows: list[dict[str, Any]] = []
     for method in dict.fromkeys(m for m, _ in scores_of):
         internal = _internal({s: v for (m, s), v in scores_of.items() if m == method}, where)
@@ -182,9 +184,7 @@ def transfers(
             row: dict[str, Any] = {"task": task, "method": method, "scenario": scenario, "kind": kind}
             row |= {"source": where[scenario]["source"], "target": where[scenario]["target"]}
             row |= {"metric": metric, "margin": _number(margin)}
-            found = _transfer(
-                by_seed, internal, sides, row, margin=margin, key=results.cohort.hash, resamples=resamples
-            )
+            found = _transfer(by_seed, internal, sides, row, margin=margin, resampling=resampling)
             rows.append(row | (not_assessed(found, margin) if method in by_chance else found))
     return pd.DataFrame(rows)
 
@@ -234,8 +234,7 @@ def _transfer(
     row: Mapping[str, Any],
     *,
     margin: float | None,
-    key: str,
-    resamples: int,
+    resampling: Resampling,
 ) -> dict[str, Any]:
     metric = str(row["metric"])
     side = side_of(scores)
@@ -244,8 +243,8 @@ def _transfer(
             "external": _NAN, "internal": _NAN, "reason": "a constant prediction", "verdict": _verdict(None, margin)
         }  # fmt: skip
     made = estimate_all(
-        side.evaluator(), side.partition, rules=side.scores.protocol.interval, key=key, seed=SEED,
-        resamples=resamples, metrics=[metric],
+        side.evaluator(), side.partition, rules=side.scores.protocol.interval, resampling=resampling,
+        metrics=[metric],
     )[metric]  # fmt: skip
     out: dict[str, Any] = {
         "protocol": side.scores.protocol.name,
@@ -271,7 +270,7 @@ def _transfer(
     if few:
         return out | {"internal": _NAN, "reason": f"{few}: not compared", "verdict": _verdict(None, margin)}
     compare = _same_patients if paired else _other_patients
-    difference = compare(side, reference, metric, key=key, resamples=resamples)
+    difference = compare(side, reference, metric, resampling=resampling)
     if difference is None:
         return out | {"internal": _NAN, "reason": "no interval", "verdict": _verdict(None, margin)}
     out |= {"compared": "same patients" if paired else "other patients"} | _judged(difference, margin)
@@ -283,11 +282,7 @@ def _transfer(
     again = None
     if all(map(_size, answered)):
         here, there = side_of(answered[0]), side_of(answered[1])
-        again = (
-            None
-            if here is None or there is None
-            else compare(here, there, metric, key=key, resamples=resamples)
-        )
+        again = None if here is None or there is None else compare(here, there, metric, resampling=resampling)
     return out | _answered_only(again, lost, margin)
 
 
@@ -366,20 +361,18 @@ def _answered_only(again: Difference | None, lost: int, margin: float | None) ->
     }
 
 
-def _other_patients(side: Side, reference: Side, metric: str, *, key: str, resamples: int) -> Difference:
+def _other_patients(side: Side, reference: Side, metric: str, *, resampling: Resampling) -> Difference:
     """Two sets of cases; patients seen in both are compared with themselves."""
     return difference_of_sides(
-        side.partition, side.over, reference.partition, reference.over, metric, alpha=ALPHA, key=key, seed=SEED,
-        resamples=resamples,
+        side.partition, side.over, reference.partition, reference.over, metric, alpha=ALPHA,
+        resampling=resampling,
     )  # fmt: skip
 
 
-def _same_patients(
-    side: Side, reference: Side, metric: str, *, key: str, resamples: int
-) -> Difference | None:
+def _same_patients(side: Side, reference: Side, metric: str, *, resampling: Resampling) -> Difference | None:
     """Both models on the cases that both were tested on."""
     if not (side.same_cases and reference.same_cases):
-        return _same_parts(side, reference, metric, key=key, resamples=resamples)
+        return _same_parts(side, reference, metric, resampling=resampling)
     both = set(ids_of(side.scores)) & set(ids_of(reference.scores))
     cut = [
         side_of({n: _only(seed.scores, both) for n, seed in enumerate(part.seeds)}) if both else None
@@ -389,8 +382,8 @@ def _same_patients(
     if here is None or there is None:
         return None
     made = compare_pair(
-        here.evaluator(), there.evaluator(), here.partition, rules=here.scores.protocol.interval, key=key,
-        seed=SEED, resamples=resamples, level=1 - 2 * ALPHA, metrics=[metric], permutations=0,
+        here.evaluator(), there.evaluator(), here.partition, rules=here.scores.protocol.interval,
+        resampling=resampling, level=1 - 2 * ALPHA, metrics=[metric], permutations=0,
     )[metric]  # fmt: skip
     return Difference(
         metric=metric,
@@ -408,7 +401,7 @@ def _same_patients(
     )
 
 
-def _same_parts(side: Side, reference: Side, metric: str, *, key: str, resamples: int) -> Difference | None:
+def _same_parts(side: Side, reference: Side, metric: str, *, resampling: Resampling) -> Difference | None:
     """Where the internal seeds tested different parts: every external seed on each of these parts."""
     parts = {
         (n, m): _only(outer.scores, set(ids_of(inner.scores)))
@@ -420,7 +413,7 @@ def _same_parts(side: Side, reference: Side, metric: str, *, key: str, resamples
     here = side_of(dict(enumerate(parts.values())))
     if here is None:
         return None
-    return _other_patients(here, reference, metric, key=key, resamples=resamples)
+    return _other_patients(here, reference, metric, resampling=resampling)
 
 
 def _only(scores: Scores, ids: set[str]) -> Scores:
@@ -580,8 +573,8 @@ def centres(board: Board, *, margin: float | None, by_chance: frozenset[str] = f
 
 def _between(board: Board, entry: Entry, here: Any, others: Any) -> Difference:
     return difference_subsets(
-        entry.evaluator, board.partition, here, others, board.main, alpha=ALPHA, key=board.key, seed=SEED,
-        resamples=board.resamples,
+        entry.evaluator, board.partition, here, others, board.main, alpha=ALPHA,
+        resampling=Resampling(key=board.key, seed=SEED, resamples=board.resamples),
     )  # fmt: skip
 
 

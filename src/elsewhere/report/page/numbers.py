@@ -6,23 +6,16 @@ value that is not 0 is never printed as 0.000, because both roundings change wha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
+
+from elsewhere.untrusted import as_float
 
 MINUS = "−"
 ABSENT = "—"
 NARROW_SPACE = "\u202f"
 MOST_DIGITS = 6
-
-
-def as_float(value: Any) -> float | None:
-    """A finite float, or None: summaries hold null, and careless ones NaN, for what is undefined."""
-    if value is None or isinstance(value, bool | str) or not isinstance(value, Real):
-        return None
-    number = float(value)
-    return number if math.isfinite(number) else None
 
 
 def count(value: Any) -> str:

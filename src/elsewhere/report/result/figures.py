@@ -1,22 +1,12 @@
-"""Every figure of the report, by name: inline for the page, and as files.
-
-matplotlib is imported at the first figure, never at import. Output is the same byte for byte for
-the same summary: the hash salt is fixed and no date is written.
-"""
+"""The figures of one model's result, by name. Each reads the prepared summary alone."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from elsewhere.errors import UserError
-from elsewhere.files import staged_files
-from elsewhere.report.page import canvas
-from elsewhere.report.page.canvas import Palette
+from elsewhere.report.page.figures import FigureSpec
 from elsewhere.report.page.labels import (
     CURVE_TITLES,
     compared_with,
@@ -26,91 +16,29 @@ from elsewhere.report.page.labels import (
     leading_metrics,
 )
 from elsewhere.report.page.numbers import MINUS, as_float, count, number, value_with_interval
-from elsewhere.report.result import plots, plots_more
-from elsewhere.report.result.prepare import Prepared, prepare
-from elsewhere.untrusted import file_name
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-FORMATS = ("svg", "pdf", "png")
+from elsewhere.report.result import plots, plots_cases
+from elsewhere.report.result.prepare import Prepared
 
 
-@dataclass(frozen=True, kw_only=True)
-class FigureSpec:
-    """`alt` says what the picture shows, with its numbers, for a reader who does not see it."""
+def result_figures(data: Prepared) -> list[FigureSpec]:
+    """List the figures that this result can have, in the order of the page.
 
-    name: str
-    title: str
-    alt: str
-    build: Callable[[Palette], Figure]
+    Args:
+        data: The summary as it may be printed.
 
-
-def figure_specs(summary: Mapping[str, Any] | Prepared) -> dict[str, FigureSpec]:
-    """The figures that this summary can have, by name, in the order of the page."""
-    data = prepare(summary)
-    specs: list[FigureSpec] = [
+    Returns:
+        Figures of the verdict, the flow of cases, curves, groups, case mix, confusion and the clinic.
+    """
+    return [
         *_verdict(data),
         *_flow(data),
         *_curves(data),
         *_reliability(data),
         *_forests(data),
         *_case_mix(data),
-        *_many_models(data),
-        *_task_parts(data),
+        *_confusion(data),
         *_clinical(data),
     ]
-    return {spec.name: spec for spec in specs}
-
-
-def inline_figures(summary: Mapping[str, Any] | Prepared) -> dict[str, str]:
-    """Each figure as an SVG element in the page's own colours."""
-    out: dict[str, str] = {}
-    for name, spec in figure_specs(summary).items():
-        if name == "flow":
-            continue
-        with canvas.drawing():
-            out[name] = canvas.inline(spec.build(canvas.STAND_IN), name, spec.alt)
-    return out
-
-
-def write_figures(
-    summary: Mapping[str, Any] | Prepared,
-    directory: str | Path,
-    formats: Sequence[str] = FORMATS,
-    *,
-    replace: bool = False,
-) -> list[Path]:
-    """Each figure as `<name>.<format>` in `directory`, all or none; returns the paths written.
-
-    Files of these names that are there already are replaced only with `replace`.
-    """
-    unknown = sorted(set(formats) - set(FORMATS))
-    if unknown:
-        raise UserError(f"unknown figure format '{unknown[0]}'", fix=f"Known: {', '.join(FORMATS)}.")
-    folder = Path(directory)
-    written: list[Path] = []
-    with staged_files(folder, replace=replace) as staged:
-        for name, spec in figure_specs(summary).items():
-            for kind in formats:
-                with canvas.drawing():
-                    save_figure(spec.build(canvas.LIGHT), staged / f"{file_name(name)}.{kind}", kind)
-                written.append(folder / f"{file_name(name)}.{kind}")
-    return written
-
-
-def save_figure(figure: Figure, path: Path, kind: str) -> None:
-    figure.patch.set_alpha(1)
-    figure.patch.set_facecolor("#ffffff")
-    by_kind: dict[str, dict[str, Any]] = {
-        "svg": {"Date": None, "Creator": "elsewhere"},
-        "pdf": {"CreationDate": None, "Creator": "elsewhere", "Producer": "elsewhere"},
-        "png": {"Software": None},
-    }
-    # Drawn in memory first: the pdf writer loses the system's own error where the disk is full.
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format=kind, metadata=by_kind[kind])
-    path.write_bytes(drawn.getvalue())
 
 
 def _verdict(data: Prepared) -> Iterable[FigureSpec]:
@@ -144,7 +72,7 @@ def _flow(data: Prepared) -> Iterable[FigureSpec]:
     if steps:
         words = "; ".join(f"{s.get('step')}: {count(s.get('n'))}" for s in steps)
         yield FigureSpec(
-            name="flow", title="Who was tested", alt=words, build=lambda pal: plots_more.flow(steps, pal)
+            name="flow", title="Who was tested", alt=words, build=lambda pal: plots_cases.flow(steps, pal)
         )
 
 
@@ -257,70 +185,18 @@ def _case_mix(data: Prepared) -> Iterable[FigureSpec]:
                 name=_file_name(f"case-mix-{variable}"),
                 title=label(variable),
                 alt=f"Share of each level of {in_sentence(label(variable))}, here and in the reference.",
-                build=partial(plots_more.case_mix, levels),
+                build=partial(plots_cases.case_mix, levels),
             )
 
 
-def _many_models(data: Prepared) -> Iterable[FigureSpec]:
-    comparison = data.part("comparison")
-    metrics = comparison.get("metrics")
-    if isinstance(metrics, dict):
-        rows = [(label(n, e), e) for n, e in metrics.items() if isinstance(e, dict)]
-        names = f"{comparison.get('a', 'A')} {MINUS} {comparison.get('b', 'B')}"
-        if any(as_float(e.get("difference")) is not None for _, e in rows):
-            yield FigureSpec(
-                name="differences",
-                title=f"Differences, {names}",
-                alt=f"Paired differences {names} with intervals.",
-                build=lambda pal: plots_more.differences(rows, pal, axis_label=names),
-            )
-    ranking = data.part("ranking")
-    table = [r for r in ranking.get("table") or [] if isinstance(r, dict)]
-    if any(as_float(r.get("rank")) is not None for r in table):
-        yield FigureSpec(
-            name="ranks",
-            title="Ranks with intervals",
-            alt="; ".join(f"{r.get('model')}: rank {r.get('rank')}" for r in table),
-            build=lambda pal: plots_more.rank_intervals(table, pal),
-        )
-    frequencies = ranking.get("frequencies")
-    if (
-        isinstance(frequencies, dict)
-        and frequencies
-        and all(isinstance(v, list) for v in frequencies.values())
-    ):
-        yield FigureSpec(
-            name="rank-frequencies",
-            title="How often each rank was taken",
-            alt="Heat map: share of resamples in which each model took each rank.",
-            build=lambda pal: plots_more.rank_frequencies(frequencies, pal),
-        )
-    stability = ranking.get("fairness_weight")
-    if isinstance(stability, dict) and stability.get("weights") and isinstance(stability.get("ranks"), dict):
-        yield FigureSpec(
-            name="fairness-weight",
-            title="Rank over the fairness weight (0: performance alone, 1: fairness alone)",
-            alt="Lines: the rank of each model as the weight of fairness goes from 0 to 1.",
-            build=lambda pal: plots_more.weight_stability(stability["weights"], stability["ranks"], pal),
-        )
-
-
-def _task_parts(data: Prepared) -> Iterable[FigureSpec]:
-    detected = data.part("difficulty").get("detected_by")
-    if isinstance(detected, dict) and detected and all(_is_number(k) for k in detected):
-        yield FigureSpec(
-            name="difficulty",
-            title="Lesions by the number of algorithms that find them",
-            alt="; ".join(f"{count(n)} lesions found by {k}" for k, n in detected.items()),
-            build=lambda pal: plots_more.difficulty(detected, pal),
-        )
+def _confusion(data: Prepared) -> Iterable[FigureSpec]:
     for name, entry in data.part("confusion").items():
         if isinstance(entry, dict) and entry.get("labels") and isinstance(entry.get("matrix"), list):
             yield FigureSpec(
                 name=_file_name(f"confusion-{name}"),
                 title=f"Confusion matrix, {in_sentence(label(name))}",
                 alt=_spoken_matrix(label(name), entry["labels"], entry["matrix"]),
-                build=partial(plots_more.confusion, entry["labels"], entry["matrix"]),
+                build=partial(plots_cases.confusion, entry["labels"], entry["matrix"]),
             )
 
 
@@ -342,17 +218,9 @@ def _clinical(data: Prepared) -> Iterable[FigureSpec]:
             name="net-benefit",
             title="Net benefit",
             alt="Decision curve: net benefit by threshold of the model, of recalling all, of recalling none.",
-            build=lambda pal: plots_more.net_benefit(curve, pal),
+            build=lambda pal: plots_cases.net_benefit(curve, pal),
         )
 
 
 def _file_name(text: str) -> str:
     return "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in text.lower())
-
-
-def _is_number(text: Any) -> bool:
-    try:
-        float(text)
-    except (TypeError, ValueError):
-        return False
-    return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from elsewhere.report.page import privacy
+from elsewhere import privacy
 from elsewhere.report.page.blocks import Cell, Facts, Heading, Note, Table, cnt, estimate, num, p_cell, text
 from elsewhere.report.page.labels import label
 from elsewhere.report.page.numbers import as_float, count

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from elsewhere.report.page.axes import shorten, to_array, use_minus_sign
 from elsewhere.report.page.canvas import Palette, new_figure, style
 from elsewhere.report.page.labels import label
 from elsewhere.report.page.numbers import MINUS, as_float, number, signed
@@ -17,19 +18,6 @@ if TYPE_CHECKING:
 
 MOST_FALSE_POSITIVES = 10.0
 MOST_CLAIMS = 8
-
-
-def _array(values: Any) -> np.ndarray:
-    return np.array([np.nan if v is None else float(v) for v in (values if values is not None else ())])
-
-
-def _minus(axes: Axes, which: str = "x") -> None:
-    from matplotlib.ticker import FuncFormatter
-
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_formatter(
-        FuncFormatter(lambda v, _: f"{v:g}".replace("-", MINUS) if abs(v) > 1e-12 else "0")
-    )
 
 
 def verdict(
@@ -62,7 +50,7 @@ def verdict(
     words = f"here {MINUS} {than}"
     axes.set_xlabel(f"worse  ←  {words}  →  better" if more_is_better else words)
     axes.locator_params(axis="x", nbins=6)
-    _minus(axes)
+    use_minus_sign(axes)
     return figure
 
 
@@ -71,9 +59,9 @@ def _claim_names(claims: Sequence[Mapping[str, Any]]) -> list[str]:
     names = [label(str(c.get("metric", "")), c) for c in claims]
     groups = [str(c.get("group") or "") for c in claims]
     if len(set(names)) == 1 and all(groups):
-        return [_short(group, 18) for group in groups]
+        return [shorten(group, 18) for group in groups]
     return [
-        _short(f"{name}, {group}" if group else name, 20) for name, group in zip(names, groups, strict=True)
+        shorten(f"{name}, {group}" if group else name, 20) for name, group in zip(names, groups, strict=True)
     ]
 
 
@@ -117,8 +105,8 @@ def _difference(axes: Axes, y: float, claim: Mapping[str, Any], pal: Palette, re
 
 def curve(name: str, data: Mapping[str, Any], pal: Palette) -> Figure:
     """ROC, PR or FROC with its band."""
-    x, y = _array(data.get("x")), _array(data.get("y"))
-    lo, hi = _array(data.get("lo")), _array(data.get("hi"))
+    x, y = to_array(data.get("x")), to_array(data.get("y"))
+    lo, hi = to_array(data.get("lo")), to_array(data.get("hi"))
     is_froc = name.startswith("froc")
     figure, axes = new_figure(3.9 if not is_froc else 3.4, pal)
     if is_froc and x.size and np.nanmax(x) > MOST_FALSE_POSITIVES:
@@ -181,9 +169,9 @@ def reliability(curves: Mapping[str, Mapping[str, Any]], pal: Palette) -> Figure
         data = curves.get(name)
         if not data:
             continue
-        x, y = _array(data.get("x")), _array(data.get("y"))
-        lo, hi = _array(data.get("lo")), _array(data.get("hi"))
-        n = _array(data.get("n") or data.get("count") or data.get("counts"))
+        x, y = to_array(data.get("x")), to_array(data.get("y"))
+        lo, hi = to_array(data.get("lo")), to_array(data.get("hi"))
+        n = to_array(data.get("n") or data.get("count") or data.get("counts"))
         ok = np.isfinite(x) & np.isfinite(y)
         if lo.size == x.size and hi.size == x.size and name == "reliability":
             axes.fill_between(x[ok], lo[ok], hi[ok], color=colour, alpha=0.16, linewidth=0)
@@ -259,7 +247,7 @@ def forest(
             ticks.append((y - 0.1, name, True))
             continue
         size = f"  ({number(n)})" if n is not None else ""
-        ticks.append((y, f"{_short(name)}{size}", False))
+        ticks.append((y, f"{shorten(name)}{size}", False))
         _forest_row(axes, y, entry, pal, low, high)
     axes.set_yticks([t[0] for t in ticks], [t[1] for t in ticks])
     for tick, (_, _, bold) in zip(axes.get_yticklabels(), ticks, strict=True):
@@ -267,7 +255,7 @@ def forest(
         tick.set_fontweight("bold" if bold else "normal")
     axes.set_ylim(-0.7, len(lines) + (0.8 if overall else -0.2))
     axes.set_xlabel(axis_label)
-    _minus(axes)
+    use_minus_sign(axes)
     return figure
 
 
@@ -304,7 +292,3 @@ def _forest_row(
         markeredgewidth=0.8,
     )
     axes.text(1.02, y, number(value), transform=trans, va="center", color=pal.ink, fontsize=10.5)
-
-
-def _short(name: str, most: int = 22) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"

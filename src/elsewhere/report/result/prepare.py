@@ -10,11 +10,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from elsewhere.report.page import privacy
+from elsewhere.privacy import (
+    SMALLEST_CELL,
+    SUPPRESSED,
+    Redactor,
+    hash_ids,
+    is_withheld,
+    looks_hashed,
+    marks_in,
+    patients_of_row,
+    suppress,
+    suppress_counts,
+    suppress_rows,
+)
 from elsewhere.report.page.labels import label
 from elsewhere.report.page.numbers import as_float, count
-from elsewhere.report.page.privacy import SMALLEST_CELL, SUPPRESSED, is_withheld, suppress_counts
-from elsewhere.report.page.redaction import Redactor, marks_in
 from elsewhere.report.page.sanitise import sanitise, thin_curve
 from elsewhere.report.result.normalise import normalise
 
@@ -143,8 +153,8 @@ def _worst_cases(out: Prepared, redactor: Redactor) -> None:
     safe: list[dict[str, Any]] = []
     for row in rows:
         case = str(row.get("case", row.get("hash", "")))
-        if not privacy.looks_hashed(case) or case in redactor:
-            case = privacy.hash_ids([case], salt)[0]
+        if not looks_hashed(case) or case in redactor:
+            case = hash_ids([case], salt)[0]
             unhashed += 1
         kept: dict[str, Any] = {"case": case}
         for key, value in row.items():
@@ -159,63 +169,18 @@ def _worst_cases(out: Prepared, redactor: Redactor) -> None:
     out.data["worst_cases"] = safe
 
 
-def _size(entry: Mapping[str, Any]) -> float | None:
-    """The number of people behind a row: patients where known, else cases."""
-    patients = as_float(entry.get("patients"))
-    return patients if patients is not None else as_float(entry.get("cases"))
-
-
-def _withhold(entry: dict[str, Any], shown: Any) -> dict[str, Any]:
-    """A row of one to four people: its sizes become `<5`, and its values are those people's own."""
-    kept = dict(entry)
-    for key in ("cases", "patients", "positives", "negatives", "without_score"):
-        if key in kept:
-            kept[key] = SUPPRESSED if shown == SUPPRESSED else privacy.roughly(kept[key])
-    if shown == SUPPRESSED:
-        none = {"value": None, "lo": None, "hi": None, "undefined_reason": "fewer than 5 patients: not shown"}
-        kept["metrics"] = {name: {"label": m.get("label"), **none} for name, m in _metrics_of(entry).items()}
-        kept["note"] = "fewer than 5 patients: not shown"
-    return kept
-
-
-def _metrics_of(entry: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    metrics = entry.get("metrics")
-    return {k: v for k, v in metrics.items() if isinstance(v, dict)} if isinstance(metrics, dict) else {}
-
-
-def _suppress_rows(rows: dict[str, Any], out: Prepared) -> dict[str, Any]:
-    entries = {name: entry for name, entry in rows.items() if isinstance(entry, dict)}
-    shown = suppress_counts({name: _size(entry) for name, entry in entries.items()})
-    safe: dict[str, Any] = {}
-    for name, entry in entries.items():
-        if is_withheld(shown[name]):
-            safe[name] = _withhold(entry, shown[name])
-            out.suppressed += 1
-        else:
-            safe[name] = _guard_positives(entry)
-        if not is_withheld(safe[name].get("without_score")) and "without_score" in entry:
-            safe[name]["without_score"] = privacy.suppress(entry["without_score"])
+def _withhold_small(rows: dict[str, Any], out: Prepared) -> dict[str, Any]:
+    safe, withheld = suppress_rows(rows)
+    out.suppressed += withheld
     return safe
-
-
-def _guard_positives(entry: dict[str, Any]) -> dict[str, Any]:
-    """One to four positives, or all but one to four, would tell those people's outcome."""
-    positives, cases = as_float(entry.get("positives")), as_float(entry.get("cases"))
-    if positives is None:
-        return entry
-    if 0 < positives < SMALLEST_CELL:
-        return {**entry, "positives": SUPPRESSED}
-    if cases is not None and 0 < cases - positives < SMALLEST_CELL:
-        return {**entry, "positives": f">{int(cases) - SMALLEST_CELL}"}
-    return entry
 
 
 def _capped(rows: dict[str, Any], most: int, what: str, out: Prepared) -> dict[str, Any]:
     if len(rows) <= most:
         return rows
-    ordered = sorted(rows, key=lambda name: -(_size(rows[name]) or 0) if isinstance(rows[name], dict) else 0)[
-        :most
-    ]
+    ordered = sorted(
+        rows, key=lambda name: -(patients_of_row(rows[name]) or 0) if isinstance(rows[name], dict) else 0
+    )[:most]
     out.cuts.append(f"{what}: the {most} largest of {count(len(rows))} rows")
     return {name: row for name, row in rows.items() if name in set(ordered)}
 
@@ -224,7 +189,7 @@ def _groups(out: Prepared) -> None:
     groups = out.part("groups")
     for variable, rows in groups.items():
         if isinstance(rows, dict):
-            groups[variable] = _suppress_rows(_capped(rows, MOST_GROUPS, f"groups of {variable}", out), out)
+            groups[variable] = _withhold_small(_capped(rows, MOST_GROUPS, f"groups of {variable}", out), out)
 
 
 def _fairness(out: Prepared) -> None:
@@ -254,13 +219,13 @@ def _fairness(out: Prepared) -> None:
             ]
         for key in ("smallest_group", "missing"):
             if as_float(entry.get(key)) is not None:
-                entry[key] = SUPPRESSED if key == "smallest_group" and small else privacy.suppress(entry[key])
+                entry[key] = SUPPRESSED if key == "smallest_group" and small else suppress(entry[key])
 
 
 def _sites(out: Prepared) -> None:
     sites = out.part("sites")
     if sites:
-        out.data["sites"] = _suppress_rows(_capped(sites, MOST_SITES, "sites", out), out)
+        out.data["sites"] = _withhold_small(_capped(sites, MOST_SITES, "sites", out), out)
         small = {name for name, row in out.data["sites"].items() if row.get("cases") == SUPPRESSED}
         for row in out.rows("worst_cases"):
             if row.get("site") in small:
@@ -271,7 +236,7 @@ def _strata(out: Prepared) -> None:
     strata = out.part("size_strata")
     rows = strata.get("strata") if isinstance(strata.get("strata"), dict) else strata
     if isinstance(rows, dict) and rows and all(isinstance(v, dict) and "metrics" in v for v in rows.values()):
-        safe = _suppress_rows(rows, out)
+        safe = _withhold_small(rows, out)
         if rows is strata:
             out.data["size_strata"] = safe
         else:
@@ -287,12 +252,12 @@ def _matrices(out: Prepared) -> None:
             else None
         )
         if isinstance(matrix, list) and all(isinstance(row, list) for row in matrix):
-            shown = [[privacy.suppress(v) for v in row] for row in matrix]
+            shown = [[suppress(v) for v in row] for row in matrix]
             out.suppressed += sum(v == SUPPRESSED for row in shown for v in row)
             out.part("confusion")[name] = {"labels": entry.get("labels"), "matrix": shown}
     cells = out.part("operating_point").get("confusion")
     if isinstance(cells, dict):
-        out.part("operating_point")["confusion"] = {key: privacy.suppress(v) for key, v in cells.items()}
+        out.part("operating_point")["confusion"] = {key: suppress(v) for key, v in cells.items()}
     for variable, entry in out.part("case_mix").items():
         levels = entry.get("levels") if isinstance(entry, dict) else None
         if not isinstance(levels, dict) or not all(isinstance(level, dict) for level in levels.values()):

@@ -18,9 +18,9 @@ from elsewhere.report.page.blocks import (
     p_cell,
     text,
 )
+from elsewhere.report.page.figures import Specs, pictures
 from elsewhere.report.page.labels import headline, in_sentence, label, leading_metrics
 from elsewhere.report.page.numbers import as_float, number
-from elsewhere.report.page.pictures import Specs, pictures
 from elsewhere.report.result.answered import answered_estimate
 from elsewhere.report.result.prepare import Prepared
 

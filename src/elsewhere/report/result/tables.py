@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 
 from elsewhere.files import staged_files
+from elsewhere.privacy import Redactor
 from elsewhere.report.page.labels import label
 from elsewhere.report.page.numbers import as_float, number
-from elsewhere.report.page.redaction import Redactor
 from elsewhere.report.result.prepare import Prepared, prepare
 from elsewhere.untrusted import file_name
 

@@ -9,8 +9,8 @@ from typing import Any
 from elsewhere.analysis.study.abstention import SCORE_LABELS
 from elsewhere.analysis.study.design import configuration
 from elsewhere.report.page.blocks import BLANK, Cell, Note, Section, Table, cnt, num, pct, text
+from elsewhere.report.page.figures import FigureSpec
 from elsewhere.report.page.numbers import as_float, number, signed
-from elsewhere.report.result.figures import FigureSpec
 from elsewhere.report.study import plots
 from elsewhere.report.study.cells import Rows, any_known, joined, kind_label, rows_of, slug
 from elsewhere.report.study.page import StudyPage

@@ -8,9 +8,9 @@ from typing import Any
 
 from elsewhere.analysis.study.design import configuration
 from elsewhere.report.page.blocks import BLANK, Note, Section, Table, cnt, num, pct, text
+from elsewhere.report.page.figures import FigureSpec
 from elsewhere.report.page.numbers import as_float, count, number
 from elsewhere.report.result import plots as result_plots
-from elsewhere.report.result.figures import FigureSpec
 from elsewhere.report.study import plots
 from elsewhere.report.study.cells import (
     Rows,

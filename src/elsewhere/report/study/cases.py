@@ -8,8 +8,8 @@ from typing import Any
 
 from elsewhere.analysis.study.groups import SIZE
 from elsewhere.report.page.blocks import Heading, Note, Pair, Picture, Section, Table, num, text
+from elsewhere.report.page.figures import FigureSpec
 from elsewhere.report.page.numbers import as_float, count, number
-from elsewhere.report.result.figures import FigureSpec
 from elsewhere.report.study import plots
 from elsewhere.report.study.cells import group_label, metric_label, rows_of, variable_label, with_interval
 from elsewhere.report.study.page import StudyPage

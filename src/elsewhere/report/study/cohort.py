@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from elsewhere.report.page.blocks import Cell, Section, Table, cnt, num, text
+from elsewhere.report.page.figures import FigureSpec
 from elsewhere.report.page.numbers import as_float, count
-from elsewhere.report.result.figures import FigureSpec
 from elsewhere.report.study import plots
 from elsewhere.report.study.cells import Rows, metric_label, positive_labels, rows_of, task_label
 from elsewhere.report.study.page import StudyPage

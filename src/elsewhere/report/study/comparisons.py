@@ -8,10 +8,10 @@ from typing import Any
 
 from elsewhere.analysis.study.design import configuration, shown_name
 from elsewhere.analysis.study.overall import OVERALL
+from elsewhere.report.leaderboard import plots as leaderboard_plots
 from elsewhere.report.page.blocks import BLANK, Cell, Note, Section, Table, cnt, num, p_cell, pct, text
+from elsewhere.report.page.figures import FigureSpec
 from elsewhere.report.page.numbers import MINUS, as_float, count, number, signed
-from elsewhere.report.result import plots_more
-from elsewhere.report.result.figures import FigureSpec
 from elsewhere.report.study import plots
 from elsewhere.report.study.cells import (
     PUBLISHED_HEAD,
@@ -63,7 +63,7 @@ def paired_figure(page: StudyPage) -> Iterator[FigureSpec]:
             name="paired",
             title=f"Paired differences of AUROC, {kind_label(kind)} scenarios",
             alt=f"Mean paired differences of AUROC with intervals: {words}.",
-            build=lambda pal: plots_more.differences(named, pal, axis_label="Difference of AUROC"),
+            build=lambda pal: leaderboard_plots.differences(named, pal, axis_label="Difference of AUROC"),
         )
 
 

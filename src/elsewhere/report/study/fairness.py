@@ -7,8 +7,8 @@ from typing import Any
 
 from elsewhere.analysis.study.groups import CENTRES, OVERALL, SIZE
 from elsewhere.report.page.blocks import Cell, Fold, Note, Section, Table, cnt, num, text
+from elsewhere.report.page.figures import FigureSpec
 from elsewhere.report.page.numbers import ABSENT, as_float, count, interval, number, p_value
-from elsewhere.report.result.figures import FigureSpec
 from elsewhere.report.study.cells import (
     Rows,
     any_known,

@@ -10,11 +10,11 @@ import pandas as pd
 
 from elsewhere.analysis.study.boards import BOARD_LABELS
 from elsewhere.protocols import protocols
+from elsewhere.report.leaderboard import plots as leaderboard_plots
 from elsewhere.report.page.blocks import BLANK, Cell, Fold, Note, Section, Table, cnt, num, p_cell, text
+from elsewhere.report.page.figures import FigureSpec
 from elsewhere.report.page.numbers import as_float, count, number
 from elsewhere.report.page.slider import WeightedModel, WeightSlider
-from elsewhere.report.result import plots_more
-from elsewhere.report.result.figures import FigureSpec
 from elsewhere.report.study import plots
 from elsewhere.report.study.cells import (
     Rows,
@@ -56,7 +56,7 @@ def ranks(page: StudyPage) -> Iterator[FigureSpec]:
         name="ranks",
         title="Rank and rank interval; a dashed line separates the tiers",
         alt=f"Ranks. {words}.",
-        build=lambda pal: plots_more.rank_intervals(rows, pal),
+        build=lambda pal: leaderboard_plots.rank_intervals(rows, pal),
     )
 
 
@@ -380,7 +380,7 @@ def weight_figure(page: StudyPage) -> Iterator[FigureSpec]:
         name="weights",
         title="Rank at every fairness weight",
         alt="; ".join(f"{n}: from rank {r[0]} at 0 to {r[-1]} at 1" for n, r in held.items()),
-        build=lambda pal: plots_more.weight_stability(weights, held, pal),
+        build=lambda pal: leaderboard_plots.weight_stability(weights, held, pal),
     )
 
 

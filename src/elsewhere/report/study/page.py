@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,11 @@ from elsewhere.analysis.study.design import Design, configuration
 from elsewhere.analysis.study.summary import StudySummary
 from elsewhere.errors import UserError
 from elsewhere.files import staged_directory
-from elsewhere.report.page import canvas
+from elsewhere.privacy import KEY_FILE, Redactor, write_key_file
 from elsewhere.report.page.blocks import Pair, Picture, Section
-from elsewhere.report.page.privacy import Redactor, write_key_file
-from elsewhere.report.page.sharing import KEY_FILE
-from elsewhere.report.page.shell import MOST_BYTES, page_environment, with_pictures
+from elsewhere.report.page.figures import FigureSpec, inline_figures, save_figures
+from elsewhere.report.page.shell import MOST_BYTES, environment, read_template, with_pictures
 from elsewhere.report.page.slider import script
-from elsewhere.report.result.figures import FORMATS, FigureSpec, save_figure
 from elsewhere.report.study.cells import Rows, rows_of, task_label
 from elsewhere.report.study.pictures import CasePictures
 from elsewhere.report.study.registry import figures, ordered_sections
@@ -182,34 +179,27 @@ def study_figures(summary: StudySummary) -> dict[str, FigureSpec]:
 
 
 def write_study_figures(
-    summary: StudySummary, directory: str | Path, formats: Sequence[str] = ("svg", "pdf")
+    summary: StudySummary,
+    directory: str | Path,
+    formats: Sequence[str] = ("svg", "pdf"),
+    *,
+    replace: bool = False,
 ) -> list[Path]:
     """Write each figure as `<name>.<format>`.
 
     Args:
         summary: The numbers of the study.
-        directory: A folder, made where it is not there.
-        formats: Of `FORMATS`.
+        directory: The folder to write to.
+        formats: Any of svg, pdf and png.
+        replace: Whether files of these names that are there already may be replaced.
 
     Returns:
         The files.
 
     Raises:
-        UserError: There is no such format.
+        UserError: There is no such format, or a file exists and `replace` is not set.
     """
-    unknown = sorted(set(formats) - set(FORMATS))
-    if unknown:
-        raise UserError(f"unknown figure format '{unknown[0]}'", fix=f"Known: {', '.join(FORMATS)}.")
-    folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name, spec in study_figures(summary).items():
-        for kind in formats:
-            path = folder / f"{name}.{kind}"
-            with canvas.drawing():
-                save_figure(spec.build(canvas.LIGHT), path, kind)
-            written.append(path)
-    return written
+    return save_figures(study_figures(summary), directory, formats, replace=replace)
 
 
 def study_sections(page: StudyPage) -> list[Section]:
@@ -245,20 +235,16 @@ def render_study_report(
     from elsewhere.report.study.first_page import first_page
 
     specs = study_figures(summary)
-    drawn = {}
-    for name, spec in specs.items():
-        with canvas.drawing():
-            drawn[name] = canvas.inline(spec.build(canvas.STAND_IN), name, spec.alt)
+    drawn = inline_figures(specs)
     page = StudyPage(
         summary=summary, specs=specs, pictures=pictures or CasePictures(), redact=Redactor(summary.ids)
     )
     shown = drawn | page.pictures.elements()
     sections = [with_pictures(s, shown) for s in study_sections(page)]
     moving = any(getattr(b, "type", "") == "weights" for s in sections for b in s.blocks)
-    templates = resources.files("elsewhere.report").joinpath("templates")
-    css = "".join(templates.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "study.css"))
+    css = read_template("style.css") + read_template("study.css")
     html = (
-        page_environment()
+        environment()
         .get_template("page.html.j2")
         .render(
             first=first_page(page, drawn=drawn, title=title),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from elsewhere.registry import Registry
 from elsewhere.report.page.blocks import Section
-from elsewhere.report.result.figures import FigureSpec
+from elsewhere.report.page.figures import FigureSpec
 
 if TYPE_CHECKING:
     from elsewhere.report.study.page import StudyPage

@@ -11,6 +11,8 @@ from elsewhere.analysis.study.groups import CENTRES
 from elsewhere.analysis.study.overall import OVERALL
 from elsewhere.analysis.study.published import other_networks
 from elsewhere.analysis.study.transfers import SOURCES_NEEDED, could_be_seen
+from elsewhere.privacy import suppress
+from elsewhere.report.leaderboard import plots as leaderboard_plots
 from elsewhere.report.page.blocks import (
     Cell,
     Fold,
@@ -24,11 +26,9 @@ from elsewhere.report.page.blocks import (
     pct,
     text,
 )
+from elsewhere.report.page.figures import FigureSpec
 from elsewhere.report.page.numbers import ABSENT, MINUS, as_float, count, interval, number, signed
-from elsewhere.report.page.privacy import suppress
 from elsewhere.report.result import plots as result_plots
-from elsewhere.report.result import plots_more
-from elsewhere.report.result.figures import FigureSpec
 from elsewhere.report.study import plots
 from elsewhere.report.study.cells import (
     PUBLISHED_HEAD,
@@ -92,7 +92,7 @@ def drop_figure(page: StudyPage) -> Iterator[FigureSpec]:
             name="drop",
             title=f"{page.method(best)}: {label}, 90 % intervals",
             alt=f"{label}. " + "; ".join(f"{n}: {number(r['difference'])}" for n, r in named) + ".",
-            build=lambda pal: plots_more.differences(named[:MOST_ROWS], pal, axis_label=label),
+            build=lambda pal: leaderboard_plots.differences(named[:MOST_ROWS], pal, axis_label=label),
         )
 
 

@@ -1,4 +1,4 @@
-"""The sections about one model. Each returns None when the summary has nothing for it."""
+"""Sections about how good the model is: discrimination, operating point, calibration, use in the clinic."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Any
 
 from elsewhere.report.page.blocks import (
     BLANK,
-    Cell,
     Facts,
-    FlowChart,
     Note,
     Pair,
     Section,
@@ -18,71 +16,17 @@ from elsewhere.report.page.blocks import (
     cnt,
     estimate,
     num,
+    pct,
     text,
 )
-from elsewhere.report.page.labels import TASK_UNITS, headline, label, method
+from elsewhere.report.page.figures import Specs, picture, pictures
+from elsewhere.report.page.labels import label, method
 from elsewhere.report.page.numbers import as_float, number
-from elsewhere.report.page.pictures import Specs, picture, pictures
-from elsewhere.report.result.answered import answered_estimate, without_score
+from elsewhere.report.result.answered import answered_estimate
 from elsewhere.report.result.generic import generic_blocks
 from elsewhere.report.result.prepare import Prepared
-from elsewhere.report.result.subgroups import rows_table
 
 CALIBRATION_METRICS = ("ece_confidence", "ece_malignant", "nll", "brier", "slope", "intercept")
-_OUTCOMES = (
-    ("scored", "scored", ""),
-    ("missing", "no prediction", "worst value, and counted"),
-    ("invalid", "invalid prediction", "worst value, and counted"),
-    ("not_analysable", "could not be analysed", "an outcome of its own"),
-    ("undefined", "value undefined", "counted with its reason"),
-    ("without_boxes", "without any box", "missing or nothing found: the file cannot tell"),
-    ("extra", "predictions of unknown cases", "not in the cohort"),
-)
-
-
-def who(data: Prepared, specs: Specs) -> Section | None:
-    counts = data.part("counts")
-    steps = [s for s in data.rows("flow") if isinstance(s, dict)]
-    if not counts and not steps:
-        return None
-    outcomes = [
-        {"n": counts[key], "name": name, "why": why}
-        for key, name, why in _OUTCOMES
-        if as_float(counts.get(key)) or (key == "scored" and counts.get(key) is not None)
-    ]
-    if not steps and not outcomes:
-        return None
-    known = {key for key, _, _ in _OUTCOMES} | {"cases", "patients", "positives"}
-    rest = [(label(k), cnt(v)) for k, v in counts.items() if k not in known and as_float(v)]
-    blocks: list[Any] = [FlowChart(steps=steps, outcomes=outcomes)]
-    if rest:
-        blocks.append(Facts(items=rest))
-    words = _status_words(data)
-    if words is not None:
-        blocks.append(words)
-    unit = TASK_UNITS.get(str(data.data.get("task")), "cases")
-    lead = (
-        f"The rows of the prediction file, and the {unit} of the cohort. Each step is the one before it less what is "
-        "lost there, with the reason."
-    )
-    return Section(id="who", title="Who was tested", short="Who was tested", lead=lead, blocks=blocks)
-
-
-def _status_words(data: Prepared) -> Table | None:
-    """Every word of the predictions' status column, and what was done: one word of a vendor may decide a verdict."""
-    words = [w for w in data.part("score_extras").get("status_words") or [] if isinstance(w, dict)]
-    if not words:
-        return None
-    return Table(
-        name="status_words",
-        caption="Status words of the prediction file",
-        columns=["Word", "Rows", "With a score", "What was done"],
-        rows=[
-            [text(w.get("word")), cnt(w.get("rows")), cnt(w.get("rows_with_a_score")), text(w.get("meaning"))]
-            for w in words
-        ],
-        note="A word that is not known is declared with --failed-status if it means that the case could not be analysed.",
-    )
 
 
 def discrimination(data: Prepared, specs: Specs) -> Section | None:
@@ -264,106 +208,35 @@ def _labelled(entry: Any) -> Mapping[str, Any] | None:
     return entry if isinstance(entry, dict) else None
 
 
-def sites(data: Prepared, specs: Specs) -> Section | None:
-    rows = {k: v for k, v in data.part("sites").items() if isinstance(v, dict)}
-    if not rows:
+def clinical(data: Prepared, specs: Specs) -> Section | None:
+    part = dict(data.part("clinical"))
+    drawn = picture(specs, "net-benefit", "Net benefit by threshold")
+    if not part and not drawn:
         return None
-    blocks: list[Any] = []
-    forest = picture(specs, "forest-sites")
-    if forest:
-        blocks.append(Pair(pictures=[forest]))
-    blocks.append(rows_table("sites", rows, headline(data.data), first="Site"))
-    new = data.data.get("new_hospital")
-    if isinstance(new, dict) and as_float(new.get("prediction_lo")) is not None:
-        expected = {"value": new.get("value"), "lo": new["prediction_lo"], "hi": new.get("prediction_hi")}
-        blocks.append(Facts(items=[("What a new hospital would see", estimate(expected))]))
-    lead = "Fewer than five sites: what a new hospital would see is not estimable." if len(rows) < 5 else ""
-    if isinstance(new, dict) and len(rows) >= 5:
-        lead = _sites_left_out(new)
-    return Section(id="sites", title="Sites side by side", short="Sites", lead=lead, blocks=blocks)
-
-
-def _sites_left_out(new: Mapping[str, Any]) -> str:
-    """Which sites the prediction for a new hospital does not rest on, in a sentence; empty where on all."""
-    left_out = int(as_float(new.get("left_out")) or 0)
-    if new.get("undefined_reason"):
-        return f"What a new hospital would see is {new['undefined_reason']}."
-    if left_out:
-        return f"The prediction for a new hospital rests on {new.get('sites')} sites; {left_out} without a standard error (too few cases, or a perfect value) are not in it."
-    return ""
-
-
-def case_mix(data: Prepared, specs: Specs) -> Section | None:
-    part = data.part("case_mix")
-    if not part:
-        return None
-    known = {
-        v: e
-        for v, e in part.items()
-        if isinstance(e, dict) and (isinstance(e.get("levels"), dict) or isinstance(e.get("here"), dict))
-    }
-    blocks: list[Any] = []
-    drawn = pictures(specs, "case-mix-")
+    verification = part.pop("verification", None)
+    prevalence, source = part.pop("prevalence", None), part.pop("prevalence_source", None)
     if drawn:
-        blocks.append(Pair(pictures=drawn))
-    rows: list[list[Cell]] = []
-    for variable, entry in known.items():
-        levels = entry.get("levels")
-        smd = num(entry.get("smd")) if as_float(entry.get("smd")) is not None else BLANK
-        if isinstance(levels, dict):
-            rows.append([text(label(variable)), BLANK, BLANK, smd])
-            for level, counts in levels.items():
-                sides = counts if isinstance(counts, dict) else {"here": counts}
-                rows.append(
-                    [text(level, kind="indent"), cnt(sides.get("reference")), cnt(sides.get("here")), BLANK]
-                )
-        else:
-            rows.append(
-                [text(label(variable)), _spread(entry.get("reference")), _spread(entry.get("here")), smd]
-            )
-    if rows:
-        columns = ["Attribute", "Reference", "Here", "Standardised difference"]
-        if not any(row[3].text for row in rows):
-            columns, rows = columns[:3], [row[:3] for row in rows]
-        note = "Above about 0.1 in size, the two populations differ in this attribute."
-        blocks.append(Table(name="case-mix", caption="Case mix", columns=columns, rows=rows, note=note))
-    blocks += generic_blocks({k: v for k, v in part.items() if k not in known}, "case_mix")
-    source = data.data.get("case_mix_reference")
-    lead = "A drop may be the model, or the patients: here is how these differ from those it came from."
-    lead += f" Reference: {source}." if isinstance(source, str) else ""
-    return Section(id="case-mix", title="Shift of the case mix", short="Case mix", lead=lead, blocks=blocks)
-
-
-def _spread(side: Any) -> Cell:
-    if not isinstance(side, dict):
-        return num(side) if as_float(side) is not None else BLANK
-    spread = f"± {number(side['sd'], 2)}" if as_float(side.get("sd")) is not None else ""
-    missing = f"{number(side['missing'])} missing" if as_float(side.get("missing")) else ""
-    mean = side.get("mean", side.get("value", side.get("share")))
-    return num(mean, sub=", ".join(s for s in (spread, missing) if s))
-
-
-def worst_cases(data: Prepared, specs: Specs) -> Section | None:
-    rows = [r for r in data.rows("worst_cases") if isinstance(r, dict)]
-    if not rows:
-        return None
-    columns = list(dict.fromkeys(k for r in rows for k in r))
-    body = [
-        [
-            text(r.get(c), kind="code")
-            if c == "case"
-            else num(r[c])
-            if as_float(r.get(c)) is not None
-            else text(r.get(c))
-            for c in columns
-        ]
-        for r in rows
+        part.pop("net_benefit", None)
+    blocks: list[Any] = []
+    facts = [
+        (
+            "How outcomes were verified",
+            text(verification or "not stated: selection by verification cannot be excluded"),
+        )
     ]
-    table = Table(name="worst-cases", caption="Worst first", columns=[label(c) for c in columns], rows=body)
-    lead = (
-        "Cases go by a salted hash. The key file beside the results resolves them, and stays in the hospital."
-    )
-    unscored = without_score(data.part("counts"))
-    if unscored:
-        lead += f" Chosen among the answered cases: {cnt(unscored).text} without a usable score are counted apart."
-    return Section(id="worst-cases", title="The worst cases", short="Worst cases", lead=lead, blocks=[table])
+    if isinstance(prevalence, dict):
+        prevalence = prevalence.get("value")
+    if as_float(prevalence) is not None:
+        shown = pct(prevalence, 2)
+        facts.append(("Prevalence", text(shown.text, title=shown.title, sub=str(source or ""))))
+    blocks.append(Facts(items=facts))
+    names = [k for k, v in part.items() if isinstance(v, dict) and "value" in v]
+    if names:
+        rows = [[text(label(k, part[k])), estimate(part[k])] for k in names]
+        blocks.append(
+            Table(name="clinical", caption="At this prevalence", columns=["Measure", "Value"], rows=rows)
+        )
+    if drawn:
+        blocks.append(Pair(pictures=[drawn]))
+    blocks += generic_blocks({k: v for k, v in part.items() if k not in names}, "clinical")
+    return Section(id="clinical", title="In the clinic", short="In the clinic", blocks=blocks)

@@ -1,0 +1,165 @@
+"""The report of a summary: one HTML file that opens offline, on a phone, in the dark and on paper.
+
+A summary is of one model, of two that are compared, or of many that are ranked. The page has the sections of each
+part that is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from elsewhere.errors import UserError
+from elsewhere.files import write_bytes
+from elsewhere.privacy import Redactor
+from elsewhere.report.leaderboard import sections as many
+from elsewhere.report.leaderboard.figures import leaderboard_figures
+from elsewhere.report.page.blocks import Section
+from elsewhere.report.page.figures import FORMATS, FigureSpec, inline_figures, save_figures
+from elsewhere.report.page.shell import environment, read_template, with_pictures
+from elsewhere.report.result import cases, performance, provenance, sites, subgroups
+from elsewhere.report.result.figures import result_figures
+from elsewhere.report.result.first_page import first_page
+from elsewhere.report.result.prepare import Prepared, prepare
+
+_ORDER = (
+    cases.who,
+    performance.discrimination,
+    performance.operating_point,
+    performance.calibration,
+    subgroups.subgroups,
+    sites.sites,
+    cases.case_mix,
+    performance.clinical,
+    sites.size_strata,
+    many.difficulty,
+    cases.worst_cases,
+    many.comparison,
+    many.ranking,
+    provenance.more,
+    provenance.audit,
+    provenance.methods,
+    provenance.checklist,
+    provenance.provenance,
+)
+
+
+def figure_specs(summary: Mapping[str, Any] | Prepared) -> dict[str, FigureSpec]:
+    """List the figures that a summary can have.
+
+    Args:
+        summary: The content of summary.json, or the same as `prepare` returned it.
+
+    Returns:
+        The figures by name, in the order of the page.
+    """
+    data = prepare(summary)
+    return {spec.name: spec for spec in (*result_figures(data), *leaderboard_figures(data))}
+
+
+def write_figures(
+    summary: Mapping[str, Any] | Prepared,
+    directory: str | Path,
+    formats: Sequence[str] = FORMATS,
+    *,
+    replace: bool = False,
+) -> list[Path]:
+    """Write each figure of a summary as `<name>.<format>`, all or none.
+
+    Args:
+        summary: The content of summary.json.
+        directory: The folder to write to.
+        formats: Any of svg, pdf and png.
+        replace: Whether files of these names that are there already may be replaced.
+
+    Returns:
+        The paths that were written.
+
+    Raises:
+        UserError: A format is not known, or a file exists and `replace` is not set.
+
+    Example:
+        >>> write_figures(result.to_dict(), "figures", ("svg",))  # doctest: +SKIP
+    """
+    return save_figures(figure_specs(summary), directory, formats, replace=replace)
+
+
+def build_sections(data: Prepared) -> list[Section]:
+    """Make the sections that this summary has, in the order of the page, without their pictures.
+
+    Args:
+        data: The summary as it may be printed.
+
+    Returns:
+        The sections that have content.
+    """
+    specs = figure_specs(data)
+    return [s for s in (make(data, specs) for make in _ORDER) if s is not None and s.blocks]
+
+
+def render_report(
+    summary: Mapping[str, Any] | Prepared,
+    *,
+    title: str | None = None,
+    redact: Iterable[Any] | Redactor = (),
+) -> str:
+    """Render the whole page as text.
+
+    Args:
+        summary: The content of summary.json, or the same as `prepare` returned it.
+        title: The title of the page; default, the question that the result answers.
+        redact: Ids of all inputs, which are taken out of every text that names one.
+
+    Returns:
+        The HTML.
+
+    Raises:
+        UserError: What was given is no summary.
+
+    Example:
+        >>> html = render_report({"task": "classification", "metrics": {}})
+        >>> html.lower().startswith("<!doctype html>")
+        True
+    """
+    if not isinstance(summary, Mapping | Prepared):
+        raise UserError("the report needs a summary", fix="Give the object that summary.json holds.")
+    data = prepare(summary, redact=redact)
+    specs = figure_specs(data)
+    drawn = inline_figures(specs, skip=("flow",))
+    template = environment().get_template("page.html.j2")
+    page = template.render(
+        first=first_page(data, title=title),
+        verdict_figure=drawn.get("verdict", ""),
+        verdict_alt=specs["verdict"].title if "verdict" in drawn else "",
+        sections=[with_pictures(s, drawn) for s in build_sections(data)],
+        css=read_template("style.css"),
+        version=data.data.get("elsewhere") or "",
+        created=str(data.data.get("created") or "")[:10],
+        cohort=str(data.part("provenance").get("cohort_hash") or "")[:12],
+    )
+    return "\n".join(line.rstrip() for line in page.splitlines() if line.strip()) + "\n"
+
+
+def write_report(
+    summary: Mapping[str, Any] | Prepared,
+    path: str | Path,
+    *,
+    title: str | None = None,
+    redact: Iterable[Any] | Redactor = (),
+) -> Path:
+    """Write the page, whole or not at all.
+
+    Args:
+        summary: The content of summary.json, or the same as `prepare` returned it.
+        path: The file to write.
+        title: The title of the page; default, the question that the result answers.
+        redact: Ids of all inputs, which are taken out of every text that names one.
+
+    Returns:
+        The path that was written.
+    """
+    target = Path(path)
+    html = render_report(summary, title=title, redact=redact)
+    write_bytes(html.encode("utf-8", "backslashreplace"), target)
+    return target
