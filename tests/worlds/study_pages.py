@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import unescape
 
 from elsewhere.analysis.study.summary import StudySummary
-from elsewhere.report.page.privacy import Redactor
-from elsewhere.report.page.shell import page_environment, with_pictures
+from elsewhere.privacy import Redactor
+from elsewhere.report.page.shell import environment, with_pictures
 from elsewhere.report.result.first_page import FirstPage
 from elsewhere.report.study.first_page import first_page
 from elsewhere.report.study.page import StudyPage
@@ -35,7 +35,7 @@ def html_of(summary: StudySummary, *names: str, pictures: CasePictures | None = 
         pages = [page_of(summary, task=task, pictures=pictures) for task in tasks]
         made += [section for page in pages if (section := entry.function(page)) is not None]
     shown = (pictures or CasePictures()).elements()
-    template = page_environment().get_template("page.html.j2")
+    template = environment().get_template("page.html.j2")
     nothing = dict.fromkeys(
         ("css", "version", "created", "cohort", "script", "verdict_figure", "verdict_alt"), ""
     )

@@ -6,7 +6,7 @@ import pandas as pd
 
 from elsewhere.analysis.study.calibration import eligibility_table
 from elsewhere.analysis.study.warnings import study_warnings
-from elsewhere.report.page.privacy import SMALLEST_CELL
+from elsewhere.privacy import SMALLEST_CELL
 from worlds.picture_results import TASK, context_of, make_results, tables_of
 
 
