@@ -102,7 +102,7 @@ def table(out, name):
 def by_hand(out):
     """A row a run, from the outputs alone."""
     outputs = pd.read_parquet(out / "predictions.parquet")
-    outputs["z"] = outputs["logit_malignant"] - outputs["logit_benign"]
+    outputs["z"] = outputs["logit_positive"] - outputs["logit_negative"]
     rows = []
     for run, part in outputs.groupby("run", sort=False):
         z, y, held, truth, normal = (
@@ -182,7 +182,7 @@ def t_interval(values, *, least, most):
 
 
 def test_every_run(out, by_hand):
-    ours = table(out, "runs").set_index("run").loc[by_hand["run"]]
+    ours = table(out, "run_metrics").set_index("run").loc[by_hand["run"]]
     assert len(ours) == len(by_hand) == 9 * 2 * 3
     assert set(by_hand["calibration_eligible"]) == {True, False}
     assert (ours["calibration_eligible"].to_numpy() == by_hand["calibration_eligible"]).all()
@@ -246,6 +246,26 @@ def test_paired_overall_and_without_a_dataset(out, by_hand):
     assert {"auroc", "nll", "ece_confidence_calibrated", "f1"} <= set(without["metric"])
 
 
+def test_internal_and_external(out, by_hand):
+    """A transfer's external result less the internal one of its source, seeds averaged; then the mean over sources."""
+    means = seed_means(by_hand).set_index(["input", "scenario"])["auroc"]
+    ours = table(out, "transfers")
+    assert len(ours) == 2 * 6 and ours["reason"].isna().all()
+    for row in ours.to_dict(orient="records"):
+        name = row["method"].removeprefix("cnn-")
+        external, internal = means[name, row["scenario"]], means[name, row["source"]]
+        hand = [external, internal, external - internal]
+        np.testing.assert_allclose(
+            [row["external"], row["internal"], row["difference"]], hand, rtol=0, atol=EXACT
+        )
+        assert row["lo90"] < row["difference"] < row["hi90"]
+    drop = table(out, "drop").set_index("method")
+    for method, part in ours.groupby("method"):
+        hand = t_interval(part.groupby("source")["difference"].mean(), least=-1.0, most=1.0)
+        row = drop.loc[method]
+        np.testing.assert_allclose([row["difference"], row["lo"], row["hi"]], hand, rtol=0, atol=EXACT)
+
+
 def test_splits(out):
     manifest = pd.read_csv(out / "manifest.csv").set_index("case")
     runs = pd.read_csv(out / "runs.csv")
@@ -292,7 +312,7 @@ def test_splits(out):
         mine = runs[(runs["scenario"] == scenario["name"]) & (runs["seed"] == seed)]
         assert set(mine["split"]) == {entry["hash"]} and len(mine) == 2
     assert len(set(sources.values())) == len(sources) == 9
-    assert runs["unit"].nunique() == 2 * (9 + 9)
+    assert runs["training"].nunique() == 2 * (9 + 9)
 
 
 def test_outputs_are_of_the_split(out):

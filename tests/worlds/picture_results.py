@@ -21,6 +21,7 @@ from elsewhere.analysis.study.registry import in_order
 from elsewhere.analysis.study.summary import StudySummary, analyse
 from elsewhere.cohort import Cohort, IdGrade
 from elsewhere.cohort.table import KnownOfCohort
+from elsewhere.engine.training import COSTS
 from elsewhere.predictions import Predictions
 from elsewhere.predictions.answers.probability import FILE as PROBABILITIES
 from elsewhere.protocols import protocols
@@ -262,6 +263,7 @@ def make_results(world: World | None = None, **changes: Any) -> Results:
         runs=runs,
         scores=LazyScores(list(run_of), score),
         answers=answers,
+        costs=pd.DataFrame(columns=["case", "method", "task", "scenario", "seed", *COSTS]),
         trainings=trainings.reset_index(drop=True),
         skipped=pd.DataFrame(columns=["scenario", "kind", "seed", "reason"]),
         audit=made_audit(world, table),

@@ -90,7 +90,8 @@ def test_ids_in_warnings_are_taken_out(small, tmp_path):
     }
     summary = analyse(replace(small, audit=audit), resamples=0)
     made = render_study_report(summary)
-    assert patient not in made and case not in made and "has 2 boxes" in made
+    assert patient not in made and case not in made
+    assert "[id " in made and "has 2 boxes" in made, "a mark stands where the id was"
     write_study_report(summary, tmp_path)
     for file in tmp_path.rglob("*"):
         if file.is_file() and file.name != "case_key.csv":

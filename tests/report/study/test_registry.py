@@ -9,7 +9,7 @@ import pytest
 
 from elsewhere.analysis.study.summary import analyse
 from elsewhere.report.page.blocks import Note
-from elsewhere.report.result.figures import FigureSpec
+from elsewhere.report.page.figures import FigureSpec
 from elsewhere.report.study.page import study_figures, study_sections
 from elsewhere.report.study.registry import PLACES, figure, figures, ordered_sections, section, sections
 from worlds.picture_results import TASK, make_results
