@@ -16,8 +16,9 @@ import pandas as pd
 
 from elsewhere.analysis.study.boards import NESTED, Board
 from elsewhere.analysis.study.context import Context
+from elsewhere.analysis.study.detectable import ALPHA
 from elsewhere.analysis.study.overall import OVERALL
-from elsewhere.analysis.study.transfers import ALPHA, FLOOR, could_be_seen, too_few
+from elsewhere.analysis.study.transfers import FLOOR, could_be_seen, too_few
 from elsewhere.statistics.verdict import Verdict, judge
 from elsewhere.study.results import Results
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,27 +26,23 @@ from elsewhere.analysis.study.boards import (
     Entry,
     chance_methods,
     ids_of,
-    in_order,
     kinds_of,
     pooled,
 )
 from elsewhere.analysis.study.context import Context
+from elsewhere.analysis.study.detectable import ALPHA, POWER, minimum_detectable_effects
 from elsewhere.analysis.study.groups import CENTRES, codes_of
 from elsewhere.analysis.study.overall import OVERALL
 from elsewhere.analysis.study.registry import Tables, analysis
-from elsewhere.errors import UserError
-from elsewhere.privacy import suppress
-from elsewhere.scoring.prepared import Prepared, answered_cases, prepare, resampled_units, truth_of
-from elsewhere.scoring.task import ScoreOptions, Scores, tasks
-from elsewhere.statistics.clusters import Clusters
+from elsewhere.analysis.study.sides import Side, only, side_of
+from elsewhere.scoring.prepared import answered_cases, truth_of
+from elsewhere.scoring.task import Scores
 from elsewhere.statistics.differences import Difference, difference_subsets
 from elsewhere.statistics.estimates import estimate_all
-from elsewhere.statistics.evaluator import Evaluator
 from elsewhere.statistics.paired import compare_pair
-from elsewhere.statistics.power import auroc_variance, power_numbers, smallest_detectable_drop
+from elsewhere.statistics.power import power_numbers
 from elsewhere.statistics.resampling import Resampling
 from elsewhere.statistics.scenario import scenario_summary, signed_rank_test
-from elsewhere.statistics.seeds import SplitMean, over_seeds
 from elsewhere.statistics.two_sides import difference_of_sides
 from elsewhere.statistics.verdict import Verdict, judge
 from elsewhere.study.methods import Method
@@ -59,95 +55,12 @@ FEWEST = 10
 FEWEST_OF_A_CLASS = 5
 FLOOR = {"auroc": 0.5, "dice": 0.0}
 """What a metric can fall to: chance, and no voxel right."""
-ALPHA = 0.05
-POWER = 0.8
 SOURCES_NEEDED = 4
 """Fewer datasets than this give no verdict for the study."""
 CHANGE = (-1.0, 1.0)
 """A difference of two values in [0, 1] lies here."""
 PREDICTS_BY_CHANCE = "it predicts by chance, and has nothing to lose"
 _NAN = float("nan")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Side:
-    """One side of a comparison: the scores of a method's seeds, ready for statistics.
-
-    Args:
-        seeds: One entry per seed.
-        places: For each seed, which of the cases of all seeds together it tested.
-        partition: The patients of the cases of all seeds together.
-        scores: The cases of all seeds together, each once.
-    """
-
-    seeds: tuple[Prepared, ...]
-    places: tuple[np.ndarray, ...]
-    partition: Clusters
-    scores: Scores
-
-    @property
-    def same_cases(self) -> bool:
-        """Whether every seed tested every case."""
-        return all(place.size == self.partition.n_cases for place in self.places)
-
-    def over(self, numbered: Clusters) -> Evaluator:
-        """The mean over the seeds, with patients numbered by another partition of these cases."""
-        if self.same_cases:
-            return over_seeds([seed.evaluator_over(numbered) for seed in self.seeds])
-        members = [
-            seed.evaluator_over(_at(numbered, place))
-            for seed, place in zip(self.seeds, self.places, strict=True)
-        ]
-        return SplitMean(members, self.places, numbered.cluster_of_case)
-
-    def evaluator(self) -> Evaluator:
-        """The mean over the seeds."""
-        return self.over(self.partition)
-
-
-def side_of(scores: Mapping[int, Scores]) -> Side | None:
-    """Prepare the scores of several seeds; None where a seed's prediction is constant.
-
-    Args:
-        scores: By seed. The seeds may have tested different parts of a dataset.
-
-    Returns:
-        The side, or None.
-    """
-    options = ScoreOptions()
-    first = scores[min(scores)]
-    order = list(dict.fromkeys(name for seed in sorted(scores) for name in ids_of(scores[seed])))
-    if len(order) == len(first.cases):
-        union = first
-    else:
-        rows = pd.concat([scores[seed].cases for seed in sorted(scores)], ignore_index=True)
-        union = replace(first, cases=rows.drop_duplicates("case_id").reset_index(drop=True))
-    number = {name: row for row, name in enumerate(order)}
-    seeds, places = [], []
-    try:
-        for seed in sorted(scores):
-            names = ids_of(scores[seed])
-            ordered = scores[seed]
-            if len(names) == len(order):
-                ordered, names = in_order(scores[seed], order), order
-            seeds.append(prepare(ordered, options))
-            places.append(np.array([number[name] for name in names], dtype=np.int64))
-    except UserError:
-        return None
-    partition = (
-        seeds[0].partition if union is first else resampled_units(tasks.get(first.task), union, options)
-    )
-    return Side(seeds=tuple(seeds), places=tuple(places), partition=partition, scores=union)
-
-
-def _at(partition: Clusters, places: np.ndarray) -> Clusters:
-    """Some of the cases; the patients keep their numbers."""
-    return replace(
-        partition,
-        cluster_of_case=partition.cluster_of_case[places],
-        case_sites=partition.site_of_case[places],
-        case_order=None,
-    )
 
 
 def transfers(
@@ -291,7 +204,7 @@ def _smaller(side: Side, reference: Side, *, paired: bool) -> tuple[int, tuple[i
     sure of itself."""
     counted = [side.scores, reference.scores]
     if paired:
-        counted = [_only(side.scores, set(ids_of(side.scores)) & set(ids_of(reference.scores)))]
+        counted = [only(side.scores, set(ids_of(side.scores)) & set(ids_of(reference.scores)))]
     counts = [_counted(scores) for scores in counted]
     classes = [split for _, split in counts if split is not None]
     smaller = (min(c[0] for c in classes), min(c[1] for c in classes)) if classes else None
@@ -375,7 +288,7 @@ def _same_patients(side: Side, reference: Side, metric: str, *, resampling: Resa
         return _same_parts(side, reference, metric, resampling=resampling)
     both = set(ids_of(side.scores)) & set(ids_of(reference.scores))
     cut = [
-        side_of({n: _only(seed.scores, both) for n, seed in enumerate(part.seeds)}) if both else None
+        side_of({n: only(seed.scores, both) for n, seed in enumerate(part.seeds)}) if both else None
         for part in (side, reference)
     ]
     here, there = cut
@@ -404,7 +317,7 @@ def _same_patients(side: Side, reference: Side, metric: str, *, resampling: Resa
 def _same_parts(side: Side, reference: Side, metric: str, *, resampling: Resampling) -> Difference | None:
     """Where the internal seeds tested different parts: every external seed on each of these parts."""
     parts = {
-        (n, m): _only(outer.scores, set(ids_of(inner.scores)))
+        (n, m): only(outer.scores, set(ids_of(inner.scores)))
         for m, inner in enumerate(reference.seeds)
         for n, outer in enumerate(side.seeds)
     }
@@ -414,11 +327,6 @@ def _same_parts(side: Side, reference: Side, metric: str, *, resampling: Resampl
     if here is None:
         return None
     return _other_patients(here, reference, metric, resampling=resampling)
-
-
-def _only(scores: Scores, ids: set[str]) -> Scores:
-    kept = scores.cases[scores.cases["case_id"].astype(str).isin(ids)]
-    return replace(scores, cases=kept.sort_values("case_id").reset_index(drop=True))
 
 
 def _number(value: float | None) -> float:
@@ -576,61 +484,6 @@ def _between(board: Board, entry: Entry, here: Any, others: Any) -> Difference:
         entry.evaluator, board.partition, here, others, board.main, alpha=ALPHA,
         resampling=Resampling(key=board.key, seed=SEED, resamples=board.resamples),
     )  # fmt: skip
-
-
-def minimum_detectable_effects(board: Board) -> pd.DataFrame:
-    """The smallest effect that these patients can show, dataset by dataset, before any result (ST-07).
-
-    For two classes the AUROC above 0.5 and the balanced accuracy above 0.5 that would be found with 80 % power, from
-    the numbers of patients of each class alone. For a mean over cases (Dice) the drop against all the others, which
-    needs the spread between cases: taken from the best method.
-
-    Args:
-        board: Of a task.
-
-    Returns:
-        One row for all datasets together, and one per dataset.
-    """
-    names = {"all": np.ones(len(board.cases), dtype=bool)}
-    for coded in codes_of(board, ("dataset",)).values():
-        if len(coded.names) > 1:
-            names |= {n: coded.codes == g for g, n in enumerate(coded.names)}
-    rows: list[dict[str, Any]] = []
-    for name, mask in names.items():
-        row: dict[str, Any] = {"task": board.task, "board": board.name, "dataset": name}
-        row["patients"] = int(np.unique(board.partition.cluster_of_case[mask]).size)
-        if board.truth is not None:
-            rows.append(row | _for_two_classes(board, mask))
-        elif board.main in board.cases.columns:
-            rows.append(row | _for_a_mean(board, mask))
-    return pd.DataFrame(rows)
-
-
-def _for_two_classes(board: Board, mask: Any) -> dict[str, Any]:
-    truth = board.truth[mask] > 0 if board.truth is not None else np.zeros(0, dtype=bool)
-    p, n = int(truth.sum()), int((~truth).sum())
-    if not p or not n:
-        return {"positives": suppress(p), "smallest_auroc": _NAN, "smallest_balanced_accuracy": _NAN}
-    se_auc = math.sqrt(auroc_variance(0.5, p, n))
-    se_ba = 0.5 * math.sqrt(0.25 / p + 0.25 / n)
-    return {
-        "positives": suppress(p),
-        "smallest_auroc": min(1.0, 0.5 + smallest_detectable_drop(se_auc, alpha=ALPHA)),
-        "smallest_balanced_accuracy": min(1.0, 0.5 + smallest_detectable_drop(se_ba, alpha=ALPHA)),
-    }
-
-
-def _for_a_mean(board: Board, mask: Any) -> dict[str, Any]:
-    """For a mean over cases: from the spread between the cases of the best method."""
-    best = board.entries[int(np.nanargmax(board.values(board.main)))]
-    value = best.mean(board.main)
-    here, rest = value[mask & np.isfinite(value)], value[~mask & np.isfinite(value)]
-    columns = (f"sd_{board.main}", f"smallest_{board.main}_drop")
-    if here.size < 2 or (rest.size < 2 and not mask.all()):
-        return dict.fromkeys(columns, _NAN)
-    variance = here.var(ddof=1) / here.size + (rest.var(ddof=1) / rest.size if rest.size > 1 else 0.0)
-    smallest = smallest_detectable_drop(math.sqrt(variance), alpha=ALPHA)
-    return dict(zip(columns, (float(here.std(ddof=1)), smallest), strict=True))
 
 
 @analysis("transfers")

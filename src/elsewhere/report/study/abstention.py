@@ -15,7 +15,7 @@ from elsewhere.report.study import plots
 from elsewhere.report.study.cells import Rows, any_known, joined, kind_label, rows_of, slug
 from elsewhere.report.study.page import StudyPage
 from elsewhere.report.study.registry import figure, section
-from elsewhere.report.study.transfers import shown_configurations
+from elsewhere.report.study.transfer_matrix import shown_configurations
 
 
 @figure("lesion against normal", tables=("lesion_against_normal",))

@@ -16,6 +16,8 @@ from elsewhere.report.page.numbers import ABSENT, MINUS, as_float, count, number
 
 Rows = list[dict[str, Any]]
 PUBLISHED_HEAD = f"Published (ours {MINUS} published)"
+SHORT = {"auroc": "auroc", "balanced_accuracy": "bacc"}
+"""Metrics of the averages by the short names of their columns."""
 METRIC_LABELS = {
     "combined": "Combined",
     "hausdorff_mm": "HD, mm",

@@ -68,6 +68,7 @@ _MODULES = tuple(
         "cohort",
         "leaderboard",
         "transfers",
+        "transfer_matrix",
         "fairness",
         "comparisons",
         "calibration",
