@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elsewhere.cohort import Cohort, load_cohort
+from elsewhere.cohort.table import KnownOfCohort
 from elsewhere.errors import UserError
 from elsewhere.tables import write_table
 
@@ -227,7 +228,7 @@ def test_subset_is_a_cohort_of_its_own():
 def test_the_column_with_the_ids_of_another_dataset_is_named_by_the_reader(tmp_path):
     """A study once looked for the column of one dataset by its name."""
     frame = pd.DataFrame({"case_id": ["a", "b"], "patient_id": ["p", "q"], "elsewhere_id": ["X1", None]})
-    cohort = Cohort.from_frame(frame, other_id_column="elsewhere_id")
+    cohort = Cohort.from_frame(frame, known=KnownOfCohort(other_id_column="elsewhere_id"))
     assert cohort.other_ids().tolist() == ["X1", ""]
     assert load_cohort(cohort.save(tmp_path / "c")).other_ids().tolist() == ["X1", ""]
     assert cohort.subset([False, True]).other_ids().tolist() == [""]

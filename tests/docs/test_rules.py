@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import sys
+import importlib.util
 from types import ModuleType
 
 import pytest
@@ -13,12 +13,11 @@ import pytest
 def rules() -> ModuleType:
     from pathlib import Path
 
-    docs = str(Path(__file__).resolve().parents[2] / "docs")
-    sys.path.insert(0, docs)
-    try:
-        import rules_page
-    finally:
-        sys.path.remove(docs)
+    spec = importlib.util.spec_from_file_location(
+        "rules_page", Path(__file__).resolve().parents[2] / "docs" / "rules_page.py"
+    )
+    rules_page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(rules_page)
     return rules_page
 
 

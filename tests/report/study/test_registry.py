@@ -105,7 +105,7 @@ def test_the_title_names_the_task_where_a_study_has_several(small):
     assert (alone.id, alone.title) == (f"{TASK}-x", "Noise")
     headline = small.headline | {"tasks": {TASK: {}, "response": {}}}
     several = page_of(replace(small, headline=headline), task=TASK).section("x", "Noise", [Note(text="a")])
-    assert several.title == "Benign or malignant: noise"
+    assert several.title == "Classification: noise"
 
 
 def test_a_figure_needs_all_of_its_tables(small, own):

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from phantom_world import STUDY, make_study, make_world
-from study_world import train, write_world
 
 from elsewhere.analysis.study.summary import analyse
 from elsewhere.commands.check_bundle import check_bundle
@@ -19,9 +16,9 @@ from elsewhere.commands.run import run_study
 from elsewhere.errors import EXIT_BAD_INPUT, EXIT_OK, UserError
 from elsewhere.study.bundle.reading import read_bundle
 from elsewhere.study.bundle.seal import MARK, SUMS, read_mark, seal
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "recipes"))
-import fake_recipes  # noqa: F401 - registers 'threshold'
+from worlds import fake_recipes  # noqa: F401 - registers 'threshold'
+from worlds.mri_study import STUDY, make_study, make_world
+from worlds.picture_study import train, write_world
 
 RESPONSE = """
 [recipes.threshold]

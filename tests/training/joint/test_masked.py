@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from tests.training.joint.worlds import PLAN
 
 from elsewhere.inputs.volumes import MemoryVolumes
 from elsewhere.training.joint.masked import MaskedAutoencoder, copy_pretrained, masked_objective
 from elsewhere.training.volumes import FitSettings, build_network, fit, prepare
+from worlds.ball_volumes import SMALL_PLAN as PLAN
 
 
 def waves(count: int, seed: int = 0) -> MemoryVolumes:

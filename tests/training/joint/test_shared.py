@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.training.joint.worlds import PLAN
 
 from elsewhere.training.joint.shared import (
     PhaseAttention,
@@ -13,6 +12,7 @@ from elsewhere.training.joint.shared import (
     outcome_codes,
     shared_objective,
 )
+from worlds.ball_volumes import SMALL_PLAN as PLAN
 
 
 def test_attention_shares_sum_to_one_and_a_phase_can_be_chosen():

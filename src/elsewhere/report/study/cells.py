@@ -13,6 +13,7 @@ from elsewhere.analysis.study.overall import OVERALL
 from elsewhere.report.page.blocks import BLANK, Cell, estimate, text
 from elsewhere.report.page.labels import in_sentence, label
 from elsewhere.report.page.numbers import ABSENT, MINUS, as_float, count, number, signed
+from elsewhere.scoring.task import tasks
 
 Rows = list[dict[str, Any]]
 PUBLISHED_HEAD = f"Published (ours {MINUS} published)"
@@ -38,12 +39,6 @@ VARIABLE_LABELS = {
     "tumour_size": "Tumour size",
     "all": "All",
 }
-TASK_LABELS = {
-    "classification": "Benign or malignant",
-    "segmentation": "Tumour segmentation",
-    "response": "Response to treatment (pCR)",
-}
-POSITIVE_LABELS = {"classification": ("malignant", "benign"), "response": ("pCR", "no pCR")}
 
 
 def rows_of(table: pd.DataFrame | None) -> Rows:
@@ -70,7 +65,7 @@ def plural(number: Any, noun: str) -> str:
 
 def task_label(task: str) -> str:
     """Name a task in a heading."""
-    return TASK_LABELS.get(task) or label(task)
+    return tasks.get(task).title if task in tasks else label(task)
 
 
 def variable_label(variable: Any) -> str:
@@ -90,7 +85,8 @@ def kind_label(kind: Any) -> str:
 
 def positive_labels(task: str) -> tuple[str, str]:
     """Name the two classes of a task: positive, negative."""
-    return POSITIVE_LABELS.get(task, ("positive", "negative"))
+    scheme = tasks.get(task).label_scheme if task in tasks else None
+    return ("positive", "negative") if scheme is None else (scheme.classes[1], scheme.classes[0])
 
 
 def configuration_cell(row: Mapping[str, Any]) -> Cell:
