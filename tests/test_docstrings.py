@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "elsewhere"
-UNDOCUMENTED = 1981
+UNDOCUMENTED = 1236
 """How many public functions and classes leave a parameter out of `Args:`. Lower it with every one that is documented; at 0
 the test asks for all of them, and this number and `test_the_number_is_the_present_one` can go."""
 _SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises", "Example", "Examples", "Note", "Notes")

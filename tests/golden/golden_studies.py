@@ -335,8 +335,9 @@ def trainings_and_splits(out: Path) -> list[str]:
     lines = set()
     for file in out.rglob("runs.csv"):
         runs = pd.read_csv(file)
-        if {"unit", "split", "scenario", "seed"} <= set(runs.columns):
-            lines |= {f"training {key}" for key in runs["unit"].dropna()}
+        key = "training" if "training" in runs.columns else "unit"
+        if {key, "split", "scenario", "seed"} <= set(runs.columns):
+            lines |= {f"training {name}" for name in runs[key].dropna()}
             splits = zip(runs["scenario"], runs["seed"], runs["split"], strict=True)
             lines |= {f"split {name} seed {seed} {digest}" for name, seed, digest in splits}
     return sorted(lines)

@@ -365,7 +365,7 @@ def test_another_number_type_is_called_by_its_name(tmp_path):
 def test_one_module_reads_nifti_files():
     """Everything else calls it, so that no file is opened without the checks of size, type and damage."""
     source = Path(nifti.__file__).parents[2]
-    writers = {"phantom/mri_layout.py", "phantom/tables.py", "recipes/nnunet.py"}
+    writers = {"phantom/mri_layout.py", "phantom/tables.py", "recipes/mri/nnunet.py"}
     reads = re.compile(r"nibabel(\.\w+)*\.load\(|from_filename|nib\.load\(|get_fdata|dataobj")
     users = {
         path.relative_to(source).as_posix(): path.read_text()
