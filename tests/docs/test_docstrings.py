@@ -91,7 +91,7 @@ def of_class(node: ast.ClassDef) -> dict[str, list[str]]:
         name = f"{node.name}.{function.name}"
         if function.name == "__init__":
             out[node.name] += named(docstring, parameters(function))
-        elif function.name.startswith("_") or (function.name == "forward" and "Module" in base):
+        elif function.name == "forward" or function.name.startswith("_"):
             continue
         elif "Function" in base or decorators(function) & set(PROPERTIES):
             out[name] = [] if ast.get_docstring(function) or "Function" in base else ["a docstring"]

@@ -190,6 +190,9 @@ class PackedVolumes:
 
         Returns:
             [x, y, z].
+
+        Raises:
+            UserError: The case is unknown or lacks the phase, or its pack is broken.
         """
         count = self.phases(case)
         if not -count <= at < count:

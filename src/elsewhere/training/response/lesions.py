@@ -68,6 +68,9 @@ class LesionSource:
 
         Returns:
             A box, never empty.
+
+        Raises:
+            UserError: The mask is of another size than the phases.
         """
         whole: Box = (0, 0, 0, *before.shape)
         if self.kind == "centre":
