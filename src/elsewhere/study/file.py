@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from elsewhere.errors import UserError, near_matches
 from elsewhere.study.inheritance import apply_profile, resolve_likes
 from elsewhere.study.sections import (
+    DEFAULT_PROTOCOLS,
     AnalysesSection,
     CohortSection,
     FinderSection,
@@ -40,7 +41,8 @@ _NAMED = {
     "tasks": TaskSection,
 }
 
-TASKS = ("segmentation", "response")
+CLASSIFICATION = "classification"
+"""The task of every pair of [models] and [inputs]."""
 
 
 class Study(Section):
@@ -57,21 +59,17 @@ class Study(Section):
     analyses: AnalysesSection = Field(default_factory=lambda: AnalysesSection.model_validate({}))
 
     @model_validator(mode="after")
-    def _of_one_kind(self) -> Study:
+    def _has_methods(self) -> Study:
         networks, methods = ("inputs", "models"), ("tasks", "recipes")
         given = [name for name in (*networks, *methods) if getattr(self, name)]
-        wanted = methods if set(given) & set(methods) else networks
-        for name in given:
-            if name not in wanted:
-                raise ValueError(
-                    f"a study has [inputs] and [models], or [tasks] and [recipes]: [{name}] is one too many"
-                )
-        for name in wanted:
+        wanted: tuple[str, ...] = tuple(
+            n for group in (networks, methods) if set(given) & set(group) for n in group
+        )
+        if self.models and set(self.tasks) == {CLASSIFICATION} and not self.recipes:
+            wanted = networks
+        for name in wanted or networks:
             if name not in given:
                 raise ValueError(f"the key '{name}' is missing or empty")
-        for name in self.tasks:
-            if name not in TASKS:
-                raise ValueError(f"there is no task '{name}'; known: {', '.join(TASKS)}")
         for name, section in self.recipes.items():
             for task in section.tasks:
                 if task not in self.tasks:
@@ -98,6 +96,22 @@ class Study(Section):
     def of_recipes(self) -> bool:
         """Whether published methods run on volumes, instead of networks on pictures."""
         return bool(self.recipes)
+
+    def task(self, name: str) -> TaskSection:
+        """How a task is scored and judged: its section, or the defaults.
+
+        Args:
+            name: The task.
+
+        Returns:
+            The section; without a margin of its own it has that of [analyses].
+        """
+        section = self.tasks.get(name) or TaskSection.model_validate({})
+        margin = (
+            section.verdict_margin if section.verdict_margin is not None else self.analyses.verdict_margin
+        )
+        protocol = section.protocol or DEFAULT_PROTOCOLS.get(name, "plain")
+        return section.model_copy(update={"verdict_margin": margin, "protocol": protocol})
 
     def pairs(self) -> Iterator[tuple[str, ModelSection, str, InputSection]]:
         """Every model with each of its inputs."""
@@ -179,10 +193,10 @@ def load_study(
     if ids is not None:
         _section(content, "study")["ids"] = ids
     resolve_likes(content, where=str(path))
-    methods = "recipes" if "recipes" in content else "models"
-    for kind, names in ((methods, only_models), ("inputs", only_inputs)):
-        if names:
-            _keep(content, kind, names, where=str(path))
+    if only_models:
+        _keep_methods(content, only_models, where=str(path))
+    if only_inputs:
+        _keep(content, "inputs", only_inputs, where=str(path))
     study = parse_study(content, where=str(path))
     given = data or os.environ.get(DATA_VARIABLE)
     base = given or study.study.data or None
@@ -268,6 +282,28 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"x = {text.strip()}")["x"]
     except (ValueError, RecursionError):
         return text.strip()
+
+
+def _keep_methods(content: dict[str, Any], names: Sequence[str], *, where: str) -> None:
+    """These models and recipes alone. Of a study with both, one kind may be left out altogether."""
+    groups = {kind: content[kind] for kind in ("models", "recipes") if isinstance(content.get(kind), dict)}
+    known = [name for group in groups.values() for name in group]
+    for name in names:
+        if name not in known:
+            near = near_matches(name, known)
+            noun = " or ".join(kind.removesuffix("s") for kind in groups) or "model"
+            raise UserError(
+                f"there is no {noun} '{name}' in the study",
+                where=where,
+                fix=f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}.",
+            )
+    for kind, group in groups.items():
+        content[kind] = {name: group[name] for name in group if name in names}
+        if not content[kind] and len(groups) > 1:
+            del content[kind]
+            rest = content.pop("inputs" if kind == "models" else "tasks", {})
+            if kind == "recipes" and CLASSIFICATION in rest:
+                content["tasks"] = {CLASSIFICATION: rest[CLASSIFICATION]}
 
 
 def _keep(content: dict[str, Any], kind: str, names: Sequence[str], *, where: str) -> None:

@@ -126,7 +126,7 @@ def results_of(plan: Plan, store: Store, failures: Mapping[str, str] | None = No
     """The results that the store holds for a plan. `failures` are of this run; the store's own stand too."""
     failed = store.failures() | dict(failures or {})
     held = set(store.keys()) & set(plan.units)
-    runs = plan.runs.copy()
+    runs = _earlier_columns(plan)
     runs["ensemble"] = False
 
     @lru_cache(maxsize=32)
@@ -192,6 +192,41 @@ def results_of(plan: Plan, store: Store, failures: Mapping[str, str] | None = No
     )
 
 
+RUN_COLUMNS = (
+    "run",
+    "scenario",
+    "kind",
+    "source",
+    "target",
+    "model",
+    "input",
+    "seed",
+    "method",
+    "margin",
+    "unit",
+    "boxes_unit",
+    "split",
+    "train",
+    "validation",
+    "test",
+    "normal",
+    "roi_fallbacks",
+    "status",
+    "reason",
+)
+
+
+def _earlier_columns(plan: Plan) -> pd.DataFrame:
+    """The runs of pairs of model and input, with the columns that the analyses of pictures read."""
+    runs = plan.runs[plan.runs["input"] != ""].reset_index(drop=True)
+    runs = runs.drop(columns="method").rename(
+        columns={"training_method": "method", "training": "unit", "boxes_training": "boxes_unit"}
+    )
+    names = zip(runs["scenario"], runs["model"], runs["input"], runs["seed"], strict=True)
+    runs["run"] = ["|".join(map(str, parts)) for parts in names]
+    return runs[list(RUN_COLUMNS)]
+
+
 def _found_boxes(
     plan: Plan,
     runs: pd.DataFrame,
@@ -255,6 +290,8 @@ def _units(plan: Plan, store: Store, held: set[str]) -> pd.DataFrame:
     """How each training went."""
     rows = []
     for key, unit in plan.units.items():
+        if recipe_of(unit.recipe.name).reads != "pictures":
+            continue
         row: dict[str, Any] = {
             "unit": key,
             "name": unit.name,

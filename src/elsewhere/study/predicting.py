@@ -30,8 +30,8 @@ from elsewhere.study.case_rows import case_rows
 from elsewhere.study.kept_models import Model, needed_models
 from elsewhere.study.pictures import Report
 from elsewhere.study.recipe_files import MASKS, digests_of_files
-from elsewhere.study.recipe_table import plain_clinical
 from elsewhere.study.sections import CLINICAL, OUTCOMES
+from elsewhere.study.volume_part import plain_clinical
 
 
 @dataclass(frozen=True, kw_only=True)

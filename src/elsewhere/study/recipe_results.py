@@ -32,9 +32,9 @@ from elsewhere.scoring.prepared import prepare
 from elsewhere.scoring.task import ScoreOptions, Scores, tasks
 from elsewhere.study.picture_results import TOO_FEW
 from elsewhere.study.pictures import Report
-from elsewhere.study.recipe_plan import RecipePlan
+from elsewhere.study.plan import Plan
 from elsewhere.study.recipe_privacy import ids_in, nameless
-from elsewhere.study.recipe_table import cohort_of
+from elsewhere.study.volume_part import cohort_of
 from elsewhere.tables import staged_directory, write_json, write_table
 
 MARK = ".elsewhere.json"
@@ -91,7 +91,7 @@ class RecipeResults:
 
 
 def recipe_results_of(
-    plan: RecipePlan,
+    plan: Plan,
     store: Store,
     folder: Path,
     failures: Mapping[str, str] | None = None,
@@ -101,7 +101,7 @@ def recipe_results_of(
     """Write and score what the store holds for a plan. `folder` is for the prediction files."""
     failed = store.failures() | dict(failures or {})
     held = set(store.keys()) & set(plan.units)
-    runs = plan.runs.copy()
+    runs = _earlier_columns(plan)
     runs["predictions"] = ""
     scores: dict[Key, Scores] = {}
     metrics: dict[Key, dict[str, float]] = {}
@@ -118,7 +118,7 @@ def recipe_results_of(
         if row["status"] == "skipped":
             continue
         unit = str(row["unit"])
-        names = plan.tested(row)
+        names = plan.tested({**row, "method": row["recipe"]})
         answer = _answering(plan, unit, names, outcome) if unit in held else None
         if answer is None:
             why = failed.get(unit, TOO_FEW if unit in held else "it has not been trained yet")
@@ -155,8 +155,34 @@ def recipe_results_of(
     )
 
 
+RUN_COLUMNS = (
+    "run",
+    "scenario",
+    "kind",
+    "source",
+    "target",
+    "recipe",
+    "task",
+    "seed",
+    "unit",
+    "split",
+    "train",
+    "validation",
+    "test",
+    "left_out",
+    "status",
+    "reason",
+)
+
+
+def _earlier_columns(plan: Plan) -> pd.DataFrame:
+    """The runs of recipes, with the columns that their analyses read."""
+    runs = plan.runs[plan.runs["input"] == ""].reset_index(drop=True)
+    return runs.rename(columns={"method": "recipe", "training": "unit"})[list(RUN_COLUMNS)]
+
+
 def _answering(
-    plan: RecipePlan, key: str, names: Sequence[str], outcome: Callable[[str], tuple[Outcome, str]]
+    plan: Plan, key: str, names: Sequence[str], outcome: Callable[[str], tuple[Outcome, str]]
 ) -> tuple[Outcome, str] | None:
     """The stored outcome and its digest, where it predicts all of a run, with the volumes as they are now."""
     try:
@@ -173,7 +199,7 @@ def scenario_folder(scenario: Scenario) -> str:
 
 
 def write_predictions(
-    plan: RecipePlan, outcome: Outcome, names: Sequence[str], task: str, folder: Path, *, state: str
+    plan: Plan, outcome: Outcome, names: Sequence[str], task: str, folder: Path, *, state: str
 ) -> None:
     """A folder as a participant would hand it in. What is there from the same outputs (`state` is their
     digest) is left as it is.
@@ -204,10 +230,10 @@ def _same(mark: Path, state: Mapping[str, Any]) -> bool:
 
 
 def score_run(
-    plan: RecipePlan, names: Sequence[str], task: str, folder: Path
+    plan: Plan, names: Sequence[str], task: str, folder: Path
 ) -> tuple[Scores, dict[str, float], str]:
     """The files of a run against the cohort's truth: scores, the metrics, and why they do not count."""
-    section = plan.study.tasks[task]
+    section = plan.study.task(task)
     cohort = cohort_of(plan.table, tuple(names))
     read = ReadOptions()
     source = folder if task == SEGMENTATION else folder / PROBABILITIES
@@ -221,9 +247,7 @@ def score_run(
     return scores, {name: float(value) for name, value in ready.evaluator.values().items()}, ""
 
 
-def _costs(
-    plan: RecipePlan, outcome: Outcome, names: Sequence[str], key: Key, spec: RecipeSpec
-) -> pd.DataFrame:
+def _costs(plan: Plan, outcome: Outcome, names: Sequence[str], key: Key, spec: RecipeSpec) -> pd.DataFrame:
     task, recipe, scenario, seed = key
     place = {name: at for at, name in enumerate(outcome.case)}
     rows = [place[name] for name in names]
@@ -235,7 +259,7 @@ def _costs(
     )
 
 
-def _units(plan: RecipePlan, store: Store, held: set[str]) -> pd.DataFrame:
+def _units(plan: Plan, store: Store, held: set[str]) -> pd.DataFrame:
     """How each training went."""
     told = ("epochs", "best_epoch", "seconds", "images", "device", "notes", "details")
     rows = []

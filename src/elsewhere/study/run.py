@@ -20,15 +20,13 @@ from elsewhere.engine.store import Store
 from elsewhere.engine.training import Training
 from elsewhere.errors import UserError
 from elsewhere.files import MARKER, explained_refusals
-from elsewhere.scenarios import write_splits
+from elsewhere.scenarios import Skipped, Split, write_splits
 from elsewhere.study.estimate import note_speed
 from elsewhere.study.file import StudyFile
 from elsewhere.study.picture_results import StudyResults, results_of
 from elsewhere.study.pictures import Report
 from elsewhere.study.plan import Plan, make_plan
-from elsewhere.study.recipe_plan import RecipePlan, make_recipe_plan
 from elsewhere.study.recipe_results import RecipeResults, recipe_results_of, write_recipe_results
-from elsewhere.study.recipe_table import build_recipe_table
 from elsewhere.study.relevance import Relevance, check_maps_can_be_drawn, relevance_maps
 from elsewhere.study.table import build_table
 from elsewhere.tables import check_out, write_json, write_table
@@ -93,9 +91,6 @@ def _holds_a_study(folder: Path) -> bool:
 def plan_of(file: StudyFile, at: Places, *, progress: Report | None = None) -> Plan:
     """Read the cohorts, look at the pictures, split, and name the trainings."""
     with explained(at.store, "planning the study"):
-        if file.study.of_recipes:
-            volumes = build_recipe_table(file, cache=at.cache, progress=progress)
-            return make_recipe_plan(file, volumes, progress=progress)
         table = build_table(file, cache=at.cache, progress=progress)
         return make_plan(file, table, progress=progress)
 
@@ -195,7 +190,7 @@ def execute(
             note_speed(store, done.done, done.seconds)
         results: StudyResults | RecipeResults
         summary, page, packed = None, None, None
-        if isinstance(plan, RecipePlan):
+        if file.study.of_recipes:
             results = recipe_results_of(plan, store, at.out / "predictions", done.failed, progress=progress)
             write_recipe_results(results, at.out)
             if report and len(results.done()):
@@ -255,12 +250,11 @@ def write_plan(plan: Plan, at: Places) -> None:
     """The study as it is run: settings, audit, manifest and splits (US-09, US-24)."""
     from elsewhere.study.bundle import environment
 
-    write_splits(
-        [*plan.partitions.values(), *plan.skipped], plan.table.frame, at.out / "splits", replace=True
-    )
+    write_plan_splits(plan, at.out / "splits", replace=True)
     manifest = plan.table.frame.assign(digest=list(plan.table.cases.digest))
     if "masks" in manifest.columns:
-        manifest = manifest.assign(masks=manifest["masks"].map(len)).drop(columns="image")
+        counts = manifest["masks"].map(lambda masks: len(masks) if isinstance(masks, tuple) else 0)
+        manifest = manifest.assign(masks=counts).drop(columns="image")
     write_table(manifest, at.out / "manifest.csv")
     write_json(
         {
@@ -273,6 +267,21 @@ def write_plan(plan: Plan, at: Places) -> None:
         },
         at.out / "study.json",
     )
+
+
+def write_plan_splits(plan: Plan, folder: Path, *, replace: bool = False) -> None:
+    """Write every split of a plan; of a study with several sources, those of each into a folder of its own.
+
+    Args:
+        plan: The plan.
+        folder: Where they go.
+        replace: Whether earlier splits there are replaced.
+    """
+    for part in plan.table.each:
+        own = set(part.datasets)
+        made = [one for one in everything if set(one.scenario.sources) <= own]
+        where = folder / part.source if plan.table.parts else folder
+        write_splits(made, part.frame, where, replace=replace)
 
 
 def write_results(results: StudyResults, at: Places) -> None:
@@ -320,19 +329,25 @@ def _named(progress: Report | None) -> Report | None:
 
 
 def by_configuration(plan: Plan, done: Sequence[str]) -> pd.DataFrame:
-    """A row a model and input, or a recipe: scenarios, runs, trainings, done, to do."""
+    """Count the scenarios, runs and trainings of each method.
+
+    Args:
+        plan: The plan.
+        done: Keys of the trainings that the store has.
+
+    Returns:
+        One row per method: what trains it, its tasks, scenarios, seeds, runs, trainings, done, to_do.
+    """
     have = set(done)
-    if isinstance(plan, RecipePlan):
-        return _by_recipe(plan, have)
     rows = []
-    planned = plan.planned()
-    for (model, name), part in planned.groupby(["model", "input"], sort=False):
-        units = set(part["unit"])
+    for name, part in plan.planned().groupby("method", sort=False):
+        units = set(part["training"])
+        method = plan.methods[str(name)]
         rows.append(
             {
-                "model": model,
-                "input": name,
-                "network": plan.study.models[str(model)].network,
+                "method": name,
+                "recipe": method.recipe.label(method.spec),
+                "tasks": "+".join(method.tasks) + (" (baseline)" if method.method.baseline else ""),
                 "scenarios": part["scenario"].nunique(),
                 "seeds": part["seed"].nunique(),
                 "runs": len(part),
@@ -341,27 +356,5 @@ def by_configuration(plan: Plan, done: Sequence[str]) -> pd.DataFrame:
                 "to_do": len(units - have),
             }
         )
-    columns = ["model", "input", "network", "scenarios", "seeds", "runs", "trainings", "done", "to_do"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def _by_recipe(plan: RecipePlan, have: set[str]) -> pd.DataFrame:
-    rows = []
-    for name, part in plan.planned().groupby("recipe", sort=False):
-        units = set(part["unit"])
-        method = plan.chosen[str(name)]
-        rows.append(
-            {
-                "name": name,
-                "recipe": method.section.recipe or method.name,
-                "tasks": "+".join(method.tasks) + (" (baseline)" if method.section.baseline else ""),
-                "scenarios": part["scenario"].nunique(),
-                "seeds": part["seed"].nunique(),
-                "runs": len(part),
-                "trainings": len(units),
-                "done": len(units & have),
-                "to_do": len(units - have),
-            }
-        )
-    columns = ["name", "recipe", "tasks", "scenarios", "seeds", "runs", "trainings", "done", "to_do"]
+    columns = ["method", "recipe", "tasks", "scenarios", "seeds", "runs", "trainings", "done", "to_do"]
     return pd.DataFrame(rows, columns=columns)

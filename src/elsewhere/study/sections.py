@@ -139,7 +139,8 @@ class InputSection(Section):
 
     @model_validator(mode="after")
     def _only_of_a_crop(self) -> InputSection:
-        if self.kind == "whole" and ({"margin", "boxes"} & self.model_fields_set):
+        plain = self.margin == InputSpec().margin and self.boxes == "annotated"
+        if self.kind == "whole" and not plain:
             raise ValueError("margin and boxes have a meaning for kind = 'roi' alone")
         if self.outline and self.boxes == "found":
             raise ValueError(
@@ -222,10 +223,8 @@ class RecipeSection(Section):
 
     like: str = Field("", description="Another recipe of the study: that one, but for the keys given here.")
     recipe: str = Field("", description="`elsewhere recipes` lists them; default: this section's own name.")
-    tasks: tuple[Literal["segmentation", "response"], ...] = Field(
-        (), description="Of the study's tasks; default: all that the recipe does."
-    )
-    baseline: bool = Field(False, description="The others are held against it (MRI-09).")
+    tasks: tuple[str, ...] = Field((), description="Of the study's tasks; default: all that the recipe does.")
+    baseline: bool = Field(False, description="The other methods are compared with it.")
     settings: dict[str, Any] = Field(default_factory=dict, description="The recipe's own settings.")
     kinds: tuple[Kind, ...] = Field(
         (), description="Only these kinds of scenario; default: all of the study."
@@ -233,10 +232,16 @@ class RecipeSection(Section):
     skip: bool = Field(False, description="True leaves it out: for profiles.")
 
 
-class TaskSection(Section):
-    """[tasks.segmentation], [tasks.response]: how a task is scored."""
+DEFAULT_PROTOCOLS = {"segmentation": "mamamia-paper", "response": "mamamia-paper"}
+"""The protocol of a task where the study file names none; of any other task it is `plain`."""
 
-    protocol: str = Field("mamamia-paper", description="`elsewhere protocols` lists them.")
+
+class TaskSection(Section):
+    """[tasks.segmentation], [tasks.response], [tasks.classification]: how a task is scored."""
+
+    protocol: str = Field(
+        "", description="`elsewhere protocols` lists them; default: the task's published one, else plain."
+    )
     fairness_weight: Annotated[float, Field(ge=0, le=1)] | None = Field(
         None, description="Of the combined score (MRI-07); default: the protocol's."
     )

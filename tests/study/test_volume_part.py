@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from elsewhere.scenarios.groups import StudyGroups
-from elsewhere.study.recipe_table import patients_of_places
+from elsewhere.study.volume_part import patients_of_places
 
 
 def frame(by):

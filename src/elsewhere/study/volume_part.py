@@ -1,4 +1,4 @@
-"""The study table of volumes: the cohorts of an MRI study joined, a row an exam, with what each task may use.
+"""The part of a study table that recipes on volumes read: one row per exam, with what each task may use.
 
 Headers of all volumes are held together here, before anything is trained: phases of other sizes than each
 other, a mask on another grid, a missing phase stop the study with the case's name (MRI-01). A patient without
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,16 @@ import pandas as pd
 
 from elsewhere.cohort import Cohort
 from elsewhere.errors import UserError, name_rows
-from elsewhere.inputs import Cases, Pictures
+from elsewhere.inputs import Cases
 from elsewhere.inputs.cases import Value
 from elsewhere.inputs.mri.files import FileVolumes
 from elsewhere.inputs.mri.source import MriSource
-from elsewhere.inputs.source import Source
 from elsewhere.protocols import protocols
 from elsewhere.scenarios.groups import RESPONSES
 from elsewhere.scoring.segmentation import empty_truth
-from elsewhere.study.cohorts import read_cohorts
 from elsewhere.study.file import StudyFile
 from elsewhere.study.pictures import Report
-from elsewhere.study.table import StudyTable
+from elsewhere.study.table import PartBuilder, StudyTable, parts
 from elsewhere.study.volume_duplicates import volume_duplicates
 from elsewhere.study.volumes import digests, empty_masks, mask_digests, volumes_of, voxel_digests
 
@@ -38,41 +36,27 @@ FRAME_COLUMNS = ("case", "dataset", "case_id", "patient", "group", "label", "sit
 FILES = ("image", "mask")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecipeTable(StudyTable):
-    """`cohort` is what is scored against; `has_volume` and `has_mask` are columns of `frame`."""
-
-    volumes: FileVolumes
-    cohort: Cohort
-    voxels: Mapping[str, str]
-    """The digest of each volume's voxels: what is the same under another name or header (US-30)."""
-
-    @property
-    def sources(self) -> dict[str, Source]:
-        """What recipes read, by the source's name."""
-        return {MriSource.name: MriSource(self.volumes)}
-
-    def fallbacks(self, names: tuple[str, ...]) -> int:
-        """Nothing is cropped by the house: recipes crop, and say so themselves."""
-        return 0
-
-
-def build_recipe_table(
-    file: StudyFile, *, cache: Path | None = None, progress: Report | None = None
-) -> RecipeTable:
-    """Read the cohorts of a study of volumes and join them."""
-    cohorts = read_cohorts(file, cache=cache, progress=progress)
-    return join_volumes(file, cohorts, cache=cache, progress=progress)
-
-
 def join_volumes(
     file: StudyFile,
     cohorts: Mapping[str, Cohort],
     *,
     cache: Path | None = None,
     progress: Report | None = None,
-) -> RecipeTable:
-    """The table of these cohorts under the rules of the study."""
+) -> StudyTable:
+    """Join cohorts of volumes under the rules of the study.
+
+    Args:
+        file: The study.
+        cohorts: Those that are volumes.
+        cache: A folder for what is slow to find out.
+        progress: Called with what is done, how much, and how much there is.
+
+    Returns:
+        Their table, with the columns `has_volume` and `has_mask`.
+
+    Raises:
+        UserError: A cohort cannot be used.
+    """
     cohort, case = joined_cohort(cohorts)
     told = cohort.cases
     if "response" in file.study.tasks and "pcr" not in told.columns:
@@ -134,7 +118,7 @@ def join_volumes(
             volumes, drawn, cache=cache / "empty_masks.json" if cache else None, progress=progress
         )
         if bare:
-            rules = protocols.get(file.study.tasks["segmentation"].protocol)
+            rules = protocols.get(file.study.task("segmentation").protocol)
             told_by = empty_truth(len(bare), int(frame["has_mask"].sum()), rules)
             where = frame.loc[frame["case"].isin(bare), "collection"].value_counts(sort=False).sort_index()
             warnings.append(f"{told_by} ({', '.join(f'{name} {n}' for name, n in where.items())})")
@@ -164,16 +148,49 @@ def join_volumes(
         "duplicates": duplicates,
         "warnings": warnings,
     }
-    return RecipeTable(
+    return StudyTable(
+        source=MriSource.name,
         frame=frame,
         datasets=tuple(dict.fromkeys(frame["dataset"])),
         cases=cases,
-        pictures=Pictures({}),
+        sources={MriSource.name: MriSource(volumes)},
         audit=audit,
-        volumes=volumes,
         cohort=cohort,
-        voxels=voxels,
+        labels=(NO_PCR, PCR),
+        also=_also(told, case),
+        pixels=dict(voxels),
     )
+
+
+def _also(rows: pd.DataFrame, names: list[str]) -> dict[str, str]:
+    """The patients' ids in another set, where a table tells them (`mamamia_id`)."""
+    if "mamamia_id" not in rows.columns:
+        return {}
+    found = zip(names, rows["mamamia_id"], strict=True)
+    return {case: name.strip() for case, name in found if isinstance(name, str) and name.strip()}
+
+
+def fits_volumes(cohort: Cohort) -> bool:
+    """Whether a cohort's images are folders of phases, or slices with a scale."""
+    columns = cohort.cases.columns
+    if "image" not in columns:
+        return "pcr" in columns
+    if "mm_per_px" in columns:
+        return True
+    first = next((path for path in cohort.cases["image"] if isinstance(path, str)), None)
+    return first is None or cohort.file(first).is_dir()
+
+
+parts.add(
+    MriSource.name,
+    PartBuilder(
+        source=MriSource.name,
+        tasks=frozenset({"segmentation", "response"}),
+        build=join_volumes,
+        fits=fits_volumes,
+    ),
+    owner="elsewhere.study.volume_part",
+)
 
 
 def joined_cohort(cohorts: Mapping[str, Cohort]) -> tuple[Cohort, list[str]]:
@@ -186,7 +203,7 @@ def joined_cohort(cohorts: Mapping[str, Cohort]) -> tuple[Cohort, list[str]]:
     ]
     if len(held) == 1:
         return held[0], names
-    parts = []
+    pieces = []
     for one in held:
         part = one.cases.copy()
         for column in FILES:
@@ -194,8 +211,8 @@ def joined_cohort(cohorts: Mapping[str, Cohort]) -> tuple[Cohort, list[str]]:
                 part[column] = [
                     str(one.file(path).resolve()) if isinstance(path, str) else path for path in part[column]
                 ]
-        parts.append(part)
-    frame = pd.concat(parts, ignore_index=True)
+        pieces.append(part)
+    frame = pd.concat(pieces, ignore_index=True)
     for column in ("case_id", "patient_id", "exam_id"):
         if column not in frame.columns:
             continue
@@ -330,13 +347,13 @@ def _left_out(file: StudyFile, frame: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def with_study_ids(table: RecipeTable, names: tuple[str, ...]) -> pd.Series:
+def with_study_ids(table: StudyTable, names: tuple[str, ...]) -> pd.Series:
     """The cohort's case ids of these cases, by the study's names."""
     by_case = table.frame.set_index("case")["case_id"]
     return by_case.loc[list(names)]
 
 
-def cohort_of(table: RecipeTable, names: tuple[str, ...]) -> Cohort:
+def cohort_of(table: StudyTable, names: tuple[str, ...]) -> Cohort:
     """The cohort of these cases alone."""
     wanted = set(with_study_ids(table, names))
     found = table.cohort.subset(table.cohort.cases["case_id"].astype("str").isin(wanted))
