@@ -101,7 +101,7 @@ def test_a_scenario_that_cannot_be_split_is_skipped_with_its_reason(world):
     }
     assert told["reason"].str.contains("Cedar").all()
     skipped = plan.runs[plan.runs["status"] == "skipped"]
-    assert len(skipped) == 7 * 2 * 4 and (skipped["unit"] == "").all() and (skipped["reason"] != "").all()
+    assert len(skipped) == 7 * 2 * 4 and (skipped["training"] == "").all() and (skipped["reason"] != "").all()
     assert len(plan.planned()) == 9 * 2 * 4
 
 
@@ -109,9 +109,9 @@ def test_fall_backs_are_counted_a_scenario(world):
     edit(world, "Alder", lambda t: t.__setitem__("box_x1", t["box_x1"].mask(t.index < 4)))
     plan = plan_of(world)
     runs = plan.runs.set_index("run")
-    assert runs.loc["Birch>Alder|cnn|roi|1", "roi_fallbacks"] == 4
-    assert runs.loc["Birch>Alder|cnn|whole|1", "roi_fallbacks"] == 0
-    assert runs.loc["Birch>Cedar|cnn|roi|1", "roi_fallbacks"] == 0
+    assert runs.loc["Birch>Alder|cnn-roi|classification|1", "roi_fallbacks"] == 4
+    assert runs.loc["Birch>Alder|cnn-whole|classification|1", "roi_fallbacks"] == 0
+    assert runs.loc["Birch>Cedar|cnn-roi|classification|1", "roi_fallbacks"] == 0
     assert plan.audit()["roi_fallbacks"]["Birch>Alder"] == {"train": 0, "validation": 0, "test": 4}
 
 
@@ -148,7 +148,7 @@ def test_a_model_may_have_its_own_inputs_and_kinds(world):
     )
     vit = plan.runs[plan.runs["model"] == "vit"]
     assert set(vit["kind"]) == {"leave-one-dataset-out"} and set(vit["input"]) == {"roi"}
-    assert set(vit["method"]) == {"coral"}
+    assert set(vit["training_method"]) == {"coral"}
 
 
 def test_weights_are_kept_where_they_are_asked_for(world):

@@ -277,6 +277,7 @@ def write_plan_splits(plan: Plan, folder: Path, *, replace: bool = False) -> Non
         folder: Where they go.
         replace: Whether earlier splits there are replaced.
     """
+    everything: list[Split | Skipped] = [*plan.partitions.values(), *plan.skipped]
     for part in plan.table.each:
         own = set(part.datasets)
         made = [one for one in everything if set(one.scenario.sources) <= own]
