@@ -359,7 +359,7 @@ def test_found_boxes_run_after_their_finder_and_are_judged(world, tmp_path, trai
     names = [line.partition(" ")[2] for line in trainings()]
     assert len(names) == 4 + 4 + 4
     for source in ("Alder", "Birch"):
-        finder = names.index(f"{source}>* | lesion-finder | boxes | seed 1")
+        finder = names.index(f"{source}>* | finder | boxes | seed 1")
         assert finder < names.index(f"{source}>* | cnn | found | seed 1")
     told = done.run.results.audit["found_boxes"]
     assert len(told) == 12 and all(row["mean_iou"] == 1.0 and row["without_box"] == 0 for row in told)

@@ -289,7 +289,7 @@ class _Trainings:
         needs = {}
         for role, make in method.needs.items():
             needed = make(unit)
-            name = f"{unit_base_name(scenario)} | {needed.recipe.name} | {role} | seed {made.seed}"
+            name = f"{unit_base_name(scenario)} | {needed.name} | seed {made.seed}"
             needs[role] = self.add(replace(needed, name=name))
         key = self.add(replace(unit, needs=needs))
         return {"training": key, "boxes_training": needs.get("boxes", "")}, reasons

@@ -148,7 +148,7 @@ def _of_pair(study: Study, method: Method, table: StudyTable, training: Classifi
 
     def finder(unit: Training) -> Training:
         made = finder_training(unit, rules.network, size_px=rules.size_px, **rules.changes())
-        return replace(made, keep_weights=unit.keep_weights)
+        return replace(made, name="finder | boxes", keep_weights=unit.keep_weights)
 
     return PlannedMethod(
         method=method,
