@@ -198,7 +198,7 @@ def make_plan(file: StudyFile, table: StudyTable, *, progress: Report | None = N
     study = file.study
     check_names(study, table.datasets, where=str(file.path))
     planned = plan_methods(file, table)
-    scenarios = {part.source: scenarios_in(study, part.datasets) for part in table.each}
+    scenarios = scenarios_by_part(study, table)
     _check_only(study, [s for found in scenarios.values() for s in found], table)
     partitions: dict[tuple[str, int], Split] = {}
     skipped: list[Skipped] = []
@@ -330,6 +330,34 @@ def scenarios_in(study: Study, datasets: tuple[str, ...]) -> list[Scenario]:
     return [s for s in found if not rules.only or _picked(s, rules.only)]
 
 
+def scenarios_by_part(study: Study, table: StudyTable) -> dict[str, list[Scenario]]:
+    """The scenarios of each part of a study table.
+
+    Args:
+        study: The study, checked.
+        table: Its table.
+
+    Returns:
+        By the name of the part's source. A kind that one part has too few datasets for is asked of the others.
+
+    Raises:
+        UserError: No part has datasets enough for a kind.
+    """
+    found: dict[str, list[Scenario]] = {part.source: [] for part in table.each}
+    for kind in study.scenarios.kinds:
+        rules = study.scenarios.model_copy(update={"kinds": (kind,)})
+        alone = study.model_copy(update={"scenarios": rules})
+        refused = []
+        for part in table.each:
+            try:
+                found[part.source] += scenarios_in(alone, part.datasets)
+            except UserError as error:
+                refused.append(error)
+        if len(refused) == len(found):
+            raise refused[0]
+    return found
+
+
 def _picked(scenario: Scenario, wanted: Sequence[str]) -> bool:
     return any(scenario.name == name or fnmatchcase(scenario.name, name) for name in wanted)
 
@@ -395,7 +423,7 @@ def _of_all_kinds(study: Study, table: StudyTable) -> list[Scenario]:
     """Those that `only` leaves for another time too: `keep_weights` may name them."""
     rules = study.scenarios.model_copy(update={"only": ()})
     whole = study.model_copy(update={"scenarios": rules})
-    return [scenario for part in table.each for scenario in scenarios_in(whole, part.datasets)]
+    return [scenario for found in scenarios_by_part(whole, table).values() for scenario in found]
 
 
 def _predicted(method: PlannedMethod, made: Split, use: frozenset[str]) -> tuple[str, ...]:
