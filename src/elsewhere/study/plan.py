@@ -9,9 +9,8 @@ the method go on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,22 +20,20 @@ import pandas as pd
 
 from elsewhere.engine.plan import joined_trainings
 from elsewhere.engine.training import Training, Work
-from elsewhere.errors import UserError, unknown_name
+from elsewhere.errors import UserError
 from elsewhere.predictions.answers import answer_kinds
-from elsewhere.scenarios import (
-    Scenario,
-    Skipped,
-    Split,
-    check_split,
-    make_split,
-    nested_scenarios,
-    scenarios_of,
-)
-from elsewhere.scenarios.groups import StudyGroups
+from elsewhere.scenarios import Scenario, Skipped, Split
 from elsewhere.study.file import Study, StudyFile
 from elsewhere.study.names import check_names
 from elsewhere.study.pictures import Report
 from elsewhere.study.planned_methods import PlannedMethod, plan_methods
+from elsewhere.study.splits import (
+    check_only,
+    of_all_kinds,
+    partitions_of,
+    scenarios_by_part,
+    scenarios_with_weights,
+)
 from elsewhere.study.table import StudyTable
 
 PARTS = ("train", "validation", "test")
@@ -151,7 +148,7 @@ class Plan:
 
     def kept(self) -> set[str]:
         """The scenarios whose trained weights are kept."""
-        return scenarios_with_weights(self.study, _of_all_kinds(self.study, self.table))
+        return scenarios_with_weights(self.study, of_all_kinds(self.study, self.table))
 
     def audit(self) -> dict[str, Any]:
         """The table's audit with what the scenarios add: fall-backs and warnings of each scenario (US-03), and the
@@ -199,7 +196,7 @@ def make_plan(file: StudyFile, table: StudyTable, *, progress: Report | None = N
     check_names(study, table.datasets, where=str(file.path))
     planned = plan_methods(file, table)
     scenarios = scenarios_by_part(study, table)
-    _check_only(study, [s for found in scenarios.values() for s in found], table)
+    check_only(study, table)
     partitions: dict[tuple[str, int], Split] = {}
     skipped: list[Skipped] = []
     for part in table.each:
@@ -208,7 +205,7 @@ def make_plan(file: StudyFile, table: StudyTable, *, progress: Report | None = N
         skipped += gone
     reasons = {(s.scenario.name, s.seed): s.reason for s in skipped}
     pool = _Trainings(
-        table, keep=scenarios_with_weights(study, _of_all_kinds(study, table)), partitions=partitions
+        table, keep=scenarios_with_weights(study, of_all_kinds(study, table)), partitions=partitions
     )
     rows: list[dict[str, Any]] = []
     for part in table.each:
@@ -310,120 +307,6 @@ class _Trainings:
         order = self.table.cases.row
         self.units[key] = replace(both, predict=tuple(sorted(both.predict, key=order.__getitem__)))
         return key
-
-
-def scenarios_in(study: Study, datasets: tuple[str, ...]) -> list[Scenario]:
-    """The scenarios of some datasets, in the order of kinds and datasets.
-
-    Args:
-        study: The study, checked.
-        datasets: Those of one part of the study table.
-
-    Returns:
-        All of them, or those that `only` picks by name.
-    """
-    rules = study.scenarios
-    plain = [kind for kind in rules.kinds if kind != "nested"]
-    found = scenarios_of(datasets, plain, folds=rules.folds) if plain else []
-    if "nested" in rules.kinds:
-        found += nested_scenarios(datasets)
-    return [s for s in found if not rules.only or _picked(s, rules.only)]
-
-
-def scenarios_by_part(study: Study, table: StudyTable) -> dict[str, list[Scenario]]:
-    """The scenarios of each part of a study table.
-
-    Args:
-        study: The study, checked.
-        table: Its table.
-
-    Returns:
-        By the name of the part's source. A kind that one part has too few datasets for is asked of the others.
-
-    Raises:
-        UserError: No part has datasets enough for a kind.
-    """
-    found: dict[str, list[Scenario]] = {part.source: [] for part in table.each}
-    for kind in study.scenarios.kinds:
-        rules = study.scenarios.model_copy(update={"kinds": (kind,)})
-        alone = study.model_copy(update={"scenarios": rules})
-        refused = []
-        for part in table.each:
-            try:
-                found[part.source] += scenarios_in(alone, part.datasets)
-            except UserError as error:
-                refused.append(error)
-        if len(refused) == len(found):
-            raise refused[0]
-    return found
-
-
-def _picked(scenario: Scenario, wanted: Sequence[str]) -> bool:
-    return any(scenario.name == name or fnmatchcase(scenario.name, name) for name in wanted)
-
-
-def _check_only(study: Study, found: Sequence[Scenario], table: StudyTable) -> None:
-    """Every name of `only` picks a scenario of some part."""
-    if not study.scenarios.only:
-        return
-    everything = _of_all_kinds(study, table)
-    pick_scenarios(everything, study.scenarios.only)
-
-
-def pick_scenarios(found: Sequence[Scenario], only: Sequence[str]) -> list[Scenario]:
-    """The scenarios that names or patterns pick.
-
-    Args:
-        found: Those that there are.
-        only: Names, or patterns such as `BUSI>*`.
-
-    Returns:
-        The picked ones, in the order of `found`.
-
-    Raises:
-        UserError: A name picks none.
-    """
-    names = [scenario.name for scenario in found]
-    for wanted in only:
-        if wanted not in names and not any(fnmatchcase(name, wanted) for name in names):
-            raise unknown_name("scenario", wanted, names)
-    return [s for s in found if _picked(s, only)]
-
-
-def partitions_of(
-    part: StudyTable, scenarios: Sequence[Scenario], seeds: Sequence[int], progress: Report | None
-) -> tuple[dict[tuple[str, int], Split], list[Skipped]]:
-    """Split every scenario; checked when made, and checked here again before anything rests on it (US-11)."""
-    made: dict[tuple[str, int], Split] = {}
-    skipped: list[Skipped] = []
-    rows = StudyGroups(part.frame)
-    for number, scenario in enumerate(scenarios, start=1):
-        for seed in seeds:
-            found = make_split(rows, scenario, seed)
-            if isinstance(found, Skipped):
-                skipped.append(found)
-                continue
-            check_split(rows, found)
-            made[scenario.name, seed] = found
-        if progress:
-            progress("splitting", number, len(scenarios))
-    return made, skipped
-
-
-def scenarios_with_weights(study: Study, scenarios: Iterable[Scenario]) -> set[str]:
-    """The scenarios of which [study] keep_weights asks that trained weights are kept."""
-    wanted = study.study.keep_weights
-    found = list(scenarios)
-    if not wanted:
-        return set()
-    return {s.name for s in (found if "all" in wanted else pick_scenarios(found, wanted))}
-
-
-def _of_all_kinds(study: Study, table: StudyTable) -> list[Scenario]:
-    """Those that `only` leaves for another time too: `keep_weights` may name them."""
-    rules = study.scenarios.model_copy(update={"only": ()})
-    whole = study.model_copy(update={"scenarios": rules})
-    return [scenario for found in scenarios_by_part(whole, table).values() for scenario in found]
 
 
 def _predicted(method: PlannedMethod, made: Split, use: frozenset[str]) -> tuple[str, ...]:

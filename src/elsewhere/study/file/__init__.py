@@ -8,18 +8,33 @@ sections of [recipes] are all methods of it.
 from __future__ import annotations
 
 from elsewhere.study.file.loading import load_study, parse_study, shipped
-from elsewhere.study.file.sections import CohortSection, InputSection, ModelSection, RecipeSection
+from elsewhere.study.file.sections import (
+    AnalysesSection,
+    CohortSection,
+    FinderSection,
+    InputSection,
+    ModelSection,
+    RecipeSection,
+    ScenarioSection,
+    StudySection,
+    TaskSection,
+)
 from elsewhere.study.file.study import CLASSIFICATION, DATA_VARIABLE, Study, StudyFile
 
 __all__ = [
     "CLASSIFICATION",
     "DATA_VARIABLE",
+    "AnalysesSection",
     "CohortSection",
+    "FinderSection",
     "InputSection",
     "ModelSection",
     "RecipeSection",
+    "ScenarioSection",
     "Study",
     "StudyFile",
+    "StudySection",
+    "TaskSection",
     "load_study",
     "parse_study",
     "shipped",
