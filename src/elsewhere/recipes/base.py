@@ -203,6 +203,8 @@ class Recipe:
         follows: Whose method, and how this differs.
         keeps: Whether its weights can be kept: `run` hands them over where `job.keep` says so, and `apply` predicts
             from them.
+        predicts: The parts of a split whose cases it predicts: 'test'; 'validation' where answers are calibrated on it,
+            and 'normal' where cases without a lesion are tested apart.
         costs: Whether its predictions tell what each of them cost.
         maps: 'package.module:Class' of what draws relevance maps of its kept weights; '' for none.
         needs: The names of the trainings that it may need; `study` plans know how to make them.
@@ -215,6 +217,7 @@ class Recipe:
     version: ClassVar[int] = 1
     follows: ClassVar[str] = ""
     keeps: ClassVar[bool] = False
+    predicts: ClassVar[tuple[str, ...]] = ("test",)
     costs: ClassVar[bool] = True
     maps: ClassVar[str] = ""
     needs: ClassVar[tuple[str, ...]] = ()
