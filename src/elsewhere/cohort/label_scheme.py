@@ -44,3 +44,5 @@ LESIONS = LabelScheme(classes=("benign", "malignant"), apart="normal", image="le
 RESPONSES = LabelScheme(classes=("no pCR", "pCR"), unknown="unknown", image="exam", both_needed=False)
 """Outcomes of a therapy, of the task response (MRI-05). A patient without an outcome is still segmented, so that a
 part may lack a class."""
+UNLABELLED = LabelScheme(classes=("negative", "positive"), unknown="unlabelled", both_needed=False)
+"""For studies whose tasks have no classes: every case is unlabelled."""

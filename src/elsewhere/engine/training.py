@@ -38,6 +38,7 @@ class RecipeSpec:
         tasks: What is asked of it, in the recipe's order.
         clinical: Whether it reads clinical columns of what it predicts.
         files: Digests of the files that settings name (weights, a folder of masks), by setting.
+        kinds: The answer kind of each task that the recipe is not made for, and can answer.
     """
 
     name: str
@@ -46,6 +47,7 @@ class RecipeSpec:
     tasks: tuple[str, ...] = ()
     clinical: bool = False
     files: Mapping[str, str] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> RecipeSpec:
@@ -54,11 +56,12 @@ class RecipeSpec:
         return cls(**values | {"tasks": _names(values.get("tasks", ()), "tasks")})
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON gives it back: lists, no tuples. Without files it is what it was before there were any, for
-        keys rest on it."""
+        """As JSON gives it back: lists, no tuples. Without files and kinds it is what it was before there were any,
+        for keys rest on it."""
         content = dict(json.loads(json.dumps(asdict(self))))
-        if not self.files:
-            del content["files"]
+        for name in ("files", "kinds"):
+            if not content[name]:
+                del content[name]
         return content
 
     @cached_property

@@ -43,7 +43,7 @@ class AnswerKind:
 
     name: ClassVar[str] = ""
     truth: ClassVar[str] = "label"
-    """What of a case its answers are compared with: its 'label' or its 'mask'."""
+    """What of a case its answers are compared with: its 'label', its 'mask', or the column 'target' of the task."""
     own_folder: ClassVar[bool] = False
     """Whether its files fill a folder of their own, one file per case."""
 
@@ -61,6 +61,17 @@ class AnswerKind:
             ValueError: The answer is not of this kind. The message reads on from 'its answer of a case'.
         """
         raise NotImplementedError
+
+    def by_chance(self, draw: float) -> Any:
+        """Make an answer that does not depend on the case, for the recipe `random`.
+
+        Args:
+            draw: From 0 to 1, a uniform draw.
+
+        Returns:
+            An answer that `one` accepts; None where the kind has no such answer.
+        """
+        return None
 
     def gather(self, values: Sequence[Any]) -> Any:
         """Join the packed answers of `one` into answers with a row for each case."""

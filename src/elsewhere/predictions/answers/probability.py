@@ -71,6 +71,9 @@ class ProbabilityKind(AnswerKind):
             raise ValueError(f"is {p}, and not from 0 to 1")
         return p
 
+    def by_chance(self, draw: float) -> float:
+        return draw
+
     def gather(self, values: Sequence[float | ProbabilityAnswer]) -> Probabilities:
         if values and all(isinstance(value, ProbabilityAnswer) for value in values):
             held = [value for value in values if isinstance(value, ProbabilityAnswer)]
