@@ -40,7 +40,19 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedGap:
-    """How much worse `group` of `variable` is, in the population; all 0 is a fair world."""
+    """How much worse `group` of `variable` is, in the population; all 0 is a fair world.
+
+    Args:
+        variable: One of `GROUPS`: 'age', 'menopausal_status' or 'breast_density'.
+        group: The group of that variable that is worse off.
+        dice: How much lower its mean Dice is.
+        norm_hd: How much higher its mean normalised Hausdorff distance is.
+        tpr: How much lower its true positive rate is.
+        fpr: How much higher its false positive rate is.
+
+    Raises:
+        UserError: The variable or group is unknown, or an amount is negative or more than the metric allows.
+    """
 
     variable: str = "breast_density"
     group: str = "D"
@@ -115,7 +127,18 @@ def _population_means() -> tuple[float, float]:
 def segmentation_world(
     gap: PlantedGap, rng: np.random.Generator, *, patients: int = 516, density_known: int | None = None
 ) -> pd.DataFrame:
-    """A table with attributes, `dice` and `norm_hd`. `density_known`: how many have a density at all."""
+    """Draw a table of patients with Dice and NormHD, worse in one group.
+
+    Args:
+        gap: The planted gap; `dice` and `norm_hd` count.
+        rng: The generator of all draws.
+        patients: Number of patients, one case each.
+        density_known: Number of patients whose breast density is known; None: all.
+
+    Returns:
+        Attributes, `dice`, `norm_hd` and `affected` (whether the gap concerns the patient), one row per
+        patient.
+    """
     table = _patients(patients, rng)
     affected = _affected(table, gap)
     dice, distance = _draw_scores(patients, rng)
@@ -129,7 +152,20 @@ def segmentation_world(
 def response_world(
     gap: PlantedGap, rng: np.random.Generator, *, patients: int = 516, density_known: int | None = None
 ) -> pd.DataFrame:
-    """A table with attributes, `pcr` and `probability`; decisions at 0.5 have TPR 0.65 and FPR 0.35 less the gap."""
+    """Draw a table of patients with pCR and a probability of it, worse in one group.
+
+    Decisions at 0.5 have a TPR of 0.65 and an FPR of 0.35; in the group, the gap makes both worse.
+
+    Args:
+        gap: The planted gap; `tpr` and `fpr` count.
+        rng: The generator of all draws.
+        patients: Number of patients, one case each.
+        density_known: Number of patients whose breast density is known; None: all.
+
+    Returns:
+        Attributes, `pcr`, `probability` and `affected` (whether the gap concerns the patient), one row per
+        patient.
+    """
     table = _patients(patients, rng)
     affected = _affected(table, gap)
     prevalence = table["menopausal_status"].map(_PCR).to_numpy(dtype=np.float64)
@@ -154,7 +190,20 @@ def _hide(
 
 
 def true_group_shares(gap: PlantedGap, variable: str, *, pcr: bool | None = None) -> dict[str, float]:
-    """For every group of `variable` the share of its population (with or without pCR) that the gap affects."""
+    """Compute the share of every group's population that the gap affects.
+
+    Args:
+        gap: The planted gap.
+        variable: The variable whose groups are wanted, which need not be the gap's own.
+        pcr: True or False looks only at the patients with or without pCR; None at all of them.
+
+    Returns:
+        Shares, 0 to 1, by group.
+
+    Example:
+        >>> true_group_shares(PlantedGap(variable="age", group=">70"), "age")[">70"]
+        1.0
+    """
     weight = dict.fromkeys(GROUPS[variable], 0.0)
     hit = dict(weight)
     for (i, age), status, (k, density) in product(
@@ -173,9 +222,22 @@ def true_group_shares(gap: PlantedGap, variable: str, *, pcr: bool | None = None
 def true_gaps(
     gap: PlantedGap, *, task: str, among: Mapping[str, tuple[str, ...]] | None = None
 ) -> dict[str, float]:
-    """The population's gap of every variable by the protocol (MRI-04: mean of two ranges; MRI-05: their sum).
+    """Compute the population's gap of every variable by the protocol.
 
-    `among` names the groups that are looked at, where a world has not all of them.
+    For segmentation it is the mean of two ranges (MRI-04), for response their sum (MRI-05).
+
+    Args:
+        gap: The planted gap.
+        task: 'segmentation'; anything else is response.
+        among: The groups that are compared, by variable, where a world does not have all of them; None:
+            `GROUPS`.
+
+    Returns:
+        The gap by variable.
+
+    Example:
+        >>> round(true_gaps(PlantedGap(dice=0.1, norm_hd=0.06), task="segmentation")["breast_density"], 3)
+        0.08
     """
     out = {}
     for variable, groups in (among or GROUPS).items():

@@ -54,9 +54,24 @@ def write_hospital(
     replace: bool = False,
     progress: Progress | None = None,
 ) -> Path:
-    """The hospital's pictures, masks and tables under `folder`, which a reader of the layout takes.
+    """Write a hospital's pictures, masks and tables under one folder, which a reader of the layout takes.
 
-    Whole or not at all; an earlier phantom in the same place is replaced with `replace` alone.
+    The folder is written whole or not at all.
+
+    Args:
+        hospital: The hospital.
+        folder: The folder to write.
+        layout: Another layout than the hospital's own; None keeps it.
+        replace: Whether an earlier phantom in the same place may be replaced.
+        progress: Called before each picture with the hospital's name, the pictures done and their number;
+            None for silence.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: The layout is unknown or has no place for a planted fault; or `folder` exists and may not
+            be replaced.
     """
     if layout is not None and layout != hospital.layout:
         if layout not in LAYOUTS:
@@ -73,10 +88,21 @@ def write_hospital(
 def make_phantom_cohort(
     spec: Mapping[str, Any] | Hospital, folder: str | Path, *, where: str = "phantom"
 ) -> Path:
-    """The folder of a phantom, for the reader named like its layout; drawn only where it is not yet.
+    """Return the folder of a phantom for the reader named like its layout; draw it only where needed.
 
-    A folder whose `phantom.json` says the same specification is taken as it is, so that a study that was
-    stopped goes on with the same files.
+    A folder whose `phantom.json` has the same specification is taken as it is, so that a study that was
+    stopped resumes with the same files.
+
+    Args:
+        spec: The hospital, or its fields by name.
+        folder: The folder of the phantom; an earlier phantom with another specification is replaced.
+        where: The place of the specification, for messages.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: The specification is not allowed; or `folder` holds something other than a phantom.
     """
     hospital = spec if isinstance(spec, Hospital) else hospital_from(spec, where=where)
     folder = Path(folder)
