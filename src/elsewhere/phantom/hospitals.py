@@ -1,8 +1,8 @@
 """Three synthetic hospitals for each task, at the level of predictions: no images, a known truth.
 
-Alder is where the model was made, Birch is another hospital where it works, Cedar is one where it does
-not. Four faults are planted, each of a kind that has misled published studies: a drop at Cedar, a gap
-for one subgroup, patients of the training set among the tests, and ids that are not patients.
+The model was trained at Alder, works at Birch and does not work at Cedar. Four faults are planted, each of
+a kind that has misled published studies: a drop at Cedar, a gap for one subgroup, patients of the training
+set in the test set, and ids that are not patients.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _patients(rng: np.random.Generator, world: World, *, prefix: str, positives:
 
 
 def _difficulty(world: World, patients: pd.DataFrame) -> np.ndarray:
-    """How much of the signal a patient loses: at Cedar, and for density D."""
+    """Compute how much of the signal each patient loses: at Cedar, and for density D."""
     return (
         world.drop * (patients["site"] == "Cedar").to_numpy()
         + world.subgroup_gap * (patients["breast_density"] == "D").to_numpy()
@@ -111,7 +111,7 @@ def _difficulty(world: World, patients: pd.DataFrame) -> np.ndarray:
 
 
 def _plant_id_mistakes(rng: np.random.Generator, world: World, cases: pd.DataFrame) -> pd.DataFrame:
-    """Leak, file-name ids and a site spelt two ways; the truth of each case stays as it was."""
+    """Plant the leak, the file-name ids and a site spelt two ways; the truth of each case does not change."""
     cases = cases.copy()
     cases["split"] = "test"
     tests = cases.groupby("patient_id", sort=False).head(1)

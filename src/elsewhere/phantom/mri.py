@@ -1,7 +1,7 @@
 """Synthetic DCE breast MRI with a known truth: the phases of one patient as arrays, and worlds of many.
 
-numpy and scipy alone, so that phantoms are made where they are used, on a machine that reads no files. A volume
-is made a slab at a time; a case has its own generator, so that neither order nor neighbours matter.
+It needs only numpy and scipy, so that phantoms can be made where they are used, on a machine that reads no
+files. A volume is made slab by slab; a case has its own generator, so that order and neighbours do not matter.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from elsewhere.phantom.mri_sites import (
 from elsewhere.phantom.mri_tumour import Drawn, draw_tumour
 
 AIR, FAT, GLAND, SKIN, MUSCLE, CHEST, IMPLANT = range(7)
-"""Of `PhantomCase.tissue`."""
+"""Codes of `PhantomCase.tissue`."""
 _SIGNAL = {
     True: {"fat": 0.20, "gland": 0.62, "skin": 0.46, "muscle": 0.40, "tumour": 0.56, "implant": 0.16},
     False: {"fat": 1.55, "gland": 0.66, "skin": 0.70, "muscle": 0.52, "tumour": 0.58, "implant": 0.24},
 }
-"""Before contrast, with and without fat suppression; a file's number is the scanner's scale times this."""
+"""Signal before contrast, with and without fat suppression; a file holds the scanner's scale times this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,7 +316,7 @@ Where = tuple[slice, slice, slice]
 def _slab(
     scene: _Scene, start: int, stop: int, labels: npt.NDArray[np.uint8] | None
 ) -> tuple[Field, list[tuple[str, Field, Where]], npt.NDArray[np.float64]]:
-    """Signal before contrast, what enhances by which curve and where, and gland and breast voxels seen."""
+    """Compute the signal before contrast, what enhances by which curve and where, and gland and breast voxels."""
     frame, body, signal, width = scene.frame, scene.body, scene.signal, scene.width
     everywhere = (slice(None), slice(None), slice(None))
     distance, cage = scene.skin.block(start, stop), scene.cage.block(start, stop)
@@ -418,7 +418,7 @@ def _implants(
 def _overlap(
     box: tuple[Span, Span, Span], start: int, stop: int
 ) -> tuple[Span, tuple[slice, slice, slice]] | None:
-    """The part of a box in a slab: places inside the box, and where they lie in the slab."""
+    """Cut a box with a slab: the span inside the box, and where it lies in the slab; None without overlap."""
     low, high = max(start, box[0][0]), min(stop, box[0][1])
     if low >= high:
         return None
@@ -431,7 +431,7 @@ def _slices(box: tuple[Span, Span, Span]) -> tuple[slice, slice, slice]:
 
 
 def _recorded(image: Field, scanner: Scanner, rng: np.random.Generator) -> npt.NDArray[np.int16]:
-    """The magnitude of a noisy complex signal, in the vendor's numbers."""
+    """Compute the magnitude of the noisy complex signal, in the vendor's numbers."""
     noise = np.float32(scanner.noise * 0.62)
     other = rng.standard_normal(image.shape, dtype=np.float32)
     other *= noise
@@ -449,7 +449,7 @@ def _recorded(image: Field, scanner: Scanner, rng: np.random.Generator) -> npt.N
 
 
 def _breast_box(body: anatomy.Body, frame: Frame, side: str, tumour: Drawn) -> Box:
-    """The affected breast, from the chest wall to the nipple, and all of the tumour."""
+    """Box the affected breast, from the chest wall to the nipple, with all of the tumour."""
     breast = body.breast(side)
     (u, a, s), (ru, ra, rs) = breast.centre, breast.radii
     spans = list(frame.box((u - ru - 6, a - 6, s - rs - 6), (u + ru + 6, a + ra + 9, s + rs + 6)))

@@ -352,7 +352,7 @@ def vessels(body: Body, frame: Frame, rng: np.random.Generator) -> np.ndarray:
 
 
 def _vessel(body: Body, breast: Breast, rng: np.random.Generator) -> np.ndarray:
-    """From the edge of the breast towards the nipple, some way under the skin."""
+    """Draw a vessel from the edge of the breast towards the nipple, some way under the skin."""
     angle = float(rng.uniform(0, 2 * np.pi))
     depth = float(rng.uniform(0.80, 0.93))
     along = np.arange(0.05, float(rng.uniform(0.6, 0.97)), 0.008)
@@ -366,7 +366,7 @@ def _vessel(body: Body, breast: Breast, rng: np.random.Generator) -> np.ndarray:
 
 
 def _paint(made: np.ndarray, frame: Frame, points: np.ndarray, radius: float, most: float = 1.0) -> None:
-    """A tube along points into the voxels it crosses, by how much of each it fills."""
+    """Draw a tube along points into the voxels that it crosses, by how much of each it fills."""
     order = frame.body_axes()
     at = np.empty_like(points)
     spacing = np.array(frame.spacing_mm)

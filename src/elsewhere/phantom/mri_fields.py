@@ -1,8 +1,8 @@
 """Where a phantom's voxels lie in the body, and smooth fields over them.
 
 Anatomy is drawn in millimetres: `u` towards the patient's left from the midline, `a` forward from the chest
-wall, `s` upward from the nipples. Fields are made on a coarse lattice and brought to the voxels a slab at a
-time, so that a volume of real size costs neither its own size in memory nor a fine random draw.
+wall, `s` upward from the nipples. Fields are made on a coarse lattice and interpolated to the voxels slab by
+slab, so that a volume of real size needs neither its own size in memory nor a fine random draw.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Span = tuple[int, int]
 """First voxel and the one after the last."""
 U, A, S = 0, 1, 2
 _AXES = {"axial": ((U, 1), (A, 1), (S, 1)), "sagittal": ((A, -1), (S, 1), (U, -1))}
-"""Per voxel axis the body axis and its direction: LAS for axial volumes, PSR for sagittal ones (MRI-01)."""
+"""Body axis and direction of each voxel axis: LAS for axial volumes, PSR for sagittal ones (MRI-01)."""
 SLAB_VOXELS = 1_500_000
 
 

@@ -1,7 +1,7 @@
 """Synthetic MRI hospitals on disk, in the folders and the table of MAMA-MIA (MRI-01).
 
-The reader reads them without a word about phantoms. The truth that the layout has no place for (the value that a
-hospital does not know, what was planted) stands in `truth.csv` beside the published folders.
+The reader of the public set reads them and knows nothing of phantoms. The truth that the layout has no place
+for (values that a hospital does not know, what was planted) is in `truth.csv`, next to the published folders.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from elsewhere.phantom.mri_sites import CaseSpec, HospitalSpec, case_specs, hosp
 from elsewhere.tables import staged_directory, to_jsonable, write_json, write_table
 
 MARK = "phantom.json"
-"""In the world's folder: the specification it was made from. A folder that holds it may be made anew."""
+"""File with the specification that the world was made from; a folder that has it may be replaced."""
 TABLE = "clinical_and_imaging_info.xlsx"
 Progress = Callable[[str, int, int], None]
 

@@ -14,14 +14,14 @@ import numpy as np
 from elsewhere.phantom.mri_sites import DENSITIES, SUBTYPES, CaseSpec, Gap, HospitalSpec, age_group
 
 WASH_IN = dict(zip(SUBTYPES, (1.55, 1.10, 1.15, 1.60, 1.35, 1.70), strict=True))
-"""Relative enhancement of the solid tumour at its peak, against its signal before contrast."""
+"""Enhancement of the solid tumour at its peak, relative to its signal before contrast."""
 WASH_OUT = dict(zip(SUBTYPES, (-0.24, 0.10, 0.04, -0.18, -0.06, -0.22), strict=True))
-"""Change over five minutes after the peak: below zero contrast leaves, above it still comes."""
+"""Change over five minutes after the peak: below zero contrast leaves, above zero it still comes in."""
 RIM = dict(zip(SUBTYPES, (0.9, 0.25, 0.3, 0.5, 0.4, 0.6), strict=True))
 RESPONSE = dict(zip(SUBTYPES, (0.55, -0.75, -1.1, 0.85, 0.35, 1.0), strict=True))
-"""On the logit scale of pCR, at signal 1."""
+"""Effect of the subtype on the logit of pCR, at signal 1."""
 KINETICS = 0.8
-"""Of a deviation of the tumour's own kinetics, on the same scale."""
+"""Effect of one standard deviation of the tumour's own kinetics, on the same scale."""
 Z_WASH_IN, Z_WASH_OUT = 0.16, -0.13
 _HORMONES = {
     "triple_negative": (0, 0),
@@ -31,7 +31,7 @@ _HORMONES = {
     "luminal_b": (1, 1),
     "her2_pure": (0, 1),
 }
-"""hr and her2, by the published subtypes."""
+"""hr and her2 of the published subtypes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,7 @@ def draw_patient(spec: CaseSpec, rng: np.random.Generator) -> Patient:
     )
     implant = bool(fixed.get("implant", chances[7] < hospital.implants))
     lesion = str(fixed.get("lesion", "non-mass" if chances[2] < non_mass else "mass"))
-    if implant:  # It leaves no room for a segment.
+    if implant:  # An implant leaves no room for a segment.
         lesion = "mass"
     foci = 1 + (int(chances[4] * 3) + 1 if chances[3] < hospital.multifocal and lesion == "mass" else 0)
     phases = int(np.clip(round(spec.scanner.phases + 0.7 * draws[4]), 3, 6))
@@ -184,7 +184,7 @@ def response_chance(patient: Patient, hospital: HospitalSpec) -> float:
 
 
 def _intercept(hospital: HospitalSpec, weight: float) -> float:
-    """What makes the hospital's mean chance its `pcr`."""
+    """Find the intercept with which the hospital's mean chance is its `pcr`."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(15)
     weights = weights / weights.sum()
     effects = hospital.signal * np.array([RESPONSE[name] for name in SUBTYPES])
@@ -249,7 +249,7 @@ COLUMNS = (
     "manufacturer", "scanner_model", "high_bit", "window_center", "window_width", "echo_time",
     "repetition_time", "acquisition_times", "acquisition_date", "tcia_series_uid",
 )  # fmt: skip
-"""Of the published clinical table, later version."""
+"""Columns of the published clinical table, later version."""
 
 
 def clinical_row(

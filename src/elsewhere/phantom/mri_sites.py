@@ -100,10 +100,10 @@ SCANNERS = (
         falloff_mm=160, leak=0.1, contrast=1.25, scale=210, high_bit=15,
     ),
 )  # fmt: skip
-"""What the machines are at shift 1. The fourth does not suppress fat."""
+"""The sites' own scanners, as they are at shift 1. The fourth does not suppress fat."""
 SITES = ("NORTH", "SOUTH", "WEST", "EAST", "HILL", "LAKE", "COAST", "FOREST")
 _OWN_FROM = 0.5
-"""From this shift on the plane, the vendor and fat suppression are the site's own."""
+"""From this shift on, the plane, the vendor and fat suppression are the site's own."""
 _AGE_SHIFT = (2.0, -1.5, 3.0, -3.0)
 _SUBTYPE_SHIFT = (
     (0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
@@ -111,7 +111,7 @@ _SUBTYPE_SHIFT = (
     (-0.3, -1.0, 0.9, 0.4, -1.0, 0.8),
     (0.5, -0.4, 0.2, -0.5, 0.3, 0.2),
 )
-"""On the log scale of how common `SUBTYPES` are: the collections name and recruit them differently."""
+"""Shift of how common `SUBTYPES` are, on the log scale: the collections name and recruit them differently."""
 
 
 @dataclass(frozen=True, kw_only=True)

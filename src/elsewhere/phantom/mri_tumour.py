@@ -201,7 +201,7 @@ def draw_tumour(
     part = part * soft(room, _width(frame))
     mask = (mask_at > 0) & (room > 0)
     if not mask.any():
-        # Voxels too large for what room there is: the one where most of the tumour would be.
+        # The voxels are too large for the room there is: take the one where most of the tumour would be.
         best = np.unravel_index(int(np.minimum(mask_at, room).argmax()), mask.shape)
         mask[best], part[best] = True, 1.0
     lattice = Lattice(frame, box, _TUMOUR_MM)
@@ -265,7 +265,8 @@ def _focus(centre: tuple[float, float, float], radius: float, rng: np.random.Gen
 def _masses(
     foci: list[Focus], frame: Frame, box: tuple[Span, Span, Span], rng: np.random.Generator
 ) -> tuple[Field, Field, Field, float]:
-    """Distance to the edge with spicules, to the drawn outline, how far inward (0 edge, 1 centre)."""
+    """Compute the distances to the edge with spicules and to the expert's outline, the depth (0 edge, 1 centre),
+    and the largest radius of the first focus."""
     u, a, s = frame.coordinates(box)
     lattice = Lattice(frame, box, _TUMOUR_MM)
     first = max(foci[0].radii)
@@ -314,7 +315,7 @@ def _segment(breast: Breast, body: Body, frame: Frame, volume: float, rng: np.ra
     slope = float(np.tan(np.radians(rng.uniform(13, 22))))
     start = float(rng.uniform(10, 22))
     most = 0.82 * breast.radii[1] + 8
-    # Clumps fill about the outline: the cone that has the asked volume.
+    # Clumps fill roughly the outline, so take the cone that has the requested volume.
     end = (3 * volume / (np.pi * slope**2) + start**3) ** (1 / 3)
     end = float(np.clip(end, start + 12, max(most, start + 14)))
     return Segment(
@@ -329,7 +330,7 @@ def _segment(breast: Breast, body: Body, frame: Frame, volume: float, rng: np.ra
 def _clumps(
     segment: Segment, frame: Frame, box: tuple[Span, Span, Span], rng: np.random.Generator
 ) -> tuple[Field, Field, Field, float]:
-    """How much of a voxel enhances, the distance to the outline, no depth, and a radius."""
+    """Compute how much of each voxel enhances, the distance to the outline, a depth of 0, and a radius."""
     u, a, s = frame.coordinates(box)
     x = [part - np.float32(p) for part, p in zip((u, a, s), segment.apex, strict=True)]
     along = sum(np.float32(d) * part for d, part in zip(segment.direction, x, strict=True))
@@ -350,7 +351,7 @@ def _clumps(
 def _clip(
     mask: npt.NDArray[np.bool_], frame: Frame, box: tuple[Span, Span, Span], rng: np.random.Generator
 ) -> Field:
-    """The void of a biopsy clip somewhere in the tumour, wider along the main field."""
+    """Draw the void of a biopsy clip somewhere in the tumour, wider along the main field."""
     inside = np.argwhere(mask)
     at = inside[rng.integers(len(inside))]
     radius = max(float(rng.uniform(2.4, 4.2)), 0.55 * float(np.mean(frame.spacing_mm)))

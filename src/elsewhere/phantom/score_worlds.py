@@ -1,10 +1,10 @@
-"""Worlds of scores with a known subgroup gap: no image, no model, only what scoring would have measured.
+"""Tables of scores with a known subgroup gap: no image, no model, only what scoring would have measured.
 
 Patients have the shares of the MAMA-MIA test cohort (table 1 of the study): ages 50/117/146/155/106 of 574, a third
 premenopausal, nearly all of them young; density follows the menopausal status. A gap is planted in one group of one
 variable: its Dice is lower and its NormHD higher on average, or its TPR lower and its FPR higher, by exactly the
-amounts asked for. Since the variables depend on each other, a gap in the old is also one, smaller, between pre- and
-postmenopausal women: `true_gaps` says what the population's gap of every variable is.
+requested amounts. The variables depend on each other, so a gap in the oldest group is also a smaller gap
+between pre- and postmenopausal women: `true_gaps` computes the population's gap of every variable.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _affected(table: pd.DataFrame, gap: PlantedGap) -> npt.NDArray[np.bool_]:
 
 
 def _draw_scores(n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Dice and NormHD as a good model's fall: most near 0.75, 4 % outright failures; the two hang together."""
+    """Draw Dice and NormHD of a good model: most Dice near 0.75, 4 % failures; the two are correlated."""
     skill = rng.normal(0.0, 1.0, n)
     dice = 1.0 / (1.0 + np.exp(-(1.2 + 0.9 * skill)))
     distance = np.exp(-2.0 - 0.5 * skill + 0.6 * rng.normal(0.0, 1.0, n))
@@ -119,7 +119,7 @@ def _draw_scores(n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=1)
 def _population_means() -> tuple[float, float]:
-    """Mean Dice and NormHD of the unaffected, from two million draws of their own generator."""
+    """Compute mean Dice and NormHD of unaffected patients, from two million draws of their own generator."""
     dice, distance = _draw_scores(2_000_000, np.random.default_rng(1506))
     return float(dice.mean()), float(distance.mean())
 

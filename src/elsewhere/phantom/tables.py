@@ -1,6 +1,6 @@
 """Tiny synthetic twins of public tables, in the published layout: for tests, docs and the demo.
 
-The numbers are drawn, the people do not exist; columns, file names and known defects are the publishers'.
+The values are random and the people do not exist; columns, file names and known defects are the publishers'.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Synthetic ultrasound hospitals: pictures with a known truth, a known shift and, if asked, planted faults.
+"""Synthetic ultrasound hospitals: pictures with a known truth, a known shift and, on request, planted faults.
 
 A hospital is data: the same specification gives the same pictures, each from its own seed. `shift` says how
 far its scanner, its overlays and its case mix are from what all hospitals share: at 0 all are alike, at 1 they
@@ -32,7 +32,7 @@ from elsewhere.untrusted import is_plain_name
 
 LAYOUTS = ("busi", "bus-bra", "breast", "bus-uclm")
 NORMAL = {"busi": 0.17, "bus-bra": 0.0, "breast": 0.02, "bus-uclm": 0.5}
-"""Part of the patients (BUS-UCLM: of the pictures) without a lesion, where the specification is silent."""
+"""Part of the patients (BUS-UCLM: of the pictures) without a lesion, where the specification sets none."""
 PLANTS = {
     "duplicate": "the same picture again, under another patient",
     "duplicate-recoded": "the same picture again, re-encoded and a little smaller",
@@ -64,9 +64,9 @@ SCANNERS = (
         lateral_mm=0.23, slope_db_cm=4, gamma=0.85, callipers=0.6, icon=0.95, ruler=0.9,
     ),
 )  # fmt: skip
-"""What the machines are at shift 1; a hospital's is so far on the way from the common one."""
+"""The layouts' own scanners, as they are at shift 1; at shift 0 all hospitals have the common one."""
 CASE_MIX = (0.0, -0.35, 0.5, -0.6)
-"""Of each scanner's hospital at shift 1, on the logit scale of malignancy."""
+"""Shift of malignancy at each scanner's hospital at shift 1, on the logit scale."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,8 @@ class Hospital:
         layout: The public set whose folders and tables are used, one of `LAYOUTS`.
         patients: Number of patients, at least 4.
         malignant: Part of the patients with a lesion whose lesion is malignant, before the site's case mix.
-        normal: Part of the patients without a lesion; None takes the published set's. BUS-BRA has none.
+        normal: Part of the patients (BUS-UCLM: of the pictures) without a lesion; None takes the published
+            set's. BUS-BRA has none.
         shift: How far scanner, overlays and case mix are from what all hospitals share, 0 (alike) to 3.
         difficulty: How much the two classes look alike, 0 to 1 (no difference).
         shortcut: How closely a mark in the corner follows the label: 0 for no mark at all, 1 for a mark on
@@ -309,7 +310,7 @@ def plan(hospital: Hospital) -> list[Plan]:
 
 
 def _kinds(hospital: Hospital, rng: np.random.Generator) -> list[str]:
-    """What each patient has. Counts are set, not drawn, so that a small hospital has both classes."""
+    """Choose what each patient has. Counts are fixed, so that a small hospital has both classes."""
     n = hospital.patients
     part = NORMAL[hospital.layout] if hospital.normal is None else hospital.normal
     normal = round(n * (part * 0.3 if hospital.layout == "bus-uclm" else part))
@@ -407,7 +408,7 @@ def render(hospital: Hospital, planned: Plan) -> Picture:
 
 
 def _recoded(grey: Grey, masks: tuple[Mask, ...]) -> tuple[Grey, tuple[Mask, ...]]:
-    """Through a JPEG at 94 % of the size: what a screenshot in a talk does to a picture."""
+    """Save a picture as a JPEG at 94 % of its size and read it again, as a screenshot in a talk would do."""
     from PIL import Image
 
     size = (round(grey.shape[1] * 0.94), round(grey.shape[0] * 0.94))

@@ -1,7 +1,7 @@
 """What scanners and operators draw into ultrasound pictures: text, rulers, logos, callipers, borders.
 
-Overlays name the site, never the disease, unless a shortcut is asked for: then a mark goes with the label at
-one hospital, as a model of whole images would learn it.
+Overlays name the site, never the disease, unless a shortcut is requested: then a mark goes with the label at
+one hospital, and a model of whole images could learn it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def add_overlays(
     Returns:
         The picture, and whether callipers mark a lesion in it (BUS-UCLM's 'Marks').
     """
-    # One draw an overlay, whether shown or not: a picture's tissue does not depend on what is drawn on it.
+    # One draw per overlay, shown or not: a picture's tissue does not depend on what is drawn on it.
     shown = rng.random(5) < np.clip(
         [scanner.text, scanner.ruler, scanner.logo, scanner.callipers, scanner.icon], 0, 1
     )
@@ -66,7 +66,7 @@ def add_overlays(
 
 
 def _callipers(pen: ImageDraw.ImageDraw, mask: Mask, rng: np.random.Generator) -> None:
-    """Crosses at the ends of the lesion's two diameters, as measured on the screen."""
+    """Draw crosses at the ends of the lesion's two diameters, as measured on the screen."""
     ys, xs = np.nonzero(mask)
     if not len(ys):
         return

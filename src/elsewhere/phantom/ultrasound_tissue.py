@@ -195,7 +195,7 @@ def _squash(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def _ring(rng: np.random.Generator, orders: int, fall: float) -> npt.NDArray[np.float64]:
-    """A smooth random function of the angle: harmonics 2 to `orders`+1, falling in strength."""
+    """Draw a smooth random function of the angle: harmonics 2 to `orders`+1, falling in strength."""
     angle = np.arange(ANGLES) * (2 * np.pi / ANGLES)
     order = np.arange(2, orders + 2)
     strength = rng.normal(0, 1, orders) / order**fall
@@ -216,7 +216,7 @@ def _outline(rng: np.random.Generator, width: float, height: float, irregular: f
 
 @lru_cache(maxsize=128)
 def _spread(pixels: int, step: float, knots: int) -> Map:
-    """Interpolation from a coarse line of noise to `pixels`: Gaussian bumps, unit variance everywhere."""
+    """Compute weights that interpolate coarse noise to `pixels`: Gaussian bumps, unit variance everywhere."""
     at = (np.arange(pixels) / step)[:, None] + 2.0
     bumps = np.exp(-0.5 * ((at - np.arange(knots)[None, :]) / 0.8) ** 2)
     return np.asarray(bumps / np.sqrt((bumps**2).sum(axis=1, keepdims=True)), dtype=np.float32)
@@ -248,7 +248,7 @@ def _line(rng: np.random.Generator, width: int, grain: float) -> Map:
 
 
 def _strands(values: Map, thin: float, steep: float) -> Map:
-    """Bright lines where a random field crosses zero, brightest where they face the beam."""
+    """Draw bright lines where a random field crosses zero, brightest where they face the beam."""
     down, across = np.gradient(values)
     facing = down**2 / (down**2 + steep * across**2 + 1e-9)
     slope = np.sqrt(down**2 + across**2) + 1e-6
@@ -380,7 +380,7 @@ def place_lesion(
 def _filters(
     shape: tuple[int, int], axial: float, lateral: float, looks: int
 ) -> tuple[tuple[npt.NDArray[np.complex64], npt.NDArray[np.complex64]], ...]:
-    """Transfer functions of a look: at the focus, and wider away from it. Looks differ in their angle."""
+    """Compute the transfer functions of each look, at the focus and wider away from it, by angle."""
     down = 2 * np.pi * fft.fftfreq(shape[0])[:, None]
     across = 2 * np.pi * fft.fftfreq(shape[1])[None, :]
     made = []
