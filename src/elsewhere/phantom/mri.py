@@ -1,7 +1,7 @@
 """Synthetic DCE breast MRI with a known truth: the phases of one patient as arrays, and worlds of many.
 
 It needs only numpy and scipy, so that phantoms can be made where they are used, on a machine that reads no
-files. A volume is made slab by slab; a case has its own generator, so that order and neighbours do not matter.
+files. A volume is made slab by slab; a case has its own generator, so that the other cases do not matter.
 """
 
 from __future__ import annotations
@@ -316,7 +316,7 @@ Where = tuple[slice, slice, slice]
 def _slab(
     scene: _Scene, start: int, stop: int, labels: npt.NDArray[np.uint8] | None
 ) -> tuple[Field, list[tuple[str, Field, Where]], npt.NDArray[np.float64]]:
-    """Compute the signal before contrast, what enhances by which curve and where, and gland and breast voxels."""
+    """Compute the signal before contrast, what enhances by which curve and where, and the gland's volume."""
     frame, body, signal, width = scene.frame, scene.body, scene.signal, scene.width
     everywhere = (slice(None), slice(None), slice(None))
     distance, cage = scene.skin.block(start, stop), scene.cage.block(start, stop)

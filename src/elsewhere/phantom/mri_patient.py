@@ -1,4 +1,4 @@
-"""The patients of a synthetic MRI hospital: who they are, how their tumour takes up contrast, how they respond.
+"""The patients of a synthetic MRI hospital: who they are, the kinetics of their tumours, how they respond.
 
 Age, menopausal status and density go together as they do in women; the subtype sets how fast contrast comes
 and goes; pCR depends on the subtype and on the tumour's own kinetics with the hospital's `signal`.

@@ -1,7 +1,8 @@
 """The scanners and the specification of a synthetic MRI hospital.
 
-A hospital is data: the same specification gives the same volumes. `shift` says how far its scanner and its case
-mix are from what all hospitals share: at 0 all are alike, at 1 they differ about as the public collections do.
+A hospital is data: the same specification gives the same volumes. `shift` says how far its scanner and its
+case mix are from what all hospitals share: at 0 all are alike, at 1 they differ about as much as the public
+collections do.
 """
 
 from __future__ import annotations

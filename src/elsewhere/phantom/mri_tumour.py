@@ -265,8 +265,8 @@ def _focus(centre: tuple[float, float, float], radius: float, rng: np.random.Gen
 def _masses(
     foci: list[Focus], frame: Frame, box: tuple[Span, Span, Span], rng: np.random.Generator
 ) -> tuple[Field, Field, Field, float]:
-    """Compute the distances to the edge with spicules and to the expert's outline, the depth (0 edge, 1 centre),
-    and the largest radius of the first focus."""
+    """Compute the distances to the edge with spicules and to the expert's outline, the depth (0 edge, 1
+    centre), and the largest radius of the first focus."""
     u, a, s = frame.coordinates(box)
     lattice = Lattice(frame, box, _TUMOUR_MM)
     first = max(foci[0].radii)

@@ -1,8 +1,8 @@
 """Synthetic ultrasound hospitals: pictures with a known truth, a known shift and, on request, planted faults.
 
 A hospital is data: the same specification gives the same pictures, each from its own seed. `shift` says how
-far its scanner, its overlays and its case mix are from what all hospitals share: at 0 all are alike, at 1 they
-differ about as much as the public sets do. `difficulty` says how much the two classes look alike.
+far its scanner, its overlays and its case mix are from what all hospitals share: at 0 all are alike, at 1
+they differ about as much as the public sets do. `difficulty` says how much the two classes look alike.
 """
 
 from __future__ import annotations
