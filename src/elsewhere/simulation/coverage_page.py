@@ -323,7 +323,19 @@ def coverage_page(
     fresh: Sequence[CoverageRow] = (),
     only: Sequence[str] | None = None,
 ) -> str:
-    """The whole page as markdown; `only` names the parts that were run, where not all were."""
+    """Write the page of docs/reference/coverage.md.
+
+    Args:
+        rows: The rows of all cells of the grid.
+        levels: The levels of the paired tests; empty leaves the section out.
+        resamples: Number of resamples of the resampled intervals, which the page states.
+        sites: The coverage at many and small sites; empty leaves the section out.
+        fresh: The rows of the cells that were simulated on fresh cohorts.
+        only: The parts that were run; None where all were.
+
+    Returns:
+        The page as markdown.
+    """
     head = _HEAD.format(resamples=resamples, low=100 * PROMISE[0], high=100 * PROMISE[1])
     shown = _once(rows)
     out = [head]
