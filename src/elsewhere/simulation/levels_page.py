@@ -142,7 +142,17 @@ def levels_page(
     only: Sequence[str] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> str:
-    """Simulate every level, or the `PARTS` named in `only`, and write the page; `quick` takes every third cell."""
+    """Simulate every level and write the page of docs/reference/levels.md.
+
+    Args:
+        replicates: Number of replicates per cell; planted worlds have a fifth of them, at least 20.
+        quick: Whether to simulate every third cell of equivalence only, and no failed cell again.
+        only: The `PARTS` to simulate; None simulates all of them.
+        progress: Called with what is done next; None for silence.
+
+    Returns:
+        The page as markdown.
+    """
 
     def say(what: str) -> None:
         if progress:

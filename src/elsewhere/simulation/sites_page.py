@@ -62,7 +62,14 @@ def _outcome(rows: Sequence[SiteRow], what: str) -> str:
 
 
 def site_coverage_section(rows: Sequence[SiteRow]) -> list[str]:
-    """Coverage in % by number of sites; nothing without rows."""
+    """Write the section on coverage in % by number of sites.
+
+    Args:
+        rows: The rows of `sites.coverage_jobs`.
+
+    Returns:
+        Lines of markdown; none without rows.
+    """
     if not rows:
         return []
     return [
@@ -77,7 +84,16 @@ def site_coverage_section(rows: Sequence[SiteRow]) -> list[str]:
 
 
 def site_level_section(rows: Sequence[SiteRow]) -> list[str]:
-    """How often equal models are told apart, in %, by number of sites: ranks, then comparisons."""
+    """Write the section on how often equal models are separated, in %, by number of sites.
+
+    Ranks come first, then comparisons of two models.
+
+    Args:
+        rows: The rows of `sites.level_jobs`.
+
+    Returns:
+        Lines of markdown; none without rows.
+    """
     if not rows:
         return []
     out = ["\n## Ranks and comparisons at many sites\n", _LEVELS, "", _outcome(rows, "hold"), ""]
