@@ -316,7 +316,10 @@ Where = tuple[slice, slice, slice]
 def _slab(
     scene: _Scene, start: int, stop: int, labels: npt.NDArray[np.uint8] | None
 ) -> tuple[Field, list[tuple[str, Field, Where]], npt.NDArray[np.float64]]:
-    """Compute the signal before contrast, what enhances by which curve and where, and the gland's volume."""
+    """Compute the signal before contrast, what enhances by which curve and where, and two counts.
+
+    The counts are the voxels of glandular tissue and those of the breast, both as sums of parts.
+    """
     frame, body, signal, width = scene.frame, scene.body, scene.signal, scene.width
     everywhere = (slice(None), slice(None), slice(None))
     distance, cage = scene.skin.block(start, stop), scene.cage.block(start, stop)

@@ -2,9 +2,10 @@
 
 Patients have the shares of the MAMA-MIA test cohort (table 1 of the study): ages 50/117/146/155/106 of 574, a
 third premenopausal, nearly all of them young; density follows the menopausal status. A gap is planted in one
-group of one variable: its Dice is lower and its NormHD higher on average, or its TPR lower and its FPR higher,
-by exactly the requested amounts. The variables depend on each other, so a gap in the oldest group is also a smaller gap
-between pre- and postmenopausal women: `true_gaps` computes the population's gap of every variable.
+group of one variable: its Dice is lower and its NormHD higher on average, or its TPR lower and its FPR
+higher, by exactly the requested amounts. The variables depend on each other, so a gap in the oldest group is
+also a smaller gap between pre- and postmenopausal women: `true_gaps` computes the population's gap of every
+variable.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from scipy import special
 
 FloatArray = npt.NDArray[np.float64]
 SHARE_IN_POSITIVE_PATIENT = 0.6
-"""In a patient with any positive, this share of the cases is positive (more where prevalence asks for it)."""
+"""Share of positive cases in a patient who has any (more where the prevalence requires it)."""
 
 
 EQUAL, HEAVY_FEW = "equal", "5 % of patients with 20 to 60 cases, the others with 1"
@@ -173,7 +173,7 @@ def patient_noise(
 
 
 def _simulate_uneven(design: BinormalDesign, rng: np.random.Generator) -> SimulatedCases:
-    """Unequal numbers of cases, or a fixed number of positive patients; the same marginal distributions."""
+    """Draw unequal numbers of cases or a fixed number of positive patients, with the same marginals."""
     sizes = cases_of_patients(design.patients, design.cases_per_patient, design.counts, rng)
     noise, cluster = patient_noise(sizes, design.intraclass, rng)
     single = design.counts == EQUAL and design.cases_per_patient == 1

@@ -1,8 +1,8 @@
-"""The coverage promise, remade by simulation (ST-04, ST-13).
+"""The coverage promise, checked by simulation (ST-04, ST-13).
 
 `elsewhere coverage --out docs/reference` simulates the cohorts of `grid.py`, whose truth is known,
-counts how often each default interval holds it, and writes the tables, failing cells included. This module
-alone in `statistics` looks upward, at the evaluators of the tasks: the promise is about what a user gets.
+counts how often each default interval contains it, and writes the tables, failing cells included. It uses
+the evaluators of the tasks, because the promise is about what a user gets.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def froc_evaluator(
 
 @lru_cache(maxsize=256)
 def _binary_truth(prevalence: float, auroc: float, slope: float, threshold: float = 0.3) -> dict[str, float]:
-    """The metrics' population values, from a million independent cases."""
+    """Estimate the metrics' population values from a million independent cases."""
     design = BinormalDesign(patients=_TRUTH_CASES, prevalence=prevalence, auroc=auroc, slope=slope)
     cases = simulate_binormal(design, np.random.default_rng(20_240_601))
     names = tuple(dict.fromkeys((*CLOSED_FORM_METRICS, *RESAMPLED_METRICS)))
@@ -291,7 +291,7 @@ def _replicate(
     seed: int,
     alternatives: bool,
 ) -> None:
-    """The default interval of every metric, and the alternatives made from the same resamples."""
+    """Make the default interval of every metric, and the alternatives from the same resamples."""
     run = estimates.IntervalRun(
         evaluator,
         partition,
@@ -321,7 +321,7 @@ def _replicate(
 def _alternatives(
     run: estimates.IntervalRun, spec: MetricSpec, value: float, column: int
 ) -> dict[str, tuple[float | None, float | None] | None]:
-    """The intervals that were not chosen as the default, from the same resamples."""
+    """Make the intervals that are not the default, from the same resamples."""
     out: dict[str, tuple[float | None, float | None] | None] = {}
     left_out = run.left_out(run.by_class(spec))
     draws = run.draws.get(run.by_class(spec))
@@ -347,7 +347,7 @@ def _truth_of(job: Job) -> dict[str, float]:
 
 
 def _cohort(job: Job, rng: np.random.Generator) -> tuple[Evaluator, Clusters]:
-    """One simulated cohort in the evaluator that a user's cases would get."""
+    """Simulate one cohort in the evaluator that a user's cases would get."""
     if job.family == "froc":
         boxes: Any = froc_evaluator(job.patients, job.cases_per_patient, rng)
         return boxes, _partition(boxes.cluster_of_case, boxes.lesions_of_case)
@@ -437,14 +437,14 @@ def coverage_rows(
             if progress:
                 progress(job)
         return rows
-    for job in ordered:  # the workers inherit the truths
+    for job in ordered:  # the workers inherit the computed truths
         _truth_of(job)
     with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
         running = {pool.submit(run_job, job): job for job in ordered}
         if progress:
             for finished in as_completed(running):
                 progress(running[finished])
-        for finished in running:  # in the order of the cells, whichever came first
+        for finished in running:  # in the order of the cells, whichever finished first
             rows += finished.result()
     return rows
 

@@ -128,7 +128,7 @@ _IN_SECTIONS = frozenset({"skewed", "uneven", "uneven-means", "perfect"})
 
 
 def _listed(title: str, text: str, rows: Sequence[CoverageRow]) -> list[str]:
-    """A section with one line per metric and cell, for families whose cells fit no grid of AUROCs."""
+    """Write a section with one line per metric and cell, for families whose cells fit no grid of AUROCs."""
     if not rows:
         return []
     out = [
@@ -190,7 +190,7 @@ def _sections(rows: Sequence[CoverageRow]) -> list[str]:
 
 
 def _fresh(rows: Sequence[CoverageRow]) -> list[str]:
-    """The outcome on cohorts that nobody looked at while the domain was drawn."""
+    """Write the outcome on cohorts that nobody looked at while the domain was drawn."""
     shown = [r for r in _once(rows) if r.in_domain and r.replicates]
     out = ["## Checked on fresh cohorts", ""]
     if not shown:
@@ -261,7 +261,7 @@ def _failing_table(failing: Sequence[CoverageRow]) -> list[str]:
 
 
 def _alternatives(rows: Sequence[CoverageRow]) -> list[str]:
-    """Why each default is what it is: the other intervals on the same cohorts, inside the domain."""
+    """Write why each default was chosen: the other intervals on the same cohorts, inside the domain."""
     out = [
         "## Why these defaults",
         "",
@@ -363,7 +363,7 @@ def coverage_page(
 
 
 def _once(rows: Sequence[CoverageRow]) -> list[CoverageRow]:
-    """The default rows in the page's order; a cell simulated in two families is shown from the closed one."""
+    """Sort the default rows for the page; a cell simulated in two families is shown from the closed one."""
     cells: dict[tuple[object, ...], CoverageRow] = {}
     for r in sorted((r for r in rows if r.default), key=lambda r: r.family):
         place_of = (r.metric, r.patients, r.cases_per_patient, r.prevalence, r.auroc, r.counts, r.setting)

@@ -1,7 +1,7 @@
-"""What the null band, the pairwise intervals and the tiers promise, by simulation (ST-08, ST-08a, ST-09, ST-13).
+"""What null band, pairwise intervals and tiers promise, by simulation (ST-08, ST-08a, ST-09, ST-13).
 
 A level holds when the 99 % lower bound of the simulated rate of mistakes is at most alpha; a coverage holds
-when its 99 % interval reaches the nominal. `fairness_promises()` remakes the whole table.
+when its 99 % interval reaches the nominal value. `fairness_promises()` simulates the whole table.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SHARES = np.array([0.15, 0.30, 0.27, 0.18, 0.10])
 PERMUTATIONS, RESAMPLES = 199, 400
 _ODDS_RESAMPLES = 128
 PAIRWISE_KEPT = (0.93, 1.0)
-"""Simultaneous intervals of rates: from few cases with rates near 1 they hold more often than 95 %."""
+"""Promised band of simultaneous intervals of rates; with few cases and rates near 1 they cover more."""
 ODDS_CELLS: tuple[tuple[tuple[int, ...], float, tuple[float, float]], ...] = tuple(
     (sizes, prevalence, rates)
     for sizes in (
@@ -55,7 +55,7 @@ ODDS_CELLS: tuple[tuple[tuple[int, ...], float, tuple[float, float]], ...] = tup
 )
 """Cases of each group, their share of positives, and the (equal) true sensitivity and specificity."""
 SMALL_RUN = 300
-"""With fewer replicates than this, a page that is only looked at, every fourth cell is simulated."""
+"""With fewer replicates than this (a quick look at the page), only every fourth cell is simulated."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The cells of the coverage simulation: which cohorts are simulated, how large, and how often (ST-04, ST-04a)."""
+"""The cells of the coverage simulation: which cohorts, how large, and how often (ST-04, ST-04a)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RESAMPLED_METRICS = (
 )
 NEARLY_PERFECT_METRICS = ("auroc", "auprc", "balanced_accuracy", "f1", "sensitivity")
 PARTS = ("binary", "means", "boxes", "uneven", "perfect", "paired", "sites")
-"""What `elsewhere coverage --only` can run of this page: families of cells, and the paired tests."""
+"""Parts of this page that `elsewhere coverage --only` can run: families of cells, and the paired tests."""
 _PART_OF_FAMILY = {
     "closed": "binary",
     "resampled": "binary",

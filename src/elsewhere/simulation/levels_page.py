@@ -1,4 +1,4 @@
-"""docs/reference/levels.md: how often the tests and verdicts are wrong when they should not be (ST-13)."""
+"""docs/reference/levels.md: how often tests and verdicts are wrong when they should not be (ST-13)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ the replicates and fresh draws. Coverage, and the paired tests' levels, are on [
 
 _AGAIN = 10
 _WORLDS_SHARE = 5
-"""A planted world goes the whole road of the report: a fifth of the replicates are made."""
+"""A planted world passes through the whole report, so only a fifth of the replicates are made."""
 PLANTED = (
     "A subgroup gap planted in the scores, through the whole road of the report: a cohort with the groups of the MAMA-MIA test set "
     "(densities A to D about 10, 36, 39 and 15 %), one group worse by 0.12 Dice and 0.08 NormHD, or by 0.25 TPR and 0.20 FPR. Covered: the "
@@ -132,7 +132,7 @@ def _promises(title: str, text: str, rows: Sequence[Promise]) -> list[str]:
 
 
 PARTS = ("claims", "fairness", "sites", "odds", "power", "new-hospital", "planted", "chance")
-"""What `elsewhere coverage --only` can run of this page."""
+"""Parts of this page that `elsewhere coverage --only` can run."""
 
 
 def levels_page(

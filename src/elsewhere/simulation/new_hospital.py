@@ -1,8 +1,8 @@
 """What the prediction interval of a new hospital promises, by simulation (ST-10a).
 
-Sites are drawn from one distribution, the interval is made from all but the last, and counted how often the last one's
-true value lies inside. With few sites and a small spread the interval is wider than it need be: the spread is then
-hardly known, and the sites allow a larger one.
+Sites are drawn from one distribution and the interval is made from all but the last; the table counts how
+often the last one's true value lies inside. With few sites and a small spread the interval is wider than it
+need be: the spread is then hardly known, and the sites allow a larger one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""A subgroup gap planted in the scores: does its interval hold it, and are fair worlds left alone? (ST-08, MRI-12)
+"""A subgroup gap planted in the scores: is it covered, and are fair worlds not flagged? (ST-08, MRI-12)
 
-A world goes the road of the report: a cohort and a scores table into the task's own evaluator and groups, then
-`fairness_report`. What is promised: the interval of a variable's gap covers the population's gap in at least 95 % of
-worlds (it is a bound built from intervals that hold together, so it may cover more often), and a fair world has any
-flagged variable (Holm over the variables of the report) in at most 5 %.
+A world is handled as the report handles a cohort: a scores table goes into the task's own evaluator and
+groups, then into `fairness_report`. What is promised: the interval of a variable's gap covers the
+population's gap in at least 95 % of worlds (it is a bound built from intervals that hold together, so it may
+cover more often), and at most 5 % of fair worlds have any flagged variable (Holm over the variables of the
+report).
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def look(
 
 
 def _present(entry: Mapping[str, Any], present: set[str]) -> tuple[str, ...]:
-    """The groups that the interval is of: those with cases, less those that have no interval."""
+    """List the groups that the interval is of: those with cases, without those that have no interval."""
     inside = present - set(entry.get("gap_interval_without", ()))
     return tuple(name for name in entry["sizes"] if name in inside)
 

@@ -1,10 +1,10 @@
 """What the two power numbers and the planner promise, by simulation (ST-07a).
 
-A cell of `drop_promises` does what a hospital would: studies without any drop state the smallest detectable drop and the
-smallest provable margin (their medians are taken); then new studies with exactly that drop are made, and counted how
-often the whole 90 % interval of the difference lies below 0; and new studies without a drop, how often the interval
-lies inside that margin. A cell of `plan_promises` collects as many cases as `plan-sample` asks for, at the truth that it
-was planned for. Every interval is the verdict's own.
+A cell of `drop_promises` does what a hospital would: studies without any drop state the smallest detectable
+drop and the smallest provable margin, and their medians are used. New studies with exactly that drop are
+simulated, and it is counted how often the whole 90 % interval of the difference lies below 0; in new studies
+without a drop, how often the interval lies inside that margin. A cell of `plan_promises` collects as many
+cases as `plan-sample` requires, at the truth that it was planned for. Every interval is the verdict's own.
 """
 
 from __future__ import annotations

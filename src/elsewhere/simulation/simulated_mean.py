@@ -1,4 +1,4 @@
-"""One mean over simulated cases, declared as the task declares it: the evaluator of means in the simulations."""
+"""One mean over simulated cases, declared as the task declares it: the simulations' evaluator of means."""
 
 from __future__ import annotations
 

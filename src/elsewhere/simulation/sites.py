@@ -1,9 +1,9 @@
 """What many and small sites do to intervals, ranks and comparisons, by simulation (ST-01a, ST-04a, ST-13).
 
-Patients are resampled site by site. A stratum of m patients that is resampled by itself keeps only (m - 1)/m of
-its variance, so cohorts of many small sites are where intervals become too narrow, unless small sites are pooled.
-The same cohorts are drawn here with 1 to 50 sites of equal and of unequal size. The sites do not differ: that is
-the hard case, since any difference between pooled sites widens an interval.
+Patients are resampled site by site. A stratum of m patients that is resampled by itself has only (m - 1)/m of
+its variance, so intervals become too narrow in cohorts of many small sites, unless small sites are pooled.
+The same cohorts are drawn here with 1 to 50 sites of equal and of unequal size. The sites do not differ: that
+is the hard case, since any difference between pooled sites widens an interval.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 ALPHA = 0.05
 LAYOUTS = ((1, True), (5, True), (5, False), (20, True), (20, False), (50, True), (50, False))
-"""(sites, of equal size): unequal ones fall off as 1, 1/2, 1/3..., with one patient at least."""
+"""(number of sites, of equal size): unequal ones fall off as 1, 1/2, 1/3..., at least one patient each."""
 _LAYOUTS_OF_GROUPS = ((1, True), (20, True), (50, False))
 POSITIVES = (0.1, 0.3, 0.5)
 PATIENTS = 300
@@ -170,7 +170,7 @@ def site_of_patient(
 
 
 def _partition(job: SiteJob, run: int, positive: npt.NDArray[np.bool_] | None = None) -> Clusters:
-    """The patients at their sites; the sites have a generator of their own, and the cohort is the same at all."""
+    """Deal the patients to sites with a generator of their own: the cohort is the same for all layouts."""
     n = job.patients
     rng = generator_for(f"{_DRAWN_FROM}/{job.sites}/{job.equal}", run)
     return Clusters(
@@ -207,7 +207,7 @@ def balanced_accuracy_of(design: BinormalDesign, threshold: float) -> float:
 
 @lru_cache(maxsize=8)
 def _dice_truth() -> float:
-    """The mean of the simulated Dice: logit-normal around 1.6, and 4 % failures at 0."""
+    """Compute the mean of the simulated Dice: logit-normal around 1.6, and 4 % failures at 0."""
     mean = integrate.quad(lambda z: special.expit(1.6 + z) * stats.norm.pdf(z), -9, 9)[0]
     return 0.96 * float(mean)
 
@@ -219,7 +219,7 @@ def _froc_truth(positives: float) -> dict[str, float]:
 
 
 def _cohort(job: SiteJob, run: int, rng: np.random.Generator) -> tuple[Evaluator, Clusters, dict[str, float]]:
-    """One simulated cohort: its evaluator, its patients and the population's values of its metrics."""
+    """Simulate one cohort: its evaluator, its patients and the population's values of its metrics."""
     if job.what == "segmentation":
         dice, cluster = simulate_dice(job.patients, 1, rng)
         means = ColumnMeans({"dice": dice}, cluster, n_clusters=job.patients)
@@ -236,7 +236,7 @@ def _cohort(job: SiteJob, run: int, rng: np.random.Generator) -> tuple[Evaluator
 
 
 def _covered(job: SiteJob, run: int, rng: np.random.Generator) -> dict[str, tuple[bool, bool]]:
-    """{metric: (the interval holds the truth, there was a warning)} of one cohort."""
+    """Return {metric: (the interval contains the truth, there was a warning)} of one cohort."""
     evaluator, partition, truth = _cohort(job, run, rng)
     made = estimate_all(
         evaluator,
@@ -254,7 +254,7 @@ def _judged(estimate: Estimate, truth: float) -> tuple[bool, bool]:
 
 
 def _separated(job: SiteJob, run: int, rng: np.random.Generator) -> dict[str, tuple[bool, bool]]:
-    """{metric: (any of the equal models was told apart, False)}: by Dice, and by balanced accuracy."""
+    """Return {metric: (any of the equal models was separated, False)}, by Dice and by balanced accuracy."""
     partition = _partition(job, run, rng.random(job.patients) < job.positives)
     label = np.asarray(partition.positive_cluster, dtype=np.int8)
     shared = rng.normal(size=job.patients)
@@ -293,7 +293,7 @@ def _classifier(label: npt.ArrayLike, probability: npt.ArrayLike, partition: Clu
 
 
 def _told_apart(job: SiteJob, run: int, rng: np.random.Generator) -> dict[str, tuple[bool, bool]]:
-    """{metric: (0 lies outside the interval of the difference of two equal models, False)}."""
+    """Return {metric: (0 lies outside the interval of the difference of two equal models, False)}."""
     a, b = simulate_two_models(_design(job), rng)
     names = ("auroc", "balanced_accuracy", "brier")
     made = compare_pair(
@@ -311,7 +311,7 @@ def _told_apart(job: SiteJob, run: int, rng: np.random.Generator) -> dict[str, t
 
 
 def _gaps_covered(job: SiteJob, run: int, rng: np.random.Generator) -> dict[str, tuple[bool, bool]]:
-    """Whether all pairwise differences of four groups' Dice lie in their intervals at once (ST-08)."""
+    """Check that all pairwise differences of four groups' Dice lie in their intervals at once (ST-08)."""
     truth = np.array([0.70, 0.75, 0.65, 0.70])
     codes = rng.choice(truth.size, job.patients, p=[0.4, 0.3, 0.2, 0.1]).astype(np.int16)
     partition = _partition(job, run)

@@ -1,4 +1,4 @@
-"""The sections on many and small sites: of docs/reference/coverage.md, and of docs/reference/levels.md."""
+"""The sections on many and small sites, in docs/reference/coverage.md and docs/reference/levels.md."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _percent(row: SiteRow | None) -> str:
 
 
 def _table(rows: Sequence[SiteRow]) -> list[str]:
-    """One line per layout, one column per metric (and share of positives, where it matters)."""
+    """Write one line per layout, one column per metric (and share of positives, where it matters)."""
     several = {r.metric for r in rows if len({q.job.positives for q in rows if q.metric == r.metric}) > 1}
 
     def column(row: SiteRow) -> str:

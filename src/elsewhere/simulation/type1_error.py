@@ -1,10 +1,10 @@
 """The levels of the equivalence and non-inferiority tests, by simulation (ST-05, judged by ST-13).
 
-Truth is put exactly on the margin: here is worse (or better) than the reference by D. Then every claim to be
-nearer ('non-inferior', EQUIVALENT) is a mistake of one end of the interval, and every claim to be further off
-(BELOW, ABOVE) one of the other end; each may happen with probability alpha at most. A level holds when
-the 99 % lower bound of its simulated rate is at most alpha.
-`docs/reference/levels.md` is printed from `equivalence_levels`.
+The truth lies exactly on the margin: the site under test is worse (or better) than the reference by D. Then
+every claim to be nearer ('non-inferior', EQUIVALENT) is a mistake of one end of the interval, and every claim
+to be further away (BELOW, ABOVE) one of the other end; each may happen with probability alpha at most. A
+level holds when the 99 % lower bound of its simulated rate is at most alpha. `docs/reference/levels.md` is
+written from `equivalence_levels`.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def promised(cell: LevelCell) -> bool:
 
 
 WARNED_SHARE = 0.5
-"""A cell is outside the domain where the program warns in more than this share of its studies."""
+"""A cell is outside the domain if the program warns in more than this share of its studies."""
 
 
 def rejection_lower_bound(rejections: int, replicates: int, *, level: float = 0.99) -> float:
@@ -267,7 +267,7 @@ def equivalence_levels(
 
 
 def _level_of(cell: LevelCell, *, replicates: int, resamples: int, alpha: float, seed: int) -> dict[str, Any]:
-    """All studies of one cell; the generator depends on the cell and the seed alone."""
+    """Simulate all studies of one cell; the generator depends on the cell and the seed alone."""
     rng = generator_for(f"levels/{cell}", seed)
     counts = {"nearer": 0, "further": 0, "equivalent": 0, "not_assessed": 0}
     margin, method, warned, higher = 0.0, "", 0, True
@@ -306,7 +306,7 @@ def _level_of(cell: LevelCell, *, replicates: int, resamples: int, alpha: float,
 
 @dataclass(frozen=True, kw_only=True)
 class _Study:
-    """here - reference in one simulated study; `warned`: the program said that it lies outside the domain."""
+    """The difference from the reference in one simulated study; `warned`: it lies outside the domain."""
 
     margin: float
     lo: float
@@ -360,7 +360,7 @@ def _replicate(
 
 
 def _truths_of(cell: LevelCell) -> tuple[float, float]:
-    """(the truth here, the reference), a margin apart."""
+    """Return the truth of the site under test and the reference, a margin apart."""
     if cell.skewed is not None:
         reference = skewed_mean(cell.skewed)
         return reference * (1.0 + MARGIN_OF_SKEWED), reference
@@ -400,7 +400,7 @@ def _mean_dice(centre: float) -> float:
 
 
 def _true_auprc(auroc: float) -> float:
-    """Integral of precision over recall of the binormal model at the source's prevalence."""
+    """Integrate precision over recall of the binormal model at the source's prevalence."""
     d = math.sqrt(2) * float(stats.norm.ppf(auroc))
     recall = (np.arange(200_000) + 0.5) / 200_000
     false_alarm = stats.norm.sf(stats.norm.isf(recall) + d)
@@ -411,7 +411,7 @@ def _true_auprc(auroc: float) -> float:
 def _simulate(cell: LevelCell, rng: np.random.Generator, *, good: bool) -> tuple[Evaluator, Clusters]:
     label: npt.NDArray[np.int8] | None = None
     if cell.skewed is not None:
-        # Here is worse by a factor that leaves the shape as it is: the same failures, zeros and dispersion.
+        # The site is worse by a factor that keeps the shape: the same failures, zeros and dispersion.
         values, cluster = simulate_skewed(cell.skewed, cell.patients, cell.cases_per_patient, rng)
         values = values if good else values * (1.0 + MARGIN_OF_SKEWED)
         evaluator = SimulatedMean(cell.metric, values, cluster, cell.patients)
