@@ -67,8 +67,8 @@ def _surface(kind: int) -> FloatArray:
 def _face_segments(inside: set[Corner], axis: int, side: int) -> list[tuple[Corner, Corner]]:
     """Find where the surface crosses one face of the cell.
 
-    The result is directed segments between middles of edges (in half units). On a walk round the face, the surface enters where inside ends and leaves where it begins: two opposite
-    inside corners stay apart.
+    The result is directed segments between middles of edges (in half units). On a walk round the face, the
+    surface enters where inside ends and leaves where it begins: two opposite inside corners stay apart.
     """
     a, b = ((axis + 1) % 3, (axis + 2) % 3)
     ring = [(0, 0), (1, 0), (1, 1), (0, 1)]
