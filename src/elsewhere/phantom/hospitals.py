@@ -53,7 +53,7 @@ class World:
         if self.subgroup_gap:
             found["subgroup_gap"] = "the model is worse for breasts of density D"
         if self.leaked_patients:
-            found["leak"] = f"{self.leaked_patients} patients stand in training and in test"
+            found["leak"] = f"{self.leaked_patients} patients are both in training and in test"
         if self.file_name_ids or self.respelt_site_rows:
             found["id_mistake"] = "some patient ids are file names, and one site is spelt two ways"
         return found

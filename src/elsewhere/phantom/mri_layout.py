@@ -220,15 +220,15 @@ def world_from(spec: Mapping[str, Any], *, where: str = "phantom") -> list[Hospi
     if sites is None:
         return [hospital_from(words, where=where)]
     if "name" in words or "scanner" in words:
-        raise UserError("a world of sites names its own", where=where, fix="Leave out name and scanner.")
+        raise UserError("a world with sites takes no name and no scanner", where=where, fix="Leave both out.")
     hospital_from({key: value for key, value in words.items() if key != "patients"}, where=where)
     patients = words.pop("patients", 24)
     if not isinstance(patients, int):
-        raise UserError(f"patients is {patients!r}", where=where, fix="A whole number.")
+        raise UserError(f"patients is {patients!r}", where=where, fix="Give a whole number.")
     if not isinstance(sites, int) and not (
         isinstance(sites, list | tuple) and all(isinstance(name, str) for name in sites)
     ):
-        raise UserError(f"sites is {sites!r}", where=where, fix='A number, or names: ["NORTH", "SOUTH"].')
+        raise UserError(f"sites is {sites!r}", where=where, fix='Give a number or names: ["NORTH", "SOUTH"].')
     return hospitals(sites, patients=patients, **words)
 
 

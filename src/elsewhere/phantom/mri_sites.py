@@ -141,7 +141,9 @@ class Gap:
             hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}."
             raise UserError(f"{self.variable} has no group '{self.group}'", fix=hint)
         if not 0 <= self.strength <= 3:
-            raise UserError(f"a gap of {self.strength:g}: it goes from 0 to 3", where=self.variable)
+            raise UserError(
+                f"the strength of a gap is {self.strength:g}; it goes from 0 to 3", where=self.variable
+            )
 
     @classmethod
     def parse(cls, text: str, *, where: str = "gap") -> Gap:
@@ -382,7 +384,7 @@ def hospital_from(spec: Mapping[str, Any], *, where: str = "phantom") -> Hospita
     try:
         return HospitalSpec(**dict(spec))
     except TypeError as error:
-        raise UserError(f"a phantom cannot be made of this ({error})", where=where) from error
+        raise UserError(f"a phantom cannot be made from this specification ({error})", where=where) from error
 
 
 def hospitals(sites: int | Sequence[str] = 3, *, patients: int = 24, **shared: Any) -> list[HospitalSpec]:
@@ -405,14 +407,14 @@ def hospitals(sites: int | Sequence[str] = 3, *, patients: int = 24, **shared: A
     """
     if isinstance(sites, int):
         if not 1 <= sites <= len(SITES):
-            raise UserError(f"{sites} sites: from 1 to {len(SITES)}", where="sites")
+            raise UserError(f"the number of sites is {sites}; it goes from 1 to {len(SITES)}", where="sites")
         names: Sequence[str] = SITES[:sites]
     else:
         names = tuple(sites)
     if not names or len({name.casefold() for name in names}) != len(names):
         raise UserError("every site needs a name of its own", where="sites", fix="E.g. NORTH,SOUTH.")
     if patients < len(names):
-        raise UserError(f"{patients} patients for {len(names)} sites", where="patients")
+        raise UserError(f"{patients} patients are too few for {len(names)} sites", where="patients")
     made = []
     for at, name in enumerate(names):
         share = patients // len(names) + (at < patients % len(names))

@@ -79,7 +79,7 @@ class PlantedGap:
             if not 0.0 <= getattr(self, name) <= largest:
                 raise UserError(
                     f"a gap in {name} of {getattr(self, name)} cannot be planted",
-                    fix=f"Between 0 and {largest:.3g}.",
+                    fix=f"Give a number between 0 and {largest:.3g}.",
                 )
 
 

@@ -144,7 +144,7 @@ class Hospital:
             if self.layout in NOT_IN_LAYOUT.get(key, ()):
                 raise UserError(f"the layout {self.layout} has no place for '{key}'", where=self.name)
             if count < 0:
-                raise UserError(f"{key}={count}: not fewer than none", where=self.name)
+                raise UserError(f"the number of '{key}' is {count}; it cannot be negative", where=self.name)
 
     @property
     def optics(self) -> Scanner:
@@ -213,7 +213,7 @@ def hospital_from(spec: Mapping[str, Any], *, where: str = "phantom") -> Hospita
     try:
         return Hospital(**dict(spec))
     except TypeError as error:
-        raise UserError(f"a phantom cannot be made of this ({error})", where=where) from error
+        raise UserError(f"a phantom cannot be made from this specification ({error})", where=where) from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -463,12 +463,12 @@ def cells() -> Sequence[Cell]:
     for patients, models, cases in ((30, 5, 1), (100, 10, 1), (200, 20, 1), (60, 6, 3)):
         where = f"{models} models, {patients} patients x {cases} cases"
         once = partial(equal_models_parted, patients, models, cases)
-        out.append(Cell("equal models parted", where, "level", ALPHA, once))
+        out.append(Cell("equal models separated", where, "level", ALPHA, once))
     ranks, gap, lead = partial(true_ranks_missed, 150), partial(planted_gap_found, 516, 0.10), 0.08
     out.append(Cell("true rank missed", "6 models, 150 patients, 3 sites", "level", ALPHA, ranks))
     out.append(Cell("gap of 0.10 found", "516 patients, a tenth affected", "power", None, gap))
     parted = partial(better_model_parted, 200, lead)
-    out.append(Cell("lead of 0.08 parted", "8 models, 200 patients", "power", None, parted))
+    out.append(Cell("lead of 0.08 separated", "8 models, 200 patients", "power", None, parted))
     return out
 
 

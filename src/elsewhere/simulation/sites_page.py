@@ -13,7 +13,7 @@ fewer than {FEWEST_PER_STRATUM} patients (of a class, where the metric is resamp
 sites, each just large enough to be resampled by itself. The sites do not differ, which is the hard case: a difference between
 pooled sites widens the interval. In brackets: the program warns in most of these cohorts."""
 _LEVELS = f"""Models of equal quality. Ranks: the share of cohorts of {RANKED[0]} patients in which any two of {RANKED[1]} models are separated. Comparisons: the
-share of cohorts in which the 95 % interval of the difference of two models leaves 0 out. 30 % of the patients are positive; sites as on
+share of cohorts in which the 95 % interval of the difference of two models does not contain 0. 30 % of the patients are positive; sites as on
 [the page of coverage](coverage.md#many-and-small-sites)."""
 
 
