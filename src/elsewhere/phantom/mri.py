@@ -119,6 +119,11 @@ def make_world(
 
     Returns:
         The cases, in the order of `specs`.
+
+    Example:
+        >>> (case,) = make_world([HospitalSpec(patients=1, size=32)], seed=7)
+        >>> case.name, case.mask.shape, bool(case.mask.any())
+        ('NORTH/NORTH_001', (32, 32, 32), True)
     """
     many: list[CaseSpec] = []
     for spec in specs:

@@ -136,6 +136,13 @@ def case_features(volumes: Volumes, case: str, settings: FeatureSettings | None 
 
     Returns:
         The features; from memory where the same content was measured before.
+
+    Example:
+        >>> from elsewhere.phantom import mri
+        >>> (case,) = mri.make_world([mri.HospitalSpec(patients=1, size=32)], seed=7)
+        >>> found = case_features(mri.memory_volumes([case]), case.name, FeatureSettings(region="expert"))
+        >>> found.region_from, found.region_voxels == int(case.mask.sum())
+        ('expert', True)
     """
     how = settings or FeatureSettings()
     grid = volumes.grid(case)
