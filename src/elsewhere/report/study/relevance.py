@@ -14,7 +14,14 @@ from elsewhere.report.study.registry import section
 
 @section("relevance", place="cases")
 def relevance(page: StudyPage) -> Section | None:
-    """Relevance maps of the runs with saved weights, where pictures were asked for."""
+    """Show relevance maps of the runs with saved weights, where pictures were asked for (US-23).
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        The section; None where the page has no maps of the task.
+    """
     runs = [run for run in page.pictures.maps if run.task == page.task]
     if not runs:
         return None
