@@ -1,4 +1,4 @@
-"""`equivalence`: judge equivalence at another hospital, by bootstrap over patients or from group summaries."""
+"""`equivalence`: judge equivalence at another hospital, from results or from group summaries."""
 
 from __future__ import annotations
 

@@ -125,8 +125,8 @@ def label(key: str, entry: Mapping[str, Any] | None = None) -> str:
         entry: What the summary says under that key.
 
     Returns:
-        The entry's own label first, then the label that the metric declares, then the known word, then the key
-        without its underscores.
+        The entry's own label first, then a known label, then the label that the metric declares, then the
+        key without its underscores.
 
     Example:
         >>> label("auroc"), label("breast_density"), label("some_key")

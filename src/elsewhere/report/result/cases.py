@@ -72,7 +72,7 @@ def who(data: Prepared, specs: Specs) -> Section | None:
 
 
 def _status_words(data: Prepared) -> Table | None:
-    """Every word of the predictions' status column, and what was done: one word of a vendor may decide a verdict."""
+    """List every value of the predictions' status column and how it was read: it may decide a verdict."""
     words = [w for w in data.part("score_extras").get("status_words") or [] if isinstance(w, dict)]
     if not words:
         return None

@@ -1,4 +1,4 @@
-"""The first page: the question, the word, and what a reader must know before believing it."""
+"""The first page: the question, the verdict, and what a reader must know before believing it."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def discrimination(data: Prepared, specs: Specs) -> Section | None:
 
 
 def _repeated_warnings(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """A warning that three metrics share stands once, below the table, with a letter."""
+    """Print a warning that three metrics share once, below the table, with a letter."""
     counted = Counter(
         str(w) for entry in metrics.values() for w in dict.fromkeys(entry.get("warnings") or [])
     )

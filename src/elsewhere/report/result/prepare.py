@@ -1,7 +1,7 @@
-"""The one gate between a summary and anything that is printed: cut, suppressed, without ids.
+"""Prepare a summary for print: shortened, small cells suppressed, ids removed.
 
-Page, figures and tables all read what `prepare` returns, so that a number held back in one place
-cannot be read in another. What was cut is listed, and the page says it.
+Page, figures and tables all read what `prepare` returns, so that a number withheld in one place cannot be
+read in another. What was cut is listed, and the page shows the list.
 """
 
 from __future__ import annotations

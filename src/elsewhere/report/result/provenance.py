@@ -1,4 +1,4 @@
-"""Sections about trust: the audit, methods, reporting checklist, provenance, and whatever else a run brought."""
+"""Sections about trust: audit, methods, reporting checklist, provenance, and further parts of a run."""
 
 from __future__ import annotations
 

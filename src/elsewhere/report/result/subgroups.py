@@ -85,10 +85,10 @@ def rows_table(variable: str, rows: Mapping[str, Any], head: str | None, *, firs
     """Make a table of groups, sites or strata.
 
     Args:
-        variable: The name of the variable.
-        rows: The rows by name.
-        head: The metric that leads.
-        first: The head of the first column.
+        variable: The grouping variable.
+        rows: The rows by the name of the group.
+        head: The metric that comes first; None for no preference.
+        first: The heading of the first column.
 
     Returns:
         The table.
@@ -147,7 +147,7 @@ def fairness_table(fairness: Mapping[str, Mapping[str, Any]]) -> Table:
     """Make the table of gaps between groups.
 
     Args:
-        fairness: The fairness of each variable.
+        fairness: The gap of each variable, with its interval, null band and groups.
 
     Returns:
         The table.
@@ -207,7 +207,7 @@ def _no_gap(entry: Mapping[str, Any]) -> Cell:
 
 
 def _gap_interval(entry: Mapping[str, Any]) -> Any:
-    """The ends of the gap's interval; a group too small to have one is named."""
+    """Print the interval of the gap; a group too small to have one is named."""
     lo, hi = as_float(entry.get("gap_lo")), as_float(entry.get("gap_hi"))
     if lo is None or hi is None:
         return BLANK

@@ -1,4 +1,4 @@
-"""Sections on probabilities: calibration by temperature, recall of both classes, reliability (US-16, MRI-11)."""
+"""Sections on probabilities: calibration by temperature, recall, reliability (US-16, MRI-11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sections that compare inputs, models, margins of the crop, datasets left out, and training on several sources."""
+"""Sections that compare inputs, models, margins of the crop, datasets left out, and several sources."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Contours of the hardest cases, on request alone: the slice where the tumour is largest, with every method's mask.
+"""Contours of the hardest cases, drawn on request, on the slice where the tumour is largest.
 
-The masks are drawn on the first post-contrast phase minus the one before contrast, the image that the experts drew on
-(MRI-14). A picture holds pixels of a patient; it is named by the case's hash.
+The masks are drawn on the first post-contrast phase minus the one before contrast, the image that the
+experts drew on (MRI-14). A picture holds pixels of a patient; it is named by the case's hash.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The first page of a study's report: for each task, the result at other hospitals and the verdict.
 
-Beside every verdict stand the margin, where it comes from, the protocol with its version, and the smallest drop that
-the comparisons could have detected.
+Every verdict comes with the margin and its source, the protocol with its version, and the smallest drop
+that the comparisons could have detected.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The report of a study: one HTML file that opens offline, and its tables as csv beside it (US-24, US-25).
+"""The report of a study: one HTML file that opens offline, and its tables as csv files (US-24, US-25).
 
-The page names no patient, and holds no pixels of one unless pictures were asked for.
+The page names no patient, and holds no pixels of a patient unless pictures were asked for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pictures of patients in a study's report, on request alone: relevance maps of networks, contours of masks."""
+"""Pictures of patients in a study's report, on request: relevance maps and contours of masks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the figures of a study's report are drawn; what they show is chosen beside their sections."""
+"""Draw the figures of a study's report; what they show is chosen in the modules of the sections."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _leaks(page: StudyPage) -> Note:
 
 
 def _duplicates(held: Any) -> list[Any]:
-    """Count pairs of pictures or volumes that show the same, by datasets and by what a pair crosses (US-30)."""
+    """Count pairs of pictures or volumes that show the same, by datasets and relation (US-30)."""
     if not isinstance(held, Mapping):
         return []
     heading = Heading(text="Near-duplicates")

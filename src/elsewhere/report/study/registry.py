@@ -1,7 +1,8 @@
-"""Sections and figures of a study's report: functions from tables to blocks, found by the tables that a study has.
+"""Sections and figures of a study's report: functions from tables to blocks, found by the study's tables.
 
-A section appears when the tables that it names exist. It is written once per task, or once for the whole study. Other
-packages register theirs by the entry-point groups `elsewhere.report_sections` and `elsewhere.report_figures`.
+A section appears when one of the tables that it names exists. It is written once per task, or once for the
+whole study. Other packages register theirs by the entry-point groups `elsewhere.report_sections` and
+`elsewhere.report_figures`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The section on relevance maps: how much of a network's attention lies in the lesion (US-23)."""
+"""The section on relevance maps: how much of a map's relevance lies in the lesion (US-23)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sections on internal and external results: the drop, transfer by transfer, and each centre against the others."""
+"""Sections on internal and external results: the drop, each transfer, and each centre against the others."""
 
 from __future__ import annotations
 
