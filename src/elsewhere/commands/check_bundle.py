@@ -47,7 +47,7 @@ class CheckedBundle:
         fitting = found.files - len(found.broken_files)
         yield f"study {found.study}: {fitting} of {found.files} files agree with their digests"
         if found.kind != FORMAT:
-            yield "An earlier version of Elsewhere wrote this bundle: scores and tables are not made again."
+            yield "An earlier version of Elsewhere wrote this bundle: scores and tables are not computed again."
         elif found.broken_files:
             yield "Scores and tables were not checked, because files have changed."
         else:
@@ -57,7 +57,7 @@ class CheckedBundle:
             same = found.metrics - len(found.other_metrics)
             yield f"{same} of {found.metrics} runs have the metrics that follow from the scores of their cases"
             same = found.tables - len(found.other_tables)
-            yield f"{same} of {found.tables} tables are the same when they are made again"
+            yield f"{same} of {found.tables} tables are the same when they are computed again"
         yield from (f"wrong: {what}" for what in found.wrong[:SHOWN])
         if len(found.wrong) > SHOWN:
             yield f"wrong: and {len(found.wrong) - SHOWN} more"

@@ -95,7 +95,7 @@ class Demo:
 
     def lines(self) -> Iterator[str]:
         """Yield what the terminal shows."""
-        yield "Three synthetic hospitals: Alder, where the model was made, Birch, and Cedar."
+        yield "Three synthetic hospitals: Alder, where the model was trained, Birch, and Cedar."
         for name, fault in self.found.items():
             yield f"  planted {name.replace('_', ' ')}: {fault['planted']}"
             yield f"    {'found' if fault['found'] else 'NOT FOUND'}: {fault['evidence']}"
@@ -217,7 +217,9 @@ def run_demo_study(
     for name, model in load_study(study).study.models.items():
         if model.weights == "imagenet" and not _has_weights(model.network):
             changes.append(f"models.{name}.weights=none")
-            told.append(f"no ImageNet weights of {model.network} here: trained from nothing, less well")
+            told.append(
+                f"no ImageNet weights of {model.network} on this machine: trained from random weights, with worse results"
+            )
     done = run_study(study, out=out, changes=changes, trainer=trainer, progress=progress)
     told += list(done.lines())
     report = done.written.path if isinstance(done, RanStudy) else None

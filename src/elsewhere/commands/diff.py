@@ -23,14 +23,14 @@ class Changes(changes.Changes):
         for row in self.counts:
             yield f"count {row['name']}: {row['a']} -> {row['b']}"
         cases = self.cases
-        yield f"cases: {cases['only_a']} only in the first, {cases['only_b']} only in the second, {cases['changed']} of {cases['both']} scored otherwise"
+        yield f"cases: {cases['only_a']} only in the first, {cases['only_b']} only in the second, {cases['changed']} of {cases['both']} scored differently"
         for row in self.metrics:
             move = "" if row["change"] is None else f" ({row['change']:+.6g})"
             yield f"  {row['name']:32s} {row['a']} -> {row['b']}{move}" + (
                 " interval only" if row["interval_only"] else ""
             )
         if self.unexplained:
-            yield "warning: numbers changed although nothing that went in did; report this as a fault"
+            yield "warning: numbers changed although no input changed; please report this as a defect"
 
 
 def diff(a: str | Path | Result, b: str | Path | Result) -> Changes:

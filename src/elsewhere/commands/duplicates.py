@@ -89,10 +89,10 @@ class DuplicatesReport:
         if self.kept_together:
             yield (
                 f"kept together: {groups['patients_in_merged_groups']} patients in "
-                f"{groups['merged_groups']} groups that a partition may not split"
+                f"{groups['merged_groups']} groups that no split may part"
             )
         else:
-            yield "not kept together: a partition may put copies on both sides"
+            yield "not kept together: a split may put copies on both sides"
         for warning in self.found.warnings:
             yield f"warning: {warning}"
         if self.path is not None:

@@ -138,7 +138,8 @@ def equivalence(
     if means is not None:
         if results:
             raise UserError(
-                "--means stands alone", fix="Give a csv of summaries, or result folders, not both."
+                "--means and result folders exclude each other",
+                fix="Give a csv of summaries, or result folders, not both.",
             )
         return _from_means(means, margin, alpha, out, table)
     if margin is None:

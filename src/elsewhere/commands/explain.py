@@ -80,7 +80,7 @@ class Explanations:
             for warning in run["warnings"]:
                 yield f"  warning: {warning}"
         for run in self.summary["without_weights"]:
-            yield f"left out, its weights were not kept: {run}"
+            yield f"left out, because its weights were not saved: {run}"
         yield f"maps are hints, not causes; table: {self.path / 'cases.csv'}"
         shown = self.summary["panels"]
         yield f"panels: {shown} in {self.path / 'panels'}" if shown else "no pictures written: add --pictures"
@@ -201,10 +201,10 @@ def _runs(stored: StoredRuns, prefix: str, *, where: str) -> tuple[list[str], li
     if not with_weights:
         scenario = str(done["scenario"].iloc[0])
         raise UserError(
-            f"the weights of {name_rows(bare, limit=2)} were not kept",
+            f"the weights of {name_rows(bare, limit=2)} were not saved",
             where=where,
-            fix=f'Write keep_weights = ["{scenario}"] under [study] and run the study again: it trains '
-            "these anew.",
+            fix=f'Write keep_weights = ["{scenario}"] under [study] and run the study again: it repeats '
+            "these trainings.",
         )
     if len(with_weights) > MOST_RUNS:
         raise UserError(

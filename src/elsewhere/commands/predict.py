@@ -63,9 +63,9 @@ class KeptModels:
             where = ", ".join(f"{name} {n}" for name, n in (told.get("datasets") or {}).items())
             yield f"              {told.get('n_patients')} patients of {where}; for {' and '.join(model['tasks'])}"
         if not self.models:
-            yield 'no weights were kept: write keep_weights = ["all"] under [study], and run the study again'
+            yield 'no weights were saved: write keep_weights = ["all"] under [study], and run the study again'
         elif self.not_kept:
-            yield f"{self.not_kept} finished trainings kept no weights"
+            yield f"{self.not_kept} finished trainings saved no weights"
         if self.exported is not None:
             yield f"model file: {self.exported}"
 
@@ -134,7 +134,7 @@ class Predictions:
         for why, n in told["tested"]["left_out"].items():
             yield f"  {n} {why}: missing where they are scored"
         for what in told["told_beside_images"]:
-            yield f"  it was told {what} of the tested cases"
+            yield f"  the model was given {what} of the tested cases"
         for note in told["notes"]:
             yield f"  note: {note}"
         for task, place in told["files"].items():
@@ -244,7 +244,7 @@ def _summary(model: Model, cohort: Cohort, found: Predicted, where: Mapping[str,
         "apart": {
             "patients_in_common": 0,
             "images_in_common": 0,
-            "checked_by": "patient ids of the same dataset, ids that one set tells of another, and the pixels or voxels",
+            "checked_by": "patient ids of the same dataset, ids that one dataset lists of another, and the pixels or voxels",
         },
         "told_beside_images": list(found.given),
         "device": outcome.device,

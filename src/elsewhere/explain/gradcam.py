@@ -126,7 +126,7 @@ def grad_cam(
                 score = target_score(model(part.detach().clone().requires_grad_()), target_class)
                 if not held:
                     raise UserError(
-                        f"the layer {layer} takes no part in the network's answer",
+                        f"the network's answer does not depend on the layer {layer}",
                         fix="Name a layer that the picture passes through.",
                     )
                 at = held[-1]

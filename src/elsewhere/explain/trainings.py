@@ -91,7 +91,7 @@ class Explainer:
 
         if not outcome.weights:
             raise UserError(
-                f"the weights of {unit.name or unit.key} were not kept",
+                f"the weights of {unit.name or unit.key} were not saved",
                 fix="Name its scenario in keep_weights under [study], and run the study again.",
             )
         self.unit, self.outcome, self.work = unit, outcome, work

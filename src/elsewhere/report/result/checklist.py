@@ -90,7 +90,7 @@ def _missing(d: Prepared) -> str | None:
     c = d.part("counts")
     if c.get("missing") is None:
         return None
-    return f"{count(c['missing'])} missing predictions, scored as the worst value; answered-only beside"
+    return f"{count(c['missing'])} missing predictions, scored as the worst value; the values of the answered cases alone are shown too"
 
 
 def _methods(d: Prepared) -> str | None:

@@ -354,8 +354,8 @@ def _claim_changes(lock: Mapping[str, Any]) -> Table | None:
         [
             text(kind),
             text(entry.get("field")),
-            text("not there" if entry.get("before") is None else str(entry["before"])),
-            text("not there" if entry.get("now") is None else str(entry["now"])),
+            text("not set" if entry.get("before") is None else str(entry["before"])),
+            text("not set" if entry.get("now") is None else str(entry["now"])),
         ]
         for key, kind in kinds.items()
         for entry in lock.get(key) or []
@@ -369,9 +369,9 @@ def _claim_changes(lock: Mapping[str, Any]) -> Table | None:
         caption="What changed since the first verdict on these data",
         columns=["Kind", "Field", "Then", "Now"],
         rows=rows[:MOST_CHANGES],
-        note="Compared with the first verdict on the same cohort and predictions that a lock file tells of. The "
+        note="Compared with the first verdict on the same cohort and predictions that a lock file records. The "
         "verdict follows from the claim; reading options can change it too."
-        + (f" {rest} more changes stand in summary.json (claim_lock)." if rest > 0 else ""),
+        + (f" {rest} more changes are in summary.json (claim_lock)." if rest > 0 else ""),
     )
 
 
@@ -438,9 +438,9 @@ def _best(data: Prepared) -> Mapping[str, str] | None:
         "method": f"95 % interval, {method(first.get('method'))}" if interval(first) else "no interval",
         "title": full_interval(first),
         "spoken": f"{first.get('model')} leads",
-        "sentence": "It is surely better than every other."
+        "sentence": "It is clearly better than every other model."
         if alone
-        else f"{len(tier)} of {len(table)} share the first tier, not surely worse than the best: {', '.join(tier[:8])}.",
+        else f"{len(tier)} of {len(table)} share the first tier, not clearly worse than the best: {', '.join(tier[:8])}.",
     }
 
 
@@ -454,7 +454,7 @@ def _pair(data: Prepared) -> Mapping[str, str] | None:
         return None
     lo, hi = as_float(entry.get("lo")), as_float(entry.get("hi"))
     open_ = lo is None or hi is None or lo <= 0 <= hi
-    answer = "includes 0: neither is surely better" if open_ else "leaves out 0"
+    answer = "includes 0: neither is clearly better" if open_ else "leaves out 0"
     return {
         "label": f"{label(str(name), entry)}: {part.get('a')} {MINUS} {part.get('b')}",
         "value": signed(entry["difference"]),

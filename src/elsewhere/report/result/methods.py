@@ -83,8 +83,8 @@ def _missing(data: Prepared) -> str:
     missing = as_float(counts.get("missing"))
     if missing:
         parts.append(
-            f"{count(missing)} cases without a prediction took the worst value each metric can have; "
-            "values over the answered cases alone stand beside them"
+            f"{count(missing)} cases without a prediction were scored as the worst value of each metric; "
+            "the values of the answered cases alone are shown too"
         )
     elif missing == 0:
         parts.append("every case had a prediction")

@@ -74,7 +74,7 @@ def subgroups(data: Prepared, specs: Specs) -> Section | None:
             )
     lead = (
         "Subgroups are descriptive unless a claim names them. The gap between the best and the worst group "
-        "is never 0, even for a fair model: read it against the band that chance alone makes."
+        "is never 0, even for a fair model: compare it with the gaps that chance alone gives."
     )
     return Section(
         id="subgroups", title="Subgroups and fairness", short="Subgroups", lead=lead, blocks=blocks
@@ -179,7 +179,7 @@ def fairness_table(fairness: Mapping[str, Mapping[str, Any]]) -> Table:
     metrics = {in_sentence(label(str(e["metric"]))) for e in fairness.values() if e.get("metric")}
     what = f" of {', '.join(sorted(metrics))}" if metrics else ""
     about = (
-        "Chance: the upper 95 % of gaps when the attribute is permuted over patients; beyond it is said for all "
+        "Chance: the upper 95 % of gaps when the attribute is permuted over patients; 'beyond chance' is judged for all "
         "variables together (Holm). The interval follows from all pairwise differences at once and reaches 0 where a "
         "fair model is possible. Missing values are shown, never in the gap."
     )
@@ -190,7 +190,7 @@ def fairness_table(fairness: Mapping[str, Mapping[str, Any]]) -> Table:
             "Variable",
             "Gap",
             "Its interval",
-            "Chance makes up to",
+            "Chance gives up to",
             "p",
             "Worst group",
             "Variance",

@@ -139,7 +139,7 @@ def hardest(page: StudyPage) -> Section | None:
             caption=f"{what} for the hardest cases",
             columns=["Case", "Chosen as", "Mean", *map(page.method, methods)],
             rows=cells,
-            note="Cases are named by salted hashes. The key file beside the report resolves them; it stays with the data.",
+            note="Cases are named by salted hashes. The key file in the folder of the report resolves them; it stays with the data.",
         )
     ]
     shown = page.pictures.contours.get(page.task, ())

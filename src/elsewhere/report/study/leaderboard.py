@@ -550,6 +550,6 @@ def _gate(page: StudyPage, rows: Rows) -> Table:
         ],
         rows=cells,
         note="Gate: fairness counts only for a method that performs better than the baseline; clearly: the 95 % interval of "
-        f"the difference lies above 0. The adaptive weight, {number(rows[0]['adaptive_weight'])}, is the smaller the nearer "
+        f"the difference lies above 0. The adaptive weight, {number(rows[0]['adaptive_weight'])}, is smaller the nearer "
         "the best method is to chance, so that being equally wrong for everybody is not rewarded.",
     )

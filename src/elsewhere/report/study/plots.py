@@ -360,7 +360,7 @@ def risk(table: pd.DataFrame, pal: Palette) -> Figure:
         handlelength=2.2,
         columnspacing=1.0,
     )
-    axes.set_xlabel("Answered, % of cases (the surest first)")
+    axes.set_xlabel("Answered, % of cases (the most certain first)")
     axes.set_ylabel("Errors among them, %")
     return figure
 

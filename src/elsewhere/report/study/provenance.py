@@ -232,7 +232,7 @@ def _disclosure(page: StudyPage) -> list[Any]:
         Table(
             name="disclosure",
             caption="What each method was given of a tested case, and what it reports of itself",
-            columns=["Method", "Given beside the image", "Follows", "Reports"],
+            columns=["Method", "Given besides the image", "Follows", "Reports"],
             rows=[
                 [
                     text(page.method(r["method"])),
