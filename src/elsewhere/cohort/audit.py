@@ -32,7 +32,22 @@ _FILE_ENDINGS = ("_path", "_file")
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing the audit saw. `rows` count from 1 in the cohort's table; `ids` are of patients or cases."""
+    """One finding of the audit.
+
+    Args:
+        kind: What was found, in kebab case (such as `leak` or `ids-in-two-datasets`), for programs.
+        severity: `error` for what makes a number wrong, `warning` for what may, `info` for what is worth
+            knowing.
+        message: A sentence for the reader of the audit.
+        dataset: The dataset that the finding is about; None: the cohort as a whole.
+        rows: Rows of the cohort's table, counted from 1; of the source table where the kind is
+            `row-is-no-case` with severity `warning`.
+        ids: Ids of the patients or cases, or names of the sites, that the finding is about.
+
+    Example:
+        >>> Finding(kind="leak", severity="error", message="2 patients are in two parts", rows=(3, 9)).rows
+        (3, 9)
+    """
 
     kind: str
     severity: Severity
@@ -42,7 +57,15 @@ class Finding:
     ids: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """For summary.json: no ids, since a report names no patient."""
+        """Return the finding for summary.json, without ids, since a report names no patient.
+
+        Returns:
+            `kind`, `severity` and `message`; `dataset` and the first 50 `rows` where there are any.
+
+        Example:
+            >>> Finding(kind="boxes", severity="info", message="no box", ids=("p1",)).to_dict()
+            {'kind': 'boxes', 'severity': 'info', 'message': 'no box'}
+        """
         told: dict[str, Any] = {"kind": self.kind, "severity": self.severity, "message": self.message}
         if self.dataset is not None:
             told["dataset"] = self.dataset
@@ -52,7 +75,23 @@ class Finding:
 
 
 def audit(cohort: Cohort) -> tuple[Finding, ...]:
-    """All findings, the grave ones first."""
+    """List everything in a cohort that a reader of its numbers must know (US-03, US-04, US-11).
+
+    The audit corrects nothing: each finding says what was seen and where.
+
+    Args:
+        cohort: The cohort to examine.
+
+    Returns:
+        The findings: errors first, then warnings, then remarks.
+
+    Example:
+        >>> table = pd.DataFrame(
+        ...     {"case_id": ["a", "b"], "patient_id": ["p", "p"], "split": ["train", "test"]}
+        ... )
+        >>> audit(Cohort.from_frame(table))[0].message
+        '1 patients are in more than one part of the split (rows 1, 2): a leak'
+    """
     cases = cohort.cases
     found: list[Finding] = []
     for dataset, rows in cases.groupby("dataset", sort=True):

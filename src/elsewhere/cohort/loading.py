@@ -28,10 +28,30 @@ def load_cohort(
     sheet: str | None = None,
     options: TableOptions = DEFAULT,
 ) -> Cohort:
-    """A folder written by `Cohort.save` (its hash is verified), or a csv, parquet or xlsx with `case_id`.
+    r"""Load a cohort from a folder that `Cohort.save` wrote, or from one table with `case_id`.
 
-    Raises `UserError` where a table was changed after `cohort.json` was written: a number must not carry
-    the hash of another table.
+    The hash of a folder is verified: a number must not carry the hash of another table.
+
+    Args:
+        path: The folder, its cohort.json, or a csv, parquet or xlsx table.
+        column_map: For a table: the cohort's name of a column to the table's, as a mapping or as `a=X,b=Y`.
+            None: the columns have the cohort's names.
+        sheet: For an xlsx file: the sheet; None: the first.
+        options: For a text table: its delimiter, decimal mark and encoding.
+
+    Returns:
+        The cohort.
+
+    Raises:
+        UserError: There is no such cohort, it cannot be read, a table or truth file was changed after
+            cohort.json was written, or a column map was given with a folder.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "cases.csv"
+        >>> written = path.write_text("ID,patient_id\na,p\nb,p\n")
+        >>> load_cohort(path, column_map="case_id=ID").counts["patients"]
+        1
     """
     path = Path(path)
     note_source(path)

@@ -42,7 +42,17 @@ WORDS_FOR_MISSING = ("nan", "none", "<na>", "nat", "null", "n/a", "#n/a")
 
 @dataclass(frozen=True, kw_only=True)
 class IdGrade:
-    """A verified patients; B ids finer than patients, or partly known; C none. Printed with every number."""
+    """How far the patient ids of a dataset can be trusted. It is printed with every number.
+
+    Args:
+        grade: `A`: verified patients. `B`: ids finer than patients, or only partly known. `C`: no patient
+            ids.
+        why: The reason, as a clause for a report.
+
+    Example:
+        >>> IdGrade(grade="C", why="no patient ids").grade
+        'C'
+    """
 
     grade: str
     why: str
@@ -71,7 +81,28 @@ NOTHING_KNOWN = KnownOfCohort()
 
 @dataclass(frozen=True, kw_only=True)
 class Cohort:
-    """One row a case in `cases`; `lesions` where the truth has parts. Strings for ids, always."""
+    """The cases of an evaluation, one row each, and their lesions where the truth has parts. Ids are text.
+
+    Args:
+        cases: One row per case, with `case_id`, `patient_id`, `dataset` and `site`.
+        lesions: One row per lesion, with `case_id` and `lesion_id`; None: the truth has no parts.
+        reader: The name of the reader that made the tables.
+        id_grades: How far the patient ids can be trusted, by dataset.
+        warnings: What the reader noticed, as sentences for a report.
+        counts: Numbers of cases, patients and so on, and what the reader counted.
+        hash: SHA-256 of the tables' content and of the truth files.
+        root: The folder that the paths in the tables are relative to; None: the paths stand alone.
+        truth_files: The digest of each truth file (masks, annotations), by its path in the table.
+        synthetic: Whether the cases are simulated in the layout of a published set: they are never compared
+            with what is published of that set.
+        other_id_column: The column with the id that the same patient has in another dataset; empty: there is
+            none.
+
+    Example:
+        >>> cohort = Cohort.from_frame(pd.DataFrame({"case_id": ["a", "b"], "patient_id": ["p", "q"]}))
+        >>> cohort.counts["patients"], cohort.id_grades["cohort"].grade
+        (2, 'B')
+    """
 
     cases: pd.DataFrame
     lesions: pd.DataFrame | None = None
@@ -171,12 +202,15 @@ class Cohort:
         return told.map(lambda name: name.strip() if isinstance(name, str) else "").astype("str")
 
     def save(self, directory: str | Path, *, replace: bool = False, inputs: Iterable[Any] = ()) -> Path:
-        """`cases.parquet`, `lesions.parquet` and `cohort.json`, whole or not at all.
+        """Write `cases.parquet`, `lesions.parquet` and `cohort.json` into a folder, whole or not at all.
 
         Args:
             directory: The folder to write.
             replace: Whether an earlier cohort or result in it may be replaced.
             inputs: Paths that must not lie in the folder, because they are read.
+
+        Returns:
+            The folder.
         """
         from elsewhere._version import __version__
         from elsewhere.cohort.grades import worst_grade
@@ -207,7 +241,19 @@ class Cohort:
         return directory
 
     def subset(self, keep: np.ndarray | pd.Series) -> Cohort:
-        """The cases where `keep` holds, with their lesions; a cohort of its own, with its own hash."""
+        """Keep some of the cases, with their lesions, as a cohort with its own hash.
+
+        Args:
+            keep: For each case, in the order of `cases`, whether it stays.
+
+        Returns:
+            The smaller cohort; grades, counts and truth files are those of the cases that stay.
+
+        Example:
+            >>> whole = Cohort.from_frame(pd.DataFrame({"case_id": ["a", "b"], "patient_id": ["p", "q"]}))
+            >>> whole.subset(np.array([True, False])).cases["case_id"].tolist()
+            ['a']
+        """
         mask = np.asarray(keep, dtype=bool)
         cases = self.cases[mask].reset_index(drop=True)
         lesions = self.lesions
@@ -225,7 +271,19 @@ class Cohort:
         )
 
     def file(self, relative: str) -> Path:
-        """The full path of a file named in the table."""
+        """Return the full path of a file named in the table.
+
+        Args:
+            relative: The path as the table has it.
+
+        Returns:
+            The path below `root`; as it is where there is no root.
+
+        Example:
+            >>> table = pd.DataFrame({"case_id": ["a"], "patient_id": ["p"]})
+            >>> Cohort.from_frame(table, root="/data").file("masks/a.png").as_posix()
+            '/data/masks/a.png'
+        """
         return Path(relative) if self.root is None else self.root / relative
 
 
@@ -403,7 +461,18 @@ def _checked_lesions(lesions: pd.DataFrame, cases: pd.DataFrame, *, where: str |
 
 
 def truth_columns(table: pd.DataFrame) -> list[str]:
-    """The columns that name truth files: a picture may have several masks."""
+    """List the columns of a table that name truth files; a picture may have several masks.
+
+    Args:
+        table: The cases.
+
+    Returns:
+        `mask`, `annotation`, `mask_2_path`, `other_mask_1_path` and so on, as far as the table has them.
+
+    Example:
+        >>> truth_columns(pd.DataFrame(columns=["case_id", "image", "mask", "mask_2_path"]))
+        ['mask', 'mask_2_path']
+    """
     return [name for name in table.columns if name in TRUTH_COLUMNS or _FURTHER_TRUTH.fullmatch(name)]
 
 

@@ -274,8 +274,20 @@ def _score_some(
 def scores(
     coarse: Floats, fine: Floats, first: Ints, second: Ints, mirrored: npt.NDArray[np.bool_]
 ) -> tuple[Doubles, Ints]:
-    """How alike the pictures `first[k]` and `second[k]` are: 1 the same, about 0 unrelated; and over how many
-    blocks that was seen."""
+    """Score how alike pairs of pictures are once one is laid over the other (US-30).
+
+    Args:
+        coarse: (pictures, 32, 32) textures, on which the edges are moved first.
+        fine: (pictures, 64, 64) textures of the same pictures, on which the edges are refined and the score
+            is taken.
+        first: (pairs,) the position of each pair's first picture.
+        second: (pairs,) the position of its second picture.
+        mirrored: (pairs,) whether the second picture is mirrored left to right before.
+
+    Returns:
+        (pairs,) the score, 1 for the same picture and about 0 for unrelated ones; and (pairs,) the number of
+        blocks that it is the median of. The score is 0 where fewer than MIN_BLOCKS could be compared.
+    """
     out, blocks = np.zeros(len(first)), np.zeros(len(first), dtype=np.int64)
     each = max(16, -(-len(first) // (4 * (os.cpu_count() or 1))))
 

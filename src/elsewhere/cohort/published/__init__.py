@@ -8,8 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedSet:
-    """`patients` None: the set publishes no patient ids. `one_case_each`: a patient has one case
-    by design.
+    """What the publisher of a dataset says is in it.
+
+    Args:
+        name: The name of the dataset.
+        source: Where the numbers stand.
+        patients: How many patients it has; None: the set publishes no patient ids.
+        cases: How many images, exams or slides it has.
+        one_case_each: Whether each patient has one case by design.
+        lesions: How many cases are labelled benign or malignant; None: not published or not asked.
+        normals: How many cases are labelled normal.
+        note: What others print of the set, and why it differs.
     """
 
     name: str
@@ -97,5 +106,19 @@ _BY_READER = {
 
 
 def published(dataset: str, reader: str = "") -> PublishedSet | None:
-    """The known set of this name (case and punctuation do not count), if it is one."""
+    """Look up what is published of a dataset.
+
+    Args:
+        dataset: Its name; case and punctuation do not count.
+        reader: The reader that made the table: some sets share the name of a collection and hold other
+            patients of it.
+
+    Returns:
+        What the publisher says; None where the name is of no known set.
+
+    Example:
+        >>> known = published("bus-bra")
+        >>> known.patients, known.cases
+        (1064, 1875)
+    """
     return _BY_READER.get(reader, _BY_KEY).get(_key(dataset))

@@ -25,7 +25,15 @@ Figures = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class FigureRow:
-    """One line of the printed table, and how its figures come from a cohort's rows."""
+    """One line of the printed table, and how its figures are counted in a cohort.
+
+    Args:
+        what: What the line is about, such as 'age'.
+        bins: The names of its figures, such as '<40' and '40-49'.
+        printed: The printed figures, by collection; 'sum' is the printed total.
+        count: Counts the same figures in the rows of one collection.
+        column: The column of the cohort that the figures come from.
+    """
 
     what: str
     bins: tuple[str, ...]
@@ -37,7 +45,16 @@ class FigureRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRow:
-    """Printed and counted figures of one line; only collections that are here whole are compared."""
+    """The printed and the counted figures of one line.
+
+    Only collections that are complete in the cohort are compared.
+
+    Args:
+        what: What the line is about.
+        bins: The names of its figures.
+        printed: The printed figures, by collection.
+        counted: The figures counted in the cohort, by collection.
+    """
 
     what: str
     bins: tuple[str, ...]
@@ -53,7 +70,11 @@ class ComparedRow:
         return not self.differing
 
     def told(self) -> str:
-        """The line in words: every collection, and where it differs what is printed."""
+        """Write the line in words: the figures of every collection, and what is printed where it differs.
+
+        Returns:
+            One sentence for the audit.
+        """
         parts = []
         for name, figures in self.counted.items():
             shown = "/".join(map(str, figures))
@@ -65,7 +86,15 @@ class ComparedRow:
 
 
 def compare_figures(cohort: Cohort) -> tuple[ComparedRow, ...]:
-    """Every printed line that the cohort can be held against; none for a synthetic set or another reader."""
+    """Compare the cohort with every printed line of table 1 of the MAMA-MIA challenge paper.
+
+    Args:
+        cohort: The cohort.
+
+    Returns:
+        One row per line whose column the cohort has; none for a synthetic set, for another reader, or where
+        no collection is complete.
+    """
     if cohort.reader != "mama-mia" or cohort.synthetic:
         return ()
     cases = cohort.cases
