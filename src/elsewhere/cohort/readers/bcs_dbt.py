@@ -54,7 +54,18 @@ _LATERALITY = {"l": "left", "r": "right"}
 
 @readers.register("bcs-dbt")
 def read_bcs_dbt(source: str | Path) -> Cohort:
-    """BCS-DBT: the folder's labels and boxes as a cohort with `cases` and `lesions`."""
+    """Read BCS-DBT: one table of labels and one of boxes, as a cohort with lesions.
+
+    Args:
+        source: The folder with one `*labels*.csv` and one `*boxes*.csv`.
+
+    Returns:
+        The cohort; a case is a volume.
+
+    Raises:
+        UserError: The source is no folder, a table is missing or there are two of it, an id is missing or
+            repeated, a value is impossible, or a box lies in a volume that the labels do not list.
+    """
     folder = Path(source)
     if not folder.is_dir():
         raise UserError(

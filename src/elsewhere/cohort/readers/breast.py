@@ -35,7 +35,22 @@ _MASK = re.compile(r".+_(?:tumor|other)\d*", re.IGNORECASE)
 
 @readers.register("breast")
 def read_breast(source: Path, *, ids: str = "patient", progress: Progress | None = None) -> Cohort:
-    """BrEaST-Lesions-USG: the clinical table, scans, and the masks of tumours (US-04)."""
+    """Read BrEaST-Lesions-USG: the clinical table, the scans and the masks of tumours.
+
+    The patients are those of its column CaseID (US-04).
+
+    Args:
+        source: The published folder, one above it, or the clinical table itself.
+        ids: `patient`: the publisher's ids; `image`: each picture counts as a patient (grade C).
+        progress: Called with what is being decoded, how many are done and how many there are; None: nobody is
+            informed.
+
+    Returns:
+        The cohort.
+
+    Raises:
+        UserError: The clinical table is not found or not the only one, or a picture cannot be decoded.
+    """
     given = Path(source)
     if given.is_file():
         root, path = given.parent, given

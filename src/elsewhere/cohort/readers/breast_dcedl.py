@@ -65,7 +65,18 @@ _KEPT = {
 
 @readers.register("breast-dcedl")
 def read_breast_dcedl(source: Path) -> Cohort:
-    """BreastDCEDL: its slices, one a patient, as volumes of depth one with three phases."""
+    """Read BreastDCEDL: one slice per patient, as volumes of depth one with three phases.
+
+    Args:
+        source: The folder with index.csv, one above it, or index.csv itself.
+
+    Returns:
+        The cohort.
+
+    Raises:
+        UserError: A table is not as it was published (collection, outcome, age, menopause), or no slice is
+            there.
+    """
     given = Path(source)
     root = (
         given.parent

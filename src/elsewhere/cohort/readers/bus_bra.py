@@ -39,7 +39,20 @@ _BOX = re.compile(r"\[?\s*(-?\d+)[\s,;]+(-?\d+)[\s,;]+(-?\d+)[\s,;]+(-?\d+)\s*\]
 
 @readers.register("bus-bra")
 def read_bus_bra(source: Path, *, ids: str = "patient", progress: Progress | None = None) -> Cohort:
-    """BUS-BRA: bus_data.csv, Images and Masks; patients are its column Case (US-04)."""
+    """Read BUS-BRA: bus_data.csv, Images and Masks.
+
+    The patients are those of its column Case (US-04). The tables of the published folds are read where they
+    are there.
+
+    Args:
+        source: The published folder, one above it, or bus_data.csv itself.
+        ids: `patient`: the publisher's ids; `image`: each picture counts as a patient (grade C).
+        progress: Called with what is being decoded, how many are done and how many there are; None: nobody is
+            informed.
+
+    Returns:
+        The cohort.
+    """
     given = Path(source)
     root = layout_root(
         given.parent if given.is_file() else given, lambda folder: (folder / TABLE).is_file(), what=TABLE

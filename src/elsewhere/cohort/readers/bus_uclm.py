@@ -38,7 +38,19 @@ _YES_NO = {"yes": "yes", "y": "yes", "no": "no", "n": "no"}
 
 @readers.register("bus-uclm")
 def read_bus_uclm(source: Path, *, ids: str = "patient", progress: Progress | None = None) -> Cohort:
-    """BUS-UCLM: INFO.csv, images and colour-coded masks; patients are the codes in the names (US-04)."""
+    """Read BUS-UCLM: INFO.csv, images and colour-coded masks.
+
+    The patients are the codes in the names of the files (US-04).
+
+    Args:
+        source: The published folder, one above it, or INFO.csv itself.
+        ids: `patient`: the publisher's codes; `image`: each picture counts as a patient (grade C).
+        progress: Called with what is being decoded, how many are done and how many there are; None: nobody is
+            informed.
+
+    Returns:
+        The cohort.
+    """
     given = Path(source)
     root = layout_root(
         given.parent if given.is_file() else given, lambda folder: _table(folder) is not None, what=TABLE

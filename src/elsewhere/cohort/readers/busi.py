@@ -30,7 +30,19 @@ _MASK = re.compile(r"(?P<stem>.+)_mask(?:_(?P<number>\d+))?", re.IGNORECASE)
 
 @readers.register("busi")
 def read_busi(source: Path, *, ids: str = "patient", progress: Progress | None = None) -> Cohort:
-    """BUSI, the published folders; no patient ids, so that `ids` makes no difference (US-02, US-04)."""
+    """Read BUSI: the published folders benign, malignant and normal, without patient ids.
+
+    Each picture counts as a patient, whatever `ids` is (US-02, US-04).
+
+    Args:
+        source: The published folder, or one above it.
+        ids: `patient` or `image`; both mean the same here.
+        progress: Called with what is being decoded, how many are done and how many there are; None: nobody is
+            informed.
+
+    Returns:
+        The cohort, of grade C.
+    """
     root = layout_root(
         Path(source), lambda folder: len(_class_folders(folder)) >= 2, what="folders benign and malignant"
     )

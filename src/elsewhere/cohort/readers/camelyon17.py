@@ -33,7 +33,18 @@ _PATIENT = r"^(?P<patient>patient_\d+)(?:\.zip)?$"
 
 
 def expected_patient_stage(slide_stages: list[str]) -> str:
-    """The pN stage that five nodes imply (rules of the challenge)."""
+    """Derive the pN stage of a patient from the stages of its nodes, by the rules of the challenge.
+
+    Args:
+        slide_stages: The stage of each of the patient's nodes: negative, itc, micro or macro.
+
+    Returns:
+        One of PATIENT_STAGES.
+
+    Example:
+        >>> expected_patient_stage(["macro", "micro", "micro", "negative", "micro"])
+        'pN2'
+    """
     macro, micro, itc = (slide_stages.count(word) for word in ("macro", "micro", "itc"))
     if macro:
         return "pN2" if macro + micro >= 4 else "pN1"
@@ -44,7 +55,21 @@ def expected_patient_stage(slide_stages: list[str]) -> str:
 
 @readers.register("camelyon17")
 def read_camelyon17(source: Path) -> Cohort:
-    """CAMELYON17: cases are the slides; a patient's stage stands in each of its rows (LN-01, LN-17)."""
+    """Read CAMELYON17: one case per slide, with the stage of its patient.
+
+    The stage of a patient stands in each of its rows (LN-01, LN-17).
+
+    Args:
+        source: The stages table, or the folder with it. Slides and annotations are searched in and below this
+            folder.
+
+    Returns:
+        The cohort.
+
+    Raises:
+        UserError: The stages table is not found, a row is neither a patient nor a node, a stage is unknown,
+            or a patient has two rows.
+    """
     root = source if source.is_dir() else source.parent
     path = (
         one_file(source, "*stage*.csv", "*stage*.csv.gz", "*stage*.xlsx", what="stages table")

@@ -60,7 +60,21 @@ _NUMBERS = ("age", "pcr", "num_phases", "field_strength", "slice_thickness")
 
 @readers.register("mama-mia")
 def read_mama_mia(source: Path, *, sheet: str | None = None) -> Cohort:
-    """MAMA-MIA: the clinical table, and the phases and masks where their folders are there (MRI-01)."""
+    """Read MAMA-MIA: the clinical table, with phases, masks and breast boxes where their folders exist.
+
+    The layout is the published one (MRI-01).
+
+    Args:
+        source: The published folder, or the clinical table (xlsx or csv) itself.
+        sheet: For an xlsx file: the sheet; None: the first visible one.
+
+    Returns:
+        The cohort.
+
+    Raises:
+        UserError: The clinical table is not found or has no patients, a value is impossible, or a word is
+            unknown (pcr, age, menopause, breast density).
+    """
     if source.is_dir():
         root = source
         path = one_file(

@@ -24,22 +24,41 @@ _SIZE_COLUMNS = ("image_columns", "image_rows", "num_slices")
 
 
 class Found:
-    """What the reader says of the files: columns go into the frame, the rest into the cohort."""
+    """What the reader reports of the files: columns go into the frame, the rest into the cohort."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
         self.counts: dict[str, Any] = {}
 
     def count(self, key: str, names: list[str], what: str) -> None:
-        """Counted, and the first few named; nothing is said of none."""
+        """Count some names and write a warning that quotes the first of them; nothing where there are none.
+
+        Args:
+            key: The key of the count.
+            names: What is counted.
+            what: What they are, as the rest of the warning.
+        """
         if names:
             self.counts[key] = len(names)
             self.warnings.append(f"{len(names)} {what}: {name_rows(names)}")
 
 
 def add_files(frame: pd.DataFrame, root: Path) -> Found:
-    """`image`, `phases_found`, `phases_missing`, `mask` and `breast_box_*`, by the published folders that are
-    there."""
+    """Add the files of the patients to the table, by the published folders that exist (MRI-01).
+
+    The columns are `image`, `phases_found`, `phases_missing`, `mask` and `breast_box_*`.
+
+    Args:
+        frame: One row per patient, with `patient_id`; receives the columns.
+        root: The published folder.
+
+    Returns:
+        Counts and warnings.
+
+    Raises:
+        UserError: Two files are the mask of one patient, two tables hold boxes, or a box cannot be read or is
+            empty.
+    """
     found = Found()
     patients = [str(name) for name in frame["patient_id"]]
     images = _folder(root, "images")

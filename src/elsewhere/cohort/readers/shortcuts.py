@@ -15,8 +15,26 @@ SURELY = 0.01
 
 
 def shortcut_notes(name: str, scans: Sequence[Scan], notes: Notes) -> None:
-    """A warning where the attribute parts benign from malignant, the question of the study; and another where
-    it parts lesions from normals, which are judged apart (US-18). Unknown values do not count.
+    """Warn of a yes-or-no attribute from which a network could read the answer.
+
+    One warning where the attribute separates benign from malignant, the question of the study; another where
+    it separates lesions from normals, which are judged apart (US-18). It separates two classes where their
+    shares of 'yes' differ by CLEARLY or more, and Fisher's exact test over the pictures gives p below SURELY.
+    Unknown values do not count.
+
+    Args:
+        name: The attribute, such as `marks`.
+        scans: The scans, with the attribute 'yes' or 'no'.
+        notes: Receives the warnings.
+
+    Example:
+        >>> from pathlib import Path
+        >>> notes, image = Notes(), Path("a.png")
+        >>> marked = [Scan(case_id="a", label="benign", image=image, attributes={"marks": "yes"})] * 9
+        >>> plain = [Scan(case_id="b", label="malignant", image=image, attributes={"marks": "no"})] * 9
+        >>> shortcut_notes("marks", marked + plain, notes)
+        >>> len(notes.warnings)
+        1
     """
     seen: dict[str, tuple[int, int]] = {}
     for label in ("benign", "malignant", "normal"):
