@@ -43,7 +43,14 @@ _LARGEST_KEPT_BYTES = 512 * 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class DbtexLayout:
-    """The file's text as it stands and the values it was read as; its lines are parted when needed."""
+    """The text of a DBTex csv, and the values that were read from it.
+
+    Lines are separated when they are needed.
+
+    Args:
+        text: The file as it is, with its line ends.
+        as_read: The boxes, one row per line of data.
+    """
 
     text: str
     as_read: pd.DataFrame
@@ -80,24 +87,59 @@ class DbtexLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class BoxPredictions(Predictions):
-    """Boxes with the layout of the DBTex csv they came from, where they came from one."""
+    """Boxes, with the layout of the DBTex csv that they came from.
+
+    Args:
+        layout: The layout; None where they came from another form.
+    """
 
     layout: DbtexLayout | None = None
 
 
 def is_dbtex(columns: object) -> bool:
-    """StudyUID and View together are the mark of the challenge's form."""
+    """Recognise the challenge's form by its columns StudyUID and View.
+
+    Args:
+        columns: The names of the columns, as a list, tuple or index; anything else is not the form.
+
+    Returns:
+        Whether both are there.
+
+    Example:
+        >>> is_dbtex(["PatientID", "StudyUID", "View"]), is_dbtex(["case_id", "x", "y"])
+        (True, False)
+    """
     names = set(map(str, columns)) if isinstance(columns, (list, tuple, pd.Index)) else set()
     return {"StudyUID", "View"} <= names
 
 
 def case_ids(study: pd.Series, view: pd.Series) -> pd.Series:
-    """A case is a volume: StudyUID/View."""
+    """Name each volume by its study and its view: StudyUID/View.
+
+    Args:
+        study: The StudyUID of each row.
+        view: The View of each row.
+
+    Returns:
+        The case ids.
+
+    Example:
+        >>> case_ids(pd.Series(["DBT-S00163"]), pd.Series(["rmlo"])).tolist()
+        ['DBT-S00163/rmlo']
+    """
     return (study.astype("string") + "/" + view.astype("string")).astype("string")
 
 
 def read_layout(path: Path, as_read: pd.DataFrame) -> DbtexLayout | None:
-    """The text of a plain csv; None for packed or very large files, which are written afresh."""
+    """Keep the text of a DBTex csv, so that unchanged rows can be written back as they were.
+
+    Args:
+        path: The file.
+        as_read: The boxes that were read from it.
+
+    Returns:
+        The layout; None for packed or very large files, which are written afresh.
+    """
     if path.suffix.lower() not in {".csv", ".tsv", ".txt"} or path.stat().st_size > _LARGEST_KEPT_BYTES:
         return None
     return DbtexLayout(text=path.read_bytes().decode("utf-8", "surrogateescape"), as_read=as_read)
@@ -106,8 +148,19 @@ def read_layout(path: Path, as_read: pd.DataFrame) -> DbtexLayout | None:
 def write_dbtex(predictions: Predictions, path: str | Path, *, cohort: Cohort | None = None) -> Path:
     """Write boxes in the challenge's csv form (DBT-07).
 
-    Rows that are as they were read keep their very text: numbers, counter column, line ends. New rows
-    need a patient: from the table's `patient_id`, or from the cohort's.
+    Rows that are as they were read keep their very text: numbers, counter column, line ends. New rows need a
+    patient: from the table's `patient_id`, or from the cohort's.
+
+    Args:
+        predictions: The boxes.
+        path: The file to write; it is replaced as a whole.
+        cohort: The cases, for the patients of new rows; None: the table has them.
+
+    Returns:
+        The file.
+
+    Raises:
+        UserError: A new row has a case id that is not StudyUID/View, or no patient.
     """
     path = Path(path)
     layout = predictions.layout if isinstance(predictions, BoxPredictions) else None

@@ -108,7 +108,20 @@ def _from_table(path: Path, options: ReadOptions) -> tuple[pd.DataFrame, list[st
 
 
 def read_masks(path: Path, options: ReadOptions, cohort: Cohort | None = None) -> Predictions:
-    """Which file belongs to which case (`case_id, path`); the masks themselves are read when scored."""
+    """Find out which mask file belongs to which case; the masks themselves are read when they are scored.
+
+    Args:
+        path: A folder of masks, a single mask, or a table with `case_id` and `path`.
+        options: How a table and ids are to be read, and whether missing files are errors.
+        cohort: The cases, by whose ids file names are decoded; None: they are percent-decoded.
+
+    Returns:
+        The predictions, with the columns `case_id` and `path`.
+
+    Raises:
+        UserError: There is no mask, a case has two, a file lies outside the folder, or a file is missing and
+            `options.on_invalid` is "error".
+    """
     path = Path(path)
     note_source(path)
     known = frozenset(cohort.cases["case_id"].astype("string")) if cohort is not None else frozenset()

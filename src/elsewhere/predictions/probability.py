@@ -52,7 +52,21 @@ TARGETS = (*ID_TARGETS, "probability", "score", "status")
 def read_probabilities(
     path: str | Path, options: ReadOptions | None = None, cohort: Cohort | None = None
 ) -> Predictions:
-    """The file as `case_id, probability, status, reason`; ids in the cohort's spelling where normalised."""
+    """Read probabilities from a vendor's table, one per case or per view.
+
+    Args:
+        path: A csv, parquet or xlsx table.
+        options: How the file is to be read; None: the defaults of ReadOptions.
+        cohort: The cases, by whose ids others are spelt where normalisation was declared; None: they stay as
+            they are.
+
+    Returns:
+        The predictions, with the columns `case_id`, `probability`, `status` and `reason`.
+
+    Raises:
+        UserError: A column is missing, an id is empty or repeated, a score is invalid and
+            `options.on_invalid` is "error", or an option has an unknown value.
+    """
     path, options = Path(path), options or ReadOptions()
     check_unit(options)
     for target in options.column_map:
@@ -74,7 +88,30 @@ def probabilities_from_frame(
     source: str = "predictions",
     digest: str = "",
 ) -> Predictions:
-    """The same from a frame in memory: arrays in, predictions out, no file needed."""
+    """Turn scores in a data frame into predictions, as `read_probabilities` does with those of a file.
+
+    Args:
+        raw: One row per case or per view, with `case_id` and `probability` (or `score`), or the columns that
+            `options.column_map` names.
+        options: How the columns are to be read; None: the defaults of ReadOptions.
+        cohort: The cases, by whose ids others are spelt where normalisation was declared; None: they stay as
+            they are.
+        source: What messages call the frame.
+        digest: The digest of the file that it comes from; empty: it comes from none.
+
+    Returns:
+        The predictions, with the columns `case_id`, `probability`, `status` and `reason`.
+
+    Raises:
+        UserError: A column is missing, an id is empty or repeated, a score is invalid and
+            `options.on_invalid` is "error", or an option has an unknown value.
+
+    Example:
+        >>> raw = pd.DataFrame({"case_id": ["a", "b"], "score": ["80", "failed"]})
+        >>> table = probabilities_from_frame(raw, ReadOptions(scale="0-100")).table
+        >>> table["probability"].tolist(), table["status"].tolist()
+        ([0.8, nan], ['ok', 'not_analysable'])
+    """
     options = options or ReadOptions()
     check_unit(options)
     frame = _named(raw, options, source=source)

@@ -56,7 +56,15 @@ _RANGE = re.compile(r"^(-?\d+(?:\.\d+)?)\s*(?:-|\.\.|to)\s*(-?\d+(?:\.\d+)?)$")
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """`low` is probability 0 and `high` is probability 1 of a linear scale; low > high turns it round."""
+    """A vendor's scale of scores.
+
+    Args:
+        name: What the user called it, in lower case.
+        kind: `linear`, `logit` or `birads`.
+        low: Of a linear scale, the score of probability 0.
+        high: Of a linear scale, the score of probability 1; below `low` for a score that falls with
+            suspicion.
+    """
 
     name: str
     kind: Literal["linear", "logit", "birads"]
@@ -69,7 +77,21 @@ class Scale:
 
 
 def parse_scale(text: str) -> Scale:
-    """`0-1`, `0-100`, `-5-5`, `logit`, `birads`; anything else is an error that lists them."""
+    """Read the name of a scale.
+
+    Args:
+        text: `0-1`, `0-100`, `-5-5` (any two different numbers), `logit` or `birads`.
+
+    Returns:
+        The scale.
+
+    Raises:
+        UserError: It is none of these; the message lists them.
+
+    Example:
+        >>> parse_scale("1-5").high, parse_scale("BI-RADS").kind
+        (5.0, 'birads')
+    """
     name = text.strip().casefold()
     if name in {"logit", "logits", "log-odds"}:
         return Scale(name="logit", kind="logit")
@@ -85,7 +107,21 @@ def parse_scale(text: str) -> Scale:
 
 
 def to_probability(values: FloatArray, scale: Scale) -> tuple[FloatArray, BoolArray]:
-    """(probability, outside): NaN where the value is not finite or lies outside the scale."""
+    """Bring scores of a linear or logit scale to probabilities.
+
+    Args:
+        values: (n,) the scores.
+        scale: Their scale.
+
+    Returns:
+        (n,) the probabilities, NaN where a score is not finite or lies outside the scale; and (n,) whether it
+        does.
+
+    Example:
+        >>> probability, outside = to_probability(np.array([50.0, 120.0]), parse_scale("0-100"))
+        >>> probability.tolist(), outside.tolist()
+        ([0.5, nan], [False, True])
+    """
     values = np.asarray(values, dtype=np.float64)
     finite = np.isfinite(values)
     if scale.kind == "logit":
@@ -101,7 +137,20 @@ def to_probability(values: FloatArray, scale: Scale) -> tuple[FloatArray, BoolAr
 
 
 def birads_probability(cells: pd.Series) -> tuple[FloatArray, BoolArray, BoolArray]:
-    """(probability, incomplete, unreadable) of BI-RADS cells such as `4b`, `BI-RADS 4B`, `5`, `0`."""
+    """Bring BI-RADS categories to the middle of their range of malignancy.
+
+    Args:
+        cells: Such as `4b`, `BI-RADS 4B`, `5` or `0`.
+
+    Returns:
+        Three arrays with one entry per cell: the probability (NaN where there is none), whether the category
+        is 0 (incomplete), and whether the cell is no category.
+
+    Example:
+        >>> probability, incomplete, unreadable = birads_probability(pd.Series(["BI-RADS 4B", "0", "x"]))
+        >>> probability.tolist(), incomplete.tolist(), unreadable.tolist()
+        ([0.3, nan, nan], [False, True, False], [False, False, True])
+    """
     text = cells.astype("string").fillna("").str.strip()
     value: dict[str, float] = {}
     kind: dict[str, int] = {}
@@ -116,7 +165,18 @@ def birads_probability(cells: pd.Series) -> tuple[FloatArray, BoolArray, BoolArr
 
 
 def fitting_scale(values: npt.ArrayLike) -> str | None:
-    """The `--scale` these numbers would fit, offered in an error; None where nothing fits."""
+    """Suggest the scale that some scores would fit, for an error message.
+
+    Args:
+        values: The scores; those that are not finite are ignored.
+
+    Returns:
+        `0-1`, `0-10`, `0-100` or `logit`; None where nothing fits.
+
+    Example:
+        >>> fitting_scale([12.0, 80.0]), fitting_scale([-3.0, 2.0])
+        ('0-100', 'logit')
+    """
     given = np.asarray(values, dtype=np.float64)
     given = given[np.isfinite(given)]
     if given.size == 0:
@@ -131,7 +191,19 @@ def fitting_scale(values: npt.ArrayLike) -> str | None:
 
 
 def doubt_scale(values: npt.ArrayLike, scale: Scale) -> str | None:
-    """A warning where every value fits the declared scale but hardly uses it."""
+    """Write a warning where every score fits the declared scale but hardly uses it.
+
+    Args:
+        values: The scores; those that are not finite are ignored.
+        scale: The declared scale.
+
+    Returns:
+        The warning; None where there is no doubt.
+
+    Example:
+        >>> doubt_scale([0.5] * 10, parse_scale("0-100"))
+        'Every score is at most 0.5 on a scale declared as 0-100: is it --scale 0-1?'
+    """
     given = np.asarray(values, dtype=np.float64)
     given = given[np.isfinite(given)]
     if scale.kind != "linear" or given.size < 10 or min(scale.low, scale.high) != 0:

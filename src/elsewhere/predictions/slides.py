@@ -30,12 +30,39 @@ _MASK_ENDINGS = (".png", ".tif", ".tiff")
 
 
 def without_ending(ids: pd.Series) -> pd.Series:
-    """CAMELYON's tables name a slide 'patient_000_node_0.tif'; the case id has no ending."""
+    """Remove the file endings of slide names: CAMELYON's tables name a slide 'patient_000_node_0.tif'.
+
+    Args:
+        ids: The names.
+
+    Returns:
+        The case ids, without blanks around them.
+
+    Example:
+        >>> without_ending(pd.Series(["patient_000_node_0.tif"])).tolist()
+        ['patient_000_node_0']
+    """
     return ids.astype("string").str.strip().str.replace(_ENDINGS, "", regex=True)
 
 
 def read_slides(path: Path, options: ReadOptions, cohort: Cohort | None = None) -> Predictions:
-    """Stages, points or masks, told apart by what is there; never by guessing at values."""
+    """Read stages, points or masks of slides.
+
+    Which of them it is follows from the files and columns that are there, never from values.
+
+    Args:
+        path: A table with `stage`, or with `x`, `y` and `score`; or a folder with one csv or one mask file
+            per slide.
+        options: How the file is to be read.
+        cohort: Not used here.
+
+    Returns:
+        The predictions; points are in `points`.
+
+    Raises:
+        UserError: There is no prediction, a column or an id is missing, an id is repeated, or a stage is
+            unknown and `options.on_invalid` is "error".
+    """
     path = Path(path)
     note_source(path)
     if path.is_dir():
