@@ -1,6 +1,6 @@
-"""The audit: what a reader of the numbers must know of the table they rest on (US-03, US-04, US-11).
+"""The audit: what a reader of the numbers must know about the table behind them (US-03, US-04, US-11).
 
-An audit mends nothing. Each finding says what was seen and where; `error` is for what makes a number wrong
+An audit corrects nothing. Each finding says what was seen and where; `error` is for what makes a number wrong
 (a leak), `warning` for what may, `info` for what is worth knowing.
 """
 
@@ -193,7 +193,7 @@ def _lesion_words(cases: pd.DataFrame) -> bool:
 
 
 def _classes(dataset: str, rows: pd.DataFrame, *, synthetic: bool) -> list[Finding]:
-    """Rows and patients per class (US-03), against the published numbers (US-04) where they are of this set."""
+    """Rows and patients per class (US-03), compared with the published numbers of a known set (US-04)."""
     if not _lesion_words(rows):
         return []
     told = ", ".join(
@@ -231,7 +231,7 @@ def _classes(dataset: str, rows: pd.DataFrame, *, synthetic: bool) -> list[Findi
 
 
 def _pictures(cohort: Cohort) -> list[Finding]:
-    """Boxes and masks in one line, and lesions that a crop will miss (US-13)."""
+    """Boxes and masks in one line, and the lesions that a crop will miss (US-13)."""
     cases = cohort.cases
     if "box_x0" not in cases.columns or not _lesion_words(cases):
         return []
@@ -259,7 +259,7 @@ def _pictures(cohort: Cohort) -> list[Finding]:
 
 
 def _collections(cohort: Cohort) -> list[Finding]:
-    """MAMA-MIA as a whole, beside its four collections."""
+    """MAMA-MIA as a whole, in addition to its four collections."""
     if cohort.reader != "mama-mia" or cohort.synthetic:
         return []
     whole = published("MAMA-MIA")
@@ -276,7 +276,7 @@ def _collections(cohort: Cohort) -> list[Finding]:
 
 
 def _figures(cohort: Cohort) -> list[Finding]:
-    """What a paper prints of the set, line by line, against what the table holds."""
+    """What a paper prints of the set, line by line, compared with the table."""
     return [
         Finding(
             kind="published-figures" if row.agrees else "not-the-published-figures",
@@ -288,7 +288,7 @@ def _figures(cohort: Cohort) -> list[Finding]:
 
 
 def _contradictions(cases: pd.DataFrame) -> list[Finding]:
-    """Patients with two labels: one indivisible unit each, so a warning (US-03). Slides' stages may differ."""
+    """Patients with two labels: they cannot be divided, so a warning (US-03). Stages of slides may differ."""
     found = []
     for column in ("label", "pcr", "patient_stage"):
         if column not in cases.columns:
@@ -373,7 +373,7 @@ def _fold(name: str) -> str:
 
 
 def _nearly(a: str, b: str) -> bool:
-    """A slip of the pen in a long name; 'hospital1' and 'hospital2' differ in a number and are two places."""
+    """Whether two long names differ by a typing error; 'hospital1' and 'hospital2' are two places."""
     if min(len(a), len(b)) < 6 or re.sub(r"\d", "", a) == re.sub(r"\d", "", b):
         return False
     return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio() >= 0.88
@@ -468,7 +468,7 @@ def _leaks(cases: pd.DataFrame) -> list[Finding]:
 
 
 def _duplicates(cases: pd.DataFrame) -> list[Finding]:
-    """Rows that agree in everything but the case's own id and files, where there is enough to agree in."""
+    """Rows that agree in all but files and ids of cases, where four or more values are known."""
     compared = [
         name for name in cases.columns if name not in ("case_id", "exam_id", "lesion_id", *FILE_COLUMNS)
     ]

@@ -15,7 +15,7 @@ _MAX_LEVELS = 12
 
 
 def _as_label(series: pd.Series) -> pd.Series:
-    """Text for a table: 1.0 (whole numbers beside missing ones are stored so) reads as 1."""
+    """Text for a table: 1.0 reads as 1, since a column of whole numbers with gaps is stored as floats."""
     if pd.api.types.is_float_dtype(series.dtype):
         return series.map(lambda value: f"{value:g}", na_action="ignore").astype("str")
     return series.astype("str")

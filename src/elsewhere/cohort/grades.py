@@ -1,6 +1,6 @@
 """The grade of a dataset's patient ids: A verified patients; B finer than patients or partly known; C none.
 
-Every interval resamples patients, so a number is as good as these ids; the grade is printed beside it.
+Every interval resamples patients, so a number is as good as these ids; the grade is printed next to it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Counting and comparing within patients, by integer codes: a cohort may have a million rows."""
+"""Counts and comparisons within patients, by integer codes: a cohort may have a million rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`load_cohort`: a cohort folder, or one table where that suffices."""
+"""Load a cohort: from a cohort folder, or from one table where that suffices."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def load_cohort(
 
 
 def _read_it_first(error: UserError, path: Path, options: TableOptions) -> UserError:
-    """Options of the command that is running are for the predictions; `cohort read` has those of a cohort table."""
+    """Advise `cohort read`: options of the present command are for the predictions, not for a cohort table."""
     wanted = dict(_TABLE_OPTION.findall(re.sub(r"\(and [^)]*\)", "", error.fix or "")))
     if not wanted:
         return error

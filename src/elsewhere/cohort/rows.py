@@ -1,4 +1,4 @@
-"""Rows that are no case (totals, column means, blank rows under the data), and cells that nobody filled in."""
+"""Rows that are no case (totals, column means, blank rows under the data), impossible ages, empty cells."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ LEVELS = ("patient_id", "exam_id", "case_id", "lesion_id")
 FILE_COLUMNS = ("image", "mask", "annotation", "slide", "volume", "path", "file")
 TRUTH_COLUMNS = ("mask", "annotation")
 OTHER_ID_COLUMNS = ("other_patient_id", "mamamia_id")
-"""What a table may call the id that the same patient has in another dataset, where its reader names no column."""
+"""Columns with the id that the same patient has in another dataset, where a reader names no column."""
 _FURTHER_TRUTH = re.compile(r"(other_)?mask_\d+_path")
 CATEGORY_COLUMNS = (
     "class",
@@ -37,7 +37,7 @@ CATEGORY_COLUMNS = (
 )
 DEFAULT_DATASET = "cohort"
 WORDS_FOR_MISSING = ("nan", "none", "<na>", "nat", "null", "n/a", "#n/a")
-"""What software writes where a value is missing: no id of a patient, and no name of a site."""
+"""Words that software writes where a value is missing: not the id of a patient, nor the name of a site."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,14 +60,14 @@ class IdGrade:
 
 @dataclass(frozen=True, kw_only=True)
 class KnownOfCohort:
-    """What a reader or an earlier run knows of a cohort beside its tables.
+    """What a reader or an earlier run knows of a cohort in addition to its tables.
 
     Attributes:
-        id_grades: How far the patient ids of a dataset can be trusted; the others are graded by their content.
+        id_grades: How far the patient ids of a dataset can be trusted; other datasets are graded by content.
         counts: Counts of the reading, such as rows that were left out.
         truth_files: Digests stored earlier, which stand in for truth files that are not here now.
-        other_id_column: The column with the id that the same patient has in another dataset; None: the first of
-            `OTHER_ID_COLUMNS` that is there.
+        other_id_column: The column with the id that the same patient has in another dataset; None: the first
+            of `OTHER_ID_COLUMNS` that exists.
     """
 
     id_grades: Mapping[str, IdGrade] = field(default_factory=dict)
@@ -114,9 +114,7 @@ class Cohort:
     root: Path | None = None
     truth_files: dict[str, str] = field(default_factory=dict)
     synthetic: bool = False
-    """Made up, in the layout of a published set: never held against what is published of that set."""
     other_id_column: str = ""
-    """The column with the id that the same patient has in another dataset; empty: no column says so."""
 
     @classmethod
     def from_frame(
@@ -141,10 +139,10 @@ class Cohort:
             lesions: One row per lesion, by `case_id`.
             reader: The reader that made the tables.
             root: The folder that files of the cases are relative to.
-            warnings: What the reader has to say.
+            warnings: What the reader noticed, as sentences for a report.
             where: The file that an error names.
             synthetic: Whether the cases are simulated.
-            known: What a reader or an earlier run knows beside the tables.
+            known: What a reader or an earlier run knows in addition to the tables.
 
         Returns:
             The cohort.
@@ -153,7 +151,8 @@ class Cohort:
             UserError: An id is missing or not unique, or a value is impossible.
 
         Example:
-            >>> Cohort.from_frame(pd.DataFrame({"case_id": ["a", "b"], "patient_id": ["p", "p"]})).counts["patients"]
+            >>> table = pd.DataFrame({"case_id": ["a", "b"], "patient_id": ["p", "p"]})
+            >>> Cohort.from_frame(table).counts["patients"]
             1
         """
         from elsewhere.cohort.grades import grade_all
@@ -288,7 +287,7 @@ class Cohort:
 
 
 def _note(table: pd.DataFrame) -> None:
-    """Ids and names of files: whatever a command shares must not print them."""
+    """Remember ids and names of files: what a command shares must not print them."""
     note_ids(*(table[name] for name in LEVELS if name in table.columns))
     for name in (*FILE_COLUMNS, *(str(c) for c in table.columns if _FURTHER_TRUTH.fullmatch(str(c)))):
         if name in table.columns:
@@ -356,7 +355,7 @@ def _checked_cases(
 
 
 def _why_no_id(table: pd.DataFrame) -> str:
-    """An id is often missing because the row is no case: a total, a mean, a blank line."""
+    """Advice for a missing id: often the row is no case, but a total, a mean or a blank line."""
     if not table["case_id"].isna().any():
         return "Give every row an id."
     told = {at: why for at, why in rows_that_are_no_case(table, "case_id").items() if "it has no" not in why}
@@ -386,7 +385,7 @@ def _is_word_for_missing(series: pd.Series) -> pd.Series:
 
 
 def _refuse_words_for_missing(ids: pd.Series, *, where: str | None) -> None:
-    """Several rows with the id 'nan' are several people without an id, and not one patient."""
+    """Refuse words for missing values: rows with the id 'nan' are people without an id, not one patient."""
     missing = _is_word_for_missing(ids).to_numpy(dtype=bool)
     if missing.any():
         rows = list(np.flatnonzero(missing) + 1)
@@ -401,9 +400,7 @@ def _refuse_words_for_missing(ids: pd.Series, *, where: str | None) -> None:
 
 
 def _relative_paths(series: pd.Series, root: Path | None) -> pd.Series:
-    """Posix, and relative to the cohort's root where they lie below it: the hash must not know
-    the machine.
-    """
+    """Posix paths, relative to the root where they lie below it: the hash must not depend on the machine."""
     base = root.resolve() if root is not None else None
 
     def one(value: Any) -> Any:
@@ -422,7 +419,7 @@ def _relative_paths(series: pd.Series, root: Path | None) -> pd.Series:
 
 
 def _levels_nest(table: pd.DataFrame, *, where: str | None) -> None:
-    """patient > exam > case: an exam of two patients is a mistake in the ids."""
+    """Check that patient > exam > case: an exam of two patients is a mistake in the ids."""
     if "exam_id" not in table.columns:
         return
     known = table[table["exam_id"].notna()]

@@ -3,17 +3,18 @@
 Native: `case_id, x, y, width, height, z, depth, score`, upper left corner and first slice, in original
 pixels and slices (csv, parquet, xlsx). Pictures without slices leave `z` and `depth` out.
 
-- Any number of boxes a volume, also none: a file with a header alone says 'nothing found anywhere'.
-- Repeated rows are allowed: the challenge counts equal false positives each, and further hits on a found
-  lesion as nothing, so a repeated row is a model's own (costly) statement, not a clerical slip.
+- Any number of boxes per volume, also none: a file with a header alone means that nothing was found anywhere.
+- Repeated rows are allowed: the challenge counts each of several equal false positives, and ignores further
+  hits on a lesion that was hit before, so that a repeated row is a (costly) answer of the model, no mistake.
 - A box is invalid when a number is missing or not finite, a size is negative, or its centre lies farther
   outside its volume than a hit can reach: 100 px, or 25 % of the slices (`volume_slices`, and
   `image_width`, `image_height` of the cohort, where known). Nearer ones are scored: the published
   evaluation lets a box that overshoots the edge hit a lesion beside it.
-- In DBTex's csv any finite `Depth` is accepted, also -1 and 0, which the organisers' baseline and other published
-  files have: the published evaluation takes Z + Depth/2 as the centre slice and checks nothing (DBT-07).
-- A place or a size of over a million pixels or slices is none: no picture has as many, and arithmetic with such
-  numbers loses the small ones. That holds where the extent of a volume is not known, too.
+- In DBTex's csv any finite `Depth` is accepted, also -1 and 0, which the organisers' baseline and other
+  published files have: the published evaluation takes Z + Depth/2 as the centre slice and checks nothing
+  (DBT-07).
+- A position or size of over a million pixels or slices is invalid, also where the extent of the volume is not
+  known: no picture has as many, and arithmetic with such numbers loses the small ones.
 - With `on_invalid="worst"` an invalid box becomes a false positive with the highest score of its volume
   (ST-14): it can only cost sensitivity, so writing NaN never pays.
 """
@@ -176,7 +177,7 @@ def boxes_from_frame(
 
 
 def _whole_ids(ids: pd.Series, *, what: str, where: str) -> pd.Series:
-    """Ids as text, none empty. Text stays as it is; only other types take the slow road."""
+    """Ids as text, none of them empty. Text stays as it is; other types are converted one by one."""
     if isinstance(ids.dtype, pd.StringDtype) and not (ids.isna() | (ids == "")).any():
         return ids.astype("string")
     return pd.Series(as_ids(ids, what=what, where=where), dtype="string")
@@ -360,7 +361,7 @@ def check_boxes(
 
 
 def _limits(table: pd.DataFrame, extent: pd.DataFrame | None) -> dict[str, npt.NDArray[np.float64]]:
-    """The extent of each box's volume, NaN where nobody knows it."""
+    """The extent of each box's volume, NaN where it is unknown."""
     if extent is None or extent.empty:
         return {column: np.full(len(table), np.nan) for column in _EXTENT}
     rows = rows_of(table["case_id"], extent.index)

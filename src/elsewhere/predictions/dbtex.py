@@ -2,8 +2,8 @@
 
 `PatientID, StudyUID, View, X, Width, Y, Height, Z, Depth, Score`, in any order, with or without the
 unnamed counter column that a data frame leaves. X and Y are the upper left corner in original pixels, Z
-the first slice. A file that was read and not changed is written back byte for byte: the lines themselves
-are kept, and only rows whose values changed are written anew, in the file's own order of columns.
+the first slice. A file that was read and not changed is written back byte for byte: its lines are stored, and
+only rows whose values changed are written afresh, in the file's own order of columns.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def _fresh_text(rows: pd.DataFrame) -> str:
 
 
 def _same_as_read(table: pd.DataFrame, layout: DbtexLayout) -> pd.Series:
-    """For each row of the table: is it still what its line says?"""
+    """For each row of the table, whether its values are still those of its line."""
     line = pd.to_numeric(table["row"], errors="coerce").fillna(0).astype("int64") - 1
     known = (line >= 0) & (line < len(layout.as_read))
     before = layout.as_read.iloc[line.where(known, 0).to_numpy()] if len(layout.as_read) else layout.as_read
@@ -267,7 +267,7 @@ def _kept_text(table: pd.DataFrame, layout: DbtexLayout, cohort: Cohort | None) 
 
 
 def _changed_line(values: Mapping[str, str], old: str, layout: DbtexLayout) -> str:
-    """A row with new values: columns that are not ours, like the counter, keep their old cell."""
+    """A row with new values. Columns that are not ours, such as the counter, keep their old cell."""
     cells = next(csv.reader([old.rstrip("\r\n")], delimiter=layout.delimiter), []) if old else []
     cells += [""] * (len(layout.columns) - len(cells))
     new = [values.get(name, cell) for name, cell in zip(layout.columns, cells, strict=False)]

@@ -1,8 +1,8 @@
 """Predictions meet the cohort by id alone: exactly equal, or not at all.
 
-Ids that only look alike (leading zeros that a spreadsheet ate, letter case, blanks, file names) are
-diagnosed and offered as `--normalise-ids`; they are never joined unasked, because a wrong join gives a
-number that nobody can see is wrong. Every row that is lost stands in `flow`.
+Ids that only look alike (leading zeros that a spreadsheet ate, letter case, blanks, file names) are diagnosed
+and offered as `--normalise-ids`. They are never joined without being asked for, because a wrong join gives a
+wrong number that looks right. Every row that is lost is listed in `flow`.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ def _strip_path(text: str) -> str:
 
 
 def _one_form(text: str) -> str:
-    """The compatibility form that Unicode calls NFKC, without marks and controls that nobody sees."""
+    """The compatibility form that Unicode calls NFKC, without invisible marks and control characters."""
     if text.isascii() and text.isprintable():
         return text
     seen = "".join(c for c in unicodedata.normalize("NFKC", text) if not _is_invisible(c))
-    return unicodedata.normalize("NFKC", seen)  # what a mark of no width kept apart may be one character now
+    return unicodedata.normalize("NFKC", seen)  # what a mark without width separated may be one character now
 
 
 def _is_invisible(character: str) -> bool:
-    """A control character (a line feed), or a mark of no width: direction, joiner, byte order, soft hyphen."""
+    """Whether it is a control character or a mark without width (direction, joiner, soft hyphen)."""
     return unicodedata.category(character) in ("Cc", "Cf") or character in _NO_WIDTH
 
 
@@ -289,7 +289,7 @@ def _normalised(
 def _pairs(
     lost: npt.NDArray[np.object_], extra: npt.NDArray[np.object_], rules: Sequence[str]
 ) -> list[tuple[str, str]]:
-    """Lost cases with exactly one extra id that the rules make equal; an ambiguous one is no match."""
+    """Pair lost cases with the only extra id that the rules make equal; an ambiguous id is no match."""
     theirs: dict[str, str | None] = {}
     for text in extra:
         key = normalise_id(text, rules)
@@ -301,7 +301,7 @@ def _pairs(
 def _diagnose(
     lost: npt.NDArray[np.object_], extra: npt.NDArray[np.object_], *, skip: Sequence[str]
 ) -> Diagnosis | None:
-    """The fewest rules that bring the most of the lost cases home."""
+    """The fewest rules by which most of the lost cases would join."""
     rules = [rule for rule in NORMALISATIONS if rule not in skip]
     if not lost.size or not extra.size or not rules:
         return None

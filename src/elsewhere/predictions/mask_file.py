@@ -240,7 +240,7 @@ def _read_picture(path: Path, where: str, most_bytes: int) -> Mask:
 
 
 def _guarded(path: Path, most_bytes: int, read: Callable[[Path, str, int, str], T]) -> T:
-    """Whatever is wrong with the file is a `UserError` that names it."""
+    """Call `read`, and turn whatever is wrong with the file into a `UserError` that names it."""
     where = str(path)
     ending = mask_ending(path)
     if ending is None:

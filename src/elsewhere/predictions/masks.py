@@ -1,9 +1,9 @@
 """A folder of masks: which file belongs to which case.
 
-A folder holds `<case_id>.nii.gz` (or .nii, .png, .tif, .tiff); a `/` in an id is written `%2F`. One
-folder a case is understood too: `<case_id>/<case_id>.nii.gz` and `<case_id>/mask.nii.gz`. A table with
-`case_id, path` serves where files have other names; the files lie in the table's folder. What is in a file:
-`mask_file.py`; which files may be opened: `plain_files.py`.
+A folder holds `<case_id>.nii.gz` (or .nii, .png, .tif, .tiff); a `/` in an id is written `%2F`. One folder
+per case is accepted too: `<case_id>/<case_id>.nii.gz` and `<case_id>/mask.nii.gz`. A table with `case_id,
+path` serves where files have other names; the files lie in the table's folder. The content of a file is read
+by `mask_file.py`; `plain_files.py` decides which files may be opened.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ INNER_NAMES = frozenset({"mask", "segmentation", "seg", "prediction", "pred"})
 
 
 def _case_id(folder: Path, file: Path, ending: str, known: frozenset[str]) -> str:
-    """The id a file name stands for: as it is where the cohort has just that, else percent-decoded."""
+    """The id that a file name stands for: as it is where the cohort has it, otherwise percent-decoded."""
     inside = file.relative_to(folder)
     stem = inside.name[: -len(ending)]
     parents = inside.parent.parts

@@ -1,9 +1,9 @@
 """Which files of a prediction folder may be opened: plain files inside it.
 
-Predictions come from strangers. A mask that is a symbolic link to the truth would score as perfect, and a
-pipe or a device would hang whoever opens it. So every file is followed to where it really lies: outside the
-folder that the user named it is refused, and so is what is no plain file. The folder itself may be a link,
-since the user named it; a link from one place of the folder to another is fine.
+Predictions come from strangers. A mask that is a symbolic link to the truth would score as perfect, and
+opening a pipe or a device would block. So every link is followed: a file that really lies outside the folder
+that the user named is refused, and so is whatever is not a plain file. The folder itself may be a link, since
+the user named it, and links inside the folder are accepted.
 """
 
 from __future__ import annotations

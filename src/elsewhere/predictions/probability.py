@@ -1,8 +1,8 @@
-"""Probabilities a case, from a vendor's csv, parquet or xlsx (classification and response).
+"""Probabilities of cases, from a vendor's csv, parquet or xlsx (classification and response).
 
-Columns are `case_id` and `probability` (or `score`), or whatever `--map` says. A row says one of three
-things: a score; 'could not be analysed', in words (an outcome of its own, ST-14); or something invalid,
-which is an error that names its rows, or with `--on-invalid worst` a counted worst score.
+Columns are `case_id` and `probability` (or `score`), or those that `--map` names. A row holds a score; or
+words that mean 'could not be analysed', which is an outcome (ST-14); or something invalid, which is an error
+that names its rows, or with `--on-invalid worst` counts as the worst score.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ID_COLUMNS = ("case_id", "exam_id", "patient_id")
 ID_TARGETS = (*ID_COLUMNS, "view", "laterality")
 _MOST_WORDS = 50
 TARGETS = (*ID_TARGETS, "probability", "score", "status")
-"""What `--map TARGET=COLUMN` understands for a probability file."""
+"""The targets of `--map TARGET=COLUMN` for a probability file."""
 
 
 def read_probabilities(
@@ -164,7 +164,7 @@ def probabilities_from_frame(
 
 
 def _named(raw: pd.DataFrame, options: ReadOptions, *, source: str) -> pd.DataFrame:
-    """The target columns under their own names, each from where `--map` or its own name says."""
+    """The target columns under our names, each from the column that `--map` or its own name says."""
     have = [str(name) for name in raw.columns]
     columns: dict[str, pd.Series] = {}
     for target in TARGETS:
@@ -227,7 +227,7 @@ def _is_text(cells: pd.Series) -> bool:
 def _scored(
     frame: pd.DataFrame, options: ReadOptions, *, source: str
 ) -> tuple[pd.DataFrame, list[str], tuple[StatusWord, ...]]:
-    """`probability, status, reason` a row, warnings, and the words of the status column."""
+    """Per row `probability, status, reason`; warnings; and the words of the status column."""
     scale = parse_scale(options.scale)
     cells = frame["probability"]
     failed, words = _failed(frame, options)
@@ -275,7 +275,7 @@ def _is_empty(cells: pd.Series) -> npt.NDArray[np.bool_]:
 def _failed(
     frame: pd.DataFrame, options: ReadOptions
 ) -> tuple[npt.NDArray[np.bool_], tuple[StatusWord, ...]]:
-    """Which rows could not be analysed, by their status or by what stands in place of the score."""
+    """Which rows could not be analysed, by their status or by the text in place of the score."""
     cells = frame["probability"]
     failed = np.zeros(len(frame), dtype=bool)
     if _is_text(cells):
@@ -287,7 +287,7 @@ def _failed(
 
 
 def _status_warnings(words: tuple[StatusWord, ...], frame: pd.DataFrame, options: ReadOptions) -> list[str]:
-    """What the status column says, wherever it decided something or is not understood."""
+    """Warnings about the status column, where it decided something or is not understood."""
     found = []
     if any(word.meaning in (FAILED, UNKNOWN) for word in words):
         found.append(f"The status column says {status_sentence(words)}.")
@@ -368,7 +368,7 @@ def _bad_scores(
 
 
 def _said_of(status: pd.Series | None, rows: npt.NDArray[np.int64]) -> tuple[StatusWord, ...]:
-    """The status words that are not known, of rows without a score."""
+    """The unknown status words of rows without a score."""
     if status is None:
         return ()
     words = status_words(status.iloc[rows], np.zeros(rows.size, dtype=bool))

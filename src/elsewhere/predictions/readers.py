@@ -1,4 +1,4 @@
-"""Which function reads the files of an answer kind. A task names its kind; another package adds one by entry point.
+"""Which function reads the files of an answer kind. A task names its kind; packages add kinds by entry point.
 
 [project.entry-points."elsewhere.answer_readers"]
 signal = "my_package.signals:READER"
@@ -26,9 +26,9 @@ class AnswerReader:
     """How the files of one answer kind are read.
 
     Attributes:
-        read: From a path, the options of reading and the cohort (or None) to the predictions.
-        reads_status: Whether its tables have a status column, so that `--failed-status` means something.
-        row: What one id of the table stands for, in messages.
+        read: Reads predictions, from a path, the options of reading and the cohort (or None).
+        reads_status: Whether its tables have a status column, which `--failed-status` is about.
+        row: What a row of the table is called in messages.
     """
 
     read: Read
@@ -56,7 +56,7 @@ def read_answers(
         The prediction table.
 
     Raises:
-        UserError: No package brings this kind, or the file is not what the kind expects.
+        UserError: No package provides this kind, or the file is not what the kind expects.
     """
     reader = answer_readers.get(kind)
     options = options or ReadOptions()

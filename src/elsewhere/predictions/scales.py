@@ -1,15 +1,15 @@
-"""A vendor's scale to a probability: declared by the user, never guessed.
+"""From a vendor's scale to a probability. The user declares the scale; it is never guessed.
 
 | `--scale` | what it means |
 |---|---|
 | `0-1` | a probability |
-| `0-100`, `0-10`, `MIN-MAX` | linear from MIN (0) to MAX (1); `1-0` turns a score round |
+| `0-100`, `0-10`, `MIN-MAX` | linear from MIN (0) to MAX (1); `1-0` reverses a score |
 | `logit` | log odds; 0 is one half |
 | `birads` | BI-RADS categories, by the table below |
 
-BI-RADS categories are ranks. The value put in the place of each is the middle of the range of malignancy
-that the BI-RADS atlas gives it, so that the order is right and a threshold can be named; it is no
-probability that anybody estimated, so calibration (ECE, NLL, Brier) is undefined for it.
+BI-RADS categories are ranks. Each is replaced by the middle of the range of malignancy that the BI-RADS atlas
+gives it, so that the order is right and a threshold can be named. It is not an estimated probability, so that
+calibration (ECE, NLL, Brier) is undefined for it.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ BIRADS_PROBABILITY = {
 """Middle of the atlas's range: 3 (0-2 %), 4A (2-10 %), 4B (10-50 %), 4C (50-95 %), 5 (95-100 %).
 
 1 and 2 both mean 'essentially 0 %' and differ only so that their order is kept; 4 without a letter is
-taken as 4B. 0 is an incomplete examination: it was not analysed, whatever the picture shows.
+read as 4B. 0 is an incomplete examination: it counts as not analysed, whatever the picture shows.
 """
 BIRADS_BIOPSY_THRESHOLD = 0.02
-"""Parts 3 from 4A: 'category 4 or more is positive' is `--threshold 0.02`."""
+"""Lies between 3 and 4A: 'category 4 or more is positive' is `--threshold 0.02`."""
 ORDINAL_REASON = "BI-RADS categories are ranks, not probabilities: calibration is not defined for them"
 
 _BIRADS = re.compile(

@@ -1,7 +1,7 @@
-"""Predictions for slides: a stage a slide (and a patient), scored points, or mask files.
+"""Predictions for slides: one stage per slide (and per patient), scored points, or mask files.
 
-A csv with `case_id, stage` (or CAMELYON17's own `patient, stage`, where patient and node rows stand in
-one file); a csv with `case_id, x, y, score`, or CAMELYON16's folder with one headless csv a slide
+A csv with `case_id, stage` (or CAMELYON17's own `patient, stage`, where rows of patients and of nodes stand
+in one file); a csv with `case_id, x, y, score`, or CAMELYON16's folder with one csv without header per slide
 (score, x, y in level-0 pixels); or a folder of mask files named by case id.
 """
 
@@ -121,7 +121,7 @@ def read_slides(path: Path, options: ReadOptions, cohort: Cohort | None = None) 
 
 
 def _digest_of(files: list[Path]) -> str:
-    """One digest of many files: of their names and contents, in order of name."""
+    """One digest of the names and contents of several files, in order of name."""
     whole = hashlib.sha256()
     for file in sorted(files):
         whole.update(f"{file.name}\0{file_digest(file)}\n".encode())

@@ -1,11 +1,11 @@
-"""What a vendor writes where a case has no usable answer: which words mean 'could not be analysed' (ST-14).
+"""Words that vendors write where a case has no usable answer: which mean 'could not be analysed' (ST-14).
 
 A cell of the status column, or a text in place of a score, is compared in lower case, with every run of
-blanks, hyphens, underscores and other marks read as one blank, so that `Technical-Failure` and
-`technical failure` are one word. It means that the case could not be analysed when it holds one of
-`FAILURE_PHRASES`, or one of `FAILURE_WORDS` without a negation before it ('no error' is no failure), or when the user
-named it (`--failed-status`). `USABLE_WORDS` are known to mean the opposite. Any other word is unknown: the
-row's score is used, and the word is listed with its rows, for one word of a vendor must not decide unseen.
+blanks, hyphens, underscores and other marks read as one blank, so that `Technical-Failure` and `technical
+failure` are one word. It means that the case could not be analysed when it holds one of `FAILURE_PHRASES`, or
+one of `FAILURE_WORDS` without a negation before it ('no error' is not one), or when the user named it
+(`--failed-status`). `USABLE_WORDS` are known to mean the opposite. Any other word is unknown: the row's score
+is used, and the word is reported with its rows, because a word of a vendor must not decide unnoticed.
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ FAILURE_PHRASES = (
 """One of these phrases anywhere in the cell means that the case could not be analysed."""
 
 NEGATIONS = ("0", "never", "no", "non", "not", "without", "zero")
-"""Right before a word of `FAILURE_WORDS` it says the opposite: 'no error', 'completed without any errors'."""
+"""Directly before a word of `FAILURE_WORDS`, these reverse its meaning: 'no error', 'without any errors'."""
 
 _BETWEEN = frozenset({"any", "critical", "fatal", "known"})
-"""May stand between the two: 'without any error', 'no fatal error'."""
+"""Words that may stand between negation and failure: 'without any error', 'no fatal error'."""
 
 USABLE_WORDS = (
     "0 errors",
@@ -139,7 +139,7 @@ USABLE_WORDS = (
     "without error",
     "without errors",
 )
-"""The whole cell: the row's score is meant to be used."""
+"""Where the whole cell is one of these, the row's score is meant to be used."""
 
 FAILED = "could not be analysed"
 USABLE = "score used"
@@ -219,7 +219,7 @@ class StatusWord:
         """Return the word for summary.json.
 
         Returns:
-            The fields, whether the word is understood, and whether scores beside it were used.
+            The fields, whether the word is understood, and whether the scores of its rows were used.
         """
         return {
             "word": self.word,

@@ -1,4 +1,4 @@
-"""The prediction tables: one for each answer kind, keyed by id, never by position."""
+"""Prediction tables: one per answer kind, keyed by id, never by position."""
 
 from __future__ import annotations
 

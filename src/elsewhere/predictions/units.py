@@ -1,7 +1,7 @@
-"""Views brought to the breast, the exam or the patient (`--unit exam --combine max`).
+"""From scores of views to one score per breast, exam or patient (`--unit exam --combine max`).
 
-The rule is declared, never guessed: which rows belong together is read from `exam_id`, `laterality` and
-`patient_id` (or from repeated `case_id`s), and how they become one number from `--combine`.
+The rule is declared, never guessed: `exam_id`, `laterality` and `patient_id` (or repeated `case_id`s) say
+which rows belong together, and `--combine` says how they become one number.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 UNITS = ("case", "breast", "exam", "patient")
 NO_SCORE = "no score"
-"""The reason of a row whose score is empty: the case was not answered, unlike a score that cannot be one."""
+"""The reason of a row whose score is empty: the case was not answered, in contrast to an impossible score."""
 _SIDES = {"l": "L", "left": "L", "r": "R", "right": "R"}
 
 
 def _noisy_or(grouped: Any) -> pd.Series:
-    """1 - product of (1 - p): at least one view sees it, if views were independent."""
+    """1 - product of (1 - p): the probability that at least one view shows it, if views were independent."""
     return 1.0 - np.exp(grouped["_log_not"].sum())
 
 
@@ -93,7 +93,7 @@ KEY_COLUMNS = {
     "exam": ("exam_id", "case_id"),
     "patient": ("patient_id", "case_id"),
 }
-"""Which column says what belongs together, the first that the file has."""
+"""Columns that say which rows belong together; the first that the file has is used."""
 
 
 def unit_key(frame: pd.DataFrame, unit: str, *, source: str) -> pd.Series:
@@ -209,7 +209,7 @@ def bring_to_unit(
 
 
 def _cohort_spelling(ids: pd.Series, unit: str, cohort: Cohort) -> pd.Series:
-    """Unit keys as the cohort's case ids: they are those already, or the cohort has the unit's column."""
+    """Replace unit keys by the cohort's case ids, unless they are case ids already."""
     cases = cohort.cases
     case_ids = cases["case_id"].astype("string")
     known = set(case_ids)

@@ -1,9 +1,9 @@
 """Near-duplicate pictures within and across datasets (US-30).
 
-A picture that stands on both sides of a partition makes a test too easy; one that stands in two classes
-makes it wrong. Public sets hold both. `find_duplicates` lists the pairs, with what they cross (patients,
-labels, datasets); `merge_groups` gives what a partition may not split. How a pair is judged is told in
-`duplicates_screening` (the level of chance) and `duplicates_matching` (the score).
+A picture that is in both parts of a split makes a test too easy; one that is in two classes makes it wrong.
+Public sets hold both. `find_duplicates` lists the pairs, with what they cross (patients, labels, datasets);
+`merge_groups` names the groups that a split may not divide. How a pair is judged is described in `screening`
+(the level of chance) and `matching` (the score).
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def merge_groups(patients: Sequence[str], pairs: Iterable[tuple[str, str]]) -> l
 
 
 def _components(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Union-find; a component is called by its smallest member."""
+    """Connected components by union-find; a component is named after its smallest member."""
     parent: dict[str, str] = {}
 
     def root(name: str) -> str:

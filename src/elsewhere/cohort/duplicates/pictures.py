@@ -1,4 +1,4 @@
-"""Pictures as the duplicate screening sees them: small, grey, trimmed; and which files are the same (US-30)."""
+"""Pictures as the duplicate search compares them: small, grey, trimmed; and which files are equal (US-30)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Which pairs are worth laying over each other, and how alike unrelated pictures get (US-30).
+"""Which pairs are worth laying over each other, and how alike unrelated pictures are by chance (US-30).
 
-Screening is one matrix product over coarse textures a pair of datasets. The level of chance comes from
+Screening is one matrix product over coarse textures per pair of datasets. The level of chance comes from
 decoys: the same pictures, one of the two mirrored left to right. A mirrored picture has the same noise,
-depth, layers and darkness as the original, and matches nothing, so its best matches show what chance
-alone reaches in these very sets. In a set full of copies the best decoys may be copies themselves: then
-pairs drawn at random say what chance reaches, and more candidates are matched, until enough are none.
+depth, layers and darkness as the original, and matches nothing, so that its best matches show what chance
+alone reaches in these datasets. In a set full of copies the best decoys may be copies themselves: then pairs
+drawn at random show what chance reaches, and more candidates are matched, until enough of them are no copies.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from elsewhere.cohort.duplicates.matching import Ints, scores
 from elsewhere.cohort.duplicates.textures import Floats, textures
 
 DECOYS = 300
-"""So many best decoys of each pair of datasets are matched in full, to see what chance reaches."""
+"""How many of the best decoys of each pair of datasets are matched in full, to see what chance reaches."""
 SUSPECT = 0.6
-"""Where the level of chance comes out above this, it is held against pairs drawn at random."""
+"""A level of chance above this is compared with that of pairs drawn at random."""
 RANDOM_ABOVE = 7.0
 """The level in standard deviations over random decoys; the best decoys give 5 to 6.7 in the public sets."""
 ABOVE = 5.0
-"""A pair counts from so many standard deviations above the median decoy. Of some 6,000 matched decoys and
-plain pairs of the four public ultrasound sets, those that are not of one scene reach 4.0 at most."""
+"""A pair counts from this many standard deviations above the median decoy. Of some 6,000 matched decoys and
+plain pairs of the four public ultrasound sets, those that do not show one scene reach 4.0 at most."""
 FEW = 40
-"""Fewer decoys than this calibrate nothing: the pooled ones of all sets do, or the default."""
+"""Fewer decoys than this cannot calibrate: those of all datasets are pooled, or the default is used."""
 ENOUGH_BLOCKS = 48
-"""Of 64: a picture that is darker than a quarter has to agree better."""
+"""Of 64 blocks: a picture of which more than a quarter is dark has to agree better."""
 DEFAULT_SCORE = 0.6
 LEAST_SCORE = 0.42
-"""No threshold is laxer than this, whatever the decoys say: unrelated pictures seldom reach 0.4."""
+"""No threshold is below this, whatever the decoys show: unrelated pictures seldom reach 0.4."""
 FIRST_ROWS, ROWS = 64, 512
 MOST_EACH = 40
 
@@ -187,7 +187,7 @@ def candidates(tex: Textures, first: Ints, second: Ints, patients: Ints) -> Cand
 
 
 def _random_decoys(tex: Textures, first: Ints, second: Ints, patients: Ints) -> npt.NDArray[np.float64]:
-    """Weighted scores of mirrored pairs of other patients, drawn at random, always the same ones."""
+    """Weighted scores of mirrored pairs of different patients, drawn at random with a fixed seed."""
     rng = np.random.default_rng(0)
     a, b = rng.choice(first, DECOYS), rng.choice(second, DECOYS)
     other = patients[a] != patients[b]

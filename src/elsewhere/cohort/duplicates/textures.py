@@ -1,7 +1,7 @@
-"""Pictures as textures: local contrast normalised, the dark background left out (US-30).
+"""Pictures as textures: with normalised local contrast, without the dark background (US-30).
 
-Brightness, gamma and the dark background that all ultrasound pictures share are gone; what is left is
-grain and structure, which two pictures share only if they are of one scene.
+This removes brightness, gamma and the dark background that all ultrasound pictures share. What is left is
+grain and structure, which two pictures share only if they show one scene.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _foreground(picture: Floats, dark: float, seen: Doubles) -> None:
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _window_sums(values: Doubles, radius: int, out: Doubles) -> None:
-    """The sum over the window around every pixel, as far as it lies in the picture."""
+    """The sum over the window around each pixel, as far as the window lies in the picture."""
     height, width = values.shape
     column = np.zeros(width + 2 * radius)
     inner = column[radius : radius + width]

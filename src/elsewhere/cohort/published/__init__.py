@@ -1,4 +1,4 @@
-"""What the publishers say is in their sets, for the audit (US-04). Each number has its source."""
+"""What the publishers say is in their datasets, for the audit (US-04). Each number has its source."""
 
 from __future__ import annotations
 
@@ -27,10 +27,8 @@ class PublishedSet:
     cases: int | None = None
     one_case_each: bool = False
     lesions: int | None = None
-    """Cases labelled benign or malignant."""
     normals: int | None = None
     note: str = ""
-    """What others print of the set, and why it differs."""
 
 
 _MAMA = "MAMA-MIA challenge paper, table 1"
@@ -102,7 +100,7 @@ _BY_READER = {
         for name, patients in (("DUKE", 916), ("ISPY1", 172), ("ISPY2", 982))
     }
 }
-"""Sets that share a collection's name with another and hold other patients of it."""
+"""Datasets that have the name of another set's collection and hold other patients of it."""
 
 
 def published(dataset: str, reader: str = "") -> PublishedSet | None:

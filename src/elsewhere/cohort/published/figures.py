@@ -1,8 +1,8 @@
-"""Table 1 of the MAMA-MIA challenge paper against the clinical table: what agrees, and what does not.
+"""Table 1 of the MAMA-MIA challenge paper, compared with the clinical table.
 
-The paper's bins are printed in words; where a word leaves a value out (age 70 is neither in 60-69 nor >70), the
-reading under which the numbers agree is the one kept, and it is said in the bin's name. Years, and all of the test
-centres, are not in the published files and cannot be held against them.
+The paper prints its bins in words. Where a word leaves a value out (age 70 is neither in 60-69 nor >70), the
+reading under which the numbers agree is used, and the bin's name shows it. Years, and all of the test
+centres, are not in the published files and cannot be compared.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ class FigureRow:
     what: str
     bins: tuple[str, ...]
     printed: Mapping[str, Figures]
-    """By collection; 'sum' is the printed total."""
     count: Callable[[pd.DataFrame], Figures]
     column: str
 
@@ -63,10 +62,12 @@ class ComparedRow:
 
     @property
     def differing(self) -> tuple[str, ...]:
+        """The collections whose counted figures differ from the printed ones."""
         return tuple(name for name in self.counted if self.counted[name] != self.printed[name])
 
     @property
     def agrees(self) -> bool:
+        """Whether all compared collections agree."""
         return not self.differing
 
     def told(self) -> str:
@@ -128,7 +129,7 @@ def _levels(column: str, *levels: object, missing: bool = False) -> Callable[[pd
 
 
 def _bins(column: str, *edges: float, missing: bool = False) -> Callable[[pd.DataFrame], Figures]:
-    """Half-open bins between the edges."""
+    """Count the values in half-open bins between the edges."""
 
     def count(rows: pd.DataFrame) -> Figures:
         values = pd.to_numeric(rows[column], errors="coerce")
@@ -139,7 +140,7 @@ def _bins(column: str, *edges: float, missing: bool = False) -> Callable[[pd.Dat
 
 
 def _flags(column: str) -> Callable[[pd.DataFrame], Figures]:
-    """Yes and no of a column of 1 and 0."""
+    """Count yes and no in a column of 1 and 0."""
 
     def count(rows: pd.DataFrame) -> Figures:
         values = pd.to_numeric(rows[column], errors="coerce")
@@ -149,7 +150,7 @@ def _flags(column: str) -> Callable[[pd.DataFrame], Figures]:
 
 
 def _size(what: str) -> Callable[[pd.DataFrame], Figures]:
-    """The paper cuts means and deviations to whole numbers."""
+    """Sizes of images in voxels; the paper truncates means and deviations to whole numbers."""
 
     def count(rows: pd.DataFrame) -> Figures:
         columns = (pd.to_numeric(rows[name]) for name in ("image_columns", "image_rows", "num_slices"))

@@ -1,6 +1,6 @@
-"""Readers: one file a public dataset, from its published layout to the cohort table.
+"""Readers: one file per public dataset, from its published layout to the cohort table.
 
-A reader is a function `(source, **options) -> Cohort`, registered by name; its module's docstring is the
+A reader is a function `(source, **options) -> Cohort`, registered by name. The docstring of its module is the
 data sheet: licence, citation, what a label means, how many patients, known defects. Other packages add
 readers by the entry point group `elsewhere.readers`.
 """

@@ -2,10 +2,10 @@
 
 licence: CC BY-NC 4.0. citation: Buda et al., JAMA Network Open 2021 (data), Konz et al. 2023 (challenge).
 patients: 4,362 in the training set, 280 in validation, 418 in test; grade A, ids by the publisher.
-labels: `PatientID, StudyUID, View, Normal, Actionable, Benign, Cancer`, a row a volume, exactly one is 1.
-Normal: no finding; Actionable: recalled, not biopsied; Benign and Cancer: biopsied. Ours adds `finding` (the
-gravest of the four by name) and `label` (1 = cancer).
-boxes: `PatientID, StudyUID, View, Subject, Slice, X, Y, Width, Height, Class, AD, VolumeSlices`, a row a
+labels: `PatientID, StudyUID, View, Normal, Actionable, Benign, Cancer`, one row per volume, exactly one is 1.
+Normal: no finding; Actionable: recalled, not biopsied; Benign and Cancer: biopsied. This reader adds
+`finding` (the gravest of the four by name) and `label` (1 = cancer).
+boxes: `PatientID, StudyUID, View, Subject, Slice, X, Y, Width, Height, Class, AD, VolumeSlices`, one row per
 lesion box on its central slice; X and Y are the upper left corner in original pixels; AD marks
 architectural distortion. Only biopsied lesions have boxes.
 known defects: some views carry a number (rmlo1, lcc2: repeated exposures); patients with studies years
@@ -91,7 +91,7 @@ def read_bcs_dbt(source: str | Path) -> Cohort:
 
 
 def _the_one(folder: Path, word: str) -> Path:
-    """The folder's only csv with `word` in its name: two would be a choice that nobody has made."""
+    """The folder's only csv with `word` in its name; of two, none is chosen."""
     tables = sorted(p for p in folder.iterdir() if p.is_file() and p.suffix.lower() == ".csv")
     found = [p for p in tables if word in p.name.lower()]
     if len(found) == 1:
@@ -257,7 +257,7 @@ def _box_notes(cases: pd.DataFrame, lesions: pd.DataFrame, boxes: pd.DataFrame) 
 
 
 def _grade(cases: pd.DataFrame) -> IdGrade:
-    """A: the publisher's own ids (a study of two patients is refused); named where the numbers agree."""
+    """Grade A: the publisher's own ids; the reason says whether the counts agree with the published ones."""
     counts = (int(cases["patient_id"].nunique()), int(cases["exam_id"].nunique()), len(cases))
     part = PUBLISHED.get(counts)
     shown = f"{counts[0]} patients, {counts[1]} studies and {counts[2]} volumes"

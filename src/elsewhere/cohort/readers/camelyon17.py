@@ -1,16 +1,14 @@
-"""CAMELYON17: lymph-node slides of breast cancer patients from five hospitals, five nodes a patient.
+"""CAMELYON17: lymph-node slides of breast cancer patients from five hospitals, five nodes per patient.
 
 licence: CC0.
 citation: Bandi et al., IEEE Transactions on Medical Imaging 38, 550-560 (2019).
 layout: one stages csv in which patients (`patient_000.zip`, stage pN0...) and their slides
-  (`patient_000_node_0.tif`, stage negative, itc, micro or macro) are rows of one table; `center` where
-  known. Slides
-  and ASAP xml annotations are found by name beside the table, and are optional.
+  (`patient_000_node_0.tif`, stage negative, itc, micro or macro) are rows of one table; `center` where known.
+  Slides and ASAP xml annotations are found by name in and below the folder of the table, and are optional.
 labels: `stage` of the slide: macro (> 2 mm), micro (> 0.2 mm), itc (smaller), negative; `patient_stage`
-  is the
-  patient's: pN0, pN0(i+), pN1mi, pN1, pN2.
+  is that of the patient: pN0, pN0(i+), pN1mi, pN1, pN2.
 patients: 100 in the training part, 5 slides each, 20 of each of five centres.
-known defects: patient rows end in .zip though they are no slide; the challenge's own table has no centre.
+known defects: rows of patients end in .zip though they are no slide; the challenge's own table has no centre.
 """
 
 from __future__ import annotations

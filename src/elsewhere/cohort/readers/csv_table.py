@@ -1,7 +1,7 @@
 """Any table (csv, parquet, xlsx) with a column map: the reader for a hospital's own data.
 
 licence: the user's. citation: none. labels: whatever the columns say; nothing is translated.
-patients: graded by what the ids show (A, B or C). known defects: found by the audit, not mended here.
+patients: graded by what the ids show (A, B or C). known defects: found by the audit, not corrected here.
 """
 
 from __future__ import annotations

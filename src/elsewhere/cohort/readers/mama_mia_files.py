@@ -1,7 +1,8 @@
-"""The files of the MAMA-MIA layout beside its table: phases, expert masks and breast boxes (MRI-01).
+"""The files of the MAMA-MIA layout: phases, expert masks and breast boxes (MRI-01).
 
-Found without regard to case: the publisher's folders are `ISPY2_100899`, its files `ispy2_100899_0000.nii.gz`.
-Nothing is opened but the boxes. What is missing, and what is of no patient in the table, is counted and named.
+They are found without regard to letter case: a folder is called `ISPY2_100899`, a file
+`ispy2_100899_0000.nii.gz`. Only the boxes are opened. Missing files, and files of no patient in the table,
+are counted and named.
 """
 
 from __future__ import annotations
@@ -208,8 +209,7 @@ def _told_boxes(folder: Path, found: Found) -> dict[str, Box]:
 
 
 def _table_boxes(path: Path) -> dict[str, Box]:
-    """Columns x_min to z_max mean what the publisher's files mean by them; breast_box_x0 to z1 are of the file's
-    own axes."""
+    """Boxes of a table: x_min to z_max as in the publisher's files, breast_box_x0 to z1 in the file's axes."""
     table = read_table(path, required=["patient_id"])
     ours = BOX_COLUMNS[0] in table.columns
     names = BOX_COLUMNS if ours else BOX_ENDS

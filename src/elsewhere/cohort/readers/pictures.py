@@ -1,8 +1,8 @@
-"""Pictures and masks of a published set, found by their stems and looked at once.
+"""Pictures and masks of a published set, found by their stems and decoded once.
 
-A copy of a set may come in another picture format than the publisher's, so that names in tables match files
-by stem, whatever the ending. Every picture and mask is decoded, in threads: a truncated file is found here
-and not in the middle of a training, and a box comes from the mask's pixels (US-01).
+A copy of a set may have another picture format than the publisher's, so that names in tables are matched with
+files by stem, whatever the ending. Every picture and mask is decoded, in threads: a truncated file is found
+here and not in the middle of a training, and a box comes from the pixels of the mask (US-01).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Box = tuple[int, int, int, int]
 Progress = Callable[[str, int, int], None]
 Seen = TypeVar("Seen")
 SPECK = 1e-3
-"""A part of a mask under this share of its biggest part is a stray speck, no lesion."""
+"""A part of a mask that is smaller than this share of its biggest part is a stray speck, not a lesion."""
 QUIET_SECONDS = 2.0
 PHANTOM = "phantom.json"
 LOSSY = {"JPEG", "MPO", "WEBP", "JPEG2000", "AVIF"}
-"""Formats whose black is not quite black: there a mask is what is brighter than half."""
+"""Formats whose black is not quite black: there, what is brighter than half is marked."""
 COLOUR_SPREAD = 41
-"""Channels that differ by less are the noise of a lossy format."""
+"""Channels that differ by less than this are the noise of a lossy format."""
 COLOUR_NAMES = ("black", "blue", "green", "cyan", "red", "magenta", "yellow", "white")
 
 
@@ -56,12 +56,11 @@ class PictureSeen:
     height: int
     coloured: bool
     deep: bool
-    """More than 8 bits a channel."""
     digest: str
-    """Of the grey pixels: two files with the same digest are the same picture, whatever their format."""
 
     @property
     def size(self) -> tuple[int, int]:
+        """Width and height, in pixels."""
         return self.width, self.height
 
 
@@ -86,17 +85,14 @@ class MaskSeen:
     box: Box | None = None
     pixels: int = 0
     parts: int = 0
-    """Connected parts, specks not counted."""
     specks: int = 0
     core: Box | None = None
-    """The box without the specks."""
     greys: int = 0
-    """Values between black and the brightest, in a mask without colours: soft edges."""
     colours: dict[str, int] = field(default_factory=dict)
-    """Pixels by the colour's name."""
 
     @property
     def size(self) -> tuple[int, int]:
+        """Width and height, in pixels."""
         return self.width, self.height
 
 
@@ -118,7 +114,11 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
 
 
 def picture_endings() -> frozenset[str]:
-    """The endings of every format that Pillow here can open."""
+    """List the endings of every format that the installed Pillow can open.
+
+    Returns:
+        The endings in lower case, with their dots.
+    """
     from PIL import Image
 
     return frozenset(end for end, kind in Image.registered_extensions().items() if kind in Image.OPEN)
@@ -354,7 +354,7 @@ def see_picture(path: Path) -> PictureSeen:
 
 
 def _is_coloured(image: Any) -> bool:
-    """Whether more than a thousandth of the pixels have a colour; a picture saved as RGB is mostly grey."""
+    """Whether more than a thousandth of the pixels are coloured; most pictures saved as RGB are grey."""
     from PIL import Image, ImageChops
 
     size = (max(1, image.width // 4), max(1, image.height // 4))
@@ -428,7 +428,7 @@ def _brightest(image: Any) -> Any:
 
 
 def _colours(rgb: npt.NDArray[np.uint8], inside: npt.NDArray[np.bool_]) -> dict[str, int]:
-    """Pixels by colour; a channel counts where it has more than half of the pixel's brightest."""
+    """Pixels by colour; a channel counts where it is above half of the pixel's brightest channel."""
     pixels = rgb[inside].astype(np.int16)
     on = pixels * 2 > pixels.max(axis=1, keepdims=True)
     codes = np.bincount(on @ np.array([4, 2, 1]), minlength=8)

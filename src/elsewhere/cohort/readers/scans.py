@@ -1,4 +1,4 @@
-"""What an ultrasound reader hands over: a scan a picture, and the notes of what was odd on the way."""
+"""What an ultrasound reader returns: one scan per picture, and notes of what was unusual."""
 
 from __future__ import annotations
 
@@ -37,16 +37,14 @@ class Scan:
     patient: str | None = None
     masks: list[Path] = field(default_factory=list)
     others: list[Path] = field(default_factory=list)
-    """Masks of other lesions, which make no part of the box."""
     attributes: dict[str, Any] = field(default_factory=dict)
     row: int | None = None
     table_size: tuple[int, int] | None = None
     table_box: tuple[int, int, int, int] | None = None
-    """x, y, width, height as the table has them, in whatever convention."""
 
 
 class Notes:
-    """Counts, and the warnings that go with them."""
+    """Counts of a reading, and the warnings that belong to them."""
 
     def __init__(self) -> None:
         self.counts: dict[str, Any] = {}

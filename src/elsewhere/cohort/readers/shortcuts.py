@@ -1,4 +1,4 @@
-"""Yes-or-no attributes that a network could read in the place of the lesion: marks, text, a Doppler box."""
+"""Yes-or-no attributes that a network could use instead of the lesion: marks, text, a Doppler box."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from elsewhere.cohort.readers.scans import Notes, Scan
 
 CLEARLY = 0.15
-"""Shares of two classes differ clearly from so much on,"""
+"""The shares of two classes differ clearly from this difference on,"""
 SURELY = 0.01
-"""and by Fisher's exact test over the pictures below this."""
+"""and surely where Fisher's exact test over the pictures gives a p below this."""
 
 
 def shortcut_notes(name: str, scans: Sequence[Scan], notes: Notes) -> None:
@@ -56,7 +56,7 @@ def shortcut_notes(name: str, scans: Sequence[Scan], notes: Notes) -> None:
 
 
 def _clear(one: tuple[int, int], two: tuple[int, int]) -> float | None:
-    """p where the shares of yes differ clearly and surely, else None."""
+    """The p of Fisher's test where the shares of yes differ clearly and surely; otherwise None."""
     if not sum(one) or not sum(two) or abs(one[0] / sum(one) - two[0] / sum(two)) < CLEARLY:
         return None
     from scipy.stats import fisher_exact

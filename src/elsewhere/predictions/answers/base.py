@@ -1,4 +1,4 @@
-"""What an answer kind is: the one piece of code between a recipe's answer and a file that can be scored."""
+"""Answer kinds: the one piece of code between a recipe's answer and a file that can be scored."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ class AnswerKind:
             The packed answer, of which nothing is shared with the recipe.
 
         Raises:
-            ValueError: The answer is not of this kind. The message reads on from 'its answer of a case'.
+            ValueError: The answer is not of this kind. The message continues the words 'its answer of a
+                case'.
         """
         raise NotImplementedError
 
@@ -153,7 +154,7 @@ class AnswerKind:
             ids: The cohort's case id of each row.
 
         Returns:
-            The table, as the reader of this kind would have read it from a file.
+            The table, with `case_id` and the columns of this kind.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""Boxes with scores, any number per case: what a finder or a detector found."""
+"""Boxes with scores, any number per case: the answers of finders and detectors."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class FoundBoxes:
 
 @register_kind
 class BoxKind(AnswerKind):
-    """Kind 'boxes'."""
+    """The answer kind 'boxes'."""
 
     name = FoundBoxes.kind
 

@@ -1,6 +1,6 @@
-"""Masks of volumes: as a store keeps them, the box around what is marked and one bit per voxel.
+"""Masks of volumes, stored as the box around what is marked with one bit per voxel.
 
-A mask of 512 x 512 x 110 voxels is 29 MB as bytes; the tumour's box of it, in bits, is some kilobytes.
+A mask of 512 x 512 x 110 voxels takes 29 MB as bytes; the box of its tumour, in bits, takes some kilobytes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PackedMask:
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """Of the box, in voxels."""
+        """The size of the box, in voxels."""
         x0, y0, z0, x1, y1, z1 = self.box
         return x1 - x0, y1 - y0, z1 - z0
 
@@ -96,7 +96,7 @@ def pack_mask(mask: npt.NDArray[np.bool_]) -> PackedMask:
     planes = np.asarray(mask.any(axis=2))
     if not planes.any():
         return PackedMask(shape=(x, y, z))
-    # The third axis is looked at inside the other two alone: most of a volume holds no tumour.
+    # The third axis is searched inside the other two only: most of a volume holds no tumour.
     (x0, x1), (y0, y1) = (_ends(np.asarray(planes.any(axis=axis))) for axis in (1, 0))
     z0, z1 = _ends(np.asarray(mask[x0:x1, y0:y1].any(axis=(0, 1))))
     bits = np.packbits(mask[x0:x1, y0:y1, z0:z1]).tobytes()
@@ -129,7 +129,7 @@ class Masks:
 
 @register_kind
 class MaskKind(AnswerKind):
-    """Kind 'masks'."""
+    """The answer kind 'masks'."""
 
     name = Masks.kind
     own_folder: ClassVar[bool] = True

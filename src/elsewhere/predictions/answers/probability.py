@@ -1,4 +1,4 @@
-"""Probabilities of an outcome, one per case; of a network also its logits and how far its features are from training."""
+"""Probabilities of an outcome, one per case; of networks also logits and distances to the training part."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Probabilities:
 
 @register_kind
 class ProbabilityKind(AnswerKind):
-    """Kind 'probability'."""
+    """The answer kind 'probability'."""
 
     name = Probabilities.kind
 
@@ -174,5 +174,5 @@ class ProbabilityKind(AnswerKind):
 
 
 def _logistic(x: float) -> float:
-    """Without an overflow for very negative numbers."""
+    """The logistic function, without an overflow for very negative numbers."""
     return 0.0 if x < -709.0 else 1.0 / (1.0 + math.exp(-x))
