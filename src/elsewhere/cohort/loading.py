@@ -85,7 +85,7 @@ def load_cohort(
 
 
 def _read_it_first(error: UserError, path: Path, options: TableOptions) -> UserError:
-    """Advise `cohort read`: options of the present command are for the predictions, not for a cohort table."""
+    """Advise `cohort read`: options of this command are for the predictions, not for a cohort table."""
     wanted = dict(_TABLE_OPTION.findall(re.sub(r"\(and [^)]*\)", "", error.fix or "")))
     if not wanted:
         return error

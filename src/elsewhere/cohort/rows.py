@@ -72,7 +72,7 @@ def rows_that_are_no_case(table: pd.DataFrame, id_column: str) -> dict[int, str]
 
 
 def refuse_ages(ages: pd.Series, *, column: str, where: str) -> None:
-    """Refuse an age that nobody has: it is a slip of the table, and would make an age group of its own.
+    """Refuse impossible ages: such an age is a typing error, and would make its own age group.
 
     Args:
         ages: Ages in years; missing ones are accepted.

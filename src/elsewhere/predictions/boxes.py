@@ -9,7 +9,7 @@ pixels and slices (csv, parquet, xlsx). Pictures without slices leave `z` and `d
 - A box is invalid when a number is missing or not finite, a size is negative, or its centre lies farther
   outside its volume than a hit can reach: 100 px, or 25 % of the slices (`volume_slices`, and
   `image_width`, `image_height` of the cohort, where known). Nearer ones are scored: the published
-  evaluation lets a box that overshoots the edge hit a lesion beside it.
+  evaluation lets a box that overshoots the edge hit a lesion next to it.
 - In DBTex's csv any finite `Depth` is accepted, also -1 and 0, which the organisers' baseline and other
   published files have: the published evaluation takes Z + Depth/2 as the centre slice and checks nothing
   (DBT-07).

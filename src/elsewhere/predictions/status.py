@@ -200,7 +200,7 @@ class StatusWord:
     """One word of the status column (or a text in place of a score), and what was done about it.
 
     Args:
-        word: The word as it stands, cut to 60 characters.
+        word: The word as it is written, cut to 60 characters.
         rows: In how many rows it occurs.
         with_score: In how many of them there is a score.
         meaning: FAILED, USABLE or UNKNOWN.
@@ -243,7 +243,7 @@ def failed_rows(cells: pd.Series, extra: Iterable[str] = ()) -> npt.NDArray[np.b
     """Find the cells that say that the case could not be analysed.
 
     Args:
-        cells: A column; each distinct text is looked at once.
+        cells: A column; each distinct text is examined once.
         extra: Further words that mean it, as the user named them (`--failed-status`).
 
     Returns:

@@ -110,8 +110,8 @@ def find_duplicates(
         keep_together: Whether patients that share a picture are merged into one `group`; False: the group of
             a case is its patient alone.
         threads: The number of threads that decode pictures; None: one per processor, at most 32.
-        progress: Called with what is being counted, how many are done and how many there are; None: nobody is
-            informed.
+        progress: Called with what is being counted, how many are done and how many there are; None: no
+            reports.
 
     Returns:
         The pairs, the groups and the calibration.

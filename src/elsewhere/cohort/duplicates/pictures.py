@@ -81,7 +81,7 @@ def read_thumbnails(
     Args:
         paths: The files.
         threads: The number of threads; None: one per processor, at most 32.
-        progress: Called with 'pictures', how many are read and how many there are; None: nobody is informed.
+        progress: Called with 'pictures', how many are read and how many there are; None: no reports.
 
     Returns:
         The thumbnails, in the order of the paths.

@@ -42,8 +42,8 @@ def read_breast(source: Path, *, ids: str = "patient", progress: Progress | None
     Args:
         source: The published folder, one above it, or the clinical table itself.
         ids: `patient`: the publisher's ids; `image`: each picture counts as a patient (grade C).
-        progress: Called with what is being decoded, how many are done and how many there are; None: nobody is
-            informed.
+        progress: Called with what is being decoded, how many are done and how many there are; None: no
+            reports.
 
     Returns:
         The cohort.

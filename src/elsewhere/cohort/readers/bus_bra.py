@@ -42,13 +42,13 @@ def read_bus_bra(source: Path, *, ids: str = "patient", progress: Progress | Non
     """Read BUS-BRA: bus_data.csv, Images and Masks.
 
     The patients are those of its column Case (US-04). The tables of the published folds are read where they
-    are there.
+    exist.
 
     Args:
         source: The published folder, one above it, or bus_data.csv itself.
         ids: `patient`: the publisher's ids; `image`: each picture counts as a patient (grade C).
-        progress: Called with what is being decoded, how many are done and how many there are; None: nobody is
-            informed.
+        progress: Called with what is being decoded, how many are done and how many there are; None: no
+            reports.
 
     Returns:
         The cohort.

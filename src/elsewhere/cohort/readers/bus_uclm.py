@@ -45,8 +45,8 @@ def read_bus_uclm(source: Path, *, ids: str = "patient", progress: Progress | No
     Args:
         source: The published folder, one above it, or INFO.csv itself.
         ids: `patient`: the publisher's codes; `image`: each picture counts as a patient (grade C).
-        progress: Called with what is being decoded, how many are done and how many there are; None: nobody is
-            informed.
+        progress: Called with what is being decoded, how many are done and how many there are; None: no
+            reports.
 
     Returns:
         The cohort.

@@ -38,8 +38,8 @@ def read_busi(source: Path, *, ids: str = "patient", progress: Progress | None =
     Args:
         source: The published folder, or one above it.
         ids: `patient` or `image`; both mean the same here.
-        progress: Called with what is being decoded, how many are done and how many there are; None: nobody is
-            informed.
+        progress: Called with what is being decoded, how many are done and how many there are; None: no
+            reports.
 
     Returns:
         The cohort, of grade C.

@@ -209,7 +209,7 @@ def _told_boxes(folder: Path, found: Found) -> dict[str, Box]:
 
 
 def _table_boxes(path: Path) -> dict[str, Box]:
-    """Boxes of a table: x_min to z_max as in the publisher's files, breast_box_x0 to z1 in the file's axes."""
+    """Boxes of a table: x_min to z_max as the publisher's, breast_box_x0 to z1 in the file's axes."""
     table = read_table(path, required=["patient_id"])
     ours = BOX_COLUMNS[0] in table.columns
     names = BOX_COLUMNS if ours else BOX_ENDS

@@ -263,7 +263,7 @@ def look_at_pictures(paths: Sequence[Path], *, progress: Progress | None = None)
     Args:
         paths: The files.
         progress: Called with 'pictures', how many are decoded and how many there are, after QUIET_SECONDS;
-            None: nobody is informed.
+            None: no reports.
 
     Returns:
         What each picture shows, in the order of the paths.
@@ -280,7 +280,7 @@ def look_at_masks(paths: Sequence[Path], *, progress: Progress | None = None) ->
     Args:
         paths: The files.
         progress: Called with 'masks', how many are decoded and how many there are, after QUIET_SECONDS; None:
-            nobody is informed.
+            no reports.
 
     Returns:
         What each mask shows, in the order of the paths.
