@@ -193,7 +193,10 @@ def _lesion_words(cases: pd.DataFrame) -> bool:
 
 
 def _classes(dataset: str, rows: pd.DataFrame, *, synthetic: bool) -> list[Finding]:
-    """Rows and patients per class (US-03), compared with the published numbers of a known set (US-04)."""
+    """Rows and patients per class (US-03), compared with the published numbers of a known set (US-04).
+
+    Lesion against normal compares different patients only where no patient has both (US-18).
+    """
     if not _lesion_words(rows):
         return []
     told = ", ".join(
@@ -223,7 +226,7 @@ def _classes(dataset: str, rows: pd.DataFrame, *, synthetic: bool) -> list[Findi
                 severity="info",
                 dataset=dataset,
                 message=f"{len(shared)} patients of {dataset} have lesion and normal images: lesion against "
-                "normal is not a comparison of different patients (US-18)",
+                "normal is not a comparison of different patients",
                 ids=tuple(sorted(str(name) for name in shared)),
             )
         )

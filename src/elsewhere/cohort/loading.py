@@ -155,7 +155,7 @@ def _load_folder(folder: Path) -> Cohort:
         raise UserError(
             f"{what} has changed since this cohort was written: its hash is no longer the one in cohort.json",
             where=str(folder),
-            fix="If the change is meant, write the cohort anew: elsewhere cohort read csv "
+            fix="If the change is intended, write the cohort again: elsewhere cohort read csv "
             f"{folder / 'cases.parquet'} --out NEW_DIR.",
         )
     return cohort

@@ -168,7 +168,7 @@ class Cohort:
         parts = _checked_lesions(lesions, table, where=where) if lesions is not None else None
         digests, absent = _truth_digests(table, root_path, known.truth_files)
         if absent and known.truth_files:
-            notes.append(f"{absent} truth files are not under {root_path}: their stored digests stand")
+            notes.append(f"{absent} truth files are not under {root_path}: their stored digests are used")
         grades = grade_all(table, ids_made=ids_made, synthetic=synthetic) | dict(known.id_grades)
         return cls(
             cases=table,
@@ -319,7 +319,7 @@ def _checked_cases(
         raise UserError(
             f"{int(twice.sum())} rows share a case_id: rows {name_rows(rows)}",
             where=where,
-            fix="One row a case. If a row is an image or a view, give each an id of its own and "
+            fix="Keep one row per case. If a row is an image or a view, give each an id of its own and "
             "keep exam_id and patient_id.",
         )
     ids_made = "patient_id" not in table.columns
@@ -391,7 +391,7 @@ def _refuse_words_for_missing(ids: pd.Series, *, where: str | None) -> None:
         rows = list(np.flatnonzero(missing) + 1)
         words = ", ".join(f"'{word}'" for word in dict.fromkeys(ids[missing].str.strip()))
         raise UserError(
-            f"column 'patient_id' says {words} in {'rows' if len(rows) > 1 else 'row'} {name_rows(rows)} "
+            f"column 'patient_id' holds {words} in {'rows' if len(rows) > 1 else 'row'} {name_rows(rows)} "
             f"({len(rows)} of {len(ids)}): a missing id is no patient",
             where=where,
             fix="Fill the ids in; or, if no ids are known at all, leave the column out: the cohort "
@@ -431,7 +431,7 @@ def _levels_nest(table: pd.DataFrame, *, where: str | None) -> None:
             f"{len(exams)} exams belong to more than one patient, for example '{exams[0]}' "
             f"(rows {name_rows(rows)})",
             where=where,
-            fix="An exam is of one patient: mend exam_id or patient_id.",
+            fix="An exam belongs to one patient: correct exam_id or patient_id.",
         )
 
 
@@ -445,7 +445,7 @@ def _checked_lesions(lesions: pd.DataFrame, cases: pd.DataFrame, *, where: str |
     if stray.any():
         rows = [f"{at + 1} ({table['case_id'].iloc[at]})" for at in np.flatnonzero(stray.to_numpy())]
         raise UserError(
-            f"{int(stray.sum())} lesions are of no case in the cohort: rows {name_rows(rows)}", where=where
+            f"{int(stray.sum())} lesions belong to no case in the cohort: rows {name_rows(rows)}", where=where
         )
     if "lesion_id" not in table.columns:
         table["lesion_id"] = table.groupby("case_id").cumcount().astype("str")

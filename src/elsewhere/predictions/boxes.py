@@ -327,7 +327,7 @@ def check_boxes(
             raise UserError(
                 f"{len(rows)} of {n} boxes: {why}",
                 where=f"{source}, rows {name_rows(rows)}" if source else f"rows {name_rows(rows)}",
-                fix="Mend the rows, or say `--on-invalid worst`: each then counts as a false positive "
+                fix="Correct the rows, or give `--on-invalid worst`: each then counts as a false positive "
                 "with the highest score of its volume.",
             )
         reason[new] = why

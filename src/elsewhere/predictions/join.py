@@ -281,7 +281,7 @@ def _normalised(
         raise UserError(
             f"--normalise-ids {','.join(rules)} makes the {what} ids {name_rows(same)} the same ('{clash}')",
             where=where or None,
-            fix="Leave that normalisation out, or mend the ids in the file: two cases must not become one.",
+            fix="Leave that normalisation out, or correct the ids in the file: two cases must not become one.",
         )
     return out
 
@@ -356,7 +356,7 @@ def join_by_id(
     ours_raw = as_ids(cohort_ids, what="cohort rows", where="the cohort")
     theirs_raw = as_ids(prediction_ids, what=f"{what} rows", where=source)
     _refuse_duplicates(
-        ours_raw, what="cohort", where="the cohort", fix="A case is one row of the cohort: mend the ids."
+        ours_raw, what="cohort", where="the cohort", fix="A case is one row of the cohort: correct the ids."
     )
     _refuse_duplicates(
         theirs_raw,

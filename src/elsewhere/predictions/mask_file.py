@@ -190,7 +190,7 @@ def _binarise(raw: npt.NDArray[Any], slope: float, inter: float, where: str) -> 
         if np.abs(values - np.rint(values)).max() > WHOLE_NUMBER_TOLERANCE:
             strange = values[values != np.rint(values)][0]
             raise UserError(
-                f"the mask has values that are no whole numbers, like {strange:.4g}",
+                f"the mask has values that are not whole numbers, like {strange:.4g}",
                 where=where,
                 fix="If these are probabilities, cut them at your threshold and write 0 and 1.",
             )
@@ -233,7 +233,7 @@ def _read_picture(path: Path, where: str, most_bytes: int) -> Mask:
             pages.append(_binarise(page.reshape(-1), 1.0, 0.0, where).reshape(page.shape))
     if len({page.shape for page in pages}) != 1 or pages[0].ndim != 2 or not pages[0].size:
         raise UserError(
-            "the pages are of different sizes", where=where, fix="Write one page a slice, all alike."
+            "the pages are of different sizes", where=where, fix="Write one page per slice, all of one size."
         )
     array = np.array(pages[0]) if n_pages == 1 else np.stack(pages)
     return Mask(array=array, spacing_mm=None, affine=None, placed=False, source=where)
@@ -395,7 +395,7 @@ def check_same_grid(prediction: Mask | Grid, truth: Mask | Grid) -> None:
     apart = np.linalg.norm((corners @ (prediction.affine - truth.affine).T)[:, :3], axis=1).max()
     if apart > CORNER_TOLERANCE_VOXELS * ours.min():
         raise UserError(
-            f"the mask lies elsewhere in space: a corner is {apart:.3g} mm from the truth's",
+            f"the mask lies at another place in space: a corner is {apart:.3g} mm from the truth's",
             where=prediction.source,
             fix="Write the affine of the image it was made from; nothing is moved here.",
         )

@@ -65,7 +65,7 @@ def _from_folder(folder: Path, known: frozenset[str]) -> tuple[pd.DataFrame, lis
         raise UserError(
             "no mask found in the folder",
             where=str(folder),
-            fix=f"Put one file a case into it, named `<case_id>` with one of {', '.join(MASK_ENDINGS)}.",
+            fix=f"Put one file per case into it, named `<case_id>` with one of {', '.join(MASK_ENDINGS)}.",
         )
     warnings = [f"{ignored} files in the folder are no masks and were not read."] if ignored else []
     table = pd.DataFrame(
@@ -128,7 +128,9 @@ def read_masks(path: Path, options: ReadOptions, cohort: Cohort | None = None) -
     if path.is_dir():
         table, warnings, n_files = _from_folder(path, known)
     elif not path.exists():
-        raise UserError("there is no such folder", where=str(path), fix="Give a folder with one mask a case.")
+        raise UserError(
+            "there is no such folder", where=str(path), fix="Give a folder with one mask per case."
+        )
     elif (ending := mask_ending(path)) is not None:
         case_id = _case_id(path.parent, path, ending, known)
         table = pd.DataFrame({"case_id": [case_id], "path": [str(path)]}, dtype="string")
@@ -139,7 +141,7 @@ def read_masks(path: Path, options: ReadOptions, cohort: Cohort | None = None) -
         table, warnings, n_files = _from_table(path, options)
     else:
         raise UserError(
-            "neither a folder nor a mask", where=str(path), fix="Give a folder with one mask a case."
+            "neither a folder nor a mask", where=str(path), fix="Give a folder with one mask per case."
         )
     repeated = table["case_id"].duplicated(keep=False).to_numpy(dtype=bool)
     if repeated.any():
@@ -148,7 +150,7 @@ def read_masks(path: Path, options: ReadOptions, cohort: Cohort | None = None) -
         raise UserError(
             f"case '{first}' has {len(files)} masks: {name_rows(files)}",
             where=str(path),
-            fix="Keep one a case.",
+            fix="Keep one per case.",
         )
     if cohort is not None and options.normalise_ids:
         rules = check_normalisations(options.normalise_ids)

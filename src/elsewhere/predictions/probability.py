@@ -301,7 +301,7 @@ def _status_warnings(words: tuple[StatusWord, ...], frame: pd.DataFrame, options
     for word in options.failed_status:
         texts = [frame["probability"], *([frame["status"]] if "status" in frame.columns else [])]
         if not any(is_word_of(text, word) for text in texts):
-            found.append(f"--failed-status '{word}' is the word of no row of the prediction file.")
+            found.append(f"--failed-status '{word}' occurs in no row of the prediction file.")
     return found
 
 
@@ -361,7 +361,7 @@ def _bad_scores(
             else "Name the scale with --scale MIN-MAX."
         )
         if rows.size < 0.05 * values.size:
-            fix += " If only these rows are wrong, mend them, or score them worst with --on-invalid worst."
+            fix += " If only these rows are wrong, correct them, or score them worst with --on-invalid worst."
     return UserError(
         f"{rows.size} of {values.size} rows have {what}", where=f"{source}, rows {name_rows(shown)}", fix=fix
     )
@@ -379,7 +379,7 @@ def _bad_birads(cells: pd.Series, bad: npt.NDArray[np.bool_], *, source: str) ->
     rows = np.flatnonzero(bad)
     shown = [f"{row + 1} ({str(cells.iloc[row])!r})" for row in rows[:6]]
     return UserError(
-        f"{rows.size} rows are no BI-RADS category",
+        f"{rows.size} rows hold no BI-RADS category",
         where=f"{source}, rows {name_rows([*shown, *rows[6:].tolist()])}",
         fix="Known: 0, 1, 2, 3, 4, 4A, 4B, 4C, 5, 6, also as 'BI-RADS 4B'. "
         "Or score them worst with --on-invalid worst.",

@@ -150,9 +150,9 @@ def _stages(table: pd.DataFrame, path: Path, options: ReadOptions) -> Prediction
     repeated = table["case_id"].duplicated().to_numpy()
     if repeated.any():
         raise UserError(
-            f"{repeated.sum()} ids stand twice, first {table['case_id'][repeated].iloc[0]}",
+            f"{repeated.sum()} ids occur twice, for example {table['case_id'][repeated].iloc[0]}",
             where=str(path),
-            fix="Give one stage a slide.",
+            fix="Give one stage per slide.",
         )
     out = pd.DataFrame({"case_id": table["case_id"], "stage": stages.astype("object").where(~bad, None)})
     return Predictions(
@@ -186,7 +186,7 @@ def _points_folder(path: Path, files: list[Path], options: ReadOptions) -> Predi
             raise UserError(
                 "a line does not have three values (score, x, y)",
                 where=f"{file}, lines {name_rows(short)}",
-                fix="CAMELYON16's form: score,x,y in level-0 pixels, one point a line.",
+                fix="CAMELYON16's form: score,x,y in level-0 pixels, one point per line.",
             )
         frame = pd.DataFrame(rows, columns=["score", "x", "y"], dtype="string")
         frame.insert(0, "case_id", unquote(file.stem))

@@ -252,7 +252,7 @@ def _joined(cohorts: Sequence[Cohort]) -> tuple[pd.DataFrame, list[str]]:
     twice = table["case"].duplicated()
     if twice.any():
         raise UserError(
-            f"{int(twice.sum())} cases stand in two of the cohorts: {name_rows(list(table['case'][twice]))}",
+            f"{int(twice.sum())} cases are in two of the cohorts: {name_rows(list(table['case'][twice]))}",
             fix="Give each cohort once, with a dataset name of its own: `elsewhere cohort read ... --set dataset=NAME`.",
         )
     if len(table) < 2:

@@ -124,7 +124,7 @@ def read_thumbnails(
         raise UserError(
             f"{len(bad)} of {len(paths)} pictures cannot be read, for example: {bad[first]}",
             where=name_rows([str(paths[at]) for at in sorted(bad)], limit=3),
-            fix="The column 'image' holds paths below the cohort's root; mend them, or take those rows out.",
+            fix="The column 'image' holds paths below the cohort's root; correct them, or remove those rows.",
         )
     again = sorted(whole)
     return Thumbnails(

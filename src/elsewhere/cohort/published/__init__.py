@@ -54,7 +54,7 @@ _SETS = (
         lesions=647,
         normals=133,
         source="the publisher's folders",
-        note="the ultrasound study counts 780 patients, one an image",
+        note="the ultrasound study counts 780 patients, one per image",
     ),
     PublishedSet(
         name="BUS-BRA",
@@ -63,7 +63,7 @@ _SETS = (
         lesions=1875,
         normals=0,
         source="Gomez-Flores 2024, and column Case of bus_data.csv",
-        note="the ultrasound study counts 1875 patients, one an image",
+        note="the ultrasound study counts 1875 patients, one per image",
     ),
     PublishedSet(
         name="BrEaST",

@@ -140,7 +140,7 @@ def _cases(labels: pd.DataFrame, *, where: str) -> pd.DataFrame:
         raise UserError(
             f"the volume {first} stands in rows {name_rows(rows)}",
             where=where,
-            fix="Keep one row a volume: false positives are counted over the rows of this table.",
+            fix="Keep one row per volume: false positives are counted over the rows of this table.",
         )
     for name in LABELS:
         values = to_number(labels[name], column=name, where=where, missing="error")
@@ -215,7 +215,9 @@ def _label_notes(cases: pd.DataFrame) -> list[str]:
     plain = cases["view"].str.lower().isin(("lcc", "lmlo", "rcc", "rmlo"))
     if (~plain).any():
         names = ", ".join(sorted(cases["view"][~plain].unique())[:6])
-        notes.append(f"{int((~plain).sum())} volumes have a view beside lcc, lmlo, rcc and rmlo ({names}).")
+        notes.append(
+            f"{int((~plain).sum())} volumes have a view other than lcc, lmlo, rcc and rmlo ({names})."
+        )
     return notes
 
 
@@ -265,6 +267,6 @@ def _grade(cases: pd.DataFrame) -> IdGrade:
         return IdGrade(grade="A", why=f"the publisher's patient ids; {shown} agree with the published {part}")
     return IdGrade(
         grade="A",
-        why=f"the publisher's patient ids, one patient a study; {shown} are no published split, so the "
-        "number of patients could not be compared",
+        why=f"the publisher's patient ids, one patient per study; {shown} are those of no published split, so "
+        "the number of patients could not be compared",
     )

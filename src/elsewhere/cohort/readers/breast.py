@@ -151,4 +151,4 @@ def _name_notes(scans: list[Scan], notes: Notes) -> None:
         match = re.fullmatch(r"case0*(\d+).*", scan.case_id, re.IGNORECASE)
         if match and scan.patient and scan.patient.isdecimal() and int(scan.patient) != int(match[1]):
             wrong.append(scan.case_id)
-    notes.count("names_against_table", wrong, "pictures whose name says another case than the table")
+    notes.count("names_against_table", wrong, "pictures whose name gives another case than the table")

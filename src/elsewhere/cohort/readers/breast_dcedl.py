@@ -187,13 +187,13 @@ def _metadata(
     table["menopausal_status"] = table["menopause"].map({0.0: "pre", 1.0: "post"})
     held = table.set_index("pid").reindex(index["pid"]).reset_index()
     absent = ~index["pid"].isin(table["pid"])
-    _say(index["pid"][absent], f"patients do not stand in {METADATA}", "not_in_metadata", warnings, counts)
+    _say(index["pid"][absent], f"patients are not in {METADATA}", "not_in_metadata", warnings, counts)
     differ = (held["pCR"] != index["pcr_breastdcedl"]) & (
         held["pCR"].notna() | index["pcr_breastdcedl"].notna()
     )
     _say(
         index["pid"][differ & ~absent],
-        f"patients have another outcome in {METADATA}, the index stands",
+        f"patients have another outcome in {METADATA}, the index is used",
         "outcome_differs_in_metadata",
         warnings,
         counts,
@@ -268,9 +268,7 @@ def _sites(index: pd.DataFrame, dataset: pd.Series, warnings: list[str]) -> pd.S
     gone = site.isna()
     if gone.any():
         names = ", ".join(sorted(dataset[gone].unique()))
-        warnings.append(
-            f"{int(gone.sum())} patients of {names} have no site: the collection's name stands in"
-        )
+        warnings.append(f"{int(gone.sum())} patients of {names} have no site: the collection's name is used")
     return site.fillna(dataset)
 
 
@@ -298,7 +296,7 @@ def _pictures(
         raise UserError(
             "none of the slices that the index names is there",
             where=str(images),
-            fix="Keep images/<pid>/slice_<n> beside index.csv.",
+            fix="Keep images/<pid>/slice_<n> next to index.csv.",
         )
     _say(index["pid"][gone], "patients have no slice picture", "without_picture", warnings, counts)
     strangers = sorted(set(files) - set(wanted))
@@ -350,8 +348,8 @@ def _grades(frame: pd.DataFrame, meta: pd.DataFrame | None) -> dict[str, IdGrade
         else:
             grades[str(name)] = IdGrade(
                 grade="B",
-                why=f"each of the {len(rows)} slices has an id of its own, and {len(rows) - known} do not stand "
-                "in the publisher's table of patients",
+                why=f"each of the {len(rows)} slices has an id of its own, and {len(rows) - known} are not in "
+                "the publisher's table of patients",
             )
     return grades
 

@@ -128,7 +128,7 @@ def _name_notes(scans: list[Scan], notes: Notes) -> None:
         other = case.isdecimal() and int(case) != int(match["case"])
         if other or (side and _SIDES.get(match["side"].lower(), side) != side.lower()):
             wrong.append(scan.case_id)
-    notes.count("names_against_table", wrong, "pictures whose name says another case or side than the table")
+    notes.count("names_against_table", wrong, "pictures whose name gives another case or side than the table")
 
 
 def _case_notes(scans: list[Scan], notes: Notes) -> None:

@@ -111,7 +111,7 @@ def read_mama_mia(source: Path, *, sheet: str | None = None) -> Cohort:
         if gone.any():
             names = ", ".join(sorted(frame.loc[gone, "dataset"].dropna().unique()))
             warnings.append(
-                f"{int(gone.sum())} patients of {names} have no site: the collection's name stands in"
+                f"{int(gone.sum())} patients of {names} have no site: the collection's name is used"
             )
             frame["site"] = frame["site"].fillna(frame["dataset"])
     _spacing(frame)
@@ -188,16 +188,16 @@ def _unknown(frame: pd.DataFrame, counts: dict[str, Any]) -> list[str]:
                 "menopausal_status",
                 "without_menopausal_status",
                 "menopausal status",
-                "kept, in no group of it",
+                "kept, in none of its groups",
             ),
             ("age", "without_age", "age", "kept, in no age group"),
-            ("breast_density", "without_breast_density", "breast density", "kept, in no group of it"),
+            ("breast_density", "without_breast_density", "breast density", "kept, in none of its groups"),
         ),
         counts,
     )
     if "breast_density" not in frame.columns:
         counts["without_breast_density"] = len(frame)
-        notes.append("the table has no column of breast density: no patient is in a group of it")
+        notes.append("the table has no column of breast density: no patient is in any of its groups")
     return notes
 
 

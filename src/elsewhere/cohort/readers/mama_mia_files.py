@@ -114,7 +114,7 @@ def _add_phases(frame: pd.DataFrame, patients: list[str], images: Path, root: Pa
     found.count(
         "image_folders_of_no_patient",
         sorted(folder.name for folder in folders.values()),
-        "image folders are of no patient in the table and not used",
+        "image folders belong to no patient in the table and are not used",
     )
 
 
@@ -139,7 +139,7 @@ def _add_masks(frame: pd.DataFrame, patients: list[str], masks: Path, root: Path
     found.count(
         "masks_of_no_patient",
         [file.name for file in files.values()],
-        "expert masks are of no patient in the table and not used",
+        "expert masks belong to no patient in the table and are not used",
     )
 
 
@@ -157,7 +157,7 @@ def _add_boxes(frame: pd.DataFrame, patients: list[str], root: Path, found: Foun
     if folder is not None:
         boxes = _told_boxes(folder, found)
         if tables:
-            found.warnings.append(f"{tables[0].name} is not read: the boxes of patient_info_files stand")
+            found.warnings.append(f"{tables[0].name} is not read: the boxes of patient_info_files are used")
     elif tables:
         if len(tables) > 1:
             raise UserError(
@@ -172,7 +172,7 @@ def _add_boxes(frame: pd.DataFrame, patients: list[str], root: Path, found: Foun
     for at, name in enumerate(BOX_COLUMNS):
         frame[name] = pd.Series([box[at] if box else None for box in mine], dtype="float64")
     _lacking(patients, frame[BOX_COLUMNS[0]], "breast box", found)
-    found.count("boxes_of_no_patient", sorted(boxes), "breast boxes are of no patient in the table")
+    found.count("boxes_of_no_patient", sorted(boxes), "breast boxes belong to no patient in the table")
     if all(name in frame.columns for name in _SIZE_COLUMNS):
         sizes = frame[list(_SIZE_COLUMNS)].apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float)
         out = [

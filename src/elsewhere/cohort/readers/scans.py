@@ -207,7 +207,7 @@ def listed_pictures(
         raise UserError(
             f"none of the {len(gone)} pictures that the table lists is here, for example {gone[0]}",
             where=where,
-            fix="Keep the pictures beside the table, in the published folders.",
+            fix="Keep the pictures next to the table, in the published folders.",
         )
     notes.leave_out("listed in the table, but the picture is not there", gone)
     listed = {stem for _, stem in scans}

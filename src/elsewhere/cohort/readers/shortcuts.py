@@ -43,7 +43,7 @@ def shortcut_notes(name: str, scans: Sequence[Scan], notes: Notes) -> None:
     lesions = (seen["benign"][0] + seen["malignant"][0], seen["benign"][1] + seen["malignant"][1])
     for what, one, two in (
         ("goes with the label", ("benign", seen["benign"]), ("malignant", seen["malignant"])),
-        ("tells lesions from normals", ("lesions", lesions), ("normals", seen["normal"])),
+        ("separates lesions from normals", ("lesions", lesions), ("normals", seen["normal"])),
     ):
         p = _clear(one[1], two[1])
         if p is not None:

@@ -237,13 +237,13 @@ def _label_notes(
     notes.count(
         "normals_with_lesion_mask",
         normal_with,
-        "normal pictures whose mask shows a lesion; the label stands, without a box",
+        "normal pictures whose mask shows a lesion; the label is used, without a box",
     )
     if colours is not None:
         notes.count(
             "masks_against_label",
             against,
-            "pictures whose mask has the colour of another label; the table's label stands",
+            "pictures whose mask has the colour of another label; the table's label is used",
         )
         notes.count("masks_of_unknown_colour", strange, "masks in a colour without a meaning")
 
@@ -270,7 +270,7 @@ def _picture_notes(scans: Sequence[Scan], pictures: Sequence[PictureSeen], notes
     notes.count(
         "sizes_differ_from_table",
         differ,
-        "pictures of another size than the table says; the picture's stands",
+        "pictures of another size than the table says; the picture's is used",
     )
 
 
@@ -314,9 +314,9 @@ def _against_table(
     notes.count(
         "boxes_differ_from_table",
         differ,
-        f"boxes of masks that differ from the table's (read as {convention}); the mask's stands",
+        f"boxes of masks that differ from the table's (read as {convention}); the mask's is used",
     )
-    notes.count("boxes_from_table", taken, "boxes taken from the table, for want of a mask's")
+    notes.count("boxes_from_table", taken, "boxes taken from the table, since no mask gives one")
     notes.count("table_boxes_outside", unfit, "boxes of the table that do not lie in their picture")
     return result
 
