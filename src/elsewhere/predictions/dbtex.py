@@ -67,15 +67,18 @@ class DbtexLayout:
 
     @cached_property
     def delimiter(self) -> str:
+        """The character between cells: a comma, a semicolon or a tab."""
         return max(",;\t", key=self.lines[0].count)
 
     @cached_property
     def columns(self) -> list[str]:
+        """The names of the columns, in the file's own order."""
         header = self.lines[0].removeprefix("\ufeff").rstrip("\r\n")
         return next(csv.reader([header], delimiter=self.delimiter), [])
 
     @property
     def newline(self) -> str:
+        """The end of a line in the file."""
         first = self.lines[0]
         return first[len(first.rstrip("\r\n")) :] or "\n"
 

@@ -97,10 +97,12 @@ class Join:
 
     @property
     def n_matched(self) -> int:
+        """How many cases of the cohort have a prediction row."""
         return int((self.row_of_case >= 0).sum())
 
     @property
     def n_missing(self) -> int:
+        """How many cases of the cohort have none."""
         return int((self.row_of_case < 0).sum())
 
 

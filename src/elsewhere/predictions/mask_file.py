@@ -74,6 +74,7 @@ class Mask:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The number of voxels or pixels along each axis."""
         return self.array.shape
 
 

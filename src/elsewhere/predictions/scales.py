@@ -73,6 +73,7 @@ class Scale:
 
     @property
     def ordinal(self) -> bool:
+        """Whether its values are ranks, so that calibration is not defined."""
         return self.kind == "birads"
 
 
