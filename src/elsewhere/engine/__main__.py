@@ -1,6 +1,7 @@
-"""`python -m elsewhere.engine WORKDIR --store DIR`: a work folder on a machine with torch, numpy and Pillow.
+"""`python -m elsewhere.engine WORKDIR --store DIR`: train a work folder on a bare GPU machine.
 
-Copy this package's folder and the work folder there; bring the zip of finished units back (`Store.add`).
+The machine needs torch, numpy and Pillow. Copy this package's folder and the work folder to that machine;
+bring the zip of finished units back (`Store.add`).
 """
 
 from __future__ import annotations
@@ -25,10 +26,19 @@ EXIT_UNITS_FAILED = 1
 
 
 class _TermError(BaseException):
-    """SIGTERM: end as if the time were up."""
+    """SIGTERM arrived: the run ends as if its time were up."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command `python -m elsewhere.engine`.
+
+    Args:
+        arguments: The command-line arguments without the program's name; None: those of this process.
+
+    Returns:
+        The exit code: 0 where every training succeeded, 1 where one failed or the run was interrupted, and
+        the code of the error where the input was wrong.
+    """
     let_threads_sleep()
     options = _parser().parse_args(arguments)
     try:
@@ -102,13 +112,17 @@ def _starts(unit: Training, prefix: str) -> bool:
 
 
 class _Clock:
-    """A line a unit, and where the time went."""
+    """Prints one line per training, and counts where the time went.
+
+    Args:
+        total: How many trainings the run has.
+    """
 
     def __init__(self, total: int) -> None:
         self.total, self.ended = total, 0
         self.begin = time.monotonic()
         self.first = math.inf
-        """When the first training began: until then, pictures are decoded and weights read."""
+        """When the first training began. Until then, pictures are decoded and weights are read."""
         self.training = self.whole = 0.0
 
     def heard(self, what: str, done: int, total: int) -> None:
