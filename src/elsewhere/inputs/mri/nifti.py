@@ -1,9 +1,9 @@
-"""The one reader of NIfTI files: header, grid and voxels with numpy alone, for machines without a NIfTI library.
+"""Reads NIfTI files: header, grid and voxels with numpy only, for machines without a NIfTI library.
 
-One 3D volume or mask per file, NIfTI-1 or -2, either byte order, packed (.nii.gz) or not. What the format allows and
-a volume of a patient is not (four axes, colours, complex numbers) is refused with a reason, sizes are checked before
-anything is unpacked, and a file that is cut off or damaged is an error. Values are scaled by the header's slope and
-intercept. Nothing is resampled.
+A file has one 3D volume or mask, as NIfTI-1 or -2, in either byte order, packed (.nii.gz) or not. Files that
+the format allows but that are no volume of a patient (four axes, colours, complex numbers) are refused with a
+reason. Sizes are checked before anything is unpacked, and a file that is cut off or damaged is an error.
+Values are scaled by the header's slope and intercept. Nothing is resampled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from elsewhere.inputs.mri.unpacking import DAMAGED, Inflater, unpack
 
 Affine = npt.NDArray[np.float64]
 MOST_BYTES = 2**33
-"""A volume of more is refused before it is unpacked."""
+"""A larger volume is refused before it is unpacked."""
 FLAT = 1e-3
 """Axes that span less than this share of a right-angled voxel have no direction of their own."""
 _TYPES = {
@@ -36,7 +36,7 @@ _NOT_PLAIN = {
 }  # fmt: skip
 _NUMBERS = {2: "two", 3: "three"}
 _PIECE = 2**20
-"""Bytes that are handed on at once where a file is streamed."""
+"""The bytes of one piece where a file is streamed."""
 _UNIT_MM = {1: 1000.0, 3: 0.001}
 _HEADER_1, _HEADER_2 = 348, 540
 
@@ -67,20 +67,21 @@ VOLUME = Expected()
 class NiftiHeader:
     """What a file says of its volume, before a voxel is read.
 
-    Attributes:
-        shape: Voxels along each axis.
-        dtype: As they are stored.
-        offset: Of the first voxel in the file.
-        slope: Of the values; None: the values are what is stored.
-        intercept: Of the values.
-        spacing_mm: Along each axis.
-        affine: Voxel index to mm; None where the file does not say where it lies.
-        placement: The header as it is, for a mask on the same grid.
-        packed: The file is compressed.
+    Args:
+        shape: Voxels along the axes x, y, z; 1 along z where the file has two axes.
+        dtype: The type of the voxels as they are stored, with its byte order.
+        offset: The byte at which the first voxel begins.
+        slope: The factor from stored to real values; None: the values are what is stored.
+        intercept: What is added to the scaled values.
+        spacing_mm: The distance of voxels along each axis, in mm.
+        affine: [4, 4] from voxel index to mm; None where the file does not define it.
+        placement: The bytes of the header, for a mask on the same grid.
+        packed: Whether the file is compressed.
+        axes: How many axes the file has, without last axes of length one.
+        expected: What the file was expected to be; messages about its voxels use it.
     """
 
     shape: tuple[int, int, int]
-    """Of the axes x, y, z; 1 along z where the file has two axes."""
     dtype: np.dtype[Any]
     offset: int
     slope: float | None
@@ -94,7 +95,7 @@ class NiftiHeader:
 
     @property
     def n_bytes(self) -> int:
-        """Of all voxels, as they are stored."""
+        """The size of all voxels as they are stored."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -387,7 +388,7 @@ def _shape(dim: tuple[int, ...], where: str, expected: Expected) -> tuple[int, .
 def _affine(
     qform: int, sform: int, quaternion: tuple[float, ...], rows: tuple[float, ...], pixdim: tuple[float, ...]
 ) -> Affine | None:
-    """The sform where there is one, else the qform, as the standard ranks them."""
+    """Return the sform where there is one, else the qform, in the order that the standard gives them."""
     affine = np.eye(4)
     if sform > 0:
         affine[:3] = np.array(rows, dtype=np.float64).reshape(3, 4)
