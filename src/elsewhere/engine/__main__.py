@@ -51,16 +51,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m elsewhere.engine",
-        description="Train the units of a work folder that the store lacks. Started again, it goes on.",
+        description="Train the units of a work folder that the store lacks. Started again, it resumes.",
     )
     parser.add_argument("workdir", help="folder that `save_work` wrote")
-    parser.add_argument("--store", required=True, help="folder of finished units; made where it is not there")
+    parser.add_argument(
+        "--store", required=True, help="folder of finished units; it is created if it does not exist"
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, or several with commas")
     parser.add_argument("--lanes", type=int, default=0, help="trainings side by side; 0: the trainer chooses")
     parser.add_argument(
-        "--threads", type=int, default=0, help="of a process that trains on a CPU; 0: one a core"
+        "--threads", type=int, default=0, help="threads of a process that trains on a CPU; 0: one per core"
     )
-    parser.add_argument("--only", default="", metavar="PREFIX", help="units whose name or key starts so")
+    parser.add_argument(
+        "--only", default="", metavar="PREFIX", help="only units whose name or key starts with PREFIX"
+    )
     parser.add_argument("--zip", metavar="FILE", help="write the work's finished units there at the end")
     parser.add_argument(
         "--limit-seconds", type=float, metavar="S", help="begin no unit that would probably end later"
@@ -98,7 +102,7 @@ def _run(options: argparse.Namespace) -> int:
                 each=clock.line,
             )
         except (_TermError, KeyboardInterrupt):
-            print("interrupted; what was finished is kept", flush=True)
+            print("interrupted; finished units are saved", flush=True)
     _summary(report, clock, time.time() - begin)
     if options.zip:
         keys = [unit.key for unit in units if unit.key in store]
@@ -155,11 +159,11 @@ class _Clock:
 def _summary(report: EngineReport | None, clock: _Clock, seconds: float) -> None:
     if report is not None:
         print(
-            f"{len(report.done)} trained, {len(report.reused)} there before, {len(report.failed)} failed,"
+            f"{len(report.done)} trained, {len(report.reused)} already in the store, {len(report.failed)} failed,"
             f" {len(report.left)} left for another run"
         )
         for key, why in report.damaged.items():
-            print(f"set aside and done again: {key}: {why}")
+            print(f"damaged, set aside and trained again: {key}: {why}")
     print(f"{seconds:.1f} s{clock.stages()}", flush=True)
 
 

@@ -110,7 +110,7 @@ def add(store: Store, path: Path) -> list[str]:
             try:
                 unit, outcome = held.unit(key), held.load(key)
                 if unit.key != key:
-                    raise DamagedUnitError(f"unit.json is of unit {unit.key}")
+                    raise DamagedUnitError(f"unit.json belongs to unit {unit.key}")
                 wrong = check_outcome(unit, outcome) or wrong_settings(unit)
                 if wrong:
                     raise DamagedUnitError(wrong)
@@ -143,7 +143,9 @@ def _opened(path: Path) -> zipfile.ZipFile:
         raise file_system_error(error, "the zip of units cannot be read", where=path) from error
     except DAMAGED_ARCHIVE as error:
         raise UserError(
-            f"this is no zip of units ({error})", where=str(path), fix="Copy or export it again."
+            f"this is not a zip file of finished units ({error})",
+            where=str(path),
+            fix="Copy or export it again.",
         ) from error
     unpacked = sum(entry.file_size for entry in archive.infolist())
     if unpacked > RATIO_FROM and unpacked > MOST_RATIO * path.stat().st_size:

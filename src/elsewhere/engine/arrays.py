@@ -38,7 +38,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         check_zip_size(archive, path)
         names = [entry.filename for entry in entries]
         if len(set(names)) != len(names) or not all(name.endswith(".npy") for name in names):
-            raise ValueError(f"{path.name} holds other things than arrays")
+            raise ValueError(f"{path.name} contains something other than arrays")
         for entry in entries:
             with archive.open(entry) as stream:
                 _check_header(stream, entry)
@@ -57,6 +57,6 @@ def _check_header(stream: IO[bytes], entry: zipfile.ZipInfo) -> None:
         raise ValueError(f"{entry.filename} has a header of version {version}")
     shape, _, kind = readers[version](stream)
     if kind.hasobject:
-        raise ValueError(f"{entry.filename} holds pickled objects, which are not read")
+        raise ValueError(f"{entry.filename} contains pickled objects, which are not read")
     if math.prod(shape) * kind.itemsize != entry.file_size - stream.tell():
-        raise ValueError(f"{entry.filename} claims {shape}, and its bytes are others")
+        raise ValueError(f"{entry.filename} declares the shape {shape}, which does not fit its bytes")

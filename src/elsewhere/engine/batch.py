@@ -164,7 +164,9 @@ def find_trainer(trainer: Trainer | str) -> Trainer:
         return trainer
     module, colon, name = trainer.partition(":")
     if not colon or not name:
-        raise UserError(f"'{trainer}' names no trainer", fix="Write it as 'package.module:function'.")
+        raise UserError(
+            f"'{trainer}' is not the name of a trainer", fix="Write it as 'package.module:function'."
+        )
     try:
         if module.partition(".")[0] == "elsewhere":
             # Elsewhere's own trainers import torch late; it has to be imported when its threads are set.
@@ -179,7 +181,7 @@ def find_trainer(trainer: Trainer | str) -> Trainer:
         raise UserError(
             f"training needs the package '{missing}', which is not installed",
             where=None if known else trainer,
-            fix="pip install 'elsewhere[train]'" if known else "Install it, or mend its name.",
+            fix="pip install 'elsewhere[train]'" if known else "Install it, or correct its name.",
         ) from error
     except AttributeError as error:
         raise UserError(f"module '{module}' has no '{name}'", where=trainer) from error
@@ -287,7 +289,7 @@ def train(batch: TrainingBatch, units: Sequence[Training]) -> None:
                     raise fatal[0]
                 for unit in part:
                     if unit.key in open_units and not batch.stop():
-                        failed(unit, "the trainer ended without a word about this unit")
+                        failed(unit, "the trainer ended without reporting on this unit")
 
 
 def reason_of(error: BaseException) -> str:

@@ -42,7 +42,7 @@ def training_content(content: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "recipe":
         return found | {"recipe": content["job"]}
     if kind not in RECIPE_OF_KIND:
-        raise TypeError("kind is no kind of training")
+        raise TypeError("'kind' is not a kind of training")
     name, task = RECIPE_OF_KIND[kind]
     settings = {
         part: given

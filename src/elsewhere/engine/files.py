@@ -26,7 +26,7 @@ try:
 except ImportError:  # pragma: no cover - Windows has no flock; one run at a time is up to the user
     fcntl = None  # type: ignore[assignment]
 
-GO_ON = "Run the same command again: it goes on where it was."
+GO_ON = "Run the same command again: it resumes where it was stopped."
 
 
 def write_synced(path: Path, content: bytes) -> str:

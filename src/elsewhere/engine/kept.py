@@ -46,7 +46,7 @@ def wrong_with(value: Any, at: str = "weights") -> str:
     if isinstance(value, Mapping):
         odd = next((name for name in value if not isinstance(name, str)), None)
         if odd is not None:
-            return f"{at} has the key {odd!r}, which is no text"
+            return f"{at} has the key {odd!r}, which is not text"
         return next((told for name, part in value.items() if (told := wrong_with(part, f"{at}.{name}"))), "")
     if isinstance(value, list | tuple):
         return next((told for n, part in enumerate(value) if (told := wrong_with(part, f"{at}[{n}]"))), "")
@@ -125,7 +125,9 @@ def unpack_kept(path: Path) -> dict[str, Any]:
         UserError: Its tree is no JSON within the limits for files of strangers.
     """
     arrays = read_arrays(path)
-    tree = parse_json(str(arrays[TREE][()]), where=str(path), what="tree of the kept weights", most_depth=200)
+    tree = parse_json(
+        str(arrays[TREE][()]), where=str(path), what="tree of the saved weights", most_depth=200
+    )
 
     def value(node: dict[str, Any]) -> Any:
         if "map" in node:
@@ -142,7 +144,7 @@ def unpack_kept(path: Path) -> dict[str, Any]:
 
     found = value(tree)
     if not isinstance(found, dict):
-        raise ValueError("the kept weights are no mapping")
+        raise ValueError("the saved weights are not a mapping")
     return found
 
 

@@ -45,23 +45,23 @@ def check_outcome(unit: Training, outcome: Outcome) -> str:
     if len(set(outcome.case)) != n:
         return "the trainer predicted a case twice"
     if set(outcome.answers) != set(unit.recipe.tasks):
-        return "the recipe gave other tasks' answers than it was asked for"
+        return "the recipe answered other tasks than it was asked for"
     for task, answers in outcome.answers.items():
         kind = getattr(answers, "kind", "")
         if kind not in answer_kinds:
-            return f"its answers to {task} are of {type(answers).__name__}, which is no answer kind"
+            return f"its answers to {task} are of {type(answers).__name__}, which is not an answer kind"
         wrong = answer_kinds.get(kind).check(answers, n)
         if wrong:
             return wrong
     if np.asarray(outcome.fingerprint).shape != (n,):
         return "the trainer gave no fingerprint for each predicted case"
     if outcome.cost is not None and np.asarray(outcome.cost).shape != (n, len(unit.recipe.tasks), len(COSTS)):
-        return "the recipe's costs are not a number a case, task and kind"
+        return "the recipe's costs are not one number per case, task and kind"
     if unit.keep_weights and not outcome.weights:
-        return "the trainer gave no weights, and the unit keeps them"
+        return "the trainer gave no weights, although the unit saves them"
     if outcome.weights and not isinstance(outcome.weights, StoredWeights):
         wrong = wrong_with(outcome.weights)
-        return f"the recipe's weights cannot be kept: {wrong}" if wrong else ""
+        return f"the recipe's weights cannot be saved: {wrong}" if wrong else ""
     return ""
 
 
@@ -150,7 +150,7 @@ def from_files(folder: Path, done: Mapping[str, Any]) -> Outcome:
     if trained_on is not None:
         _check_record(trained_on)
     if arrays["case"].ndim != 1 or not isinstance(done["device"], str):
-        raise ValueError("the outputs are no table")
+        raise ValueError("the outputs are not a table")
     return Outcome(
         case=tuple(map(str, arrays["case"])),
         fingerprint=arrays["fingerprint"],
@@ -192,20 +192,20 @@ def _answers(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
 def _check_record(record: Any) -> None:
     """Check the types in the record of who trained the weights (`engine.trained_on`)."""
     if not isinstance(record, Mapping):
-        raise ValueError("trained_on is no mapping")
+        raise ValueError("trained_on is not a mapping")
     for name in ("patients", "ids", "also", "pixels", "clinical"):
         part = record.get(name, [])
         if not isinstance(part, list) or not all(isinstance(text, str) for text in part):
-            raise ValueError(f"trained_on.{name} holds something else than names")
+            raise ValueError(f"trained_on.{name} contains something other than names")
     for name in ("n_patients", "train", "validation"):
         if not isinstance(record.get(name, 0), int):
-            raise ValueError(f"trained_on.{name} is no count")
+            raise ValueError(f"trained_on.{name} is not a count")
     for name, kind in (("datasets", int), ("cohorts", str)):
         part = record.get(name, {})
         if not isinstance(part, Mapping) or not all(isinstance(value, kind) for value in part.values()):
-            raise ValueError(f"trained_on.{name} is no list of datasets")
+            raise ValueError(f"trained_on.{name} is not a list of datasets")
     if not isinstance(record.get("study", ""), str):
-        raise ValueError("trained_on.study is no name")
+        raise ValueError("trained_on.study is not a name")
 
 
 def merged(old: Outcome, new: Outcome) -> Outcome:
@@ -267,7 +267,7 @@ class StoredWeights(Mapping[str, Any]):
         """
         if not self.path.is_file() or digest_of(self.path) != self._digest:
             raise UserError(
-                "the kept weights differ from what was written",
+                "the saved weights differ from what was written",
                 where=str(self.path),
                 fix=f"Remove the folder {self.path.parent.name} of the store and run again.",
             )
@@ -278,12 +278,12 @@ class StoredWeights(Mapping[str, Any]):
             try:
                 self._state = self._unpacked()
             except OSError as error:
-                raise file_system_error(error, "the kept weights cannot be read", where=self.path) from error
+                raise file_system_error(error, "the saved weights cannot be read", where=self.path) from error
             except SizeLimitError:
                 raise
             except (UserError, *DAMAGED_ARCHIVE, pickle.PickleError) as error:
                 raise UserError(
-                    f"the kept weights cannot be read ({type(error).__name__}: {str(error)[:150]})",
+                    f"the saved weights cannot be read ({type(error).__name__}: {str(error)[:150]})",
                     where=str(self.path),
                     fix="Fetch the model file again; weights that hold code are never read.",
                 ) from error

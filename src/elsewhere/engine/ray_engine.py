@@ -145,7 +145,7 @@ def _no_cluster(address: str | None, why: str) -> UserError:
     return UserError(
         f"no Ray cluster can be used ({why})",
         where=address or "this machine",
-        fix="Look with `ray status --address ...`; an address is host:port, 'auto', or ray://host:10001."
+        fix="Check with `ray status --address ...`; an address is host:port, 'auto', or ray://host:10001."
         if address
         else "Use the engine 'local'.",
     )
@@ -284,7 +284,7 @@ class _Driver:
         cpus = [int(node["Resources"].get("CPU", 0)) for node in self.ray.nodes() if node["Alive"]]
         most = max(cpus, default=0)
         if most < 1:
-            raise UserError("no node of the Ray cluster has a CPU to spare")
+            raise UserError("no node of the Ray cluster has a CPU")
         if most < self.batch.threads:
             warnings.warn(
                 f"the largest node has {most} CPUs, fewer than the {self.batch.threads} threads of the local"
@@ -365,7 +365,7 @@ class _Driver:
             messages = self.ray.get(reference)
         except exceptions.RuntimeEnvSetupError as error:
             raise UserError(
-                f"a node of the cluster cannot take the package ({_first_line(error)})",
+                f"a node of the cluster cannot set up the package ({_first_line(error)})",
                 fix="Every node needs the same Python and ray versions as this machine.",
             ) from error
         except exceptions.RayError as error:

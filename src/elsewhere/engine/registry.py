@@ -138,5 +138,5 @@ def wrong_settings(unit: Training) -> str:
     try:
         recipes.get(spec.name).settings(spec.settings)
     except UserError as error:
-        return f"its recipe '{spec.name}' has no such settings: {error.what}"
+        return f"its recipe '{spec.name}' does not accept its settings: {error.what}"
     return ""

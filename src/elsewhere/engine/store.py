@@ -293,7 +293,7 @@ class Store:
         Raises:
             FileSystemError: The store cannot be written.
         """
-        with explained(self.path, f"noting that unit {unit.key} failed"):
+        with explained(self.path, f"recording that unit {unit.key} failed"):
             file = self._failure_file(unit.key)
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, to_json({"key": unit.key, "name": unit.name, "reason": reason}))
@@ -399,7 +399,7 @@ class Store:
                 )
             lock.write(to_json(describe_this_process()))
             self._locked = lock
-            with explained(self.path, "sweeping the store"):
+            with explained(self.path, "cleaning up the store"):
                 self.sweep()
         self._depth += 1
         try:
@@ -470,7 +470,7 @@ class Store:
 
     def _folder(self, key: str) -> Path:
         if not KEY.fullmatch(key):
-            raise ValueError(f"'{key}' is no key of a unit")
+            raise ValueError(f"'{key}' is not the key of a unit")
         return self._units / key
 
     def _failure_file(self, key: str) -> Path:
@@ -546,7 +546,7 @@ def _read_done(folder: Path, key: str, *, deep: bool = True) -> dict[str, Any]:
     if not isinstance(done.get("digests"), dict) or not isinstance(done.get("sizes"), dict):
         raise _MisfitError("done.json lists no digests")
     if not isinstance(done.get("name", ""), str):
-        raise _MisfitError("done.json has a name that is no text")
+        raise _MisfitError("the name in done.json is not text")
     if done.get("version") != STORE_VERSION:
         raise OtherVersionError(
             f"the store was written by another version of Elsewhere ({done.get('version')}, not {STORE_VERSION})",
@@ -554,7 +554,7 @@ def _read_done(folder: Path, key: str, *, deep: bool = True) -> dict[str, Any]:
             fix="Give another --store.",
         )
     if done.get("key") != key:
-        raise _MisfitError(f"done.json is of unit {done.get('key')}")
+        raise _MisfitError(f"done.json belongs to unit {done.get('key')}")
     unknown = set(done["digests"]) - set(FILES)
     if unknown or not {"unit.json", "outputs.npz", "history.json"} <= set(done["digests"]):
         raise _MisfitError("done.json does not list the files of a unit")
@@ -562,7 +562,7 @@ def _read_done(folder: Path, key: str, *, deep: bool = True) -> dict[str, Any]:
         for name, digest in done["digests"].items():
             file = folder / name
             if not file.is_file():
-                raise _MisfitError(f"{name} is not there")
+                raise _MisfitError(f"{name} is missing")
             if file.stat().st_size != done.get("sizes", {}).get(name):
                 raise _MisfitError(f"{name} has another size than when it was written")
             if name not in WEIGHT_FILES and digest_of(file) != digest:
@@ -584,4 +584,4 @@ def _holder(lock: Path) -> str:
         held = read_json(lock)
         return f"process {held['pid']} on {held['host']} since {held['since']} ({held['command']})"
     except (OSError, UserError, KeyError):
-        return "a process that does not say which"
+        return "an unknown process"

@@ -131,7 +131,7 @@ def check_apart(
     if both:
         how = "patient" if both[0] in by_name else "picture or volume, under another name,"
         raise UserError(
-            f"'{both[0]}' cannot be tested: its {how} trained this model ({_count(both, patients)})",
+            f"'{both[0]}' cannot be tested: its {how} is in this model's training data ({_count(both, patients)})",
             where=f"unit {unit.name or unit.key}",
             fix="Take them out of the cohort, or choose others: --where dataset=NAME.",
         )

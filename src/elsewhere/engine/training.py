@@ -243,7 +243,7 @@ def typed_fields(default: Any, content: Mapping[str, Any]) -> dict[str, Any]:
         else:
             fits = isinstance(value, type(like)) and isinstance(value, bool) == isinstance(like, bool)
         if not fits:
-            raise TypeError(f"{f.name} is no {type(like).__name__}")
+            raise TypeError(f"{f.name} is not of the type {type(like).__name__}")
         values[f.name] = value
     return values
 
@@ -266,13 +266,13 @@ def as_mapping(value: Any, name: str) -> Mapping[str, Any]:
         {'name': 'coin'}
     """
     if not isinstance(value, Mapping):
-        raise TypeError(f"{name} is no mapping")
+        raise TypeError(f"{name} is not a mapping")
     return value
 
 
 def _names(values: Any, name: str) -> tuple[str, ...]:
     if not all(isinstance(value, str) for value in values):
-        raise TypeError(f"{name} holds something else than names")
+        raise TypeError(f"{name} contains something other than names")
     return tuple(values)
 
 

@@ -123,7 +123,7 @@ def load_work(folder: str | Path) -> tuple[list[Training], Work]:
         content = json.loads((folder / "units.json").read_text("utf-8"))
         if content["version"] != WORK_VERSION:
             raise UserError(
-                f"the work folder is of version {content['version']}, this is {WORK_VERSION}",
+                f"the work folder has version {content['version']}, and this program reads version {WORK_VERSION}",
                 where=str(folder),
                 fix="Export it again with this version.",
             )
@@ -138,7 +138,7 @@ def load_work(folder: str | Path) -> tuple[list[Training], Work]:
         rekeyed = unique_units([dataclasses.replace(unit, key="") for unit in units], cases)
     except FileNotFoundError as error:
         raise UserError(
-            "this is no work folder", where=str(error.filename or folder), fix="Make one with `save_work`."
+            "this is not a work folder", where=str(error.filename or folder), fix="Make one with `save_work`."
         ) from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"the work folder cannot be read ({error})", where=str(folder)) from error
@@ -160,7 +160,7 @@ def load_work(folder: str | Path) -> tuple[list[Training], Work]:
 
 def _inside(folder: Path, name: str) -> Path:
     if not re.fullmatch(r"weights/[0-9A-Za-z._-]+", name) or not (folder / name).is_file():
-        raise UserError(f"the file of weights '{name}' is not there", where=str(folder))
+        raise UserError(f"the file of weights '{name}' is missing", where=str(folder))
     return folder / name
 
 

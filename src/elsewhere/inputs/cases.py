@@ -69,7 +69,7 @@ class Cases:
         if not (len(self.dataset) == len(self.label) == len(self.box) == len(self.digest) == n):
             raise ValueError("the columns of Cases differ in length")
         if len(set(self.case)) != n:
-            raise ValueError("a case stands twice in Cases")
+            raise ValueError("a case appears twice in Cases")
 
     def __len__(self) -> int:
         return len(self.case)

@@ -340,7 +340,7 @@ class Pictures:
             with np.load(path, allow_pickle=False) as held:
                 for name, blob in zip(held["case"], _parts(held, "image"), strict=True):
                     if str(name) in images:
-                        raise ValueError(f"{path}: {name} stands in another pack too")
+                        raise ValueError(f"{path}: {name} is in another pack too")
                     images[str(name)] = blob
                 if "mask_case" in held:
                     for name, blob in zip(held["mask_case"], _parts(held, "mask"), strict=True):

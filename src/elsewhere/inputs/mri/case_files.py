@@ -188,7 +188,7 @@ def _compare(
     corners = np.vstack([corners, np.ones(8)])
     away = float(np.sqrt((((first - other) @ corners)[:3] ** 2).sum(axis=0)).max())
     if np.abs(others / steps - 1).max() > SPACING_TOLERANCE:
-        why = f"spacing {_mm(others)} against {_mm(steps)}"
+        why = f"spacing {_mm(others)} instead of {_mm(steps)}"
     elif away > CORNER_TOLERANCE_VOXELS * float(steps.min()):
         why = f"a corner is {away:.3g} mm away"
     else:

@@ -139,14 +139,16 @@ class FileVolumes:
             [x, y, z]; None where there is none.
 
         Raises:
-            UserError: The mask's file is broken, or has voxels that are no number.
+            UserError: The mask's file is broken, or has voxels that are not numbers.
         """
         files, seen = self.files(case), self._look(case)
         if files.mask is None or seen.mask_header is None:
             return None
         voxels = stored_voxels(files.mask, seen.mask_header)
         if voxels.dtype.kind == "f" and not np.isfinite(voxels).all():
-            raise UserError(f"the mask of case '{case}' has voxels that are no number", where=str(files.mask))
+            raise UserError(
+                f"the mask of case '{case}' has voxels that are not numbers", where=str(files.mask)
+            )
         return np.array(seen.mask_turn.volume(voxels) > 0, order="K")
 
     def breast_box(self, case: str) -> Box | None:
@@ -299,9 +301,9 @@ class FileVolumes:
         count = self.phases(case)
         if not -count <= at < count:
             raise UserError(
-                f"case '{case}' has {count} phases, phase {at} is asked for",
+                f"case '{case}' has {count} phases, phase {at} was requested",
                 where=str(files.phases[0]),
-                fix="Ask for fewer phases, or leave cases with too few out.",
+                fix="Ask for fewer phases, or leave out cases with too few.",
             )
         if files.slice_spacing is not None:
             channel = slice_channels(files.phases[0], case)[:, :, at % 3]

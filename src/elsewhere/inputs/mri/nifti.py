@@ -188,7 +188,7 @@ def parse_header(
     shape = (sizes[0], sizes[1], sizes[2] if len(sizes) > 2 else 1)
     if code not in _TYPES:
         raise UserError(
-            f"voxels of type {_NOT_PLAIN.get(code, code)} are no plain numbers",
+            f"voxels of type {_NOT_PLAIN.get(code, code)} are not plain numbers",
             where=where,
             fix=expected.values,
         )
@@ -197,7 +197,7 @@ def parse_header(
     to_mm = _UNIT_MM.get(units & 7, 1.0)
     affine = _affine(qform, sform, quaternion, rows, pixdim)
     if affine is not None and not np.isfinite(affine).all():
-        raise UserError("the header's place in space is not finite", where=where, fix=expected.fix)
+        raise UserError("the header's affine is not finite", where=where, fix=expected.fix)
     if affine is not None:
         affine[:3] *= to_mm
         steps = tuple(math.hypot(*column) for column in affine[:3, :3].T.tolist())
@@ -206,7 +206,7 @@ def parse_header(
     if not all(math.isfinite(step) and step > 0 for step in steps[: len(sizes)]):
         raise UserError(f"the spacing is {steps}", where=where, fix="Each axis needs a spacing above 0.")
     if affine is not None and len(sizes) == 3 and abs(np.linalg.det(affine[:3, :3] / np.array(steps))) < FLAT:
-        raise UserError("the header's axes lie on one another", where=where, fix=expected.fix)
+        raise UserError("the header's axes lie in one plane", where=where, fix=expected.fix)
     scaled = math.isfinite(slope) and slope != 0
     if scaled and not math.isfinite(intercept):
         raise UserError(f"the intercept of the values is {intercept}", where=where, fix=expected.fix)
@@ -348,7 +348,7 @@ def scaled(
         bad = values.size - int(np.count_nonzero(np.isfinite(values)))
         if bad:
             raise UserError(
-                f"{bad} of {values.size} voxels of {what} are no finite numbers",
+                f"{bad} of {values.size} voxels of {what} are not finite numbers",
                 where=where,
                 fix="Write the volume again with numbers there, 0 outside the body.",
             )
@@ -365,7 +365,7 @@ def _order_and_size(block: bytes, where: str, expected: Expected = VOLUME) -> tu
             (size,) = struct.unpack_from(f"{order}i", block, 0)
             if size in (_HEADER_1, _HEADER_2) and len(block) >= size:
                 return order, size
-    raise UserError("this is no NIfTI file, or it is cut off", where=where, fix=expected.fix)
+    raise UserError("this is not a NIfTI file, or it is cut off", where=where, fix=expected.fix)
 
 
 def _shape(dim: tuple[int, ...], where: str, expected: Expected) -> tuple[int, ...]:

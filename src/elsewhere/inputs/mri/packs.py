@@ -153,7 +153,7 @@ class PackedVolumes:
         self._folder = Path(folder)
         self._cases = _index(self._folder)
         if not self._cases:
-            raise UserError("there are no packed volumes here", where=str(folder))
+            raise UserError("this folder has no packed volumes", where=str(folder))
 
     def __len__(self) -> int:
         return len(self._cases)
@@ -214,7 +214,7 @@ class PackedVolumes:
         """
         count = self.phases(case)
         if not -count <= at < count:
-            raise UserError(f"case '{case}' has {count} phases, phase {at} is asked for")
+            raise UserError(f"case '{case}' has {count} phases, phase {at} was requested")
         stored = self._array(case, f"phase_{at % count}")
         values = np.array(stored, dtype=np.float32, order="K")
         scale = self._facts(case)["scale"][at % count]

@@ -59,7 +59,7 @@ class VolumesView:
             if what not in _ASKED:
                 raise AttributeError(what)
             if case not in cases:
-                raise KeyError(f"'{case}' is not a case of this job")
+                raise KeyError(f"'{case}' is not a case of this training")
             method = getattr(held, what, None)
             if method is None or (case in hidden and withheld.get(what, False)):
                 return None
@@ -247,7 +247,7 @@ class MriSource:
         names = list(cases)
         found = self.volumes.problems(names)
         alone = [name for name in names if name not in found and self.volumes.phases(name) < 2]
-        return found | dict.fromkeys(alone, "it has one phase alone: fetch its phases after contrast")
+        return found | dict.fromkeys(alone, "it has only one phase: fetch its phases after contrast")
 
     def digest(self, case: str) -> str:
         """Return the digest that stands for a volume in a training's key.
