@@ -251,10 +251,10 @@ def test_what_is_no_volume_is_refused(tmp_path):
     with pytest.raises(UserError, match="not plain numbers"):
         read_header(tmp_path / "c.nii")
     (tmp_path / "text.nii.gz").write_bytes(b"not a volume at all" * 100)
-    with pytest.raises(UserError, match="no NIfTI file"):
+    with pytest.raises(UserError, match="not a NIfTI file"):
         read_header(tmp_path / "text.nii.gz")
     (tmp_path / "empty.nii").write_bytes(b"")
-    with pytest.raises(UserError, match="no NIfTI file"):
+    with pytest.raises(UserError, match="not a NIfTI file"):
         read_header(tmp_path / "empty.nii")
     with pytest.raises(UserError, match="no such file"):
         read_header(tmp_path / "absent.nii")

@@ -19,8 +19,8 @@ from elsewhere.inputs.volumes import Box, Grid
 BLOCK_MM = 6.0
 BRIGHT = 0.1
 AIR_PERCENTILE, ABOVE_AIR, MOST_AIR = 2.0, 1.8, 0.3
-"""The darkest blocks are air, whose noise has a mean of its own; the last number is the limit where there is
-no air."""
+"""Body is brighter than the darkest blocks (this percentile), which are air, by this factor; but this share
+of the bright blocks is enough, since a picture may have no air."""
 CHEST = 0.9
 """The chest wall is at the first plane with this share of the body in the fullest plane."""
 BEHIND_MM = 30.0
