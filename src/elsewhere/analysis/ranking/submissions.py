@@ -23,7 +23,14 @@ _LONG_NUMBER = re.compile(r"[0-9]{4,}")
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """An entry that is not in the ranking. `why` may name cases and files: `shared` makes it fit to be printed."""
+    """An entry that is not in the ranking. `why` may name cases and files; `shared` makes it fit to be printed.
+
+    Args:
+        model: Name of the entry.
+        why: Reason why it could not be scored.
+        path: Its file or folder; None for a result that exists already.
+        options: How its tables are read; None for the defaults. `shared` reads them to find ids.
+    """
 
     model: str
     why: str

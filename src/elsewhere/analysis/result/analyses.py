@@ -33,7 +33,20 @@ _BIG = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysisContext:
-    """Everything an analysis may read: the scores and what was made of them, never an image."""
+    """Everything an analysis may read: the scores and what was computed from them, never an image.
+
+    Args:
+        task: The task that made the scores.
+        scores: The scores of one model: the table of cases, the protocol and the counts.
+        partition: Maps the cases to patients and sites.
+        evaluator: The metrics of these cases as a function of patient weights.
+        options: What was set when the predictions were scored.
+        key: Hash of the cohort, which names the stream of random numbers.
+        seed: Seed of every draw.
+        resamples: Number of resamples; 0 for none.
+        headline: Name of the primary metric.
+        id_grades: Grade of the patient ids of each dataset, with its reason: `{dataset: {"grade", "why"}}`.
+    """
 
     task: Task
     scores: Scores
@@ -55,10 +68,11 @@ class AnalysisContext:
         """Make the resamples of an analysis.
 
         Args:
-            resamples: The most to draw.
+            resamples: The most to draw; None for the number of the context.
 
         Returns:
-            The resamples; None where none were asked for.
+            The stream of patient weights, drawn within sites where the protocol asks for it; None for 0
+            resamples.
         """
         count = self.resamples if resamples is None else min(resamples, self.resamples)
         if count == 0:
@@ -76,7 +90,11 @@ class AnalysisContext:
         )
 
     def truth(self) -> npt.NDArray[np.float64] | None:
-        """The outcome of each case, where the task has two classes."""
+        """Return the outcome of each case, where the task has two classes.
+
+        Returns:
+            One number per case, above 0 for a positive one; None for a task without classes.
+        """
         return truth_of(self.scores)
 
 

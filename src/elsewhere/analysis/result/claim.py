@@ -85,7 +85,24 @@ describe = []                          # columns to show apart, e.g. ["site", "b
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimedMetric:
-    """One line of the claim; `variable` and `group` where it is about a subgroup; None: not filled in."""
+    """One line of the claim: a number that the vendor claims, for all cases or for a subgroup.
+
+    Args:
+        metric: Name of the metric.
+        value: The claimed value; None where the claim was not filled in.
+        margin: The largest difference that would not matter, above 0; None where the claim was not filled in.
+        margin_source: Who set the margin, and why; empty where the claim was not filled in.
+        lo: Lower end of the published 95 % interval; None where none was published.
+        hi: Upper end of that interval; None where none was published.
+        n: Number of cases behind the claimed value; None where it is not known.
+        positives: How many of these cases are positive; None where it is not known.
+        variable: Column that defines the subgroup; None where the claim is about all cases.
+        group: Value of that column for the cases of the subgroup; None where the claim is about all cases.
+
+    Example:
+        >>> ClaimedMetric(metric="auroc", value=0.9, margin=None).missing
+        ('margin', 'margin_source')
+    """
 
     metric: str
     value: float | None
@@ -113,7 +130,25 @@ class ClaimedMetric:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A parsed claim, with the digest of what it claims."""
+    """A parsed claim, with the digest of what it claims.
+
+    Args:
+        model: The vendor's model and its version, as the claim names them.
+        task: Name of the task.
+        digest: SHA-256 of everything that decides the verdict (`claimed`).
+        source: File that the claim was read from.
+        primary: The primary claims, all of which must pass.
+        subgroup_claims: Claims about subgroups, judged like primary ones.
+        protocol: Name of the protocol; None for the one that belongs to the cohort's reader.
+        threshold: The vendor's fixed threshold, positive at or above it; None for the protocol's.
+        alpha: Level of each one-sided test, between 0 and 0.5; the interval is the 1 - 2 alpha one.
+        aim: What must be proved: `equivalence` or `non-inferiority`.
+        predictions: Section [predictions]: how the vendor's file is read.
+        outcomes: Section [outcomes]: how outcomes were verified.
+        population: Section [population]: `prevalence_of_use` and `prevalence_of_source`, as far as given.
+        describe: Columns whose groups the report shows without judging them.
+        where: Columns with the values that choose the cases to judge; empty for all cases.
+    """
 
     model: str
     task: str
@@ -132,7 +167,11 @@ class Claim:
     where: Mapping[str, str] = field(default_factory=dict)
 
     def claimed(self) -> dict[str, Any]:
-        """What decides the verdict, field by field, with defaults filled in: the digest is made of this."""
+        """List what decides the verdict, field by field, with defaults filled in: the digest is made of this.
+
+        Returns:
+            The fields by name, without empty ones.
+        """
         out: dict[str, Any] = {
             "task": self.task,
             "protocol": self.protocol,
@@ -151,7 +190,11 @@ class Claim:
         return {key: value for key, value in out.items() if value not in (None, "")}
 
     def described(self) -> dict[str, Any]:
-        """What the report prints and the verdict does not depend on."""
+        """List what the report prints and the verdict does not depend on.
+
+        Returns:
+            The fields by name, without empty ones.
+        """
         out: dict[str, Any] = {"model": self.model}
         plain = (str, int, bool)
         out |= {

@@ -44,7 +44,20 @@ Scalar = str | int | float | bool | None
 
 @dataclass(frozen=True, kw_only=True)
 class ShownVerdict:
-    """One verdict that was shown. `judged` is false where no line of the claim could be judged."""
+    """One verdict that was shown, as the lock file records it.
+
+    Args:
+        time: When it was shown, in ISO format with a time zone.
+        claim_file: Name of the claim's file, without its folder.
+        digest: SHA-256 of what was claimed.
+        cohort: Hash of the whole cohort.
+        predictions: Digest of the predictions.
+        verdict: The overall verdict.
+        judged: False where no line of the claim could be judged.
+        claimed: What decided the verdict, field by field.
+        described: What only describes the model and its outcomes, field by field.
+        reading: How the vendor's file was read, and the options of resampling, field by field.
+    """
 
     time: str
     claim_file: str
@@ -95,7 +108,17 @@ class ShownVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One field of a claim, before and now; None: it was not there."""
+    """One field of a claim, before and now.
+
+    Args:
+        field: Name of the field.
+        before: Its earlier value; None where the field was absent.
+        now: Its present value; None where the field is absent.
+
+    Example:
+        >>> str(Change(field="threshold", before=0.5, now=0.4))
+        'threshold: 0.5, now 0.4'
+    """
 
     field: str
     before: Scalar
@@ -114,10 +137,14 @@ def changes(before: Mapping[str, Scalar], now: Mapping[str, Scalar]) -> tuple[Ch
 
     Args:
         before: The earlier content.
-        now: The present content, or verdict.
+        now: The present content.
 
     Returns:
-        The fields in which two contents differ, in the order of the later one.
+        One entry per field that differs, in the order of the present content; fields that are gone come last.
+
+    Example:
+        >>> [str(change) for change in changes({"alpha": 0.05, "margin": 0.1}, {"alpha": 0.05})]
+        ['margin: 0.1, now not there']
     """
     fields = dict.fromkeys((*now, *before))
     return tuple(
@@ -129,7 +156,14 @@ def changes(before: Mapping[str, Scalar], now: Mapping[str, Scalar]) -> tuple[Ch
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimHistory:
-    """This verdict among those that were shown before: what the summary says as `claim_lock`."""
+    """This verdict among those that were shown before: the summary holds it as `claim_lock`.
+
+    Args:
+        now: The present verdict.
+        same_data: Earlier verdicts on the same cases and predictions, oldest first.
+        other_data: Earlier verdicts that share either the cohort or the predictions, oldest first.
+        unreadable: Names of lock files beside the claim that could not be read.
+    """
 
     now: ShownVerdict
     same_data: tuple[ShownVerdict, ...]
@@ -156,7 +190,11 @@ class ClaimHistory:
         return () if self.first is None else changes(getattr(self.first, part), getattr(self.now, part))
 
     def sentences(self) -> list[str]:
-        """What a reader of the verdict must know about the claim's past, in full sentences."""
+        """Say what a reader of the verdict must know about the claim's past.
+
+        Returns:
+            Full sentences; empty where there is nothing to report.
+        """
         out = []
         first = self.first
         if first is not None and self.changed:
@@ -234,6 +272,10 @@ def lock_path(claim: Path) -> Path:
 
     Returns:
         The path beside the claim.
+
+    Example:
+        >>> lock_path(Path("claims/vendor.toml")).name
+        'vendor.toml.lock'
     """
     return claim.with_name(claim.name + LOCK_ENDING)
 
@@ -243,6 +285,9 @@ def check_lock(claim: Path) -> None:
 
     Args:
         claim: The file of the claim.
+
+    Raises:
+        UserError: If the lock of the claim exists and is damaged or of another version.
     """
     _records_of_lock(lock_path(claim))
 
@@ -250,19 +295,18 @@ def check_lock(claim: Path) -> None:
 def look_back(claim: Path, now: ShownVerdict, out: str | Path | None = None) -> ClaimHistory:
     """Find every verdict that was shown before.
 
-    Every verdict shown before that can be found: in the claim's lock, in the locks beside it, and in the result
-    that `out` holds.
-
-    Raises:
-        UserError: If the claim's own lock cannot be understood.
+    Verdicts are looked for in the claim's lock, in the locks beside it, and in the result that `out` holds.
 
     Args:
         claim: The file of the claim.
         now: The present verdict.
-        out: The folder to write, or that may hold an earlier result.
+        out: The folder that will be written and may hold an earlier result; None for none.
 
     Returns:
-        The history.
+        The history. Locks of other claims that cannot be read are listed in it.
+
+    Raises:
+        UserError: If the claim's own lock cannot be read.
     """
     own = lock_path(claim)
     records = list(_records_of_lock(own))
@@ -294,13 +338,14 @@ def look_back(claim: Path, now: ShownVerdict, out: str | Path | None = None) -> 
 def locked(claim: Path, now: ShownVerdict) -> Iterator[None]:
     """Add a verdict to the claim's lock when the block, which shows it, ends well.
 
-    The lock is tried on a file beside it first: a verdict that cannot be recorded is not shown.
+    The lock is tried on a file beside it first: a verdict that cannot be recorded is not shown. A verdict
+    that the lock records already, but for its time, is not added again.
 
     Args:
         claim: The file of the claim.
         now: The verdict that is shown.
 
-    Returns:
+    Yields:
         Nothing; the lock is written at the end of the block.
     """
     path = lock_path(claim)
@@ -340,7 +385,11 @@ def when(time: str) -> str:
         time: A time in ISO format.
 
     Returns:
-        A time of a lock as a person reads it.
+        The time in UTC as a person reads it.
+
+    Example:
+        >>> when("2026-01-31T12:00:00.000+01:00")
+        '2026-01-31 11:00:00 UTC'
     """
     return f"{datetime.fromisoformat(time).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 

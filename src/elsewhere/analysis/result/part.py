@@ -17,7 +17,16 @@ from elsewhere.scoring.task import Scores
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """The cases that were kept; `whole` is what the audit still looks at, since a leak has two sides."""
+    """Part of a cohort that was chosen with `--where`. The audit still looks at the whole cohort, since a leak
+    has two sides.
+
+    Args:
+        cohort: The chosen cases.
+        whole: The cohort that they were chosen from.
+        step: Entry of the flow that says how many cases were left out (`step`, `n`, `lost`, `why`); None
+            where nothing was chosen.
+        where: The columns and values that chose the cases.
+    """
 
     cohort: Cohort
     whole: Cohort

@@ -20,7 +20,14 @@ CLINICAL = ("age", "menopausal_status", "breast_density", "subtype")
 
 @analysis("datasets and runs", whole_study=True)
 def cohort_tables(context: Context) -> Tables:
-    """Describe the cohort, and list the runs and what has no result."""
+    """Describe the cohort, and list the runs and what has no result.
+
+    Args:
+        context: Any task of the study.
+
+    Returns:
+        The tables `datasets`, `runs` and `skipped`.
+    """
     results = context.results
     name = results.study.analyses.reference
     return {

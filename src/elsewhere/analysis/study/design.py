@@ -103,7 +103,18 @@ class Design:
 
 
 def shown_name(name: str) -> str:
-    """A model's or an input's name for readers."""
+    """Give a model's or an input's name as readers know it.
+
+    Args:
+        name: Name in the study file.
+
+    Returns:
+        The usual spelling where there is one, else the name itself.
+
+    Example:
+        >>> shown_name("vit"), shown_name("my-net")
+        ('ViT', 'my-net')
+    """
     return _SHOWN.get(name, name)
 
 

@@ -21,7 +21,14 @@ MOST_NOTES = 4
 
 @analysis("disclosure", whole_study=True)
 def disclosure(context: Context) -> Tables:
-    """List what the methods were given beside the images."""
+    """List what the methods were given in addition to the images.
+
+    Args:
+        context: Any task of the study.
+
+    Returns:
+        The table `disclosure`.
+    """
     return {"disclosure": disclosure_table(context.results)}
 
 

@@ -32,9 +32,15 @@ SMALLEST_GAIN = 0.001
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """`attempts`: a row a target and configuration, chosen or not; `left_out` says why one was no candidate.
-    `chosen`: a row a target, and their mean. `seeds` and `nested_seeds` are the fewest of any part: a mean over
-    fewer seeds is a weaker ensemble, and is not chosen as lightly."""
+    """The configuration that was chosen for each target on its sources alone, and all that could have been.
+
+    `seeds` and `nested_seeds` are the fewest of any part: a mean over fewer seeds is a weaker ensemble.
+
+    Args:
+        attempts: One row per target and configuration, chosen or not; `left_out` says why one was not a
+            candidate.
+        chosen: One row per target, and their mean.
+    """
 
     attempts: pd.DataFrame
     chosen: pd.DataFrame
@@ -239,7 +245,15 @@ def _mean(values: Sequence[float]) -> float:
 
 @analysis("selection on the sources", kinds=("leave-one-dataset-out",), probabilities=True)
 def selection(context: Context) -> Tables:
-    """Choose a configuration on the sources alone, and give its result on the hospital left out."""
+    """Choose a configuration on the sources alone, and give its result on the hospital left out.
+
+    Args:
+        context: The task, its runs and what analyses share.
+
+    Returns:
+        The tables `selection` and `selection_attempts`, and `selection_without_outline` where the study has
+        inputs that show the annotated outline.
+    """
     found = choose_on_sources(context.results, context.task)
     tables = {"selection": found.chosen, "selection_attempts": found.attempts}
     drawn = [name for name, section in context.results.study.inputs.items() if section.outline]

@@ -42,7 +42,14 @@ class Side:
         return all(place.size == self.partition.n_cases for place in self.places)
 
     def over(self, numbered: Clusters) -> Evaluator:
-        """The mean over the seeds, with patients numbered by another partition of these cases."""
+        """Average the seeds, with patients numbered by another partition of these cases.
+
+        Args:
+            numbered: Maps the cases of all seeds together to patients and sites.
+
+        Returns:
+            The metrics, averaged over the seeds.
+        """
         if self.same_cases:
             return over_seeds([seed.evaluator_over(numbered) for seed in self.seeds])
         members = [
@@ -52,7 +59,11 @@ class Side:
         return SplitMean(members, self.places, numbered.cluster_of_case)
 
     def evaluator(self) -> Evaluator:
-        """The mean over the seeds."""
+        """Average the seeds.
+
+        Returns:
+            The metrics of the cases of all seeds together, averaged over the seeds.
+        """
         return self.over(self.partition)
 
 
@@ -102,5 +113,14 @@ def _at(partition: Clusters, places: np.ndarray) -> Clusters:
 
 
 def only(scores: Scores, ids: set[str]) -> Scores:
+    """Select cases of scores.
+
+    Args:
+        scores: Scores of one run.
+        ids: The case ids to keep.
+
+    Returns:
+        The scores of these cases, sorted by id.
+    """
     kept = scores.cases[scores.cases["case_id"].astype(str).isin(ids)]
     return replace(scores, cases=kept.sort_values("case_id").reset_index(drop=True))

@@ -69,15 +69,16 @@ def transfers(
     """Compare every external scenario with the internal result of the same method.
 
     Args:
-        results: Of the study.
-        task: Whose runs.
-        margin: The largest drop that would not matter; None: no verdicts.
-        resamples: Of patients.
-        metric: What is compared.
+        results: Results of the study.
+        task: Task whose runs are compared.
+        margin: The largest drop that would not matter; None for no verdicts.
+        resamples: Number of resamples of patients.
+        metric: Name of the metric that is compared.
 
     Returns:
-        One row per method and transfer: the external value, the internal value, their difference with its 90 %
-        interval, the verdict where a margin was declared, and the smallest drop that these patients could have shown.
+        One row per method and transfer: the external value, the internal value, their difference with its 90
+        % interval, the verdict where a margin was declared, and the smallest drop that these patients could
+        have shown.
     """
     where = kinds_of(results)
     scores_of: dict[tuple[str, str], dict[int, Scores]] = {}
@@ -103,13 +104,37 @@ def transfers(
 
 
 def not_assessed(row: Mapping[str, Any], margin: float | None) -> dict[str, Any]:
-    """The row of a method that predicts by chance, without a verdict."""
+    """Take the verdict from the row of a method that predicts by chance, and say why.
+
+    Args:
+        row: A comparison of external with internal results.
+        margin: The largest drop that would not matter; None for no verdicts.
+
+    Returns:
+        The row without a verdict; a reason that it has already stays.
+
+    Example:
+        >>> not_assessed({"verdict": "BELOW"}, 0.05)
+        {'verdict': 'NOT ASSESSED', 'reason': 'it predicts by chance, and has nothing to lose'}
+    """
     reason = str(row.get("reason") or "") or PREDICTS_BY_CHANCE
     return {**row, "verdict": _verdict(None, margin), "reason": reason}
 
 
 def too_few(patients: int, classes: tuple[int, int] | None = None) -> str:
-    """Why these patients give no number of their own; empty where they do."""
+    """Say why some patients give no number of their own.
+
+    Args:
+        patients: How many patients there are.
+        classes: How many positive and negative cases there are; None for a task without classes.
+
+    Returns:
+        The reason; empty where there are enough.
+
+    Example:
+        >>> too_few(9), too_few(50, (46, 4)), too_few(50, (25, 25))
+        ('fewer than 10 patients', 'fewer than 5 cases of a class', '')
+    """
     if patients < FEWEST:
         return f"fewer than {FEWEST} patients"
     if classes is not None and min(classes) < FEWEST_OF_A_CLASS:
@@ -118,7 +143,20 @@ def too_few(patients: int, classes: tuple[int, int] | None = None) -> str:
 
 
 def could_be_seen(drop: Any, level: Any, metric: str) -> bool:
-    """Whether a fall of `drop` from `level` is possible: a larger one than to the floor is not."""
+    """Decide whether a fall of `drop` from `level` is possible: a larger one than to the metric's floor is not.
+
+    Args:
+        drop: The smallest detectable drop; None or NaN where it is not known.
+        level: The value that would fall; None or NaN where it is not known.
+        metric: Name of the metric, which decides the floor: 0.5 for AUROC, else 0.
+
+    Returns:
+        True where the drop is known and not too large.
+
+    Example:
+        >>> could_be_seen(0.1, 0.8, "auroc"), could_be_seen(0.4, 0.8, "auroc")
+        (True, False)
+    """
     known, start = _number(drop), _number(level)
     return math.isfinite(known) and (not math.isfinite(start) or known <= start - FLOOR.get(metric, 0.0))
 
@@ -440,7 +478,14 @@ def _mean_of_main(found: pd.DataFrame, main: Sequence[str]) -> pd.DataFrame:
 
 
 def few_sources(sources: int) -> str:
-    """Why so few datasets give no verdict."""
+    """Say why so few datasets give no verdict.
+
+    Args:
+        sources: How many datasets there are.
+
+    Returns:
+        The reason, as part of a sentence.
+    """
     return (
         f"{sources} dataset{'' if sources == 1 else 's'}: a verdict over datasets takes at least {SOURCES_NEEDED}, "
         "since with fewer their agreement is luck"
@@ -448,7 +493,16 @@ def few_sources(sources: int) -> str:
 
 
 def centres(board: Board, *, margin: float | None, by_chance: frozenset[str] = frozenset()) -> pd.DataFrame:
-    """Compare each dataset and site with all the others of the board, with the 90 % interval of the difference."""
+    """Compare each dataset and site with all the others of the board, with the 90 % interval of the difference.
+
+    Args:
+        board: Methods of a task on the same cases.
+        margin: The largest difference that would not matter; None for no verdicts.
+        by_chance: Methods that predict by chance, which get no verdict.
+
+    Returns:
+        One row per method and centre; a centre with fewer than 10 patients is named and not compared.
+    """
     metric = board.main
     rows: list[dict[str, Any]] = []
     for variable, coded in codes_of(board, CENTRES).items():
@@ -488,7 +542,15 @@ def _between(board: Board, entry: Entry, here: Any, others: Any) -> Difference:
 
 @analysis("transfers")
 def transfers_analysis(context: Context) -> Tables:
-    """Compare external with internal results, transfer by transfer and over datasets, and centre with centre."""
+    """Compare external with internal results, transfer by transfer and over datasets, and centre with centre.
+
+    Args:
+        context: The task, its runs and what analyses share.
+
+    Returns:
+        The tables `transfers` and `drop`, and of the leading board `centres` and
+        `minimum_detectable_effects`.
+    """
     results, task, margin = context.results, context.task, context.margin
     found = transfers(results, task, margin=margin, resamples=context.resamples, metric=context.metrics.main)
     main = [name for name, method in context.methods.items() if _is_main(context, method)]
