@@ -27,8 +27,13 @@ _LANES = 4
 class SortedCases:
     """Cases by falling score, made once and used for every block of weights.
 
-    `order[i]` is the case that stands at place i; `tie_group_end[i]` is True at the last case of a run of
-    equal scores, where a step of the curve is complete (ties count half in the AUROC).
+    Args:
+        order: `order[i]` is the case that stands at place i.
+        cluster: Number of the patient of each case, in sorted order.
+        label: 1 for a positive case, else 0, in sorted order.
+        tie_group_end: True at the last case of a run of equal scores, where a step of the curve is complete
+            (ties count half in the AUROC).
+        score: The falling scores.
     """
 
     order: npt.NDArray[np.int64]
@@ -55,7 +60,11 @@ def sort_cases(score: npt.ArrayLike, label: npt.ArrayLike, cluster_of_case: npt.
         The cases by falling score.
 
     Raises:
-        ValueError: What was given does not belong together.
+        ValueError: If a score is NaN.
+
+    Example:
+        >>> sort_cases([0.2, 0.9, 0.9], [0, 1, 0], [0, 1, 2]).tie_group_end.tolist()
+        [False, True, True]
     """
     values = np.asarray(score, dtype=np.float64)
     if np.isnan(values).any():
@@ -82,6 +91,10 @@ def shared_ranks(score: npt.ArrayLike) -> FloatArray:
 
     Returns:
         Ranks from 1 (the lowest score) to n; equal scores share their mean rank, NaN has none and stays NaN.
+
+    Example:
+        >>> shared_ranks([0.2, 0.9, 0.9]).tolist()
+        [1.0, 2.5, 2.5]
     """
     values = np.asarray(score, dtype=np.float64)
     ranks = np.full(values.size, np.nan)
@@ -97,6 +110,19 @@ class SortedPlan:
     A tile is a run of cases that ends where a tie group and, if need be, a segment ends. Only groups that
     hold a positive change the area or the precision, so only these are listed: group g spans cases
     `group_start[g]`..`group_end[g]` and positives `group_first[g]`..`group_first[g + 1]` of `positive_at`.
+
+    Args:
+        cases: The cases by falling score.
+        columns: Columns of numbers in sorted order, (K, cases).
+        n_segments: Number of segments.
+        tile_start: Place of the first case of each tile; last the number of cases.
+        tile_segment: Segment of each tile.
+        tile_group: First listed group of each tile; last the number of listed groups.
+        group_start: Place of the first case of each listed group.
+        group_end: Place after the last case of each listed group.
+        group_first: Index in `positive_at` of the first positive of each listed group; last the number of
+            positives.
+        positive_at: Places of the positive cases.
     """
 
     cases: SortedCases
@@ -112,7 +138,7 @@ class SortedPlan:
 
     @cached_property
     def untied(self) -> bool:
-        """No positive shares its score with another case."""
+        """Whether no positive shares its score with another case."""
         return bool((self.group_end - self.group_start == 1).all())
 
 
@@ -332,16 +358,16 @@ def _untied_pass(
 def sorted_pass(weights: Weights, plan: SortedPlan) -> tuple[FloatArray, FloatArray]:
     """Make one pass over the sorted cases for everything a probability can be judged by.
 
-    Returns `curve` (rows, 2): AUROC and average precision (NaN where a class is absent); and `sums`
-    (rows, segments, 2 + K): the weight, the positives' weight and the weighted sum of each column in
-    every segment of the plan. Ties count half in the AUROC and form one step of the precision.
+    Ties count half in the AUROC and form one step of the precision.
 
     Args:
         weights: Integer weights of the patients, (rows, patients).
         plan: What was prepared once for these cases.
 
     Returns:
-        AUROC and average precision per weight row, and the sums of every column in each segment.
+        `curve` (rows, 2), the AUROC and the average precision (NaN where a class is absent); and `sums`
+        (rows, segments, 2 + K), the weight, the positives' weight and the weighted sum of each column in
+        every segment of the plan.
     """
     curve = np.full((weights.shape[0], 2), np.nan)
     sums = np.zeros((weights.shape[0], plan.n_segments, 2 + plan.columns.shape[0]))
@@ -470,11 +496,16 @@ def equal_width_bins(values: npt.ArrayLike, n_bins: int = 10) -> npt.NDArray[np.
     """Find the bin of each value in [0, 1].
 
     Args:
-        values: The values.
-        n_bins: How many bins there are.
+        values: Values in [0, 1].
+        n_bins: Number of bins.
 
     Returns:
-        The bin of each value in [0, 1]: left-closed, the last one closed (US-15, protocols.md).
+        The number of each value's bin, from 0; bins are left-closed, the last one closed (US-15,
+        protocols.md).
+
+    Example:
+        >>> equal_width_bins([0.0, 0.1, 1.0]).tolist()
+        [0, 1, 9]
     """
     index = np.floor(np.asarray(values, dtype=np.float64) * n_bins).astype(np.int32)
     return np.clip(index, 0, n_bins - 1).astype(np.int32)

@@ -79,7 +79,20 @@ def generator_for(key: str, seed: int, *stream: int) -> np.random.Generator:
 
 
 class WeightStream:
-    """`resamples` weight vectors over the patients of `partition`, drawn within strata (ST-01)."""
+    """Stream of weight vectors over the patients of a partition, drawn within strata (ST-01).
+
+    Iterating over it yields (first resample's number, weights) in blocks; the numbers depend on the key, the
+    seed and the block alone.
+
+    Args:
+        partition: Maps cases to patients and sites.
+        key: Hash of the cohort, which names the stream of random numbers.
+        seed: Seed of every draw.
+        resamples: Number of resamples.
+        by_site: Whether strata are divided by site.
+        by_class: Whether strata are divided by class as well.
+        strata: The stratum of each patient, in place of the partition's; None for those.
+    """
 
     def __init__(
         self,
@@ -92,7 +105,6 @@ class WeightStream:
         by_class: bool = False,
         strata: npt.NDArray[np.int32] | None = None,
     ) -> None:
-        """`strata` (a number per patient) takes the place of the partition's, where a caller has its own."""
         self.key, self.seed, self.resamples = key, seed, resamples
         self.n_clusters = partition.n_clusters
         if strata is None:
@@ -129,7 +141,7 @@ class WeightStream:
         Args:
             index: The number of the block.
 
-        Returns:
+        Yields:
             (first resample's number, weights) pieces of one block, each small enough to stay in memory.
         """
         rng = generator_for(self.key, self.seed, self._stream_id, index)

@@ -61,7 +61,20 @@ RESAMPLED = frozenset({IntervalMethod.BOOTSTRAP_T, IntervalMethod.BCA, IntervalM
 class Estimate:
     """One metric: value, interval and how it was made. None stands for undefined, with its reason.
 
-    `bootstrap` is the percentile interval beside a closed form (ST-02); `draws` are kept on request.
+    Args:
+        spec: The declared properties of the metric.
+        value: Its value; None where it is undefined.
+        lo: Lower end of the interval; None where there is none.
+        hi: Upper end of the interval; None where there is none.
+        method: Name of the method of the interval; `none` where there is none.
+        se: Standard error; None where the method has none.
+        df: Degrees of freedom; None where the method has none.
+        defined: Number of cases for which the metric is defined.
+        undefined: Number of the other cases.
+        undefined_reason: Why the value is undefined; None where it is not.
+        warnings: Full sentences about the interval.
+        bootstrap: The percentile interval in addition to a closed form (ST-02); None for none.
+        draws: The values under the resamples, kept on request; else None.
     """
 
     spec: MetricSpec
@@ -79,7 +92,11 @@ class Estimate:
     draws: FloatArray | None = field(default=None, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """The metric's entry in summary.json: full precision, undefined as null."""
+        """Return the metric's entry in summary.json: full precision, undefined as null.
+
+        Returns:
+            The entry.
+        """
         out: dict[str, Any] = {
             "value": self.value,
             "lo": self.lo,
@@ -116,7 +133,15 @@ class _RatioRows:
 
 
 class IntervalRun:
-    """One call of `estimate_all`: what several metrics share is made once, and only when one asks."""
+    """One call of `estimate_all`: what several metrics share is made once, and only when one asks.
+
+    Args:
+        evaluator: The metrics of the cases.
+        partition: Maps the cases to patients and sites, with the evaluator's numbers of patients.
+        rules: The protocol's rules for intervals.
+        resampling: The resamples.
+        level: The level of the intervals.
+    """
 
     def __init__(
         self,
@@ -268,18 +293,28 @@ def estimate_all(
 
     Args:
         evaluator: The metrics of the cases.
-        partition: Cases to patients and sites.
-        rules: The protocol's rules.
-        resampling: The resamples.
-        level: The level of the interval.
+        partition: Maps the cases to patients and sites.
+        rules: The protocol's rules for intervals.
+        resampling: The resamples; their number may be 0.
+        level: The level of the intervals, from 0.5 to below 1.
         metrics: Names of metrics; None for all.
-        keep_draws: Whether the draws stay in the result.
+        keep_draws: Whether the values under the resamples stay in the result.
 
     Returns:
         The estimates by name, in the order of the evaluator's specs.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the number of resamples is negative, the level is not a confidence level, or a metric is
+            unknown.
+
+    Example:
+        >>> import pandas as pd
+        >>> from elsewhere.statistics.columns import ColumnMeans
+        >>> means = ColumnMeans({"dice": [0.7, 0.8, 0.9]}, np.array([0, 1, 2]), n_clusters=3)
+        >>> patients = Clusters.from_table(pd.DataFrame({"patient_id": ["a", "b", "c"]}))
+        >>> none = Resampling(key="", resamples=0)
+        >>> round(estimate_all(means, patients, rules=IntervalRules(), resampling=none)["dice"].lo, 3)
+        0.552
     """
     if resampling.resamples < 0:
         raise UserError(

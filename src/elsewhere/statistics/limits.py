@@ -80,7 +80,20 @@ def check_alpha(alpha: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """`lo` and `hi` each hold at the one-sided level `alpha`; NaN with a reason where undefined."""
+    """Confidence limits of one metric, each at the one-sided level alpha; NaN with a reason where undefined.
+
+    Args:
+        value: The value of the metric.
+        lo: Lower limit.
+        hi: Upper limit.
+        se: Standard error; 0 for a one-sided bound or a constant.
+        alpha: The level of each limit.
+        method: How the limits were made.
+        df: Degrees of freedom; infinite for a normal quantile.
+        undefined_resamples: Number of resamples without a standard error.
+        undefined_reason: Why there are no limits; None where there are.
+        warnings: Full sentences about the limits.
+    """
 
     value: float
     lo: float
@@ -98,12 +111,16 @@ def wilson_limits(value: float, *, n_effective: float, alpha: float) -> tuple[fl
     """Compute Wilson's score limits of a proportion.
 
     Args:
-        value: The value.
+        value: The proportion.
         n_effective: How many independent cases there would be.
-        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        alpha: The one-sided level of each limit.
 
     Returns:
-        Wilson's score limits of a proportion seen on `n_effective` independent cases.
+        The lower and the upper limit.
+
+    Example:
+        >>> [round(end, 3) for end in wilson_limits(0.9, n_effective=100, alpha=0.05)]
+        [0.839, 0.939]
     """
     return wilson(value, n_effective, z=float(stats.norm.ppf(1 - alpha)))
 
@@ -112,13 +129,17 @@ def logit_limits(value: float, *, se: float, alpha: float, df: float = math.inf)
     """Compute limits on the logit scale.
 
     Args:
-        value: The value.
-        se: The standard error.
-        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
-        df: The degrees of freedom.
+        value: The value, between 0 and 1.
+        se: Its standard error.
+        alpha: The one-sided level of each limit.
+        df: The degrees of freedom; infinite for a normal quantile.
 
     Returns:
         Limits symmetric on the logit scale, so that they never leave (0, 1).
+
+    Example:
+        >>> [round(end, 3) for end in logit_limits(0.9, se=0.03, alpha=0.05)]
+        [0.839, 0.94]
     """
     q = float(stats.t.ppf(1 - alpha, df)) if math.isfinite(df) else float(stats.norm.ppf(1 - alpha))
     centre = math.log(value / (1 - value))
@@ -133,13 +154,14 @@ def student_quantiles(
     """Compute the quantiles of studentised errors.
 
     Args:
-        values: The values.
-        ses: The standard errors.
+        values: The values under the resamples.
+        ses: The standard errors under the resamples.
         point: The estimate.
-        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        alpha: The one-sided level of each limit.
 
     Returns:
-        The alpha and 1 - alpha quantiles of the studentised errors, and how many resamples had none.
+        The alpha and 1 - alpha quantiles of the studentised errors (NaN where too many resamples have none),
+        and how many resamples had none.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         t = (values - point) / ses
@@ -275,17 +297,17 @@ def _studentised(s: Studentiser, alpha: float, resampling: Resampling) -> Limits
 
 
 def choose_method(s: Studentiser, method: str = "auto") -> str:
-    """Choose the method of a difference.
+    """Choose the method of an interval.
 
     Args:
         s: The metric on one set of patients, with its standard error.
         method: The name of the method; `auto` for the one that the metric calls for.
 
     Returns:
-        `auto` by the metric's kind; a method that the metric cannot have is refused.
+        The name of the method.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the method is unknown, or cannot be used for this metric.
     """
     if method not in METHODS:
         raise UserError(f"unknown interval method '{method}'", fix=f"Known: {', '.join(METHODS)}.")
@@ -371,15 +393,21 @@ def one_sample_limits(
 
 
 def mover(here: Limits, reference: Limits, *, correlation: float = 0.0) -> tuple[float, float]:
-    """Combine the limits of both sides (MOVER).
+    """Combine the limits of both sides into the ends of their difference (MOVER).
 
     Args:
         here: The limits of here.
         reference: The limits of the reference.
-        correlation: The correlation of both sides.
+        correlation: The correlation of both values; 0 for independent patients.
 
     Returns:
-        The ends of here - reference from the ends of each (MOVER), with their correlation if shared.
+        The ends of here - reference.
+
+    Example:
+        >>> a = Limits(value=0.9, lo=0.86, hi=0.93, se=0.02, alpha=0.05, method="")
+        >>> b = Limits(value=0.8, lo=0.77, hi=0.83, se=0.02, alpha=0.05, method="")
+        >>> [round(end, 3) for end in mover(a, b)]
+        [0.05, 0.142]
     """
     d = here.value - reference.value
     below, above = here.value - here.lo, here.hi - here.value

@@ -37,7 +37,13 @@ _STILL = 1e-24
 
 @dataclass(frozen=True)
 class GapInterval:
-    """Of the gap over those groups that have an interval at all: `inside` (groups,), per group."""
+    """Bounds of the gap over those groups that have an interval at all.
+
+    Args:
+        lo: Lower bound; NaN where fewer than two groups have an interval.
+        hi: Upper bound; NaN likewise.
+        inside: Whether each group has an interval.
+    """
 
     lo: float
     hi: float
@@ -55,19 +61,18 @@ def gap_interval(
 ) -> GapInterval:
     """Bound the true gap.
 
-    `trials` (groups, metrics) are the denominators where the metrics are rates, else None. A group counts only
-    when all its metrics have an interval. NaN ends where fewer than two do.
+    A group counts only when all its metrics have an interval. NaN ends where fewer than two do.
 
     Args:
-        disparity: What may differ between groups.
-        values: The values, (groups, metrics).
+        disparity: What is compared between groups.
+        values: The values of the groups, (groups, metrics).
         draws: Their values under the resamples, (resamples, groups, metrics).
-        patients: The patients of each group.
-        trials: The trials behind each rate.
+        patients: The number of patients of each group.
+        trials: The denominators where the metrics are rates, (groups, metrics); else None.
         level: The level of the interval.
 
     Returns:
-        Bounds of the true gap from `values` (groups, metrics) and `draws` (resamples, groups, metrics).
+        Bounds of the true gap, and the groups that they are about.
     """
     n_metrics = values.shape[1]
     inside, variance = _usable(values, draws, patients, trials)
@@ -97,20 +102,19 @@ def pairwise_of_rates(
 ) -> tuple[list[tuple[int, int]], FloatArray, Simultaneous]:
     """Compare all pairs of groups whose scores are means of rates (ST-08a).
 
-    Jeffreys limits of each rate, joined by square-and-add into limits of the score and again into those of the
-    difference, at Tukey's critical value for as many groups as have every rate. `values` (groups, metrics), `draws`
-    (resamples, groups, metrics) for the design effect, `trials` (groups, metrics).
+    Jeffreys limits of each rate are joined by square-and-add into limits of the score and again into those of
+    the difference, at Tukey's critical value for as many groups as have every rate.
 
     Args:
-        disparity: What may differ between groups.
-        values: The values, (groups, metrics).
-        draws: Their values under the resamples.
-        patients: The patients of each group.
-        trials: The trials behind each rate.
-        level: The level of the interval.
+        disparity: What is compared between groups.
+        values: The rates of the groups, (groups, metrics).
+        draws: Their values under the resamples, for the design effect, (resamples, groups, metrics).
+        patients: The number of patients of each group.
+        trials: The denominators of the rates, (groups, metrics).
+        level: The level at which all intervals hold together.
 
     Returns:
-        Simultaneous intervals of all pairwise differences of group scores that are means of rates (ST-08a).
+        The pairs of groups, the differences of their scores, and simultaneous intervals of these.
     """
     inside, variance = _usable(values, draws, patients, trials)
     pairs = list(combinations(range(len(values)), 2))
