@@ -89,7 +89,6 @@ class Difference:
     undefined_reason: str | None = None
     warnings: tuple[str, ...] = ()
     comparison: Comparison | None = None
-    """Both sides as they would vary from study to study, for the power numbers (ST-07a)."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of summary.json."""

@@ -119,8 +119,8 @@ def wilson_limits(value: float, *, n_effective: float, alpha: float) -> tuple[fl
         The lower and the upper limit.
 
     Example:
-        >>> [round(end, 3) for end in wilson_limits(0.9, n_effective=100, alpha=0.05)]
-        [0.839, 0.939]
+        >>> [round(end, 2) for end in wilson_limits(0.9, n_effective=100, alpha=0.05)]
+        [0.84, 0.94]
     """
     return wilson(value, n_effective, z=float(stats.norm.ppf(1 - alpha)))
 

@@ -43,6 +43,10 @@ def smallest_detectable_drop(se: float, *, alpha: float = 0.05, power: float = 0
 
     Returns:
         (z[1 - alpha] + z[1 - beta]) x SE.
+
+    Example:
+        >>> round(smallest_detectable_drop(0.02), 4)
+        0.0497
     """
     return (_z(1 - alpha) + _z(power)) * se
 
@@ -57,6 +61,10 @@ def smallest_provable_margin(se: float, *, alpha: float = 0.05, power: float = 0
 
     Returns:
         (z[1 - alpha] + z[1 - beta/2]) x SE: equivalence at no true difference.
+
+    Example:
+        >>> round(smallest_provable_margin(0.02), 4)
+        0.0585
     """
     return (_z(1 - alpha) + _z(1 - (1 - power) / 2)) * se
 
@@ -65,8 +73,19 @@ def smallest_provable_margin(se: float, *, alpha: float = 0.05, power: float = 0
 class PowerNumbers:
     """Both numbers of ST-07, and whether EQUIVALENT could have been said at all.
 
-    `drop_out_of_reach`: not even the largest drop that the metric allows would have been detected with this
-    power; `margin_out_of_reach`: not even the largest margin could have been proved. The number is then None.
+    Args:
+        smallest_detectable_drop: The smallest drop that would have been detected with this power; None where
+            it is out of reach or not known.
+        smallest_provable_margin: The smallest margin that could have been proved with this power; None
+            likewise.
+        out_of_reach: Whether the margin is smaller than the interval's half-width, so that EQUIVALENT could
+            not be said.
+        alpha: Level of each one-sided test.
+        power: The power.
+        half_width: Half the width of the interval of the difference; None where there is none.
+        margin: The declared margin; None where none was declared.
+        drop_out_of_reach: Whether not even the largest drop that the metric allows would have been detected.
+        margin_out_of_reach: Whether not even the largest margin could have been proved.
     """
 
     smallest_detectable_drop: float | None
@@ -126,23 +145,26 @@ def power_numbers(
 ) -> PowerNumbers:
     """Compute the smallest detectable drop and the smallest provable margin.
 
-    Both numbers, solved for `comparison` (the two sides, as `Difference.comparison` has them).
-
-    Without it, as where patients are on both sides, from the standard error and the half-width of `lo`, `hi`, the
-    1 - 2 alpha interval of the difference, whichever is wider: that keeps the interval's t quantile.
+    Both are solved for `comparison`. Without it, as where patients are on both sides, they follow from the
+    standard error and the half-width of `lo`, `hi`, whichever is wider: that keeps the interval's t quantile.
 
     Args:
-        se: The standard error.
-        lo: The lower end of the interval.
-        hi: The upper end of the interval.
-        margin: The largest difference that would not matter.
+        se: The standard error of the difference.
+        lo: The lower end of its 1 - 2 alpha interval.
+        hi: The upper end of that interval.
+        margin: The largest difference that would not matter; None where none was declared.
         alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
         power: The power that is asked for.
-        comparison: Both sides as they would vary from study to study; None where only a standard error is
-            known.
+        comparison: Both sides as they would vary from study to study (`Difference.comparison`); None where
+            only a standard error is known.
 
     Returns:
         Both numbers.
+
+    Example:
+        >>> made = power_numbers(0.02, lo=-0.04, hi=0.03, margin=0.05)
+        >>> round(made.smallest_detectable_drop, 3), made.out_of_reach
+        (0.053, False)
     """
     half = (hi - lo) / 2 if math.isfinite(lo) and math.isfinite(hi) else None
     known = half is not None and math.isfinite(se) and se > 0
@@ -181,16 +203,20 @@ def auroc_variance(auroc: float, positives: float, negatives: float, *, model: s
     variance, exactly. [A(1-A) + (m-1)(Q1-A^2) + (n-1)(Q2-A^2)] / (mn).
 
     Args:
-        auroc: The AUROC, or several.
+        auroc: The AUROC.
         positives: How many positive cases.
         negatives: How many negative cases.
-        model: The model of the variance.
+        model: The model of the scores: `binormal` or `hanley-mcneil`.
 
     Returns:
-        Variance of an AUROC over independent cases.
+        The variance.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the model is unknown.
+
+    Example:
+        >>> round(auroc_variance(0.9, 50, 100, model="hanley-mcneil"), 5)
+        0.00091
     """
     if model == "hanley-mcneil":
         q1, q2 = auroc / (2 - auroc), 2 * auroc**2 / (1 + auroc)
@@ -204,7 +230,25 @@ def auroc_variance(auroc: float, positives: float, negatives: float, *, model: s
 
 @dataclass(frozen=True, kw_only=True)
 class SamplePlan:
-    """How many it takes. `se` is what the plan reaches for here - reference."""
+    """How many cases and patients a planned study takes.
+
+    Args:
+        metric: Name of the metric.
+        aim: `equivalence`, `non-inferiority` or `detect`.
+        cases: Number of cases.
+        positives: How many of them are positive; None for Dice.
+        negatives: How many of them are negative; None for Dice.
+        patients: Number of patients.
+        expected: The reference's value.
+        margin: The margin; for aim `detect`, the drop that should be detected.
+        alpha: Level of each one-sided test.
+        power: The power that is asked for.
+        prevalence: Share of positive cases; None where it does not matter.
+        design_effect: By how much the clustering of cases in patients multiplies the variance.
+        se: Standard error of here - reference that the plan reaches.
+        variance_model: Model of the variance.
+        notes: The assumptions, as full sentences.
+    """
 
     metric: str
     aim: str

@@ -25,9 +25,16 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SizeStrata:
-    """small: size <= the lower edge; moderate: up to the upper edge; large: above. -1: size unknown.
+    """Cases divided by size. It has the shape of group codes, so every table over groups takes it.
 
-    Has the shape of group codes, so every table over groups takes it.
+    Args:
+        variable: Name of the strata in tables.
+        names: `small`, `moderate` and `large`.
+        codes: Stratum of each case: 0 up to the lower edge, 1 up to the upper edge, 2 above; -1 where the
+            size is unknown.
+        missing: Number of cases of unknown size.
+        note: Where the edges lie, in words.
+        edges: The lower and the upper edge, in the unit of the sizes.
     """
 
     variable: str
@@ -47,15 +54,19 @@ def size_strata(
     size of zero (an empty truth) or NaN is no size.
 
     Args:
-        sizes: The sizes.
-        percentiles: The two percentiles.
-        variable: The name of the strata.
+        sizes: The size of each case, such as a volume in ml.
+        percentiles: The percentiles at which the sizes are cut (linear interpolation).
+        variable: The name of the strata in tables.
 
     Returns:
-        By the 20th and 80th percentile of this cohort's sizes (linear interpolation), each (lower, upper].
+        The strata, each (lower, upper].
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If no size is known.
+
+    Example:
+        >>> size_strata([1.0, 2.0, 3.0, 4.0, 10.0, 0.0]).codes.tolist()
+        [0, 1, 1, 1, 2, -1]
     """
     values = np.asarray(sizes, dtype=np.float64)
     known = np.isfinite(values) & (values > 0)
