@@ -216,7 +216,7 @@ def auroc_variance(auroc: float, positives: float, negatives: float, *, model: s
 
     Example:
         >>> round(auroc_variance(0.9, 50, 100, model="hanley-mcneil"), 5)
-        0.00091
+        0.00094
     """
     if model == "hanley-mcneil":
         q1, q2 = auroc / (2 - auroc), 2 * auroc**2 / (1 + auroc)

@@ -124,7 +124,7 @@ def proportion_interval(
     Example:
         >>> made = proportion_interval([1, 0, 1, 1], [1, 1, 1, 1], [0, 1, 2, 3], n_clusters=4)
         >>> made.value, round(made.lo, 2), round(made.hi, 2)
-        (0.75, 0.18, 0.98)
+        (0.75, 0.13, 0.98)
     """
     ratio = clustered_ratio(
         successes, trials, cluster_of_case, n_clusters=n_clusters, site_of_cluster=site_of_cluster
