@@ -149,24 +149,24 @@ def sorted_plan(
     n_segments: int | None = None,
     columns: npt.ArrayLike | None = None,
 ) -> SortedPlan:
-    """Prepare `sorted_pass`: what depends on the cases alone.
+    """Prepare `sorted_pass`: compute what depends on the cases alone.
 
     A segment is a run of neighbours in the sorted order: the two sides of a threshold, the bins of a
-    calibration error (bins of the probability and of the confidence are both runs, so their common
-    refinement serves both), or, by default, all cases. `segment` (never falling) and `columns` (n, K)
-    stand in sorted order; equal scores must share a segment.
+    calibration error (bins of the probability and of the confidence are both runs, so their common refinement
+    serves both), or, by default, all cases.
 
     Args:
-        cases: The cases, in the order that the module describes.
-        segment: The segment of each case in sorted order.
-        n_segments: How many segments there are.
-        columns: Columns of numbers, (cases, K).
+        cases: The cases by falling score.
+        segment: The segment of each case in sorted order, never falling; equal scores must share a segment.
+            None for one segment.
+        n_segments: How many segments there are; None for the largest number + 1.
+        columns: Columns of numbers in sorted order, (cases, K); None for none.
 
     Returns:
         The plan.
 
     Raises:
-        ValueError: What was given does not belong together.
+        ValueError: If segments do not follow the sorted order, or separate equal scores.
     """
     n = cases.n_cases
     of_case = np.zeros(n, dtype=np.int64) if segment is None else np.asarray(segment, dtype=np.int64)
@@ -419,7 +419,11 @@ def cluster_sums(cluster_of_case: npt.ArrayLike, n_clusters: int, columns: npt.A
         columns: Columns of numbers, (cases, K).
 
     Returns:
-        (clusters, K): each patient's sums of the case columns. Do it once; weight it with `weigh_sums`.
+        Each patient's sums of the case columns, (patients, K).
+
+    Example:
+        >>> cluster_sums([0, 0, 1], 2, [[1.0], [2.0], [4.0]]).tolist()
+        [[3.0], [4.0]]
     """
     table = np.ascontiguousarray(columns, dtype=np.float64)
     if table.ndim == 1:
@@ -433,7 +437,7 @@ def cluster_sums(cluster_of_case: npt.ArrayLike, n_clusters: int, columns: npt.A
 def weigh_sums(weights: Weights, sums_of_cluster: FloatArray) -> FloatArray:
     """Weight the sums of patients, in tiles, without a float copy of the weights.
 
-    The order of summation is fixed, so that a value does not depend on the rows beside it (a library
+    The order of summation is fixed, so that a value does not depend on the other rows of the block (a library
     matrix product may choose another kernel for another shape).
 
     Args:
@@ -442,6 +446,10 @@ def weigh_sums(weights: Weights, sums_of_cluster: FloatArray) -> FloatArray:
 
     Returns:
         (rows, K) = weights @ sums_of_cluster.
+
+    Example:
+        >>> weigh_sums(np.array([[1, 0], [1, 2]], dtype=np.uint16), np.array([[0.5], [0.25]])).tolist()
+        [[0.5], [1.0]]
     """
     rows, n_clusters = weights.shape
     k_columns = sums_of_cluster.shape[1]

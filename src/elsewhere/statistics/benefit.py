@@ -233,18 +233,18 @@ def decision_curve(
     probabilities have no decision curve.
 
     Args:
-        label: The outcome of each case, above 0 for a positive one.
+        label: The outcome of each case, 0 or 1.
         probability: The probability of the positive class, one per case.
-        partition: Cases to patients and sites.
-        prevalence: The share of positive cases.
-        thresholds: The thresholds.
-        level: The level of the interval.
+        partition: Maps cases to patients and sites.
+        prevalence: The share of positive cases, between 0 and 1; None for that of the cases.
+        thresholds: The threshold probabilities; None for 0.01 to 0.99.
+        level: The level of the band.
 
     Returns:
-        Net benefit = TP share - FP share x p/(1 - p) over threshold probabilities p (0.01 to 0.99).
+        Net benefit = TP share - FP share x p/(1 - p) at each threshold probability p.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the numbers of labels, probabilities and cases differ, or a value is out of its range.
     """
     y = np.asarray(label, dtype=float).ravel()
     p = np.asarray(probability, dtype=float).ravel()

@@ -163,7 +163,7 @@ def domain_of(spec: MetricSpec) -> Domain | None:
         spec: The declared properties of the metric.
 
     Returns:
-        The domain, or None.
+        The domain; None for a metric without one.
     """
     name = domain_name(spec)
     return None if name is None else DOMAIN.get(name)

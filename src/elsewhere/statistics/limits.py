@@ -62,7 +62,7 @@ METHODS = ("auto", STUDENTISED, WILSON, DELONG, CLUSTERED_T, LOGIT_T)
 
 
 def check_alpha(alpha: float) -> float:
-    """Refuse a level that is no one-sided level.
+    """Refuse a level that is not a one-sided level.
 
     Args:
         alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
@@ -71,7 +71,7 @@ def check_alpha(alpha: float) -> float:
         The level.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If it is not between 0 and 0.5.
     """
     if not 0.0 < alpha < 0.5:
         raise UserError(f"alpha is {alpha!r}", fix="Give a one-sided level between 0 and 0.5; 0.05 is usual.")
@@ -359,12 +359,15 @@ def one_sample_limits(
 
     Args:
         s: The metric on one set of patients, with its standard error.
-        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        alpha: The one-sided level of each limit; the interval is 1 - 2 alpha.
         method: The name of the method; `auto` for the one that the metric calls for.
-        resampling: The resamples.
+        resampling: The resamples, for a studentised bootstrap.
 
     Returns:
-        The limits of one metric on one set of patients.
+        The limits; undefined, with a reason, where there are none.
+
+    Raises:
+        UserError: If alpha is not between 0 and 0.5, or the method is unknown or not for this metric.
     """
     check_alpha(alpha)
     if s.undefined_reason is None and s.spec.kind is MetricKind.RANGE:

@@ -129,25 +129,25 @@ def top_against_bottom(
 ) -> dict[str, Any]:
     """Compare the best models with the worst, overall and by stratum.
 
-    Best and worst by the overall value on this data, so the gap is descriptive and optimistic; the models
-    are chosen once, not anew in each resample. With fewer than 2 x `count` models, half of them each. The
+    Best and worst by the overall value on this data, so the gap is descriptive and optimistic; the models are
+    chosen once, not again in each resample. With fewer than 2 x `count` models, half of them each. The
     interval is a t with the paired bootstrap's standard error.
 
     Args:
         evaluators: The metrics of each model, all on the same cases.
-        partition: Cases to patients and sites.
+        partition: Maps cases to patients and sites.
         metric: The name of the metric.
-        strata: The strata.
+        strata: The strata, as sizes or as group codes.
         names: The names of the models.
-        resampling: The resamples.
+        resampling: The resamples; their number may be 0.
         count: How many models on each side.
-        by_site: Whether strata are divided by site.
+        by_site: Whether strata of the resampling are divided by site.
 
     Returns:
         The mean of the `count` best models, of the `count` worst, and their gap, overall and by stratum.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If there is one model only.
     """
     m = len(evaluators)
     size = min(count, m // 2)

@@ -48,7 +48,7 @@ class RankedEntries:
     Attributes:
         summary: The content of summary.json; it names no case and no folder.
         failures: The entries that could not be scored, with reasons that may name cases and files.
-        redactor: Took the ids out of the summary.
+        redactor: The redactor that took the ids out of the summary.
     """
 
     summary: dict[str, Any]
@@ -67,11 +67,17 @@ def rank_entries(entries: Entries, options: RankingOptions) -> RankedEntries:
         The summary of the ranking, with every entry that could not be scored and why.
 
     Raises:
-        UserError: No entry could be scored, or the metric or the baseline is not there.
+        UserError: If no entry could be scored, or the metric or the baseline is unknown.
 
     Example:
-        >>> found = entries_from_results(["team_a", "team_b"])  # doctest: +SKIP
-        >>> rank_entries(found, RankingOptions()).summary["ranking"]["table"]  # doctest: +SKIP
+        >>> from elsewhere.analysis.ranking.entries import entries_from_results
+        >>> from elsewhere.analysis.result.scoring import ResultOptions, score_predictions
+        >>> truth = {"case_id": ["a", "b", "c", "d"], "label": [0, 1, 0, 1]}
+        >>> said = {"case_id": ["a", "b", "c", "d"], "probability": [0.1, 0.8, 0.4, 0.9]}
+        >>> one = score_predictions("classification", truth, said, ResultOptions(resamples=0))
+        >>> made = rank_entries(entries_from_results([one, one]), RankingOptions(resamples=0))
+        >>> [row["rank"] for row in made.summary["ranking"]["table"]]
+        [1, 1]
     """
     first = entries.first().ready
     rules = first.scores.protocol
@@ -106,6 +112,10 @@ def incomplete(counts: Mapping[str, Any]) -> str:
 
     Returns:
         One sentence.
+
+    Example:
+        >>> incomplete({"models": 3, "entries": 5, "failed": 2})
+        '3 of 5 entries ranked; 2 could not be scored'
     """
     return f"{counts['models']} of {counts['entries']} entries ranked; {counts['failed']} could not be scored"
 

@@ -54,10 +54,14 @@ def entries_of(given: Sequence[Path]) -> list[Path]:
     """List the files and folders to score.
 
     Args:
-        given: What the user named.
+        given: The paths that the user named.
 
     Returns:
-        Those given, or what lies in the one folder that was given.
+        These paths; where one folder was named, everything in it that is not hidden.
+
+    Example:
+        >>> [str(path) for path in entries_of([Path("a.csv"), Path("b.csv")])]
+        ['a.csv', 'b.csv']
     """
     if len(given) == 1 and given[0].is_dir():
         return sorted(path for path in given[0].iterdir() if not path.name.startswith("."))
@@ -68,11 +72,11 @@ def check_entry(path: Path, given: Sequence[Path]) -> None:
     """Refuse an entry that is a link out of its folder; what the user named by hand may be one.
 
     Args:
-        path: The file.
-        given: What the user named.
+        path: The file or folder.
+        given: The paths that the user named.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the entry is a link that leads out of the folder of submissions, or not a plain file.
     """
     if path in given:
         return

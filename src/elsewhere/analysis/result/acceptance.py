@@ -45,19 +45,20 @@ from elsewhere.tables import TableOptions
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptOptions:
-    """How a claim is judged. What is set here overrides the claim's own reading options.
+    """How a claim is judged. Options that are set here override the claim's own reading options.
 
     Attributes:
         resamples: How many resamples; None for the protocol's number.
         seed: The seed of every draw.
         column_map: Columns of the vendor's file by the name they should have.
         scale: The scale of the scores; None for the claim's.
-        normalise_ids: How ids are brought together; empty for the claim's.
+        normalise_ids: How ids of both sides are made comparable; empty for the claim's.
         on_invalid: `error` or `worst`.
         failed_status: Words that mean 'could not be analysed'; empty for the claim's.
         table: How text tables are written; None for the claim's.
-        earlier: A folder that may hold an earlier result of this claim.
-        fit_advice: Translates what a message recommends; None leaves a message out.
+        earlier: A folder that may hold an earlier result of this claim; None for none.
+        fit_advice: Adapts the advice in a warning to the caller; a warning for which it returns None is left
+            out.
     """
 
     resamples: int | None = None
@@ -102,7 +103,7 @@ class JudgedClaim:
 
     Attributes:
         assessment: The summary with the verdict, and the scores.
-        shown: What is recorded in the lock file when the verdict is shown.
+        shown: The record for the lock file, to be written when the verdict is shown.
     """
 
     assessment: Assessment
@@ -117,14 +118,15 @@ def judge_claim(
     Args:
         cohort: The cohort with its outcomes.
         predictions: The vendor's predictions.
-        claim: What was claimed.
+        claim: The vendor's claim.
         options: How the claim is judged.
 
     Returns:
-        The verdict, and what has to be recorded before it is shown. Nothing is written.
+        The verdict, and the record that must be written before it is shown. Nothing is written here.
 
     Raises:
-        UserError: An input cannot be read, or the claim names a metric or a column that is not there.
+        UserError: If an input cannot be read, the claim names an unknown metric or column, or a claimed
+            interval holds every possible value.
     """
     check_seed(options.seed)
     task = tasks.get(claim.task)

@@ -214,12 +214,10 @@ def sites(context: AnalysisContext) -> dict[str, Any]:
 
 @analyses.register("calibration")
 def calibration(context: AnalysisContext) -> dict[str, Any]:
-    """Fit the calibration of the answered cases, before and after scaling.
-
-    Slope, intercept and calibration in the large of the answered cases, before and after scaling.
+    """Fit slope, intercept and calibration in the large of the answered cases, before and after scaling.
 
     Args:
-        context: The scores and what was made of them.
+        context: The scores and what was computed from them.
 
     Returns:
         `calibration` of the summary.
@@ -249,12 +247,10 @@ def calibration(context: AnalysisContext) -> dict[str, Any]:
 
 @analyses.register("operating_point")
 def operating_point(context: AnalysisContext) -> dict[str, Any]:
-    """Compute sensitivity and specificity at the threshold that came with the model.
-
-    Sensitivity and specificity at the threshold that came with the model, and calls in numbers.
+    """Compute sensitivity and specificity at the threshold that came with the model, and count its calls.
 
     Args:
-        context: The scores and what was made of them.
+        context: The scores and what was computed from them.
 
     Returns:
         `operating_point` of the summary.
@@ -417,10 +413,11 @@ def _level_shift(values: pd.Series, reference: npt.NDArray[np.bool_]) -> dict[st
 def worst_cases(context: AnalysisContext) -> dict[str, Any]:
     """List the answered cases that the model did worst on, by salted hash.
 
-    A case without a usable score is no case that the model read badly: those are counted, and not listed.
+    A case without a usable score is not one that the model read badly: such cases are counted, and not
+    listed.
 
     Args:
-        context: The scores and what was made of them.
+        context: The scores and what was computed from them.
 
     Returns:
         `worst_cases` of the summary, and the key that resolves the hashes.

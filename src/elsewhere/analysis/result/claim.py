@@ -117,14 +117,16 @@ class ClaimedMetric:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What must be filled in before it can be judged: the number, the margin, and where the margin is from."""
+        """Names of the fields that must be filled in before the line can be judged: value, margin and
+        margin_source.
+        """
         empty = {"value": self.value is None, "margin": self.margin is None}
         empty["margin_source"] = not self.margin_source.strip()
         return tuple(name for name, is_empty in empty.items() if is_empty)
 
     @property
     def name(self) -> str:
-        """What errors and changes call this line."""
+        """Name of this line in errors and changes."""
         return f"subgroup {self.variable} = {self.group} {self.metric}" if self.variable else self.metric
 
 
@@ -292,7 +294,8 @@ def read_claim(path: Path) -> Claim:
         The claim.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the file is not readable TOML, a key is unknown or missing, or a value has the wrong
+            type or is out of its range; the message names the block.
     """
     content = read_toml(
         path, what="claim", fix=f"elsewhere accept --init --claim {path} writes one to fill in."

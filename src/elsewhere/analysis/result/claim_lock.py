@@ -373,7 +373,7 @@ def utc_now() -> str:
     """Return the present time.
 
     Returns:
-        The time in ISO format.
+        The time in UTC in ISO format, with milliseconds.
     """
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 

@@ -229,7 +229,7 @@ def declared_margin(margin: str | float) -> float:
         The margin.
 
     Raises:
-        UserError: It is no finite number above 0.
+        UserError: If it is not a finite number above 0.
 
     Example:
         >>> declared_margin("0.05")
@@ -254,7 +254,8 @@ def equivalence_of_means(
     """Run Welch TOST on every row of a table of group summaries.
 
     Args:
-        table: A row per comparison with the columns of `MEANS_COLUMNS`; `low` and `high` where no margin is given.
+        table: One row per comparison with the columns of `MEANS_COLUMNS`; `low` and `high` where no margin is
+            given.
         margin: The margin; `study` makes it from the differences themselves; None for the table's own.
         alpha: The level of each one-sided test.
         where: The file that an error names.
@@ -263,7 +264,7 @@ def equivalence_of_means(
         The table with its tests, and how a margin was made from the data, if it was.
 
     Raises:
-        UserError: A column is missing or holds no numbers.
+        UserError: If a column is missing or does not hold numbers, or the margin is not usable.
     """
     rows = table.copy()
     for column in (*MEANS_COLUMNS, "low", "high"):

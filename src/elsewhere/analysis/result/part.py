@@ -37,10 +37,10 @@ class Part:
         """Leave out the rows of cases that were not chosen: they are neither missing nor extra.
 
         Args:
-            said: The predictions.
+            said: The predictions of the whole cohort.
 
         Returns:
-            The predictions of the chosen cases.
+            The predictions of the chosen cases, with the step that says how many rows were left out.
         """
         if self.step is None:
             return said
@@ -97,17 +97,15 @@ class Part:
 def choose_part(cohort: Cohort, where: Mapping[str, str] | None) -> Part:
     """Choose the cases whose columns have the given values.
 
-    The cases whose columns have the given values; an unknown column or value offers its neighbours.
-
     Args:
         cohort: The cohort.
-        where: The wanted values by column.
+        where: The wanted values by column; None or empty for all cases.
 
     Returns:
-        The part, with the step that says who was left out.
+        The part, with the step that says how many cases were left out.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the cohort lacks a column, or no case has a value; the message offers similar ones.
     """
     if not where:
         return Part(cohort=cohort, whole=cohort)

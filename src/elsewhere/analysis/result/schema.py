@@ -141,7 +141,7 @@ class JudgedClaim(Part):
 
 
 class Verdict(Part):
-    """The word, and what it rests on."""
+    """The verdict, and what it rests on."""
 
     word: Name
     exit_code: Count | None = None
@@ -188,7 +188,7 @@ class Provenance(Part):
 
 
 class Finding(Part):
-    """What the audit of a cohort found."""
+    """A finding of the cohort's audit."""
 
     kind: Name | None = None
     severity: Name | None = None
@@ -303,15 +303,15 @@ class Summary(Part):
 
 
 def check_summary(content: dict[str, Any], *, where: str, fix: str | None = None) -> None:
-    """Refuse a summary that is none, naming the first key that is wrong and how many more there are.
-
-    Raises:
-        UserError: a key is missing, or has a value of another type or out of its range.
+    """Refuse a summary of another shape, naming the first key that is wrong and how many more there are.
 
     Args:
-        content: The content.
+        content: The content of a summary.json.
         where: The file that an error names.
-        fix: What an error advises.
+        fix: What an error advises; None for no advice.
+
+    Raises:
+        UserError: If a key is missing, or has a value of another type or out of its range.
     """
     try:
         Summary.model_validate(content)

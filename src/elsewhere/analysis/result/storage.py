@@ -49,7 +49,7 @@ def write_scores(scores: Scores, folder: Path) -> dict[str, str]:
 
 
 def write_key(path: Path, case_key: pd.DataFrame | None, originals: Mapping[str, str]) -> None:
-    """Write `case,case_id` for the owner of the data alone: who stands behind a hash or a mark.
+    """Write `case,case_id` for the owner of the data alone: the ids behind hashes and marks.
 
     Args:
         path: The file to write.
@@ -68,7 +68,11 @@ def seal_of(summary: Mapping[str, Any]) -> str:
         summary: The summary.
 
     Returns:
-        The digest of all that a summary says but for the digest itself.
+        The digest of everything in the summary except the digest itself.
+
+    Example:
+        >>> seal_of({"task": "classification", "seal": "old"}) == seal_of({"task": "classification"})
+        True
     """
     content = {key: value for key, value in summary.items() if key != "seal"}
     text = json.dumps(to_jsonable(content), sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -107,14 +111,12 @@ def sealed(summary: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, 
 def reseal(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Seal a summary again with the tables that lie in a folder.
 
-    The summary with the digests of the tables that lie in `folder`, and its own.
-
     Args:
         summary: The summary.
         folder: The folder.
 
     Returns:
-        The sealed summary.
+        The summary with the digests of these tables, and its own.
     """
     return sealed(summary, digests_of(folder))
 
@@ -122,16 +124,18 @@ def reseal(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 def load_assessment(path: str | Path) -> Assessment:
     """Read a result folder back.
 
+    The result may have come from somebody else. So its files must be plain and of bounded size, its summary
+    must have the shape and the digests that it was written with, its tables must be those that the summary
+    names and hold what the task writes, and its protocol's rules must be those of this version.
+
     Args:
         path: A folder that `score`, `accept` or `summarise` wrote.
 
     Returns:
-        The result. It may have come from somebody else: its files are plain and of bounded size, its summary has the
-        shape and the digests that it was written with, its tables are those that the summary names and hold what the
-        task writes, and its protocol's rules are those of this version.
+        The result.
 
     Raises:
-        UserError: it is no result folder, or one of these does not hold.
+        UserError: If it is not a result folder, or one of these conditions does not hold.
     """
     folder = Path(path)
     with explained_refusals(folder, "the result cannot be read"):

@@ -190,13 +190,11 @@ def _errors(audit: Sequence[Mapping[str, Any]]) -> list[str]:
 def provenance(
     scores: Scores, facts: Facts, *, options: ScoreOptions, seed: int, resamples: int
 ) -> dict[str, Any]:
-    """Collect what every number carries.
-
-    What a number carries (design, 'Words').
+    """Collect the facts that every number carries: hashes, protocol, seed, version and settings.
 
     Args:
         scores: The scores.
-        facts: What the case table does not carry.
+        facts: The facts that the case table does not carry.
         options: What was set when the predictions were scored.
         seed: The seed of every draw.
         resamples: How many resamples.
@@ -229,10 +227,10 @@ def provenance(
 
 
 def complete_counts(ready: Prepared) -> dict[str, int]:
-    """Collect every count of the contract, whatever the task fills in itself.
+    """Collect every count that a summary must have, whichever of them the task fills in itself.
 
     Args:
-        ready: The scores, made ready for statistics.
+        ready: The scores, prepared for statistics.
 
     Returns:
         `counts` of the summary.

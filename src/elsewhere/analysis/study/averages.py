@@ -87,7 +87,7 @@ def external_scenarios(scenarios: pd.DataFrame, published: Reference | None) -> 
 
     Args:
         scenarios: One row per scenario and configuration.
-        published: A published study, whose values are put into columns of their own.
+        published: A published study, whose values are put into columns of their own; None for none.
 
     Returns:
         The external scenarios; `rank` counts from the best.

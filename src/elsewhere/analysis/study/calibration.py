@@ -97,7 +97,7 @@ def normal_table(runs: pd.DataFrame, scenarios: pd.DataFrame, design: Design) ->
     Args:
         runs: One row per judged run.
         scenarios: One row per scenario and configuration.
-        design: For the order of the rows.
+        design: Gives the order of the rows.
 
     Returns:
         One row per kind, target and configuration.
@@ -129,7 +129,7 @@ def calibration_curves(judged: Mapping[str, Judged], runs: pd.DataFrame, design:
     """Pool the runs of each kind of scenario into one reliability curve, before and after calibration.
 
     Args:
-        judged: Every run.
+        judged: Every run with probabilities, by name.
         runs: One row per judged run.
         design: Its main configurations are pooled; every method where there are none.
 

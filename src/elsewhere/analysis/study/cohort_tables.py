@@ -38,14 +38,16 @@ def cohort_tables(context: Context) -> Tables:
 
 
 def datasets_table(results: Results, published: Reference | None = None) -> pd.DataFrame:
-    """Describe each dataset: patients, sites, labels, outcomes, masks, and how far its patient ids can be trusted.
+    """Describe each dataset: patients, sites, labels, outcomes, masks, and how far its patient ids can be
+    trusted.
 
     Args:
-        results: Of the study.
-        published: A published study, whose counts are put into columns of their own.
+        results: Results of the study.
+        published: A published study, whose counts are put into columns of their own; None for none.
 
     Returns:
-        One row per dataset. Counts under five are suppressed, except of public datasets, whose counts are public.
+        One row per dataset. Counts under five are suppressed, except of public datasets, whose counts are
+        public.
     """
     cases = results.cohort.cases
     about = results.audit.get("cohorts")

@@ -33,14 +33,15 @@ def disclosure(context: Context) -> Tables:
 
 
 def disclosure_table(results: Results) -> pd.DataFrame:
-    """List one row per method.
+    """List what each method was given of the cases that it predicted, and what its recipe says of itself.
 
     Args:
-        results: Of the study.
+        results: Results of the study.
 
     Returns:
-        `given`: what the method sees of a tested case beside its images; empty for nothing, or where its recipe is
-        not installed here. `follows` and `notes` are the recipe's own words.
+        One row per method. `given` is what the method sees of a tested case in addition to its images; empty
+        for nothing, or where its recipe is not installed here. `follows` and `notes` are the recipe's own
+        words.
     """
     rows = []
     for name in dict.fromkeys(map(str, results.runs["method"])):

@@ -30,8 +30,8 @@ def study_headline(results: Results, contexts: Mapping[str, Context]) -> dict[st
     """Summarise a study.
 
     Args:
-        results: Of the study.
-        contexts: Of its tasks, by name, every table made.
+        results: Results of the study.
+        contexts: The contexts of its tasks, by name, with every table made.
 
     Returns:
         Counts, the boards, and one entry per task.
@@ -85,10 +85,10 @@ def _board(board: Board, leading: bool) -> dict[str, Any]:
 
 
 def task_headline(context: Context) -> dict[str, Any]:
-    """Summarise a task: who leads, what is lost at other hospitals, and the verdict.
+    """Summarise a task: which method leads, how much is lost at other hospitals, and the verdict.
 
     Args:
-        context: Of the task, every table made, with at least one board.
+        context: The context of the task, with every table made and at least one board.
 
     Returns:
         The entry of the task.
@@ -234,12 +234,17 @@ def smallest_drops(rows: pd.DataFrame, level: str, metric: str) -> dict[str, Any
 
     Args:
         rows: One row per comparison.
-        level: The column from which the metric would drop.
-        metric: Which metric.
+        level: The column of the value from which the metric would drop.
+        metric: Name of the metric.
 
     Returns:
-        The range of smallest detectable drops, and how many comparisons could have detected none, not even a fall to
-        the smallest value of the metric.
+        The range of smallest detectable drops, and how many comparisons could have detected none, not even a
+        fall to the smallest value of the metric.
+
+    Example:
+        >>> rows = pd.DataFrame({"smallest_detectable_drop": [0.1, 0.4], "internal": [0.8, 0.8]})
+        >>> smallest_drops(rows, "internal", "auroc")["detecting_none"]
+        1
     """
     drops = [
         float(r["smallest_detectable_drop"])

@@ -132,14 +132,14 @@ def part_of(frame: pd.DataFrame | None, *, where: str) -> Part:
     """Read a part's table as arrays.
 
     Args:
-        frame: With `elsewhere.study.results.ANSWER_COLUMNS`; None for a part without cases.
+        frame: A table with `elsewhere.study.results.ANSWER_COLUMNS`; None for a part without cases.
         where: The run and part, for messages.
 
     Returns:
         The arrays.
 
     Raises:
-        UserError: A column is missing.
+        UserError: If a column is missing.
     """
     if frame is None:
         frame = pd.DataFrame({name: [] for name in _COLUMNS})
@@ -253,7 +253,7 @@ def judge_run(
 
     Args:
         keys: Columns that name the run; they begin its row.
-        answers: Its answers by part.
+        answers: Its answers by part: `test`, `validation` and `normal`.
         scores: Its scores, for the protocol and the threshold.
         number_of: Numbers clusters over the whole study.
 
@@ -261,7 +261,7 @@ def judge_run(
         The row and the arrays behind it.
 
     Raises:
-        UserError: A test or validation case has neither of the two classes.
+        UserError: If a test case has neither of the two classes, or the answers lack a column.
     """
     run = str(keys["run"])
     rules = scores.protocol.classification

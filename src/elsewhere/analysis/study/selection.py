@@ -68,11 +68,11 @@ def choose_on_sources(
     """Choose a configuration for every target on its sources alone.
 
     Args:
-        results: Of the study.
-        task: Whose runs.
+        results: Results of the study.
+        task: Task whose runs are compared.
         committee: Whether several configurations may answer together.
-        without_inputs: Inputs that are no candidates, such as the annotated outline, whose shape may give the label
-            away without the picture.
+        without_inputs: Inputs that are not candidates, such as the annotated outline, whose shape may give
+            the label away without the picture.
 
     Returns:
         The selection; empty where the study has no leave-one-dataset-out or no nested runs.

@@ -25,9 +25,9 @@ class Side:
     """One side of a comparison: the scores of a method's seeds, ready for statistics.
 
     Args:
-        seeds: One entry per seed.
+        seeds: The scores of each seed.
         places: For each seed, which of the cases of all seeds together it tested.
-        partition: The patients of the cases of all seeds together.
+        partition: Maps the cases of all seeds together to patients and sites.
         scores: The cases of all seeds together, each once.
     """
 
@@ -71,7 +71,7 @@ def side_of(scores: Mapping[int, Scores]) -> Side | None:
     """Prepare the scores of several seeds; None where a seed's prediction is constant.
 
     Args:
-        scores: By seed. The seeds may have tested different parts of a dataset.
+        scores: Scores by seed. The seeds may have tested different parts of a dataset.
 
     Returns:
         The side, or None.

@@ -380,13 +380,13 @@ def drop_over_datasets(
 ) -> pd.DataFrame:
     """Average the differences of each method over datasets, with a t interval and the verdict that it allows.
 
-    Transfers are averaged by their source first; a dataset left out is one observation. The mean over the targets is
-    given too: its pairing is another.
+    Transfers are averaged by their source first; a dataset left out is one observation. The mean over the
+    targets is given too: its pairing is another.
 
     Args:
-        found: The transfers.
-        margin: The largest drop that would not matter; None: no verdicts.
-        by_chance: Methods that predict by chance.
+        found: The transfers, one row per method and transfer.
+        margin: The largest drop that would not matter; None for no verdicts.
+        by_chance: Methods that predict by chance, which get no verdict.
         main: The methods whose mean over a transfer is a row of its own, `overall`.
 
     Returns:

@@ -21,8 +21,8 @@ def study_warnings(results: Results, contexts: Mapping[str, Context]) -> tuple[s
     """Collect the warnings of a study, each once.
 
     Args:
-        results: Of the study.
-        contexts: Of its tasks, every table made.
+        results: Results of the study.
+        contexts: The contexts of its tasks, with every table made.
 
     Returns:
         Full sentences.
@@ -168,7 +168,7 @@ def notes_on_published(context: Context) -> list[str]:
     """Say how far a published study's numbers can be compared.
 
     Args:
-        context: Of the task.
+        context: The context of the task.
 
     Returns:
         Sentences; none where the study file names no published study.

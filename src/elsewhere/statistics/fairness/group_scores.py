@@ -22,7 +22,7 @@ _ROWS = 64
 
 
 class Coded(TypingProtocol):
-    """What is needed of `scoring.groups.GroupCodes`: this module knows no task."""
+    """The part of `scoring.groups.GroupCodes` that is needed here: this module knows no task."""
 
     @property
     def codes(self) -> npt.NDArray[np.int16]: ...
@@ -34,10 +34,14 @@ def as_codes(coded: Coded | npt.ArrayLike) -> tuple[npt.NDArray[np.int64], int]:
     """Read the codes of groups.
 
     Args:
-        coded: Group codes, or a plain array.
+        coded: Group codes, or a plain array; -1 for no group.
 
     Returns:
-        (codes, number of groups) of a GroupCodes or of a plain array of codes.
+        The codes and the number of groups.
+
+    Example:
+        >>> as_codes([0, 1, -1])[1]
+        2
     """
     if hasattr(coded, "codes") and hasattr(coded, "names"):
         return np.asarray(coded.codes, dtype=np.int64), len(coded.names)

@@ -40,7 +40,7 @@ def comparable_metrics(evaluator: Evaluator) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class CaseFacts:
-    """What is known of each case beside its metrics.
+    """What is known of each case in addition to its metrics.
 
     Attributes:
         truth: The outcome of each case, above 0 for a positive one; None where the task has no classes.
@@ -51,7 +51,15 @@ class CaseFacts:
     answered: npt.NDArray[np.bool_] | None = None
 
     def positive(self) -> npt.NDArray[np.bool_] | None:
-        """The positive cases; an unknown outcome is none."""
+        """Find the positive cases; a case of unknown outcome is not one.
+
+        Returns:
+            A mask of the cases; None where the task has no classes.
+
+        Example:
+            >>> CaseFacts(truth=[0.0, 1.0, float("nan")]).positive().tolist()
+            [False, True, False]
+        """
         if self.truth is None:
             return None
         return np.asarray(np.nan_to_num(np.asarray(self.truth, dtype=np.float64)) > 0, dtype=np.bool_)
