@@ -2,9 +2,9 @@
 
 A score orders the cases from sure to unsure. Answering only the surest part (the coverage) has a risk: the
 share of errors among the answered. The area under risk over coverage (AURC) is the mean risk over all
-coverages; a score that knows nothing has the plain error rate, the best possible one makes every error last.
-Cases of equal score have no order: their errors count as spread evenly over their places, so that no number
-here depends on the order of the rows.
+coverages. A score without any information has the plain error rate; the best possible score ranks every error
+last. Cases of equal score have no order: their errors count as spread evenly over their positions, so that no
+number here depends on the order of the rows.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The accumulators of the design: sorted cumulation, sums, bins.
+"""Weighted sums over cases: sorted cumulation, sums by patient, bins.
 
 Every kernel takes a block of patient weights (rows, clusters) and never makes a (rows, cases) array:
 a million cases under a thousand resamples must fit in the cache of one core, not in memory. Results do
-not depend on how many rows are handed over at once, to the last bit.
+not depend on how many rows are passed at once, to the last bit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The same claim without the cases that have no usable score, beside the claim itself (ST-14).
+"""The same claim without the cases that have no usable score, in addition to the claim itself (ST-14).
 
-A missing score counts as the worst value, which is right for a model that does not answer and can also be what a
-lost file does to it. So every claim that rests on such cases is judged a second time, on the answered cases alone,
-and the reader is told both verdicts.
+A missing score counts as the worst value. That is right for a model that does not answer, but a lost file
+looks the same. So every claim that rests on such cases is judged a second time, on the answered cases alone,
+and both verdicts are reported.
 """
 
 from __future__ import annotations

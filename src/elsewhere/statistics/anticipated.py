@@ -1,14 +1,15 @@
 """How probably an interval that is still to be made falls on the right side of a bound (ST-07a).
 
-The smallest detectable drop, the smallest provable margin and the planner ask one question: were the study done again
-and again at a given truth, how often would the interval of the verdict lie below 0, or inside the margin? A formula
-with one standard error answers it too kindly: the error at the drop differs from the one at the reference (a lower
-sensitivity varies more), the interval is asymmetric, and few cases bring a t quantile and a skewed mean. So both sides
-are listed by their possible outcomes, each with the limits that the verdict's own method would give it (Wilson, logit
-DeLong, t on the logit, bootstrap-t) and its probability; limits are joined as the verdict joins them (MOVER).
+The smallest detectable drop, the smallest provable margin and the planner ask one question: were the study
+done again and again at a given truth, how often would the interval of the verdict lie below 0, or inside the
+margin? A formula with one standard error is too optimistic: the error at the drop differs from the one at the
+reference (a lower sensitivity varies more), the interval is asymmetric, and few cases need a t quantile and
+have a skewed mean. So both sides are listed by their possible outcomes, each with the limits that the
+verdict's own method would give it (Wilson, logit DeLong, t on the logit, bootstrap-t) and its probability;
+limits are joined as the verdict joins them (MOVER).
 
-Nothing here knows what was observed beyond the size, the spread and the clustering of the cases: the reference's value
-is where both sides are put, so that this is never 'power at the observed effect'.
+Nothing here knows what was observed beyond the size, the spread and the clustering of the cases: the
+reference's value is where both sides are put, so that this is never 'power at the observed effect'.
 """
 
 from __future__ import annotations
@@ -204,7 +205,8 @@ class Side:
     ) -> Outcomes:
         """Estimates are normal on the logit scale, moved so that they are unbiased on their own.
 
-        With `least`, the limit towards 1/2 takes at least that error, as the verdict's limit of an AUROC does.
+        With `least`, the limit towards 1/2 takes at least that error, as the verdict's limit of an AUROC
+        does.
         """
         spread = float(error(np.array([truth]))[0])
         place = special.logit(truth) - spread**2 * (1 - 2 * truth) / 2

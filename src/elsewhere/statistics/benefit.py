@@ -1,8 +1,8 @@
 """What the numbers mean at a hospital: predictive values, recalls, and net benefit.
 
-Sensitivity and specificity are carried to the hospital's own prevalence, since a test set is often enriched.
+Sensitivity and specificity are applied at the hospital's own prevalence, since a test set is often enriched.
 Net benefit (Vickers and Elkin 2006) weighs a false alarm against a found cancer by the threshold
-probability at which one would act, and stands beside 'recall all' and 'recall none'.
+probability at which one would act; it is compared with 'recall all' and 'recall none'.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Intervals from resamples: percentile, BCa, and what they need from leaving patients out (ST-03).
 
-An undefined resample (a resample without a positive has no AUROC) is counted and told, never dropped in
-silence: the quantiles are of the defined ones, and beyond a half of undefined ones there is no interval.
+An undefined resample (a resample without a positive has no AUROC) is counted and reported, never dropped in
+silence: the quantiles are of the defined ones, and with more than half undefined there is no interval.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""One resampling engine: weights a patient, drawn in blocks, never stored whole.
+"""One resampling engine: one weight per patient, drawn in blocks, never stored whole.
 
-A resample is a vector of integer weights, one a patient. The stream depends on (key, seed, block)
+A resample is a vector of integer weights, one per patient. The stream depends on (key, seed, block)
 alone, where key is the cohort's hash and a block is 64 resamples: not on threads, not on how many rows
-are handed over at once. So forty models share the same resamples (ST-09), and leaving a patient, a
-site or a group out is a weight too.
+are passed at once. So forty models share the same resamples (ST-09), and leaving out a patient, a
+site or a group is a vector of weights too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _fill_weights(
     counts: npt.NDArray[np.int64],
     out: Weights,
 ) -> None:
-    """Row by row, counts[p] uniform draws within each piece of patients, two 32-bit draws a word."""
+    """Row by row, counts[p] uniform draws within each piece of patients, two 32-bit draws per word."""
     low = np.uint64(0xFFFFFFFF)
     half = np.uint64(32)
     for r in range(out.shape[0]):

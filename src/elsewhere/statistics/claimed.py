@@ -1,6 +1,7 @@
 """A vendor's claimed number with the uncertainty that it brings (ST-05).
 
-An interval, or the numbers of cases, give the claim limits of its own; without either it is taken as a constant.
+An interval, or the numbers of cases, give the claim limits of its own; without either it is taken as a
+constant.
 """
 
 from __future__ import annotations

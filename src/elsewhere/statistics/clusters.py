@@ -1,4 +1,4 @@
-"""The one place where cases become patients.
+"""Cases are grouped into patients in this module alone.
 
 Standard errors, bootstraps and permutations all take the same `Clusters` (ST-01): the cluster is the
 patient, the stratum is the site, and, where a metric asks for it, the patient's class.
@@ -62,18 +62,21 @@ def pool_small_strata(
 
 
 CLUSTER_COLUMN = "cluster_id"
-"""Optional column of a table of scores: cases with the same value are resampled together, whoever's they are."""
+"""Optional column of a table of scores: cases with the same value are resampled together, also across
+patients.
+"""
 
 
 def merged_clusters(codes: npt.ArrayLike, link: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], list[int]]:
     """Join clusters that share a link, such as patients between whom a near-duplicate was found.
 
-    The joined clusters are numbered by the smallest of their members, so that where nothing is linked the numbers, and
-    with them the resamples, are those without links.
+    The joined clusters are numbered by the smallest of their members, so that where nothing is linked the
+    numbers, and with them the resamples, are those without links.
 
     Args:
         codes: The cluster of each case, numbered densely from 0.
-        link: A name for each case; cases with the same name belong to one cluster. An empty name links nothing.
+        link: A name for each case; cases with the same name belong to one cluster. An empty name links
+            nothing.
 
     Returns:
         The joined cluster of each case, numbered densely from 0, and the first old cluster of each.
@@ -104,7 +107,7 @@ def merged_clusters(codes: npt.ArrayLike, link: npt.ArrayLike) -> tuple[npt.NDAr
 
 
 UNKNOWN_SITE = "unknown"
-"""Where a case without a site is counted: a row of its own, and no hospital."""
+"""Site of the cases without a site: they have a row of their own, which is not a hospital."""
 
 
 @dataclass(frozen=True)
@@ -315,8 +318,8 @@ class Clusters:
     ) -> int:
         """Count the degrees of freedom of a bootstrap's standard error.
 
-        With `of_class` (a mask), of these patients alone: a metric that is resampled within classes is no surer
-        than its rarer class.
+        With `of_class` (a mask), of these patients alone: a metric that is resampled within classes is no
+        surer than its rarer class.
 
         Args:
             by_site: Whether strata are divided by site.
@@ -329,7 +332,8 @@ class Clusters:
         return max(1, stratum.size - int(stratum.max(initial=0)) - 1)
 
     def cases_by_patient(self) -> npt.NDArray[np.int64]:
-        """List the cases patient by patient, in an order that does not depend on the rows where ids are known.
+        """List the cases patient by patient, in an order that does not depend on the rows where ids are
+        known.
 
         Returns:
             The numbers of the cases.
@@ -348,7 +352,7 @@ class Clusters:
 
 
 def _id_numbers(table: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """The place of each row's case id among the sorted ids; 0 for all without the column."""
+    """The position of each row's case id among the sorted ids; all 0 in a table without the column."""
     if "case_id" not in table.columns:
         return np.zeros(len(table), dtype=np.int64)
     return np.asarray(pd.factorize(table["case_id"].astype("string"), sort=True)[0], dtype=np.int64)

@@ -2,7 +2,7 @@
 
 The interval is the 1 - 2 alpha one that the verdict compares with the margin. `method` names how it was
 made. A claimed number with its n or its interval brings its own uncertainty; without, it is a constant,
-and the result says so.
+and the result states this.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class _Compared:
-    """Both values of a comparison: what every way to its interval has in common."""
+    """Both values of a comparison: what all methods of its interval have in common."""
 
     spec: MetricSpec
     here: float
@@ -176,8 +176,9 @@ def difference_independent(
     """Compare two independent sets of patients: this hospital's and the source's.
 
     `auto`: MOVER of Wilson limits for proportions, of logit-DeLong limits for AUROCs, of logit jackknife
-    limits for other curves and composites in [0, 1] and of bootstrap-t limits for skewed means; the studentised
-    bootstrap of the difference for all else (Welch's t under 20 patients a side). Each can be asked for.
+    limits for other curves and composites in [0, 1] and of bootstrap-t limits for skewed means; the
+    studentised bootstrap of the difference for all else (Welch's t under 20 patients a side). Each can be
+    asked for.
 
     Args:
         evaluator_here: The metrics of the side that is judged.
@@ -376,7 +377,7 @@ def _by_sides(spec: MetricSpec, chosen: str, method: str) -> bool:
 
 
 def _domain_of_sides(here: Studentiser, ref: Studentiser) -> tuple[str, ...]:
-    """What is to be said where a side lies outside the domain of the promise (ST-04a)."""
+    """Warnings of sides that lie outside the domain of promised coverage (ST-04a)."""
     return tuple(
         text
         for side, s in (("Here", here), ("Reference", ref))

@@ -2,8 +2,8 @@
 
 An events table has one row per box: `case_id, lesion_id` (missing for a false positive), `score`, `kind`
 (`tp` the best hit of a lesion, `duplicate` a further hit, `fp`, and `fn` for a lesion never hit), and
-`nearest_lesion_id`, the lesion that the box takes by matching `nearest`. Difficulty is defined by that matching,
-whatever the protocol that scored: `events_by_nearest` gives the events that it would have made.
+`nearest_lesion_id`, the lesion that the box takes by matching `nearest`. Difficulty is defined by that
+matching, whatever the protocol that scored: `events_by_nearest` gives the events that it would have made.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Difficulty:
     never_detected: int
 
     def to_dict(self, *, limit: int | None = None) -> dict[str, Any]:
-        """Return the `difficulty` entry of summary.json: counts by number of algorithms, and the hardest lesions
-        by rank.
+        """Return the `difficulty` entry of summary.json: counts by number of algorithms, and the hardest
+        lesions by rank.
 
         Args:
             limit: The most lesions to list; None for all.

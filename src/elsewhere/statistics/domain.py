@@ -1,8 +1,8 @@
 """The domain inside which the default intervals are promised to cover 93 to 97 % (ST-04).
 
 The numbers are what docs/reference/coverage.md shows by simulation; the program warns outside them, and the
-tables show the cells that fail. Change one only together with the tables. Single metrics, differences, claims,
-comparisons and ranks all ask here (ST-04a).
+tables show the cells that fail. Change one only together with the tables. Single metrics, differences,
+claims, comparisons and ranks all ask here (ST-04a).
 """
 
 from __future__ import annotations

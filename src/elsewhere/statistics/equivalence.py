@@ -55,7 +55,8 @@ STUDY_MARGIN_WARNING = (
 
 @dataclass(frozen=True, kw_only=True)
 class TostResult:
-    """One Welch TOST. Where neither group has any spread, `p`, `df` and `equivalent` are None with the reason.
+    """One Welch TOST. Where neither group has any spread, `p`, `df` and `equivalent` are None with the
+    reason.
 
     Args:
         difference: Mean of group 1 - mean of group 2.

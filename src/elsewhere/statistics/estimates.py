@@ -273,7 +273,9 @@ class IntervalRun:
 
     @property
     def promised(self) -> bool:
-        """Whether the intervals are ours; a protocol that names a method for all brings its own (ST-04a)."""
+        """Whether coverage is promised: it is not for a protocol that names its own method for all metrics
+        (ST-04a).
+        """
         return self.override is None
 
 
@@ -344,7 +346,7 @@ def draw_streams(
     Args:
         run: What the estimates of these cases share.
         chosen: The metrics that are estimated.
-        plan: The method of each metric, with what is to be said of it.
+        plan: The method of each metric, with notes on it.
     """
     for by_class in (False, True):
         wanted = [
@@ -385,8 +387,8 @@ def estimate_metric(
     Args:
         run: What the estimates of these cases share.
         spec: The declared properties of the metric.
-        method: The name of the method; `auto` for the one that the metric calls for.
-        notes: What is to be said of the method.
+        method: The method of the interval.
+        notes: Sentences on the choice of the method.
         keep_draws: Whether the draws stay in the result.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The narrow place between scoring and statistics: something that evaluates metrics under weights.
+"""The interface between scoring and statistics: something that evaluates metrics under weights.
 
 `scoring` builds an `Evaluator` for its task out of the scores table; everything in `statistics` needs
 only this class, and so knows no task. A bootstrap, a jackknife, a subgroup, a left-out site, a
@@ -48,8 +48,8 @@ class AurocInputs:
 class Evaluator(ABC):
     """Metrics of one task over one set of cases, as a function of patient weights.
 
-    Subclasses set `specs`, `cluster_of_case` (int32, a patient a case) and `n_clusters`, and implement
-    `evaluate`, `subset`, `stack` and `closed_form`. An undefined value is NaN, never a number.
+    Subclasses set `specs`, `cluster_of_case` (int32, the patient of each case) and `n_clusters`, and
+    implement `evaluate`, `subset`, `stack` and `closed_form`. An undefined value is NaN, never a number.
     """
 
     specs: tuple[MetricSpec, ...]

@@ -1,4 +1,4 @@
-"""What stands beside a ranking of models that have a performance and a fairness (MRI-10 to MRI-12)."""
+"""Additions to a ranking of models that have a performance and a fairness (MRI-10 to MRI-12)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from elsewhere.statistics.strata import size_strata, top_against_bottom
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 FEWEST_SIZES = 5
-"""Known sizes below this make no strata."""
+"""Fewer known sizes than this make no strata."""
 
 
 def performance_metric(specs: Sequence[MetricSpec]) -> MetricSpec | None:
@@ -54,7 +54,7 @@ def fairness_weighting(
 ) -> dict[str, Any]:
     """Rank models at every fairness weight (MRI-10).
 
-    Nothing where a model's performance or fairness is undefined: a weight cannot weigh what is not there.
+    There is no such ranking where a model's performance or fairness is undefined.
 
     Args:
         evaluators: The metrics of each model, all on the same cases.

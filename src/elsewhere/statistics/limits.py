@@ -1,15 +1,15 @@
 """One-sided confidence limits of one metric, and how two sets of limits make a difference.
 
-A verdict needs the two ends of a 1 - 2 alpha interval, each holding its own level. Proportions take
-Wilson's limits with the clusters' design effect, AUROCs the logit-DeLong limits (ST-02, ST-03): both
-stay honest near 1, where a bootstrap of few failures cannot. Curves and composites in [0, 1] without a
-closed form (AUPRC, F1...) take t on the logit scale with the jackknife's error: simulated with 30 to 60
-positives, the studentised bootstrap of an AUPRC errs in 7 to 9 % at its lower end, this in 6 to 7 %.
-Everything else is studentised. The AUROC's limit on the side of 0.5 is made with a variance that is not below
-the one expected at this AUROC (ST-05a): with 15 positives at 10 %, and a true AUROC of 0.95, the plain limit errs
-in 12 % of the cohorts. A sample without any spread gets the bounds of `bounds.py` (ST-02a).
-The ends of a difference of two independent values follow from the ends of both (MOVER: Newcombe 1998,
-Zou and Donner 2008), which also lets a vendor's printed interval join ours.
+A verdict needs the two ends of a 1 - 2 alpha interval, each holding its own level. Proportions take Wilson's
+limits with the clusters' design effect, AUROCs the logit-DeLong limits (ST-02, ST-03): both stay honest near
+1, where a bootstrap of few failures cannot. Curves and composites in [0, 1] without a closed form (AUPRC,
+F1...) take t on the logit scale with the jackknife's error: simulated with 30 to 60 positives, the
+studentised bootstrap of an AUPRC errs in 7 to 9 % at its lower end, this in 6 to 7 %. Everything else is
+studentised. The AUROC's limit on the side of 0.5 is made with a variance that is not below the one expected
+at this AUROC (ST-05a): with 15 positives at 10 %, and a true AUROC of 0.95, the plain limit errs in 12 % of
+the cohorts. A sample without any spread gets the bounds of `bounds.py` (ST-02a). The ends of a difference of
+two independent values follow from the ends of both (MOVER: Newcombe 1998, Zou and Donner 2008), which also
+combines a vendor's printed interval with ours.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What an estimate rests on: how many patients, cases and events there are to speak of (ST-01c, ST-04).
+"""What an estimate rests on: the effective numbers of patients, cases and events (ST-01c, ST-04).
 
-Patients with unequal numbers of cases do not weigh alike: of 100 patients, five with forty frames each leave
-the others hardly a voice. Kish's effective number, (sum of k)^2 / sum of k^2 over the patients' numbers of
+Patients with unequal numbers of cases do not weigh alike: of 100 patients, five with forty frames each
+outweigh all the others. Kish's effective number, (sum of k)^2 / sum of k^2 over the patients' numbers of
 cases k, says how many patients of equal weight would count as much. It equals the number of patients where
 all have as many cases.
 """

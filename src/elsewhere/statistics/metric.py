@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class IntervalMethod(StrEnum):
-    """Every interval the program can print; the name stands in the output as `method`."""
+    """Every interval the program can print; the output names it as `method`."""
 
     DELONG_LOGIT = "delong-logit-clustered"
     WILSON = "wilson-clustered"

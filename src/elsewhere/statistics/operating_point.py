@@ -1,8 +1,8 @@
 """The operating point carried over: the source's threshold at this hospital, and what would restore it.
 
 Sensitivity and specificity at a fixed threshold are plain proportions. A threshold found on this data is not
-fixed: it is refitted inside each resample, and marked so (ST-12), since a threshold that was fitted once
-and then held would make its own results look surer than they are.
+fixed: it is refitted inside each resample, and marked as refitted (ST-12), since a threshold that is fitted
+only once makes its own results look surer than they are.
 """
 
 from __future__ import annotations

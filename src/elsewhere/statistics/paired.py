@@ -35,7 +35,7 @@ Progress = Callable[[int], None]
 
 _SWAP_STREAM = 501
 _STILL = 1e-12
-"""Differences closer together than this are the same: sums in another order part them in the last digit."""
+"""Differences closer together than this are the same: sums in another order differ in the last digit."""
 _ROW_BUDGET_BYTES = 32 * 2**20
 PERMUTATION = "permutation"
 DELONG = "delong-clustered-paired"

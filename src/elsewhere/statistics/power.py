@@ -1,8 +1,8 @@
-"""What this many cases could have seen, and how many it takes (ST-07, ST-07a).
+"""Minimum detectable effects of the cases at hand, and the number of cases that a plan needs (ST-07, ST-07a).
 
-Two numbers stand beside every verdict: the smallest drop that would have been detected, and the smallest
-margin that could have been proved. Both are solved for the interval that the verdict uses, at the reference's
-value and never at the observed drop: 'power at the observed effect' only restates the p-value. *Detected* means
+Every verdict comes with two numbers: the smallest drop that would have been detected, and the smallest margin
+that could have been proved. Both are solved for the interval that the verdict uses, at the reference's value
+and never at the observed drop: 'power at the observed effect' only restates the p-value. *Detected* means
 that the whole 1 - 2 alpha interval of the difference lies on the worse side of 0. The planner asks the same
 question of cases that are not collected yet. `elsewhere.statistics.anticipated` has the model;
 docs/reference/levels.md shows by simulation how often it is right.
@@ -305,9 +305,9 @@ class SampleDesign:
         anticipated_drop: A true drop that should still pass.
         reference_se: The claimed number's own standard error.
         variance_model: `binormal` or `hanley-mcneil`, for an AUROC.
-        skewness: That of a mean's values over cases, from a pilot. Where none is given, a plan allows for the worse
-            of the usual: -2 (a Dice has a long lower tail), or 0 where a drop is to be detected, which such a tail
-            makes easier.
+        skewness: That of a mean's values over cases, from a pilot. Where none is given, a plan allows for the
+            worse of the usual: -2 (a Dice has a long lower tail), or 0 where a drop is to be detected, which
+            such a tail makes easier.
     """
 
     metric: str
@@ -329,10 +329,10 @@ class SampleDesign:
 def plan_sample(design: SampleDesign) -> SamplePlan:
     """Compute the cases, positives and patients that are needed, before data are collected (ST-07's planner).
 
-    The plan is solved for the interval that the verdict will use (logit DeLong for AUROC, Wilson for proportions,
-    t on the logit for balanced accuracy, bootstrap-t for means), with its t quantile, its asymmetry, and an error
-    that differs from truth to truth (`elsewhere.statistics.anticipated`). By simulation such plans reach 78 to
-    83 % where 80 % were asked (docs/reference/levels.md).
+    The plan is solved for the interval that the verdict will use (logit DeLong for AUROC, Wilson for
+    proportions, t on the logit for balanced accuracy, bootstrap-t for means), with its t quantile, its
+    asymmetry, and an error that differs from truth to truth (`elsewhere.statistics.anticipated`). By
+    simulation such plans reach 78 to 83 % where 80 % were asked (docs/reference/levels.md).
 
     Args:
         design: The study.

@@ -2,9 +2,9 @@
 
 AUPRC, F1, PPV, NPV, NLL, Brier and ECE change when a hospital has more cancers, though the model is the same.
 Cases are weighted by class so that the positives make up the source's share: every positive by
-prevalence / positives, every negative by (1 - prevalence) / negatives. The weights are made anew under each
-resample's patient weights, so that the share is the source's in every resample. What is left to differ
-is the model (and the mix within a class, which no prevalence can mend).
+prevalence / positives, every negative by (1 - prevalence) / negatives. The weights are made again under each
+resample's patient weights, so that the share is the source's in every resample. What remains different
+is the model (and the mix within a class, which no prevalence can correct).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Ranks that say how sure they are (ST-09), and what moves them (MRI-10).
 
-All models share the same resamples. Two models are parted only when the simultaneous interval of their
-difference (max-t over all pairs) leaves zero out, so the chance that any two equal models are parted
+All models share the same resamples. Two models are separated only when the simultaneous interval of their
+difference (max-t over all pairs) excludes zero, so the chance that any two equal models are separated
 anywhere in the table is at most alpha. Bootstrap rank frequencies are a picture: resampling adds noise to
-ranks that already have it, and their spread is no confidence interval.
+ranks that already have it, and their spread is not a confidence interval.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from elsewhere.statistics.simultaneous import (
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 _EQUAL = 1e-12
-"""Values closer together than this are equal: sums in another order part them in the last digits."""
+"""Values closer together than this are equal: sums in another order differ in the last digits."""
 TENTHS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
@@ -252,8 +252,8 @@ class PatientCounts:
     Attributes:
         df: Patients - strata; infinite where there are so many that a normal law serves.
         patients: All of them; None for df + 1, which is one stratum.
-        fewest: Those of the rarer class, where the metric is a mean over classes; None for all. So many must bear
-            a difference that never varies.
+        fewest: Those of the rarer class, where the metric is a mean over classes; None for all. So many must
+            bear a difference that never varies.
     """
 
     df: float = np.inf
@@ -350,7 +350,7 @@ def rank_models(
 def _outside_the_domain(
     evaluators: Sequence[Evaluator], partition: Clusters, spec: MetricSpec, values: FloatArray
 ) -> list[str]:
-    """What is to be said where models lie outside the domain of the promised coverage (ST-04a)."""
+    """Notes on models that lie outside the domain of promised coverage (ST-04a)."""
     found = Counter(
         text
         for evaluator, value in zip(evaluators, values, strict=True)
@@ -524,7 +524,7 @@ def left_out_sites(
 
 
 def _movement(names: Sequence[str], before: IntArray, after: IntArray) -> dict[str, Any]:
-    """Who changes place between two rankings, who is first, and Kendall's tau-b."""
+    """The models that change rank between two rankings, the first ones, and Kendall's tau-b."""
     moved = [
         {"model": n, "from": int(b), "to": int(a)}
         for n, b, a in zip(names, before, after, strict=True)

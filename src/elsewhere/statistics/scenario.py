@@ -1,7 +1,7 @@
 """The scenario as the unit (US-19 to US-21), and what a new hospital may see (ST-10).
 
 Seeds are averaged first: five seeds of one transfer are one observation. Twelve transfers among four
-datasets are not twelve independent ones either, so that the study's t interval is shown beside the range
+datasets are not twelve independent ones either, so the study's t interval is shown together with the range
 over leaving each dataset out.
 """
 
@@ -22,7 +22,7 @@ from elsewhere.errors import UserError
 EXACT_UP_TO = 25
 """Signed-rank tests are exact up to this many non-zero differences, with ties and all."""
 SITES_NEEDED = 5
-"""Fewer sites than this say nothing of the spread between hospitals (ST-10)."""
+"""Fewer sites than this do not show the spread between hospitals (ST-10)."""
 
 _SPREADS, _MEANS = 200, 40
 """Quantiles of the between-site variance and of the mean that a prediction interval averages over."""

@@ -76,10 +76,11 @@ class SeedMean(Evaluator):
 
 
 class SplitMean(Evaluator):
-    """The mean over seeds that tested different parts of one set of cases, such as random splits at one hospital.
+    """The mean over seeds that tested different parts of one set of cases, such as random splits at one
+    hospital.
 
-    Every member counts the same patients: a resample gives each patient one weight in all seeds that tested her. A
-    seed whose metric is undefined in a resample takes no part in that resample's mean.
+    Every member counts the same patients: a resample gives each patient one weight in all seeds that tested
+    her. A seed whose metric is undefined in a resample takes no part in that resample's mean.
 
     Args:
         members: One evaluator per seed, all over the same numbering of patients.

@@ -17,7 +17,7 @@ from scipy import stats
 FloatArray = npt.NDArray[np.float64]
 _STILL = 1e-12
 _BLOCK_NUMBERS = 2**20
-"""Draws that are looked at together: 8 MB, however many pairs of models there are."""
+"""Draws that are processed together: 8 MB, however many pairs of models there are."""
 LEAST_USABLE = 0.9
 """A member of the family that is undefined in more than a tenth of the resamples has no interval."""
 
@@ -26,8 +26,8 @@ LEAST_USABLE = 0.9
 class PairDraws:
     """The draws of `first - second` for many pairs of columns, made block by block and never stored whole.
 
-    200 models make 19,900 pairs: under 5,000 resamples their differences would fill 800 MB, and every step of a
-    calculation as much again.
+    200 models make 19,900 pairs: under 5,000 resamples their differences would fill 800 MB, and every step of
+    a calculation as much again.
 
     Attributes:
         draws: (resamples, columns).
@@ -88,7 +88,8 @@ def constant_difference_p(patients: int) -> float:
 def constant_differences(
     point: FloatArray, draws: FloatArray | PairDraws, *, patients: int, level: float = 0.95
 ) -> npt.NDArray[np.bool_]:
-    """Find the members of a family that differ for certain: not zero, and the same in every resample (ST-09a).
+    """Find the members of a family that differ for certain: not zero, and the same in every resample
+    (ST-09a).
 
     With very few patients even that may be luck: the sign test over them must reject at `level` for the whole
     family (Bonferroni). Equal models, whose difference is zero throughout, do not differ.

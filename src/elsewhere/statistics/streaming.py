@@ -1,7 +1,7 @@
 """Group means of a table too large for memory, in one stream (LN-11: patches x models x folds).
 
-Rows are read batch by batch from a parquet file or folder; key columns become codes, and what is kept is one
-row of sums a group, or, with `cluster`, one a group and patient: enough for means, spreads and clustered t
+Rows are read batch by batch from a parquet file or folder; key columns become codes. Memory holds one row of
+sums per group, or, with `cluster`, one per group and patient: enough for means, spreads and clustered t
 intervals (ST-03), and never the rows themselves.
 """
 
@@ -103,7 +103,7 @@ class _Pairs:
 
 
 class _Cells:
-    """Growing arrays of sums: a row a cell (a group, or a group and patient)."""
+    """Growing arrays of sums: one row per cell (a group, or a group and patient)."""
 
     def __init__(self, n_values: int) -> None:
         self.size = 0

@@ -3,7 +3,7 @@
 The studentised bootstrap (ST-05) divides each resample's error by that resample's own standard error, so
 every resample needs one. Sums and AUROCs have it in closed form, recomputed under the weights; any other
 metric uses its leave-one-patient-out influence values, reweighted. Strata (sites, and classes where the
-metric asks for them) are those of the resampling, so that both tell of the same variance.
+metric asks for them) are those of the resampling, so that both describe the same variance.
 """
 
 from __future__ import annotations

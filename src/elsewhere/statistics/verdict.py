@@ -1,12 +1,12 @@
-"""The five words, and nothing else (ST-05, ST-06).
+"""The five verdicts (ST-05, ST-06).
 
 A verdict compares the 1 - 2 alpha interval of (here - reference) with a margin D declared beforehand.
-Words speak of the model, not of the number: where lower is better (NLL, Hausdorff), the interval is turned
-round first, so that BELOW always means worse and ABOVE always means better.
+Verdicts describe the model, not the number: where lower is better (NLL, Hausdorff), the sign of the interval
+is changed first, so that BELOW always means worse and ABOVE always means better.
 
 Several primary claims must all pass; no correction is needed for that, since each one can only stop the
-whole. The overall word: any BELOW makes BELOW; else any NOT ASSESSED makes NOT ASSESSED; else any claim that
-has not passed makes INCONCLUSIVE; else all passed: ABOVE if every claim is, EQUIVALENT if every claim is
+whole. The overall verdict: any BELOW makes BELOW; else any NOT ASSESSED makes NOT ASSESSED; else any claim
+that has not passed makes INCONCLUSIVE; else all passed: ABOVE if every claim is, EQUIVALENT if every claim is
 EQUIVALENT or ABOVE, and otherwise (non-inferior as claimed, though not proved equivalent) INCONCLUSIVE with
 exit code 0. Claims that are not primary (subgroups the claim does not name) are descriptive.
 """

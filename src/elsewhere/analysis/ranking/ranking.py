@@ -131,7 +131,7 @@ def _metric_of(first: Prepared, wanted: str | None) -> str:
 def _ranking_part(
     entries: Sequence[Entry], metric: str, resampling: Resampling, options: RankingOptions
 ) -> dict[str, Any]:
-    """The `ranking` of a summary: the table, the pairs, every entry's metrics and what stands beside them."""
+    """The `ranking` of a summary: the table, the pairs, every entry's metrics, fairness weights and sizes."""
     first = entries[0].ready
     rules = first.scores.protocol
     names = [entry.name for entry in entries]
@@ -216,7 +216,7 @@ def _shown(ready: Prepared, metric: str) -> list[str]:
 
 
 def _unknown_status_words(entries: Sequence[Entry]) -> list[str]:
-    """Words of a status column that nobody explained may decide a rank, so every model's are named."""
+    """Status words whose meaning is not known may decide a rank, so those of every model are reported."""
     found = []
     for entry in entries:
         words = entry.ready.scores.extras.get("status_words", ())

@@ -23,7 +23,8 @@ _LONG_NUMBER = re.compile(r"[0-9]{4,}")
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """An entry that is not in the ranking. `why` may name cases and files; `shared` makes it fit to be printed.
+    """An entry that is not in the ranking. `why` may name cases and files; `shared` makes it fit to be
+    printed.
 
     Args:
         model: Name of the entry.
@@ -92,9 +93,9 @@ def check_entry(path: Path, given: Sequence[Path]) -> None:
 
 
 def _possible_ids(path: Path, options: ReadOptions) -> Iterator[str]:
-    """Whatever in an entry that could not be read may be an id: its files' names, or its cells that are no scores.
+    """Everything in an unreadable entry that may be an id: names of its files, or cells that are not scores.
 
-    Only the reason of this entry is redacted with them, so it does no harm that some are none.
+    Only the reason of this entry is redacted with them, so it does no harm that some are not ids.
     """
     if path.is_dir() and not path.is_symlink():
         yield from _names_in(path)
@@ -135,7 +136,7 @@ def _cells_in(path: Path, options: ReadOptions) -> Iterator[str]:
 
 
 def _may_be_id(cell: str) -> bool:
-    """A score is no id, and neither is a word; a long number may be one."""
+    """Scores and words are not ids; a long number may be one."""
     if not any(c.isdigit() for c in cell) or len(cell) > 200:
         return False
     return bool(_LONG_NUMBER.fullmatch(cell)) or not _NUMBER.fullmatch(cell)

@@ -194,7 +194,7 @@ def _check_metrics(claim: Claim, known: Mapping[str, MetricSpec]) -> None:
 
 
 def _columns_of(claim: Claim, cohort: Cohort) -> tuple[str, ...]:
-    """The columns that the claim describes or judges by."""
+    """The columns whose groups the claim describes or judges."""
     named = [*claim.describe, *(str(line.variable) for line in claim.subgroup_claims)]
     columns = [name for name in dict.fromkeys(named) if name]
     unknown = [name for name in columns if name not in cohort.cases.columns]
@@ -221,7 +221,9 @@ def _extra(ready: Prepared, claim: Claim, judged: OverallVerdict, resampling: Re
 
 
 def _reading(read: ReadOptions) -> dict[str, str | int | float | bool | None]:
-    """How the vendor's file was read, field by field: it may change the verdict, and is no part of the claim."""
+    """How the vendor's file was read, field by field: it may change the verdict without being part of the
+    claim.
+    """
     out: dict[str, str | int | float | bool | None] = {
         f"map {target}": column for target, column in sorted(read.column_map.items())
     }
@@ -232,7 +234,7 @@ def _reading(read: ReadOptions) -> dict[str, str | int | float | bool | None]:
 
 
 def _check_interval(line: ClaimedMetric, spec: MetricSpec, claim: Claim) -> None:
-    """An interval of every possible value is no information: with it no model could ever be found worse."""
+    """Refuse an interval that holds every possible value: with it no model could ever be found worse."""
     if line.lo is None or line.hi is None:
         return
     if line.lo <= spec.lower_bound and line.hi >= spec.upper_bound:
@@ -248,7 +250,7 @@ def _check_interval(line: ClaimedMetric, spec: MetricSpec, claim: Claim) -> None
 def _own_uncertainty(
     value: ClaimedValue, spec: MetricSpec, *, margin: float, alpha: float
 ) -> tuple[str, ...]:
-    """A warning where the claim is so unsure of itself that no number of cases here can confirm it."""
+    """A warning where the claim is so uncertain that no number of cases here can confirm it."""
     limits, _ = claimed_limits(value, spec, alpha=alpha)
     if max(limits.hi - limits.value, limits.value - limits.lo) < margin:
         return ()
@@ -260,7 +262,7 @@ def _own_uncertainty(
 
 
 def _judge(ready: Prepared, claim: Claim, line: ClaimedMetric, resampling: Resampling) -> ClaimVerdict:
-    """One claimed number against this hospital: its uncertainty is the claim's own where it brings any (ST-05)."""
+    """Judge one claimed number on this hospital's cases, with the claim's own uncertainty (ST-05)."""
     inside = np.ones(ready.evaluator.n_cases, dtype=bool)
     group = None if line.variable is None else f"{line.variable} = {line.group}"
     if line.missing or line.value is None or line.margin is None:

@@ -1,4 +1,4 @@
-"""What stands in a summary beside the metrics, each a registered function of the same context.
+"""Parts of a summary in addition to the metrics; each is a registered function of the same context.
 
 Another package adds one by the entry point `elsewhere.analyses`, or with `@analyses.register(name)`: it
 takes an `AnalysisContext` and returns the parts of the summary that it fills.

@@ -1,8 +1,9 @@
-"""The claim: the vendor's numbers, the fixed threshold, the margin and the subgroups, written down beforehand.
+"""The claim: the vendor's numbers, the fixed threshold, the margin and the subgroups, written down
+beforehand.
 
-A claim is a TOML file. What it says when a verdict is shown is kept in a lock file beside it (`claim_lock.py`); a
-claim that changes afterwards is still judged, and the console and the report say what changed. A claim that was not
-filled in is not judged.
+A claim is a TOML file. Its content when a verdict is shown is recorded in a lock file beside it
+(`claim_lock.py`). A claim that changes afterwards is still judged, and the console and the report list what
+changed. A claim that was not filled in is not judged.
 """
 
 from __future__ import annotations
@@ -357,7 +358,9 @@ def _where(value: Any, place: str) -> dict[str, str]:
 
 
 def _digest(claim: Claim) -> str:
-    """Of what is claimed: how the vendor's file is read, and what only describes, may be mended without changing it."""
+    """Digest of what decides the verdict: reading options and descriptions can be corrected without changing
+    it.
+    """
     text = json.dumps(claim.claimed(), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -401,7 +404,7 @@ def _text(content: Mapping[str, Any], key: str, where: str) -> str | None:
 
 
 def _check_sections(content: Mapping[str, Any], where: str) -> None:
-    """The kinds of what stands in [predictions], [outcomes] and [population]."""
+    """Refuse values of the wrong type in [predictions], [outcomes] and [population]."""
     how, here = content.get("predictions", {}), f"{where} [predictions]"
     for key in ("scale", "unit", "combine", "encoding", "delimiter", "decimal"):
         _text(how, key, here)

@@ -1,16 +1,16 @@
-"""What was claimed when a verdict was shown: a lock file beside the claim, and what has changed since.
+"""The lock file of a claim: what was claimed when a verdict was shown, and what has changed since.
 
-The lock is written when a verdict is shown, not before: a claim that ends in an error leaves no trace. It keeps, for
-every verdict, the claim's content, the digests of the cohort and of the predictions, how the file was read, the
-verdict and the time. A later run on the same cohort and predictions is compared with the first one that was judged:
-under this claim file, under any other claim in the same folder (`cp claim.toml claim2.toml`), and in the `--out`
-folder that it replaces.
+The lock is written when a verdict is shown, not before: a claim that ends in an error leaves no trace. It
+records, for every verdict, the claim's content, the digests of the cohort and of the predictions, how the
+file was read, the verdict and the time. A later run on the same cohort and predictions is compared with the
+first one that was judged: under this claim file, under any other claim in the same folder (`cp claim.toml
+claim2.toml`), and in the `--out` folder that it replaces.
 
-Three things are kept apart. The *claim* decides the verdict: a change of it is reported, and the command ends with 6.
-*Descriptions* (the model's name, how outcomes were verified) and *reading options* (columns, scale, how views are
-combined) are reported where they change, and no more.
+Three things are distinguished. The *claim* decides the verdict: a change of it is reported, and the command
+ends with exit code 6. *Descriptions* (the model's name, how outcomes were verified) and *reading options*
+(columns, scale, how views are combined) are only reported where they change.
 
-It is a record for people who want to be honest, and no proof: who deletes it has hidden it.
+It is a record for people who want to be honest, and not a proof: whoever deletes the file has hidden it.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class ShownVerdict:
     def same_data(self, other: ShownVerdict) -> bool:
         """Say whether another verdict is of the same predictions and cases.
 
-        `where` does not make other data of them, for a part may be chosen after the verdict; only two claims that
-        name different values of the same columns (site = North, site = South) share no case.
+        `where` does not make other data of them, for a part may be chosen after the verdict; only two claims
+        that name different values of the same columns (site = North, site = South) share no case.
 
         Args:
             other: Another verdict.
@@ -412,7 +412,7 @@ def _not_understood(path: Path, why: str) -> UserError:
 
 
 def _records_of_lock(path: Path) -> tuple[ShownVerdict, ...]:
-    """The records of a lock of ours; () where there is none."""
+    """The records of a claim's lock file; () where there is no file."""
     if not path.exists():
         return ()
     try:
@@ -456,7 +456,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _locks_beside(own: Path) -> Sequence[Path]:
-    """Locks of other claims in the folder; other programs' lock files are not ours to read."""
+    """Lock files of other claims in the folder; those of other programs are left out."""
     found = []
     for path in sorted(own.parent.glob(f"*{LOCK_ENDING}"))[:_MOST_LOCKS]:
         if path.name == own.name or path.is_symlink() or not path.is_file():
@@ -468,7 +468,7 @@ def _locks_beside(own: Path) -> Sequence[Path]:
 
 
 def _records_of_result(out: Path) -> Sequence[ShownVerdict]:
-    """The verdicts that an earlier result in `out` tells of; () where it is none of ours."""
+    """The verdicts that an earlier result in `out` records; () where it is not a result of a claim."""
     path = out / "summary.json"
     try:
         content = read_json(path, most=_MOST_SUMMARY_BYTES)

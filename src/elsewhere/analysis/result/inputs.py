@@ -1,4 +1,4 @@
-"""What is assessed, however it is given: cohorts and predictions as paths, data frames or arrays; the protocol."""
+"""The inputs of an assessment: cohorts and predictions as paths, data frames or arrays; the protocol."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from elsewhere.tables.options import DEFAULT
 CohortLike = Cohort | str | Path | pd.DataFrame | Mapping[str, Any]
 PredictionsLike = Predictions | str | Path | pd.DataFrame | Mapping[str, Any]
 Progress = Callable[[str, int, int], None]
-"""`progress(what, done, total)` is told how far a long step is."""
+"""`progress(what, done, total)` is called to report how far a long step is."""
 
 
 def as_cohort(source: CohortLike, table: TableOptions = DEFAULT) -> Cohort:
@@ -112,7 +112,9 @@ def as_predictions(task: str, source: PredictionsLike, options: ReadOptions, coh
 
 
 def _one_type_a_column(frame: pd.DataFrame) -> pd.DataFrame:
-    """A column of numbers and words, such as a vendor's probabilities, as text: a csv file has it so."""
+    """Turn a column of numbers and words, such as a vendor's probabilities, into text, as it is in a csv
+    file.
+    """
     mixed = [
         name
         for name in frame.columns

@@ -1,4 +1,4 @@
-"""`--where split=test`: part of a cohort, chosen by its columns, with the flow that says who was left out."""
+"""Part of a cohort, chosen by its columns (`--where split=test`), with the flow of the cases left out."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from elsewhere.scoring.task import Scores
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Part of a cohort that was chosen with `--where`. The audit still looks at the whole cohort, since a leak
-    has two sides.
+    """Part of a cohort that was chosen with `--where`. The audit still looks at the whole cohort, since a
+    leak has two sides.
 
     Args:
         cohort: The chosen cases.

@@ -1,7 +1,7 @@
 """The shape of a summary as types: what the page, the figures, the tables and the commands may rely on.
 
-A `summary.json` that somebody else wrote is held against it before anything is read out of it. What a task or
-another package adds beside these keys is allowed and shown as it is (`report.generic`).
+A `summary.json` that somebody else wrote is compared with it before anything is read out of it. Further keys,
+which a task or another package adds, are allowed and shown as they are (`report.generic`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Number = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Shown = Count | Annotated[str, Field(max_length=40)]
-"""A count, or what stands for it where it is too small to be told."""
+"""A count, or the text that replaces a count too small to be reported."""
 Name = Annotated[str, Field(max_length=10_000)]
 Text = Annotated[str, Field(max_length=100_000)]
 Numbers = list[Number | None]

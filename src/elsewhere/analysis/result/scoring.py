@@ -1,4 +1,4 @@
-"""One model on one cohort: from predictions, or from a table of scores that exists already, to an assessment."""
+"""One model on one cohort: from predictions, or from an existing table of scores, to an assessment."""
 
 from __future__ import annotations
 

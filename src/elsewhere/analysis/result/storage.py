@@ -1,8 +1,8 @@
 """The folder of a result: `scores.parquet` (and `events.parquet`), `summary.json`, `case_key.csv`.
 
-A summary names the digests of its tables and carries a digest of itself (`seal`), so that an edited summary, or one
-that lies beside the scores of another result, is refused when the folder is read. That finds mistakes and careless
-edits. It is no signature: whoever edits a file can compute the digests again.
+A summary names the digests of its tables and carries a digest of itself (`seal`), so that an edited summary,
+or one in a folder with the scores of another result, is refused when the folder is read. That finds mistakes
+and careless edits. It is not a signature: whoever edits a file can compute the digests again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from elsewhere.untrusted import check_plain_file, read_json
 
 SUMMARY, SCORES, EVENTS = "summary.json", "scores.parquet", "events.parquet"
 TABLE_DIGESTS = {"scores_digest": SCORES, "events_digest": EVENTS}
-"""Key of a summary's provenance -> the table beside it."""
+"""Key of a summary's provenance -> the table in the same folder."""
 
 
 def write_scores(scores: Scores, folder: Path) -> dict[str, str]:
@@ -190,7 +190,7 @@ def load_assessment(path: str | Path) -> Assessment:
 
 
 def _check_seal(summary: Mapping[str, Any], folder: Path) -> None:
-    """Refuse a summary that was edited, and one that lies beside the tables of another result."""
+    """Refuse a summary that was edited, and one in a folder with the tables of another result."""
     where = str(folder / SUMMARY)
     anew = "Score the predictions again, or sum the scores up anew: elsewhere summarise TASK COHORT SCORES --out NEW."
     if "seal" not in summary or "scores_digest" not in summary["provenance"]:
@@ -206,7 +206,7 @@ def _check_seal(summary: Mapping[str, Any], folder: Path) -> None:
         if digest is None and not file.exists():
             continue
         check_plain_file(file, what="table of the result", fix=anew)
-        with file.open("rb") as table:  # a large file that is no table is refused before all of it is read
+        with file.open("rb") as table:  # a large file that is not a table is refused before all of it is read
             if table.read(4) != b"PAR1":
                 raise UserError(f"{name} is no parquet table", where=str(file), fix=anew)
         if digest != file_digest(file):

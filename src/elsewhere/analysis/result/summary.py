@@ -183,7 +183,7 @@ def analyse(
 
 
 def _errors(audit: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the audit calls an error is said at the top, not only in its own section."""
+    """Errors of the audit as warnings, which the report shows at its top and not only with the audit."""
     return [f"The id audit: {finding['message']}." for finding in audit if finding.get("severity") == "error"]
 
 
@@ -259,7 +259,7 @@ def _patients(ready: Prepared) -> int:
 def _add_answered_only(
     ready: Prepared, metrics: dict[str, dict[str, Any]], headline: str, *, key: str, seed: int, resamples: int
 ) -> None:
-    """ST-14: beside the value with missing as worst, the value of the answered cases alone.
+    """Add the value of the answered cases alone to the value with missing as worst (ST-14).
 
     The headline metric gets its interval as well.
     """

@@ -1,8 +1,9 @@
 """When the models of a study should not answer (US-32): scores of uncertainty, one run or ensemble at a time.
 
-Max-softmax, energy and Mahalanobis distance are one network's; the deep ensemble is the mean over the seeds of
-one scenario and configuration, which is possible where every seed was tested on the same cases (external
-scenarios; internal seeds split the dataset anew). An error is a wrong class at the protocol's threshold.
+Max-softmax, energy and Mahalanobis distance are one network's; the deep ensemble is the mean over the seeds
+of one scenario and configuration, which is possible where every seed was tested on the same cases (external
+scenarios; each internal seed splits the dataset again). An error is a wrong class at the protocol's
+threshold.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _measured(
 
 
 def _wrong(run: Judged, probability: FloatArray) -> FloatArray:
-    """1 where the decision by the run's threshold is not the truth."""
+    """1 where the decision by the run's threshold is wrong, else 0."""
     positive = probability >= run.threshold if run.inclusive else probability > run.threshold
     return (positive != (run.test.label == 1)).astype(np.float64)
 

@@ -1,4 +1,4 @@
-"""Averages of a task with probabilities over its scenarios, and the comparisons of what varies between them."""
+"""Averages of a task with probabilities over its scenarios, and comparisons of its factors."""
 
 from __future__ import annotations
 

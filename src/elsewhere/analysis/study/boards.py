@@ -2,7 +2,7 @@
 
 Where the scenarios of a kind test no case twice (one dataset left out, folds) their cases are pooled into one
 board; else every scenario is a board of its own. All methods of a board share its patients and so its
-resamples (ST-09). What cannot stand in a board is listed with its reason, never dropped.
+resamples (ST-09). A method that cannot be in a board is listed with its reason, never dropped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BOARD_LABELS = {
 }
 _ORDER = ("leave-one-dataset-out", "external", "folds", "internal")
 NESTED = "nested"
-"""Runs that only serve to choose a method on the sources; they stand in no board and no average."""
+"""Runs that only serve to choose a method on the sources; they are in no board and no average."""
 KINDS: Mapping[str, tuple[str, ...]] = {
     "clip": ("clip", "has_clip", "clip_artefact", "clip_artifact"),
     "implant": ("implant", "has_implant", "breast_implant"),
@@ -51,7 +51,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 """Kinds of cases that a cohort may mark, by the columns that mark them; 'small' comes from the sizes."""
 _CLINICAL = ("subtype", "vendor", "field_strength")
 REPORTED_COLUMNS = (*_CLINICAL, *(name for names in KINDS.values() for name in names))
-"""Columns of the cohort that analyses read beside the scores."""
+"""Columns of the cohort that analyses read in addition to the scores."""
 
 
 class Member(NamedTuple):
@@ -69,7 +69,6 @@ class Member(NamedTuple):
 
     seed: int
     source: int
-    """Which of the sources of each tested dataset; 0 where a case is tested from one source alone."""
 
     @property
     def label(self) -> str:
@@ -205,7 +204,9 @@ class Board:
 
     @cached_property
     def draws(self) -> list[FloatArray]:
-        """(resamples, metrics) for each entry: the one set of resamples that every number of the board shares."""
+        """(resamples, metrics) for each entry: the one set of resamples that every number of the board
+        shares.
+        """
         rules = self.protocol.interval
         stream = WeightStream(
             self.partition, key=self.key, seed=SEED, resamples=self.resamples, by_site=rules.by_site
@@ -303,8 +304,8 @@ def _groups_of_scenarios(
     of_task: Mapping[tuple[str, str, int], Scores],
     where: Mapping[str, Mapping[str, str]],
 ) -> list[tuple[str, Rounds]]:
-    """Which scenarios of a kind make a board together. Where each dataset is tested from several sources, one board
-    has all of them, a source of each dataset per round, and every scenario has a board of its own too.
+    """Which scenarios of a kind make a board together. Where each dataset is tested from several sources, one
+    board has all of them, a source of each dataset per round, and every scenario has a board of its own too.
     """
     if len(names) > 1 and _disjoint(of_task, names):
         return [(kind, (tuple(names),))]
@@ -320,7 +321,7 @@ def _groups_of_scenarios(
 
 
 def _best_first(board: Board) -> Board:
-    """So that every table and figure lists the recipes as the board ranks them."""
+    """Sort the entries by rank, so that every table and figure lists them as the board ranks them."""
     values = np.nan_to_num(board.values(board.ranked_by), nan=-np.inf)
     order = sorted(range(len(board.entries)), key=lambda i: (-values[i], board.names[i]))
     return replace(board, entries=tuple(board.entries[i] for i in order))

@@ -1,4 +1,6 @@
-"""Calibration: where a temperature could be fitted, reliability, and lesions against normal cases (US-16 to US-18)."""
+"""Calibration: where a temperature could be fitted, reliability, and lesions against normal cases (US-16 to
+US-18).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patients of a board: recall a class, reliability, the hardest cases and those of a kind (MRI-11)."""
+"""Patients of a board: recall of each class, reliability, the hardest cases and those of a kind (MRI-11)."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def _number(value: float | None) -> float:
 
 
 def reliability(board: Board) -> pd.DataFrame:
-    """Compute the observed share of positive cases in quantile bins of the probability, with the prevalence and
-    the slope.
+    """Compute the observed share of positive cases in quantile bins of the probability, with the prevalence
+    and the slope.
 
     The cases of several seeds lie in the bins together, each patient once per seed, and the patient stays the
     unit of the intervals. So the curve describes what one of the trainings says, not their mean, which no
@@ -151,7 +151,8 @@ class Chosen:
 
 
 def hardest(board: Board, *, salt: str) -> tuple[pd.DataFrame, list[Chosen]]:
-    """List the cases that the methods together do worst on, and the hardest of each kind that the cohort marks.
+    """List the cases that the methods together do worst on, and the hardest of each kind that the cohort
+    marks.
 
     Args:
         board: Methods of a task on the same cases.

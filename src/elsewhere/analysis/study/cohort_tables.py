@@ -81,7 +81,7 @@ def datasets_table(results: Results, published: Reference | None = None) -> pd.D
 
 
 def _labels(part: pd.DataFrame, *, public: bool) -> dict[str, Any]:
-    """Of a dataset with benign and malignant lesions: images by label, and patients with both."""
+    """Images by label, and patients with both, of a dataset with benign and malignant lesions."""
     label = (
         part["label"].astype("string").fillna("") if "label" in part.columns else pd.Series(dtype="string")
     )
@@ -98,7 +98,7 @@ def _labels(part: pd.DataFrame, *, public: bool) -> dict[str, Any]:
 
 
 def _outcomes(part: pd.DataFrame) -> dict[str, Any]:
-    """Of a dataset with outcomes or masks: how many are known; small cells are suppressed."""
+    """How many outcomes and masks of a dataset are known; small cells are suppressed."""
     row: dict[str, Any] = {}
     if "pcr" in part.columns:
         known = pd.to_numeric(part["pcr"], errors="coerce").dropna()

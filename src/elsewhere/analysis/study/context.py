@@ -1,7 +1,7 @@
-"""What an analysis of a study reads: the results of one task, and what several analyses share, made once.
+"""The context of an analysis of a study: the results of one task, and what several analyses share, made once.
 
-Nothing here opens an image or trains. Every random draw is keyed by the cohort and a fixed seed, so that the same
-scores give the same numbers on any machine.
+Nothing here opens an image or trains. Every random draw is keyed by the cohort and a fixed seed, so that the
+same scores give the same numbers on any machine.
 """
 
 from __future__ import annotations

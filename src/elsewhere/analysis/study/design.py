@@ -1,9 +1,10 @@
 """What a study compares, read from its file and its runs: which configurations make up its averages.
 
-A configuration is a model with an input: a pair of the study file's [models] and [inputs], or a method of [recipes],
-which is its own model and has no input. The averages are over the plain pairs: annotated boxes, the reference margin,
-plain training. Whatever else was run (other margins, found boxes, other ways to train) is compared with them, and stays
-out of the averages. Methods of [recipes] are different published methods, which no average joins.
+A configuration is a model with an input: a pair of the study file's [models] and [inputs], or a method of
+[recipes], which is its own model and has no input. The averages are over the plain pairs: annotated boxes,
+the reference margin, plain training. Whatever else was run (other margins, found boxes, other ways to train)
+is compared with them, and stays out of the averages. Methods of [recipes] are different published methods,
+which no average joins.
 """
 
 from __future__ import annotations

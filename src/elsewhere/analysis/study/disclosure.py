@@ -68,7 +68,7 @@ def _recipe(method: Method) -> type[Recipe] | None:
 
 
 def _given(study: Study, method: Method) -> tuple[str, ...]:
-    """In words; settings that this version of the recipe does not take ask for nothing."""
+    """What the method is given, in words; settings that this version does not take are ignored."""
     if method.factors:
         section = study.inputs[method.factors["input"]]
         annotated = section.kind == "roi" and section.boxes == "annotated"
@@ -84,7 +84,7 @@ def _follows(method: Method) -> str:
 
 
 def _notes(results: Results, name: str) -> list[str]:
-    """Of all its trainings, each once; the first few."""
+    """The notes of all trainings of a method, each once; the first few of many."""
     trainings, runs = results.trainings, results.runs
     if "notes" not in trainings.columns or "training" not in runs.columns:
         return []

@@ -1,8 +1,8 @@
-"""Groups of a board: what each has, what a gap between them is worth, and what cannot be told (MRI-06, MRI-11,
+"""Groups of a board: the result in each, the gap between them, and what cannot be estimated (MRI-06, MRI-11,
 MRI-12).
 
-A variable that the cohort does not have, or has for few, stays in the tables with its reason. Cells of one to
-four patients are withheld as on every page of the house: their values would be those people's own.
+A variable that the cohort does not have, or has for few cases, stays in the tables with its reason. Cells of
+one to four patients are withheld, as in every report of Elsewhere: their values would be those people's own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SIZE = "tumour_size"
 OVERALL = "all"
 SMALL_GROUP = "a group under 5"
 FEW_KNOWN = 0.5
-"""A variable known for fewer than this share of the cases is said to rest on few."""
+"""Fairness over a variable that is known for fewer than this share of the cases cannot be estimated."""
 MOST_PERMUTATIONS = 1000
 _NAN = float("nan")
 
@@ -62,8 +62,8 @@ def codes_of(board: Board, variables: Sequence[str]) -> dict[str, GroupCodes]:
 
 
 def sizes_of(board: Board) -> SizeStrata | None:
-    """Divide the tumours of a board into small, moderate and large by the 20th and 80th percentile of the true
-    volume.
+    """Divide the tumours of a board into small, moderate and large by the 20th and 80th percentile of the
+    true volume.
 
     Args:
         board: Methods of a task on the same cases.
@@ -125,7 +125,8 @@ def known_table(board: Board) -> pd.DataFrame:
 
 
 def group_rows(board: Board, *, resamples: int | None = None) -> pd.DataFrame:
-    """Estimate each method within each group, size stratum and centre, with intervals; small cells are withheld.
+    """Estimate each method within each group, size stratum and centre, with intervals; small cells are
+    withheld.
 
     Args:
         board: Methods of a task on the same cases.
@@ -329,7 +330,8 @@ def top_bottom(board: Board) -> pd.DataFrame:
 
 
 def size_mix(board: Board) -> pd.DataFrame:
-    """Count the small, moderate and large tumours of each dataset: a drop may come from the case mix (MRI-11).
+    """Count the small, moderate and large tumours of each dataset: a drop may come from the case mix
+    (MRI-11).
 
     Args:
         board: Methods of a task on the same cases.

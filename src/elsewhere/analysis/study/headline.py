@@ -1,8 +1,9 @@
-"""What the first page of a study's report says: for each task, the result here and elsewhere, and the verdict.
+"""Content of the first page of a study's report: for each task the internal and external result, and the
+verdict.
 
-In a study of models and inputs it is the mean over the main configurations; in a study of published methods the best
-method of the leading board. Beside every verdict stand the margin, the protocol with its version, and the smallest
-drop that the comparisons could have detected.
+In a study of models and inputs it is the mean over the main configurations; in a study of published methods
+the best method of the leading board. Every verdict comes with the margin, the protocol with its version, and
+the smallest drop that the comparisons could have detected.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def task_headline(context: Context) -> dict[str, Any]:
 
 
 def _change(context: Context, board: Board, best: str) -> dict[str, Any]:
-    """What is lost at other hospitals, with the verdict."""
+    """The change from internal to external results, with the verdict."""
     drop, found = context.table("drop"), context.table("transfers")
     subject = OVERALL if len(drop) and (drop["method"] == OVERALL).any() else best
     out: dict[str, Any] = {"subject": subject}
@@ -205,13 +206,17 @@ def _main_methods(context: Context) -> list[str]:
 
 
 def _end(row: pd.Series, metric: str, end: str) -> float:
-    """Of the interval that contains its own point, where the metric holds a range over groups."""
+    """An end of the interval; of the one that contains its own point, where the metric holds a range over
+    groups.
+    """
     centred = row.get(f"{metric}_t_{end}", np.nan)
     return float(centred if np.isfinite(centred) else row.get(f"{metric}_{end}", np.nan))
 
 
 def _centres(context: Context, board: Board, best: str) -> dict[str, Any]:
-    """Without an internal result: how far the datasets of the board lie apart, and what could have been detected."""
+    """Without an internal result: how far the datasets of the board lie apart, and what could have been
+    detected.
+    """
     found = context.table("centres")
     if found.empty:
         return {}
@@ -260,7 +265,7 @@ def smallest_drops(rows: pd.DataFrame, level: str, metric: str) -> dict[str, Any
 
 
 def _too_few(board: Board) -> str:
-    """Why the board's own number says nothing; empty where it does."""
+    """Why the board has too few patients for a number of its own; empty where it has enough."""
     truth = board.truth
     split = None if truth is None else (int((truth > 0).sum()), int((truth == 0).sum()))
     return too_few(board.partition.n_clusters, split)
@@ -282,7 +287,7 @@ def _selection(context: Context) -> dict[str, Any]:
 
 
 def _found_boxes(context: Context) -> dict[str, Any]:
-    """What it costs that a model finds the boxes, where that is the study's one comparison."""
+    """How much found boxes lose against annotated ones, where that is the study's one comparison."""
     table = context.table("paired")
     if table.empty:
         return {}

@@ -1,7 +1,7 @@
 """The leaderboards of a study and what its ranks rest on (MRI-08 to MRI-10, MRI-12).
 
 All numbers of a board come from the same resamples of its patients: performance, fairness, combined, the
-differences that part two ranks, and the places at every fairness weight.
+differences that separate two ranks, and the ranks at every fairness weight.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from elsewhere.statistics.resampling import Resampling
 
 STEPS = 101
 SLOWEST_SECONDS = 300.0
-"""The challenge allows five minutes a case (MRI-17)."""
+"""The challenge allows five minutes per case (MRI-17)."""
 BOOTSTRAP_T = "t of the paired bootstrap"
 MEAN_MODEL = "mean probability of the seeds"
 _CENTRED = ("fairness", "combined")
@@ -426,8 +426,12 @@ def weight_table(
 def _gate(
     board: Board, names: list[str], perf: Any, fair: Any, *, metric: str, chance: float, weight: float
 ) -> pd.DataFrame:
-    """The gate by the point, and surely: the interval of the paired difference from the baseline above 0. A
-    method's own interval against the baseline's point would take the baseline for known."""
+    """The gate by the value, and the sure gate: the interval of the paired difference from the baseline lies
+    above 0.
+
+    A method's own interval compared with the baseline's value would take the baseline's value as known
+    exactly.
+    """
     baseline = str(board.baseline)
     by_point = weighting_table(
         perf, fair, names=names, baseline=baseline, fairness_weight=weight, chance=chance

@@ -1,4 +1,4 @@
-"""Averages over scenarios as papers print them (US-24), with a published study's numbers beside ours (US-25)."""
+"""Averages over scenarios as papers print them (US-24), compared with a published study's (US-25)."""
 
 from __future__ import annotations
 

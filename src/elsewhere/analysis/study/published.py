@@ -1,4 +1,4 @@
-"""The numbers that a study's paper prints, to stand beside ours (US-25).
+"""The numbers that a study's paper prints, to be compared with ours (US-25).
 
 They ship as csv files with their source named (`published/README.md`). A difference from them is a finding to
 explain, never an error: the paper's seeds, framework and, in two datasets, its reading of the patient ids are

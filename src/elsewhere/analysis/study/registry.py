@@ -1,8 +1,8 @@
 """Analyses of studies: functions that turn results into named tables, found by what a study ran.
 
-An analysis is one function. It is called once for every task that it serves (or once for the whole study), with a
-`Context`, and returns tables by name. Rows of several tasks are put below each other, with the column `task`. Other
-packages register theirs by the entry-point group `elsewhere.study_analyses`.
+An analysis is one function. It is called once for every task that it serves (or once for the whole study),
+with a `Context`, and returns tables by name. Rows of several tasks are put below each other, with the column
+`task`. Other packages register theirs by the entry-point group `elsewhere.study_analyses`.
 """
 
 from __future__ import annotations

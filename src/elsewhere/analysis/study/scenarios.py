@@ -1,8 +1,8 @@
-"""The scenario as the unit (US-19 to US-22, ST-10), and three kinds of uncertainty kept apart.
+"""The scenario as the unit (US-19 to US-22, ST-10), and three separate kinds of uncertainty.
 
 - over scenarios: the mean over transfers with a t interval, the study's own (US-19);
 - over patients: of one scenario's seed average, the trained networks as they are (ST-01, ST-02);
-- over seeds: what training again, with another split and another start, would move.
+- over seeds: how much training again, with another split and another start, would change.
 """
 
 from __future__ import annotations

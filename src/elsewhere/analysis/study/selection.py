@@ -1,9 +1,9 @@
-"""A method chosen on the sources alone, then looked at once on the hospital that was left out (US-31, ST-12).
+"""A method chosen on the sources alone, then tested once on the hospital that was left out (US-31, ST-12).
 
 For a target, every 'nested' scenario that does not touch it leaves out one of its sources. The configuration
 (or a committee of configurations) with the best mean AUROC there is chosen, and its leave-one-dataset-out
-result on the target is the honest one. The results of all others on the target stand beside it, and are not
-what may be claimed.
+result on the target is the honest one. The results of all others on the target are listed too, but must not
+be claimed.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def choose_on_sources(
 
 
 def _lacking(target: str, config: Config, parts: Sequence[_Tested], final: _Tested) -> dict[str, Any]:
-    """An attempt that could not be weighed against the others: it still is one (ST-12)."""
+    """An attempt that could not be compared with the others; it is still listed as one (ST-12)."""
     held = [part for part in parts if config in part.probability]
     return {
         "target": target,

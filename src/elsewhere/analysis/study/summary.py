@@ -1,7 +1,7 @@
-"""From the results of a study to its numbers: every registered analysis that has something to say, and the headline.
+"""From the results of a study to its numbers: every registered analysis that applies, and the headline.
 
-Nothing here opens an image or trains. Every draw goes back to one generator, keyed by the cohort, so that the same
-scores give the same numbers on any machine.
+Nothing here opens an image or trains. Every draw goes back to one generator, keyed by the cohort, so that the
+same scores give the same numbers on any machine.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Internal and external results: what each method loses at another hospital, for every task (MRI-11, ST-05, ST-07).
+"""Internal and external results: how much each method loses at another hospital, by task (MRI-11, ST-05,
+ST-07).
 
-A transfer from one dataset is compared with the same method's internal result at its source: other patients, so two
-independent samples. A method trained on all other datasets is compared with the one trained at the target: the
-same patients, so a paired difference. A verdict over datasets takes four of them; with fewer, each comparison keeps
-its own verdict, which rests on patients.
+A transfer from one dataset is compared with the same method's internal result at its source: other patients,
+so two independent samples. A method trained on all other datasets is compared with the one trained at the
+target: the same patients, so a paired difference. A verdict over datasets takes four of them; with fewer,
+each comparison keeps its own verdict, which rests on patients.
 
-An internal result is the mean over the seeds, whatever part of the dataset each of them tested: a resample gives each
-patient one weight in every seed that tested her.
+An internal result is the mean over the seeds, whatever part of the dataset each of them tested: a resample
+gives each patient one weight in every seed that tested her.
 """
 
 from __future__ import annotations
@@ -143,7 +144,8 @@ def too_few(patients: int, classes: tuple[int, int] | None = None) -> str:
 
 
 def could_be_seen(drop: Any, level: Any, metric: str) -> bool:
-    """Decide whether a fall of `drop` from `level` is possible: a larger one than to the metric's floor is not.
+    """Decide whether a fall of `drop` from `level` is possible: a larger one than to the metric's floor is
+    not.
 
     Args:
         drop: The smallest detectable drop; None or NaN where it is not known.
@@ -238,8 +240,11 @@ def _transfer(
 
 
 def _smaller(side: Side, reference: Side, *, paired: bool) -> tuple[int, tuple[int, int] | None]:
-    """Patients, and those of each outcome, of the smaller side or whom both sides tested: a bootstrap of a few is too
-    sure of itself."""
+    """The number of patients, and of cases of each outcome, of the smaller side, or of the cases that both
+    tested.
+
+    A bootstrap of a few patients is too sure of itself.
+    """
     counted = [side.scores, reference.scores]
     if paired:
         counted = [only(side.scores, set(ids_of(side.scores)) & set(ids_of(reference.scores)))]
@@ -493,7 +498,8 @@ def few_sources(sources: int) -> str:
 
 
 def centres(board: Board, *, margin: float | None, by_chance: frozenset[str] = frozenset()) -> pd.DataFrame:
-    """Compare each dataset and site with all the others of the board, with the 90 % interval of the difference.
+    """Compare each dataset and site with all the others of the board, with the 90 % interval of the
+    difference.
 
     Args:
         board: Methods of a task on the same cases.

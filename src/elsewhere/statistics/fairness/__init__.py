@@ -2,7 +2,7 @@
 
 A range (largest - smallest group value) is biased upward, the more so the smaller the groups, and a
 percentile bootstrap of it has no valid coverage: resampling widens a range that was already too wide. So
-beside the range stand a null band, made by permuting whole attribute vectors over patients, and
+the range comes with a null band, made by permuting whole attribute vectors over patients, and with
 simultaneous intervals of the pairwise differences, which are not ranges and can be covered.
 
 Everything is weights: group g is the row of weights (code == g), a permuted group is (code[perm] == g),

@@ -1,21 +1,23 @@
 """An interval of the gap between groups that may be believed (ST-08, MRI-12).
 
-The gap is a range (largest - smallest group value), combined over metrics. Its percentile bootstrap has no valid
-coverage: the point is biased upward, and resampling biases it again. But every range lies between bounds that follow from
-intervals of the pairwise differences, if those hold together: where a - b lies in [lo, hi] for all pairs at once,
-the true range is at least the largest lo (or 0) and at most the largest hi. With the differences of all metrics in
-one family, the ranges' bounds add up to the gap's. So the interval covers at least as often as the family does, its
-lower end is 0 for a fair model, and it needs no correction of the point. The price is width, most of all where a
-group is small: what a group of four might be is not known, and the upper end says so.
+The gap is a range (largest - smallest group value), combined over metrics. Its percentile bootstrap has no
+valid coverage: the point is biased upward, and resampling biases it again. But every range lies between
+bounds that follow from intervals of the pairwise differences, if those hold together: where a - b lies in
+[lo, hi] for all pairs at once, the true range is at least the largest lo (or 0) and at most the largest hi.
+With the differences of all metrics in one family, the ranges' bounds add up to the gap's. So the interval
+covers at least as often as the family does, its lower end is 0 for a fair model, and it needs no correction
+of the point. The price is width, most of all where a group is small: the result of a group of four is
+uncertain, and the upper end shows it.
 
-Means and other smooth metrics take max-t over bootstrap resamples of patients. Rates (TPR, FPR) in small groups are
-0 or 1 without any variation, which a bootstrap takes for certainty: they take Wilson's interval of each rate, two
-rates' intervals joined into one of their difference (the square-and-add method, MOVER), and Tukey's critical value.
+Means and other smooth metrics take max-t over bootstrap resamples of patients. Rates (TPR, FPR) in small
+groups are 0 or 1 without any variation, which a bootstrap takes for certainty: they take Wilson's interval of
+each rate, two rates' intervals joined into one of their difference (the square-and-add method, MOVER), and
+Tukey's critical value.
 
-The pairwise differences of a group's score (with TPR and FPR: its balanced accuracy) are made the same way, with
-Jeffreys limits of each rate. Five groups need limits at 2.7 standard errors, and so far out Wilson's err on one side:
-simulated with groups of 10 to 400 cases they hold together in 90 to 99 %, Jeffreys' in 93 to 99 %, and resampling in
-83 to 88 %.
+The pairwise differences of a group's score (with TPR and FPR: its balanced accuracy) are made the same way,
+with Jeffreys limits of each rate. Five groups need limits at 2.7 standard errors, and so far out Wilson's err
+on one side: simulated with groups of 10 to 400 cases they hold together in 90 to 99 %, Jeffreys' in 93 to 99
+%, and resampling in 83 to 88 %.
 """
 
 from __future__ import annotations
@@ -194,8 +196,8 @@ def _by_wilson(
 ) -> tuple[FloatArray, FloatArray]:
     """The same for rates. The rates of two classes come from different cases: their levels multiply.
 
-    Where a patient has several cases, the number of trials shrinks by how much the bootstrap's variance exceeds
-    the binomial one.
+    Where a patient has several cases, the number of trials shrinks by how much the bootstrap's variance
+    exceeds the binomial one.
     """
     each = level ** (1.0 / values.shape[1])
     z = _tukey(each, n_groups)

@@ -1,9 +1,9 @@
 """Disparities under weights: every resample's group sums by one product of weights and a sparse matrix.
 
-The matrix has a row a patient and a column for each (variable, group, sum), so that a bootstrap of a
-fairness score costs a small product a block, and never an array of resamples x cases. The product is our
-own loop: a threaded BLAS would quarrel with the threads that draw, and its last bits would depend on how
-many rows it is handed. A group whose weight is zero is empty in that resample.
+The matrix has one row per patient and one column per (variable, group, sum), so that a bootstrap of a
+fairness score costs a small product per block, and never an array of resamples x cases. The product is our
+own loop: a threaded BLAS would compete with the threads that draw, and its last bits would depend on how
+many rows it is given. A group whose weight is zero is empty in that resample.
 """
 
 from __future__ import annotations
@@ -194,7 +194,8 @@ def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
 
 
 class MeanRanges:
-    """Disparities of means: for each variable the mean over metrics of (largest - smallest group mean) (MRI-04).
+    """Disparities of means: for each variable the mean over metrics of (largest - smallest group mean)
+    (MRI-04).
 
     Args:
         cluster_of_case: Number of the patient of each case.

@@ -1,7 +1,7 @@
 """Metrics with intervals within each group, and recall within each class: descriptive tables.
 
-A group that cannot be estimated stands in the table with its reason; the cases whose attribute is missing
-stand there as a row of their own, and enter no range (ST-08).
+A group that cannot be estimated is in the table with its reason; the cases whose attribute is missing
+have a row of their own, and enter no range (ST-08).
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def group_table(
         rules: The protocol's rules for intervals.
         resampling: The resamples of the groups' intervals.
         metrics: Names of metrics; None for all that a group can have of its own.
-        facts: Outcomes, which add the number of positives; and the cases with a usable score: a group with others
-            has their number in `without_score`, and the values without them.
+        facts: Outcomes, which add the number of positives; and the cases with a usable score: a group with
+            others has their number in `without_score`, and the values without them.
         headline: The metric that gets an interval without the unanswered cases as well.
 
     Returns:

@@ -1,7 +1,7 @@
 """Other ways to count fairness that the MAMA-MIA study asks for as future work (MRI-12).
 
 Gate: a model must beat the baseline before its fairness counts. Adaptive weight: how much fairness counts
-depends on how far the task is from chance. Worst-group, best-group and variance measures stand beside the
+depends on how far the task is from chance. Worst-group, best-group and variance measures complement the
 range, since a range can be narrowed by making the best group worse.
 """
 
