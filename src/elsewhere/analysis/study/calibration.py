@@ -1,6 +1,4 @@
-"""Calibration: where a temperature could be fitted, reliability, and lesions against normal cases (US-16 to
-US-18).
-"""
+"""Calibration (US-16 to US-18): where a temperature could be fitted, reliability, lesions against normal cases."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""One run of a task with two classes: metrics, temperature, and lesions against normal cases (US-15 to
-US-18).
+"""One run of a task with two classes (US-15 to US-18): metrics, temperature, lesions against normal cases.
 
 Raw and calibrated probabilities are two columns of one evaluator, so that every metric is made in one pass.
 Intervals take the study's clusters: patients, merged where near-duplicates link them.
