@@ -1,4 +1,4 @@
-"""Calibration (US-16 to US-18): where a temperature could be fitted, reliability, lesions against normal cases."""
+"""Calibration (US-16 to US-18): where it was possible, reliability, and lesions against normal cases."""
 
 from __future__ import annotations
 
