@@ -25,7 +25,7 @@ FloatArray = npt.NDArray[np.float64]
 def _logits(logits: npt.ArrayLike) -> FloatArray:
     z = np.asarray(logits, dtype=np.float64)
     if z.ndim != 2 or z.shape[1] < 2:
-        raise UserError(f"logits of shape {z.shape}", fix="Give one row a case and one column a class.")
+        raise UserError(f"logits of shape {z.shape}", fix="Give one row per case and one column per class.")
     return z
 
 
@@ -60,7 +60,7 @@ def energy_uncertainty(logits: npt.ArrayLike) -> FloatArray:
 def _members(probability: npt.ArrayLike) -> FloatArray:
     p = np.asarray(probability, dtype=np.float64)
     if p.ndim != 2 or not p.size:
-        raise UserError(f"members of shape {p.shape}", fix="Give one row a member and one column a case.")
+        raise UserError(f"members of shape {p.shape}", fix="Give one row per member and one column per case.")
     if not ((p >= 0) & (p <= 1)).all():
         raise UserError("a member's probability is missing or outside [0, 1]")
     return p

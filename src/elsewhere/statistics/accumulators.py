@@ -172,7 +172,7 @@ def sorted_plan(
     of_case = np.zeros(n, dtype=np.int64) if segment is None else np.asarray(segment, dtype=np.int64)
     steps = np.diff(of_case)
     if (steps < 0).any() or (steps[~cases.tie_group_end[:-1]] != 0).any():
-        raise ValueError("segments must follow the sorted order and never part equal scores")
+        raise ValueError("segments must follow the sorted order and never separate equal scores")
     table = np.zeros((n, 0)) if columns is None else np.asarray(columns, dtype=np.float64)
     ends = np.flatnonzero(cases.tie_group_end) + 1
     starts = np.concatenate([[0], ends[:-1]]).astype(np.int64) if n else np.zeros(0, dtype=np.int64)

@@ -216,7 +216,7 @@ class Clusters:
             The clusters.
 
         Raises:
-            UserError: If a row has no patient id.
+            UserError: If a row has no patient id, which intervals need (US-02).
         """
         n = len(table)
         if cluster in table.columns:
@@ -227,7 +227,7 @@ class Clusters:
                 raise UserError(
                     f"{blank.sum()} of {n} rows have an empty {cluster}",
                     where=f"rows {name_rows(rows)}",
-                    fix="Fill the ids in: intervals resample patients, so every row needs one (US-02).",
+                    fix="Fill the ids in: intervals resample patients, so every row needs one.",
                 )
         else:
             ids = (

@@ -47,9 +47,9 @@ REQUIRED_COLUMNS = ("mean_1", "sd_1", "n_1", "mean_2", "sd_2", "n_2", "low", "hi
 STUDY_MARGIN_WARNING = (
     "This margin was made from the same differences that it judges: the larger the drop, the larger the "
     "margin. Simulated with 21 models whose drops vary by sd 0.02, a true mean drop of 0.05, 0.20 or 0.40 "
-    "lets about 42 % of the models pass, and a true drop of 0 lets 3 % pass (other spreads give other "
-    "levels; the flatness "
-    "stays). It reproduces the study (LN-12); for a decision, declare a margin beforehand."
+    "lets about 42 % of the models pass, and a true drop of 0 lets 3 % pass (with other spreads the levels "
+    "differ, but they are as flat). It reproduces the published lymph-node study; for a decision, declare a "
+    "margin beforehand."
 )
 
 
@@ -307,7 +307,7 @@ def _numbers(column: pd.Series, name: str, where: str) -> npt.NDArray[np.float64
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
         raise UserError(
-            f"column {name} has {bad.size} cells that are no finite number",
+            f"column {name} has {bad.size} cells that are not finite numbers",
             where=f"{where}, rows {name_rows((bad + 1).tolist())}",
             fix="Fill them with numbers (decimal points, not commas) or take the rows out.",
         )
@@ -367,7 +367,7 @@ def study_margin(differences: npt.ArrayLike) -> StudyMargin:
         raise UserError(
             f"the study's margin needs at least two finite differences; got {values.size}, "
             f"{int((~np.isfinite(values)).sum())} of them not finite",
-            fix="Give one mean difference a model, or declare a margin instead.",
+            fix="Give one mean difference per model, or declare a margin instead.",
         )
     mean, sd = float(values.mean()), float(values.std(ddof=1))
     return StudyMargin(

@@ -223,21 +223,23 @@ class IntervalRun:
         return self._ratios[metric]
 
     def method(self, spec: MetricSpec) -> tuple[IntervalMethod, list[str]]:
-        """Choose the method of an interval before any resample is drawn.
+        """Choose the method of an interval before any resample is drawn (ST-03).
+
+        A range gets at most a percentile interval, with a note that it has no valid coverage (ST-08).
 
         Args:
             spec: The declared properties of the metric.
 
         Returns:
-            The method to use and why it is not the default, before any resample is drawn.
+            The method to use, and sentences that say why it is not the default.
         """
         wanted = self.override or spec.interval
         notes: list[str] = []
         if spec.kind is MetricKind.RANGE and wanted is not IntervalMethod.NONE:
-            notes.append("A percentile bootstrap of a range has no valid coverage (ST-08).")
+            notes.append("A percentile bootstrap of a range has no valid coverage.")
             return IntervalMethod.PERCENTILE, notes
         if wanted is IntervalMethod.BCA and not bca_allowed(spec):
-            notes.append("BCa is not for this metric (ST-03): percentile.")
+            notes.append("BCa is not valid for this metric: percentile instead.")
             wanted = IntervalMethod.PERCENTILE
         has_ratio = self.ratio(spec.name) is not None
         if wanted is IntervalMethod.WILSON and not (has_ratio and spec.kind is MetricKind.PROPORTION):
@@ -255,7 +257,7 @@ class IntervalRun:
             wanted = IntervalMethod.CLUSTERED_T
         few = self.active.size < FEW_CLUSTERS and self.override is None
         if few and wanted in RESAMPLED and bca_allowed(spec):
-            notes.append(f"{self.active.size} patients are too few to resample: t (ST-03).")
+            notes.append(f"{self.active.size} patients are too few to resample: t instead.")
             wanted = IntervalMethod.CLUSTERED_T
         return wanted, notes
 
@@ -323,7 +325,7 @@ def estimate_all(
             f"{resampling.resamples} resamples cannot be drawn", fix="Use 0 for none, or 1,000 and more."
         )
     if not 0.5 <= level < 1.0:
-        raise UserError(f"a level of {level} is no confidence level", fix="Use a number such as 0.95.")
+        raise UserError(f"a level of {level} is not a confidence level", fix="Use a number such as 0.95.")
     names = [spec.name for spec in evaluator.specs]
     for name in metrics or ():
         if name not in names:

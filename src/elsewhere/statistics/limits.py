@@ -202,7 +202,7 @@ def _without_spread(s: Studentiser, alpha: float) -> Limits:
     why = NO_SPREAD.format(label=s.spec.label)
     if ends is None:
         return _undefined(s, alpha, f"{why}, and the metric has no finite bound to fall back to")
-    text = f"A one-sided bound stands in place of the interval: {why}."
+    text = f"A one-sided bound replaces the interval: {why}."
     return Limits(
         value=s.value, lo=ends[0], hi=ends[1], se=0.0, alpha=alpha, method=ONE_SIDED, warnings=(text,)
     )
@@ -269,7 +269,7 @@ def _delong(s: AurocStudentiser, alpha: float) -> Limits:
         se=0.0,
         alpha=alpha,
         method=ONE_SIDED,
-        warnings=(f"A one-sided bound stands in place of the interval: {interval.reason}.",),
+        warnings=(f"A one-sided bound replaces the interval: {interval.reason}.",),
     )
 
 

@@ -150,13 +150,14 @@ class OperatingPoint:
 def _checked(
     label: npt.ArrayLike, score: npt.ArrayLike, partition: Clusters
 ) -> tuple[npt.NDArray[np.int8], FloatArray]:
+    """Return labels and scores as arrays; missing scores must be replaced by the worst value before (ST-14)."""
     y, s = np.asarray(label).ravel(), np.asarray(score, dtype=float).ravel()
     if not y.size == s.size == partition.n_cases:
         raise UserError(f"{y.size} labels and {s.size} scores for {partition.n_cases} cases")
     if np.isnan(s).any():
         raise UserError(
             f"{int(np.isnan(s).sum())} scores are missing",
-            fix="Score missing cases as worst first (ST-14), or leave them out and say so.",
+            fix="Score missing cases as the worst value first, or leave them out and report how many.",
         )
     if not np.isin(y, (0, 1)).all():
         raise UserError("labels must be 0 or 1", fix="Code the positive class as 1 and the other as 0.")
@@ -342,7 +343,7 @@ def restored_threshold(
     method = REFITTED if stream is not None else "none"
     note = (
         f"This threshold was chosen on the cases it is judged on, to give {restores} {target:g}; "
-        "it is refitted inside each resample, and deserves new cases before use (ST-12)."
+        "it is refitted inside each resample, and must be tested on new cases before use."
     )
 
     def rate(k: int, of: npt.NDArray[np.bool_]) -> Rate:

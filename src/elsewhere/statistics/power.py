@@ -103,7 +103,7 @@ class PowerNumbers:
         """Both numbers in words."""
         drop, margin = self.smallest_detectable_drop, self.smallest_provable_margin
         if drop is None and margin is None and not (self.drop_out_of_reach or self.margin_out_of_reach):
-            return "No standard error: what these cases could have seen is not known."
+            return "There is no standard error, so the minimum detectable effect is not known."
         detected = f"detected (the whole {100 - 200 * self.alpha:g} % interval of the difference on the worse side of 0)"
         text = f"At alpha {self.alpha:g} and {100 * self.power:g} % power, "
         if drop is None:
@@ -410,7 +410,7 @@ def plan_sample(design: SampleDesign) -> SamplePlan:
     notes = []
     if effect > 1:
         notes.append(
-            f"Design effect {effect:.3g}: {design.cases_per_patient:g} cases a patient, alike by {design.icc:g}."
+            f"Design effect {effect:.3g}: {design.cases_per_patient:g} cases per patient with an intra-class correlation of {design.icc:g}."
         )
     if design.anticipated_drop:
         notes.append(f"Powered for a true drop of {design.anticipated_drop:g} that should still pass.")
@@ -419,7 +419,7 @@ def plan_sample(design: SampleDesign) -> SamplePlan:
         notes.append(f"Skewness of the values over cases: {study.skewness:g} ({given}).")
     if not design.reference_se:
         notes.append("The reference is taken as a constant; its own uncertainty would need more cases.")
-    notes.append("Small plans (under about 20 patients of the rarer class) deserve a simulation.")
+    notes.append("Check small plans (under about 20 patients of the rarer class) by simulation.")
     return SamplePlan(
         metric=metric_key,
         aim=design.aim,

@@ -237,7 +237,7 @@ def _check(
         if evaluator.n_clusters != partition.n_clusters:
             raise UserError(
                 f"'{name}' has {evaluator.n_clusters} patients, the cohort {partition.n_clusters}",
-                fix="Score every model on the same cohort: ranks share their resamples (ST-09).",
+                fix="Score every model on the same cohort: all ranks rest on the same resamples of its patients.",
             )
         known = [spec.name for spec in evaluator.specs]
         if metric not in known:
@@ -409,7 +409,7 @@ def rank_from_draws(
     undefined = ~np.isfinite(values)
     if undefined.any():
         gone = ", ".join(n for n, u in zip(names, undefined, strict=True) if u)
-        notes.append(f"{metric} is undefined for {gone}: ranked last, in no tier (ST-14).")
+        notes.append(f"{metric} is undefined for {gone}: ranked last, in no tier.")
     unvarying = np.isfinite(difference[a, b]) & ~together.usable & ~certain
     if len(draws) and unvarying.any():
         notes.append(
@@ -576,7 +576,7 @@ def weight_stability(
     if not perf.size == fair.size == len(names):
         raise UserError(
             f"{len(names)} names, {perf.size} performances and {fair.size} fairness scores",
-            fix="Give one of each a model.",
+            fix="Give one of each per model.",
         )
 
     def at(weight: float) -> IntArray:

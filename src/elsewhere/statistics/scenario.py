@@ -103,9 +103,9 @@ def average_over_seeds(
     twice = runs.duplicated([*keys, seed])
     if twice.any():
         raise UserError(
-            f"{int(twice.sum())} runs stand twice for one scenario and seed",
+            f"{int(twice.sum())} runs are listed twice for one scenario and seed",
             where=f"rows {', '.join(str(i + 1) for i in np.flatnonzero(twice)[:5])}",
-            fix="Keep one run a scenario, seed and configuration, or add the column that tells them apart.",
+            fix="Keep one run per scenario, seed and configuration, or add the column that distinguishes them.",
         )
     grouped = runs.groupby(list(keys), sort=True, dropna=False)
     out = grouped[list(metrics)].mean()
@@ -315,7 +315,7 @@ def paired_scenarios(
     """
     if isinstance(a, pd.Series) and isinstance(b, pd.Series):
         if a.index.has_duplicates or b.index.has_duplicates:
-            raise UserError("a scenario stands twice", fix="Average over seeds first.")
+            raise UserError("a scenario is listed twice", fix="Average over seeds first.")
         joined = pd.concat({"a": a, "b": b}, axis=1)
         x, y = joined["a"].to_numpy(dtype=float), joined["b"].to_numpy(dtype=float)
     else:

@@ -72,7 +72,7 @@ def size_strata(
     known = np.isfinite(values) & (values > 0)
     if not known.any():
         raise UserError(
-            "no tumour size is known", fix="Strata need a volume (or diameter) above zero a case."
+            "no tumour size is known", fix="Strata need a volume (or diameter) above zero per case."
         )
     lower, upper = (float(e) for e in np.percentile(values[known], percentiles))
     codes = np.where(known, np.searchsorted([lower, upper], values, side="left"), -1).astype(np.int16)

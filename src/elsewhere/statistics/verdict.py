@@ -118,7 +118,9 @@ def judge(
             reason=reason,
         )
     if lo > hi:
-        raise UserError(f"the interval {lo:g} to {hi:g} stands on its head", fix="Give its lower end first.")
+        raise UserError(
+            f"the interval {lo:g} to {hi:g} has its ends in the wrong order", fix="Give its lower end first."
+        )
     worst, best = (lo, hi) if higher_is_better else (-hi, -lo)
     outer, inner = max(abs(worst), abs(best)), min(abs(worst), abs(best))
     one_sided = worst > 0 or best < 0
@@ -281,7 +283,7 @@ def assess_claim(
     if reason is None and difference.moves_with_prevalence and not (standardised or difference.standardised):
         reason = (
             f"{difference.metric} moves with prevalence: a difference may be the case mix and not the model. "
-            "Give the source's prevalence to standardise it (ST-06)."
+            "Give the source's prevalence to standardise it."
         )
     judged = judge(
         difference.lo, difference.hi, margin, higher_is_better=difference.higher_is_better, reason=reason

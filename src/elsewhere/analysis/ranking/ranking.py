@@ -224,7 +224,7 @@ def _unknown_status_words(entries: Sequence[Entry]) -> list[str]:
         if unknown:
             shown = ", ".join(f"'{word['word']}' ({word['rows']} rows)" for word in unknown[:5])
             found.append(
-                f"{entry.name}: status words that are not known: {shown}. Their scores were used; say "
+                f"{entry.name}: status words that are not known: {shown}. Their scores were used; add "
                 f"--failed-status '{unknown[0]['word']}' if it means that the case could not be analysed."
             )
     return found

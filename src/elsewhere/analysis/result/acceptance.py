@@ -239,8 +239,8 @@ def _check_interval(line: ClaimedMetric, spec: MetricSpec, claim: Claim) -> None
         return
     if line.lo <= spec.lower_bound and line.hi >= spec.upper_bound:
         raise UserError(
-            f"the claimed interval of {spec.label}, {line.lo:g} to {line.hi:g}, holds every possible value: it says "
-            "nothing",
+            f"the claimed interval of {spec.label}, {line.lo:g} to {line.hi:g}, holds every possible value, so it "
+            "carries no information",
             where=str(claim.source),
             fix="Give the interval that was published, or n (and positives); or leave lo and hi out: the value is "
             "then taken as a constant.",
@@ -414,7 +414,7 @@ def _clinical(ready: Prepared, claim: Claim) -> dict[str, Any]:
     prevalence = float(given) if given is not None else float((truth > 0).mean())
     if not 0.0 < prevalence < 1.0:
         part["undefined_reason"] = (
-            "these cases are of one class, so that they say nothing of the prevalence; the claim's [population] "
+            "these cases are of one class, so that they do not show the prevalence; the claim's [population] "
             "can give prevalence_of_use"
         )
         return part

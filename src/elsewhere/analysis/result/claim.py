@@ -41,7 +41,7 @@ scale = "0-1"                          # 0-1, 0-100, MIN-MAX, logit or birads
 # normalise_ids = ["zeros", "case", "blanks"]
 # failed_status = ["released"]         # further status words that mean 'could not be analysed'
 # encoding = "latin-1"                 # where the csv is not UTF-8 ...
-# delimiter = ";"                      # ... or not parted by commas ...
+# delimiter = ";"                      # ... or not separated by commas ...
 # decimal = ","                        # ... or has decimal commas
 
 [outcomes]
@@ -53,7 +53,7 @@ follow_up_months = 0
 # prevalence_of_use = 0.006            # of the hospital's own patients: for PPV, NPV, recall rate, net benefit
 # prevalence_of_source = 0.20          # of the claim's data: needed for metrics that move with prevalence
 
-# One block a primary claim. All of them must pass.
+# One block per primary claim. All of them must pass.
 [[primary]]
 metric = "auroc"
 value = ""                             # what is claimed, such as 0.90
@@ -71,7 +71,7 @@ margin_source = ""                     # who set the margin, and why
 # margin_source = ""
 
 [subgroups]
-describe = []                          # columns to show apart, e.g. ["site", "breast_density"]
+describe = []                          # columns to show separately, e.g. ["site", "breast_density"]
 
 # A subgroup that is part of the claim is judged like a primary claim:
 # [[subgroup]]
@@ -475,7 +475,7 @@ def _metrics(content: Mapping[str, Any], section: str, where: str) -> tuple[Clai
         n = _count(block, "n", here)
         if n is not None and n < 2:
             raise UserError(
-                "n is 1: one case says nothing about how sure the claimed value is",
+                "n is 1: one case cannot show how certain the claimed value is",
                 where=here,
                 fix="Give the number of cases of the vendor's study, or leave n out: the value is then a constant.",
             )

@@ -418,7 +418,7 @@ def _records_of_lock(path: Path) -> tuple[ShownVerdict, ...]:
     try:
         content = read_json(path, what="lock file of the claim", most=_MOST_BYTES)
         if not isinstance(content, dict) or content.get(_MARK) != FORMAT:
-            raise ValueError(f"it is no lock of this version, {FORMAT}")
+            raise ValueError(f"it is not a lock of this version, {FORMAT}")
         history = content.get("history")
         if not isinstance(history, list):
             raise ValueError("it has no history")
@@ -442,7 +442,7 @@ def _record(entry: Any) -> ShownVerdict:
             raise ValueError(f"an entry of its history has no {name}")
     time = datetime.fromisoformat(entry["time"])
     if time.tzinfo is None or not 2000 < time.year < 9000:
-        raise ValueError("a time of its history is none")
+        raise ValueError("a time of its history is not valid")
     return ShownVerdict(
         judged=entry["judged"],
         **{name: entry[name] for name in (*_TEXTS, *_PARTS)},

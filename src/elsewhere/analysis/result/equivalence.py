@@ -110,7 +110,7 @@ def equivalence_of_parts(
     if not outside.any():
         raise UserError(
             f"every case has {split_by} = {reference}: there is nothing to compare it with",
-            fix="Name a column that parts the cases.",
+            fix="Name a column that divides the cases.",
         )
 
     def compare(among: BoolArray) -> Difference:
@@ -239,7 +239,7 @@ def declared_margin(margin: str | float) -> float:
         declared = float(margin)
     except ValueError as problem:
         raise UserError(
-            f"--margin '{margin}' is no number", fix="Such as 0.05; 'study' goes with --means."
+            f"--margin '{margin}' is not a number", fix="Such as 0.05; 'study' goes with --means."
         ) from problem
     if not 0 < declared < float("inf"):
         raise UserError(

@@ -321,5 +321,5 @@ def check_summary(content: dict[str, Any], *, where: str, fix: str | None = None
         key = ".".join(str(step)[:80] for step in first["loc"])
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         raise UserError(
-            f"this is no summary of a result: {key}: {str(first['msg'])[:200]}{more}", where=where, fix=fix
+            f"this is not a summary of a result: {key}: {str(first['msg'])[:200]}{more}", where=where, fix=fix
         ) from None

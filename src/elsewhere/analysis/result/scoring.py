@@ -184,7 +184,7 @@ def _read_scores(task: str, scores: str | Path | pd.DataFrame, table: TableOptio
             raise UserError(
                 f"the result is of task {earlier.scores.task}",
                 where=str(scores),
-                fix=f"Say `elsewhere summarise {earlier.scores.task} ...`.",
+                fix=f"Use `elsewhere summarise {earlier.scores.task} ...`.",
             )
         return _StoredScores(
             cases=earlier.scores.cases,

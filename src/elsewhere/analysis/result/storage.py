@@ -160,7 +160,7 @@ def load_assessment(path: str | Path) -> Assessment:
         raise UserError(
             f"it was scored with other rules under the name {protocol.name} (version {summary['protocol_version']}, now {protocol.version})",
             where=str(folder),
-            fix="Score the predictions again, so that both results stand on the same rules.",
+            fix="Score the predictions again, so that both results rest on the same rules.",
         )
     events = (
         read_table(folder / EVENTS, allow_empty=True) if "events_digest" in summary["provenance"] else None
@@ -169,7 +169,7 @@ def load_assessment(path: str | Path) -> Assessment:
     check_stored_scores(task, cases, events, where=str(folder))
     if len(cases) != summary["counts"].get("cases"):
         raise UserError(
-            f"summary.json tells of {summary['counts'].get('cases')} cases, and the scores have {len(cases)}",
+            f"summary.json reports {summary['counts'].get('cases')} cases, and the scores have {len(cases)}",
             where=str(folder),
             fix=again,
         )
@@ -192,7 +192,7 @@ def load_assessment(path: str | Path) -> Assessment:
 def _check_seal(summary: Mapping[str, Any], folder: Path) -> None:
     """Refuse a summary that was edited, and one in a folder with the tables of another result."""
     where = str(folder / SUMMARY)
-    anew = "Score the predictions again, or sum the scores up anew: elsewhere summarise TASK COHORT SCORES --out NEW."
+    anew = "Score the predictions again, or summarise the scores again: elsewhere summarise TASK COHORT SCORES --out NEW."
     if "seal" not in summary or "scores_digest" not in summary["provenance"]:
         raise UserError(
             "summary.json does not say which scores it belongs to: an earlier version wrote it, or something else did",
@@ -208,6 +208,8 @@ def _check_seal(summary: Mapping[str, Any], folder: Path) -> None:
         check_plain_file(file, what="table of the result", fix=anew)
         with file.open("rb") as table:  # a large file that is not a table is refused before all of it is read
             if table.read(4) != b"PAR1":
-                raise UserError(f"{name} is no parquet table", where=str(file), fix=anew)
+                raise UserError(f"{name} is not a parquet table", where=str(file), fix=anew)
         if digest != file_digest(file):
-            raise UserError(f"summary.json does not belong to the {name} beside it", where=where, fix=anew)
+            raise UserError(
+                f"summary.json does not belong to the {name} in its folder", where=where, fix=anew
+            )

@@ -165,7 +165,7 @@ def other_networks(network: Mapping[str, str], weights: Mapping[str, str]) -> li
         if theirs and ours and ours not in (theirs, model):
             out.append(
                 f"Our {shown} is another network than the paper's: {_name(ours)} instead of {_name(theirs)}. "
-                "Its differences from the paper are the network's too."
+                "Differences from the paper may come from the network."
             )
     return list(dict.fromkeys(out))
 

@@ -32,7 +32,7 @@ def study_warnings(results: Results, contexts: Mapping[str, Context]) -> tuple[s
     found: list[str] = []
     lost = int((~runs["status"].isin(["done", "invalid"])).sum())
     if lost:
-        found.append(f"{lost} of {len(runs)} runs are not done: the averages lack them.")
+        found.append(f"{lost} of {len(runs)} runs are not done: the averages are without them.")
     for context in contexts.values():
         found += _of_answers(context)
     for context in contexts.values():

@@ -22,8 +22,9 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def _check_weight(weight: float) -> None:
+    """Refuse a weight of fairness outside [0, 1] (MRI-07)."""
     if not 0.0 <= weight <= 1.0:
-        raise UserError(f"the fairness weight is {weight}", fix="It lies between 0 and 1 (MRI-07).")
+        raise UserError(f"the fairness weight is {weight}", fix="Give a weight between 0 and 1.")
 
 
 @dataclass(frozen=True)
