@@ -182,7 +182,7 @@ def _lesion_parts(
 def _normals_within(
     study: StudyGroups, dataset: str, by_unit: IntArray
 ) -> tuple[BoolArray, BoolArray, list[str]]:
-    """Separate normal images of patients used for training or validation (US-11) from those of other patients."""
+    """Separate normal images of patients used for training or validation (US-11) from the others."""
     normals = study.of(dataset) & study.normal
     seen = np.isin(by_unit, (TRAIN, VALIDATION))[study.unit]
     normal, left = normals & ~seen, normals & seen
