@@ -1,4 +1,4 @@
-"""What of a folder may be shared, and what stays with the data: stated in the folder itself."""
+"""A note in a folder of which files may be shared, and which stay with the data."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def write_sharing_note(folder: Path, *, more: Mapping[str, str] | None = None) -
     """Write `SHARING.txt`: the files that this folder has, by whether they name anybody.
 
     Args:
-        folder: The folder.
-        more: Further files that may be shared, with a description of each.
+        folder: The folder of a result.
+        more: Further files that may be shared, with a description of each; None for none.
 
     Returns:
         The path that was written.

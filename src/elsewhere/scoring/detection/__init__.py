@@ -227,7 +227,15 @@ class DetectionTask(Task):
         )
 
     def partition(self, scores: Scores, *, cluster: str | None = None) -> Clusters:
-        """Assign volumes to patients; `cluster="case_id"` resamples volumes, as the study may have done."""
+        """Assign volumes to patients; `cluster="case_id"` resamples volumes, as the study may have done.
+
+        Args:
+            scores: The scores.
+            cluster: The column of the unit that is resampled; None for patients.
+
+        Returns:
+            The clusters.
+        """
         positive = scores.cases["n_lesions"].to_numpy(dtype=float) > 0
         return Clusters.from_table(scores.cases, cluster=cluster or self.cluster, positive=positive)
 

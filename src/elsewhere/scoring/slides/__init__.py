@@ -51,7 +51,7 @@ _KEPT = ("case_id", "patient_id", "exam_id", "dataset", "site")
 
 
 def worst_stage(truth: str) -> str:
-    """Return the worst answer for a missing slide: a positive one is missed, a negative one called macro (ST-14).
+    """Return the worst answer for a slide: a positive one is missed, a negative one called macro (ST-14).
 
     Args:
         truth: The true stage: negative, itc, micro or macro.

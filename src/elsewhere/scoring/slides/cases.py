@@ -1,4 +1,4 @@
-"""Slide masks and points, one case at a time: reading, comparing grids, measuring, matching (LN-14, LN-17)."""
+"""Slide masks and points, one case at a time: reading, measuring and matching (LN-14, LN-17)."""
 
 from __future__ import annotations
 

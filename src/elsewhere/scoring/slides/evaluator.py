@@ -117,6 +117,8 @@ class _Cases:
 
 @dataclass(frozen=True)
 class _Events:
+    """False positives and best hits of lesions: the number of the case, the score, and whether it is a hit."""
+
     case: npt.NDArray[np.int64]
     score: FloatArray
     hit: npt.NDArray[np.bool_]
@@ -331,7 +333,7 @@ class SlideEvaluator(Evaluator):
         )
 
     def ranked(self) -> SlideEvaluator:
-        """Replace scores of points by 1 / rank from the top; scores that are not above 0 stay below all others.
+        """Replace scores of points by 1 / rank from the top; scores of 0 and less stay below all others.
 
         So `froc_score` keeps its value where the published script enters missed lesions at 0.
 

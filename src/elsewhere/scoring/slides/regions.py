@@ -98,7 +98,9 @@ def largest_feret_px(mask: npt.NDArray[np.bool_]) -> float:
 
 
 def stage_of_extent(extent_mm: float, rules: SlideRules, *, any_object: bool) -> str:
-    """Derive the stage from the largest extent: > 2 mm macro, > 0.2 mm micro, smaller ITC, none negative (LN-14).
+    """Derive the stage from the largest extent (LN-14).
+
+    Above 2 mm it is macro, above 0.2 mm micro, for a smaller object ITC, without an object negative.
 
     Args:
         extent_mm: The largest extent of an object in mm.
@@ -140,7 +142,7 @@ class EvaluationMask:
 def evaluation_mask(
     annotation: npt.NDArray[np.bool_], *, pixel_um: float, rules: SlideRules
 ) -> EvaluationMask:
-    """Grow an annotation by 37.5 um on each side, fill holes and label regions; short regions are ITC (LN-17).
+    """Grow an annotation by 37.5 um per side, fill holes and label regions; short regions are ITC (LN-17).
 
     Args:
         annotation: True where there is tumour.
