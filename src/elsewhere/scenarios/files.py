@@ -110,7 +110,7 @@ def read_partition(path: str | Path, table: pd.DataFrame, *, scheme: LabelScheme
 
     Raises:
         LeakError: A patient is in two parts that must be apart.
-        UserError: The file or the index beside it was changed, or belongs to another table.
+        UserError: The file or its index was changed, or belongs to another table.
     """
     path = Path(path)
     return _read(path, _entry(path, _read_index(path.parent)), _RowsOf(table, scheme))

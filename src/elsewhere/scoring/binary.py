@@ -217,7 +217,7 @@ def judge(
         label: The class of each case; above 0 is positive.
         probability: The probability of the positive class; NaN is a case without a usable answer, which gets
             the worst value (ST-14).
-        threshold: Where a case is called positive.
+        threshold: The probability above which a case is called positive.
         inclusive: Whether a probability equal to the threshold is positive.
         nll_epsilon: The smallest probability that the negative log-likelihood takes.
 

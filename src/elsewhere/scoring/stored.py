@@ -76,7 +76,7 @@ def check_stored_scores(task: Task, cases: pd.DataFrame, events: pd.DataFrame | 
         where: The folder of the result.
 
     Raises:
-        UserError: a column is missing, or holds another type, a value out of its range, or an id twice.
+        UserError: A column is missing, or holds another type, a value out of its range, or an id twice.
     """
     _need(cases, ("case_id", "patient_id", "status", *task.stored_columns), f"{where}, scores.parquet")
     place = f"{where}, scores.parquet"
@@ -116,7 +116,7 @@ def check_stored_points(cases: pd.DataFrame, events: pd.DataFrame, *, where: str
 
     Args:
         cases: The table of scores.
-        events: The table beside it.
+        events: The stored table of events.
         where: The folder of the result.
 
     Raises:
@@ -139,7 +139,7 @@ def check_stored_boxes(cases: pd.DataFrame, events: pd.DataFrame | None, *, wher
 
     Args:
         cases: The table of scores.
-        events: The table beside it.
+        events: The stored table of events.
         where: The folder of the result.
 
     Raises:
