@@ -16,7 +16,7 @@ _NO_RIGHT = "Name a place where you may read and write, or ask for the right to 
 _FIX = {
     errno.ENOSPC: _NO_SPACE,
     errno.EDQUOT: "Your quota is used up. " + _NO_SPACE,
-    errno.EFBIG: "The disk takes no file of this size. Write to another disk.",
+    errno.EFBIG: "The disk does not accept a file of this size. Write to another disk.",
     errno.EROFS: "The disk may only be read. Name a folder on another disk.",
     errno.EACCES: _NO_RIGHT,
     errno.EPERM: _NO_RIGHT,

@@ -10,7 +10,7 @@ KEY_FILE = "case_key.csv"
 _CONTENT = {
     "report.html": "the report",
     "summary.json": "every number of the report",
-    KEY_FILE: "who stands behind a hash (h-...) or a mark ([id 1]) of the report",
+    KEY_FILE: "the id behind each hash (h-...) and each mark ([id 1]) of the report",
     "scores.parquet": "one row per case, with its ids",
     "events.parquet": "one row per box or point, with the ids of its case",
 }

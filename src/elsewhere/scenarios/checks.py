@@ -94,7 +94,8 @@ def _check_labels(study: StudyGroups, partition: Split, rows: dict[str, npt.NDAr
                 f"{counted(wrong.size, 'lesion image' if part == 'normal' else 'normal image')} in {part}: "
                 f"{name_rows(study.case[wrong].tolist())}",
                 where=_where(partition),
-                fix="Normal images never train, validate or stand for a lesion (US-11, US-18).",
+                fix="Normal images are only for the test against lesions, and lesion images are not normal: make the "
+                "split again.",
             )
 
 

@@ -247,7 +247,7 @@ def _entry(path: Path, index: Mapping[str, Any]) -> Mapping[str, Any]:
     names = [str(entry["file"]) for entry in index["splits"]]
     near = near_matches(path.name, names)
     raise UserError(
-        f"{INDEX} beside it does not name this split",
+        f"the {INDEX} in its folder does not list this split",
         where=str(path),
         fix=f"Did you mean {' or '.join(near)}?" if near else "Make the splits again.",
     )

@@ -122,7 +122,9 @@ class StudyGroups:
         self.row = {name: at for at, name in enumerate(self.case.tolist())}
         if len(self.row) != len(self.case):
             twice = np.flatnonzero(pd.Series(self.case).duplicated())
-            raise UserError(f"cases stand twice in the study table: {name_rows(self.case[twice].tolist())}")
+            raise UserError(
+                f"cases are listed twice in the study table: {name_rows(self.case[twice].tolist())}"
+            )
         self.scheme = scheme
         label, wrong = _codes_in(self.text["label"], scheme.labels)
         if wrong:
@@ -241,13 +243,14 @@ class StudyGroups:
                 raise UserError(
                     f"{int(empty.sum())} cases have no {column}: {name_rows(self.case[empty].tolist())}",
                     where="the study table",
-                    fix="A case without a patient cannot be kept on one side of a partition (US-02).",
+                    fix=f"Fill in the {column} of every case: without it, one patient's cases could be used both for "
+                    "training and for the test.",
                 )
         pairs = np.unique(self.patient_code * max(len(self.datasets), 1) + self.dataset_code)
         in_two = np.bincount(pairs // max(len(self.datasets), 1), minlength=len(self.patients)) > 1
         if in_two.any():
             raise UserError(
-                f"patients stand in two datasets: {name_rows(self.patients[in_two].tolist())}",
+                f"patients are in two datasets: {name_rows(self.patients[in_two].tolist())}",
                 where="the study table",
                 fix="Name patients 'DATASET/patient_id'; one person in two datasets is a group.",
             )

@@ -157,7 +157,7 @@ def _across(study: StudyGroups, scenario: Scenario, seed: int) -> Split | Skippe
         if left.any():
             warnings.append(
                 f"{name}: {counted(int(left.sum()), 'lesion image')} of {_patients(study, left)} left out of training: "
-                "the same pictures, or others of the same patients, stand in another dataset"
+                "the same pictures, or others of the same patients, are in another dataset"
             )
     normal = target & study.normal
     warnings += _shared_with_normals(study, test, normal)
@@ -197,10 +197,14 @@ def _normals_within(
 
 
 def _shared_with_normals(study: StudyGroups, test: BoolArray, normal: BoolArray) -> list[str]:
+    """Warn where patients have both tested lesion images and tested normal images (US-18)."""
     shared = np.intersect1d(study.unit[test], study.unit[normal])
     if not shared.size:
         return []
-    return [f"lesion and normal images of the target share {counted(shared.size, 'patient')} (US-18)"]
+    return [
+        f"lesion and normal images of the target share {counted(shared.size, 'patient')}: "
+        "the two groups are not independent"
+    ]
 
 
 def _patients(study: StudyGroups, rows: BoolArray) -> str:
@@ -219,11 +223,11 @@ def _too_few(
 ) -> Skipped:
     kept = units.only(~units.elsewhere) if without_spanning else units
     if not units.both_needed:
-        reason = f"{dataset}: {counted(len(kept), 'patient')}; {where} take {parts}"
+        reason = f"{dataset}: {counted(len(kept), 'patient')}; {where} need {parts}"
         return Skipped(scenario=scenario, seed=seed, reason=reason)
     reason = (
         f"{dataset}: {counted(int(kept.malignant.sum()), 'patient')} with a malignant and {int(kept.benign.sum())} with a "
-        f"benign lesion; both classes in {where} take {parts} of each"
+        f"benign lesion; both classes in {where} need {parts} of each"
     )
     if len(kept) < len(units):
         reason += f" ({counted(len(units) - len(kept), 'patient')} left out: in another dataset too)"

@@ -218,7 +218,7 @@ def _checked(datasets: Sequence[str]) -> tuple[str, ...]:
         raise UserError("no datasets, so no scenarios")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise UserError(f"dataset {', '.join(twice)} stands twice")
+        raise UserError(f"dataset {', '.join(twice)} is listed twice")
     odd = [name for name in names if not name.strip() or any(mark in name for mark in _RESERVED)]
     if odd:
         raise UserError(
@@ -231,7 +231,7 @@ def _checked(datasets: Sequence[str]) -> tuple[str, ...]:
 def _need(names: tuple[str, ...], count: int, kind: str) -> None:
     if len(names) < count:
         raise UserError(
-            f"{kind} scenarios take {count} datasets, and there {'is' if len(names) == 1 else 'are'} {len(names)}",
+            f"{kind} scenarios need {count} datasets, and there {'is' if len(names) == 1 else 'are'} {len(names)}",
             fix="Add cohorts to the study, or take this kind out of its [scenarios].",
         )
 

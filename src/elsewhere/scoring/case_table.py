@@ -169,7 +169,7 @@ def predictions_from_scores(table: pd.DataFrame, *, source: str = "scores table"
         raise UserError(
             f"{len(rows)} probabilities lie outside [0, 1]",
             where=f"{source}, rows {rows[:5]}",
-            fix="Mend the table.",
+            fix="Correct the table.",
         )
     if "status" in frame.columns:
         said = (
@@ -288,5 +288,5 @@ def reversed_warning(label: npt.ArrayLike, cases: pd.DataFrame) -> str | None:
         return None
     return (
         f"{REVERSED}: AUROC {interval.value:.3f}, below 0.5 beyond chance. If a high score "
-        "means the negative class, turn the scale round: --scale 1-0 (or 100-0)."
+        "means the negative class, reverse the scale: --scale 1-0 (or 100-0)."
     )

@@ -332,5 +332,5 @@ def _direction(checked: Checked, *, blind: bool) -> CheckFinding:
     turned = next((text for text in checked.warnings if text.startswith(REVERSED)), None)
     if turned:
         return CheckFinding(kind="direction", severity="warning", message=turned)
-    text = "the direction of the scores agrees with the outcomes, or cannot be told from chance"
+    text = "the direction of the scores agrees with the outcomes, or does not differ from chance"
     return CheckFinding(kind="direction", severity="info", message=text)

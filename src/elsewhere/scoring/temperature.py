@@ -63,7 +63,7 @@ class FileTemperature:
         if self.overlap:
             found.append(
                 f"{self.overlap} ids of the calibration file are also cases of this cohort: a temperature "
-                "fitted on the cases it is judged by flatters the calibrated metrics."
+                "fitted on the cases it is judged on flatters the calibrated metrics."
             )
         if self.left_out:
             found.append(

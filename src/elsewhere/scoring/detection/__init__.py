@@ -186,7 +186,7 @@ class DetectionTask(Task):
         if events is None:
             raise UserError(
                 "detection cannot be summed up from the score table alone",
-                fix="Give the results folder that holds events.parquet beside scores.parquet: a FROC curve "
+                fix="Give the results folder that has events.parquet next to scores.parquet: a FROC curve "
                 "needs every box's score.",
             )
         cases = case_frame(cohort, options)

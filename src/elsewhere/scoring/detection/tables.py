@@ -122,11 +122,11 @@ def lesion_frame(cohort: Cohort, cases: pd.DataFrame) -> pd.DataFrame:
             "have a lesion_id that their volume already has",
             "Number them anew.",
         ),
-        ((out["width"] < 0) | (out["height"] < 0), "have a negative size", "Mend the boxes."),
+        ((out["width"] < 0) | (out["height"] < 0), "have a negative size", "Correct the boxes."),
         (
             out["slice"].notna() & ~(out["volume_slices"] > 0),
             "have a slice, but no volume_slices",
-            "The slice rule is 25 % of the volume's slices (DBT-03), so it needs them.",
+            "How far a hit may lie from the lesion's slice depends on the volume's number of slices.",
         ),
     )
     for bad, what, fix in problems:
@@ -231,7 +231,7 @@ def hits_of(
     ids: pd.Index,
     protocol: Protocol,
 ) -> npt.NDArray[np.int64]:
-    """Match boxes to lesions by the protocol.
+    """Match boxes to lesions by the protocol (DBT-03).
 
     Args:
         boxes: The boxes.
@@ -250,7 +250,7 @@ def hits_of(
     if has_slices and len(boxes) and boxes["z"].isna().all() and boxes["reason"].isna().any():
         raise UserError(
             "the boxes have no slices (z, depth), but the lesions have",
-            fix="Give z (first slice) and depth: a box must lie near the lesion's slice to hit it (DBT-03).",
+            fix="Give z (first slice) and depth: a box must lie near the lesion's slice to hit it.",
         )
 
     def numbers(table: pd.DataFrame, name: str) -> FloatArray:

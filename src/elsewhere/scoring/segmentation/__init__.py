@@ -285,7 +285,7 @@ def _joined(
         raise UserError(
             f"these predictions are {predictions.kind}, not masks",
             where=predictions.source,
-            fix="Give a folder with one mask a case, named by case id.",
+            fix="Give a folder with one mask per case, named by case id.",
         )
     cases = _identity(cohort, protocol, options)
     truths = truth_paths(cohort)
@@ -386,7 +386,7 @@ def _checked_values(frame: pd.DataFrame, *, where: str, on_invalid: str) -> pd.D
             raise UserError(
                 f"{int(outside.sum())} values of {name} lie outside {bounds}",
                 where=f"{where}, rows {name_rows((np.flatnonzero(outside) + 1).tolist())}",
-                fix="Mend the table, or say `--on-invalid worst`.",
+                fix="Correct the table, or use `--on-invalid worst`.",
             )
         unreadable = np.isnan(values) & column.notna().to_numpy(dtype=bool)
         bad |= outside | (unreadable if lenient and not pd.api.types.is_float_dtype(column) else False)

@@ -373,7 +373,7 @@ def prepare(
     if spacing.size != a.ndim or not (np.isfinite(spacing).all() and (spacing > 0).all()):
         raise UserError(
             f"the spacing {spacing.tolist()} does not fit a mask of shape {a.shape}",
-            fix="Give one positive number of mm an axis.",
+            fix="Give one positive number of mm per axis.",
         )
     if a.flags.f_contiguous and not a.flags.c_contiguous:
         a, b, spacing = a.T, b.T, spacing[::-1]

@@ -402,7 +402,7 @@ class SlideTask(Task):
             if lost:
                 warnings = [
                     *warnings,
-                    f"{lost} patients have no predicted stage: each counts as the worst one (ST-14)",
+                    f"{lost} patients have no predicted stage; each counts as the stage farthest from the truth",
                 ]
         known = cases["stage_true"].isin(STAGES).sum() if "stage_true" in cases.columns else 0
         counts = {
@@ -509,7 +509,7 @@ def _derive_patient_stages(cases: pd.DataFrame, rules: SlideRules) -> int:
     if lost and rules.missing_patient_is_error:
         raise UserError(
             f"{len(lost)} patients have no predicted stage: {name_rows(lost)}",
-            fix="The protocol takes no submission with a missing patient: add their rows.",
+            fix="The protocol accepts no submission with a missing patient: add their rows.",
         )
     final = {
         patient: stage

@@ -108,7 +108,8 @@ def mask_pixel_um(cohort: Cohort) -> npt.NDArray[np.float64]:
     if "microns_per_pixel" not in cohort.cases.columns:
         raise UserError(
             "the cohort has no column microns_per_pixel",
-            fix="Add the level-0 resolution of each slide in um; `mask_downsample` tells the mask's own level (default 32).",
+            fix="Add the level-0 resolution of each slide in um; `mask_downsample` is how many of its "
+            "pixels a pixel of the mask covers along one side (default 32).",
         )
     level0 = pd.to_numeric(cohort.cases["microns_per_pixel"], errors="coerce").to_numpy(dtype=float)
     bad = ~(level0 > 0)
