@@ -10,7 +10,7 @@ import pytest
 
 from elsewhere import registry as module
 from elsewhere.errors import ElsewhereWarning, UserError
-from elsewhere.predictions import AnswerReader, answer_readers
+from elsewhere.predictions import AnswerKind, answer_kinds
 from elsewhere.protocols import add_protocol, protocols
 from elsewhere.registry import Registry, function, object_of
 from elsewhere.scoring.classification import ClassificationTask
@@ -135,8 +135,8 @@ def test_a_protocol_does_not_replace_another_of_its_name():
 
 @pytest.mark.parametrize(
     ("registry", "thing"),
-    [(tasks, ClassificationTask), (protocols, {"name": "x"}), (answer_readers, lambda path: path)],
-    ids=["tasks", "protocols", "answer readers"],
+    [(tasks, ClassificationTask), (protocols, {"name": "x"}), (answer_kinds, lambda path: path)],
+    ids=["tasks", "protocols", "answer kinds"],
 )
 def test_our_registries_refuse_what_they_do_not_hold(registry, thing):
     with pytest.raises(UserError, match=r"the .* 'x' is "):
@@ -144,12 +144,10 @@ def test_our_registries_refuse_what_they_do_not_hold(registry, thing):
     assert "x" not in registry
 
 
-def test_an_answer_reader_without_a_status_column_refuses_the_option_for_it(tmp_path):
+def test_an_answer_kind_without_a_status_column_refuses_the_option_for_it(tmp_path):
     from elsewhere.predictions import ReadOptions, read_answers
 
-    assert (
-        isinstance(answer_readers.get("masks"), AnswerReader) and not answer_readers.get("masks").reads_status
-    )
+    assert isinstance(answer_kinds.get("masks"), AnswerKind) and not answer_kinds.get("masks").reads_status
     with pytest.raises(UserError, match="which masks do not have"):
         read_answers("masks", tmp_path, ReadOptions(failed_status=("released",)))
     with pytest.raises(UserError, match="unknown answer kind 'mask'"):

@@ -46,6 +46,44 @@ def object_of(kind: type) -> Check:
     return check
 
 
+def decorated(kind: type, decorator: str) -> Check:
+    """Make the check that a thing is an object of a class, or a function that a decorator has registered as one.
+
+    Args:
+        kind: The class.
+        decorator: The name of the decorator, which calls `mark_registered`.
+
+    Returns:
+        The check, for `Registry(check=...)`.
+
+    Example:
+        >>> decorated(int, "count")("length", len)
+        'is neither an object of int nor a function with the decorator @count'
+    """
+
+    def check(name: str, thing: object) -> str:
+        entry = getattr(thing, _MARK, thing)
+        if isinstance(entry, kind):
+            own = getattr(entry, "name", name)
+            return "" if own == name else f"calls itself '{own}': both names must be the same"
+        return f"is neither an object of {kind.__name__} nor a function with the decorator @{decorator}"
+
+    return check
+
+
+_MARK = "registered_as"
+
+
+def mark_registered(function: Callable[..., object], entry: object) -> None:
+    """Note at a function what it was registered as, so that an entry point may name the function.
+
+    Args:
+        function: The function.
+        entry: What its decorator registered.
+    """
+    setattr(function, _MARK, entry)
+
+
 def function(name: str, thing: object) -> str:
     """Check that a thing can be called.
 
@@ -187,6 +225,7 @@ class Registry(Generic[T]):
                 name, package, wrong, fix="Its authors have to mend it; until then, uninstall that package."
             )
             return
+        loaded = getattr(loaded, _MARK, loaded)
         if name not in self._things:
             self._things[name], self._owners[name] = loaded, package
         elif self._things[name] is loaded:

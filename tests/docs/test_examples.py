@@ -185,12 +185,12 @@ def registries_kept():
     """A page may register a task, a metric, a reader, a protocol or an analysis: it is taken away afterwards."""
     from elsewhere.analysis.result.analyses import analyses
     from elsewhere.cohort import readers
-    from elsewhere.predictions import answer_readers
+    from elsewhere.predictions import answer_kinds
     from elsewhere.protocols import protocols
     from elsewhere.scoring.metrics import metrics
     from elsewhere.scoring.task import tasks
 
-    registries = (readers, analyses, protocols, metrics, tasks, answer_readers)
+    registries = (readers, analyses, protocols, metrics, tasks, answer_kinds)
     for registry in registries:
         registry.names()
     kept = [(dict(r._things), dict(r._owners)) for r in registries]

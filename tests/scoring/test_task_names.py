@@ -50,10 +50,10 @@ def test_no_module_decides_by_a_name(names):
 
 
 def test_every_task_says_what_is_asked_of_it():
-    from elsewhere.predictions import answer_readers
+    from elsewhere.predictions import answer_kinds
 
     for name, task in tasks:
-        assert task.name == name and task.title and task.answer_kind in answer_readers
+        assert task.name == name and task.title and task.answer_kind in answer_kinds
         assert task.default_protocol in protocols and task.accepts(protocols.get(task.default_protocol))
         assert task.resampling_units[0] == "patients"
         specs = task.metrics(protocols.get(task.default_protocol))

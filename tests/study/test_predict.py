@@ -165,7 +165,10 @@ def test_a_kept_model_says_of_its_own_test_part_what_the_study_said(ran, results
 
 def test_a_patient_who_trained_is_refused_by_id(results, world, tmp_path):
     cohort = cohort_of(world, tmp_path / "cohort")
-    with pytest.raises(UserError, match=r"ISPY1_000' cannot be tested: its patient is in this model's training data .12 of 18 cases"):
+    with pytest.raises(
+        UserError,
+        match=r"ISPY1_000' cannot be tested: its patient is in this model's training data .12 of 18 cases",
+    ):
         predict(results, cohort, out=tmp_path / "out", model=MODEL, device="cpu")
     assert not (tmp_path / "out").exists()
 

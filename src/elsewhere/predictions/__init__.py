@@ -9,26 +9,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from elsewhere.predictions.answers.base import AnswerKind, answer_kinds
     from elsewhere.predictions.join import Join, join_by_id
-    from elsewhere.predictions.readers import AnswerReader, answer_readers, read_answers
+    from elsewhere.predictions.readers import read_answers
     from elsewhere.predictions.table import Predictions, ReadOptions
 
 _WHERE = {
-    "AnswerReader": "readers",
+    "AnswerKind": "answers.base",
     "Join": "join",
     "Predictions": "table",
     "ReadOptions": "table",
-    "answer_readers": "readers",
+    "answer_kinds": "answers.base",
     "join_by_id": "join",
     "read_answers": "readers",
 }
 
 __all__ = [
-    "AnswerReader",
+    "AnswerKind",
     "Join",
     "Predictions",
     "ReadOptions",
-    "answer_readers",
+    "answer_kinds",
     "join_by_id",
     "read_answers",
 ]

@@ -53,7 +53,7 @@ class Predictions:
     - slides: `case_id` and any of `stage`, `path`; points are in `points` (`case_id`, `x`, `y`, `score`)
 
     Args:
-        kind: The answer kind; `answer_readers` lists them.
+        kind: The answer kind; `answer_kinds` lists them.
         table: The answers.
         source: The file or folder that they came from.
         digest: SHA-256 of its content; empty: they came from no file.

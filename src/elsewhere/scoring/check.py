@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from elsewhere.errors import EXIT_BAD_INPUT, EXIT_OK, UserError
+from elsewhere.predictions.answers.base import answer_kinds
 from elsewhere.predictions.join import join_by_id
-from elsewhere.predictions.readers import answer_readers
 from elsewhere.predictions.table import Predictions, ReadOptions
 from elsewhere.protocols import Protocol, protocols
 from elsewhere.scoring.case_table import REVERSED
@@ -301,9 +301,7 @@ def _id_findings(
             ids,
             normalise=options.normalise_ids,
             source=predictions.source,
-            what=answer_readers.get(predictions.kind).row
-            if predictions.kind in answer_readers
-            else "prediction",
+            what=answer_kinds.get(predictions.kind).row if predictions.kind in answer_kinds else "prediction",
         )
     except UserError as error:
         return [CheckFinding(kind="ids", severity="error", message=str(error.what), fix=error.fix)], [], 0, ()

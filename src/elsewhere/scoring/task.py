@@ -161,7 +161,7 @@ class Task(ABC):
         target: The column of the cohort that holds the truth; None where the truth is a table of its own.
         truth_column: The column of the scores that holds the outcome as 0 and 1, where the task has two
             classes.
-        answer_kind: The kind of its predictions; `elsewhere.predictions.answer_readers` has the reader of
+        answer_kind: The kind of its predictions; `elsewhere.predictions.answer_kinds` has
             each.
         protocols: Protocols it accepts besides those that name it in their `tasks`.
         default_protocol: The protocol where neither the user nor the cohort's reader names one.

@@ -17,7 +17,9 @@ import pandas as pd
 
 from elsewhere.cohort import Cohort
 from elsewhere.errors import UserError
-from elsewhere.scoring.task import Scores
+from elsewhere.predictions import Predictions
+from elsewhere.predictions.answers import answer_kinds
+from elsewhere.scoring.task import Scores, tasks
 from elsewhere.study.file import Study
 from elsewhere.study.methods import Method, methods_in
 
@@ -141,6 +143,22 @@ class Results:
         if not place.resolve().is_relative_to(self.predictions_folder.resolve()):
             raise UserError("a run's predictions lie outside of its folder", where=str(row["predictions"]))
         return place
+
+    def predictions(self, key: RunKey) -> Predictions:
+        """Read the predictions of a run, as they are scored.
+
+        Args:
+            key: Which run.
+
+        Returns:
+            The prediction table: every case of the test part, and of the cases that are tested apart.
+
+        Raises:
+            UserError: The files are not there, as in a bundle without masks.
+        """
+        task = tasks.get(key.task)
+        kind, folder = answer_kinds.get(task.answer_kind), self.folder(key)
+        return task.read_predictions(folder if kind.own_folder else folder / kind.files(())[0])
 
     def scores_table(self) -> pd.DataFrame:
         """One row per scored run with its metrics."""

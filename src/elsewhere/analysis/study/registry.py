@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from elsewhere.errors import UserError
-from elsewhere.registry import Registry
+from elsewhere.registry import Registry, decorated, mark_registered
 
 if TYPE_CHECKING:
     from elsewhere.analysis.study.context import Context
@@ -71,6 +71,7 @@ class Analysis:
 analyses: Registry[Analysis] = Registry(
     "analysis of studies",
     group="elsewhere.study_analyses",
+    check=decorated(Analysis, "analysis"),
     builtin_modules=(
         "elsewhere.analysis.study.cohort_tables",
         "elsewhere.analysis.study.leaderboard",
@@ -118,20 +119,18 @@ def analysis(
     """
 
     def register(function: Function) -> Function:
-        analyses.add(
-            name,
-            Analysis(
-                name=name,
-                function=function,
-                tasks=tasks,
-                kinds=kinds,
-                factors=factors,
-                probabilities=probabilities,
-                whole_study=whole_study,
-                after=after,
-            ),
-            owner=f"{function.__module__}:{function.__qualname__}",
+        entry = Analysis(
+            name=name,
+            function=function,
+            tasks=tasks,
+            kinds=kinds,
+            factors=factors,
+            probabilities=probabilities,
+            whole_study=whole_study,
+            after=after,
         )
+        mark_registered(function, entry)
+        analyses.add(name, entry, owner=f"{function.__module__}:{function.__qualname__}")
         return function
 
     return register

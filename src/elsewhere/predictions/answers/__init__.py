@@ -9,6 +9,7 @@ from __future__ import annotations
 from elsewhere.predictions.answers.base import AnswerKind, AnswerTarget, answer_kinds
 from elsewhere.predictions.answers.boxes import FoundBoxes
 from elsewhere.predictions.answers.masks import Masks, PackedMask, pack_mask
+from elsewhere.predictions.answers.numbers import NumberTable, number_table
 from elsewhere.predictions.answers.probability import Probabilities, ProbabilityAnswer
 
 __all__ = [
@@ -16,9 +17,11 @@ __all__ = [
     "AnswerTarget",
     "FoundBoxes",
     "Masks",
+    "NumberTable",
     "PackedMask",
     "Probabilities",
     "ProbabilityAnswer",
     "answer_kinds",
+    "number_table",
     "pack_mask",
 ]

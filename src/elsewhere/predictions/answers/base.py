@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from elsewhere.registry import Registry
+from elsewhere.registry import Registry, object_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from elsewhere.cohort import Cohort
+    from elsewhere.predictions.table import Predictions, ReadOptions
 
 Rows = npt.NDArray[np.int64]
 
@@ -36,17 +39,41 @@ class AnswerTarget:
 
 
 class AnswerKind:
-    """One kind of answers, from a recipe to the file that is scored.
+    """One kind of answers, from a recipe or a participant's file to the table that is scored.
 
-    A subclass implements every method; `answer_kinds.add(KIND.name, KIND)` names it. The answers of several
-    cases are one object of the kind's own class, with one row per case.
+    A subclass implements `read`, so that files can be scored, and the other methods, so that recipes can answer with it;
+    `answer_kinds.add(NAME, KIND)` or the entry-point group 'elsewhere.answer_kinds' registers an object of it. The
+    answers of several cases are one object of the kind's own class, with one row per case.
+
+    Attributes:
+        name: The name under which tasks and recipes ask for it.
+        truth: What of a case its answers are compared with: its 'label', its 'mask', or the column 'target' of the task.
+        own_folder: Whether its files fill a folder of their own, one file per case.
+        reads_status: Whether its tables have a status column, which `--failed-status` is about.
+        row: What one id of its table stands for, in messages.
     """
 
-    name: ClassVar[str] = ""
+    name: str = ""
     truth: ClassVar[str] = "label"
-    """What of a case its answers are compared with: its 'label', its 'mask', or the column 'target' of the task."""
     own_folder: ClassVar[bool] = False
-    """Whether its files fill a folder of their own, one file per case."""
+    reads_status: ClassVar[bool] = False
+    row: ClassVar[str] = "prediction"
+
+    def read(self, path: Path, options: ReadOptions, cohort: Cohort | None) -> Predictions:
+        """Read a file or folder of answers.
+
+        Args:
+            path: The file or folder.
+            options: How it is to be read.
+            cohort: The cases that ids are compared with, where a format needs them.
+
+        Returns:
+            The prediction table.
+
+        Raises:
+            UserError: The file is not what the kind expects.
+        """
+        raise NotImplementedError
 
     def one(self, value: Any, *, shape: tuple[int, ...] | None = None) -> Any:
         """Check one case's answer as a recipe hands it over, and pack it.
@@ -202,7 +229,9 @@ answer_kinds: Registry[AnswerKind] = Registry(
         "elsewhere.predictions.answers.boxes",
         "elsewhere.predictions.answers.masks",
         "elsewhere.predictions.answers.probability",
+        "elsewhere.predictions.answers.slides",
     ),
+    check=object_of(AnswerKind),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,6 +14,9 @@ from elsewhere.predictions.answers.base import AnswerKind, AnswerTarget, Rows, r
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from elsewhere.cohort import Cohort
+    from elsewhere.predictions.table import Predictions, ReadOptions
 
 FILE = "boxes.csv"
 PLANE, VOLUME = 4, 6
@@ -78,6 +82,12 @@ class BoxKind(AnswerKind):
     """The answer kind 'boxes'."""
 
     name = FoundBoxes.kind
+    row: ClassVar[str] = "volume"
+
+    def read(self, path: Path, options: ReadOptions, cohort: Cohort | None) -> Predictions:
+        from elsewhere.predictions.boxes import read_boxes
+
+        return read_boxes(path, options, cohort)
 
     def one(
         self, value: Any, *, shape: tuple[int, ...] | None = None

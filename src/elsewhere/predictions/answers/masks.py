@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,9 @@ from elsewhere.predictions.answers.base import AnswerKind, AnswerTarget, Rows, r
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from elsewhere.cohort import Cohort
+    from elsewhere.predictions.table import Predictions, ReadOptions
 
 Box = tuple[int, int, int, int, int, int]
 WRITERS = 8
@@ -134,6 +138,12 @@ class MaskKind(AnswerKind):
     name = Masks.kind
     truth: ClassVar[str] = "mask"
     own_folder: ClassVar[bool] = True
+    row: ClassVar[str] = "mask"
+
+    def read(self, path: Path, options: ReadOptions, cohort: Cohort | None) -> Predictions:
+        from elsewhere.predictions.masks import read_masks
+
+        return read_masks(path, options, cohort)
 
     def one(self, value: Any, *, shape: tuple[int, ...] | None = None) -> PackedMask:
         found = np.asarray(value)

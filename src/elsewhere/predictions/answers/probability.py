@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,9 @@ from elsewhere.predictions.answers.base import AnswerKind, AnswerTarget, Rows, r
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from elsewhere.cohort import Cohort
+    from elsewhere.predictions.table import Predictions, ReadOptions
 
 FILE = "probabilities.csv"
 
@@ -88,6 +92,12 @@ class ProbabilityKind(AnswerKind):
     """The answer kind 'probability'."""
 
     name = Probabilities.kind
+    reads_status: ClassVar[bool] = True
+
+    def read(self, path: Path, options: ReadOptions, cohort: Cohort | None) -> Predictions:
+        from elsewhere.predictions.probability import read_probabilities
+
+        return read_probabilities(path, options, cohort)
 
     def one(self, value: Any, *, shape: tuple[int, ...] | None = None) -> float | ProbabilityAnswer:
         if isinstance(value, ProbabilityAnswer):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from elsewhere.registry import Registry
+from elsewhere.registry import Registry, decorated, mark_registered
 from elsewhere.report.page.blocks import Section
 from elsewhere.report.page.figures import FigureSpec
 
@@ -81,10 +81,16 @@ _MODULES = tuple(
     )
 )
 sections: Registry[SectionEntry] = Registry(
-    "section of study reports", group="elsewhere.report_sections", builtin_modules=_MODULES
+    "section of study reports",
+    group="elsewhere.report_sections",
+    builtin_modules=_MODULES,
+    check=decorated(SectionEntry, "section"),
 )
 figures: Registry[FigureEntry] = Registry(
-    "figure of study reports", group="elsewhere.report_figures", builtin_modules=_MODULES
+    "figure of study reports",
+    group="elsewhere.report_figures",
+    builtin_modules=_MODULES,
+    check=decorated(FigureEntry, "figure"),
 )
 
 
@@ -115,6 +121,7 @@ def section(
         entry = SectionEntry(
             name=name, function=function, place=place, tables=tables, whole_study=whole_study
         )
+        mark_registered(function, entry)
         sections.add(name, entry, owner=f"{function.__module__}:{function.__qualname__}")
         return function
 
@@ -137,6 +144,7 @@ def figure(
 
     def register(function: FigureFunction) -> FigureFunction:
         entry = FigureEntry(name=name, function=function, tables=tables, whole_study=whole_study)
+        mark_registered(function, entry)
         figures.add(name, entry, owner=f"{function.__module__}:{function.__qualname__}")
         return function
 

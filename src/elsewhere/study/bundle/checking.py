@@ -119,11 +119,9 @@ def _scores_again(results: Results) -> tuple[int, list[str]]:
         kind = answer_kinds.get(tasks.get(key.task).answer_kind)
         if kind.own_folder:
             continue
-        file = results.folder(key) / kind.files(())[0]
         wanted = set(scores.cases["case_id"].astype("str"))
         cohort = results.cohort.subset(results.cohort.cases["case_id"].astype("str").isin(wanted))
-        handed_in = tasks.get(key.task).read_predictions(file, ReadOptions())
-        handed_in = _only(handed_in, wanted)
+        handed_in = _only(results.predictions(key), wanted)
         again = (
             tasks.get(key.task).score(cohort, handed_in, scores.protocol, _options(results, key.task)).cases
         )
@@ -135,7 +133,9 @@ def _scores_again(results: Results) -> tuple[int, list[str]]:
             wrong.append(f"{_named(key)}: {shown} differ when scored again")
         test = results.answers(run_name(key)).get("test")
         if test is not None and not _agree(test, handed_in.table):
-            wrong.append(f"{_named(key)}: predictions.parquet and {file.name} have other probabilities")
+            wrong.append(
+                f"{_named(key)}: predictions.parquet and {Path(handed_in.source).name} have other probabilities"
+            )
         done += 1
     return done, wrong
 
