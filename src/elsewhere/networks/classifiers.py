@@ -22,13 +22,14 @@ class NetworkEntry:
     """What is known of a network before it is built.
 
     Attributes:
-        body: From the input size to the body: pixels in, pooled features out.
-        features: How many the body returns.
-        size_px: The side of the input that the published weights were made for.
+        body: From the input size in pixels to the body: pixels in, pooled features out.
+        features: How many features the body returns.
+        size_px: The side of the input that the published weights were made for, in pixels.
         last_conv: The module whose output Grad-CAM weighs (US-23); None for a transformer.
-        style_points: Modules after which MixStyle mixes (US-31): the early ones, where style lives.
-        is_vision_transformer: Its body holds torchvision's as `vit`: a GPU then trains it with `training.fused_vit`.
-        training_gflop: Of one image, forward and backward: for estimates.
+        style_points: Modules after which MixStyle mixes (US-31): the early ones, which hold the style.
+        is_vision_transformer: Whether its body holds torchvision's as `vit`: a GPU then trains it with
+            `training.fused_vit`.
+        training_gflop: GFLOP of one image, forward and backward, for estimates.
     """
 
     body: Callable[[int], nn.Module]
@@ -84,7 +85,16 @@ class Classifier(nn.Module):
         return self.body(x)
 
     def forward(self, x: torch.Tensor, keep: torch.Tensor | None = None) -> torch.Tensor:
-        """`keep`: 1 where a feature stays, drawn with probability 1 - dropout."""
+        """Return the logits of pictures.
+
+        Args:
+            x: Pictures, [n, 3, size, size].
+            keep: The dropout mask, [n, features]: 1 where a feature stays, drawn with probability 1 -
+                dropout; None: no dropout.
+
+        Returns:
+            [n, classes].
+        """
         features = self.body(x)
         if keep is not None and self.dropout:
             features = features * keep.to(features.dtype) / (1.0 - self.dropout)

@@ -35,6 +35,14 @@ class SameConv(nn.Conv2d):
     """A convolution with TensorFlow's 'same' padding."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Convolve with TensorFlow's 'same' padding.
+
+        Args:
+            x: [n, channels, height, width].
+
+        Returns:
+            [n, output channels, ceil(height / stride), ceil(width / stride)].
+        """
         kernel, stride = self.kernel_size[0], self.stride[0]
         if stride == 1:
             return functional.conv2d(
@@ -55,14 +63,16 @@ def _norm(width: int) -> nn.BatchNorm2d:
 
 
 class Block(nn.Module):
-    """Expand, depthwise, project; the input is added where the shape allows.
+    """An inverted residual block: expand, depthwise convolution, project.
+
+    The input is added to the output where the shape allows.
 
     Args:
         inside: Channels of the input.
         outside: Channels of the output.
-        kernel: Of the depthwise convolution.
-        stride: Of the depthwise convolution.
-        expansion: Channels in between, times those of the input.
+        kernel: Kernel size of the depthwise convolution, in pixels.
+        stride: Stride of the depthwise convolution.
+        expansion: How many times wider the block is inside than its input.
     """
 
     def __init__(self, inside: int, outside: int, *, kernel: int, stride: int, expansion: int) -> None:
@@ -79,6 +89,14 @@ class Block(nn.Module):
         self.adds = stride == 1 and inside == outside
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply the block.
+
+        Args:
+            x: [n, `inside`, height, width].
+
+        Returns:
+            [n, `outside`, ceil(height / stride), ceil(width / stride)].
+        """
         y = x
         if self.expands:
             y = functional.relu6(self._bn0(self._expand_conv(y)))
@@ -120,6 +138,14 @@ class EfficientNetLite(nn.Module):
         self._bn1 = _norm(1280)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the pooled features of pictures.
+
+        Args:
+            x: [n, 3, height, width].
+
+        Returns:
+            [n, 1280].
+        """
         x = functional.relu6(self._bn0(self._conv_stem(x)))
         for block in self._blocks:
             x = block(x)

@@ -50,11 +50,11 @@ FINDERS: Mapping[str, FinderEntry] = {
 
 
 class Finder(nn.Module):
-    """Pictures in [0, 1], [n, 3, size, size], to logits of 'lesion' at half the size, [n, 1, size/2, size/2].
+    """A network that finds the lesion: pictures to logits of 'lesion' at half the size.
 
     Args:
         name: One of `FINDERS`.
-        encoder: Returns maps at 1/2, 1/4, 1/8, 1/16 and 1/32.
+        encoder: Returns maps at 1/2, 1/4, 1/8, 1/16 and 1/32 of the input's side.
         entry: What is known of the finder.
     """
 
@@ -70,6 +70,14 @@ class Finder(nn.Module):
         self.head = nn.Conv2d(deep, 1, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the logits of 'lesion' for pictures.
+
+        Args:
+            x: Pictures in [0, 1], [n, 3, size, size].
+
+        Returns:
+            [n, 1, size / 2, size / 2].
+        """
         *skips, y = self.encoder(x * 2.0 - 1.0)
         for step, skip in zip(self.decoder, reversed(skips), strict=True):
             y = step(y, skip)

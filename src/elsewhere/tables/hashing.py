@@ -27,13 +27,13 @@ def file_digest(path: str | Path) -> str:
     """Compute the digest of a file or a folder.
 
     Args:
-        path: The file.
+        path: The file or folder.
 
     Returns:
-        Sha256 of a file's bytes; of a folder: of its relative paths and their digests, sorted.
+        SHA-256, in hexadecimal: of a file's bytes, or of a folder's sorted relative paths and their digests.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: The file or folder cannot be read.
     """
     path = Path(path)
     digest = hashlib.sha256()
@@ -51,17 +51,20 @@ def file_digest(path: str | Path) -> str:
 
 
 def same_as_csv(series: pd.Series, *, text: bool = False) -> pd.Series:
-    """Convert a column to what any of the formats would give back.
+    """Convert a column to what any of the file formats would give back.
 
     Text that is wholly numbers (no leading zeros) becomes numbers, dates become ISO text, '' is missing.
-    With `text` (ids, names, files) nothing is turned into a number.
 
     Args:
         series: The column.
-        text: The columns that stay text.
+        text: Whether the column holds ids, names or files: nothing is then turned into a number.
 
     Returns:
         The column as it would come back from any of the formats: str, int64, float64 or bool.
+
+    Example:
+        >>> same_as_csv(pd.Series(["1", "2"])).tolist(), same_as_csv(pd.Series(["01", "2"])).tolist()
+        ([1, 2], ['01', '2'])
     """
     if isinstance(series.dtype, pd.CategoricalDtype):
         series = series.astype(series.cat.categories.dtype)
@@ -166,10 +169,14 @@ def infer_types(frame: pd.DataFrame, *, text: Collection[str] = TEXT_COLUMNS) ->
 
     Args:
         frame: The table.
-        text: The columns that stay text.
+        text: The columns that stay text; columns that end in `_id`, `_path` or `_file` stay text too.
 
     Returns:
-        The frame.
+        A table with the same rows and columns.
+
+    Example:
+        >>> infer_types(pd.DataFrame({"case_id": ["1"], "age": ["61"]})).to_dict("records")
+        [{'case_id': '1', 'age': 61}]
     """
     return pd.DataFrame(
         {
@@ -185,15 +192,20 @@ def infer_types(frame: pd.DataFrame, *, text: Collection[str] = TEXT_COLUMNS) ->
 def content_hash(frame: pd.DataFrame, *, text: Collection[str] = TEXT_COLUMNS, typed: bool = False) -> str:
     """Compute the digest of a table's canonical content.
 
-    Row order, column order and file format do not count. `typed`: the frame comes from `infer_types`.
+    Row order, column order and file format do not count.
 
     Args:
         frame: The table.
         text: The columns that stay text.
-        typed: Whether the columns have their plain types already.
+        typed: Whether the columns have their plain types already, as `infer_types` returns them.
 
     Returns:
-        Sha256 of canonical content: columns by name, rows by id, numbers as float64, text as UTF-8.
+        SHA-256 of the canonical content: columns by name, rows by id, numbers as float64, text as UTF-8.
+
+    Example:
+        >>> table = pd.DataFrame({"case_id": ["a", "b"], "age": [61, 55]})
+        >>> content_hash(table) == content_hash(table.iloc[::-1])
+        True
     """
     plain = frame.copy(deep=False) if typed else infer_types(frame, text=text)
     names = sorted(str(name) for name in plain.columns)

@@ -41,7 +41,11 @@ def is_table(path: str | Path) -> bool:
         path: The file.
 
     Returns:
-        True for csv, tsv, xlsx and parquet.
+        True for csv, tsv, txt (and their .gz), xlsx and parquet.
+
+    Example:
+        >>> is_table("scores.csv.gz"), is_table("scores.pdf")
+        (True, False)
     """
     return str(path).lower().endswith(TABLE_ENDINGS)
 
@@ -57,24 +61,23 @@ def read_table(
 ) -> pd.DataFrame:
     """Read a table file; every mistake in it is a `UserError` that names the place.
 
-    csv and xlsx: every cell is a string (ids keep their zeros), an empty cell is missing; the text `NA`
-    or `nan` stays text, so that an infinite or missing score is noticed by `to_number`. parquet: typed,
-    but the columns in `strings` come as text. `required` columns must be there; a table without rows is
-    refused unless `allow_empty`.
+    In csv and xlsx every cell is a string (ids keep their zeros), and an empty cell is missing; the text `NA`
+    or `nan` stays text, so that `to_number` notices an infinite or missing score. A parquet file is typed.
 
     Args:
-        path: The file.
+        path: The file; its ending says its format.
         required: The columns that must be there.
-        sheet: The sheet of a workbook.
-        strings: The columns that stay text.
-        options: How it is read or scored.
+        sheet: The sheet of a workbook; None: the first visible one.
+        strings: The columns that stay text: of a parquet file they are read as text, of a text table their
+            decimal commas are left alone.
+        options: Encoding, delimiter, decimal mark and limits of size.
         allow_empty: Whether a table without rows is accepted.
 
     Returns:
         The table.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: The file cannot be read, lacks a column, or has no rows where rows are needed.
     """
     path = Path(path)
     lower = path.name.lower()
