@@ -225,7 +225,20 @@ class _Prepared:
 
 
 def prepare(unit: Training, work: Work, machine: _Machine) -> _Prepared:
-    """What the recipe is given. Patients on both sides are refused here once more (US-11)."""
+    """Make the job that a recipe is given; a patient on both sides is refused here once more (US-11).
+
+    Args:
+        unit: The training, with its parts and settings.
+        work: Cases, sources of pixels, weights and outcomes that trainings of a study refer to.
+        machine: The device and threads that it runs on.
+
+    Returns:
+        The job, and what gathers its answers.
+
+    Raises:
+        UserError: A patient is in the training part and among the predicted cases, a setting is unknown, or a
+            training that it needs is missing.
+    """
     recipe, cases = find_recipe(unit.recipe), work.cases
     check_sides(unit, cases)
     learnt = frozenset({*unit.train, *unit.validation})
