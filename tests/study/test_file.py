@@ -9,7 +9,7 @@ import pytest
 
 from elsewhere.errors import UserError
 from elsewhere.study.file import ModelSection, load_study, parse_study, shipped
-from elsewhere.study.inheritance import resolve_likes
+from elsewhere.study.file.inheritance import resolve_likes
 from elsewhere.training.pictures.settings import ClassifierSettings, InputSpec
 
 SMALL = {

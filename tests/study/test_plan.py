@@ -36,22 +36,22 @@ def test_four_datasets_two_models_two_inputs_five_seeds_are_320_runs_from_160_tr
     assert len(plan.runs) == 320 and plan.runs["run"].is_unique
     assert len(plan.units) == 160
     assert not plan.skipped
-    counts = plan.runs.groupby("kind")["unit"].agg(["size", "nunique"])
+    counts = plan.runs.groupby("kind")["training"].agg(["size", "nunique"])
     assert counts.loc["internal"].tolist() == [80, 80]
     assert counts.loc["external"].tolist() == [240, 80]
-    assert set(plan.runs["unit"]) == set(plan.units)
+    assert set(plan.runs["training"]) == set(plan.units)
 
 
 def test_a_unit_predicts_what_its_runs_need_and_nothing_it_trains_on(world):
     plan = plan_of(world)
     for _, row in plan.runs.iterrows():
-        made, unit = plan.partitions[row["scenario"], row["seed"]], plan.units[row["unit"]]
+        made, unit = plan.partitions[row["scenario"], row["seed"]], plan.units[row["training"]]
         assert unit.train == made.train and unit.validation == made.validation
         assert {*made.validation, *made.test, *made.normal} <= set(unit.predict)
         assert not set(unit.train) & set(unit.predict)
         assert (row["train"], row["test"]) == (len(made.train), len(made.test))
         assert row["split"] == made.hash
-    outer = plan.units[plan.runs.set_index("run").loc["Alder>Birch|cnn|whole|1", "unit"]]
+    outer = plan.units[plan.runs.set_index("run").loc["Alder>Birch|cnn-whole|classification|1", "training"]]
     others = {case for case in plan.table.cases.case if not case.startswith("Alder/")}
     assert others <= set(outer.predict)
 
@@ -101,7 +101,7 @@ def test_a_scenario_that_cannot_be_split_is_skipped_with_its_reason(world):
     }
     assert told["reason"].str.contains("Cedar").all()
     skipped = plan.runs[plan.runs["status"] == "skipped"]
-    assert len(skipped) == 7 * 2 * 4 and (skipped["unit"] == "").all() and (skipped["reason"] != "").all()
+    assert len(skipped) == 7 * 2 * 4 and (skipped["training"] == "").all() and (skipped["reason"] != "").all()
     assert len(plan.planned()) == 9 * 2 * 4
 
 
@@ -109,9 +109,9 @@ def test_fall_backs_are_counted_a_scenario(world):
     edit(world, "Alder", lambda t: t.__setitem__("box_x1", t["box_x1"].mask(t.index < 4)))
     plan = plan_of(world)
     runs = plan.runs.set_index("run")
-    assert runs.loc["Birch>Alder|cnn|roi|1", "roi_fallbacks"] == 4
-    assert runs.loc["Birch>Alder|cnn|whole|1", "roi_fallbacks"] == 0
-    assert runs.loc["Birch>Cedar|cnn|roi|1", "roi_fallbacks"] == 0
+    assert runs.loc["Birch>Alder|cnn-roi|classification|1", "roi_fallbacks"] == 4
+    assert runs.loc["Birch>Alder|cnn-whole|classification|1", "roi_fallbacks"] == 0
+    assert runs.loc["Birch>Cedar|cnn-roi|classification|1", "roi_fallbacks"] == 0
     assert plan.audit()["roi_fallbacks"]["Birch>Alder"] == {"train": 0, "validation": 0, "test": 4}
 
 
@@ -148,7 +148,7 @@ def test_a_model_may_have_its_own_inputs_and_kinds(world):
     )
     vit = plan.runs[plan.runs["model"] == "vit"]
     assert set(vit["kind"]) == {"leave-one-dataset-out"} and set(vit["input"]) == {"roi"}
-    assert set(vit["method"]) == {"coral"}
+    assert set(vit["training_method"]) == {"coral"}
 
 
 def test_weights_are_kept_where_they_are_asked_for(world):
@@ -186,13 +186,13 @@ def test_found_boxes_take_one_finder_a_source_split(world):
     finders = {key: unit for key, unit in plan.units.items() if unit.recipe.name == "lesion-finder"}
     assert len(finders) == 4
     found = plan.runs[plan.runs["input"] == "found"]
-    assert set(found["boxes_unit"]) == set(finders)
+    assert set(found["boxes_training"]) == set(finders)
     for _, row in found.iterrows():
-        unit, finder = plan.units[row["unit"]], finders[row["boxes_unit"]]
+        unit, finder = plan.units[row["training"]], finders[row["boxes_training"]]
         assert unit.needs == {"boxes": finder.key}
         assert (unit.train, unit.validation, unit.seed) == (finder.train, finder.validation, finder.seed)
         assert set(unit.predict) <= set(finder.predict)
-    assert (plan.runs.loc[plan.runs["input"] == "roi", "boxes_unit"] == "").all()
+    assert (plan.runs.loc[plan.runs["input"] == "roi", "boxes_training"] == "").all()
 
 
 def test_the_command_says_what_is_done_and_what_is_not(world, tmp_path):
@@ -291,7 +291,7 @@ def test_a_work_folder_holds_what_is_left(world, tmp_path):
     units, work = load_work(tmp_path / "work")
     assert {unit.key for unit in units} == set(planned.plan.units)
     assert work.cases.case == planned.plan.table.cases.case
-    assert work.sources["pictures"].encoded("Alder/m000_0") == planned.plan.table.pictures.encoded(
+    assert work.sources["pictures"].encoded("Alder/m000_0") == planned.plan.table.sources["pictures"].encoded(
         "Alder/m000_0"
     )
     store = Store(tmp_path / "out" / "store")

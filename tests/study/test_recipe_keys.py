@@ -40,7 +40,7 @@ def planned(tmp_path: Path, world: Path, recipe: str) -> Plan:
 
 def keys(tmp_path: Path, world: Path, recipe: str) -> dict[str, str]:
     runs = planned(tmp_path, world, recipe).runs
-    return dict(zip(runs["scenario"], runs["unit"], strict=True))
+    return dict(zip(runs["scenario"], runs["training"], strict=True))
 
 
 def prints(plan: Plan) -> dict[str, int]:

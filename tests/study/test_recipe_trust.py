@@ -121,7 +121,7 @@ def test_a_patient_without_a_volume_does_not_cost_image_recipes_their_place(tmp_
     file = make_study(tmp_path, TINY.split("[tasks.segmentation]")[0] + recipes)
     plan = plan_study(file, data=world, out=tmp_path / "out").plan
     runs = plan.runs[plan.runs["scenario"] == "rest>DUKE"].to_dict(orient="records")
-    tested = {run["recipe"]: plan.tested(run) for run in runs}
+    tested = {run["method"]: plan.tested(run) for run in runs}
     assert tested["random"] == tested["radiomics"] and len(tested["random"]) == 5
     assert [run["test"] for run in runs] == [5, 5]
     alone = make_study(tmp_path, file.read_text().replace("[recipes.radiomics]", ""))

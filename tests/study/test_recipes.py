@@ -66,11 +66,11 @@ def test_a_plan_counts_who_leaves_which_task_and_one_training_serves_both(world,
     }
     assert (told["scenarios"], told["runs"], told["trainings"], told["to_do"]) == (3, 9, 6, 6)
     runs = planned.plan.runs
-    both = runs[runs["recipe"] == "threshold"].groupby(["scenario", "seed"])["unit"].nunique()
+    both = runs[runs["method"] == "threshold"].groupby(["scenario", "seed"])["training"].nunique()
     assert (both == 1).all()
-    at_home = runs[(runs["scenario"] == "rest>ISPY1") & (runs["recipe"] == "threshold")].set_index("task")
+    at_home = runs[(runs["scenario"] == "rest>ISPY1") & (runs["method"] == "threshold")].set_index("task")
     assert at_home["test"].to_dict() == {"segmentation": 5, "response": 6}
-    unit = planned.plan.units[at_home["unit"].iloc[0]]
+    unit = planned.plan.units[at_home["training"].iloc[0]]
     assert "ISPY1/ISPY1_001" in unit.predict and unit.recipe.tasks == ("segmentation", "response")
     assert unit.recipe.settings["wash_in"] == 40.0
     lines = "\n".join(planned.lines())
@@ -180,12 +180,6 @@ def test_mistakes_in_the_file_stop_before_anything_is_trained(world, tmp_path, o
     with pytest.raises(UserError) as caught:
         plan(tmp_path, world, STUDY.replace(old, new, 1))
     assert said in caught.value.what and caught.value.fix
-
-
-def test_models_beside_recipes_are_refused_rather_than_left_out_silently(world, tmp_path):
-    text = STUDY + '[inputs.whole]\nkind = "whole"\n[models.cnn]\n'
-    with pytest.raises(UserError, match="cannot be run together"):
-        plan(tmp_path, world, text)
 
 
 def other_phase(world: Path) -> None:

@@ -82,7 +82,7 @@ def test_a_reader_that_lets_an_empty_id_through_is_stopped_too(world):
     from dataclasses import replace
 
     from elsewhere.study.cohorts import read_cohorts
-    from elsewhere.study.table import join_cohorts
+    from elsewhere.study.picture_part import join_cohorts
 
     file = load_study(world)
     cohorts = read_cohorts(file)

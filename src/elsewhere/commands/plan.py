@@ -13,11 +13,18 @@ import pandas as pd
 
 from elsewhere.commands.output import Report
 from elsewhere.engine.store import Store
-from elsewhere.scenarios import write_splits
 from elsewhere.study.estimate import Estimate, estimate
 from elsewhere.study.file import load_study
 from elsewhere.study.plan import Plan
-from elsewhere.study.run import Status, StudyPaths, by_configuration, plan_of, status_of, study_paths
+from elsewhere.study.run import (
+    Status,
+    StudyPaths,
+    by_configuration,
+    plan_of,
+    status_of,
+    study_paths,
+    write_plan_splits,
+)
 from elsewhere.tables import check_out
 
 
@@ -102,13 +109,11 @@ class PlannedStudy:
 
 
 def _tasks_skipped(plan: Plan) -> Iterator[str]:
-    """Of recipes: a task that cannot be asked in a scenario that is otherwise done."""
-    if "task" not in plan.runs.columns:
-        return
+    """A task that cannot be asked in a scenario that is otherwise done."""
     whole = {s.reason for s in plan.skipped}
     gone = plan.runs[(plan.runs["status"] == "skipped") & ~plan.runs["reason"].isin(whole)]
     for (name, task, reason), part in gone.groupby(["scenario", "task", "reason"], sort=False):
-        yield f"skipped: {name}, {task} ({part['recipe'].nunique()} recipes): {reason}"
+        yield f"skipped: {name}, {task} ({part['method'].nunique()} methods): {reason}"
 
 
 def _counted(about: dict[str, Any]) -> dict[str, int]:
@@ -183,13 +188,7 @@ def plan_study(
     folder = None
     if splits is not None:
         folder = Path(splits)
-        write_splits(
-            [*plan.partitions.values(), *plan.skipped],
-            plan.table.frame,
-            folder,
-            scheme=plan.table.label_scheme,
-            replace=replace,
-        )
+        write_plan_splits(plan, folder, replace=replace)
     exported: Path | None = None
     notes: tuple[str, ...] = ()
     if export is not None:

@@ -235,6 +235,8 @@ class Recipe:
         follows: Whose method it is, and how this recipe differs.
         keeps: Whether its weights can be saved: `run` hands them over where `job.keep` is set, and `apply`
             predicts from them.
+        predicts: The parts of a split whose cases it predicts: 'test'; 'validation' where answers are
+            calibrated on it, and 'normal' where cases without a lesion are tested separately.
         costs: Whether its predictions report what each of them cost.
         maps: 'package.module:Class' of what draws relevance maps of its saved weights; '' for none.
         needs: The names of the trainings that it may need; `study` plans know how to make them.
@@ -257,6 +259,7 @@ class Recipe:
     version: ClassVar[int] = 1
     follows: ClassVar[str] = ""
     keeps: ClassVar[bool] = False
+    predicts: ClassVar[tuple[str, ...]] = ("test",)
     costs: ClassVar[bool] = True
     maps: ClassVar[str] = ""
     needs: ClassVar[tuple[str, ...]] = ()

@@ -10,6 +10,7 @@ import hashlib
 import inspect
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,11 +18,13 @@ import pandas as pd
 
 from elsewhere.cohort import Cohort, IdGrade, load_cohort, read_cohort, readers
 from elsewhere.cohort.grades import grade_renamed
-from elsewhere.cohort.table import LEVELS
+from elsewhere.cohort.table import LEVELS, KnownOfCohort
 from elsewhere.errors import UserError
 from elsewhere.study.file import CohortSection, StudyFile
 from elsewhere.study.pictures import Report
 from elsewhere.tables import is_table, read_table
+
+FILE_COLUMNS = ("image", "mask")
 
 
 def read_cohorts(
@@ -46,6 +49,50 @@ def read_cohorts(
     if progress:
         progress("reading cohorts", len(sections), len(sections))
     return found
+
+
+def merged_cohort(cohorts: Sequence[Cohort], rows: pd.DataFrame) -> Cohort:
+    """Make one cohort of the rows of several.
+
+    Args:
+        cohorts: The cohorts.
+        rows: Their cases in the order of the cohorts; paths in it are absolute.
+
+    Returns:
+        A cohort with the id grades, the warnings and the ids in other datasets of all of them.
+    """
+    linked = {one.other_id_column for one in cohorts} - {""}
+    if len(linked) > 1:
+        rows = rows.assign(other_patient_id=[name for one in cohorts for name in one.other_ids()])
+        linked = {"other_patient_id"}
+    return Cohort.from_frame(
+        rows,
+        reader="+".join(dict.fromkeys(one.reader for one in cohorts)),
+        warnings=tuple(word for one in cohorts for word in one.warnings),
+        synthetic=all(one.synthetic for one in cohorts),
+        known=KnownOfCohort(
+            id_grades={name: grade for one in cohorts for name, grade in one.id_grades.items()},
+            other_id_column=next(iter(linked), None),
+        ),
+    )
+
+
+def rows_with_paths(cohort: Cohort) -> pd.DataFrame:
+    """Copy the cases of a cohort with absolute paths, so that cohorts in several folders can become one.
+
+    Args:
+        cohort: The cohort.
+
+    Returns:
+        Its cases, with `image` and `mask` as absolute paths.
+    """
+    cases = cohort.cases.copy()
+    for column in FILE_COLUMNS:
+        if column in cases.columns:
+            cases[column] = [
+                str(cohort.file(path).resolve()) if isinstance(path, str) else path for path in cases[column]
+            ]
+    return cases
 
 
 def _open(file: StudyFile, section: CohortSection, cache: Path | None, *, where: str) -> Cohort:

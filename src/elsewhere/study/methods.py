@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from elsewhere.recipes.base import recipe_of
+from elsewhere.recipes.pictures.settings import CLASSIFICATION, CLASSIFIER
+from elsewhere.study.table import parts
+
 if TYPE_CHECKING:
     from elsewhere.study.file import Study
 
-PICTURE_CLASSIFIER = "picture-classifier"
-CLASSIFICATION = "classification"
+PICTURE_CLASSIFIER = CLASSIFIER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,3 +67,30 @@ def methods_in(study: Study) -> dict[str, Method]:
                 baseline=section.baseline,
             )
     return found
+
+
+def sources_of(study: Study) -> list[str]:
+    """List the sources whose pixels the methods of a study read.
+
+    Args:
+        study: The study, checked.
+
+    Returns:
+        Names of sources in the order of the methods; of a study whose recipes look at no pixels, those whose cases are
+        labelled for its tasks.
+    """
+    found: dict[str, None] = {}
+    blind = []
+    for method in methods_in(study).values():
+        recipe = recipe_of(method.recipe)
+        if recipe.reads:
+            found[recipe.reads] = None
+        else:
+            blind.append(recipe)
+    for recipe in blind:
+        if not any(set(recipe.answers) & parts.get(name).tasks for name in found):
+            for name, builder in parts:
+                if set(recipe.answers) & builder.tasks:
+                    found[name] = None
+                    break
+    return list(found)

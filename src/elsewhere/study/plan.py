@@ -1,59 +1,62 @@
-"""The plan: scenarios, partitions, runs, and the trainings they need.
+"""The plan of a study: methods x scenarios x seeds, and the trainings they need.
 
-A run is one trained model tested on one target; a unit is one training. A source's training does not
-depend on the target, so that one unit serves many runs (US-10). Units are named by the hash of what they
-depend on: a plan made twice names the same units, and a changed study names only what changed anew.
+A run is one method tested on one target for one task; a training serves every task that its recipe does, and every
+target that its sources are compared with (US-10). Trainings are named by the hash of what they depend on: a plan made
+twice names the same trainings, and a changed study names only what changed anew. A task that cannot be asked in a
+scenario (one outcome among those it trains on, no mask in the test) is skipped there with the reason; the other tasks of
+the method go on.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from elsewhere.engine.plan import joined_trainings
 from elsewhere.engine.training import Training, Work
 from elsewhere.errors import UserError
-from elsewhere.recipes.pictures.settings import NEEDS_BOXES, classifier_spec, finder_training
-from elsewhere.scenarios import (
-    Scenario,
-    Skipped,
-    Split,
-    check_split,
-    make_split,
-    nested_scenarios,
-    scenarios_of,
-)
-from elsewhere.scenarios.groups import StudyGroups
-from elsewhere.study.file import InputSection, Study, StudyFile
+from elsewhere.predictions.answers import answer_kinds
+from elsewhere.scenarios import Scenario, Skipped, Split
+from elsewhere.study.file import Study, StudyFile
 from elsewhere.study.names import check_names
 from elsewhere.study.pictures import Report
+from elsewhere.study.planned_methods import PlannedMethod, plan_methods
+from elsewhere.study.splits import (
+    check_only,
+    of_all_kinds,
+    partitions_of,
+    scenarios_by_part,
+    scenarios_with_weights,
+    scheme_of,
+)
 from elsewhere.study.table import StudyTable
-from elsewhere.training.pictures.settings import ClassifierSettings
 
+PARTS = ("train", "validation", "test")
 RUN_COLUMNS = (
     "run",
     "scenario",
     "kind",
     "source",
     "target",
+    "task",
+    "method",
     "model",
     "input",
     "seed",
-    "method",
+    "training_method",
     "margin",
-    "unit",
-    "boxes_unit",
+    "training",
+    "boxes_training",
     "split",
-    "train",
-    "validation",
-    "test",
+    *PARTS,
     "normal",
+    "left_out",
     "roi_fallbacks",
     "status",
     "reason",
@@ -62,10 +65,23 @@ RUN_COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a study will do. `runs` has a row a run; `units` are the trainings by key."""
+    """What a study will do.
+
+    Args:
+        file: The study.
+        table: Its cases.
+        methods: Its methods by name.
+        scenarios: In the order of the runs.
+        partitions: The split of each scenario and seed.
+        skipped: The scenarios that cannot be split.
+        runs: One row per run, with `RUN_COLUMNS`.
+        units: The trainings by key.
+        weights: Files of published weights that trainings start from.
+    """
 
     file: StudyFile
     table: StudyTable
+    methods: dict[str, PlannedMethod]
     scenarios: tuple[Scenario, ...]
     partitions: dict[tuple[str, int], Split]
     skipped: tuple[Skipped, ...]
@@ -75,11 +91,12 @@ class Plan:
 
     @property
     def study(self) -> Study:
+        """The study file, checked."""
         return self.file.study
 
     @cached_property
     def work(self) -> Work:
-        """What the units refer to."""
+        """What the trainings refer to."""
         return Work(
             cases=self.table.cases, sources=self.table.sources, weights=self.weights, about=self.about
         )
@@ -92,24 +109,29 @@ class Plan:
             "study": self.file.name,
             "cohorts": {name: about["hash"] for name, about in self.table.audit["cohorts"].items()},
             "patients": {
-                case: [name, ""] for case, name in zip(frame["case"], frame["patient"], strict=True)
+                case: [name, self.table.also.get(case, "")]
+                for case, name in zip(frame["case"], frame["patient"], strict=True)
             },
+            "pixels": dict(self.table.pixels),
         }
 
     def partition(self, run: str) -> Split:
+        """The split of a run."""
         row = self.runs.loc[self.runs["run"] == run].iloc[0]
         return self.partitions[str(row["scenario"]), int(row["seed"])]
 
     def tested(self, run: Mapping[Any, Any]) -> tuple[str, ...]:
-        """The cases of a run's test part.
+        """The cases of a run's test part that its task can be judged on.
 
         Args:
-            run: Its row; scenario and seed are read.
+            run: Its row: scenario, seed, method and task are read.
 
         Returns:
             The study's names of the cases.
         """
-        return self.partitions[str(run["scenario"]), int(run["seed"])].test
+        made = self.partitions[str(run["scenario"]), int(run["seed"])]
+        judged = self.methods[str(run["method"])].judged[str(run["task"])]
+        return tuple(case for case in made.test if case in judged)
 
     def planned(self) -> pd.DataFrame:
         """The runs that are not skipped."""
@@ -127,87 +149,151 @@ class Plan:
 
     def kept(self) -> set[str]:
         """The scenarios whose trained weights are kept."""
-        return scenarios_with_weights(self.study, _of_all_kinds(self.study, self.table.datasets))
+        return scenarios_with_weights(self.study, of_all_kinds(self.study, self.table))
 
     def audit(self) -> dict[str, Any]:
-        """The table's audit with what the scenarios add: fall-backs and warnings a scenario (US-03)."""
+        """The table's audit with what the scenarios add: fall-backs and warnings of each scenario (US-03), and the
+        methods whose weights cannot be kept where the study asks for them."""
         fallbacks: dict[str, dict[str, int]] = {}
         warnings: dict[str, list[str]] = {}
         for (name, _), made in self.partitions.items():
-            counts = fallbacks.setdefault(name, {"train": 0, "validation": 0, "test": 0})
+            counts = fallbacks.setdefault(name, dict.fromkeys(PARTS, 0))
             for part in counts:
                 counts[part] = max(counts[part], self.table.fallbacks(getattr(made, part)))
-            told = warnings.setdefault(name, [])
-            told += [word for word in made.warnings if word not in told]
-        return self.table.audit | {
+            words = warnings.setdefault(name, [])
+            words += [word for word in made.warnings if word not in words]
+        found = self.table.audit | {
             "roi_fallbacks": fallbacks,
-            "scenario_warnings": {name: told for name, told in warnings.items() if told},
+            "scenario_warnings": {name: words for name, words in warnings.items() if words},
             "splits": {f"{name} seed {seed}": made.hash for (name, seed), made in self.partitions.items()},
         }
+        bare = self._not_kept()
+        if bare:
+            word = f"weights of {' and '.join(bare)} cannot be kept (the recipe says keeps = False): trained without"
+            return found | {"warnings": [*found["warnings"], word]}
+        return found
+
+    def _not_kept(self) -> list[str]:
+        planned = self.planned()
+        asked = set(planned.loc[planned["scenario"].isin(self.kept()), "method"])
+        return [name for name, method in self.methods.items() if name in asked and not method.recipe.keeps]
 
 
 def make_plan(file: StudyFile, table: StudyTable, *, progress: Report | None = None) -> Plan:
-    """Work out every run and every training of a study; nothing is trained, nothing is written."""
+    """Work out every run and every training of a study; nothing is trained, nothing is written.
+
+    Args:
+        file: The study.
+        table: Its table.
+        progress: Called with what is done, how much, and how much there is.
+
+    Returns:
+        The plan.
+
+    Raises:
+        UserError: The study names something that is not known, or has no runs.
+    """
     study = file.study
     check_names(study, table.datasets, where=str(file.path))
-    scenarios = scenarios_in(study, table.datasets)
-    partitions, skipped = partitions_of(table, scenarios, study.scenarios.seeds, progress)
-    weights, recipes = _recipes(file)
-    keep = scenarios_with_weights(study, _of_all_kinds(study, table.datasets))
+    planned = plan_methods(file, table)
+    scenarios = scenarios_by_part(study, table)
+    check_only(study, table)
+    partitions: dict[tuple[str, int], Split] = {}
+    skipped: list[Skipped] = []
+    for part in table.each:
+        made, gone = partitions_of(part, scenarios[part.source], study.scenarios.seeds, progress)
+        partitions |= made
+        skipped += gone
+    reasons = {(s.scenario.name, s.seed): s.reason for s in skipped}
+    pool = _Trainings(
+        table, keep=scenarios_with_weights(study, of_all_kinds(study, table)), partitions=partitions
+    )
     rows: list[dict[str, Any]] = []
-    pool = _Units(table)
-    gone = {(s.scenario.name, s.seed): s.reason for s in skipped}
-    for scenario in scenarios:
-        for seed in study.scenarios.seeds:
-            made = partitions.get((scenario.name, seed))
-            for model, section, name, seen in study.pairs():
-                if section.kinds and scenario.kind not in section.kinds:
-                    continue
-                row = _row(scenario, seed, model, recipes[model], name, seen)
-                if made is None:
-                    rows.append(row | {"status": "skipped", "reason": gone[scenario.name, seed]})
-                    continue
-                unit = Training(
-                    name=_unit_name(scenario, seed, model, name),
-                    train=made.train,
-                    validation=made.validation,
-                    predict=_predicted(made, table),
-                    recipe=classifier_spec(recipes[model], seen.spec(section.size_px)),
-                    seed=seed,
-                    keep_weights=scenario.name in keep,
-                )
-                if seen.boxes == "found":
-                    finder = _finder(unit, scenario, study)
-                    unit = replace(unit, needs={NEEDS_BOXES: pool.add(finder)})
-                    row |= {"boxes_unit": unit.needs[NEEDS_BOXES]}
-                rows.append(row | _counts(made, seen, table) | {"unit": pool.add(unit)})
+    for part in table.each:
+        methods = [method for method in planned.methods.values() if method.part is part]
+        for scenario in scenarios[part.source]:
+            for seed in study.scenarios.seeds:
+                for method in methods:
+                    if not method.kinds or scenario.kind in method.kinds:
+                        why = reasons.get((scenario.name, seed), "")
+                        rows += pool.runs(method, scenario, seed, why)
     runs = pd.DataFrame(rows, columns=list(RUN_COLUMNS))
     runs["seed"] = runs["seed"].astype("int64")
     if runs.empty:
         raise UserError(
-            "the study has no runs", where=str(file.path), fix="Look at models.*.kinds and inputs."
+            "the study has no runs",
+            where=str(file.path),
+            fix="Look at models.*.kinds, recipes.*.kinds and inputs.",
         )
     return Plan(
         file=file,
         table=table,
-        scenarios=tuple(scenarios),
+        methods=planned.methods,
+        scenarios=tuple(s for found in scenarios.values() for s in found),
         partitions=partitions,
         skipped=tuple(skipped),
         runs=runs,
         units=pool.units,
-        weights=weights,
+        weights=planned.weights,
     )
 
 
-class _Units:
-    """Units by key: the same training asked for twice is one training that predicts for both."""
+class _Trainings:
+    """Trainings by key: the same training asked for twice is one training that predicts for both."""
 
-    def __init__(self, table: StudyTable) -> None:
-        self.table = table
+    def __init__(
+        self, table: StudyTable, *, keep: set[str], partitions: Mapping[tuple[str, int], Split]
+    ) -> None:
+        self.table, self.keep, self.partitions = table, keep, partitions
         self.units: dict[str, Training] = {}
         self._keys: dict[tuple[Any, ...], str] = {}
 
+    def runs(self, method: PlannedMethod, scenario: Scenario, seed: int, why: str) -> list[dict[str, Any]]:
+        """The runs of a method in a scenario, one per task; `why` where the scenario cannot be split."""
+        made = self.partitions.get((scenario.name, seed))
+        reasons = dict.fromkeys(method.tasks, why)
+        keys: dict[str, str] = {}
+        if made is not None:
+            keys, reasons = self._training(method, made)
+        rows = []
+        for task in method.tasks:
+            row = _row(scenario, seed, method, task)
+            if made is not None:
+                row |= _counts(method, task, made, self.table)
+            if reasons[task]:
+                rows.append(row | {"status": "skipped", "reason": reasons[task]})
+            else:
+                rows.append(row | keys)
+        return rows
+
+    def _training(self, method: PlannedMethod, made: Split) -> tuple[dict[str, str], dict[str, str]]:
+        """The keys of the training and of its finder, and why each task cannot be asked ('' where it can)."""
+        learnable = {task: _cannot_learn(method, task, made) for task in method.tasks}
+        tasks = tuple(task for task in method.tasks if not learnable[task])
+        reasons = {task: learnable[task] or _cannot_judge(method, task, made) for task in method.tasks}
+        if all(reasons.values()):
+            return {}, reasons
+        use = frozenset().union(*(method.usable[task] for task in tasks))
+        scenario = made.scenario
+        unit = Training(
+            name=f"{unit_base_name(scenario)} | {method.words(tasks)} | seed {made.seed}",
+            recipe=method.of(tasks),
+            train=tuple(case for case in made.train if case in use),
+            validation=tuple(case for case in made.validation if case in use),
+            predict=_predicted(method, made, use),
+            seed=made.seed,
+            keep_weights=scenario.name in self.keep and method.recipe.keeps,
+        )
+        needs = {}
+        for role, make in method.needs.items():
+            needed = make(unit)
+            name = f"{unit_base_name(scenario)} | {needed.name} | seed {made.seed}"
+            needs[role] = self.add(replace(needed, name=name))
+        key = self.add(replace(unit, needs=needs))
+        return {"training": key, "boxes_training": needs.get("boxes", "")}, reasons
+
     def add(self, unit: Training) -> str:
+        """Take a training up; its key."""
         needs = tuple(sorted(unit.needs.items()))
         known = (unit.recipe.text, unit.train, unit.validation, unit.seed, needs)
         key = self._keys.get(known)
@@ -218,153 +304,96 @@ class _Units:
         if held is None:
             self.units[key] = replace(unit, key=key)
             return key
-        order = self.table.cases.row
         both = joined_trainings(held, unit)
+        order = self.table.cases.row
         self.units[key] = replace(both, predict=tuple(sorted(both.predict, key=order.__getitem__)))
         return key
 
 
-def scenarios_in(study: Study, datasets: tuple[str, ...]) -> list[Scenario]:
-    """In the order of kinds and datasets; `only` picks by name among all of them."""
-    rules = study.scenarios
-    plain = [kind for kind in rules.kinds if kind != "nested"]
-    only = list(rules.only) or None
-    if "nested" not in rules.kinds:
-        return scenarios_of(datasets, plain, folds=rules.folds, only=only)
-    found = scenarios_of(datasets, plain, folds=rules.folds) if plain else []
-    found += nested_scenarios(datasets)
-    return found if only is None else pick_scenarios(found, only)
-
-
-def pick_scenarios(found: Sequence[Scenario], only: Sequence[str]) -> list[Scenario]:
-    from fnmatch import fnmatchcase
-
-    from elsewhere.errors import unknown_name
-
-    names = [scenario.name for scenario in found]
-    for wanted in only:
-        if wanted not in names and not any(fnmatchcase(name, wanted) for name in names):
-            raise unknown_name("scenario", wanted, names)
-    return [s for s in found if s.name in only or any(fnmatchcase(s.name, wanted) for wanted in only)]
-
-
-def partitions_of(
-    table: StudyTable, scenarios: Sequence[Scenario], seeds: Sequence[int], progress: Report | None
-) -> tuple[dict[tuple[str, int], Split], list[Skipped]]:
-    """Checked when made, and checked here again before anything rests on it (US-11)."""
-    made: dict[tuple[str, int], Split] = {}
-    skipped: list[Skipped] = []
-    rows = StudyGroups(table.frame, scheme=table.label_scheme)
-    for number, scenario in enumerate(scenarios, start=1):
-        for seed in seeds:
-            found = make_split(rows, scenario, seed)
-            if isinstance(found, Skipped):
-                skipped.append(found)
-                continue
-            check_split(rows, found)
-            made[scenario.name, seed] = found
-        if progress:
-            progress("splitting", number, len(scenarios))
-    return made, skipped
-
-
-def _recipes(file: StudyFile) -> tuple[dict[str, Path], dict[str, ClassifierSettings]]:
-    """A file of weights counts by its content: a recipe names its digest, the work says where it is."""
-    weights: dict[str, Path] = {}
-    recipes: dict[str, ClassifierSettings] = {}
-    for name, section in file.study.models.items():
-        if section.weights in ("imagenet", "none"):
-            recipes[name] = section.recipe()
-            continue
-        path = file.file_of(section.weights)
-        if not path.is_file():
-            raise UserError(
-                "there is no such file of weights",
-                where=f"{path} (models.{name}.weights)",
-                fix="weights is 'imagenet', 'none', or a file.",
-            )
-        with path.open("rb") as content:
-            digest = hashlib.file_digest(content, "sha256").hexdigest()
-        label = f"file-{digest[:16]}"
-        weights[f"{section.network}/{label}"] = path.resolve()
-        recipes[name] = section.recipe(weights=label, digest=digest)
-    return weights, recipes
-
-
-def scenarios_with_weights(study: Study, scenarios: Iterable[Scenario]) -> set[str]:
-    """The scenarios of which [study] keep_weights asks that trained weights are kept."""
-    wanted = study.study.keep_weights
-    found = list(scenarios)
-    if not wanted:
-        return set()
-    return {s.name for s in (found if "all" in wanted else pick_scenarios(found, wanted))}
-
-
-def _of_all_kinds(study: Study, datasets: tuple[str, ...]) -> list[Scenario]:
-    """Those that `only` leaves for another time too: `keep_weights` may name them."""
-    rules = study.scenarios.model_copy(update={"only": ()})
-    return scenarios_in(study.model_copy(update={"scenarios": rules}), datasets)
-
-
-def _predicted(made: Split, table: StudyTable) -> tuple[str, ...]:
-    """Validation, test and normals. An external training predicts all the other datasets, whichever of
-    them the study tests today: a scenario added later then costs nothing.
+def _predicted(method: PlannedMethod, made: Split, use: frozenset[str]) -> tuple[str, ...]:
+    """The parts that the recipe predicts. An external training predicts all the other datasets, whichever of them the
+    study tests today: a scenario added later then costs nothing.
     """
-    wanted = {*made.validation, *made.test, *made.normal}
+    wanted = {case for part in method.recipe.predicts for case in getattr(made, part)}
+    cases = method.part.cases
     if made.scenario.kind == "external":
         sources = set(made.scenario.sources)
-        held = zip(table.cases.case, table.cases.dataset, strict=True)
+        held = zip(cases.case, cases.dataset, strict=True)
         wanted |= {case for case, dataset in held if dataset not in sources}
-    return tuple(case for case in table.cases.case if case in wanted)
+    can = method.predicts if "normal" in method.recipe.predicts else use
+    return tuple(case for case in cases.case if case in wanted and case in can)
 
 
-def _row(
-    scenario: Scenario, seed: int, model: str, recipe: ClassifierSettings, name: str, seen: InputSection
-) -> dict[str, Any]:
+def _cannot_learn(method: PlannedMethod, task: str, made: Split) -> str:
+    use = method.usable[task]
+    for part in ("train", "validation"):
+        cases = getattr(made, part)
+        if not cases:
+            return f"the {part} part is empty: too few patients to set some apart"
+        if not any(case in use for case in cases):
+            return f"no case of the {part} part has {_needs(method, task)}"
+    if _truth(method, task) == "label":
+        return _one_class([case for case in made.train if case in use], method.part, "trains on")
+    return ""
+
+
+def _cannot_judge(method: PlannedMethod, task: str, made: Split) -> str:
+    tested = [case for case in made.test if case in method.judged[task]]
+    if not tested:
+        return f"no case of the test part has {_needs(method, task)}"
+    return _one_class(tested, method.part, "is tested on") if _truth(method, task) == "label" else ""
+
+
+def _truth(method: PlannedMethod, task: str) -> str:
+    """What the answers to a task are compared with: 'label' or 'mask'."""
+    return answer_kinds.get(method.recipe.answers[task]).truth
+
+
+def _needs(method: PlannedMethod, task: str) -> str:
+    if _truth(method, task) == "mask":
+        return "a mask"
+    source = method.part.sources.get(method.recipe.reads)
+    return f"a {source.noun.removesuffix('s')} and a known outcome" if source else "a known outcome"
+
+
+def _one_class(names: list[str], part: StudyTable, what: str) -> str:
+    labels = np.unique(part.cases.label[part.cases.rows(tuple(names))])
+    if labels.size > 1:
+        return ""
+    held = scheme_of(part).classes[int(labels[0] == 1)]
+    return f"one outcome ({held}) in all {len(names)} patients that it {what}"
+
+
+def _row(scenario: Scenario, seed: int, method: PlannedMethod, task: str) -> dict[str, Any]:
     return {
-        "run": f"{scenario.name}|{model}|{name}|{seed}",
+        "run": f"{scenario.name}|{method.name}|{task}|{seed}",
         "scenario": scenario.name,
         "kind": scenario.kind,
         "source": "+".join(scenario.sources),
         "target": scenario.target,
-        "model": model,
-        "input": name,
+        "task": task,
+        "method": method.name,
         "seed": seed,
-        "method": recipe.method,
-        "margin": seen.margin if seen.kind == "roi" else float("nan"),
-        **dict.fromkeys(("unit", "boxes_unit", "split"), ""),
-        **dict.fromkeys(("train", "validation", "test", "normal", "roi_fallbacks"), 0),
+        **method.columns,
+        **dict.fromkeys(("training", "boxes_training", "split"), ""),
+        **dict.fromkeys((*PARTS, "normal", "left_out", "roi_fallbacks"), 0),
         "status": "planned",
         "reason": "",
     }
 
 
-def _finder(unit: Training, scenario: Scenario, study: Study) -> Training:
-    """One a source's split and seed, whatever the model: it learns from the parts that the unit learns from,
-    so that no box in a test picture comes from a network that has seen it (US-33).
-    """
-    rules = study.finder
-    made = finder_training(unit, rules.network, size_px=rules.size_px, **rules.changes())
-    name = _unit_name(scenario, unit.seed, "finder", "boxes")
-    return replace(made, name=name, keep_weights=unit.keep_weights)
-
-
-def _counts(made: Split, seen: InputSection, table: StudyTable) -> dict[str, Any]:
-    counts: dict[str, Any] = {
-        part: len(getattr(made, part)) for part in ("train", "validation", "test", "normal")
-    }
-    cropped = seen.kind == "roi" and seen.boxes == "annotated"
-    counts["roi_fallbacks"] = (
-        sum(table.fallbacks(part) for part in (made.train, made.validation, made.test)) if cropped else 0
-    )
-    return counts | {"split": made.hash}
-
-
-def _unit_name(scenario: Scenario, seed: int, model: str, name: str) -> str:
-    return f"{unit_base_name(scenario)} | {model} | {name} | seed {seed}"
+def _counts(method: PlannedMethod, task: str, made: Split, table: StudyTable) -> dict[str, Any]:
+    use = method.usable[task]
+    counts: dict[str, Any] = {part: sum(c in use for c in getattr(made, part)) for part in PARTS[:2]}
+    counts["test"] = sum(c in method.judged[task] for c in made.test)
+    whole = sum(len(getattr(made, part)) for part in PARTS)
+    counts["left_out"] = whole - sum(counts.values())
+    counts["normal"] = len(made.normal) if "normal" in method.recipe.predicts else 0
+    cropped = sum(table.fallbacks(getattr(made, part)) for part in PARTS) if method.crops else 0
+    return counts | {"roi_fallbacks": cropped, "split": made.hash}
 
 
 def unit_base_name(scenario: Scenario) -> str:
-    """Units that serve several targets are called by their sources alone."""
+    """Trainings that serve several targets are called by their sources alone."""
     several = scenario.kind in ("external", "nested")
     return "+".join(scenario.sources) + ">*" if several else scenario.name

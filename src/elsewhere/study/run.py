@@ -20,16 +20,15 @@ from elsewhere.engine.store import Store
 from elsewhere.engine.training import Training
 from elsewhere.errors import UserError
 from elsewhere.files import MARKER, explained_refusals
-from elsewhere.scenarios import write_splits
+from elsewhere.scenarios import Skipped, Split, write_splits
 from elsewhere.study.environment import environment
 from elsewhere.study.estimate import note_speed
 from elsewhere.study.file import StudyFile
 from elsewhere.study.gather import results_of, write_results
 from elsewhere.study.pictures import Report
 from elsewhere.study.plan import Plan, make_plan
-from elsewhere.study.recipe_plan import RecipePlan, make_recipe_plan
-from elsewhere.study.recipe_table import build_recipe_table
 from elsewhere.study.results import Results
+from elsewhere.study.splits import scheme_of
 from elsewhere.study.table import build_table
 from elsewhere.tables import write_json, write_table
 from elsewhere.untrusted import read_json
@@ -103,16 +102,7 @@ def _holds_a_study(folder: Path) -> bool:
 
 def plan_of(file: StudyFile, paths: StudyPaths, *, progress: Report | None = None) -> Plan:
     """Read the cohorts, look at the pictures, split, and name the trainings."""
-    if file.study.of_recipes and file.study.models:
-        raise UserError(
-            "pairs of [models] and [inputs] cannot be run together with [recipes] yet",
-            where=str(file.path),
-            fix="Write one study file for the models and one for the recipes.",
-        )
     with explained(paths.store, "planning the study"):
-        if file.study.of_recipes:
-            volumes = build_recipe_table(file, cache=paths.cache, progress=progress)
-            return make_recipe_plan(file, volumes, progress=progress)
         table = build_table(file, cache=paths.cache, progress=progress)
         return make_plan(file, table, progress=progress)
 
@@ -244,16 +234,11 @@ def execute(
 
 def write_plan(plan: Plan, paths: StudyPaths) -> None:
     """The study as it is run: settings, audit, manifest and splits (US-09, US-24)."""
-    write_splits(
-        [*plan.partitions.values(), *plan.skipped],
-        plan.table.frame,
-        paths.out / "splits",
-        scheme=plan.table.label_scheme,
-        replace=True,
-    )
+    write_plan_splits(plan, paths.out / "splits", replace=True)
     manifest = plan.table.frame.assign(digest=list(plan.table.cases.digest))
     if "masks" in manifest.columns:
-        manifest = manifest.assign(masks=manifest["masks"].map(len)).drop(columns="image")
+        counts = manifest["masks"].map(lambda masks: len(masks) if isinstance(masks, tuple) else 0)
+        manifest = manifest.assign(masks=counts).drop(columns="image")
     write_table(manifest, paths.out / "manifest.csv")
     write_json(
         {
@@ -268,6 +253,22 @@ def write_plan(plan: Plan, paths: StudyPaths) -> None:
     )
 
 
+def write_plan_splits(plan: Plan, folder: Path, *, replace: bool = False) -> None:
+    """Write every split of a plan; for a study with several sources, each source's splits into its own subfolder.
+
+    Args:
+        plan: The plan.
+        folder: Where they go.
+        replace: Whether earlier splits there are replaced.
+    """
+    everything: list[Split | Skipped] = [*plan.partitions.values(), *plan.skipped]
+    for part in plan.table.each:
+        datasets = set(part.datasets)
+        own = [one for one in everything if set(one.scenario.sources) <= datasets]
+        where = folder / part.source if plan.table.parts else folder
+        write_splits(own, part.frame, where, scheme=scheme_of(part), replace=replace)
+
+
 def _named(progress: Report | None) -> Report | None:
     """'units' is the engine's word; a person reads 'trainings'."""
     if progress is None:
@@ -280,19 +281,25 @@ def _named(progress: Report | None) -> Report | None:
 
 
 def by_configuration(plan: Plan, done: Sequence[str]) -> pd.DataFrame:
-    """A row a model and input, or a recipe: scenarios, runs, trainings, done, to do."""
+    """Count the scenarios, runs and trainings of each method.
+
+    Args:
+        plan: The plan.
+        done: Keys of the trainings that the store has.
+
+    Returns:
+        One row per method: what trains it, its tasks, scenarios, seeds, runs, trainings, done, to_do.
+    """
     have = set(done)
-    if isinstance(plan, RecipePlan):
-        return _by_recipe(plan, have)
     rows = []
-    planned = plan.planned()
-    for (model, name), part in planned.groupby(["model", "input"], sort=False):
-        units = set(part["unit"])
+    for name, part in plan.planned().groupby("method", sort=False):
+        units = set(part["training"])
+        method = plan.methods[str(name)]
         rows.append(
             {
-                "model": model,
-                "input": name,
-                "network": plan.study.models[str(model)].network,
+                "method": name,
+                "recipe": method.recipe.label(method.spec),
+                "tasks": "+".join(method.tasks) + (" (baseline)" if method.method.baseline else ""),
                 "scenarios": part["scenario"].nunique(),
                 "seeds": part["seed"].nunique(),
                 "runs": len(part),
@@ -301,27 +308,5 @@ def by_configuration(plan: Plan, done: Sequence[str]) -> pd.DataFrame:
                 "to_do": len(units - have),
             }
         )
-    columns = ["model", "input", "network", "scenarios", "seeds", "runs", "trainings", "done", "to_do"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def _by_recipe(plan: RecipePlan, have: set[str]) -> pd.DataFrame:
-    rows = []
-    for name, part in plan.planned().groupby("recipe", sort=False):
-        units = set(part["unit"])
-        method = plan.chosen[str(name)]
-        rows.append(
-            {
-                "name": name,
-                "recipe": method.section.recipe or method.name,
-                "tasks": "+".join(method.tasks) + (" (baseline)" if method.section.baseline else ""),
-                "scenarios": part["scenario"].nunique(),
-                "seeds": part["seed"].nunique(),
-                "runs": len(part),
-                "trainings": len(units),
-                "done": len(units & have),
-                "to_do": len(units - have),
-            }
-        )
-    columns = ["name", "recipe", "tasks", "scenarios", "seeds", "runs", "trainings", "done", "to_do"]
+    columns = ["method", "recipe", "tasks", "scenarios", "seeds", "runs", "trainings", "done", "to_do"]
     return pd.DataFrame(rows, columns=columns)

@@ -18,9 +18,8 @@ from elsewhere.engine.training import Outcome
 from elsewhere.errors import UserError
 from elsewhere.predictions.answers import Probabilities, answer_kinds
 from elsewhere.scenarios import Split
-from elsewhere.study.methods import CLASSIFICATION
 from elsewhere.study.plan import Plan
-from elsewhere.study.results import PARTS, RunKey, run_name
+from elsewhere.study.results import PARTS, RunKey
 
 TOO_FEW = "it was trained for fewer or other cases, and has not been done again yet"
 NOT_TRAINED = "it has not been trained yet"
@@ -29,32 +28,6 @@ NOT_TRAINED = "it has not been trained yet"
 def key_of(row: Mapping[Any, Any]) -> RunKey:
     """Name the run of a row of the table of runs."""
     return RunKey(str(row["task"]), str(row["method"]), str(row["scenario"]), int(row["seed"]))
-
-
-def tidy_runs(plan: Plan) -> pd.DataFrame:
-    """Make the table of a plan's runs, with the columns that every table of runs has.
-
-    Args:
-        plan: What the study asks for.
-
-    Returns:
-        One row per run, with the status 'planned' or 'skipped'.
-    """
-    runs = plan.runs.rename(columns={"unit": "training", "boxes_unit": "boxes_training"})
-    if "recipe" in runs.columns:
-        runs = runs.rename(columns={"recipe": "method"})
-        runs["model"], runs["input"] = runs["method"], ""
-        runs["training_method"], runs["margin"], runs["boxes_training"] = "plain", np.nan, ""
-        runs["normal"], runs["roi_fallbacks"] = 0, 0
-    else:
-        runs = runs.rename(columns={"method": "training_method"})
-        runs["task"] = CLASSIFICATION
-        runs["method"] = runs["model"] + "-" + runs["input"]
-        runs["left_out"] = 0
-    runs["run"] = [run_name(key_of(row)) for row in runs.to_dict(orient="records")]
-    runs["predictions"] = ""
-    first = ["run", "scenario", "kind", "source", "target", "task", "method", "model", "input", "seed"]
-    return runs[[*first, *(c for c in runs.columns if c not in first)]]
 
 
 @dataclass
@@ -78,7 +51,7 @@ class StoredRuns:
         self.case_id = dict(zip(frame["case"], frame["case_id"], strict=True))
         self.patient = dict(zip(frame["case"], frame["patient"], strict=True))
         self.cluster = dict(zip(frame["case"], frame["group"], strict=True))
-        self.runs = tidy_runs(self.plan)
+        self.runs = self.plan.runs.assign(predictions="")
         self._row_of = {str(run): row for row, run in enumerate(self.runs["run"])}
         self.outcome = lru_cache(maxsize=8)(self._outcome)
         self.answers = lru_cache(maxsize=64)(self._answers)

@@ -1,14 +1,14 @@
-"""The study table: the cohorts of a study joined, a row a case, with what no partition may split.
+"""The study table: the cohorts of a study joined, one row per case, with what no split may part.
 
-It is built before anything is trained, and everything that would spoil a number later stops or is counted
-here: empty patient ids (US-02), labels outside the list (US-01), missing boxes (US-13), pictures that
-cannot be decoded, near-duplicates (US-30).
+It is built before anything is trained, and everything that would spoil a number later stops or is counted here: empty
+patient ids (US-02), missing pictures and phases, near-duplicates (US-30). A study has a part for each source that its
+methods read: pictures and volumes have labels of their own, and no scenario crosses them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,374 +16,209 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.cohort import Cohort
-from elsewhere.cohort.label_scheme import LESIONS, LabelScheme
-from elsewhere.cohort.table import KnownOfCohort
-from elsewhere.errors import UserError, name_rows
-from elsewhere.inputs import BENIGN, MALIGNANT, NORMAL, Cases, Pictures
-from elsewhere.inputs.mri.files import FileVolumes
-from elsewhere.inputs.pictures import BOX_COLUMNS, boxes_inside, is_mask_column
+from elsewhere.cohort.label_scheme import LabelScheme
+from elsewhere.errors import UserError
+from elsewhere.inputs import Cases
 from elsewhere.inputs.source import Source
-from elsewhere.study.cohorts import read_cohorts
-from elsewhere.study.duplicates import duplicate_links
+from elsewhere.registry import Registry
+from elsewhere.study.cohorts import merged_cohort, read_cohorts, rows_with_paths
 from elsewhere.study.file import StudyFile
-from elsewhere.study.pictures import Report, look_at
-
-LABELS = ("benign", "malignant", "normal")
-LABEL_CODES = {"benign": BENIGN, "malignant": MALIGNANT, "normal": NORMAL}
-BOX = BOX_COLUMNS
-
-
-ATTRIBUTES = (
-    "age",
-    "menopausal_status",
-    "breast_density",
-    "subtype",
-    "birads",
-    "vendor",
-    "field_strength",
-    "device",
-)
-"""Columns of the cohorts by which results may be grouped."""
+from elsewhere.study.pictures import Report
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyTable:
-    """`frame` is the table; `cases` and `pictures` are the part of it that training sees; `cohort` is what
-    predictions are scored against.
+    """What a study knows of its cases, or of those that one source reads.
+
+    Args:
+        source: The name of the source of a part; '' of a study with several.
+        frame: One row per case: case ('DATASET/case_id'), dataset, case_id, patient, group (what no split may part),
+            label, site, and what the source's cohorts tell beside.
+        datasets: In the order of the study file.
+        cases: What training sees of the cases.
+        sources: Where their pixels are read, by the source's name.
+        audit: What was checked.
+        cohort: What predictions are scored against.
+        label_scheme: What the labels of a part are called; None for a study with several parts.
+        parts: The parts of a study with several.
+        also: Case -> her patient's id in another set, where a table tells it.
+        pixels: Case -> what is the same under another name or header.
+        without_box: Lesions without a box: their crop is the whole picture (US-13).
     """
 
+    source: str
     frame: pd.DataFrame
     datasets: tuple[str, ...]
-    """In the order of the study file."""
     cases: Cases
-    pictures: Pictures
+    sources: Mapping[str, Source]
     audit: dict[str, Any]
     cohort: Cohort
-    volumes: FileVolumes | None = None
+    label_scheme: LabelScheme | None = None
+    parts: tuple[StudyTable, ...] = ()
+    also: Mapping[str, str] = field(default_factory=dict)
+    pixels: Mapping[str, str] = field(default_factory=dict)
+    without_box: frozenset[str] = frozenset()
 
     @property
-    def label_scheme(self) -> LabelScheme:
-        """What the labels of `frame` are called."""
-        return LESIONS
-
-    @property
-    def sources(self) -> dict[str, Source]:
-        """What recipes read, by the source's name."""
-        return {Pictures.name: self.pictures}
+    def each(self) -> tuple[StudyTable, ...]:
+        """Its parts; a table of one source is its own part."""
+        return self.parts or (self,)
 
     def fallbacks(self, names: tuple[str, ...]) -> int:
         """How many of these cases are lesions without a box: their crop is the whole image (US-13)."""
-        rows = self.cases.rows(names)
-        return int((~self.cases.box[rows].any(axis=1) & (self.cases.label[rows] != NORMAL)).sum())
+        return sum(name in self.without_box for name in names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartBuilder:
+    """How the part of a source is built.
+
+    Args:
+        source: The source's name.
+        tasks: The tasks that its cases are labelled for: where recipes go that look at no pixels.
+        build: Joins cohorts: `build(file, cohorts, cache=..., progress=...)`.
+        fits: Whether a cohort is of this source; asked where a study has several.
+    """
+
+    source: str
+    tasks: frozenset[str]
+    build: Callable[..., StudyTable]
+    fits: Callable[[Cohort], bool]
+
+
+parts: Registry[PartBuilder] = Registry(
+    "part of a study",
+    group="elsewhere.study_parts",
+    builtin_modules=("elsewhere.study.picture_part", "elsewhere.study.volume_part"),
+)
 
 
 def build_table(file: StudyFile, *, cache: Path | None = None, progress: Report | None = None) -> StudyTable:
-    """Read the cohorts of a study and join them. `cache` is a folder for what is slow to find out."""
-    cohorts = read_cohorts(file, cache=cache, progress=progress)
-    return join_cohorts(file, cohorts, cache=cache, progress=progress)
-
-
-def join_cohorts(
-    file: StudyFile,
-    cohorts: Mapping[str, Cohort],
-    *,
-    cache: Path | None = None,
-    progress: Report | None = None,
-) -> StudyTable:
-    """The table of these cohorts under the rules of the study."""
-    rules = file.study.study
-    parts, left_out, warnings = [], [], []
-    for cohort in cohorts.values():
-        part, gone, told = _rows_of(cohort, ids=rules.ids, publication=rules.publication)
-        parts.append(part)
-        left_out += gone
-        warnings += told
-    datasets = tuple(dict.fromkeys(str(n) for c in cohorts.values() for n in c.cases["dataset"].unique()))
-    frame = pd.concat(parts, ignore_index=True)
-    place = frame["dataset"].map({name: at for at, name in enumerate(datasets)})
-    frame = frame.assign(place=place).sort_values(["place", "case"], ignore_index=True).drop(columns="place")
-    frame["case_id"] = _unique_ids(frame)
-    facts = look_at(
-        {case: Path(path) for case, path in zip(frame["case"], frame["image"], strict=True)},
-        cache=cache / "pictures.json" if cache else None,
-        progress=progress,
-    )
-    frame["width"] = pd.array([facts[case].width for case in frame["case"]], dtype="Int64")
-    frame["height"] = pd.array([facts[case].height for case in frame["case"]], dtype="Int64")
-    pictures = Pictures(
-        {case: Path(path) for case, path in zip(frame["case"], frame["image"], strict=True)},
-        {
-            case: [Path(p) for p in masks]
-            for case, masks in zip(frame["case"], frame["masks"], strict=True)
-            if masks
-        },
-    )
-    boxes, invalid = lesion_boxes(frame, pictures)
-    cases = Cases(
-        case=tuple(frame["case"]),
-        dataset=tuple(frame["dataset"]),
-        label=np.array([LABEL_CODES[label] for label in frame["label"]], dtype=np.int8),
-        box=boxes,
-        digest=tuple(facts[case].digest for case in frame["case"]),
-        mask_digest=tuple(pictures.truth_digest(case) for case in frame["case"]),
-    )
-    has_box = boxes.any(axis=1)
-    for at, name in enumerate(BOX):
-        frame[name] = pd.array(np.where(has_box, boxes[:, at], 0), dtype="Int64")
-        frame.loc[~has_box, name] = pd.NA
-    digests = dict(zip(cases.case, cases.digest, strict=True))
-    links, duplicates = duplicate_links(file, cohorts, frame, digests=digests, cache=cache, progress=progress)
-    frame["group"] = _groups(frame["patient"], links)
-    frame = frame[
-        [
-            "case",
-            "dataset",
-            "case_id",
-            "patient",
-            "group",
-            "label",
-            *BOX,
-            "width",
-            "height",
-            "image",
-            "masks",
-            "site",
-        ]
-    ]
-    audit = {
-        "ids": rules.ids,
-        "publication": rules.publication,
-        "cohorts": {
-            name: _about(name, frame, cohort, invalid, ids=rules.ids)
-            for cohort in cohorts.values()
-            for name in map(str, cohort.cases["dataset"].unique())
-        },
-        "left_out": left_out,
-        "duplicates": duplicates,
-        "warnings": list(dict.fromkeys([*warnings, *_warnings(frame, datasets)])),
-    }
-    return StudyTable(
-        frame=frame,
-        datasets=datasets,
-        cases=cases,
-        pictures=pictures,
-        audit=audit,
-        cohort=scored_cohort(frame, cohorts),
-    )
-
-
-def scored_cohort(frame: pd.DataFrame, cohorts: Mapping[str, Cohort]) -> Cohort:
-    """Make the cohort that a study of pictures is scored against.
+    """Read the cohorts of a study and join them.
 
     Args:
-        frame: The study table.
-        cohorts: From which it was joined.
+        file: The study.
+        cache: A folder for what is slow to find out.
+        progress: Called with what is done, how much, and how much there is.
 
     Returns:
-        One cohort of all rows of the table, with the patient ids as the study reads them and with the columns of
-        `ATTRIBUTES` that the cohorts have. It names no files, so that its hash does not depend on where they are.
+        The table, with a part for each source that the study's methods read.
+
+    Raises:
+        UserError: A cohort cannot be used; nothing was trained.
     """
-    columns = ["case_id", "dataset", "site", "label"]
-    cases = frame[columns].assign(patient_id=frame["patient"])
-    by_case = pd.concat(
-        [
-            cohort.cases.reindex(columns=[c for c in ATTRIBUTES if c in cohort.cases.columns]).set_axis(
-                cohort.cases["dataset"].astype("str") + "/" + cohort.cases["case_id"].astype("str")
-            )
-            for cohort in cohorts.values()
-        ]
-    )
-    names = frame["dataset"] + "/" + frame["case"].str.split("/", n=1).str[1]
-    for name in by_case.columns:
-        cases[name] = by_case[name].reindex(names).to_numpy()
-    return Cohort.from_frame(
-        cases,
-        reader="+".join(dict.fromkeys(cohort.reader for cohort in cohorts.values())),
-        known=KnownOfCohort(
-            id_grades={name: grade for cohort in cohorts.values() for name, grade in cohort.id_grades.items()}
-        ),
-        synthetic=all(cohort.synthetic for cohort in cohorts.values()),
-    )
+    from elsewhere.study.methods import sources_of
 
-
-def _rows_of(
-    cohort: Cohort, *, ids: str, publication: bool
-) -> tuple[pd.DataFrame, list[dict[str, Any]], list[str]]:
-    cases = cohort.cases
-    shown = ", ".join(map(str, cases["dataset"].unique()))
-    for column in ("label", "image"):
-        if column not in cases.columns:
+    cohorts = read_cohorts(file, cache=cache, progress=progress)
+    builders = [parts.get(name) for name in sources_of(file.study)]
+    if len(builders) == 1:
+        return builders[0].build(file, cohorts, cache=cache, progress=progress)
+    made = []
+    for builder in builders:
+        own = {name: cohort for name, cohort in cohorts.items() if builder.fits(cohort)}
+        if not own:
             raise UserError(
-                f"the cohort has no column '{column}', which a study of pictures needs",
-                where=f"cohort {shown}",
-                fix="label is benign, malignant or normal; image is the picture's file.",
+                f"no cohort of the study has what the source '{builder.source}' reads",
+                where=str(file.path),
+                fix="Add such a [[cohort]], or leave out the methods that read it.",
             )
-    warnings = [f"{shown}: {word}" for word in cohort.warnings]
-    patient = cases["patient_id"].astype("str").str.strip()
-    empty = cases["patient_id"].isna().to_numpy(dtype=bool) | (patient == "").to_numpy(dtype=bool)
-    if empty.any():
-        rows = [f"{at + 1} ({cases['case_id'].iloc[at]})" for at in np.flatnonzero(empty)]
-        if publication:
-            raise UserError(
-                f"{len(rows)} of {len(cases)} patient ids are empty: rows {name_rows(rows)}",
-                where=f"cohort {shown}",
-                fix="Fill them in. Nothing was trained. publication = false under [study] gives each "
-                "such row an id of its own, for trying things out.",
-            )
-        warnings.append(f"{shown}: {len(rows)} rows without a patient id count as a patient each")
-        patient = patient.mask(empty, "no id: " + cases["case_id"].astype("str"))
-    label = cases["label"].astype("str").str.strip().str.casefold()
-    left_out: list[dict[str, Any]] = []
-    outside = ~label.isin(LABELS).to_numpy(dtype=bool)
-    words = cases["dataset"].astype("str") + "\0" + cases["label"].astype("str").fillna("(empty)")
-    for text, count in words[outside].value_counts(sort=False).items():
-        name, _, word = str(text).partition("\0")
-        left_out.append({"dataset": name, "reason": f"label '{word}' is not in the list", "rows": int(count)})
-    lacking = cases["image"].isna().to_numpy(dtype=bool) & ~outside
-    if lacking.any():
-        rows = [f"{at + 1} ({cases['case_id'].iloc[at]})" for at in np.flatnonzero(lacking)]
-        raise UserError(f"{len(rows)} cases have no picture: rows {name_rows(rows)}", where=f"cohort {shown}")
-    keep = ~outside
-    if not keep.any():
+        made.append(builder.build(file, own, cache=cache, progress=progress))
+    used = {name for part in made for name in part.datasets}
+    unused = [
+        name for name, cohort in cohorts.items() if not used & set(map(str, cohort.cases["dataset"].unique()))
+    ]
+    if unused and file.study.scenarios.by == "dataset":
         raise UserError(
-            "no case has a label of the list (benign, malignant, normal)", where=f"cohort {shown}"
+            f"no method of the study reads the cohort '{unused[0]}'",
+            where=str(file.path),
+            fix="Leave it out, or add a method that reads its pixels.",
         )
-    kept = cases[keep]
-    dataset, case_id = kept["dataset"].astype("str"), kept["case_id"].astype("str")
-    masks = mask_columns(kept)
-    listed = [_listed(cohort, row) for row in kept[masks].itertuples(index=False)]
-    lost = [case for case, paths in zip(case_id, listed, strict=True) if len(_there(paths)) < len(paths)]
-    if lost:
-        warnings.append(
-            f"{shown}: masks that the table lists and that are not there: {len(lost)} ({name_rows(lost)})"
-        )
-    part = pd.DataFrame(
-        {
-            "case": dataset + "/" + case_id,
-            "dataset": dataset,
-            "case_id": case_id,
-            "patient": dataset + "/" + (case_id if ids == "image" else patient[keep]),
-            "label": label[keep],
-            "image": [str(cohort.file(path).resolve()) for path in kept["image"]],
-            "masks": [_there(paths) for paths in listed],
-            "site": kept["site"].astype("str"),
-        }
+    return joined_parts(made)
+
+
+def joined_parts(made: Sequence[StudyTable]) -> StudyTable:
+    """Join the parts of a study with several sources.
+
+    Args:
+        made: The parts; no dataset may stand in two.
+
+    Returns:
+        One table, which holds them as its `parts`.
+    """
+    named = _unique_ids(made)
+    frame = pd.concat([part.frame for part in named], ignore_index=True)
+    rows = pd.concat([rows_with_paths(part.cohort) for part in named], ignore_index=True)
+    cohort = merged_cohort([part.cohort for part in named], rows)
+    return StudyTable(
+        source="",
+        frame=frame,
+        datasets=tuple(name for part in named for name in part.datasets),
+        cases=_joined_cases([part.cases for part in named]),
+        sources={name: source for part in named for name, source in part.sources.items()},
+        audit=_joined_audits(named),
+        cohort=cohort,
+        parts=tuple(named),
+        also={case: name for part in named for case, name in part.also.items()},
+        pixels={case: digest for part in named for case, digest in part.pixels.items()},
+        without_box=frozenset().union(*(part.without_box for part in named)),
     )
-    for name in BOX:
-        values = pd.to_numeric(kept[name], errors="coerce") if name in kept.columns else np.nan
-        part[name] = np.asarray(values, dtype=float) if name in kept.columns else np.nan
-    part["box_known"] = all(name in kept.columns for name in BOX)
-    return part.reset_index(drop=True), left_out, warnings
 
 
-def _unique_ids(frame: pd.DataFrame) -> pd.Series:
-    """Ids that two datasets share get their dataset's name in front, since predictions are joined by id alone."""
-    shared = frame.groupby("case_id")["dataset"].transform("nunique") > 1
-    return frame["case_id"].mask(shared, frame["dataset"] + "_" + frame["case_id"])
-
-
-def mask_columns(cases: pd.DataFrame) -> list[str]:
-    """The columns of a lesion's masks: there may be several."""
-    return [name for name in cases.columns if is_mask_column(name)]
-
-
-def mask_files(cohort: Cohort, names: tuple[Any, ...]) -> tuple[str, ...]:
-    """The masks that are there; a lesion without any has no box (US-13)."""
-    return _there(_listed(cohort, names))
-
-
-def _listed(cohort: Cohort, names: tuple[Any, ...]) -> tuple[Path, ...]:
-    return tuple(cohort.file(name).resolve() for name in names if isinstance(name, str) and name)
-
-
-def _there(paths: tuple[Path, ...]) -> tuple[str, ...]:
-    return tuple(str(path) for path in paths if path.is_file())
-
-
-def lesion_boxes(frame: pd.DataFrame, pictures: Pictures) -> tuple[np.ndarray, dict[str, int]]:
-    """(n, 4) int32, zeros for none. A box that does not meet its picture is no box, and is counted."""
-    raw = frame[list(BOX)].to_numpy(dtype=float)
-    sizes = frame[["width", "height"]].to_numpy(dtype=float)
-    lesion = (frame["label"] != "normal").to_numpy()
-    from_masks = lesion & ~frame["box_known"].to_numpy(dtype=bool)
-    for at in np.flatnonzero(from_masks):
-        found = pictures.box_of_mask(frame["case"].iloc[at], (int(sizes[at, 1]), int(sizes[at, 0])))
-        if found is not None:
-            raw[at] = found
-    boxes, wrong = boxes_inside(raw, sizes)
-    boxes[~lesion] = 0
-    counted = frame["dataset"][wrong & lesion].value_counts()
-    return boxes, {str(name): int(n) for name, n in counted.items()}
-
-
-def _groups(patient: pd.Series, links: list[tuple[int, int]]) -> pd.Series:
-    """Patients joined by duplicates, each named by its first patient; what a partition may not split."""
-    names = sorted(patient.unique())
-    at = {name: place for place, name in enumerate(names)}
-    parent = list(range(len(names)))
-
-    def root(place: int) -> int:
-        while parent[place] != place:
-            parent[place] = parent[parent[place]]
-            place = parent[place]
-        return place
-
-    for a, b in links:
-        one, other = root(at[patient.iloc[a]]), root(at[patient.iloc[b]])
-        parent[max(one, other)] = min(one, other)
-    joined = {name: names[root(place)] for name, place in at.items()}
-    return pd.Series([joined[name] for name in patient], index=patient.index, dtype="str")
-
-
-def _about(
-    name: str, frame: pd.DataFrame, cohort: Cohort, invalid: Mapping[str, int], *, ids: str
-) -> dict[str, Any]:
-    """What the audit says of a dataset (US-03)."""
-    rows = frame[frame["dataset"] == name]
-    lesions = rows[rows["label"] != "normal"]
-    per_label = rows["label"].value_counts()
-    labels = lesions.groupby("patient")["label"].nunique()
-    grade = cohort.id_grades.get(name)
-    letter, why = (grade.grade, grade.why) if grade is not None else ("C", "unknown")
-    if ids == "image":
-        letter, why = "C", "every picture counts as a patient, as asked for (ids = image)"
-    return {
-        "hash": cohort.hash,
-        "reader": cohort.reader,
-        "id_grade": letter,
-        "id_grade_why": why,
-        "rows": len(rows),
-        "images": {label: int(per_label.get(label, 0)) for label in LABELS},
-        "patients": int(rows["patient"].nunique()),
-        "patients_of_class": {
-            label: int(rows.loc[rows["label"] == label, "patient"].nunique()) for label in LABELS
-        },
-        "patients_with_both_labels": int((labels > 1).sum()),
-        "groups": int(rows["group"].nunique()),
-        "without_box": int(lesions["box_x0"].isna().sum()),
-        "invalid_box": int(invalid.get(name, 0)),
-    }
-
-
-def _warnings(frame: pd.DataFrame, datasets: tuple[str, ...]) -> list[str]:
-    told = []
-    for name in datasets:
-        rows = frame[frame["dataset"] == name]
-        lesions = rows[rows["label"] != "normal"]
-        classes = set(lesions["label"])
-        if len(classes) < 2:
-            only = next(iter(classes), "no lesions")
-            told.append(f"{name} has one class ({only}): it can be neither a source nor a target")
-        both = lesions.groupby("patient")["label"].nunique()
-        if (both > 1).any():
-            told.append(
-                f"{name}: {int((both > 1).sum())} patients carry both labels; each stays one unit, in the "
-                "malignant stratum"
-            )
-        shared = set(lesions["patient"]) & set(rows.loc[rows["label"] == "normal", "patient"])
+def _unique_ids(made: Sequence[StudyTable]) -> list[StudyTable]:
+    """Ids that two parts share get their dataset's name in front, since predictions are joined by id alone."""
+    seen: set[str] = set()
+    found = []
+    for part in made:
+        ids = part.frame["case_id"].astype("str")
+        shared = set(ids) & seen
         if shared:
-            told.append(f"{name}: {len(shared)} patients have lesion and normal pictures")
-        gone = int(lesions["box_x0"].isna().sum())
-        if gone:
-            told.append(f"{name}: {gone} lesions have no valid box: the crop is the whole picture")
-    return told
+            new = part.frame["dataset"].astype("str") + "_" + ids
+            spelt = dict(zip(ids[ids.isin(shared)], new[ids.isin(shared)], strict=True))
+            held = part.cohort.cases["case_id"].astype("str")
+            cases = part.cohort.cases.assign(case_id=held.map(spelt).fillna(held))
+            part = replace(
+                part,
+                frame=part.frame.assign(case_id=ids.map(spelt).fillna(ids)),
+                cohort=replace(merged_cohort([part.cohort], cases), root=part.cohort.root),
+            )
+        seen |= set(part.frame["case_id"].astype("str"))
+        found.append(part)
+    return found
+
+
+def _joined_cases(made: Sequence[Cases]) -> Cases:
+    """The cases of all parts; a part that does not know groups or masks has each case as its own group."""
+    columns = list(dict.fromkeys(name for cases in made for name in cases.clinical))
+    return Cases(
+        case=tuple(name for cases in made for name in cases.case),
+        dataset=tuple(name for cases in made for name in cases.dataset),
+        label=np.concatenate([cases.label for cases in made]),
+        box=np.concatenate([cases.box for cases in made]),
+        digest=tuple(digest for cases in made for digest in cases.digest),
+        mask_digest=tuple(digest for cases in made for digest in (cases.mask_digest or ("",) * len(cases))),
+        group=tuple(group for cases in made for group in (cases.group or cases.case)),
+        clinical={
+            name: tuple(value for cases in made for value in cases.clinical.get(name, (None,) * len(cases)))
+            for name in columns
+        },
+    )
+
+
+def _joined_audits(made: Sequence[StudyTable]) -> dict[str, Any]:
+    held = [part.audit for part in made]
+    counts: dict[str, Any] = {}
+    for audit in held:
+        for name, count in audit["duplicates"].get("counts", {}).items():
+            counts[name] = counts.get(name, 0) + count if isinstance(count, int) else count
+    duplicates: dict[str, Any] = {
+        "kept_together": all(audit["duplicates"]["kept_together"] for audit in held),
+        "by_source": {part.source: part.audit["duplicates"] for part in made},
+    }
+    return {
+        "ids": held[0]["ids"],
+        "publication": held[0]["publication"],
+        "cohorts": {name: about for audit in held for name, about in audit["cohorts"].items()},
+        "left_out": [row for audit in held for row in audit["left_out"]],
+        "duplicates": duplicates | ({"counts": counts} if counts else {}),
+        "warnings": list(dict.fromkeys(word for audit in held for word in audit["warnings"])),
+    }

@@ -22,9 +22,9 @@ from elsewhere.analysis.study.published import Reference, reference
 from elsewhere.analysis.study.scenarios import patient_intervals, scenario_table
 from elsewhere.protocols import Protocol, protocols
 from elsewhere.scoring.task import StudyMetrics, tasks
+from elsewhere.study.file.sections import TaskSection
 from elsewhere.study.methods import Method
 from elsewhere.study.results import Results, RunKey
-from elsewhere.study.sections import TaskSection
 
 RUN_KEYS = (
     "run",

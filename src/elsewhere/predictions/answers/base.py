@@ -42,6 +42,8 @@ class AnswerKind:
     """
 
     name: ClassVar[str] = ""
+    truth: ClassVar[str] = "label"
+    """What of a case its answers are compared with: its 'label' or its 'mask'."""
     own_folder: ClassVar[bool] = False
     """Whether its files fill a folder of their own, one file per case."""
 

@@ -92,6 +92,7 @@ class MaskKind(AnswerKind):
     """Kind 'masks'."""
 
     name = Masks.kind
+    truth: ClassVar[str] = "mask"
     own_folder: ClassVar[bool] = True
 
     def one(self, value: Any, *, shape: tuple[int, ...] | None = None) -> PackedMask:

@@ -52,6 +52,7 @@ class PictureRecipe(Recipe):
     kind: ClassVar[str] = ""
     """As the keys of stored trainings name it."""
     keeps: ClassVar[bool] = True
+    predicts: ClassVar[tuple[str, ...]] = ("validation", "test", "normal")
     costs: ClassVar[bool] = False
     Settings: ClassVar[type[RecipeSettings]] = PictureSettings
 

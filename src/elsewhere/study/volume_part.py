@@ -1,4 +1,4 @@
-"""The study table of volumes: the cohorts of an MRI study joined, a row an exam, with what each task may use.
+"""The part of a study table that recipes on volumes read: one row per exam, with what each task may use.
 
 Headers of all volumes are held together here, before anything is trained: phases of other sizes than each
 other, a mask on another grid, a missing phase stop the study with the case's name (MRI-01). A patient without
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,57 +16,23 @@ import numpy as np
 import pandas as pd
 
 from elsewhere.cohort import Cohort
-from elsewhere.cohort.label_scheme import RESPONSES, LabelScheme
-from elsewhere.cohort.table import KnownOfCohort
+from elsewhere.cohort.label_scheme import RESPONSES
 from elsewhere.errors import UserError, name_rows
-from elsewhere.inputs import Cases, Pictures
+from elsewhere.inputs import Cases
 from elsewhere.inputs.cases import Value
 from elsewhere.inputs.mri.files import FileVolumes
 from elsewhere.inputs.mri.source import MriSource
-from elsewhere.inputs.source import Source
 from elsewhere.protocols import protocols
 from elsewhere.scoring.segmentation import empty_truth
-from elsewhere.study.cohorts import read_cohorts
+from elsewhere.study.cohorts import merged_cohort, rows_with_paths
 from elsewhere.study.file import StudyFile
 from elsewhere.study.pictures import Report
-from elsewhere.study.table import StudyTable
+from elsewhere.study.table import PartBuilder, StudyTable, parts
 from elsewhere.study.volume_duplicates import volume_duplicates
 from elsewhere.study.volumes import digests, empty_masks, mask_digests, volumes_of, voxel_digests
 
 NO_PCR, PCR, _, UNKNOWN = RESPONSES.labels
 FRAME_COLUMNS = ("case", "dataset", "case_id", "patient", "group", "label", "site", "collection")
-FILES = ("image", "mask")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecipeTable(StudyTable):
-    """`cohort` is what is scored against; `has_volume` and `has_mask` are columns of `frame`."""
-
-    volumes: FileVolumes
-    voxels: Mapping[str, str]
-    """The digest of each volume's voxels: what is the same under another name or header (US-30)."""
-
-    @property
-    def label_scheme(self) -> LabelScheme:
-        """Volumes are split by the outcome of the therapy, where it is known."""
-        return RESPONSES
-
-    @property
-    def sources(self) -> dict[str, Source]:
-        """What recipes read, by the source's name."""
-        return {MriSource.name: MriSource(self.volumes)}
-
-    def fallbacks(self, names: tuple[str, ...]) -> int:
-        """Nothing is cropped by the house: recipes crop, and say so themselves."""
-        return 0
-
-
-def build_recipe_table(
-    file: StudyFile, *, cache: Path | None = None, progress: Report | None = None
-) -> RecipeTable:
-    """Read the cohorts of a study of volumes and join them."""
-    cohorts = read_cohorts(file, cache=cache, progress=progress)
-    return join_volumes(file, cohorts, cache=cache, progress=progress)
 
 
 def join_volumes(
@@ -76,8 +41,21 @@ def join_volumes(
     *,
     cache: Path | None = None,
     progress: Report | None = None,
-) -> RecipeTable:
-    """The table of these cohorts under the rules of the study."""
+) -> StudyTable:
+    """Join cohorts of volumes under the rules of the study.
+
+    Args:
+        file: The study.
+        cohorts: Those that are volumes.
+        cache: A folder for what is slow to find out.
+        progress: Called with what is done, how much, and how much there is.
+
+    Returns:
+        Their table, with the columns `has_volume` and `has_mask`.
+
+    Raises:
+        UserError: A cohort cannot be used.
+    """
     cohort, case = joined_cohort(cohorts)
     told = cohort.cases
     if "response" in file.study.tasks and "pcr" not in told.columns:
@@ -169,16 +147,41 @@ def join_volumes(
         "duplicates": duplicates,
         "warnings": warnings,
     }
-    return RecipeTable(
+    return StudyTable(
+        source=MriSource.name,
         frame=frame,
         datasets=tuple(dict.fromkeys(frame["dataset"])),
         cases=cases,
-        pictures=Pictures({}),
+        sources={MriSource.name: MriSource(volumes)},
         audit=audit,
-        volumes=volumes,
         cohort=cohort,
-        voxels=voxels,
+        label_scheme=RESPONSES,
+        also={name: other for name, other in zip(case, cohort.other_ids(), strict=True) if other},
+        pixels=dict(voxels),
     )
+
+
+def fits_volumes(cohort: Cohort) -> bool:
+    """Whether a cohort's images are folders of phases, or slices with a scale."""
+    columns = cohort.cases.columns
+    if "image" not in columns:
+        return "pcr" in columns
+    if "mm_per_px" in columns:
+        return True
+    first = next((path for path in cohort.cases["image"] if isinstance(path, str)), None)
+    return first is None or cohort.file(first).is_dir()
+
+
+parts.add(
+    MriSource.name,
+    PartBuilder(
+        source=MriSource.name,
+        tasks=frozenset({"segmentation", "response"}),
+        build=join_volumes,
+        fits=fits_volumes,
+    ),
+    owner="elsewhere.study.volume_part",
+)
 
 
 def joined_cohort(cohorts: Mapping[str, Cohort]) -> tuple[Cohort, list[str]]:
@@ -191,35 +194,14 @@ def joined_cohort(cohorts: Mapping[str, Cohort]) -> tuple[Cohort, list[str]]:
     ]
     if len(held) == 1:
         return held[0], names
-    parts = []
-    for one in held:
-        part = one.cases.copy()
-        for column in FILES:
-            if column in part.columns:
-                part[column] = [
-                    str(one.file(path).resolve()) if isinstance(path, str) else path for path in part[column]
-                ]
-        parts.append(part)
-    frame = pd.concat(parts, ignore_index=True)
-    linked = {one.other_id_column for one in held} - {""}
-    if len(linked) > 1:
-        frame["other_patient_id"] = [name for one in held for name in one.other_ids()]
-        linked = {"other_patient_id"}
+    frame = pd.concat([rows_with_paths(one) for one in held], ignore_index=True)
     for column in ("case_id", "patient_id", "exam_id"):
         if column not in frame.columns:
             continue
         shared = frame.groupby(column)["dataset"].transform("nunique") > 1
         spelt = frame["dataset"].astype("str") + "_" + frame[column].astype("str")
         frame[column] = frame[column].astype("str").mask(shared, spelt)
-    grades = {name: grade for one in held for name, grade in one.id_grades.items()}
-    joined = Cohort.from_frame(
-        frame,
-        reader="+".join(dict.fromkeys(one.reader for one in held)),
-        warnings=tuple(word for one in held for word in one.warnings),
-        synthetic=all(one.synthetic for one in held),
-        known=KnownOfCohort(id_grades=grades, other_id_column=next(iter(linked), None)),
-    )
-    return joined, names
+    return merged_cohort(held, frame), names
 
 
 def check_volumes(volumes: FileVolumes, names: list[str]) -> None:
@@ -333,16 +315,3 @@ def _left_out(file: StudyFile, frame: pd.DataFrame) -> list[dict[str, Any]]:
         for gone, reason in reasons
         for name, count in frame.loc[gone, "collection"].value_counts(sort=False).items()
     ]
-
-
-def with_study_ids(table: RecipeTable, names: tuple[str, ...]) -> pd.Series:
-    """The cohort's case ids of these cases, by the study's names."""
-    by_case = table.frame.set_index("case")["case_id"]
-    return by_case.loc[list(names)]
-
-
-def cohort_of(table: RecipeTable, names: tuple[str, ...]) -> Cohort:
-    """The cohort of these cases alone."""
-    wanted = set(with_study_ids(table, names))
-    found = table.cohort.subset(table.cohort.cases["case_id"].astype("str").isin(wanted))
-    return replace(found, root=table.cohort.root)
