@@ -17,6 +17,18 @@ from elsewhere.recipes.mri.residual_unet import GIVEN, SegmentationSettings, Seg
 
 @dataclass(frozen=True, kw_only=True)
 class BreastCropSettings(SegmentationSettings):
+    """Settings of the recipe 'breast-crop': those of `SegmentationSettings` with other defaults.
+
+    Args:
+        spacing_mm: Voxel size in mm that every volume is resampled to.
+        clip: Two percentiles at which intensities are cut.
+        crop: 'breast': to the breast's box before anything else; 'none': no crop.
+        margin: Voxels around the box.
+        batch: Patches per step.
+        folds: 1: the job's own training and validation parts; more: cross-validation over both, and an
+            ensemble.
+    """
+
     spacing_mm: tuple[float, ...] = (1.0, 1.0, 1.0)
     clip: tuple[float, ...] = (0.1, 99.9)
     crop: str = "breast"
@@ -27,7 +39,10 @@ class BreastCropSettings(SegmentationSettings):
 
 @recipes.register("breast-crop")
 class BreastCrop(Segmenter):
-    """The contralateral breast and the thorax are not seen in training."""
+    """Segment within a crop to the breast.
+
+    The contralateral breast and the thorax are not seen in training.
+    """
 
     title = "Breast crop and percentile clipping"
     version = 3

@@ -38,6 +38,24 @@ PRETRAINING = 1_000
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedAutoencoderSettings(SegmentationSettings):
+    """Settings of the recipe 'masked-autoencoder'.
+
+    They are `SegmentationSettings` with other defaults, and those of the pretraining.
+
+    Args:
+        spacing_mm: Voxel size in mm that every volume is resampled to.
+        batch: Patches per step.
+        epochs: Epochs of the fine-tuning, of 250 steps: MIC's 10,000 steps.
+        keep: What is kept of a predicted mask: 'all', 'largest', 'box' or 'largest-in-box'.
+        pretrain_epochs: Epochs of the pretraining; 0: none.
+        pretrain_learning_rate: Learning rate of the pretraining (AdamW).
+        hidden: The share of blocks that is hidden, between 0 and 1.
+        block: Voxels along a block's edge.
+
+    Raises:
+        UserError: A value is out of its range.
+    """
+
     spacing_mm: tuple[float, ...] = (1.0, 1.0, 1.0)
     batch: int = 3
     epochs: int = 40
@@ -60,6 +78,8 @@ class MaskedAutoencoderSettings(SegmentationSettings):
 
 @recipes.register("masked-autoencoder")
 class MaskedAutoencoderRecipe(Segmenter):
+    """Pretrain the segmentation network by masked autoencoding, then fine-tune it."""
+
     title = "Masked-autoencoder pretraining (MIC)"
     version = 3
     follows = (
@@ -102,7 +122,17 @@ class MaskedAutoencoderRecipe(Segmenter):
 def pretrain(
     job: Job, settings: MaskedAutoencoderSettings, plan: Plan, everything: Prepared
 ) -> tuple[MaskedAutoencoder, dict[str, Any]]:
-    """On the training part alone: the validation part stays unseen."""
+    """Pretrain a network on the training part alone: the validation part stays unseen.
+
+    Args:
+        job: The job.
+        settings: Lengths, rates and what is hidden.
+        plan: Patch, spacing and shape of the network.
+        everything: Training and validation cases in the plan's form, masks or not.
+
+    Returns:
+        The network, and what is reported of its pretraining as plain JSON.
+    """
     from elsewhere.training.joint.masked import MaskedAutoencoder, masked_objective
     from elsewhere.training.volumes import FitSettings, fit
 

@@ -42,6 +42,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkXgboostSettings(SegmentationSettings):
+    """Settings of the recipe 'network-xgboost'.
+
+    They are `SegmentationSettings` with other defaults, and those of the trees.
+
+    Args:
+        spacing_mm: Voxel size in mm that every volume is resampled to.
+        folds: Must be 1: a feature of one network has the same meaning for every case, in a second network it
+            would have another.
+        mirror: Whether masks are predicted on mirrored copies too.
+        stages: How many stages of the encoder are read, deepest first.
+        trees: Boosted trees.
+        depths: Depths of the trees to choose from, by folds inside the training part.
+        boost_rate: Learning rate of the boosting.
+
+    Raises:
+        UserError: A value is out of its range.
+    """
+
     spacing_mm: tuple[float, ...] = (0.7, 0.7, 2.0)
     folds: int = 1
     """One network, whose features mean the same for every case; a second one's would mean something else."""
@@ -65,7 +83,7 @@ class NetworkXgboostSettings(SegmentationSettings):
 
 @recipes.register("network-xgboost")
 class NetworkXgboost(Segmenter):
-    """Learn the mask, read the network, boost."""
+    """Learn the tumour's mask, read the features of the network, and boost trees on them."""
 
     title = "Features of a segmentation network into XGBoost (AI Strollers)"
     answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
@@ -160,8 +178,21 @@ def network_features(
     plan: Plan,
     case: str,
 ) -> tuple[FloatArray, str]:
-    """Sizes in ml and the highest probability, then of each stage the means over the patch and inside the tumour (not a
-    number where none was found); and a note. The network is seen as it is: no mirrored copies."""
+    """Return the features of a case for the trees.
+
+    These are sizes in ml and the highest probability of tumour, then of each stage the means over the patch
+    and inside the tumour (NaN where none was found). The patch is read as it is, without mirrored copies.
+
+    Args:
+        job: The job.
+        settings: Threshold, and how many stages are read.
+        networks: The segmentation networks; the first one's features are read.
+        plan: Patch and spacing.
+        case: The name of the case.
+
+    Returns:
+        The features, (n,), and a note for the report; empty where there is none.
+    """
     import torch
     from torch.nn import functional
 

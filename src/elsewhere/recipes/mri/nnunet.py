@@ -44,6 +44,23 @@ TAIL = 30
 
 @dataclass(frozen=True, kw_only=True)
 class NnunetSettings(RecipeSettings):
+    """Settings of the recipe 'nnunet'.
+
+    Args:
+        phases: Positions of the phases that are channels, from 0; -1 is the last. A phase that a case lacks
+            is replaced by its last one.
+        planner: nnU-Net's experiment planner.
+        configuration: nnU-Net's configuration; '2d' is used where all cases are slices.
+        folds: 1: the job's own training and validation parts; more: cross-validation over both, and an
+            ensemble.
+        epochs: Epochs per fold.
+        steps_per_epoch: Training steps per epoch.
+        validation_steps: Validation steps per epoch.
+        checkpoint_every: Epochs between two checkpoints.
+        mirror: Whether predictions are averaged over mirrored copies.
+        python: The interpreter that has nnunetv2; empty: the running one.
+    """
+
     phases: tuple[int, ...] = (0, 1, 2)
     """Places of the phases that are channels; -1 is the last. One that a case lacks is its last."""
     planner: str = "nnUNetPlannerResEncL"
@@ -62,6 +79,8 @@ class NnunetSettings(RecipeSettings):
 
 @recipes.register("nnunet")
 class Nnunet(Recipe):
+    """Train and predict with nnunetv2 itself, on an exported dataset."""
+
     title = "nnU-Net v2"
     answers: ClassVar[Mapping[str, str]] = {SEGMENTATION: "masks"}
     version = 1
@@ -129,7 +148,14 @@ class Nnunet(Recipe):
 
 
 def need_nnunet(python: str) -> None:
-    """An error with the extra's name where this interpreter has no nnunetv2."""
+    """Check that an interpreter has nnunetv2.
+
+    Args:
+        python: The path of the interpreter.
+
+    Raises:
+        UserError: It cannot be started or lacks nnunetv2; the message names the extra to install.
+    """
     fix = (
         "pip install 'elsewhere[nnunet]'; or, as it pins libraries, put it into an environment of its own and set "
         "python = 'PATH/bin/python' in the recipe's settings. The recipe 'residual-unet' needs neither."
@@ -149,7 +175,17 @@ def need_nnunet(python: str) -> None:
 def export(
     job: Job, known: Sequence[RecipeCase], names: dict[str, str], root: Path, phases: tuple[int, ...]
 ) -> None:
-    """The job's volumes in nnU-Net's raw format. A file that is there already stays: it was written whole."""
+    """Write the job's volumes in nnU-Net's raw format.
+
+    A file that exists already is kept: files are written whole or not at all.
+
+    Args:
+        job: The job.
+        known: The training and validation cases with a mask.
+        names: The exported name of each case.
+        root: The folder to write to.
+        phases: Positions of the phases that are channels; -1 is the last.
+    """
     raw = root / "raw" / DATASET
     for folder in (raw / "imagesTr", raw / "labelsTr", root / "imagesTs"):
         folder.mkdir(parents=True, exist_ok=True)

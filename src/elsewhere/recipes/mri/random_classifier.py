@@ -11,7 +11,7 @@ from elsewhere.recipes.base import RESPONSE, Job, Prediction, Recipe, Trained, r
 
 @recipes.register("random")
 class RandomClassifier(Recipe):
-    """A probability from a seeded draw, whatever the case looks like."""
+    """Predict a seeded random probability, whatever the case looks like."""
 
     title = "Random classifier"
     answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
@@ -34,6 +34,20 @@ class RandomClassifier(Recipe):
 
 
 def draw(seed: int, case: str) -> float:
-    """Uniform in [0, 1): the same for the same seed and case, in any order and beside any others."""
+    """Draw the probability of a case.
+
+    It is the same for the same seed and case, in any order and with any other cases.
+
+    Args:
+        seed: The seed of the training.
+        case: The name of the case.
+
+    Returns:
+        A number that is uniform in [0, 1).
+
+    Example:
+        >>> draw(1, "a") == draw(1, "a"), draw(1, "a") == draw(2, "a")
+        (True, False)
+    """
     digest = hashlib.blake2b(f"{seed}|{case}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64

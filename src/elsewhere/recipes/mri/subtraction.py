@@ -10,13 +10,23 @@ from elsewhere.recipes.mri.residual_unet import SegmentationSettings, Segmenter
 
 @dataclass(frozen=True, kw_only=True)
 class SubtractionSettings(SegmentationSettings):
+    """Settings of the recipe 'subtraction': those of `SegmentationSettings` with other defaults.
+
+    Args:
+        channels: 'subtraction' (p1 - p0), 'three' (p0, p1, p2) or 'pre-first-last'.
+        keep: What is kept of a predicted mask: 'all', 'largest', 'box' or 'largest-in-box'.
+    """
+
     channels: str = "subtraction"
     keep: str = "largest"
 
 
 @recipes.register("subtraction")
 class Subtraction(Segmenter):
-    """The first phase after contrast minus the one before, and nothing else: less of the scanner is seen."""
+    """Segment the first phase after contrast minus the one before, and nothing else.
+
+    The network then sees less of the scanner.
+    """
 
     title = "Subtraction, five folds, largest component"
     version = 2
