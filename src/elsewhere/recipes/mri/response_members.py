@@ -129,7 +129,7 @@ class ResponseWork:
             size: Voxels of a crop along x, y and z.
             spacing_mm: Voxel size of a crop.
             phases: The phases of a crop, such as 'p0'; 'p1..px' stands for all after contrast.
-            each: Whether each phase is a sample of its own.
+            each: Whether every phase has its own z-score, for networks that see one phase at a time.
             lesion: How the lesion is found; one of `training.response.lesions.KINDS`.
             masks: A folder of predicted masks that the crops are found by; empty: none.
 

@@ -46,6 +46,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedEncoderSettings(SegmentationSettings):
+    """Settings of the recipe 'shared-encoder': `SegmentationSettings` with other defaults.
+
+    Args:
+        channels: 'pre-first-last' (p0, p1 and the last phase), 'three' (p0, p1, p2) or 'subtraction' (p1 -
+            p0).
+        spacing_mm: Voxel size in mm that every volume is resampled to.
+        clip: Two percentiles at which intensities are cut.
+        crop: 'breast': to the breast's box before anything else; 'none': no crop.
+        margin: Voxels around the box.
+        epochs: Epochs per fold, of 250 steps: the team's 30,000 steps.
+        learning_rate: Learning rate of AdamW in the first epoch.
+        weight_decay: Weight decay of AdamW.
+        foreground: The share of patches that are centred on a lesion; more than the baseline's, because the
+            response is learnt from patches that hold tumour.
+        folds: Folds of training and validation cases together, by group; 1: the job's own two parts.
+        memory_gb: GPU memory in GB that patch and batch are planned for; a third of the baseline's, because
+            every phase goes through the encoder by itself.
+        response_weight: The weight of the response's loss relative to the mask's, 0 or more.
+
+    Raises:
+        UserError: A value is unknown or out of its range.
+    """
+
     channels: str = "pre-first-last"
     spacing_mm: tuple[float, ...] = (1.0, 1.0, 1.0)
     clip: tuple[float, ...] = (0.05, 99.95)
@@ -71,6 +94,8 @@ class SharedEncoderSettings(SegmentationSettings):
 
 @recipes.register("shared-encoder")
 class SharedEncoderRecipe(Segmenter):
+    """Learn the tumour's mask and the response on one encoder."""
+
     title = "Shared encoder with attention over phases (Martel Lab)"
     answers: ClassVar[Mapping[str, str]] = {SEGMENTATION: "masks", RESPONSE: "probability"}
     version = 2
@@ -135,8 +160,20 @@ class SharedEncoderRecipe(Segmenter):
 def emit_both(
     job: Job, settings: SharedEncoderSettings, networks: Sequence[SharedEncoder], plan: Plan
 ) -> list[str]:
-    """The mask, and the response from a patch around what was found; the cost of the response holds that of the
-    mask, without which it is not had."""
+    """Predict and emit the mask and the response of every case.
+
+    The response is read from a patch around the tumour that was found. Its cost includes that of the mask,
+    without which it cannot be read.
+
+    Args:
+        job: The job.
+        settings: The recipe's settings.
+        networks: The trained networks, as an ensemble.
+        plan: Patch, spacing and shape of the networks.
+
+    Returns:
+        Notes for the report.
+    """
     from elsewhere.training.volumes import keep_parts
     from elsewhere.training.volumes.windows import to_case_grid
 
@@ -174,7 +211,18 @@ def response(
     plan: Plan,
     settings: SharedEncoderSettings,
 ) -> float:
-    """The mean over networks and mirrors of the probability at the patch around the largest tumour found."""
+    """Predict the response from the patch around the largest tumour found.
+
+    Args:
+        networks: The trained networks, whose mean is taken.
+        image: The case on the plan's grid, [phase, x, y, z].
+        found: The tumour on the same grid, [x, y, z], bool.
+        plan: The size of the patch.
+        settings: `mirror` of the recipe.
+
+    Returns:
+        The mean probability over networks and mirrored copies.
+    """
     import torch
 
     from elsewhere.training.volumes import keep_parts

@@ -24,6 +24,27 @@ from elsewhere.recipes.base import RESPONSE, Job, Recipe, RecipeSettings, Traine
 
 @dataclass(frozen=True, kw_only=True)
 class SimclrSettings(RecipeSettings):
+    """Settings of the recipe 'simclr'.
+
+    Args:
+        networks: Networks whose probabilities are averaged.
+        epochs: Epochs.
+        batch: Crops per step.
+        learning_rate: Learning rate of AdamW.
+        weight_decay: Weight decay of AdamW.
+        size: Voxels of a crop along x, y and z.
+        spacing_mm: Voxel size of a crop.
+        temperature: Temperature of the contrastive loss NT-Xent.
+        hold: The share of the epochs during which the contrastive loss has all the weight.
+        gone: The share of the epochs from which it has none; its weight falls linearly in between.
+        phases: 'one': one phase after contrast at a time, as the team; 'three': p0, p1 and p2 as channels.
+        lesion: How crops are found: 'enhancing', 'expert', 'breast-box' (asks for the expert's box in the
+            test too), 'centre', or 'masks' with `masks`.
+        masks: A folder of predicted masks (CASE.nii.gz) that the crops are found by; empty: none.
+        flips: Whether predictions are averaged over mirrored copies; the team names no such step.
+        checkpoint_seconds: Seconds between two checkpoints.
+    """
+
     networks: tuple[str, ...] = ("r3d_18", "mc3_18")
     epochs: int = 200
     batch: int = 48
@@ -48,6 +69,8 @@ class SimclrSettings(RecipeSettings):
 
 @recipes.register("simclr")
 class Simclr(Recipe):
+    """Train on lesion crops by SimCLR that gives way to supervised training."""
+
     title = "SimCLR giving way to supervision (pimed-lab)"
     answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
     version = 2

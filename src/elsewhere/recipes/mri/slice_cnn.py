@@ -47,6 +47,27 @@ REGION_NOTE = (
 
 @dataclass(frozen=True, kw_only=True)
 class SliceSettings(RecipeSettings):
+    """Settings of the recipe 'slice-cnn'.
+
+    Args:
+        network: One of the networks on pictures, such as 'efficientnet-lite0'.
+        weights: 'imagenet', 'none', or a file.
+        size_px: Pixels along the side of the slice that the network sees.
+        crop_mm: Side of the window around the middle of the enhancing region, in mm.
+        epochs: Epochs; the last weights are used, because a validation part with a dozen responders would
+            choose an epoch by chance.
+        batch: Slices per step.
+        learning_rate: Peak learning rate of AdamW's one-cycle schedule.
+        weight_decay: Weight decay of AdamW.
+        dropout: The probability that a feature is dropped before the last layer.
+        label_smoothing: The share of the label that goes to all classes.
+        rotate_degrees: Largest rotation, both ways, in degrees.
+        scale: Smallest and largest random scale.
+        shift: Largest random shift, as a share of the window's side.
+        brightness: Spread of the random gain, on a log scale.
+        test_mirror: Whether predictions are averaged over mirrored slices.
+    """
+
     network: str = "efficientnet-lite0"
     weights: str = "imagenet"
     size_px: int = 160
@@ -68,7 +89,7 @@ class SliceSettings(RecipeSettings):
 
 @recipes.register("slice-cnn")
 class SliceCnn(Recipe):
-    """Phases as channels of one slice into EfficientNet-Lite0 with ImageNet weights."""
+    """Predict the response from one slice with phases as channels, by a network with ImageNet weights."""
 
     title = "Slice CNN"
     answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
@@ -125,8 +146,19 @@ class SliceCnn(Recipe):
 
 
 def slice_picture(volumes: Volumes, case: str, settings: SliceSettings) -> Picture:
-    """[3, size, size] bytes: before, early (first after the agent), last phase, divided by the brightest early
-    signal of the window, so that what one phase gains over another stays."""
+    """Cut the slice of a case that the network sees.
+
+    Its channels are the phase before contrast, the early one (first after the agent) and the last. All are
+    divided by the brightest early signal of the window, so that what one phase gains over another stays.
+
+    Args:
+        volumes: Where the phases are read.
+        case: The name of the case.
+        settings: Size and window.
+
+    Returns:
+        [3, size, size], 8 bit.
+    """
     grid = volumes.grid(case)
     before, early = volumes.phase(case, 0), volumes.phase(case, 1)
     last = volumes.phase(case, -1) if volumes.phases(case) > 2 else early

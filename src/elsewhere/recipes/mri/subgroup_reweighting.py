@@ -42,6 +42,33 @@ SHOWN = 12
 
 @dataclass(frozen=True, kw_only=True)
 class SubgroupReweightingSettings(SegmentationSettings):
+    """Settings of the recipe 'subgroup-reweighting'.
+
+    They are `SegmentationSettings` with other defaults, and those of the search for subgroups.
+
+    Args:
+        spacing_mm: Voxel size in mm that every volume is resampled to.
+        epochs: Epochs per fold.
+        learning_rate: Learning rate of AdamW in the first epoch.
+        weight_decay: Weight decay of AdamW.
+        folds: 1: the job's own training and validation parts; more: cross-validation over both, and an
+            ensemble.
+        keep: What is kept of a predicted mask: 'all', 'largest', 'box' or 'largest-in-box'.
+        columns: Clinical columns whose values make subgroups; 'dataset' is the centre's collection.
+        support: The least share of the validation part that a subgroup holds; it also holds at least three
+            cases.
+        longest: The largest number of values that define a subgroup.
+        warm: The share of the epochs before the first search.
+        every: Epochs between two searches.
+        strength: A divergence of -0.1 in Dice makes a case weigh 1 + 0.1 x this.
+        least_t: A subgroup counts where Welch's t says that it is worse by at least this many standard
+            errors.
+        most: The largest weight of a case before weights are scaled to a mean of 1.
+
+    Raises:
+        UserError: A value is unknown or out of its range.
+    """
+
     spacing_mm: tuple[float, ...] = (1.0, 1.0, 1.0)
     epochs: int = 200
     learning_rate: float = 1e-3
@@ -79,6 +106,8 @@ class SubgroupReweightingSettings(SegmentationSettings):
 
 @recipes.register("subgroup-reweighting")
 class SubgroupReweighting(Segmenter):
+    """Segment the tumour with more training weight on the subgroups that the network fails on."""
+
     title = "Subgroup-divergence reweighting (AIH-MAMA)"
     version = 3
     follows = (
@@ -128,7 +157,17 @@ class SubgroupReweighting(Segmenter):
 
 
 class Search:
-    """Looks for subgroups after some epochs and hands over new weights of the training cases."""
+    """A search for subgroups after some epochs, which returns new weights of the training cases.
+
+    Args:
+        job: The job, whose scratch folder keeps what was found.
+        settings: How often and what is searched.
+        plan: Patch and spacing.
+        training: The training part of the fold.
+        watched: The validation part of the fold, on which subgroups are searched.
+        cases: Training and validation cases by name, with their clinical columns.
+        fold: The number of the fold.
+    """
 
     def __init__(
         self,
@@ -156,7 +195,15 @@ class Search:
             self.why_not = f"no validation case tells any of {', '.join(settings.columns)}"
 
     def after(self, entry: Mapping[str, float], network: torch.nn.Module) -> dict[str, float] | None:
-        """After an epoch: new weights, or None to leave them."""
+        """Search after an epoch, and return new weights.
+
+        Args:
+            entry: The epoch's entry of the history.
+            network: The network in training.
+
+        Returns:
+            Case to weight; None to leave the weights as they are.
+        """
         from elsewhere.training.joint.subgroups import divergent_subgroups, weights_of
 
         settings, epoch = self.settings, int(entry["epoch"])
@@ -196,7 +243,16 @@ class Search:
 
 
 def volume_dice(network: torch.nn.Module, data: Prepared, plan: Plan) -> list[float]:
-    """Dice of every case on the plan's grid, by a sliding window without mirrors."""
+    """Compute the Dice of every case on the plan's grid, by a sliding window without mirrored copies.
+
+    Args:
+        network: The network; its mode is restored.
+        data: The cases, with masks.
+        plan: The size of the window.
+
+    Returns:
+        One Dice per case; 1 where neither mask nor prediction has a voxel.
+    """
     from elsewhere.training.volumes.windows import sliding_logits
 
     was = network.training

@@ -47,6 +47,29 @@ VALIDATION = "validation part"
 
 @dataclass(frozen=True, kw_only=True)
 class VideoSettings(RecipeSettings):
+    """Settings of the recipe 'video'.
+
+    Args:
+        networks: Networks to choose from.
+        weights: 'kinetics', 'none', or a folder with NETWORK.pth files (a file where there is one network).
+        learning_rates: Learning rates to choose from.
+        models: How many candidates (network and learning rate) are used.
+        folds: Folds of the training part; each candidate has one network per fold.
+        fairness_weight: The weight of fairness in the combined score that chooses candidates, 0 to 1.
+        epochs: Epochs.
+        batch: Crops per step.
+        weight_decay: Weight decay of AdamW.
+        size: Voxels of a crop along x, y and z.
+        spacing_mm: Voxel size of a crop.
+        time: What takes the place of the frames: 'depth', with phases as colours; or 'phases', with the three
+            middle slices as colours.
+        lesion: How crops are found: 'enhancing', 'expert', 'breast-box' (asks for the expert's box in the
+            test too), 'centre', or 'masks' with `masks`.
+        masks: A folder of predicted masks (CASE.nii.gz) that the crops are found by; empty: none.
+        flips: Whether predictions are averaged over mirrored copies.
+        checkpoint_seconds: Seconds between two checkpoints.
+    """
+
     networks: tuple[str, ...] = ("r3d_18", "mc3_18", "r2plus1d_18", "swin3d_t")
     weights: str = "kinetics"
     """'kinetics', 'none', or a folder with NETWORK.pth files (a file where there is one network)."""
@@ -83,8 +106,18 @@ class _Candidate:
 
 
 def best_first(candidates: Sequence[_Candidate]) -> list[_Candidate]:
-    """Scores of the validation part and of held-out folds are of other cases and cannot be compared: who could not be
-    judged on the first, for a constant decision there, stands behind all who could."""
+    """Sort candidates by their combined score, the best first.
+
+    Scores of the validation part and of held-out folds are of other cases and cannot be compared: a candidate
+    that could not be judged on the validation part, for a constant decision there, comes after all that
+    could.
+
+    Args:
+        candidates: The trained candidates with their scores.
+
+    Returns:
+        The same candidates, sorted.
+    """
     return sorted(
         candidates,
         key=lambda c: (
@@ -97,6 +130,8 @@ def best_first(candidates: Sequence[_Candidate]) -> list[_Candidate]:
 
 @recipes.register("video")
 class Video(Recipe):
+    """Predict the response with video networks on lesion crops, chosen by the combined score."""
+
     title = "Video networks chosen by the combined score (FME)"
     answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
     version = 3

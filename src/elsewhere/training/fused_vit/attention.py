@@ -24,7 +24,14 @@ LEAST_DOT = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks:
-    """How an attention kernel is cut: rows that a program owns, rows it takes at a time from the other side."""
+    """How the work of an attention kernel is divided into blocks.
+
+    Args:
+        own: Rows that a program owns.
+        other: Rows that it takes at a time from the other side.
+        warps: Warps per program.
+        stages: Stages of the software pipeline.
+    """
 
     own: int
     other: int

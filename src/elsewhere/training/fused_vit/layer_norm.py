@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Normed:
-    """A layer norm's input (the residual stream, single precision), its output, and what backward needs."""
+    """A layer norm's input, its output, and what backward needs.
+
+    Args:
+        residual: The input, the residual stream, in single precision: [rows, width].
+        output: The output, [rows, width].
+        statistics: The mean of each row and one over its deviation, [2, rows].
+    """
 
     residual: torch.Tensor
     output: torch.Tensor

@@ -22,7 +22,13 @@ SUM_PROGRAMS = 264
 
 @dataclass(frozen=True, kw_only=True)
 class Tile:
-    """How a row-wise kernel is cut: rows at a time, columns at a time (0: the whole row), warps."""
+    """How the work of a row-wise kernel is divided.
+
+    Args:
+        rows: Rows at a time.
+        warps: Warps per program.
+        columns: Columns at a time; 0: the whole row.
+    """
 
     rows: int
     warps: int

@@ -61,6 +61,14 @@ class MaskedAutoencoder(nn.Module):
         return table[:, :, :x, :y, :z]
 
     def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Hide blocks of patches and draw the patches from the rest; in training the counter moves on.
+
+        Args:
+            image: [n, channels, x, y, z].
+
+        Returns:
+            The drawn patches, as `image`, and where voxels were hidden, [n, 1, x, y, z].
+        """
         hidden = self.hide(len(image)).to(image.dtype)
         seen = image * (1 - hidden) + self.blank.to(image.dtype) * hidden
         if self.training:

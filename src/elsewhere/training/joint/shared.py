@@ -45,6 +45,14 @@ class PhaseAttention(nn.Module):
         self.scale = inner**-0.5
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Join the phases.
+
+        Args:
+            features: [n, phases, channels, x, y, z].
+
+        Returns:
+            [n, channels, x, y, z].
+        """
         parts = features.unbind(1)
         query = self.query(features.mean(dim=1))
         keys = torch.stack(
@@ -103,6 +111,15 @@ class SharedEncoder(nn.Module):
         return self.response(torch.cat(pooled, dim=1)).squeeze(1)
 
     def forward(self, image: torch.Tensor) -> Any:
+        """Return the mask's logits of patches, and in training the response's logit too.
+
+        Args:
+            image: [n, phases, x, y, z].
+
+        Returns:
+            In training (logits of every stage, the finest first; [n]); otherwise the finest logits, [n, 1, x,
+            y, z].
+        """
         joined = self.joined(image)
         logits = self.decoder(joined)
         if not self.training:

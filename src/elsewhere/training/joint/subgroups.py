@@ -160,13 +160,14 @@ def weights_of(
 ) -> dict[str, float]:
     """Turn divergences into weights of cases.
 
-    A weight is 1 + strength x the divergence of the worst subgroup that the case is in, and 1 in the mean.
+    A weight is 1 + strength x the divergence of the worst subgroup that the case is in, scaled to a mean of
+    1.
 
     Args:
         subgroups: What `divergent_subgroups` found.
         attributes: Case to its attributes.
         strength: How much a divergence weighs.
-        least_t: A subgroup counts where it is worse than the others by more than so many standard errors.
+        least_t: A subgroup counts where it is worse than the others by at least this many standard errors.
         most: The largest weight before the mean is brought to 1.
 
     Returns:

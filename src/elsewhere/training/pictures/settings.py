@@ -95,14 +95,20 @@ class ClassifierSettings:
 
 
 def finder_settings(network: str = "finder-lite0", **changes: Any) -> ClassifierSettings:
-    """The settings of a finder: more varied pictures and more epochs than a classifier, a rate that fades.
+    """Return the settings of a finder.
+
+    Pictures are more varied than for a classifier, there are more epochs, and the learning rate fades.
 
     Args:
-        network: 'finder-lite0' starts from ImageNet weights, others from a draw.
-        **changes: Fields with other values.
+        network: The name of the finder. 'finder-lite0' starts from ImageNet weights, others from random ones.
+        **changes: Settings with other values.
 
     Returns:
         The settings.
+
+    Example:
+        >>> finder_settings(epochs=3).weights
+        'imagenet'
     """
     weights = "imagenet" if network == "finder-lite0" else "none"
     values: dict[str, Any] = {
@@ -127,7 +133,18 @@ def finder_settings(network: str = "finder-lite0", **changes: Any) -> Classifier
 
 
 def finder_input(size_px: int = 256) -> InputSpec:
-    """What a finder sees: the whole picture; its outline is what is learnt."""
+    """Return what a finder sees: the whole picture; the lesion's outline is what it learns.
+
+    Args:
+        size_px: Side of the picture in pixels, a multiple of 32.
+
+    Returns:
+        The input of the network.
+
+    Example:
+        >>> finder_input(320).kind
+        'whole'
+    """
     return InputSpec(kind="whole", size_px=size_px)
 
 
@@ -137,13 +154,35 @@ class PictureReader(Protocol):
     def __contains__(self, case: str) -> bool: ...
 
     def grey(self, case: str) -> npt.NDArray[np.uint8]:
-        """Height x width, 8 bit."""
+        """Read a picture.
+
+        Args:
+            case: The name of the case.
+
+        Returns:
+            Grey values, (height, width), 8 bit.
+        """
 
     def has_mask(self, case: str) -> bool:
-        """Whether the lesion's mask may be seen."""
+        """Say whether the lesion's mask may be seen.
+
+        Args:
+            case: The name of the case.
+
+        Returns:
+            True where it may.
+        """
 
     def mask(self, case: str, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
-        """The lesion's mask."""
+        """Read the lesion's mask.
+
+        Args:
+            case: The name of the case.
+            shape: Height and width of the picture.
+
+        Returns:
+            True in the lesion, (height, width).
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,16 +190,16 @@ class PictureTraining:
     """One training of a network on pictures. Its parts name cases of the work.
 
     Args:
-        key: What tells it from the others that train beside it.
-        name: What a person reads.
-        train: The cases that it learns from.
-        validation: The cases that it is watched on.
-        predict: The cases that it predicts.
+        key: What distinguishes it from trainings that run at the same time.
+        name: The training's name, for a person.
+        train: The cases to learn from.
+        validation: The cases on which the training is monitored.
+        predict: The cases to predict.
         input: What the network sees.
         recipe: How it is trained.
         seed: All randomness comes from it.
         keep_weights: Whether its weights are wanted.
-        boxes: Case -> the box around which it is cut at prediction; None: the annotated one.
+        boxes: Case -> the box of its crop at prediction; None: the annotated one.
     """
 
     key: str = ""
@@ -176,7 +215,7 @@ class PictureTraining:
 
     @property
     def method(self) -> str:
-        """The network."""
+        """The name of the network."""
         return self.recipe.network
 
 
@@ -203,12 +242,12 @@ class PictureOutcome:
         case: The predicted cases.
         logits: (n, 2) benign, malignant; (n, 0) of a finder.
         distance: (n,) Mahalanobis distance of the features to the nearer class of the training part (US-32).
-        box: (n, 4) the boxes that a finder found, zeros where none.
-        history: An entry per epoch: epoch, train_loss, validation_loss, seconds.
+        box: (n, 4) the boxes that a finder found, zeros where none; None of a classifier.
+        history: One entry per epoch: epoch, train_loss, validation_loss, seconds.
         best_epoch: The epoch whose weights predicted.
         images: Training pictures seen, repeats counted.
         seconds: How long it took.
-        weights: Where they are wanted: the state dict, on the CPU.
+        weights: The state dict on the CPU, where weights are wanted; otherwise None.
     """
 
     case: tuple[str, ...]

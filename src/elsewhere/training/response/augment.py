@@ -12,7 +12,24 @@ from torch.nn import functional
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """Mirroring, turning, scaling, shifting; gain, offset and noise in units of the crop's deviation."""
+    """The ranges that views of a lesion crop are drawn from.
+
+    Offset and noise are in units of the crop's deviation.
+
+    Args:
+        mirror: Whether each axis is mirrored at random.
+        rotate_degrees: Largest rotation in the slice's plane, both ways; half of it out of the plane where
+            the window has more than one slice.
+        scale: Smallest and largest scale.
+        shift: Largest shift along each axis, as a share of the window's edge.
+        gain: Spread of the random gain, on a log scale.
+        offset: Largest random offset, both ways.
+        noise: Largest standard deviation of the added noise.
+
+    Example:
+        >>> Augmentation(mirror=False).scale
+        (0.85, 1.15)
+    """
 
     mirror: bool = True
     rotate_degrees: float = 20.0
@@ -32,7 +49,13 @@ STRONG = Augmentation(rotate_degrees=30.0, scale=(0.7, 1.3), shift=0.12, gain=0.
 
 @dataclass(frozen=True, kw_only=True)
 class Views:
-    """One epoch's draws: [n, 3, 4] and [n, 3], on the device; `pick`: a number in [0, 1) that chooses a phase."""
+    """The random draws of one epoch, on the device.
+
+    Args:
+        affine: The affine map of each crop, [n, 3, 4].
+        jitter: Gain, offset and noise of each crop, [n, 3].
+        pick: A number in [0, 1) per crop that chooses its phase, [n].
+    """
 
     affine: torch.Tensor
     jitter: torch.Tensor

@@ -76,6 +76,14 @@ class ResponseNetwork(nn.Module):
         return self.body(x).flatten(1)
 
     def forward(self, crops: torch.Tensor) -> torch.Tensor:
+        """Return the logits of response.
+
+        Args:
+            crops: [n, phases, x, y, z].
+
+        Returns:
+            [n].
+        """
         return self.head(self.features(crops)).squeeze(1)
 
     def project(self, features: torch.Tensor) -> torch.Tensor:

@@ -151,7 +151,20 @@ def percentiles(values: torch.Tensor, of: Sequence[float]) -> list[float]:
 
 @dataclass(kw_only=True)
 class Prepared:
-    """The training set in memory."""
+    """The training set in memory.
+
+    Args:
+        cases: The names of the cases.
+        images: The voxels of all cases, one row per voxel, [voxels, channel].
+        masks: The masks of all cases, [voxels], uint8; zeros where a case has no mask.
+        offsets: The first row of each case, [cases].
+        shapes: The size of each case in voxels, [cases, 3].
+        foreground: Indices of foreground voxels of each case, [n, 3]; empty where there are none.
+        has_mask: Whether each case has a mask, [cases].
+        device: Where training runs; `images` may lie in pinned memory instead.
+        notes: What a report should say of the cases.
+        left_out: The cases that were left out because they have no mask.
+    """
 
     cases: tuple[str, ...]
     images: torch.Tensor
@@ -179,13 +192,13 @@ class Prepared:
         return int(self.shapes.prod(axis=1).max())
 
     def index(self, case: str) -> int:
-        """Return the row of a case.
+        """Return the position of a case.
 
         Args:
-            case: Its name.
+            case: The name of the case.
 
         Returns:
-            Its row.
+            Its position in `cases`.
         """
         return self.cases.index(case)
 
