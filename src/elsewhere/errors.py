@@ -1,9 +1,9 @@
-"""The kinds of failure a person can meet.
+"""The kinds of failure that a user can meet.
 
-A `UserError` is something the user can mend: it says what happened, where, and what to do, and the
+A `UserError` is something the user can correct: it says what happened, where, and what to do, and the
 command line shows it without a traceback (exit 64). A `FileSystemError` is a `UserError` whose cause is the
 operating system: no space left, a read-only folder, a name that is too long (exit 74). Any other exception is
-a fault of ours (exit 70).
+a fault of this package (exit 70).
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class UserError(Exception):
 class FileSystemError(UserError):
     """The operating system refused to read or write a file that the user named, or the disk is full.
 
-    A file that is not there, or a folder where a file is needed, is a wrong path and stays a plain `UserError`.
+    A file that does not exist, or a folder where a file is needed, is a wrong path and stays a plain
+    `UserError`.
     """
 
     exit_code: ClassVar[int] = EXIT_FILE_SYSTEM

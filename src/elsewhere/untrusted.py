@@ -1,8 +1,8 @@
-"""Files that somebody else wrote: read if they are plain and of bounded size, and shown without their control characters.
+"""Files that somebody else wrote: only plain ones of bounded size are read, and control characters escaped.
 
-A result folder, a claim, a study file or a model may come from a stranger by mail. Opening one must not hang (a
-pipe), fill the memory (a device, a gigabyte of brackets), end in a traceback (depth, numbers of a thousand digits),
-write a file outside of the folder that was asked for, or send commands to the terminal.
+A result folder, a claim, a study file or a model may come from somebody unknown by mail. Opening one must not
+hang (a pipe), fill the memory (a device, a gigabyte of brackets), end in a traceback (depth, numbers of a
+thousand digits), write a file outside of the folder that was asked for, or send commands to the terminal.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_JSON_VALUES = 5_000_000
 MAX_TOML_BYTES = MIB
 MAX_DEPTH = 40
 MAX_WHOLE = 2**64
-"""Whole numbers are below this: a seed, a size in bytes or a fingerprint is; a number of a thousand digits is nobody's."""
+"""Whole numbers must be below this, as a seed, a size in bytes or a fingerprint is."""
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
@@ -115,7 +115,7 @@ def read_plain_file(path: str | Path, *, most: int, what: str = "file", fix: str
     """
     path = Path(path)
     check_plain_file(path, what=what, fix=fix)
-    # Between the look and the opening somebody may put a pipe there: opening must not wait for its other end.
+    # Between the check and the opening somebody may put a pipe there: opening must not wait for a writer.
     flags = os.O_RDONLY
     for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"):  # each where the system has it
         flags |= getattr(os, name, 0)
@@ -319,7 +319,7 @@ def parse_toml(text: str, *, where: str, what: str = "file") -> dict[str, Any]:
     """
     if len(text) > MAX_TOML_BYTES:
         raise UserError(f"the {what} has over {MAX_TOML_BYTES:,} characters", where=where)
-    # The standard library's reader takes the square of a key's parts.
+    # The standard library's reader takes time that grows with the square of a key's parts.
     if any(_END_OF_KEY.match(text, run.end()) for run in _MANY_PARTS.finditer(text)):
         raise UserError(f"the {what} has a key of over {MAX_DEPTH} parts", where=where)
     try:
@@ -378,7 +378,7 @@ def check_values(
 
 
 def _leaves(tree: Any, most_depth: int) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Every value with the keys that lead to it, containers included, without recursion."""
+    """Yield every value with the keys that lead to it, containers included, without recursion."""
     waiting: list[tuple[tuple[Any, ...], Any]] = [((), tree)]
     while waiting:
         keys, value = waiting.pop()

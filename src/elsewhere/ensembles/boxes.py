@@ -1,12 +1,12 @@
 """Weighted boxes fusion (protocols.md; DBT-09): boxes of several models that overlap become one.
 
 Boxes are taken by falling score, among equals the later one first. A box joins the fused box of highest
-IoU, if that IoU is above the threshold (strictly), compared with the running fused box; else it opens a
-fused box of its own. Fused corners are the score-weighted mean; the fused score is the mean score times
+IoU, if that IoU with the current fused box is above the threshold (strictly); otherwise it starts a fused box
+of its own. Fused corners are the score-weighted mean; the fused score is the mean score times
 T/N (`overflow`) or times min(T, N)/N, where T counts boxes and N models. Boxes of zero size are dropped.
 
 The DBTex variant compares in 2D, and only boxes whose centre slices differ by at most a given distance;
-on one slice it is the 2D rule. Comparing volumes in 3D is another rule, and is what six columns give.
+on one slice it is the 2D rule. Comparing volumes in 3D is another rule, which applies to six columns.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _fuse(
     centre: FloatArray,
     votes: npt.NDArray[np.int64],
 ) -> int:
-    """Boxes come in the order in which they are taken; returns the number of fused boxes."""
+    """Fuse boxes that come in the order in which they are taken; return the number of fused boxes."""
     n, width = boxes.shape
     d = width // 2
     count = 0

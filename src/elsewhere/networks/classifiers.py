@@ -45,13 +45,13 @@ class Classifier(nn.Module):
     """A body that returns features, and a linear head that returns two logits: benign, malignant.
 
     Dropout before the head takes its mask from outside, because a draw inside a CUDA graph would make a
-    training depend on what runs beside it.
+    training depend on what runs at the same time.
 
     Args:
-        body: Pictures to features.
+        body: The network that turns pictures into features.
         entry: What is known of the network.
         name: One of `NETWORKS`.
-        classes: Logits.
+        classes: The number of logits.
         dropout: The probability that a feature is dropped in training.
     """
 
@@ -204,14 +204,14 @@ NETWORKS: Mapping[str, NetworkEntry] = {
 def build_network(
     name: str, *, size_px: int | None = None, classes: int = 2, dropout: float = 0.0, seed: int | None = None
 ) -> Classifier:
-    """Build a network with fresh weights; nothing outside is disturbed.
+    """Build a network with fresh weights; the global random state is not changed.
 
     Args:
         name: One of `NETWORKS`.
-        size_px: The side of its input; None: the network's own.
-        classes: Logits.
-        dropout: Before the head.
-        seed: Of the weights; None: they are drawn from torch's generator.
+        size_px: The side of its input in pixels; None: the network's own.
+        classes: The number of logits.
+        dropout: The probability that a feature is dropped before the head.
+        seed: Seed of the weights; None: they are drawn from torch's generator.
 
     Returns:
         The network on the CPU.
@@ -243,7 +243,7 @@ def mix_style(x: torch.Tensor, other: torch.Tensor, weight: torch.Tensor) -> tor
     Args:
         x: Maps, [n, channels, height, width].
         other: The row that each is mixed with.
-        weight: How much of the own style stays; 1: all of it.
+        weight: How much of its own style each picture keeps, 0 to 1.
 
     Returns:
         As `x`.

@@ -46,7 +46,7 @@ FINDERS: Mapping[str, FinderEntry] = {
     "finder-small": FinderEntry(encoder=None, widths=(16, 32, 64, 128, 192), decoder=(96, 64, 32, 16)),
     "finder-tiny": FinderEntry(encoder=None, widths=(8, 12, 16, 24, 32), decoder=(24, 16, 12, 8)),
 }
-"""lite0: ImageNet weights, for small sources; small: trained from nothing; tiny: for tests."""
+"""lite0: ImageNet weights, for small sources; small: trained from scratch; tiny: for tests."""
 
 
 class Finder(nn.Module):
@@ -96,7 +96,7 @@ class _Up(nn.Module):
 
 
 class _LiteEncoder(nn.Module):
-    """EfficientNet-Lite without its last layer; gives the last value at each of five sizes."""
+    """EfficientNet-Lite without its last layer; it returns the last map at each of five sizes."""
 
     def __init__(self, body: EfficientNetLite) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class _LiteEncoder(nn.Module):
 
 
 class _PlainEncoder(nn.Module):
-    """Two convolutions a level, the first of which halves."""
+    """Two convolutions per level, the first of which halves the size."""
 
     def __init__(self, widths: tuple[int, ...]) -> None:
         super().__init__()
@@ -149,13 +149,13 @@ def build_finder(
     known: Mapping[str, Path] | None = None,
     seed: int = 0,
 ) -> Finder:
-    """Build a finder; fresh weights are drawn from `seed` and nothing outside is disturbed.
+    """Build a finder; fresh weights are drawn from `seed`, and the global random state is not changed.
 
     Args:
         name: One of `FINDERS`.
         weights: "none", "imagenet", or a file with a whole finder or with the classifier that is the encoder.
         known: Files by "network/weights", for machines that cannot fetch.
-        seed: Of the fresh weights.
+        seed: Seed of the fresh weights.
 
     Returns:
         The network on the CPU.

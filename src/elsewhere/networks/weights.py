@@ -153,7 +153,7 @@ def fetch_weights(url: str, *, what: str, otherwise: str) -> Path:
     """Return the file of `url` among torch's own downloads, fetched where it is not there yet.
 
     Args:
-        url: Of the publisher.
+        url: The publisher's address of the file.
         what: What an error message calls it.
         otherwise: What an error message offers instead.
 

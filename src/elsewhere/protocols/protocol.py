@@ -1,5 +1,5 @@
 """A protocol is frozen, declarative data: the matching, empty-mask, missing, group, combination and
-interval rules of a scoring, with a name and a version that stand beside every number.
+interval rules of a scoring, with a name and a version that are reported with every number.
 
 It lies below both `scoring` and `statistics`, and imports neither a task nor a model.
 """
@@ -19,7 +19,8 @@ from elsewhere.registry import Registry, object_of
 _LATER: Mapping[str, bool] = {"later": True}
 """Marks a rule that was added after protocols had been published: at its default it changes no digest."""
 _NO_RULE: Mapping[str, bool] = {"rule": False}
-"""Marks what changes no number: which metric leads, and where the protocol is meant. It is in no digest."""
+"""Marks what changes no number: which metric leads, and which cohorts the protocol is the default of. It is
+in no digest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +214,8 @@ class SlideRules:
         froc_missed_as_zero: Whether missed lesions enter the list of thresholds as 0, as in the published
             script.
         froc_drop_lowest_threshold: Whether the lowest threshold is dropped, as in the published script.
-        missing_patient_is_error: Whether a submission without a stage for a patient is refused.
+        missing_patient_is_error: Whether a submission without a stage for a patient is refused, as CAMELYON17
+            refuses it; otherwise the patient counts as the worst stage.
 
     Example:
         >>> SlideRules().macro_above_mm
@@ -229,8 +231,8 @@ class SlideRules:
     froc_missed_as_zero: bool = False
     froc_drop_lowest_threshold: bool = False
     missing_patient_is_error: bool = field(default=False, metadata={"digest": True})
-    """Whether a submission without a stage for a patient is refused, as CAMELYON17 refuses it; else the patient counts
-    as the worst stage. Every digest holds the word that all protocols once had: it says what is taken, not a score."""
+    # Every digest holds True here, the value that all protocols once had: the rule decides what is accepted,
+    # and changes no score.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,8 @@
 """What a recipe is: a published method that trains on some cases and predicts others (MRI-14, MRI-15).
 
-A recipe knows neither scenarios nor scores. It is given a `Job` and hands over an answer for each case and task; the
-engine keys, stores and resumes it, and scoring is the same for all. Another package brings a recipe by the
-entry-point group 'elsewhere.recipes'.
+A recipe knows neither scenarios nor scores. It is given a `Job` and hands over an answer for each case and
+task; the engine keys, stores and resumes it, and scoring is the same for all. Another package adds a recipe
+by the entry-point group 'elsewhere.recipes'.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 SEGMENTATION, RESPONSE = "segmentation", "response"
 PREDICTING = 0.35
-"""What predicting a case costs, as a part of training on it: a rule of thumb for estimates."""
+"""The cost of predicting a case as a share of the cost of training on it: a rule of thumb for estimates."""
 Value = float | str | None
 Box = tuple[int, int, int, int]
 
@@ -309,7 +309,7 @@ class Recipe:
                 return
             try:
                 trained = self.run(job) or Trained()
-            except Exception as error:  # noqa: BLE001 - a stranger's code; whoever asked decides what it means
+            except Exception as error:  # noqa: BLE001 - another author's code; the caller decides
                 batch.failed(job, error)
             else:
                 batch.finished(job, trained)

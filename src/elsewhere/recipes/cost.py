@@ -1,14 +1,15 @@
 """What a case costs: latency, peak memory, energy (MRI-12, which the study asks for and has not measured).
 
-Two ways. `CostMeter` goes around each prediction as it happens: cheap, but the first cases pay for warming up
-and whatever else runs is in it. `measure_cost` repeats one prediction under control (warm-up, the device waited
-for on both sides, quartiles, who else is on the device, temperature and clocks); a recipe calls it after its last
-case, while its network is still in memory, and puts `Cost.to_dict()` into `Trained.details["cost"]`.
+There are two ways. `CostMeter` measures each prediction as it happens: cheap, but it includes warming up for
+the first cases, and other programs on the device. `measure_cost` repeats one prediction under control
+(warm-up, waiting for the device before and after, quartiles, other programs, temperature and clocks); a
+recipe calls it after its last case, while its network is still in memory, and puts `Cost.to_dict()` into
+`Trained.details["cost"]`.
 
 **Seconds** are wall time from a device that has nothing left to do to one that again has nothing left to do.
 **Peak memory** on CUDA is torch's largest allocation, the network's weights included; on a CPU the largest
-resident memory above what was resident at the start, so the weights are not in it. **Energy** is the device's own
-counter over all repeats, divided by them; idle power is in it, and so is whatever shares the device.
+resident memory above what was resident at the start, so the weights are not in it. **Energy** is the device's
+own counter over all repeats, divided by them; it includes idle power and other programs on the device.
 """
 
 from __future__ import annotations
@@ -370,7 +371,7 @@ def controlled_cost(
 
 
 def _joule(counter: EnergyCounter | None) -> float:
-    """NaN without a counter, or where it fails: a prediction is worth more than its cost."""
+    """Read the counter; NaN without one, or where it fails: a prediction matters more than its cost."""
     try:
         return counter.joule() if counter else math.nan
     except (OSError, ValueError):
@@ -400,7 +401,7 @@ def _coarse(counter: EnergyCounter | None, total: float) -> list[str]:
 
 
 def _conditions(gpu: Gpu | None, degrees_before: int | None) -> list[str]:
-    """Temperature and clocks at the end, and what slowed the device: a hot card is another card."""
+    """Report temperature and clocks at the end, and what slowed the device: a hot GPU is slower."""
     if gpu is None:
         return []
     notes = []

@@ -1,8 +1,9 @@
 """What a device reports of its energy, clocks and other users (MRI-12): NVML for a GPU, RAPL for a CPU.
 
-NVML comes with the driver; the package nvidia-ml-py (extra `train`) reads it. Without either there is no energy, and
-the cost says why. NVML's counter of energy is the whole board's since the driver was loaded; RAPL's is the whole
-processor's: both hold what other programs use at the same time, which is why a cost says whether it was alone.
+NVML comes with the driver; the package nvidia-ml-py (extra `train`) reads it. Without either there is no
+energy, and the cost says why. NVML's energy counter is that of the whole board since the driver was loaded;
+RAPL's is that of the whole processor. Both include what other programs use at the same time, so a cost
+reports whether any ran.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Folds inside a recipe's own training part: no group is parted, both outcomes in every fold where they can be.
+"""Folds inside a recipe's own training part.
 
-Everything is drawn from the seed and the order of the cases, never from their names: a renamed case must not
-change a number.
+Groups stay together, and every fold has both outcomes where that is possible. Everything is drawn from the
+seed and the order of the cases, never from their names: renaming a case must not change a number.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from elsewhere.errors import UserError
 
-# Always text, whatever they look like: an id is not a number.
+# Always text, also where the values look like numbers: an id is not a number.
 TEXT_COLUMNS = frozenset({
     "patient_id", "exam_id", "case_id", "lesion_id", "dataset", "site", "modality", "split", "view",
     "image", "mask", "annotation", "slide", "volume", "path", "file",
@@ -114,7 +114,7 @@ def arrow_text(series: pd.Series) -> pa.Array:
         series: The column.
 
     Returns:
-        One contiguous Arrow array of strings; a concatenated pandas column may come in chunks.
+        One contiguous Arrow array of strings, also where a concatenated pandas column is in chunks.
     """
     array = pa.array(series, type=pa.string(), from_pandas=True)
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
@@ -152,7 +152,7 @@ def _plain_numbers(series: pd.Series) -> pd.Series:
 
 
 def _numbers_as_text(series: pd.Series) -> pd.Series:
-    """7 and 7.0 are the id '7': a missing value beside whole numbers makes pandas store floats."""
+    """Write 7 and 7.0 as the id '7': a missing value among whole numbers makes pandas store floats."""
 
     def one(value: Any) -> str | None:
         if _gone(value):
@@ -232,7 +232,7 @@ def content_hash(frame: pd.DataFrame, *, text: Collection[str] = TEXT_COLUMNS, t
 
 
 def _joined(array: pa.Array) -> bytes:
-    """The strings' bytes one after another: a freshly taken array's data buffer is just that."""
+    """Return the strings' bytes one after another, which is the data buffer of an array fresh from `take`."""
     filled = pc.fill_null(array, "")
     offsets = np.frombuffer(filled.buffers()[1], dtype="<i8")[filled.offset : filled.offset + len(filled) + 1]
     data = filled.buffers()[2]
@@ -253,7 +253,7 @@ def _row_order(frame: pd.DataFrame, names: list[str]) -> pa.Array:
     keys = head + [name for name in names if name not in head]
     if not keys:
         return pa.array(range(len(frame)), type=pa.uint64())
-    # By place: a name that begins with a dot would be read as a path into a nested column.
+    # By position: a name that begins with a dot would be read as a path into a nested column.
     places = [str(at) for at in range(len(keys))]
     return pc.sort_indices(
         table.select(keys).rename_columns(places), sort_keys=[(place, "ascending") for place in places]

@@ -1,9 +1,8 @@
-"""Which ids, file names and folders a command has read, so that nothing it shares prints them.
+"""The ids, file names and folders that a command has read, so that nothing it shares prints them.
 
-A page is redacted with the ids of the cohort, but messages also quote what other inputs hold: an id of a
-prediction file that the cohort does not have, the name of a mask file, a path with somebody's user name. So the
-readers note what they read, at the place where they read it, for as long as a command runs (`remembers_ids`).
-Outside a command nothing is noted and nothing is kept.
+A page is redacted with the ids of the cohort, but messages also quote other inputs: an id of a prediction
+file that the cohort does not have, the name of a mask file, a path with a user name. So the readers note what
+they read while a command runs (`remembers_ids`). Outside a command nothing is noted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Text to numbers, strictly: what is no number is named by its row, and why it is none is said."""
+"""Strict conversion of text to numbers: an error names the rows that are not numbers, and the reason."""
 
 from __future__ import annotations
 

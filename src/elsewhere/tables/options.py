@@ -1,4 +1,4 @@
-"""How a text table is to be understood, when it is not plain UTF-8 with commas and points."""
+"""Options of reading a text table that is not plain UTF-8 with commas and points."""
 
 from __future__ import annotations
 

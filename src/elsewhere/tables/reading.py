@@ -1,4 +1,4 @@
-"""`read_table`: one door for csv, tsv, txt (and .gz of these), parquet and xlsx."""
+"""`read_table` reads csv, tsv, txt (and .gz of these), parquet and xlsx."""
 
 from __future__ import annotations
 
@@ -106,9 +106,9 @@ def read_table(
 
 
 def require_columns(frame: pd.DataFrame, required: Sequence[str], *, where: str) -> None:
-    """Refuse a table that lacks columns, all in one error, each with what it may have been.
+    """Refuse a table that lacks columns: one error names all of them, each with similar columns.
 
-    No option is named: a reader of a public layout takes none for its columns, nor does `run`.
+    The message names no option: a reader of a public layout has none for its columns, nor does `run`.
 
     Args:
         frame: The table.
@@ -116,7 +116,7 @@ def require_columns(frame: pd.DataFrame, required: Sequence[str], *, where: str)
         where: The file that an error names.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: A column is missing.
     """
     missing = [name for name in required if name not in frame.columns]
     if not missing:
@@ -138,11 +138,11 @@ def require_columns(frame: pd.DataFrame, required: Sequence[str], *, where: str)
 def _read_parquet(
     path: Path, options: TableOptions, strings: Sequence[str], required: Sequence[str]
 ) -> pd.DataFrame:
-    """The table, once its schema and its size have been looked at: nothing is decoded before."""
+    """Read the table after its schema and its size were checked: nothing is decoded before."""
     where = str(path)
     check_regular_file(path)
     try:
-        # Arrow takes names in UTF-8 alone; an open file has none.
+        # Arrow accepts only names in UTF-8; an open file needs no name.
         with path.open("rb") as source, pq.ParquetFile(source) as file:
             names = header_names(file.schema_arrow.names, where)
             require_columns(pd.DataFrame(columns=names), required, where=where)
@@ -186,8 +186,8 @@ def _read_parquet(
 def estimated_memory(file: pq.ParquetFile, strings: Sequence[str]) -> int:
     """Estimate the memory of a parquet table as a data frame, from its metadata alone.
 
-    A number takes 8 bytes; a text 32 and at least its part of the uncompressed pages (a dictionary may make the
-    pages much smaller than the texts: see `_risky_columns`).
+    A number takes 8 bytes; a text 32 and at least its part of the uncompressed pages (a dictionary may make
+    the pages much smaller than the texts: see `_risky_columns`).
 
     Args:
         file: The file.
@@ -197,7 +197,7 @@ def estimated_memory(file: pq.ParquetFile, strings: Sequence[str]) -> int:
         About how many bytes.
 
     Raises:
-        ValueError: What was given does not belong together.
+        ValueError: The metadata is damaged.
     """
     meta = file.metadata
     rows = meta.num_rows
@@ -221,7 +221,7 @@ def estimated_memory(file: pq.ParquetFile, strings: Sequence[str]) -> int:
 
 
 def _decoded(source: BinaryIO, risky: list[str], limit: int, where: str) -> pa.Table:
-    """The whole table; the columns in `risky` as dictionaries, whose texts are counted before they are repeated."""
+    """Read the whole table; the columns in `risky` as dictionaries, whose texts are counted first."""
     source.seek(0)
     with pq.ParquetFile(source, read_dictionary=risky) as file:
         table = file.read()
@@ -232,8 +232,8 @@ def _decoded(source: BinaryIO, risky: list[str], limit: int, where: str) -> pa.T
 def _risky_columns(file: pq.ParquetFile, limit: int) -> list[str]:
     """Text columns of which the pages may hold a text once that every row repeats.
 
-    A text stands in its pages at least once, so that no column takes more than its rows times its pages. Where that
-    stays under the limit there is nothing to fear.
+    Pages hold each of their texts at least once, so that no column takes more memory than its rows times its
+    pages. Where that stays under the limit the column is safe.
     """
     meta = file.metadata
     most, names = 0, set()
@@ -248,7 +248,7 @@ def _risky_columns(file: pq.ParquetFile, limit: int) -> list[str]:
 
 
 def _plain_types(table: pa.Table, strings: Sequence[str], where: str, limit: int) -> pd.DataFrame:
-    """Dictionaries decoded, decimals to floats, nested columns refused, id columns to text (exactly)."""
+    """Decode dictionaries, turn decimals into floats and id columns into text, and refuse nested columns."""
     columns: dict[str, pd.Series] = {}
     for name in table.column_names:
         column = table.column(name)

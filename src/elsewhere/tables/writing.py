@@ -1,4 +1,4 @@
-"""Writing: whole or not at all. A reader never sees half a file, and a crash leaves the old one."""
+"""Atomic writing: a reader never sees half a file, and a crash leaves the old one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Percentile clipping and a crop to the breast: after ViCOROB (MRI-14, MRI-15).
 
-The challenge gives breast boxes for training; the paper does not say that test cases have them. So a predicted
-case is cropped by a simple localiser that keeps both breasts (`test_box = "found"`); `test_box = "given"` uses the
-dataset's box where it is known, which tells the affected side, and a report says so.
+The challenge gives breast boxes for training; the paper does not say that test cases have them. So a
+predicted case is cropped by a simple localiser that keeps both breasts (`test_box = "found"`); `test_box =
+"given"` uses the dataset's box where it is known, which shows the affected side, and the report states this.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from elsewhere.recipes.mri.response_models import (
 )
 
 OFTEN = 0.1
-"""From this part of empty cells on, and up to the rest, an empty cell has a column of its own."""
+"""A column with at least this share of empty cells, and of filled ones, has an indicator of empty cells."""
 STRENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)
 
 
@@ -117,12 +117,8 @@ class ClinicalDesign:
 
     numbers: tuple[str, ...]
     words: Mapping[str, tuple[str, ...]]
-    """Column -> its words in training; another word in a test is none of them."""
     shares: Mapping[str, tuple[float, ...]]
-    """How often each word stands in training: what an empty cell is taken as, as a number is its median."""
     gaps: tuple[str, ...]
-    """Columns that are empty, and not empty, often enough in training to learn what that means: an
-    indicator. One empty cell in training must not decide over a hospital that never fills the column."""
     notes: tuple[str, ...]
 
     @classmethod

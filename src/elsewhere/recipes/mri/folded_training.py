@@ -1,4 +1,4 @@
-"""What all segmentation recipes share: their folds, trained one after another, and what is told of them."""
+"""What all segmentation recipes share: folds that are trained one after another, and their report."""
 
 from __future__ import annotations
 

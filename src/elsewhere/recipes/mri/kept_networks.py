@@ -1,4 +1,4 @@
-"""The networks of a segmentation recipe, kept and taken up again: their plan as JSON, their state dicts as tensors."""
+"""Saving and loading the networks of a segmentation recipe: their plan as JSON, their state dicts as tensors."""
 
 from __future__ import annotations
 

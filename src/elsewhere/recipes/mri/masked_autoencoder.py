@@ -3,11 +3,11 @@
 **Follows** MIC: a residual-encoder nnU-Net on p0, p1 and p2 at 1 mm, pretrained by masked autoencoding, then
 fine-tuned for 10,000 steps of three patches, five folds, and what lies outside the breast's box is dropped.
 
-**Differs**: MIC pretrained on 4,799 public DCE volumes; here it is the volumes of the training part alone, their
-masks unread, so that a study's external site stays unseen. Blocks are hidden by a learnt value in a dense network,
-not by sparse convolutions. The fine-tuning loss is Dice + cross-entropy as in the baseline, where MIC's is soft Dice:
-what pretraining does can then be read against the baseline. The box at the end is around both breasts, which are
-found (`test_box`): the expert's box of a predicted case is hidden.
+**Differs**: MIC pretrained on 4,799 public DCE volumes; here it is the volumes of the training part alone,
+their masks unread, so that a study's external site stays unseen. Blocks are hidden by a learnt value in a
+dense network, not by sparse convolutions. The fine-tuning loss is Dice + cross-entropy as in the baseline,
+where MIC's is soft Dice: the effect of pretraining can then be compared with the baseline. The box at the end
+is around both breasts, which are found (`test_box`): the expert's box of a predicted case is hidden.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from elsewhere.training.volumes import Plan, Prepared
 
 PRETRAINING = 1_000
-"""Its seed is that of a fold that never is."""
+"""The number that stands for a fold in the seed of pretraining; no fold has it."""
 
 
 @dataclass(frozen=True, kw_only=True)

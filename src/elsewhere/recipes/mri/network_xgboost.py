@@ -1,13 +1,15 @@
 """Deep features of a segmentation network into boosted trees, after AI Strollers (MRI-15).
 
-**Follows** AI Strollers: a network learns the tumour's mask from p0, p1 and p2 at 0.7 x 0.7 x 2 mm; its features are
-then what an XGBoost classifier is given, so that where the tumour is and whether it will respond are learnt apart.
+**Follows** AI Strollers: a network learns the tumour's mask from p0, p1 and p2 at 0.7 x 0.7 x 2 mm; its
+features are then the input of an XGBoost classifier, so that where the tumour is and whether it will respond
+are learnt separately.
 
-**Differs**: their network is a SegResNet, ours the baseline's residual encoder, and it is trained here, on the masks of
-the training part, where theirs was taken as it was. Which layers they read is not told: here it is the two deepest of
-the encoder, on one patch around the largest tumour that the network finds, as means over the patch and inside that
-tumour, with the tumour's size. Training and tested cases are looked at in the same way; still a network knows the
-tumours that it was trained on better, and the trees cannot know that.
+**Differs**: their network is a SegResNet, ours the baseline's residual encoder, and it is trained here, on
+the masks of the training part, whereas theirs was used as published. They do not report which layers they
+read: here it is the two deepest of the encoder, on one patch around the largest tumour that the network
+finds, as means over the patch and inside that tumour, with the tumour's size. Training and test cases are
+processed in the same way; still the network fits the tumours that it was trained on better, and the trees
+cannot know that.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """nnunetv2 itself, through its own interface on an exported dataset (MRI-13; optional: extra `nnunet`).
 
-**Follows** nnU-Net (Isensee et al.) with its ResEnc-L preset: the volumes are written in its raw format with a
-dataset.json, then its own fingerprint, planner, preprocessing, trainer and predictor run, unchanged.
+**Follows** nnU-Net (Isensee et al.) with its ResEnc-L preset: the volumes are written in its raw format with
+a dataset.json, then its own fingerprint, planner, preprocessing, trainer and predictor run, unchanged.
 
-**Differs** from its command line: the folds are dealt by patient groups (its splits_final.json is written for it)
-and one fold is the default, with the job's validation part as its validation; epochs and steps can be cut. It runs
-in a process of its own, since it draws from the global generators and pins libraries. On a GPU its workers make
-its numbers differ from run to run.
+**Differs** from its command line: cases are assigned to folds by patient group (its splits_final.json is
+written for it) and one fold is the default, with the job's validation part as its validation; epochs and
+steps can be reduced. It runs in a process of its own, since it draws from the global generators and pins
+libraries. On a GPU its workers make its numbers differ from run to run.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def _splits(
 
 
 def _run(python: str, root: Path, job: Job) -> list[dict[str, float]]:
-    """The child's epochs; its last lines where it fails."""
+    """Run the child process and return its epochs; its last lines are in the error where it fails."""
     told = root / "history.json"
     history: list[dict[str, float]] = json.loads(told.read_text()) if told.is_file() else []
     command = [python, str(CHILD), str(root / "job.json")]

@@ -1,8 +1,8 @@
 """nnU-Net's own steps, run as a program of its own: `python nnunet_child.py JOB.json`.
 
 It knows nothing of Elsewhere, so that nnunetv2 may live in another environment (it pins libraries that others
-want newer). nnU-Net starts processes that import this file anew, hence the guard at the end. Lines on standard
-output that begin with 'ELSEWHERE ' are JSON for the parent; the rest is nnU-Net's own.
+want newer). nnU-Net starts processes that import this file anew, hence the guard at the end. Lines on
+standard output that begin with 'ELSEWHERE ' are JSON for the parent; the rest is nnU-Net's own.
 """
 
 from __future__ import annotations

@@ -282,7 +282,7 @@ def _forest(leaf: int) -> Candidate:
 
 
 def _weights(model: object, names: Sequence[str]) -> dict[str, float]:
-    """The ten largest, for a reader."""
+    """Return the ten largest weights, for a reader."""
     if isinstance(model, ElasticNet):
         values = model.weight
     elif isinstance(model, Forest):

@@ -1,4 +1,4 @@
-"""The challenge's baseline for pCR: a coin (MRI-13)."""
+"""The challenge's baseline for pCR: a random probability (MRI-13)."""
 
 from __future__ import annotations
 

@@ -2,9 +2,10 @@
 
 The challenge's own baseline is a plain 3D nnU-Net; the residual encoder is the top teams'. Spacing, patch,
 pooling and batch follow from the training set (`training.volumes.planning`), and so does everything else that
-nnU-Net fixes: z-score, Dice + cross-entropy with deep supervision, a third of every step on foreground, SGD on
-a poly schedule, Gaussian sliding window, mirrored copies, five folds. How it differs: cubic resampling is done on
-the device, the low-resolution augmentation is left out, one logit in place of two, air is skipped.
+nnU-Net fixes: z-score, Dice + cross-entropy with deep supervision, a third of every step on foreground, SGD
+on a poly schedule, Gaussian sliding window, mirrored copies, five folds. It differs from nnU-Net in that
+cubic resampling runs on the device, the low-resolution augmentation is left out, there is one logit instead
+of two, and windows of air are skipped.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 FOUND, GIVEN = "found", "given"
 CHANNELS = ("three", "subtraction", "pre-first-last")
 KEEP = ("all", "largest", "box", "largest-in-box")
-"""As `training.volumes` knows them; said here, so that a study file is checked without torch."""
+"""The names that `training.volumes` knows; repeated here so that a study file is checked without torch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,8 +109,8 @@ class SegmentationSettings(RecipeSettings):
     margin: int = 0
     """Voxels around the box."""
     test_box: str = FOUND
-    """For `crop` and `keep`, of a predicted case: 'found' by a simple localiser (both breasts), or 'given' by the
-    dataset where it is known (which tells the affected side)."""
+    """For `crop` and `keep`, of a predicted case: 'found' by a simple localiser (both breasts), or 'given' by
+    the dataset where it is known (which tells the affected side)."""
     epochs: int = 1000
     steps_per_epoch: int = 250
     learning_rate: float = 0.01

@@ -1,4 +1,4 @@
-"""What the response recipes with networks share: crops of a job, members trained one after another, their mean.
+"""What the response recipes with networks share: a job's crops, and an ensemble of networks.
 
 torch is imported at first use.
 """

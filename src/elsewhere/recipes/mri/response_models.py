@@ -1,9 +1,9 @@
-"""Tables of numbers to a probability of response: what the classical recipes share.
+"""Models from tables of numbers to a probability of response: what the classical recipes share.
 
 Classes weigh the same in every fit, and the chosen model's logits are shifted so that, out of fold, the mean
-probability of responders and of the others are as far above one half as below it: a decision at 0.5 is then the
-balanced operating point of the training cases, as the challenge scores balanced accuracy at 0.5 (MRI-05). The
-shift changes no AUC.
+probability of responders is as far above one half as that of the others is below it: a decision at 0.5 is
+then the balanced operating point of the training cases, as the challenge scores balanced accuracy at 0.5
+(MRI-05). The shift changes no AUC.
 """
 
 from __future__ import annotations
@@ -564,7 +564,7 @@ class ColumnScale:
         out = np.zeros_like(filled)
         for column in np.flatnonzero(np.isfinite(self.deviation)):
             knots = self.knots[:, column]
-            # Ties: the middle of the scores that one value spans.
+            # A tie takes the middle of the scores that its value spans.
             up = np.interp(filled[:, column], knots, self.scores)
             down = -np.interp(-filled[:, column], -knots[::-1], -self.scores[::-1])
             out[:, column] = (up + down) / 2
@@ -693,4 +693,4 @@ class KeptForest:
 
 
 PLAIN_MODELS: Mapping[str, type[KeptModel]] = {"elastic-net": ElasticNet, "forest": KeptForest}
-"""What `Applied.of` knows without any further library."""
+"""The saved models that `Applied.of` can read without any further library."""

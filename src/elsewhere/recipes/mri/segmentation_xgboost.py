@@ -1,12 +1,12 @@
 """Features of a found region into boosted trees, after AI Strollers (MRI-15).
 
-**Follows** AI Strollers in keeping where and whether apart: a region first, then an XGBoost classifier on what was
-measured there.
+**Follows** AI Strollers in separating the location from the response: a region first, then an XGBoost
+classifier on what was measured there.
 
-**Differs** in the first half: they trained a SegResNet (p0, p1 and p2 at 0.7 x 0.7 x 2 mm, 1,000 epochs, Dice +
-cross-entropy and a third loss) and took its features. Here no network is trained, whether the training part has masks
-or not: the region is the automatic one and its features are radiomics. So this says what boosted trees make of a
-region, and nothing of the features of a segmentation network: that is the recipe 'network-xgboost'.
+**Differs** in the first half: they trained a SegResNet (p0, p1 and p2 at 0.7 x 0.7 x 2 mm, 1,000 epochs, Dice
++ cross-entropy and a third loss) and took its features. Here no network is trained, whether the training part
+has masks or not: the region is the automatic one and its features are radiomics. So this recipe tests boosted
+trees on a region, and not the features of a segmentation network: that is the recipe 'network-xgboost'.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from elsewhere.recipes.mri.radiomics import (
 from elsewhere.recipes.mri.response_models import Candidate, FloatArray, IntArray, choose, training_cases
 
 LEAF_WEIGHT, CASES_A_WEIGHT = 2.0, 16
-"""The least weight of a leaf, less for fewer than 32 cases. A case weighs a quarter at first and 0.7 of them are
-drawn for a tree: with 2 a leaf, fewer than 23 cases cannot be split, and everybody gets the same answer."""
+"""The least weight of a leaf, which is smaller for fewer than 32 cases. A case weighs a quarter at first and
+0.7 of the cases are drawn for a tree: with a weight of 2 per leaf, fewer than 23 cases cannot be split, and
+every case gets the same answer."""
 
 
 @dataclass(frozen=True, kw_only=True)

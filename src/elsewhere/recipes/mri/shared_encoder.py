@@ -1,15 +1,15 @@
 """One encoder for the tumour's mask and for pCR, with attention over the phases (MRI-15, Martel Lab).
 
-**Follows** the Martel Lab: segmentation and response are learnt together on a shared encoder, temporal attention
-joins the phases (p0, p1 and the last), percentiles 0.05 and 99.95, the breast's box, 1 mm, AdamW, Dice +
-cross-entropy, 30,000 steps, two folds.
+**Follows** the Martel Lab: segmentation and response are learnt together on a shared encoder, temporal
+attention joins the phases (p0, p1 and the last), percentiles 0.05 and 99.95, the breast's box, 1 mm, AdamW,
+Dice + cross-entropy, 30,000 steps, two folds.
 
-**Differs**: their encoder is a 3D vision transformer pretrained on a large collection, whose weights cannot be had
-here; ours is the baseline's residual encoder from scratch, once a phase. Their min-max scaling is a z-score, and the
-patches of a step follow from the memory (theirs: 8). The
-response is read from the features inside the tumour that the network itself draws; in use it looks at one patch
-around the largest tumour that it found, or at the middle of the breast's box where it found none. A predicted case's
-box is found, not given (`test_box`).
+**Differs**: their encoder is a 3D vision transformer pretrained on a large collection, whose weights are not
+available here; ours is the baseline's residual encoder, trained from scratch and applied to each phase.
+Instead of min-max scaling there is a z-score, and the patches of a step follow from the memory (theirs: 8).
+The response is read from the features inside the tumour that the network itself draws; a predicted case is
+represented by one patch around the largest tumour that was found, or at the middle of the breast's box where
+none was found. A predicted case's box is found, not given (`test_box`).
 """
 
 from __future__ import annotations

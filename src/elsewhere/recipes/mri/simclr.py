@@ -1,14 +1,15 @@
 """SimCLR that gives way to supervised training on lesion crops, for pCR (MRI-15, pimed-lab).
 
 **Follows** pimed-lab of the MAMA-MIA challenge: lesion-centred crops at 1 mm, z-scored; a 3D SimCLR objective
-early that goes over to supervised training; post-contrast phases p1..px in training and p1 in use; a 3D
+early that changes to supervised training; post-contrast phases p1..px in training and p1 at prediction; a 3D
 ResNet-18 and an mc3_18 from scratch, AdamW, batch 48, 200 epochs; their two probabilities averaged.
 
-**Differs**: how fast one loss gives way to the other is not printed: ours is NT-Xent alone for the first fifth,
-then a line down to nothing at three fifths. Two views of a case may be two phases of it. The 3D ResNet-18 is
-torchvision's r3d_18. The crop is found (the expert's mask and box of a predicted case are hidden): the best enhancing
-component in both breasts, which are found, in training too; their box's origin at test time is not printed. Weights are those
-of the least validation loss once the contrastive loss is gone. Both classes weigh the same in the loss.
+**Differs**: the paper does not report how fast one loss replaces the other: ours is NT-Xent alone for the
+first fifth, then a linear decrease to 0 at three fifths. Two views of a case may be two phases of it. The 3D
+ResNet-18 is torchvision's r3d_18. The crop is found (the expert's mask and box of a predicted case are
+hidden): the best enhancing component in both breasts, which are found, in training too; the paper does not
+report where their box comes from at test time. Weights are those of the least validation loss after the
+contrastive loss has reached 0. Both classes weigh the same in the loss.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ class SimclrSettings(RecipeSettings):
     phases: str = "one"
     """'one': a post-contrast phase at a time, as the team; 'three': p0, p1 and p2 as channels."""
     lesion: str = "enhancing"
-    """'enhancing', 'expert', 'breast-box' (asks for the expert's box in the test too), 'centre', or 'masks' with
-    `masks`."""
+    """'enhancing', 'expert', 'breast-box' (asks for the expert's box in the test too), 'centre', or 'masks'
+    with `masks`."""
     masks: str = ""
     """A folder of predicted masks (CASE.nii.gz) that the crops are found by."""
     flips: bool = False

@@ -1,4 +1,4 @@
-"""One slice through the tumour into a network that has seen ImageNet: the study's own small pCR network."""
+"""One slice through the tumour into a network pretrained on ImageNet: the study's own small pCR network."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Picture = npt.NDArray[np.uint8]
 Phase = npt.NDArray[np.float32]
 ENOUGH_TO_SHIFT = 10
-"""Validation cases of each class from which the operating point is moved; fewer say too little."""
+"""The fewest validation cases of each class for shifting the operating point; fewer are too uncertain."""
 REGION_NOTE = (
     "The slice and the window come from the automatic enhancing region (of a volume, inside both breasts as they "
     "are found), in training and test alike."
@@ -74,7 +74,8 @@ class SliceSettings(RecipeSettings):
     crop_mm: float = 64.0
     """Edge of the window round the middle of the enhancing region."""
     epochs: int = 15
-    """A fixed number, the last weights kept: validation parts of a dozen responders choose an epoch by chance."""
+    """A fixed number, the last weights kept: validation parts of a dozen responders choose an epoch by
+    chance."""
     batch: int = 16
     learning_rate: float = 3e-4
     weight_decay: float = 1e-3
@@ -211,13 +212,13 @@ def _network(settings: SliceSettings, job: Job) -> Classifier:
 
 
 def _epoch_length(train: Sequence[RecipeCase], settings: SliceSettings) -> int:
-    """As many as there are cases, in whole batches."""
+    """Return the samples of an epoch: as many as there are cases, in whole batches."""
     batch = min(settings.batch, len(train))
     return max(1, len(train) // batch) * batch
 
 
 def _order(rng: np.random.Generator, labels: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """Half of each class; a class is gone through before anybody comes again."""
+    """Draw half of an epoch from each class; every case of a class is drawn before one is drawn again."""
     rows = []
     for c, n in ((1, count // 2), (0, count - count // 2)):
         own = np.flatnonzero(labels == c)
@@ -289,7 +290,7 @@ def _train(
 def _draws(
     rng: np.random.Generator, count: int, settings: SliceSettings, features: int, device: str
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Everything random of an epoch: where pixels are read from, light of each channel, kept features."""
+    """Draw all that is random in an epoch: the affine maps, the brightness of each channel, and dropout."""
     import torch
 
     angle = np.deg2rad(rng.uniform(-settings.rotate_degrees, settings.rotate_degrees, count))
@@ -322,7 +323,7 @@ def _views(images: torch.Tensor, affine: torch.Tensor, light: torch.Tensor) -> t
 def _logits(
     model: Classifier, pictures: Picture, job: Job, settings: SliceSettings
 ) -> npt.NDArray[np.float64]:
-    """Responder less non-responder, the mean over mirrorings where asked for."""
+    """Return the responder's logit minus the non-responder's, averaged over mirrored slices if asked for."""
     import torch
 
     model.eval()
@@ -347,7 +348,7 @@ def _loss(logit: npt.NDArray[np.float64], cases: Sequence[RecipeCase]) -> float:
 def _predict(model: Classifier, job: Job, settings: SliceSettings, shift: float) -> None:
     meter = CostMeter(job.device)
     if job.device.startswith("cuda") and job.predict:
-        # The first pass of a shape chooses its kernels: no case should pay for it.
+        # The first pass of a shape chooses its kernels: this is not part of any case's cost.
         blank = np.zeros((1, 3, settings.size_px, settings.size_px), dtype=np.uint8)
         _logits(model, blank, job, settings)
     for at, case in enumerate(job.predict):
@@ -360,7 +361,7 @@ def _predict(model: Classifier, job: Job, settings: SliceSettings, shift: float)
 
 
 def _autocast(device: str) -> Any:
-    """bf16 on a GPU alone."""
+    """Use bf16 on a GPU, and single precision on a CPU."""
     import torch
 
     kind = torch.device(device).type

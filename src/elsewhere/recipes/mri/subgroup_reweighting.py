@@ -1,15 +1,17 @@
 """Training weights that follow the subgroups a network fails on (MRI-15, AIH-MAMA).
 
-**Follows** AIH-MAMA's FairMedSeg: subgroups of clinical values and centre are searched by DivExplorer's divergence
-(the mean Dice of a subgroup less that of all), and training cases of subgroups that do worse get more weight. No
-subgroup is known or asked for at test time. p0, p1 and p2 at 1 mm, AdamW, 200 epochs, the breast's box at the end.
+**Follows** AIH-MAMA's FairMedSeg: subgroups of clinical values and centre are searched by DivExplorer's
+divergence (the mean Dice of a subgroup minus that of all), and training cases of subgroups that do worse get
+more weight. No subgroup is known or asked for at test time. p0, p1 and p2 at 1 mm, AdamW, 200 epochs, the
+breast's box at the end.
 
-**Differs**: subgroups are found on the validation part while training goes on, on whole volumes, every few epochs.
-How their objective turns divergence into weights is not printed; ours is 1 + strength x divergence of the worst
-subgroup a case is in, where Welch's t says that it is worse. Network, patches and loss are the baseline's (theirs: a 3D
-U-Net of 4.8 million weights on one volume a step, cropped or padded to 320 x 320 x 128 and z-scored over its non-zero
-voxels; focal loss), so that what the weights do can be read against the baseline. The box at
-the end is around both breasts, which are found (`test_box`): the expert's box of a predicted case is hidden.
+**Differs**: subgroups are found on the validation part during training, on whole volumes, every few epochs.
+The paper does not report how their objective turns divergence into weights; ours is 1 + strength x divergence
+of the worst subgroup a case is in, where Welch's t says that it is worse. Network, patches and loss are the
+baseline's (theirs: a 3D U-Net of 4.8 million weights on one volume per step, cropped or padded to 320 x 320 x
+128 and z-scored over its non-zero voxels; focal loss), so that the effect of the weights can be compared with
+the baseline. The box at the end is around both breasts, which are found (`test_box`): the expert's box of a
+predicted case is hidden.
 """
 
 from __future__ import annotations

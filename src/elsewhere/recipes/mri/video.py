@@ -1,17 +1,17 @@
-"""Video networks on lesion crops, folds and test-time augmentation, chosen by the combined score (MRI-15, FME).
+"""Video networks on lesion crops with folds, chosen by the combined score (MRI-15, FME).
 
-**Follows** FME of the MAMA-MIA challenge: torchvision's r3d_18, mc3_18, r2plus1d_18 and swin3d_t with Kinetics
-weights on lesion-centred crops of p0, p1 and p2 (phases are the colours, slices the frames), z-scored; AdamW,
-binary cross entropy, 25 epochs, batch 16; five models by five folds, test-time augmentation, and models chosen by
-a score that weighs performance and fairness.
+**Follows** FME of the MAMA-MIA challenge: torchvision's r3d_18, mc3_18, r2plus1d_18 and swin3d_t with
+Kinetics weights on lesion-centred crops of p0, p1 and p2 (phases are the colours, slices the frames),
+z-scored; AdamW, binary cross entropy, 25 epochs, batch 16; five models by five folds, test-time augmentation,
+and models chosen by a score that weighs performance and fairness.
 
-**Differs**: their search with Ray Tune is left out; candidates are every network by every given learning rate, and
-those whose fold-ensemble has the best combined score on the validation part are kept (five, as theirs). Where the
-validation part cannot tell (one class, a constant decision), a candidate is judged on the cases its folds held out,
-and stands behind those that could be told. One spacing for all networks (theirs varies): 16 slices of 112 x 112, the
-networks' own size, at 0.7 x 0.7 x 2 mm. The crop is found by enhancement in both breasts, which are found, in
-training too, since the expert's mask and box of a predicted case are hidden. Stochastic depth is off. Both classes
-weigh the same in the loss.
+**Differs**: their search with Ray Tune is left out; candidates are every network with every given learning
+rate, and those whose fold-ensemble has the best combined score on the validation part are used (five, as
+theirs). Where the validation part gives no score (one class, a constant decision), a candidate is judged on
+the cases its folds held out, and ranks after those that have a score. One spacing for all networks (theirs
+varies): 16 slices of 112 x 112, the networks' own size, at 0.7 x 0.7 x 2 mm. The crop is found by enhancement
+in both breasts, which are found, in training too, since the expert's mask and box of a predicted case are
+hidden. Stochastic depth is off. Both classes weigh the same in the loss.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class VideoSettings(RecipeSettings):
     """What takes the place of the frames: 'depth', with phases as colours; or 'phases', with the three middle
     slices as colours."""
     lesion: str = "enhancing"
-    """'enhancing', 'expert', 'breast-box' (asks for the expert's box in the test too), 'centre', or 'masks' with
-    `masks`."""
+    """'enhancing', 'expert', 'breast-box' (asks for the expert's box in the test too), 'centre', or 'masks'
+    with `masks`."""
     masks: str = ""
     """A folder of predicted masks (CASE.nii.gz) that the crops are found by."""
     flips: bool = True

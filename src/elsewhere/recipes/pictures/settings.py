@@ -1,4 +1,4 @@
-"""Settings of the recipes that read pictures, as a training's spec holds them, and back. Needs no torch."""
+"""Settings of the recipes that read pictures, to and from a training's spec. Needs no torch."""
 
 from __future__ import annotations
 

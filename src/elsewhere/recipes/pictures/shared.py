@@ -1,4 +1,4 @@
-"""Several jobs on pictures as the training loops take them: their cases and pictures together."""
+"""Several jobs on pictures in the form of the training loops, with their cases and pictures together."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class FlatParameters:
 
     Args:
         vit: The module.
-        precision: Of the copy and the gradients.
+        precision: The precision of the copy and the gradients.
     """
 
     def __init__(self, vit: nn.Module, precision: torch.dtype) -> None:

@@ -84,7 +84,7 @@ def blocks_of(count: int, block: int) -> int:
 
     Args:
         count: Elements.
-        block: Per block.
+        block: The size of a block.
 
     Returns:
         Blocks; the last one may be partly empty.

@@ -1,7 +1,7 @@
-"""Sums over rows with one order, and how row-wise kernels are cut.
+"""Sums over rows with one order, and how the work of row-wise kernels is divided.
 
-A reduction goes in two steps: `SUM_PROGRAMS` programs each add their own rows and write one row of partial sums;
-`sum_columns` adds these for all parameters of the network at once.
+A reduction takes two steps: `SUM_PROGRAMS` programs each add their own rows and write one row of partial
+sums; `sum_columns` adds these for all parameters of the network at once.
 """
 
 from __future__ import annotations

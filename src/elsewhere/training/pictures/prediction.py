@@ -82,7 +82,7 @@ def apply_finder(
 
     Args:
         unit: The finder's training.
-        weights: Its state dict.
+        weights: The state dict of the network.
         work: What it refers to.
         device: Where it runs.
 

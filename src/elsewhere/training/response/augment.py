@@ -1,4 +1,4 @@
-"""Views of lesion crops: drawn on the host once an epoch, made on the device."""
+"""Augmented views of lesion crops: drawn on the host once per epoch, made on the device."""
 
 from __future__ import annotations
 
@@ -33,10 +33,8 @@ class Augmentation:
 
     mirror: bool = True
     rotate_degrees: float = 20.0
-    """In the slice's plane; half of it out of the plane where the window is deep."""
     scale: tuple[float, float] = (0.85, 1.15)
     shift: float = 0.06
-    """Of the window's edge."""
     gain: float = 0.1
     offset: float = 0.1
     noise: float = 0.05
@@ -44,7 +42,7 @@ class Augmentation:
 
 GENTLE = Augmentation()
 STRONG = Augmentation(rotate_degrees=30.0, scale=(0.7, 1.3), shift=0.12, gain=0.3, offset=0.3, noise=0.15)
-"""For contrastive views."""
+"""The ranges of contrastive views."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +75,8 @@ def draw_views(
         rng: The epoch's generator.
         count: How many crops.
         how: The ranges to draw from.
-        size: Of a crop in voxels.
-        spacing_mm: Of a crop.
+        size: The size of a crop in voxels.
+        spacing_mm: The voxel size of a crop in mm.
         device: Where the draws are put.
 
     Returns:
@@ -141,7 +139,7 @@ def flips(deep: bool) -> tuple[tuple[int, ...], ...]:
     """Return the axes to mirror for test-time augmentation.
 
     Args:
-        deep: Crops have more than one slice.
+        deep: Whether crops have more than one slice.
 
     Returns:
         Sets of axes of [crops, phases, x, y, z]; the first is empty.

@@ -34,10 +34,10 @@ class CropSpec:
 
     Attributes:
         size: Voxels of the window.
-        spacing_mm: Of the window.
-        phases: "p0" before contrast, "p1".. after, "px" the last, "p1..px" all after. A phase that a case lacks is
-            replaced by its last one.
-        most_phases: Of "p1..px".
+        spacing_mm: The voxel size of the window in mm.
+        phases: "p0" before contrast, "p1".. after, "px" the last, "p1..px" all after. A phase that a case
+            lacks is replaced by its last one.
+        most_phases: The largest number of phases that "p1..px" stands for.
         each: Every phase has its own z-score: for networks that see one phase at a time.
     """
 
@@ -97,7 +97,7 @@ def case_crop(
 
     Args:
         volumes: Where phases are read.
-        case: Its name.
+        case: The name of the case.
         spec: Size, spacing and phases.
         lesion: How the lesion's box is found.
         device: Where the crop is made.

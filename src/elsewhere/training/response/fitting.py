@@ -1,8 +1,8 @@
 """One training of one response network, and what it says of crops.
 
-Everything random of an epoch comes from (seed, epoch), so that a training that was stopped resumes from its last
-checkpoint as if nothing had happened. On CUDA the step is in bfloat16 and asks the device for nothing; on a
-CPU it is float32 and gives the same bits every time.
+Everything random of an epoch comes from (seed, epoch), so that a training that was stopped resumes from its
+last checkpoint as if nothing had happened. On CUDA the step is in bfloat16 and asks the device for nothing;
+on a CPU it is float32 and gives the same bits every time.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class FitOptions:
         epochs: How often the training part is seen.
         batch: Crops per step.
         learning_rate: The highest rate.
-        weight_decay: Of AdamW.
+        weight_decay: Weight decay of AdamW.
         seed: All draws come from it.
         device: "cpu", "cuda" or "cuda:N".
-        spacing_mm: Of the crops.
+        spacing_mm: The voxel size of the crops in mm.
         augmentation: How views are made.
         contrast: SimCLR's loss and its weight; None: the supervised loss alone.
         one_phase: A view shows one phase, drawn in training; in use the first.
-        keep: "best": the weights of the least validation loss, once the contrastive loss has no weight any more;
-            "last": the final ones.
+        keep: "best": the weights of the least validation loss, once the contrastive loss has no weight any
+            more; "last": the final ones.
         checkpoint: A file that a stopped training resumes from.
         checkpoint_seconds: Between two checkpoints.
         progress: Called with the name, the epoch and the number of epochs.
@@ -100,7 +100,8 @@ def fit(
         crops: The crops of all cases.
         train: Rows of the training part.
         validation: Rows of the validation part; those of unknown label are left out.
-        label: 0 or 1 for every crop, -1 where it is not known: such crops are seen by the contrastive loss alone.
+        label: 0 or 1 for every crop, -1 where it is not known: such crops are seen by the contrastive loss
+            alone.
         options: Rates, lengths, augmentation.
 
     Returns:
@@ -321,7 +322,7 @@ def balanced_loss(probability: npt.NDArray[np.float64], label: Rows) -> float:
     """Return the cross-entropy with both classes of the same weight.
 
     Args:
-        probability: Of class 1.
+        probability: The probability of class 1, per case.
         label: 0 or 1.
 
     Returns:

@@ -1,10 +1,10 @@
 """Where the lesion lies in a volume whose mask may not be seen (MRI-02).
 
-The expert's mask of a case that is predicted is hidden, and the box of its affected breast too, so that its crop
-has to be found: the enhancing component that scores best inside both breasts (`inputs.breasts`), or the mask of a
-segmentation that was made before. Whatever
-finds the crops of the predicted cases finds those of the training too unless a setting says otherwise: a
-network that learns on the expert's crops and is tested on found ones meets another distribution.
+The expert's mask of a predicted case is hidden, and the box of its affected breast too, so that its
+crop has to be found: the enhancing component that scores best inside both breasts (`inputs.breasts`), or the
+mask of a segmentation that was made before. Whatever finds the crops of the predicted cases finds those of
+the training too unless a setting says otherwise: a network that learns on the expert's crops and is tested on
+found ones meets another distribution.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Bools = npt.NDArray[np.bool_]
 Kind = Literal["enhancing", "expert", "breast-box", "centre", "masks"]
 KINDS: tuple[Kind, ...] = ("enhancing", "expert", "breast-box", "centre", "masks")
 COARSE_MM = 2.0
-"""Enhancement is looked at on voxels of about this size: vessels thinner than that fade."""
+"""Enhancement is computed on voxels of about this size: thinner vessels fade."""
 SPECK = 8
-"""Voxels of that size: of a volume, a smaller component is no lesion where there is a larger one."""
+"""In voxels of that size: in a volume, a smaller component is not a lesion where there is a larger one."""
 BRIGHT = 0.5
-"""Of the box's 99.9th percentile of enhancement: what is above is enhancing."""
+"""The share of the box's 99.9th percentile of enhancement above which a voxel is enhancing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +40,11 @@ class LesionSource:
     """How the lesion's box is found.
 
     Attributes:
-        kind: "enhancing": the best enhancing component in both breasts, which are found, for every case. "expert": the
-            expert's mask where it may be seen, "enhancing" otherwise. "breast-box": the middle of the expert's box of the
-            breast, which the recipe has to ask for; where it is not given, that of both. "centre": the middle of the volume
-            (slices that were cut around the lesion). "masks": a segmentation's masks by `mask_of`, "enhancing" where one
-            is empty or missing.
+        kind: "enhancing": the best enhancing component in both breasts, which are found, for every case.
+            "expert": the expert's mask where it may be seen, "enhancing" otherwise. "breast-box": the middle
+            of the expert's box of the breast, which the recipe has to ask for; where it is not given, that of
+            both. "centre": the middle of the volume (slices that were cut around the lesion). "masks": a
+            segmentation's masks by `mask_of`, "enhancing" where one is empty or missing.
         mask_of: A case's mask, or None.
     """
 
@@ -62,7 +62,7 @@ class LesionSource:
 
         Args:
             volumes: Masks and boxes, where they may be seen.
-            case: Its name.
+            case: The name of the case.
             before: The phase before the contrast agent.
             after: The phase after it.
 
@@ -95,7 +95,7 @@ def found_breasts(volumes: Volumes, case: str) -> Box | None:
 
     Args:
         volumes: Where the first phase is read.
-        case: Its name.
+        case: The name of the case.
 
     Returns:
         Their box; None in a slice, which shows no breast to find.
@@ -112,7 +112,7 @@ def find_lesion(
     Args:
         before: The phase before the contrast agent.
         after: The phase after it.
-        spacing_mm: Of the voxels.
+        spacing_mm: The voxel size in mm.
         breast: Where to look; None: everywhere.
 
     Returns:
@@ -152,8 +152,10 @@ def _roundness(
     steps: tuple[int, ...],
     spacing_mm: tuple[float, float, float],
 ) -> npt.NDArray[np.float64]:
-    """What turns a piece's summed enhancement into mean x diameter x root of roundness: summed enhancement alone
-    finds glandular tissue and what lies behind the chest wall (as `radiomics.region`)."""
+    """Return the factor that turns summed enhancement into mean x diameter x root of roundness.
+
+    Summed enhancement alone finds glandular tissue and tissue behind the chest wall (as `radiomics.region`).
+    """
     mm = [step * side for step, side in zip(steps, spacing_mm, strict=True)]
     volume = np.asarray(size, dtype=np.float64) * np.prod(mm)
     longest = np.array([max((s.stop - s.start) * m for s, m in zip(p, mm, strict=True)) for p in pieces])

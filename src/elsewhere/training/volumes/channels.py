@@ -71,7 +71,7 @@ def read_channels(
 
     Args:
         volumes: Where phases are read.
-        case: Its name.
+        case: The name of the case.
         channels: A name out of `CHANNELS`, or numbers of phases.
 
     Returns:
@@ -109,7 +109,7 @@ def box_of(volumes: Volumes, case: str, *, crop: str, margin: int = 0, box: Box 
 
     Args:
         volumes: Grids and boxes.
-        case: Its name.
+        case: The name of the case.
         crop: "none" or "breast".
         margin: Voxels on every side of the box.
         box: Another box than the one that is known.
@@ -135,7 +135,7 @@ def inside(box: Sequence[int], shape: Sequence[int], *, margin: int = 0) -> Box 
 
     Args:
         box: x0, y0, z0, x1, y1, z1, half-open.
-        shape: Of the volume.
+        shape: The size of the volume in voxels.
         margin: Voxels on every side.
 
     Returns:

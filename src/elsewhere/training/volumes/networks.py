@@ -1,7 +1,8 @@
 """A residual-encoder U-Net from a plan, of MONAI's blocks (MRI-13).
 
-The encoder is a chain of MONAI's `UnetResBlock`; the decoder has one convolution a stage, as nnU-Net's ResEnc
-presets have. `encoder` and `decoder` are modules of their own: pretraining and a second task use them alone.
+The encoder is a chain of MONAI's `UnetResBlock`; the decoder has one convolution per stage, as nnU-Net's
+ResEnc presets have. `encoder` and `decoder` are modules of their own: pretraining and a second task use them
+alone.
 """
 
 from __future__ import annotations
@@ -270,12 +271,14 @@ class Up(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Logits from the encoder's features: of every stage in training (the finest first), otherwise of the finest.
+    """Turn the encoder's features into logits.
+
+    In training there are logits of every supervised stage (the finest first), otherwise of the finest.
 
     Args:
         plan: Widths, strides and kernels of the stages.
         outputs: Logits per voxel.
-        deep_supervision: Logits of every stage in training.
+        deep_supervision: Whether there are logits of every stage in training.
     """
 
     def __init__(self, plan: Plan, *, outputs: int = 1, deep_supervision: bool = True) -> None:
@@ -286,7 +289,7 @@ class Decoder(nn.Module):
             Up(plan.widths[at + 1], plan.widths[at], plan.strides[at + 1], plan.kernels[at])
             for at in reversed(range(last))
         )
-        # nnU-Net gives the two coarsest maps no say; a network of one or two stages has one head.
+        # nnU-Net does not supervise the two coarsest maps; a network of one or two stages has one head.
         heads = max(1, last - 1) if deep_supervision else 1
         self.heads = nn.ModuleList(nn.Conv3d(plan.widths[at], outputs, 1) for at in range(heads))
 
@@ -315,9 +318,9 @@ class ResidualUNet(nn.Module):
     """One logit per voxel; in training a list of them, the finest first.
 
     Args:
-        plan: Of the network.
+        plan: Widths, blocks, strides and kernels of the network.
         outputs: Logits per voxel.
-        deep_supervision: Logits of every stage in training.
+        deep_supervision: Whether there are logits of every stage in training.
     """
 
     def __init__(self, plan: Plan, *, outputs: int = 1, deep_supervision: bool = True) -> None:
@@ -350,10 +353,10 @@ def build_network(
     """Build the plan's network with He weights drawn from a seed alone.
 
     Args:
-        plan: Of the network.
-        seed: Of the weights.
+        plan: Widths, blocks, strides and kernels of the network.
+        seed: Seed of the weights.
         outputs: Logits per voxel.
-        deep_supervision: Logits of every stage in training.
+        deep_supervision: Whether there are logits of every stage in training.
         device: "cpu", "cuda" or "cuda:N".
         channels_last: The layout; None: as `cuda_options` says.
 
