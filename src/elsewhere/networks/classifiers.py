@@ -268,5 +268,9 @@ def cross_entropy(logits: torch.Tensor, label: torch.Tensor, *, smoothing: float
 
     Returns:
         [n].
+
+    Example:
+        >>> cross_entropy(torch.zeros(1, 2), torch.tensor([1])).round(decimals=4)
+        tensor([0.6931])
     """
     return functional.cross_entropy(logits.float(), label, reduction="none", label_smoothing=smoothing)

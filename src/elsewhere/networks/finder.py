@@ -162,6 +162,10 @@ def build_finder(
 
     Raises:
         UserError: The finder is unknown, or its weights are missing or do not fit.
+
+    Example:
+        >>> build_finder("finder-tiny")(torch.zeros(1, 3, 64, 64)).shape
+        torch.Size([1, 1, 32, 32])
     """
     if name not in FINDERS:
         raise unknown_name("finder", name, sorted(FINDERS))
@@ -229,6 +233,9 @@ def check_size(size_px: int) -> None:
 
     Raises:
         UserError: It is no multiple of 32.
+
+    Example:
+        >>> check_size(256)
     """
     if size_px < SIZE_STEP or size_px % SIZE_STEP:
         raise UserError(

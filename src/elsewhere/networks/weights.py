@@ -40,6 +40,10 @@ def find_weights(network: str, weights: str, known: Mapping[str, Path] | None = 
 
     Raises:
         UserError: There is no such file, it cannot be fetched, or no weights are published.
+
+    Example:
+        >>> find_weights("tiny-cnn", "none") is None
+        True
     """
     if weights == "none":
         return None
@@ -75,6 +79,10 @@ def weights_digest(network: str, weights: str, known: Mapping[str, Path] | None 
 
     Returns:
         The digest; "" for "none".
+
+    Example:
+        >>> weights_digest("tiny-cnn", "none")
+        ''
     """
     path = find_weights(network, weights, known)
     if path is None:

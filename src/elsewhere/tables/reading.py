@@ -117,6 +117,9 @@ def require_columns(frame: pd.DataFrame, required: Sequence[str], *, where: str)
 
     Raises:
         UserError: A column is missing.
+
+    Example:
+        >>> require_columns(pd.DataFrame({"case_id": []}), ["case_id"], where="a.csv")
     """
     missing = [name for name in required if name not in frame.columns]
     if not missing:

@@ -27,6 +27,10 @@ def fairness_groups(clinical: Sequence[Mapping[str, Any]]) -> dict[str, Codes]:
     Returns:
         Variable (age, menopausal status, breast density) to one group number per case, -1 where the cell is
         empty or not understood; without the variables that no case has.
+
+    Example:
+        >>> fairness_groups([{"age": 45.0}, {"age": 72.0}])
+        {'age': array([1, 4])}
     """
     codes = {
         "age": np.array([_age(row.get("age")) for row in clinical], dtype=np.int64),

@@ -39,6 +39,10 @@ class CropSpec:
             lacks is replaced by its last one.
         most_phases: The largest number of phases that "p1..px" stands for.
         each: Every phase has its own z-score: for networks that see one phase at a time.
+
+    Example:
+        >>> CropSpec(size=(96, 96, 1)).phases
+        ('p0', 'p1', 'p2')
     """
 
     size: tuple[int, int, int] = (64, 64, 64)

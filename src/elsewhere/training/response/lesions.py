@@ -46,6 +46,10 @@ class LesionSource:
             both. "centre": the middle of the volume (slices that were cut around the lesion). "masks": a
             segmentation's masks by `mask_of`, "enhancing" where one is empty or missing.
         mask_of: A case's mask, or None.
+
+    Example:
+        >>> LesionSource(kind="centre").kind
+        'centre'
     """
 
     kind: Kind = "enhancing"

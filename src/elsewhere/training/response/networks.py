@@ -149,6 +149,10 @@ def build_response_network(
 
     Raises:
         UserError: The network is unknown, or its weights are missing or do not fit.
+
+    Example:
+        >>> build_response_network("tiny-3d", phases=1)(torch.zeros(2, 1, 16, 16, 16)).shape
+        torch.Size([2])
     """
     if name not in RESPONSE_NETWORKS:
         raise unknown_name("network", name, sorted(RESPONSE_NETWORKS))

@@ -58,6 +58,10 @@ def channel_count(channels: Channels) -> int:
 
     Returns:
         Their number.
+
+    Example:
+        >>> channel_count("three"), channel_count("subtraction")
+        (3, 1)
     """
     return len(known_channels(channels))
 

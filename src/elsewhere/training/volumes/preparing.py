@@ -139,6 +139,10 @@ def percentiles(values: torch.Tensor, of: Sequence[float]) -> list[float]:
 
     Returns:
         One number per percentile.
+
+    Example:
+        >>> percentiles(torch.arange(1.0, 101.0), [5, 50])
+        [5.0, 50.0]
     """
     flat = values.reshape(-1)
     n = flat.numel()
