@@ -209,7 +209,7 @@ class JobBatch:
         stop: Asked before a job begins; True leaves the rest undone; None: never. The stop of an engine also
             answers `too_late_for(job)`.
         progress: Called with the name of the step, how much of it is done, and how much there is; None:
-            nobody asks.
+            no progress is reported.
     """
 
     jobs: Iterable[Job]
@@ -457,7 +457,7 @@ class Recipe:
     def group(cls, spec: RecipeSpec) -> str:
         """Return the group of a training.
 
-        Trainings of one group share what is prepared for them and train side by side.
+        Trainings of one group share what is prepared for them and train at the same time.
 
         Args:
             spec: The recipe as the study asks for it.

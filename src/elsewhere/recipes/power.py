@@ -286,7 +286,7 @@ def busy_with_others(device: str, gpu: Gpu | None) -> str:
 
     Args:
         device: 'cpu', 'cuda' or 'cuda:1'.
-        gpu: The GPU as NVML sees it; None: the load of this machine is looked at.
+        gpu: The GPU as NVML sees it; None: the load of this machine counts.
 
     Returns:
         The reason in words; empty where nothing else seems to run.

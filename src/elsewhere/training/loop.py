@@ -32,7 +32,7 @@ class BestWeights:
 
     Args:
         network: The network; its state dict must keep its tensors.
-        device: Where the copy lies; None: beside the weights.
+        device: The device of the copy; None: that of the weights.
         allocate: Take the memory now instead of with the first `save`.
     """
 
@@ -99,7 +99,7 @@ class EpochLoop:
         keep: "best": the weights of the epoch with the best score; "last": the final ones.
         patience: Stop after so many epochs in a row without a better score; None: never.
         higher_is_better: The score is one to maximise (Dice), not one to minimise (a loss).
-        best: Where the best weights are kept; None: a new copy beside the weights.
+        best: Where the best weights are stored; None: a new copy on the device of the weights.
         clock: Seconds that only grow; given by tests.
 
     Attributes:
@@ -226,7 +226,7 @@ def write_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_checkpoint(path: Path | None) -> dict[str, Any] | None:
-    """Read a checkpoint to the CPU; one that cannot be read is removed, and the training starts anew.
+    """Read a checkpoint to the CPU; one that cannot be read is removed, and the training starts again.
 
     Args:
         path: The file; None: the training has none.

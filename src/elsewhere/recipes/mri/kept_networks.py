@@ -1,4 +1,4 @@
-"""Saving and loading the networks of a segmentation recipe: their plan as JSON, their state dicts as tensors."""
+"""Saving and loading the networks of a segmentation recipe: plans as JSON, state dicts as tensors."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class MaskedAutoencoderSettings(SegmentationSettings):
     spacing_mm: tuple[float, ...] = (1.0, 1.0, 1.0)
     batch: int = 3
     epochs: int = 40
-    """Of 250 steps: MIC's 10,000."""
+    """Epochs of 250 steps: MIC's 10,000 steps."""
     keep: str = "box"
     pretrain_epochs: int = 100
     pretrain_learning_rate: float = 1e-3

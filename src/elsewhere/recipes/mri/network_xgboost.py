@@ -64,7 +64,8 @@ class NetworkXgboostSettings(SegmentationSettings):
 
     spacing_mm: tuple[float, ...] = (0.7, 0.7, 2.0)
     folds: int = 1
-    """One network, whose features mean the same for every case; a second one's would mean something else."""
+    """Must be 1: features of one network have the same meaning for every case, those of a second one would
+    not."""
     mirror: bool = False
     stages: int = 2
     """How many stages of the encoder are read, deepest first."""

@@ -62,10 +62,11 @@ class NnunetSettings(RecipeSettings):
     """
 
     phases: tuple[int, ...] = (0, 1, 2)
-    """Places of the phases that are channels; -1 is the last. One that a case lacks is its last."""
+    """Positions of the phases that are channels; -1 is the last. A phase that a case lacks is replaced by its
+    last."""
     planner: str = "nnUNetPlannerResEncL"
     configuration: str = "3d_fullres"
-    """'2d' is taken where all cases are slices."""
+    """'2d' is used where all cases are slices."""
     folds: int = 1
     """1: the job's own training and validation parts; more: cross-validation over both, and an ensemble."""
     epochs: int = 1000
@@ -74,7 +75,7 @@ class NnunetSettings(RecipeSettings):
     checkpoint_every: int = 25
     mirror: bool = True
     python: str = ""
-    """The interpreter that has nnunetv2; this one where it is empty."""
+    """The interpreter that has nnunetv2; empty: the running one."""
 
 
 @recipes.register("nnunet")

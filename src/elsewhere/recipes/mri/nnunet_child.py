@@ -1,7 +1,7 @@
 """nnU-Net's own steps, run as a program of its own: `python nnunet_child.py JOB.json`.
 
 It knows nothing of Elsewhere, so that nnunetv2 may live in another environment (it pins libraries that others
-want newer). nnU-Net starts processes that import this file anew, hence the guard at the end. Lines on
+want newer). nnU-Net starts processes that import this file again, hence the guard at the end. Lines on
 standard output that begin with 'ELSEWHERE ' are JSON for the parent; the rest is nnU-Net's own.
 """
 

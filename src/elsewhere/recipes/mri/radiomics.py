@@ -59,12 +59,12 @@ class RadiomicsSettings(RecipeSettings):
 
     bins: int = 32
     region: str = "automatic"
-    """'expert' measures experts' masks in training: then a test sees other regions than training did."""
+    """'expert' measures experts' masks in training: training then sees other regions than the test does."""
     families: tuple[str, ...] = FAMILIES
     model: str = "both"
     """'elastic-net', 'random-forest', or both: the better one by folds inside the training part."""
     clinical: tuple[str, ...] = ()
-    """Clinical columns beside the features (recipe 'radiomics-clinical' alone)."""
+    """Clinical columns that are added to the features (recipe 'radiomics-clinical' alone)."""
 
 
 @recipes.register("radiomics")
@@ -196,7 +196,7 @@ class FeatureTable:
         """Return cases as a table.
 
         Args:
-            job: The job, whose volumes are read and which is told the progress.
+            job: The job, whose volumes are read and whose `progress` is called.
             cases: The cases, at least one.
 
         Returns:

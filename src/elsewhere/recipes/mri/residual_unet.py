@@ -110,7 +110,7 @@ class SegmentationSettings(RecipeSettings):
     """Voxels around the box."""
     test_box: str = FOUND
     """For `crop` and `keep`, of a predicted case: 'found' by a simple localiser (both breasts), or 'given' by
-    the dataset where it is known (which tells the affected side)."""
+    the dataset where it is known (which shows the affected side)."""
     epochs: int = 1000
     steps_per_epoch: int = 250
     learning_rate: float = 0.01

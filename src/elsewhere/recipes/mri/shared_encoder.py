@@ -75,7 +75,7 @@ class SharedEncoderSettings(SegmentationSettings):
     crop: str = "breast"
     margin: int = 4
     epochs: int = 120
-    """Of 250 steps: the team's 30,000."""
+    """Epochs of 250 steps: the team's 30,000 steps."""
     learning_rate: float = 3e-4
     weight_decay: float = 0.01
     foreground: float = 0.67
@@ -84,7 +84,7 @@ class SharedEncoderSettings(SegmentationSettings):
     memory_gb: float = 8.0
     """A third of the baseline's: every phase goes through the encoder by itself."""
     response_weight: float = 0.5
-    """Of the response's loss against the mask's."""
+    """The weight of the response's loss relative to the mask's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -57,14 +57,14 @@ class SimclrSettings(RecipeSettings):
     hold: float = 0.2
     gone: float = 0.6
     phases: str = "one"
-    """'one': a post-contrast phase at a time, as the team; 'three': p0, p1 and p2 as channels."""
+    """'one': one phase after contrast at a time, as the team; 'three': p0, p1 and p2 as channels."""
     lesion: str = "enhancing"
     """'enhancing', 'expert', 'breast-box' (asks for the expert's box in the test too), 'centre', or 'masks'
     with `masks`."""
     masks: str = ""
     """A folder of predicted masks (CASE.nii.gz) that the crops are found by."""
     flips: bool = False
-    """Mirrored test-time augmentation; the team names none."""
+    """Whether predictions are averaged over mirrored copies; the team names no such step."""
     checkpoint_seconds: float = 120.0
 
 

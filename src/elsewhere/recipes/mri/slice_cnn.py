@@ -72,9 +72,9 @@ class SliceSettings(RecipeSettings):
     weights: str = "imagenet"
     size_px: int = 160
     crop_mm: float = 64.0
-    """Edge of the window round the middle of the enhancing region."""
+    """Side of the window around the middle of the enhancing region."""
     epochs: int = 15
-    """A fixed number, the last weights kept: validation parts of a dozen responders choose an epoch by
+    """A fixed number; the last weights are used: validation parts of a dozen responders choose an epoch by
     chance."""
     batch: int = 16
     learning_rate: float = 3e-4

@@ -90,9 +90,9 @@ class SubgroupReweightingSettings(SegmentationSettings):
     support: float = 0.1
     """A subgroup holds at least this share of the validation part, and three cases."""
     longest: int = 2
-    """Values in a subgroup at the most."""
+    """The largest number of values that define a subgroup."""
     warm: float = 0.2
-    """Of the epochs, before anything is looked for."""
+    """The share of the epochs before the first search."""
     every: int = 10
     """Epochs between two searches."""
     strength: float = 5.0

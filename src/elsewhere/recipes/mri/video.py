@@ -75,7 +75,7 @@ class VideoSettings(RecipeSettings):
     """'kinetics', 'none', or a folder with NETWORK.pth files (a file where there is one network)."""
     learning_rates: tuple[float, ...] = (1e-4, 3e-4)
     models: int = 5
-    """How many candidates (network and learning rate) are kept."""
+    """How many candidates (network and learning rate) are used."""
     folds: int = 5
     fairness_weight: float = 0.5
     epochs: int = 25

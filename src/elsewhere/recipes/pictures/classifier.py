@@ -1,4 +1,4 @@
-"""The recipe 'picture-classifier': a CNN or a vision transformer on whole pictures or lesion crops (US-12 to US-16)."""
+"""The recipe 'picture-classifier': a network on whole pictures or lesion crops (US-12 to US-16)."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class PictureRecipe(Recipe):
 
 @recipes.register(CLASSIFIER)
 class PictureClassifier(PictureRecipe):
-    """Trainings of one batch share the decoded pictures and, on a GPU, run side by side."""
+    """Trainings of one batch share the decoded pictures and, on a GPU, run at the same time."""
 
     title = "Network on pictures"
     kind: ClassVar[str] = "classify"

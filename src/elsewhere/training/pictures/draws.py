@@ -1,8 +1,8 @@
 """Everything random of an epoch, drawn before it starts from the training's own generator.
 
 Nothing is drawn inside the training step: a step is then the same graph every time, and a training's numbers
-do not depend on what trains beside it. Orders and augmentations are drawn on the CPU, so that a CPU and a GPU
-see the same pictures in the same order.
+do not depend on what trains at the same time. Orders and augmentations are drawn on the CPU, so that a CPU
+and a GPU see the same pictures in the same order.
 """
 
 from __future__ import annotations

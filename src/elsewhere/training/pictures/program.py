@@ -169,7 +169,7 @@ class Program:
         self._position.zero_()
 
     def capture(self, stream: Any) -> None:
-        """Record the step on a GPU; do nothing on a CPU. The weights change: `start` writes them anew.
+        """Record the step on a GPU; do nothing on a CPU. The weights change: `start` writes them again.
 
         Args:
             stream: The stream that the program trains on.

@@ -82,7 +82,7 @@ class Crops:
 
 
 def flat(volumes: Volumes, cases: Sequence[str]) -> bool:
-    """Tell whether every case is a single slice.
+    """Say whether every case is a single slice.
 
     Args:
         volumes: Their grids.

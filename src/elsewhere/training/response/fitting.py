@@ -1,4 +1,4 @@
-"""One training of one response network, and what it says of crops.
+"""One training of one response network, and its predictions for crops.
 
 Everything random of an epoch comes from (seed, epoch), so that a training that was stopped resumes from its
 last checkpoint as if nothing had happened. On CUDA the step is in bfloat16 and asks the device for nothing;
@@ -30,7 +30,7 @@ from elsewhere.training.response.networks import ResponseNetwork
 
 Rows = npt.NDArray[np.int64]
 WARM_UP_SHARE = 0.05
-"""Of the steps: the learning rate rises in a line, then falls along a cosine."""
+"""The share of the steps in which the learning rate rises linearly; then it falls along a cosine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class FitOptions:
         spacing_mm: The voxel size of the crops in mm.
         augmentation: How views are made.
         contrast: SimCLR's loss and its weight; None: the supervised loss alone.
-        one_phase: A view shows one phase, drawn in training; in use the first.
+        one_phase: Whether a view shows one phase: a random one in training, the first at prediction.
         keep: "best": the weights of the least validation loss, once the contrastive loss has no weight any
             more; "last": the final ones.
         checkpoint: A file that a stopped training resumes from.
@@ -75,7 +75,7 @@ class FitOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """What a training says of itself; the network was trained in place.
+    """The report of a training; the network was trained in place.
 
     Attributes:
         history: One entry per epoch.

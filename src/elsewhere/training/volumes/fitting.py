@@ -36,7 +36,7 @@ SMOOTHING = 0.9
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """What a training says of itself; the network was trained in place.
+    """The report of a training; the network was trained in place.
 
     Attributes:
         history: One entry per epoch.

@@ -1,4 +1,4 @@
-"""Dice + cross-entropy on one logit a voxel, at every scale of deep supervision (MRI-13)."""
+"""Dice + cross-entropy on one logit per voxel, at every scale of deep supervision (MRI-13)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Nothing random happens inside a step: it is the same graph every time, and a CPU and a GPU see the same
 patches. Turning, scaling, mirroring and cutting are one gather; intensities follow nnU-Net's chances
 (noise 0.1, blur 0.2, brightness 0.15, contrast 0.15, gamma 0.3, inverted gamma 0.1, turn 0.2, scale 0.2,
-mirror 0.5 an axis). Its simulated low resolution is left out: the blur stands for it.
+mirror 0.5 per axis). Its simulated low resolution is left out: the blur replaces it.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ ANISOTROPY = 3.0
 SHORTEST_EDGE = 4
 """Of a feature map at the bottom of the network."""
 REFERENCE_VALUES, REFERENCE_GB, REFERENCE_BATCH = 2.1e9, 24.0, 2
-"""nnU-Net's ResEnc-L: feature-map values of one patch that a 24 GB card trains with two patches a step."""
+"""nnU-Net's ResEnc-L: feature-map values of one patch that a 24 GB GPU trains with two patches per step."""
 FIRST_VOXELS = 256**3
 """The patch starts as a cube of this many voxels in mm space, and shrinks until it fits."""
 BLOCKS = (1, 3, 4, 6, 6, 6, 6, 6, 6, 6)
@@ -88,7 +88,7 @@ class Plan:
         crop: "none" or "breast": to the breast's box before anything else.
         thick_axis: Where slices are thick: neighbours are not mixed across them when resampling.
         median_shape: The median size of the training set in voxels, at `spacing_mm`.
-        batch_dice: One Dice over all patches of a step, instead of one per patch.
+        batch_dice: Whether one Dice is computed over all patches of a step, instead of one per patch.
     """
 
     spacing_mm: Spacing

@@ -1,4 +1,4 @@
-"""What is kept of a predicted mask (MRI-14)."""
+"""The post-processing of predicted masks (MRI-14)."""
 
 from __future__ import annotations
 

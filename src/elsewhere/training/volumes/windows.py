@@ -38,7 +38,7 @@ class Predicted:
     """A prediction on the case's own grid.
 
     Attributes:
-        probability: [x, y, z] on the device; 0 outside what was looked at.
+        probability: [x, y, z] on the device; 0 outside the part that was processed.
         windows: Windows that were computed.
         skipped: Windows that held nothing but air.
         note: What a report should say of the case.
@@ -240,7 +240,7 @@ def forward_of(network: torch.nn.Module, compiled: bool) -> Any:
     """
     if not compiled:
         return network
-    # Kept with the network and gone with it; in its dict, as a module would take it for a part of itself.
+    # Stored with the network, and freed with it; in its dict, because a module would register it as its part.
     if "_compiled_forward" not in network.__dict__:
         network.__dict__["_compiled_forward"] = torch.compile(network.forward, dynamic=False)
     return network.__dict__["_compiled_forward"]
