@@ -135,8 +135,9 @@ def fixed_shapes(on_gpu: bool) -> AbstractContextManager[None]:
 
 
 def side_stream(device: torch.device) -> Any:
-    """Return a new stream that starts after everything launched so far: work cannot be recorded on the
-    default one.
+    """Return a new stream that starts after everything launched so far.
+
+    Work cannot be recorded on the default stream.
 
     Args:
         device: A CUDA device.
