@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import blas_kernels  # noqa: F401 - before numpy
+
 settings.register_profile("house", deadline=None)  # a busy machine is no fault
 settings.load_profile("house")
 

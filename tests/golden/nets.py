@@ -26,6 +26,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    import blas_kernels  # noqa: F401 - before numpy
+
 import numpy as np
 import pandas as pd
 
@@ -372,7 +376,6 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         1 where a table changed and was not rewritten, else 0.
     """
-    sys.path.insert(0, str(HERE.parent))
     from golden.golden_studies import STUDIES, write_keys
 
     parser = argparse.ArgumentParser(description="Digests of every table that a study writes.")

@@ -281,6 +281,7 @@ class _Trainings:
             train=tuple(case for case in made.train if case in use),
             validation=tuple(case for case in made.validation if case in use),
             predict=_predicted(method, made, use),
+            optional=_calibrated_on(method, made, use),
             seed=made.seed,
             keep_weights=scenario.name in self.keep and method.recipe.keeps,
         )
@@ -306,7 +307,8 @@ class _Trainings:
             return key
         both = joined_trainings(held, unit)
         order = self.table.cases.row
-        self.units[key] = replace(both, predict=tuple(sorted(both.predict, key=order.__getitem__)))
+        predict, optional = (tuple(sorted(p, key=order.__getitem__)) for p in (both.predict, both.optional))
+        self.units[key] = replace(both, predict=predict, optional=optional)
         return key
 
 
@@ -322,6 +324,14 @@ def _predicted(method: PlannedMethod, made: Split, use: frozenset[str]) -> tuple
         wanted |= {case for case, dataset in held if dataset not in sources}
     can = method.predicts if "normal" in method.recipe.predicts else use
     return tuple(case for case in cases.case if case in wanted and case in can)
+
+
+def _calibrated_on(method: PlannedMethod, made: Split, use: frozenset[str]) -> tuple[str, ...]:
+    """The validation cases, where probabilities can be calibrated on them. A stored training may lack them: it was
+    made before they were predicted, and its scores hold without them."""
+    if not method.recipe.holds_out_validation:
+        return ()
+    return tuple(case for case in made.validation if case in use)
 
 
 def _cannot_learn(method: PlannedMethod, task: str, made: Split) -> str:

@@ -81,6 +81,7 @@ class Simclr(Recipe):
         "between a fifth and three fifths of the epochs; crops are found by enhancement, not drawn."
     )
     keeps: ClassVar[bool] = True
+    holds_out_validation: ClassVar[bool] = True
     Settings: ClassVar[type[RecipeSettings]] = SimclrSettings
 
     @classmethod

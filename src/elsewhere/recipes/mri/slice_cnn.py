@@ -101,6 +101,7 @@ class SliceCnn(Recipe):
         "responders and the others drawn alike, mirrored, turned, scaled, and brightened."
     )
     keeps: ClassVar[bool] = True
+    holds_out_validation: ClassVar[bool] = True
     Settings = SliceSettings
 
     @classmethod

@@ -141,6 +141,7 @@ class Video(Recipe):
         "in place of their Ray Tune search, one spacing for all, crops found by enhancement, not drawn."
     )
     keeps: ClassVar[bool] = True
+    holds_out_validation: ClassVar[bool] = True
     Settings: ClassVar[type[RecipeSettings]] = VideoSettings
 
     @classmethod
