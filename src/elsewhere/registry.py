@@ -147,7 +147,7 @@ class Registry(Generic[T]):
             raise UserError(
                 f"two {self.kind}s are called '{name}'",
                 where=f"{self._owners[name]} and {owner}",
-                fix="Rename one of them, or uninstall the package that brings it.",
+                fix="Rename one of them, or uninstall the package that provides it.",
             )
         self._things[name] = thing
         self._owners[name] = owner
@@ -187,7 +187,10 @@ class Registry(Generic[T]):
         wrong = self._check(name, loaded) if self._check else ""
         if wrong:
             self._refuse(
-                name, package, wrong, fix="Its authors have to mend it; until then, uninstall that package."
+                name,
+                package,
+                wrong,
+                fix="Its authors have to correct it; until then, uninstall that package.",
             )
             return
         if name not in self._things:

@@ -88,7 +88,7 @@ def check_plain_file(path: Path, *, what: str = "file", fix: str | None = None) 
             raise
         raise UserError(f"there is no such {what}", where=str(path), fix=fix) from error
     if not stat.S_ISREG(found.st_mode):
-        kind = next((name for test, name in _KINDS if test(found.st_mode)), "no plain file")
+        kind = next((name for test, name in _KINDS if test(found.st_mode)), "not a plain file")
         raise UserError(
             f"the {what} must be a plain file, and this is {kind}",
             where=str(path),
@@ -153,7 +153,7 @@ def read_text(path: str | Path, *, most: int, what: str = "file", fix: str | Non
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"the {what} is no text in UTF-8 ({error})", where=str(path)) from error
+        raise UserError(f"the {what} is not text in UTF-8 ({error})", where=str(path)) from error
 
 
 def read_json(
@@ -207,7 +207,7 @@ def json_object(
     """
     found = parse_json(text, where=where, what=what, fix=fix, any_name=any_name)
     if not isinstance(found, dict):
-        raise UserError(f"the {what} holds no JSON object", where=where, fix=fix)
+        raise UserError(f"the {what} does not hold a JSON object", where=where, fix=fix)
     return found
 
 
@@ -249,7 +249,7 @@ def parse_json(
         if len(made) != len(pairs):
             seen: set[str] = set()
             name = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-            raise ValueError(f"the key '{name[:80]}' stands twice")
+            raise ValueError(f"the key '{name[:80]}' appears twice")
         return made
 
     def whole(digits: str) -> int:
@@ -369,9 +369,9 @@ def check_values(
         elif isinstance(value, int) and abs(value) >= MAX_WHOLE:
             wrong = "is a whole number of too many digits"
         elif not any_name and isinstance(value, str) and not _is_text(value):
-            wrong = "holds half a character, which is no text"
+            wrong = "holds half a character, which is not text"
         elif not any_name and any(isinstance(key, str) and not _is_text(key) for key in keys[-1:]):
-            wrong = "is no text"
+            wrong = "is not text"
         if wrong:
             name = ".".join(map(str, keys))
             raise UserError(f"{printable(name)[:200]} {wrong}", where=where, fix=fix)

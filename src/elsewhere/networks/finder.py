@@ -239,5 +239,5 @@ def check_size(size_px: int) -> None:
     """
     if size_px < SIZE_STEP or size_px % SIZE_STEP:
         raise UserError(
-            f"a finder's input of {size_px} px is no multiple of {SIZE_STEP}", fix="Use 256, or 320."
+            f"a finder's input of {size_px} px is not a multiple of {SIZE_STEP}", fix="Use 256, or 320."
         )

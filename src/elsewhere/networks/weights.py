@@ -141,7 +141,7 @@ def _from_wheel(network: str) -> Path:
         )
     found = sorted(Path(next(iter(spec.submodule_search_locations))).rglob(f"{stem}*.pth"))
     if not found:
-        raise UserError(f"the package {package} holds no weights", fix="Install it anew, or give a file.")
+        raise UserError(f"the package {package} holds no weights", fix="Install it again, or give a file.")
     return found[0]
 
 

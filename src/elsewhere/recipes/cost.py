@@ -41,8 +41,8 @@ _WARM_GPU_DEGREES = 5
 ON_CUDA = "largest allocation of torch on the device, weights included"
 ON_CPU = "largest resident memory of the process above the start of the prediction"
 ON_CPU_EVER = "largest resident memory of the process ever: this system cannot reset it"
-LOST = "the device's counter failed along the way"
-NOT_KNOWN = "this system does not tell the resident memory"
+LOST = "the device's energy counter failed during the measurement"
+NOT_KNOWN = "this system does not report the resident memory"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,7 +321,7 @@ def controlled_cost(
     """
     if repeats < 1 or warmup < 0 or not cases:
         raise UserError(
-            f"{repeats} repeats, {warmup} to warm up and {len(cases)} cases are nothing to measure",
+            f"{repeats} repeats, {warmup} to warm up and {len(cases)} cases cannot be measured",
             fix="Ask for at least one case and one repeat.",
         )
     why_none = "a counter given by the caller"

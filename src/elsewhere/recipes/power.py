@@ -275,7 +275,7 @@ def energy_counter(device: str) -> tuple[EnergyCounter | None, str]:
         counter: EnergyCounter = open_gpu(device).energy() if device.startswith("cuda") else Rapl()
         counter.joule()
     except PermissionError:
-        return None, "the energy counters may be read by the administrator alone"
+        return None, "only the administrator may read the energy counters"
     except (OSError, ValueError) as error:
         return None, str(error) or type(error).__name__
     return counter, counter.source
@@ -294,7 +294,7 @@ def busy_with_others(device: str, gpu: Gpu | None) -> str:
     if gpu is not None:
         programs = gpu.programs()
         if programs is not None and programs > 1:
-            return f"{programs - 1} other programs hold the GPU"
+            return f"{programs - 1} other programs use the GPU"
         return ""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0

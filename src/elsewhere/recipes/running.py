@@ -187,7 +187,7 @@ def check_sides(unit: Training, cases: Cases) -> None:
             raise UserError(
                 f"'{both[0]}' {words} ({len(both)} such groups in all)",
                 where=f"unit {unit.name or unit.key}",
-                fix="Plan the study again: a patient stays on one side (US-11).",
+                fix="Plan the study again: a patient must stay on one side of the split.",
             )
 
 
@@ -296,7 +296,7 @@ def _needed(unit: Training, work: Work) -> dict[str, Outcome]:
     for role, key in unit.needs.items():
         if work.outcomes is None:
             raise UserError(
-                f"the training that gives its {role} is not at hand ({key})",
+                f"the training that provides its {role} is not available ({key})",
                 where=f"unit {unit.name or unit.key}",
                 fix="Run both in one store.",
             )
@@ -393,7 +393,7 @@ def _lacking(error: Exception, unit: Training) -> UserError | None:
         return UserError(
             f"recipe '{recipe}' asks for more memory than the GPU has left",
             where=unit.name or unit.key,
-            fix="Free the GPU, set a smaller batch or patch, or leave the recipe out; what is done stays done.",
+            fix="Free the GPU, set a smaller batch or patch, or leave the recipe out; finished trainings stay stored.",
         )
     return None
 

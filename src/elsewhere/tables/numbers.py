@@ -136,4 +136,4 @@ def _not_numbers(series: pd.Series, bad: np.ndarray, *, column: str, where: str,
         fix = "Leave the cell empty where there is no value."
     else:
         fix = "A plain number with a decimal point is needed, or an empty cell where there is none."
-    return UserError(f"column '{column}' has cells that are no numbers: {shown}{more}", where=where, fix=fix)
+    return UserError(f"column '{column}' has cells that are not numbers: {shown}{more}", where=where, fix=fix)

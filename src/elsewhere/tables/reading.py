@@ -100,7 +100,9 @@ def read_table(
     require_columns(frame, required, where=str(path))
     if frame.empty and not allow_empty:
         raise UserError(
-            "the table has a header but no rows", where=str(path), fix="Export it again, with a row a case."
+            "the table has a header but no rows",
+            where=str(path),
+            fix="Export it again, with one row per case.",
         )
     return frame
 
@@ -260,7 +262,9 @@ def _plain_types(table: pa.Table, strings: Sequence[str], where: str, limit: int
             column = column.cast(column.type.value_type)
         if pa.types.is_nested(column.type):
             raise UserError(
-                f"column '{name}' holds lists or structures", where=where, fix="One value a cell is needed."
+                f"column '{name}' holds lists or structures",
+                where=where,
+                fix="Each cell must hold one value.",
             )
         if pa.types.is_decimal(column.type):
             column = column.cast(pa.float64())

@@ -57,7 +57,7 @@ class Clinical(Recipe):
     answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
     version = 2
     follows = (
-        "No team: the challenge withholds clinical columns in its test (MRI-02), so that this says what a picture "
+        "No team of the challenge, which withholds clinical columns in its test: a reference that a method on images "
         "has to beat. Logistic regression with a ridge penalty chosen by folds; words as indicators, numbers "
         "standardised; an empty cell is the training mean, with an indicator where it is common in training."
     )

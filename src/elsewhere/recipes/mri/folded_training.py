@@ -147,7 +147,7 @@ def train_folds(
         )
         forget_compiled(job.device)
         if not watched.cases:
-            out.notes.append(f"fold {fold + 1}: no validation case with a mask, the last weights are kept")
+            out.notes.append(f"fold {fold + 1}: no validation case has a mask, so the last weights are used")
         out.networks.append(network)
         out.folds.append(fold)
         out.history += [known_values(entry) | {"fold": fold} for entry in done.history]

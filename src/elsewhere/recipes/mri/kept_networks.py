@@ -40,7 +40,7 @@ def load_state_of(network: torch.nn.Module, state: Mapping[str, Any]) -> None:
         network.load_state_dict(dict(state))
     except RuntimeError as error:
         raise UserError(
-            f"the kept weights do not fit the network of this version ({str(error).splitlines()[0]})",
+            f"the saved weights do not fit the network of this version ({str(error).splitlines()[0]})",
             fix="Use the version of Elsewhere that trained them, or train again.",
         ) from error
 

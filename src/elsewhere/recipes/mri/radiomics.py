@@ -121,7 +121,7 @@ class RadiomicsClinical(Radiomics):
     title = "Radiomics and clinical columns"
     version = 2
     follows = (
-        Radiomics.follows + " Clinical columns stand beside the features, which MRI-02's test withholds."
+        Radiomics.follows + " Clinical columns, which the challenge withholds in its test, join the features."
     )
     sees: ClassVar[frozenset[str]] = frozenset({CLINICAL})
 
@@ -234,7 +234,7 @@ def apply_features(job: Job, weights: Mapping[str, Any], models: Mapping[str, ty
         if table.names != known:
             other = sorted({*table.names} ^ {*known})
             raise UserError(
-                f"the kept model knows {len(known)} features, and {len(table.names)} are measured here"
+                f"the saved model has {len(known)} features, and {len(table.names)} are measured here"
                 + (f" (first: {other[0]})" if other else " (in another order)"),
                 fix="Use the version of Elsewhere that trained it, or train it again.",
             )

@@ -16,7 +16,7 @@ class RandomClassifier(Recipe):
     title = "Random classifier"
     answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
     version = 1
-    follows = "The MAMA-MIA challenge's baseline for pCR. Ours is seeded: a case's draw rests on the seed and its name."
+    follows = "The MAMA-MIA challenge's baseline for pCR. Ours is seeded: a case's draw depends on the seed and its name."
     reads: ClassVar[str] = ""
     keeps: ClassVar[bool] = True
 

@@ -158,7 +158,7 @@ class SegmentationSettings(RecipeSettings):
         if self.clip and (len(self.clip) != 2 or not 0 <= self.clip[0] < self.clip[1] <= 100):
             raise UserError(f"clip must be two rising percentiles, not {self.clip}")
         if not 0 <= self.overlap < 1:
-            raise UserError(f"overlap must lie in 0 to 1, 1 left out, not {self.overlap}")
+            raise UserError(f"overlap must be at least 0 and below 1, not {self.overlap}")
         if not 0 < self.threshold < 1:
             raise UserError(f"threshold must lie between 0 and 1, not {self.threshold}")
         if self.window_batch < 1:
@@ -484,12 +484,14 @@ def box_notes(job: Job, settings: SegmentationSettings) -> list[str]:
         if BREAST_BOX not in Segmenter.shown(settings):
             return []
         return [
-            f"{case.case}: no breast box is told, both breasts were found"
+            f"{case.case}: the dataset gives no breast box, so both breasts were found by the localiser"
             for case in job.predict
             if job.volumes.breast_box(case.case) is None
         ]
     if settings.keep.endswith("box"):
-        return ["of predicted masks, what lies outside both breasts was dropped; these were found, not told"]
+        return [
+            "predicted masks were cut to both breasts, which were found by the localiser and not given by the dataset"
+        ]
     return []
 
 

@@ -102,7 +102,7 @@ class SharedEncoderRecipe(Segmenter):
     follows = (
         "Martel Lab (MAMA-MIA): one encoder for mask and pCR, attention over p0, p1 and the last phase. Ours has the "
         "baseline's residual encoder from scratch in place of a pretrained vision transformer, "
-        "z-scores in place of min-max, and patches a step by memory (theirs: 8)."
+        "z-scores in place of min-max, and patches per step by memory (theirs: 8)."
     )
     Settings = SharedEncoderSettings
 
@@ -116,7 +116,7 @@ class SharedEncoderRecipe(Segmenter):
         both = 0 < positive < len(learnt)
         if RESPONSE in job.tasks and not both:
             raise TrainingError(
-                f"the training part holds one outcome alone ({len(learnt)} known outcomes)",
+                f"the training part has only one outcome ({len(learnt)} known outcomes)",
                 fix="Train on a part with both outcomes, or ask for the segmentation alone.",
             )
         plan, found, data = planned(job, settings)
@@ -144,7 +144,7 @@ class SharedEncoderRecipe(Segmenter):
         notes = emit_both(job, settings, networks, plan)
         unknown = sum(label < 0 for label in labels.values())
         if unknown:
-            notes.append(f"{unknown} cases without a known outcome taught the mask alone")
+            notes.append(f"{unknown} cases without a known outcome were used for the mask alone")
         return told_of(
             job, done, plan, found, notes=(*data.notes, *done.notes, *notes), weight_of_pcr=heavier
         )

@@ -77,7 +77,7 @@ class Simclr(Recipe):
     version = 2
     follows = (
         "pimed-lab (MAMA-MIA): SimCLR on lesion crops that gives way to supervised training, r3d_18 and mc3_18 "
-        "averaged, one post-contrast phase at a time. Ours: the weight of the contrastive loss falls in a line "
+        "averaged, one post-contrast phase at a time. Ours: the weight of the contrastive loss falls linearly "
         "between a fifth and three fifths of the epochs; crops are found by enhancement, not drawn."
     )
     keeps: ClassVar[bool] = True

@@ -96,9 +96,9 @@ class SliceCnn(Recipe):
     answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}
     version = 1
     follows = (
-        "No team's: the small 2D network that the data to be had allow. The slice with the largest enhancing region, "
+        "No team of the challenge: a small 2D network for the public data. The slice with the largest enhancing region, "
         "before, early and late phase as three channels on one scale; EfficientNet-Lite0 with ImageNet weights; "
-        "responders and the others drawn alike, mirrored, turned, scaled, and brightened."
+        "both classes drawn equally often, slices mirrored, rotated, scaled and brightened."
     )
     keeps: ClassVar[bool] = True
     holds_out_validation: ClassVar[bool] = True

@@ -114,7 +114,7 @@ class SubgroupReweighting(Segmenter):
     version = 3
     follows = (
         "AIH-MAMA (MAMA-MIA), FairMedSeg: subgroups that diverge (DivExplorer) get more weight in training. Ours "
-        "finds them on the validation part as training goes on; network, patches and loss are the baseline's (theirs: "
+        "finds them on the validation part during training; network, patches and loss are the baseline's (theirs: "
         "a small 3D U-Net on whole volumes, focal loss)."
     )
     Settings = SubgroupReweightingSettings
@@ -194,7 +194,7 @@ class Search:
         self.told: list[dict[str, Any]] = json.loads(self.file.read_text()) if self.file.is_file() else []
         self.why_not = "no validation case has a mask" if not watched.cases else ""
         if not self.why_not and not any(self.attributes[name] for name in watched.cases):
-            self.why_not = f"no validation case tells any of {', '.join(settings.columns)}"
+            self.why_not = f"no validation case has a value of any of {', '.join(settings.columns)}"
 
     def after(self, entry: Mapping[str, float], network: torch.nn.Module) -> dict[str, float] | None:
         """Search after an epoch, and return new weights.

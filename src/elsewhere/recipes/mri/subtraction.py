@@ -31,7 +31,7 @@ class Subtraction(Segmenter):
     title = "Subtraction, five folds, largest component"
     version = 2
     follows = (
-        "FME: p1 - p0 alone, a five-fold ensemble of residual-encoder nnU-Nets (1,000 epochs, two patches a step, "
+        "FME: p1 - p0 alone, a five-fold ensemble of residual-encoder nnU-Nets (1,000 epochs, two patches per step, "
         "spacing from the training set), axis flips at test time, the largest connected component. The networks "
         "are this package's, smaller than FME's 2.6 billion weights over five folds."
     )

@@ -178,7 +178,7 @@ class Video(Recipe):
         notes = []
         if len(folds) < len(dealt):
             notes.append(
-                f"{len(dealt) - len(folds)} of {len(dealt)} folds leave one class to learn from: left out."
+                f"{len(dealt) - len(folds)} of {len(dealt)} folds have only one class to learn from and are left out."
             )
         if not folds:
             folds = [(of_label(job.train), of_label(job.validation))]

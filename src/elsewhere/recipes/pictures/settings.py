@@ -79,12 +79,12 @@ def picture_settings(
 
 def _filled(default: Any, values: Any, where: str) -> Any:
     if not isinstance(values, Mapping):
-        raise TypeError("it is no mapping")
+        raise TypeError("it is not a mapping")
     _check_names(values, [f.name for f in fields(default)], where)
     typed = typed_fields(default, values)
     scale = typed.get("scale", (1.0, 1.0))
     if len(scale) != 2 or not all(isinstance(part, int | float) for part in scale):
-        raise TypeError("scale is no pair of numbers")
+        raise TypeError("scale is not a pair of numbers")
     return replace(default, **typed)
 
 

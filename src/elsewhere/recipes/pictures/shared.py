@@ -242,7 +242,7 @@ def run_alone(job: Job, run_many: Callable[[JobBatch], None]) -> Trained:
     if broken:
         raise broken[0]
     if not done:
-        raise UserError(f"the training {job.name or job.key} was not begun")
+        raise UserError(f"the training {job.name or job.key} was not started")
     return done[0]
 
 

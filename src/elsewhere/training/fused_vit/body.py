@@ -268,7 +268,7 @@ class _Body(torch.autograd.Function):
     def backward(ctx: Any, *d_features: torch.Tensor) -> tuple[None, None, None]:
         tape, ctx.tape = ctx.tape, None
         if tape is None:
-            raise RuntimeError("a backward pass uses up what the forward pass kept: call the body again")
+            raise RuntimeError("a backward pass consumes what the forward pass stored: call the body again")
         with torch.no_grad(), torch.autocast(d_features[0].device.type, enabled=False):
             ctx.body._backward(d_features[0].float().contiguous(), tape)
         return None, None, None

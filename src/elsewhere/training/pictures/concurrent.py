@@ -80,7 +80,7 @@ def train_all(
         raise UserError(
             f"no memory left on {device_name(chosen)}: {str(error).splitlines()[0]}",
             fix="The batch belongs to the study and is not made smaller silently. Use --lanes 1, free the "
-            "card, or set a smaller batch in the study file. Finished trainings are stored: run again to resume.",
+            "GPU, or set a smaller batch in the study file. Finished trainings are stored: run again to resume.",
         ) from error
 
 

@@ -200,7 +200,9 @@ def load_crops(
     else:
         images, counts = kept
     short = int((counts < images.shape[1]).sum())
-    notes = (f"{short} cases lack a phase; their last one stands in.",) if short and not spec.each else ()
+    notes = (
+        (f"{short} cases lack a phase; their last one is used instead.",) if short and not spec.each else ()
+    )
     return Crops(
         cases=names,
         images=torch.from_numpy(images).to(device),

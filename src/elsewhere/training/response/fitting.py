@@ -113,7 +113,7 @@ def fit(
     labelled = train[label[train] >= 0]
     if len(np.unique(label[labelled])) < 2:
         raise TrainingError(
-            f"the training part of {options.name} holds one class alone ({len(labelled)} known outcomes)",
+            f"the training part of {options.name} has only one class ({len(labelled)} known outcomes)",
             fix="Train on a part with both outcomes.",
         )
     if options.contrast is None:

@@ -91,10 +91,10 @@ def read_channels(
     last = there - 1
     missing = [at for at in wanted if at > last]
     places = [min(at, last) if at >= 0 else max(0, there + at) for at in wanted]
-    note = f"phase {missing[0]} is missing: its last phase {last} stands in" if missing else ""
+    note = f"phase {missing[0]} is missing: its last phase {last} is used instead" if missing else ""
     if channels == "subtraction":
         if there < 2:
-            note = "there is one phase only: nothing to subtract, the phase itself stands in"
+            note = "there is only one phase: nothing can be subtracted, and the phase itself is used"
             return [_phase(volumes, case, 0)], note
         return [_phase(volumes, case, 1) - _phase(volumes, case, 0)], note
     read = {at: _phase(volumes, case, at) for at in sorted(set(places))}
