@@ -182,7 +182,7 @@ BAD_CLAIMS = {
     "[[primary]]\nmetric = 'auroc'\nvalue = 'high'\nmargin = 0.1": ("value",),
     "[[primary]]\nmetric = 'auroc'\nvalue = 0.9\nlo = 0.95\nhi = 0.97\nmargin = 0.1": ("lo",),
     "[[primary]]\nmetric = 'auroc'\nvalue = 0.9\nn = 'many'\nmargin = 0.1": ("n must",),
-    "[[primary]]\nmetric = 'auroc'\nvalue = 0.9\nn = 1\nmargin = 0.1": ("n is 1", "says nothing"),
+    "[[primary]]\nmetric = 'auroc'\nvalue = 0.9\nn = 1\nmargin = 0.1": ("n is 1", "how certain"),
     "[[primary]]\nmetric = 'auroc'\nvalue = 0.9\nlo = 0\nhi = 1\nmargin = 0.1": ("every possible value",),
     "[[primary]]\nmetric = 'auroc'\nvalue = 0.9\nlo = 0.9\nhi = 0.9\nmargin = 0.1": ("without any width",),
     "[[primary]]\nmetric = 'auroc'\nvalue = 0.9\nmargin = inf": ("finite",),

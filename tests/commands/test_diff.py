@@ -83,14 +83,14 @@ def test_cohort_threshold_and_protocol_are_causes(scored, run, pair, tmp_path):
     assert "auroc" not in moved
 
 
-def test_a_number_that_moved_without_a_cause_is_called_a_fault(scored, run):
+def test_a_number_that_moved_without_a_cause_is_called_a_defect(scored, run):
     a, b = scored("a", "--resamples", 0), scored("b", "--resamples", 0)
     file = b / "summary.json"
     summary = json.loads(file.read_text())
     summary["metrics"]["auroc"]["value"] -= 0.1
     file.write_text(json.dumps(reseal(summary, b)))  # as a fault of ours would have written it
     done = run("diff", a, b)
-    assert "report this as a fault" in done.out
+    assert "please report this as a defect" in done.out
     assert run("diff", a, b, "--json").json["unexplained"] is True
 
 

@@ -82,7 +82,7 @@ def test_out_holds_tables_and_sheets(run, two_cohorts, tmp_path):
 def test_mistakes_are_told(run, two_cohorts, pair, tmp_path):
     twice = run("cohort", "duplicates", two_cohorts[0], two_cohorts[0])
     assert twice.code == 64
-    assert "stand in two of the cohorts" in twice.err
+    assert "are in two of the cohorts" in twice.err
     bare = run("cohort", "duplicates", pair.cohort)
     assert bare.code == 64
     assert "image" in bare.err

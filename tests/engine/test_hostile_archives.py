@@ -79,7 +79,9 @@ def test_a_truncated_zip_and_other_things_are_refused(tmp_path, exported):
     whole = path.read_bytes()
     for content in (whole[: len(whole) // 2], whole[:30], b"", b"PK\x05\x06" + b"\xff" * 18):
         (tmp_path / "cut.zip").write_bytes(content)
-        with pytest.raises(UserError, match=r"no zip of units|cannot be unpacked|does not belong"):
+        with pytest.raises(
+            UserError, match=r"not a zip file of finished units|cannot be unpacked|does not belong"
+        ):
             Store(tmp_path / "other").add(tmp_path / "cut.zip")
     os.mkfifo(tmp_path / "pipe.zip")
     for odd in (tmp_path / "pipe.zip", tmp_path):

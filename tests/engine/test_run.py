@@ -96,7 +96,7 @@ def test_one_units_failure_is_its_own(store, work, units_of):
     assert set(report.done) == {u.key for u in good}
     assert report.failed[bad[0].key] == "it would not learn"
     assert report.failed[bad[1].key].startswith("ZeroDivisionError: a fault of the trainer (tiny_trainer.py:")
-    assert "without a word" in report.failed[bad[2].key]
+    assert "without reporting on this unit" in report.failed[bad[2].key]
     assert store.failures() == report.failed
     mended = [replace(u, recipe=classifier_spec(ClassifierSettings(), InputSpec())) for u in bad]
     assert run(mended, work, store).done == tuple(u.key for u in bad)
@@ -176,7 +176,7 @@ def test_bad_names_are_helped(store, work, units_of):
         run(units, work, store, engine="rya")
     with pytest.raises(UserError, match="unknown device 'gpu'"):
         run(units, work, store, device="gpu")
-    for trainer, why in (("worlds.tiny_trainer", "names no trainer"), ("worlds.tiny_trainer:tain", "has no 'tain'"),
+    for trainer, why in (("worlds.tiny_trainer", "is not the name of a trainer"), ("worlds.tiny_trainer:tain", "has no 'tain'"),
                          ("no_such:f", "package 'no_such'"), ("worlds.tiny_trainer:np", "cannot be called")):  # fmt: skip
         with pytest.raises(UserError, match=why):
             run_units(units, work, store, trainer=trainer, device="cpu")

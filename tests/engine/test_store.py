@@ -226,7 +226,7 @@ def test_a_unit_under_another_units_key_is_refused(store, work, units_of):
     store.save(one, done(one, work))
     units = store.path / "units"
     shutil.copytree(units / one.key, units / two.key)
-    with pytest.raises(DamagedUnitError, match=f"done.json is of unit {one.key}"):
+    with pytest.raises(DamagedUnitError, match=f"done.json belongs to unit {one.key}"):
         store.load(two.key)
     assert store.keys() == [one.key]
 
@@ -243,7 +243,7 @@ def test_has_of_a_damaged_unit_warns_and_says_no(store, work, units_of):
 def test_a_unit_that_is_not_there_is_a_clear_error(store):
     with pytest.raises(UserError, match="not in the store"):
         store.load("0" * 32)
-    with pytest.raises(ValueError, match="no key"):
+    with pytest.raises(ValueError, match="not the key"):
         store.load("../escape")
     assert "../escape" not in store
 

@@ -117,13 +117,13 @@ def test_on_a_bare_machine(folder, tmp_path, work):
     options = ("--store", tmp_path / "s", "--device", "cpu", "--trainer", "worlds.tiny_trainer:train")
     first = bare(folder, *options, "--only", "A seed 1", "--zip", tmp_path / "one.zip")
     assert first.returncode == 0, first.stderr
-    assert "1 trained, 0 there before, 0 failed, 0 left" in first.stdout
+    assert "1 trained, 0 already in the store, 0 failed, 0 left" in first.stdout
     second = bare(folder, *options, "--zip", tmp_path / "all.zip")
     assert second.returncode == 0, second.stderr
     lines = second.stdout.splitlines()
     assert lines[0] == "4 units, 12 pictures, device cpu"
     assert re.fullmatch(r"\[2/4\] A seed 0: 0\.0 s, 1 epochs, best 1, 6 predicted", lines[1])
-    assert "3 trained, 1 there before, 0 failed, 0 left for another run" in lines
+    assert "3 trained, 1 already in the store, 0 failed, 0 left for another run" in lines
     assert re.search(
         r"s: decode \d+\.\d s, train 0\.0 s, predict 0\.0 s \(summed over lanes\)", second.stdout
     )
@@ -169,7 +169,7 @@ def test_out_of_time_it_stops_and_writes_the_zip(folder, tmp_path, capsys):
     assert main([str(folder), *options, "--only", "A seed 0"]) == 0
     assert main([str(folder), *options, "--limit-seconds", "0", "--zip", str(tmp_path / "z.zip")]) == 0
     out = capsys.readouterr().out
-    assert "0 trained, 1 there before, 0 failed, 3 left for another run" in out
+    assert "0 trained, 1 already in the store, 0 failed, 3 left for another run" in out
     assert f"zip: {tmp_path / 'z.zip'} (1 units)" in out
 
 
@@ -186,7 +186,7 @@ def test_a_polite_kill_still_writes_the_zip(tmp_path):
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "interrupted; what was finished is kept" in out
+    assert "interrupted; finished units are saved" in out
     found = Store(tmp_path / "home").add(tmp_path / "z.zip")
     assert 2 <= len(found) < 30
     assert sorted(found) == Store(tmp_path / "s").keys()

@@ -204,7 +204,7 @@ def test_what_cannot_be_explained_says_why(looked, tmp_path):
 
     with pytest.raises(UserError, match="unknown run 'Alder>Brich'"):
         run(run="Alder>Brich")
-    with pytest.raises(UserError, match=r"not kept[\s\S]*keep_weights = \[\"Birch>Alder\"\]"):
+    with pytest.raises(UserError, match=r"not saved[\s\S]*keep_weights = \[\"Birch>Alder\"\]"):
         run(run="Birch>Alder|cnn-whole")
     with pytest.raises(UserError, match="unknown test case 'Birch/c0'"):
         run(cases=("Birch/c0",))

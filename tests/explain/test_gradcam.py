@@ -178,7 +178,7 @@ def test_frozen_weights_and_dropout_do_not_matter_and_the_mode_comes_back():
 def test_grad_cam_where_there_is_no_picture_left_says_what_to_do():
     with pytest.raises(UserError, match="occlusion"):
         grad_cam(TwoDetectors(), "head", torch.rand((1, 3, 8, 8)))
-    with pytest.raises(UserError, match="takes no part"):
+    with pytest.raises(UserError, match="does not depend on the layer"):
         idle = nn.Conv2d(3, 1, 1)
         grad_cam(TwoDetectors(), idle, torch.rand((1, 3, 8, 8)))
 

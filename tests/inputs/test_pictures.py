@@ -154,7 +154,7 @@ def test_a_pack_without_masks_and_several_packs(tmp_path):
     assert both.cases == ("A/1", "B/1")
     assert not both.has_mask("A/1")
     assert np.array_equal(both.grey("B/1"), grey(2))
-    with pytest.raises(ValueError, match="A/1 stands in another pack"):
+    with pytest.raises(ValueError, match="A/1 is in another pack"):
         Pictures.from_packs([one, one])
     empty = Pictures({}).pack_file(tmp_path / "none.npz", with_masks=True)
     assert len(Pictures.from_packs([empty])) == 0

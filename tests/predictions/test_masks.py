@@ -153,7 +153,7 @@ def test_labels_above_zero_are_tumour(tmp_path):
 @pytest.mark.parametrize(
     ("mask", "words"),
     [
-        (box(dtype=np.float32) * 0.7, "no whole numbers"),
+        (box(dtype=np.float32) * 0.7, "not whole numbers"),
         (np.where(box() > 0, np.nan, 0).astype(np.float32), "NaN"),
         (box(dtype=np.int16) * -1, "below 0"),
         (box().astype(np.complex64), "type complex64"),
@@ -290,7 +290,7 @@ def test_another_orientation_is_said_to_be_one(tmp_path):
 def test_another_place(tmp_path):
     moved = AFFINE.copy()
     moved[0, 3] += 0.8
-    assert "elsewhere in space: a corner is 0.8 mm" in grid_error(tmp_path, box(), moved)
+    assert "at another place in space: a corner is 0.8 mm" in grid_error(tmp_path, box(), moved)
 
 
 def test_rounding_of_an_affine_is_no_difference(tmp_path):

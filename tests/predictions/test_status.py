@@ -117,7 +117,7 @@ def test_an_unknown_word_is_named_and_can_be_declared(tmp_path):
 
 def test_a_declared_word_that_no_row_has_is_said(tmp_path):
     found = read(tmp_path, "case_id,probability,status\na,0.1,ok\n", failed_status=("Abruch",))
-    assert any("'Abruch' is the word of no row" in warning for warning in found.warnings)
+    assert any("'Abruch' occurs in no row" in warning for warning in found.warnings)
 
 
 def test_an_empty_score_under_an_unknown_word_offers_the_option(tmp_path):

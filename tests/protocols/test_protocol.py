@@ -76,7 +76,7 @@ def test_a_missing_patient_is_refused_by_the_rule_and_not_by_the_name():
         task.score(cohort, said, strict, ScoreOptions())
     lenient = replace(protocols.get("camelyon17"), slides=SlideRules())
     found = task.score(cohort, said, lenient, ScoreOptions())
-    assert any("counts as the worst one" in word for word in found.warnings)
+    assert any("counts as the stage farthest from the truth" in word for word in found.warnings)
 
 
 @pytest.mark.parametrize(

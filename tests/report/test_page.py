@@ -261,7 +261,7 @@ def test_no_id_of_the_input_is_in_the_page():
     assert [i for i in ids if i in html] == []
     assert "9917" not in html
     assert "[id 1]" in html
-    assert "ids were taken out of messages" in html
+    assert "ids were removed from messages" in html
 
 
 def test_small_cells_are_suppressed_everywhere():

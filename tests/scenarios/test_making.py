@@ -164,6 +164,7 @@ def test_external_tests_every_lesion_of_the_target_and_its_normals():
 
 
 def test_normals_within_a_dataset_are_those_of_patients_who_do_not_train():
+    """The test's lesion and normal images may share patients, with a warning (US-18)."""
     patients = plain("A", 10, 10, 4) | {f"A/both{i}": "bn" for i in range(10)}
     table = table_of(patients)
     split = made(table, "A")
@@ -173,13 +174,16 @@ def test_normals_within_a_dataset_are_those_of_patients_who_do_not_train():
     assert set(split.normal) == {case for case in normals if who[case] not in training}
     assert set(split.left_out) == normals - set(split.normal)
     assert f"{len(split.left_out)} normal images" in split.warnings[0]
-    assert "share" in split.warnings[1] and "US-18" in split.warnings[1]
+    assert "share" in split.warnings[1] and "not independent" in split.warnings[1]
 
 
 def test_a_target_whose_lesions_and_normals_share_patients_only_warns():
+    """US-18."""
     table = table_of(plain("A", 5, 5) | {"B/1": "bn", "B/2": "mn", "B/3": "n"})
     split = made(table, "A>B")
-    assert split.warnings == ("lesion and normal images of the target share 2 patients (US-18)",)
+    assert split.warnings == (
+        "lesion and normal images of the target share 2 patients: the two groups are not independent",
+    )
 
 
 def test_duplicates_across_datasets_train_nowhere_and_are_tested_everywhere():
@@ -256,7 +260,7 @@ def test_folds_take_as_many_patients_a_class_as_folds():
     scenarios = scenarios_of(["A"], ["folds"], folds=5)
     assert all(isinstance(s, Split) for s in make_partitions(table_of(plain("A", 5, 5)), scenarios, [0]))
     skipped = make_partitions(table_of(plain("A", 4, 50)), scenarios, [0])
-    assert all(isinstance(s, Skipped) and "take 5 of each" in s.reason for s in skipped)
+    assert all(isinstance(s, Skipped) and "need 5 of each" in s.reason for s in skipped)
     two = scenarios_of(["A"], ["folds"], folds=2)
     assert all(isinstance(s, Skipped) for s in make_partitions(table_of(plain("A", 3, 3)), two, [0]))
     assert all(isinstance(s, Split) for s in make_partitions(table_of(plain("A", 4, 4)), two, [0]))
@@ -309,8 +313,8 @@ def test_the_split_is_pinned():
         (lambda t: t.assign(patient=["A/", *t["patient"][1:]]), "no patient: A/0000-0"),
         (lambda t: t.assign(patient=[None, *t["patient"][1:]]), "no patient: A/0000-0"),
         (lambda t: t.assign(group=[" ", *t["group"][1:]]), "no group: A/0000-0"),
-        (lambda t: pd.concat([t, t[:1]]), "stand twice in the study table: A/0000-0"),
-        (lambda t: t.assign(patient="1"), "patients stand in two datasets: 1"),
+        (lambda t: pd.concat([t, t[:1]]), "are listed twice in the study table: A/0000-0"),
+        (lambda t: t.assign(patient="1"), "patients are in two datasets: 1"),
     ],
 )
 def test_a_table_that_cannot_be_trusted_is_refused(change, says):

@@ -10,12 +10,12 @@ pytestmark = pytest.mark.slow
 RUNS = 300
 
 
-@pytest.mark.parametrize("event", ["equal models parted", "true rank missed"])
+@pytest.mark.parametrize("event", ["equal models separated", "true rank missed"])
 def test_the_family_wise_error_is_at_most_alpha(event):
     for row in fairness_promises(replicates=RUNS, only=event):
         assert row.holds, row
 
 
 def test_a_clearly_better_model_is_parted():
-    (row,) = fairness_promises(replicates=100, only="lead of 0.08 parted")
+    (row,) = fairness_promises(replicates=100, only="lead of 0.08 separated")
     assert row.rate > 0.8

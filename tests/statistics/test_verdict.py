@@ -67,7 +67,7 @@ def test_bad_margins_and_intervals():
     for margin in (0.0, -0.1, math.nan, math.inf):
         with pytest.raises(UserError, match="margin"):
             judge(-0.1, 0.1, margin)
-    with pytest.raises(UserError, match="head"):
+    with pytest.raises(UserError, match="wrong order"):
         judge(0.1, -0.1, 0.05)
     judged = judge(math.nan, math.nan, 0.05)
     assert judged.word is Verdict.NOT_ASSESSED and judged.reason and judged.flips_at is None

@@ -165,7 +165,10 @@ def test_a_kept_model_says_of_its_own_test_part_what_the_study_said(ran, results
 
 def test_a_patient_who_trained_is_refused_by_id(results, world, tmp_path):
     cohort = cohort_of(world, tmp_path / "cohort")
-    with pytest.raises(UserError, match=r"ISPY1_000' cannot be tested: its patient trained .*12 of 18 cases"):
+    with pytest.raises(
+        UserError,
+        match=r"ISPY1_000' cannot be tested: its patient is in this model's training data .12 of 18 cases",
+    ):
         predict(results, cohort, out=tmp_path / "out", model=MODEL, device="cpu")
     assert not (tmp_path / "out").exists()
 
@@ -215,7 +218,7 @@ def test_what_cannot_be_kept_as_plain_data_fails_with_its_place(world, tmp_path)
     text = KEEPING.replace('recipe = "kept-threshold"', 'recipe = "kept-code"')
     done = run_study(make_study(tmp_path, text), data=world, out=tmp_path / "out", device="cpu", report=False)
     (why,) = done.run.engine.failed.values()
-    assert "cannot be kept: weights.model is a builtins.function" in why
+    assert "cannot be saved: weights.model is a builtins.function" in why
     assert (
         done.run.results.runs["method"] == "keeper"
     ).sum() == 6  # the other scenarios keep nothing, and go on
@@ -242,7 +245,7 @@ def test_changed_weights_are_refused(results, hospital, tmp_path):
         content[-200] ^= 0xFF
         file.write_bytes(content)
     cohort = cohort_of(hospital, tmp_path / "cohort")
-    with pytest.raises(UserError, match="kept weights differ"):
+    with pytest.raises(UserError, match="saved weights differ"):
         predict(held, cohort, out=tmp_path / "out", model=MODEL, device="cpu")
 
 

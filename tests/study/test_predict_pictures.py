@@ -142,7 +142,7 @@ def test_labels_are_not_asked_for(there, tmp_path):
 def test_who_trained_is_refused_by_id_and_by_pixels(there, tmp_path):
     folder, _ = there
     options = {"model": "Alder>*|cnn|whole", "out": tmp_path / "out", "device": "cpu"}
-    with pytest.raises(UserError, match="its patient trained this model"):
+    with pytest.raises(UserError, match="its patient is in this model's training data"):
         predict(folder / "out", folder / "Alder" / "cohort.csv", **options)
     other = Path(shutil.copytree(folder / "Birch", tmp_path / "Birch"))
     shutil.copyfile(folder / "Alder" / "images" / "c03.png", other / "images" / "c11.png")

@@ -6,7 +6,7 @@ import pandas as pd
 
 from elsewhere.cohort.label_scheme import RESPONSES
 from elsewhere.scenarios.groups import StudyGroups
-from elsewhere.study.volume_part import patients_of_places
+from elsewhere.study.case_frame import patients_of_places
 
 
 def frame(by):

@@ -1,6 +1,6 @@
-"""The audit: what a reader of the numbers must know of the table they rest on (US-03, US-04, US-11).
+"""The audit: what a reader of the numbers must know about the table behind them (US-03, US-04, US-11).
 
-An audit mends nothing. Each finding says what was seen and where; `error` is for what makes a number wrong
+An audit corrects nothing. Each finding says what was seen and where; `error` is for what makes a number wrong
 (a leak), `warning` for what may, `info` for what is worth knowing.
 """
 
@@ -32,7 +32,22 @@ _FILE_ENDINGS = ("_path", "_file")
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing the audit saw. `rows` count from 1 in the cohort's table; `ids` are of patients or cases."""
+    """One finding of the audit.
+
+    Args:
+        kind: What was found, in kebab case (such as `leak` or `ids-in-two-datasets`), for programs.
+        severity: `error` for what makes a number wrong, `warning` for what may, `info` for what is worth
+            knowing.
+        message: A sentence for the reader of the audit.
+        dataset: The dataset that the finding is about; None: the cohort as a whole.
+        rows: Rows of the cohort's table, counted from 1; of the source table where the kind is
+            `row-is-no-case` with severity `warning`.
+        ids: Ids of the patients or cases, or names of the sites, that the finding is about.
+
+    Example:
+        >>> Finding(kind="leak", severity="error", message="2 patients are in two parts", rows=(3, 9)).rows
+        (3, 9)
+    """
 
     kind: str
     severity: Severity
@@ -42,7 +57,15 @@ class Finding:
     ids: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """For summary.json: no ids, since a report names no patient."""
+        """Return the finding for summary.json, without ids, since a report names no patient.
+
+        Returns:
+            `kind`, `severity` and `message`; `dataset` and the first 50 `rows` where there are any.
+
+        Example:
+            >>> Finding(kind="boxes", severity="info", message="no box", ids=("p1",)).to_dict()
+            {'kind': 'boxes', 'severity': 'info', 'message': 'no box'}
+        """
         told: dict[str, Any] = {"kind": self.kind, "severity": self.severity, "message": self.message}
         if self.dataset is not None:
             told["dataset"] = self.dataset
@@ -52,7 +75,23 @@ class Finding:
 
 
 def audit(cohort: Cohort) -> tuple[Finding, ...]:
-    """All findings, the grave ones first."""
+    """List everything in a cohort that a reader of its numbers must know (US-03, US-04, US-11).
+
+    The audit corrects nothing: each finding says what was seen and where.
+
+    Args:
+        cohort: The cohort to examine.
+
+    Returns:
+        The findings: errors first, then warnings, then remarks.
+
+    Example:
+        >>> table = pd.DataFrame(
+        ...     {"case_id": ["a", "b"], "patient_id": ["p", "p"], "split": ["train", "test"]}
+        ... )
+        >>> audit(Cohort.from_frame(table))[0].message
+        '1 patients are in more than one part of the split (rows 1, 2): a leak'
+    """
     cases = cohort.cases
     found: list[Finding] = []
     for dataset, rows in cases.groupby("dataset", sort=True):
@@ -154,7 +193,10 @@ def _lesion_words(cases: pd.DataFrame) -> bool:
 
 
 def _classes(dataset: str, rows: pd.DataFrame, *, synthetic: bool) -> list[Finding]:
-    """Rows and patients per class (US-03), against the published numbers (US-04) where they are of this set."""
+    """Rows and patients per class (US-03), compared with the published numbers of a known set (US-04).
+
+    Lesion against normal compares different patients only where no patient has both (US-18).
+    """
     if not _lesion_words(rows):
         return []
     told = ", ".join(
@@ -184,7 +226,7 @@ def _classes(dataset: str, rows: pd.DataFrame, *, synthetic: bool) -> list[Findi
                 severity="info",
                 dataset=dataset,
                 message=f"{len(shared)} patients of {dataset} have lesion and normal images: lesion against "
-                "normal is not a comparison of different patients (US-18)",
+                "normal is not a comparison of different patients",
                 ids=tuple(sorted(str(name) for name in shared)),
             )
         )
@@ -192,7 +234,7 @@ def _classes(dataset: str, rows: pd.DataFrame, *, synthetic: bool) -> list[Findi
 
 
 def _pictures(cohort: Cohort) -> list[Finding]:
-    """Boxes and masks in one line, and lesions that a crop will miss (US-13)."""
+    """Boxes and masks in one line, and the lesions that a crop will miss (US-13)."""
     cases = cohort.cases
     if "box_x0" not in cases.columns or not _lesion_words(cases):
         return []
@@ -220,7 +262,7 @@ def _pictures(cohort: Cohort) -> list[Finding]:
 
 
 def _collections(cohort: Cohort) -> list[Finding]:
-    """MAMA-MIA as a whole, beside its four collections."""
+    """MAMA-MIA as a whole, in addition to its four collections."""
     if cohort.reader != "mama-mia" or cohort.synthetic:
         return []
     whole = published("MAMA-MIA")
@@ -237,7 +279,7 @@ def _collections(cohort: Cohort) -> list[Finding]:
 
 
 def _figures(cohort: Cohort) -> list[Finding]:
-    """What a paper prints of the set, line by line, against what the table holds."""
+    """What a paper prints of the set, line by line, compared with the table."""
     return [
         Finding(
             kind="published-figures" if row.agrees else "not-the-published-figures",
@@ -249,7 +291,7 @@ def _figures(cohort: Cohort) -> list[Finding]:
 
 
 def _contradictions(cases: pd.DataFrame) -> list[Finding]:
-    """Patients with two labels: one indivisible unit each, so a warning (US-03). Slides' stages may differ."""
+    """Patients with two labels: they cannot be divided, so a warning (US-03). Stages of slides may differ."""
     found = []
     for column in ("label", "pcr", "patient_stage"):
         if column not in cases.columns:
@@ -334,7 +376,7 @@ def _fold(name: str) -> str:
 
 
 def _nearly(a: str, b: str) -> bool:
-    """A slip of the pen in a long name; 'hospital1' and 'hospital2' differ in a number and are two places."""
+    """Whether two long names differ by a typing error; 'hospital1' and 'hospital2' are two places."""
     if min(len(a), len(b)) < 6 or re.sub(r"\d", "", a) == re.sub(r"\d", "", b):
         return False
     return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio() >= 0.88
@@ -429,7 +471,7 @@ def _leaks(cases: pd.DataFrame) -> list[Finding]:
 
 
 def _duplicates(cases: pd.DataFrame) -> list[Finding]:
-    """Rows that agree in everything but the case's own id and files, where there is enough to agree in."""
+    """Rows that agree in all but files and ids of cases, where four or more values are known."""
     compared = [
         name for name in cases.columns if name not in ("case_id", "exam_id", "lesion_id", *FILE_COLUMNS)
     ]

@@ -1,6 +1,6 @@
 """Contact sheets: pairs side by side, with ids, labels and distance, for a person to judge (US-30).
 
-They hold pixels, so they are drawn on request alone.
+They hold pixels, so they are drawn on request only.
 """
 
 from __future__ import annotations
@@ -24,13 +24,23 @@ GAP = 10
 MOST_PAGES = 20
 MOST_TILES = 2 * MOST_PAGES * COLUMNS * ROWS
 COMPRESSION = 3
-"""Of zlib. On pages of the public sets, a search for the smallest file takes 8 times as long for 5 % less."""
+"""The level of zlib. On pages of the public sets, the highest level takes 8 times as long and saves 5 %."""
 _INK, _PAPER, _ALARM = (30, 30, 30), (255, 255, 255), (200, 30, 30)
 
 
 def write_contact_sheets(found: Duplicates, folder: Path) -> tuple[list[Path], int]:
-    """`contact-sheet-01.png`, ...: the pairs that cross labels first, then datasets, then patients, then
-    those of one patient; each by distance. Returns the files, and how many pairs found no room on them."""
+    """Draw the pairs of near-duplicates side by side, for a person to judge (US-30).
+
+    The files are called `contact-sheet-01.png`, `contact-sheet-02.png`, and so on, at most MOST_PAGES of
+    them. Pairs stand in the order of `in_order`.
+
+    Args:
+        found: The pairs, with the file of every case.
+        folder: An existing folder to write into; files of the same name are replaced.
+
+    Returns:
+        The files that were written, and how many pairs did not fit on them.
+    """
     pairs = in_order(found.pairs)
     each = COLUMNS * ROWS
     pages = [pairs.iloc[at : at + each] for at in range(0, len(pairs), each)]
@@ -46,7 +56,23 @@ def write_contact_sheets(found: Duplicates, folder: Path) -> tuple[list[Path], i
 
 
 def in_order(pairs: pd.DataFrame) -> pd.DataFrame:
-    """What matters most comes first."""
+    """Sort pairs of near-duplicates so that what matters most comes first.
+
+    First the pairs of different patients whose labels differ, then those across datasets, then the other
+    pairs of different patients, and the pairs within one patient last; each group by distance.
+
+    Args:
+        pairs: One row per pair, with the columns of `duplicates.PAIR_COLUMNS`.
+
+    Returns:
+        The same rows and columns, sorted.
+
+    Example:
+        >>> pairs = pd.DataFrame({"dataset_a": ["A", "A"], "dataset_b": ["A", "A"], "distance": [0.0, 0.3]})
+        >>> pairs = pairs.assign(same_patient=[True, False], same_label=["yes", "no"])
+        >>> in_order(pairs)["same_label"].tolist()
+        ['no', 'yes']
+    """
     same_patient = pairs["same_patient"].astype(bool)
     rank = (
         4 * same_patient.astype(int)

@@ -15,7 +15,7 @@ _MAX_LEVELS = 12
 
 
 def _as_label(series: pd.Series) -> pd.Series:
-    """Text for a table: 1.0 (whole numbers beside missing ones are stored so) reads as 1."""
+    """Text for a table: 1.0 reads as 1, since a column of whole numbers with gaps is stored as floats."""
     if pd.api.types.is_float_dtype(series.dtype):
         return series.map(lambda value: f"{value:g}", na_action="ignore").astype("str")
     return series.astype("str")
@@ -58,7 +58,22 @@ def _attribute(series: pd.Series) -> dict[str, Any]:
 
 
 def describe(cohort: Cohort) -> dict[str, Any]:
-    """Counts and distributions as plain data; `describe_lines` makes them printable."""
+    """Count what is in a cohort, by dataset, site, class and attribute, as plain data.
+
+    `describe_lines` makes it printable.
+
+    Args:
+        cohort: The cohort.
+
+    Returns:
+        `hash`, `reader`, `counts`, `id_grades`, `datasets`, `sites`, `classes` (by target column),
+        `attributes` (of numbers their quartiles, of categories their most frequent levels) and `warnings`.
+
+    Example:
+        >>> table = pd.DataFrame({"case_id": ["a", "b"], "patient_id": ["p", "p"], "label": [0, 1]})
+        >>> describe(Cohort.from_frame(table))["classes"]
+        {'label': {'0': {'cases': 1, 'patients': 1}, '1': {'cases': 1, 'patients': 1}}}
+    """
     cases = cohort.cases
     targets = [name for name in TARGET_COLUMNS if name in cases.columns]
     skip = {*LEVELS, *FILE_COLUMNS, "dataset", "site"}
@@ -82,7 +97,19 @@ def describe(cohort: Cohort) -> dict[str, Any]:
 
 
 def describe_lines(told: dict[str, Any]) -> Iterator[str]:
-    """The description as plain lines, for a pipe or a log."""
+    """Print a description as plain lines, for a pipe or a log.
+
+    Args:
+        told: What `describe` returned.
+
+    Yields:
+        One line per dataset, site and class, then one per attribute.
+
+    Example:
+        >>> table = pd.DataFrame({"case_id": ["a", "b"], "patient_id": ["p", "p"], "age": [50, 61]})
+        >>> list(describe_lines(describe(Cohort.from_frame(table))))[0]
+        'dataset cohort: 2 cases of 1 patients'
+    """
     for title, part in (("dataset", told["datasets"]), ("site", told["sites"]), *told["classes"].items()):
         for name, count in part.items():
             yield f"{title} {name}: {count['cases']} cases of {count['patients']} patients"

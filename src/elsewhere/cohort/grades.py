@@ -1,6 +1,6 @@
 """The grade of a dataset's patient ids: A verified patients; B finer than patients or partly known; C none.
 
-Every interval resamples patients, so a number is as good as these ids; the grade is printed beside it.
+Every interval resamples patients, so a number is as good as these ids; the grade is printed next to it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,20 @@ _ORDER = "ABC"
 
 
 def file_name_ids(ids: pd.Series) -> pd.Series:
-    """Which ids end like a file: `benign (1).png`, `scan_07.dcm`. An id like this is a picture, not a patient."""
+    """Find ids that end like a file: `benign (1).png`, `scan_07.dcm`.
+
+    Such an id belongs to a picture, not to a patient.
+
+    Args:
+        ids: Ids of patients.
+
+    Returns:
+        True where the id is a file name, with the index of `ids`.
+
+    Example:
+        >>> file_name_ids(pd.Series(["scan_07.dcm", "P-12"])).tolist()
+        [True, False]
+    """
     return ids.astype("str").str.contains(
         r"\.(?:png|jpe?g|tiff?|bmp|webp|dcm|nii(?:\.gz)?|mha|svs|zip|csv)$", case=False, na=False
     )
@@ -23,9 +36,22 @@ def file_name_ids(ids: pd.Series) -> pd.Series:
 def grade_dataset(
     rows: pd.DataFrame, dataset: str, *, ids_made: bool = False, synthetic: bool = False
 ) -> IdGrade:
-    """The grade of one dataset's rows, from what the table itself shows and what is published of the set.
+    """Grade the patient ids of one dataset, by the table itself and by what is published of the set.
 
-    A synthetic set has a published one's layout and not its patients: its own ids alone speak for it.
+    A synthetic set has the layout of a published one and not its patients: it is graded by its own ids alone.
+
+    Args:
+        rows: The cases of the dataset, one row each, with `patient_id`.
+        dataset: The name of the dataset; a published set is recognised by it.
+        ids_made: Whether the table had no patient ids, so that each case counts as a patient: grade C.
+        synthetic: Whether the cases are simulated.
+
+    Returns:
+        The grade and its reason.
+
+    Example:
+        >>> grade_dataset(pd.DataFrame({"patient_id": ["p", "p", "q"]}), "ours").why
+        '2 ids for 3 cases: patients return over their cases'
     """
     if synthetic:
         own = _grade(rows, None, ids_made=ids_made)
@@ -34,10 +60,18 @@ def grade_dataset(
 
 
 def grade_renamed(rows: pd.DataFrame, dataset: str, grade: IdGrade) -> IdGrade:
-    """The grade of a dataset that is from now on called something else.
+    """Grade a dataset again that has been given another name.
 
-    Where it rested on what is published of `dataset`, it now rests on the ids; what a reader added to it, or
-    found by itself, stays.
+    A grade that rested on what is published of `dataset` rests on the ids from now on. What a reader added to
+    the reason, or found by itself, stays.
+
+    Args:
+        rows: The cases of the dataset, one row each, with `patient_id`.
+        dataset: The name before.
+        grade: The grade under that name.
+
+    Returns:
+        The grade under the new name.
     """
     before = _grade(rows, published(dataset), ids_made=False)
     if grade.grade == "C" or not grade.why.startswith(before.why):
@@ -85,7 +119,21 @@ def _grade(rows: pd.DataFrame, known: PublishedSet | None, *, ids_made: bool) ->
 
 
 def grade_all(cases: pd.DataFrame, *, ids_made: bool = False, synthetic: bool = False) -> dict[str, IdGrade]:
-    """A grade a dataset, by name."""
+    """Grade the patient ids of each dataset of a table.
+
+    Args:
+        cases: One row per case, with `dataset` and `patient_id`.
+        ids_made: Whether the table had no patient ids, so that each case counts as a patient: grade C.
+        synthetic: Whether the cases are simulated.
+
+    Returns:
+        One grade per dataset, by its name.
+
+    Example:
+        >>> cases = pd.DataFrame({"dataset": ["X", "X"], "patient_id": ["p", "p"]})
+        >>> grade_all(cases)["X"].grade
+        'A'
+    """
     return {
         str(name): grade_dataset(rows, str(name), ids_made=ids_made, synthetic=synthetic)
         for name, rows in cases.groupby("dataset", sort=True, dropna=False)
@@ -93,7 +141,20 @@ def grade_all(cases: pd.DataFrame, *, ids_made: bool = False, synthetic: bool = 
 
 
 def worst_grade(grades: dict[str, IdGrade]) -> IdGrade:
-    """The grade that a number over all datasets rests on."""
+    """Return the grade that a number over all datasets rests on: the worst of them.
+
+    Args:
+        grades: The grade of each dataset, by its name.
+
+    Returns:
+        The worst grade; its reason names the dataset where there are several. Grade C where there is no
+        dataset.
+
+    Example:
+        >>> one, two = IdGrade(grade="A", why="as published"), IdGrade(grade="C", why="no ids")
+        >>> worst_grade({"X": one, "Y": two})
+        IdGrade(grade='C', why='Y: no ids')
+    """
     if not grades:
         return IdGrade(grade="C", why="no dataset")
     name, grade = max(grades.items(), key=lambda item: _ORDER.find(item[1].grade))

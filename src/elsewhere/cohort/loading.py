@@ -1,4 +1,4 @@
-"""`load_cohort`: a cohort folder, or one table where that suffices."""
+"""Load a cohort: from a cohort folder, or from one table where that suffices."""
 
 from __future__ import annotations
 
@@ -28,10 +28,30 @@ def load_cohort(
     sheet: str | None = None,
     options: TableOptions = DEFAULT,
 ) -> Cohort:
-    """A folder written by `Cohort.save` (its hash is verified), or a csv, parquet or xlsx with `case_id`.
+    r"""Load a cohort from a folder that `Cohort.save` wrote, or from one table with `case_id`.
 
-    Raises `UserError` where a table was changed after `cohort.json` was written: a number must not carry
-    the hash of another table.
+    The hash of a folder is verified: a number must not carry the hash of another table.
+
+    Args:
+        path: The folder, its cohort.json, or a csv, parquet or xlsx table.
+        column_map: For a table: the cohort's name of a column to the table's, as a mapping or as `a=X,b=Y`.
+            None: the columns have the cohort's names.
+        sheet: For an xlsx file: the sheet; None: the first.
+        options: For a text table: its delimiter, decimal mark and encoding.
+
+    Returns:
+        The cohort.
+
+    Raises:
+        UserError: There is no such cohort, it cannot be read, a table or truth file was changed after
+            cohort.json was written, or a column map was given with a folder.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "cases.csv"
+        >>> written = path.write_text("ID,patient_id\na,p\nb,p\n")
+        >>> load_cohort(path, column_map="case_id=ID").counts["patients"]
+        1
     """
     path = Path(path)
     note_source(path)
@@ -65,7 +85,7 @@ def load_cohort(
 
 
 def _read_it_first(error: UserError, path: Path, options: TableOptions) -> UserError:
-    """Options of the command that is running are for the predictions; `cohort read` has those of a cohort table."""
+    """Advise `cohort read`: options of this command are for the predictions, not for a cohort table."""
     wanted = dict(_TABLE_OPTION.findall(re.sub(r"\(and [^)]*\)", "", error.fix or "")))
     if not wanted:
         return error
@@ -135,7 +155,7 @@ def _load_folder(folder: Path) -> Cohort:
         raise UserError(
             f"{what} has changed since this cohort was written: its hash is no longer the one in cohort.json",
             where=str(folder),
-            fix="If the change is meant, write the cohort anew: elsewhere cohort read csv "
+            fix="If the change is intended, write the cohort again: elsewhere cohort read csv "
             f"{folder / 'cases.parquet'} --out NEW_DIR.",
         )
     return cohort

@@ -16,7 +16,7 @@ def ids_in(cohort: Cohort) -> frozenset[str]:
         cohort: Any cohort.
 
     Returns:
-        The ids alone, as studies name cases (dataset/case_id), and what names of files give away.
+        The ids, the cases as studies name them (dataset/case_id), and ids that file names reveal.
 
     Example:
         >>> from elsewhere.cohort import Cohort

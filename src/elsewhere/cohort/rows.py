@@ -1,4 +1,4 @@
-"""Rows that are no case (totals, column means, blank rows under the data), and cells that nobody filled in."""
+"""Rows that are no case (totals, column means, blank rows under the data), impossible ages, empty cells."""
 
 from __future__ import annotations
 
@@ -18,8 +18,22 @@ _WORDS = frozenset({
 
 
 def rows_that_are_no_case(table: pd.DataFrame, id_column: str) -> dict[int, str]:
-    """Position of a row -> why it is no case. Only rows whose id is empty or a word, or whose numbers are all
-    the sum or the mean of their columns; a doubtful row is left to the reader of the audit."""
+    """Find rows that are no case: totals, column means, blank rows under the data.
+
+    Only rows whose id is empty or a word such as 'total', or whose numbers are all the sum or the mean of
+    their columns. A doubtful row is left to the reader of the audit.
+
+    Args:
+        table: One row per case, in its column types.
+        id_column: The column that names cases.
+
+    Returns:
+        Why it is no case, by the position of the row, from 0.
+
+    Example:
+        >>> rows_that_are_no_case(pd.DataFrame({"case_id": ["a", "b", "total"], "n": [1, 2, 3]}), "case_id")
+        {2: "'n' holds the column's sum"}
+    """
     found: dict[int, str] = {}
     ids = table[id_column]
     stripped = ids.astype("str").str.strip()
@@ -58,7 +72,19 @@ def rows_that_are_no_case(table: pd.DataFrame, id_column: str) -> dict[int, str]
 
 
 def refuse_ages(ages: pd.Series, *, column: str, where: str) -> None:
-    """An age that nobody has is a slip of the table, and would be a group of its own: refused by its row."""
+    """Refuse impossible ages: such an age is a typing error, and would make its own age group.
+
+    Args:
+        ages: Ages in years; missing ones are accepted.
+        column: The name of the column, for the message.
+        where: The file, for the message.
+
+    Raises:
+        UserError: An age is below 0 or above OLDEST; the message names the first such row.
+
+    Example:
+        >>> refuse_ages(pd.Series([50.0, None]), column="age", where="cases.csv")
+    """
     bad = (ages.notna() & ~ages.between(0, OLDEST)).to_numpy(dtype=bool)
     if bad.any():
         at = int(np.flatnonzero(bad)[0])
@@ -111,9 +137,24 @@ def _as_statistic(values: np.ndarray | None, at: int, others: np.ndarray) -> str
 def note_unknown(
     frame: pd.DataFrame, columns: Iterable[tuple[str, str, str, str]], counts: dict[str, Any]
 ) -> list[str]:
-    """A note for each (column, key in `counts`, what it is, what follows) that some patients lack, by dataset.
+    """Count the patients for whom a column is unknown, and write a note for each such column.
 
-    Patients whose outcome or group is not known are kept, counted and said: a score can leave them out.
+    Patients whose outcome or group is not known are kept, counted and reported: a score can leave them out.
+
+    Args:
+        frame: One row per patient, with `dataset`.
+        columns: For each column its name, its key in `counts`, what it is called in the note, and what
+            follows from a missing value. Columns that the table does not have are skipped.
+        counts: Receives the number of rows without a value, by key.
+
+    Returns:
+        The notes, with the numbers by dataset.
+
+    Example:
+        >>> counts = {}
+        >>> frame = pd.DataFrame({"dataset": ["X", "X"], "age": [50, None]})
+        >>> note_unknown(frame, [("age", "no_age", "age", "kept")], counts)
+        ['1 of 2 patients have no age (X 1): kept']
     """
     notes = []
     for name, key, what, so in columns:

@@ -24,7 +24,7 @@ LEVELS = ("patient_id", "exam_id", "case_id", "lesion_id")
 FILE_COLUMNS = ("image", "mask", "annotation", "slide", "volume", "path", "file")
 TRUTH_COLUMNS = ("mask", "annotation")
 OTHER_ID_COLUMNS = ("other_patient_id", "mamamia_id")
-"""What a table may call the id that the same patient has in another dataset, where its reader names no column."""
+"""Columns with the id that the same patient has in another dataset, where a reader names no column."""
 _FURTHER_TRUTH = re.compile(r"(other_)?mask_\d+_path")
 CATEGORY_COLUMNS = (
     "class",
@@ -37,12 +37,22 @@ CATEGORY_COLUMNS = (
 )
 DEFAULT_DATASET = "cohort"
 WORDS_FOR_MISSING = ("nan", "none", "<na>", "nat", "null", "n/a", "#n/a")
-"""What software writes where a value is missing: no id of a patient, and no name of a site."""
+"""Words that software writes where a value is missing: not the id of a patient, nor the name of a site."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IdGrade:
-    """A verified patients; B ids finer than patients, or partly known; C none. Printed with every number."""
+    """How far the patient ids of a dataset can be trusted. It is printed with every number.
+
+    Args:
+        grade: `A`: verified patients. `B`: ids finer than patients, or only partly known. `C`: no patient
+            ids.
+        why: The reason, as a clause for a report.
+
+    Example:
+        >>> IdGrade(grade="C", why="no patient ids").grade
+        'C'
+    """
 
     grade: str
     why: str
@@ -50,14 +60,14 @@ class IdGrade:
 
 @dataclass(frozen=True, kw_only=True)
 class KnownOfCohort:
-    """What a reader or an earlier run knows of a cohort beside its tables.
+    """What a reader or an earlier run knows of a cohort in addition to its tables.
 
     Attributes:
-        id_grades: How far the patient ids of a dataset can be trusted; the others are graded by their content.
+        id_grades: How far the patient ids of a dataset can be trusted; other datasets are graded by content.
         counts: Counts of the reading, such as rows that were left out.
         truth_files: Digests stored earlier, which stand in for truth files that are not here now.
-        other_id_column: The column with the id that the same patient has in another dataset; None: the first of
-            `OTHER_ID_COLUMNS` that is there.
+        other_id_column: The column with the id that the same patient has in another dataset; None: the first
+            of `OTHER_ID_COLUMNS` that exists.
     """
 
     id_grades: Mapping[str, IdGrade] = field(default_factory=dict)
@@ -71,7 +81,28 @@ NOTHING_KNOWN = KnownOfCohort()
 
 @dataclass(frozen=True, kw_only=True)
 class Cohort:
-    """One row a case in `cases`; `lesions` where the truth has parts. Strings for ids, always."""
+    """The cases of an evaluation, one row each, and their lesions where the truth has parts. Ids are text.
+
+    Args:
+        cases: One row per case, with `case_id`, `patient_id`, `dataset` and `site`.
+        lesions: One row per lesion, with `case_id` and `lesion_id`; None: the truth has no parts.
+        reader: The name of the reader that made the tables.
+        id_grades: How far the patient ids can be trusted, by dataset.
+        warnings: What the reader noticed, as sentences for a report.
+        counts: Numbers of cases, patients and so on, and what the reader counted.
+        hash: SHA-256 of the tables' content and of the truth files.
+        root: The folder that the paths in the tables are relative to; None: the paths stand alone.
+        truth_files: The digest of each truth file (masks, annotations), by its path in the table.
+        synthetic: Whether the cases are simulated in the layout of a published set: they are never compared
+            with what is published of that set.
+        other_id_column: The column with the id that the same patient has in another dataset; empty: there is
+            none.
+
+    Example:
+        >>> cohort = Cohort.from_frame(pd.DataFrame({"case_id": ["a", "b"], "patient_id": ["p", "q"]}))
+        >>> cohort.counts["patients"], cohort.id_grades["cohort"].grade
+        (2, 'B')
+    """
 
     cases: pd.DataFrame
     lesions: pd.DataFrame | None = None
@@ -83,9 +114,7 @@ class Cohort:
     root: Path | None = None
     truth_files: dict[str, str] = field(default_factory=dict)
     synthetic: bool = False
-    """Made up, in the layout of a published set: never held against what is published of that set."""
     other_id_column: str = ""
-    """The column with the id that the same patient has in another dataset; empty: no column says so."""
 
     @classmethod
     def from_frame(
@@ -110,10 +139,10 @@ class Cohort:
             lesions: One row per lesion, by `case_id`.
             reader: The reader that made the tables.
             root: The folder that files of the cases are relative to.
-            warnings: What the reader has to say.
+            warnings: What the reader noticed, as sentences for a report.
             where: The file that an error names.
             synthetic: Whether the cases are simulated.
-            known: What a reader or an earlier run knows beside the tables.
+            known: What a reader or an earlier run knows in addition to the tables.
 
         Returns:
             The cohort.
@@ -122,7 +151,8 @@ class Cohort:
             UserError: An id is missing or not unique, or a value is impossible.
 
         Example:
-            >>> Cohort.from_frame(pd.DataFrame({"case_id": ["a", "b"], "patient_id": ["p", "p"]})).counts["patients"]
+            >>> table = pd.DataFrame({"case_id": ["a", "b"], "patient_id": ["p", "p"]})
+            >>> Cohort.from_frame(table).counts["patients"]
             1
         """
         from elsewhere.cohort.grades import grade_all
@@ -138,7 +168,7 @@ class Cohort:
         parts = _checked_lesions(lesions, table, where=where) if lesions is not None else None
         digests, absent = _truth_digests(table, root_path, known.truth_files)
         if absent and known.truth_files:
-            notes.append(f"{absent} truth files are not under {root_path}: their stored digests stand")
+            notes.append(f"{absent} truth files are not under {root_path}: their stored digests are used")
         grades = grade_all(table, ids_made=ids_made, synthetic=synthetic) | dict(known.id_grades)
         return cls(
             cases=table,
@@ -171,12 +201,15 @@ class Cohort:
         return told.map(lambda name: name.strip() if isinstance(name, str) else "").astype("str")
 
     def save(self, directory: str | Path, *, replace: bool = False, inputs: Iterable[Any] = ()) -> Path:
-        """`cases.parquet`, `lesions.parquet` and `cohort.json`, whole or not at all.
+        """Write `cases.parquet`, `lesions.parquet` and `cohort.json` into a folder, whole or not at all.
 
         Args:
             directory: The folder to write.
             replace: Whether an earlier cohort or result in it may be replaced.
             inputs: Paths that must not lie in the folder, because they are read.
+
+        Returns:
+            The folder.
         """
         from elsewhere._version import __version__
         from elsewhere.cohort.grades import worst_grade
@@ -207,7 +240,19 @@ class Cohort:
         return directory
 
     def subset(self, keep: np.ndarray | pd.Series) -> Cohort:
-        """The cases where `keep` holds, with their lesions; a cohort of its own, with its own hash."""
+        """Keep some of the cases, with their lesions, as a cohort with its own hash.
+
+        Args:
+            keep: For each case, in the order of `cases`, whether it stays.
+
+        Returns:
+            The smaller cohort; grades, counts and truth files are those of the cases that stay.
+
+        Example:
+            >>> whole = Cohort.from_frame(pd.DataFrame({"case_id": ["a", "b"], "patient_id": ["p", "q"]}))
+            >>> whole.subset(np.array([True, False])).cases["case_id"].tolist()
+            ['a']
+        """
         mask = np.asarray(keep, dtype=bool)
         cases = self.cases[mask].reset_index(drop=True)
         lesions = self.lesions
@@ -225,12 +270,24 @@ class Cohort:
         )
 
     def file(self, relative: str) -> Path:
-        """The full path of a file named in the table."""
+        """Return the full path of a file named in the table.
+
+        Args:
+            relative: The path as the table has it.
+
+        Returns:
+            The path below `root`; as it is where there is no root.
+
+        Example:
+            >>> table = pd.DataFrame({"case_id": ["a"], "patient_id": ["p"]})
+            >>> Cohort.from_frame(table, root="/data").file("masks/a.png").as_posix()
+            '/data/masks/a.png'
+        """
         return Path(relative) if self.root is None else self.root / relative
 
 
 def _note(table: pd.DataFrame) -> None:
-    """Ids and names of files: whatever a command shares must not print them."""
+    """Remember ids and names of files: what a command shares must not print them."""
     note_ids(*(table[name] for name in LEVELS if name in table.columns))
     for name in (*FILE_COLUMNS, *(str(c) for c in table.columns if _FURTHER_TRUTH.fullmatch(str(c)))):
         if name in table.columns:
@@ -262,7 +319,7 @@ def _checked_cases(
         raise UserError(
             f"{int(twice.sum())} rows share a case_id: rows {name_rows(rows)}",
             where=where,
-            fix="One row a case. If a row is an image or a view, give each an id of its own and "
+            fix="Keep one row per case. If a row is an image or a view, give each an id of its own and "
             "keep exam_id and patient_id.",
         )
     ids_made = "patient_id" not in table.columns
@@ -298,7 +355,7 @@ def _checked_cases(
 
 
 def _why_no_id(table: pd.DataFrame) -> str:
-    """An id is often missing because the row is no case: a total, a mean, a blank line."""
+    """Advice for a missing id: often the row is no case, but a total, a mean or a blank line."""
     if not table["case_id"].isna().any():
         return "Give every row an id."
     told = {at: why for at, why in rows_that_are_no_case(table, "case_id").items() if "it has no" not in why}
@@ -328,13 +385,13 @@ def _is_word_for_missing(series: pd.Series) -> pd.Series:
 
 
 def _refuse_words_for_missing(ids: pd.Series, *, where: str | None) -> None:
-    """Several rows with the id 'nan' are several people without an id, and not one patient."""
+    """Refuse words for missing values: rows with the id 'nan' are people without an id, not one patient."""
     missing = _is_word_for_missing(ids).to_numpy(dtype=bool)
     if missing.any():
         rows = list(np.flatnonzero(missing) + 1)
         words = ", ".join(f"'{word}'" for word in dict.fromkeys(ids[missing].str.strip()))
         raise UserError(
-            f"column 'patient_id' says {words} in {'rows' if len(rows) > 1 else 'row'} {name_rows(rows)} "
+            f"column 'patient_id' holds {words} in {'rows' if len(rows) > 1 else 'row'} {name_rows(rows)} "
             f"({len(rows)} of {len(ids)}): a missing id is no patient",
             where=where,
             fix="Fill the ids in; or, if no ids are known at all, leave the column out: the cohort "
@@ -343,9 +400,7 @@ def _refuse_words_for_missing(ids: pd.Series, *, where: str | None) -> None:
 
 
 def _relative_paths(series: pd.Series, root: Path | None) -> pd.Series:
-    """Posix, and relative to the cohort's root where they lie below it: the hash must not know
-    the machine.
-    """
+    """Posix paths, relative to the root where they lie below it: the hash must not depend on the machine."""
     base = root.resolve() if root is not None else None
 
     def one(value: Any) -> Any:
@@ -364,7 +419,7 @@ def _relative_paths(series: pd.Series, root: Path | None) -> pd.Series:
 
 
 def _levels_nest(table: pd.DataFrame, *, where: str | None) -> None:
-    """patient > exam > case: an exam of two patients is a mistake in the ids."""
+    """Check that patient > exam > case: an exam of two patients is a mistake in the ids."""
     if "exam_id" not in table.columns:
         return
     known = table[table["exam_id"].notna()]
@@ -376,7 +431,7 @@ def _levels_nest(table: pd.DataFrame, *, where: str | None) -> None:
             f"{len(exams)} exams belong to more than one patient, for example '{exams[0]}' "
             f"(rows {name_rows(rows)})",
             where=where,
-            fix="An exam is of one patient: mend exam_id or patient_id.",
+            fix="An exam belongs to one patient: correct exam_id or patient_id.",
         )
 
 
@@ -390,7 +445,7 @@ def _checked_lesions(lesions: pd.DataFrame, cases: pd.DataFrame, *, where: str |
     if stray.any():
         rows = [f"{at + 1} ({table['case_id'].iloc[at]})" for at in np.flatnonzero(stray.to_numpy())]
         raise UserError(
-            f"{int(stray.sum())} lesions are of no case in the cohort: rows {name_rows(rows)}", where=where
+            f"{int(stray.sum())} lesions belong to no case in the cohort: rows {name_rows(rows)}", where=where
         )
     if "lesion_id" not in table.columns:
         table["lesion_id"] = table.groupby("case_id").cumcount().astype("str")
@@ -403,7 +458,18 @@ def _checked_lesions(lesions: pd.DataFrame, cases: pd.DataFrame, *, where: str |
 
 
 def truth_columns(table: pd.DataFrame) -> list[str]:
-    """The columns that name truth files: a picture may have several masks."""
+    """List the columns of a table that name truth files; a picture may have several masks.
+
+    Args:
+        table: The cases.
+
+    Returns:
+        `mask`, `annotation`, `mask_2_path`, `other_mask_1_path` and so on, as far as the table has them.
+
+    Example:
+        >>> truth_columns(pd.DataFrame(columns=["case_id", "image", "mask", "mask_2_path"]))
+        ['mask', 'mask_2_path']
+    """
     return [name for name in table.columns if name in TRUTH_COLUMNS or _FURTHER_TRUTH.fullmatch(name)]
 
 

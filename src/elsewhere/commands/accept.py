@@ -1,4 +1,4 @@
-"""`accept`: does the vendor's claim hold here? What was claimed is recorded when the verdict is shown."""
+"""`accept`: judge whether a vendor's claim holds here, and record the claim when the verdict is shown."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from elsewhere.tables.identifiers import remembers_ids
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenClaim:
-    """A template of a claim that was written.
+    """A claim template that was written.
 
-    Attributes:
+    Args:
         path: The file.
     """
 
@@ -45,7 +45,7 @@ def write_claim_template(path: Path) -> WrittenClaim:
         path: The file to write.
 
     Returns:
-        The file.
+        The file, as it is printed.
 
     Raises:
         UserError: The file exists.
@@ -72,22 +72,22 @@ def accept(
 ) -> Result:
     """Judge a claim on the hospital's own cases; options given here override the claim's own.
 
-    What was claimed is written to `CLAIM.lock` when the verdict is there. Where another claim was judged before on
-    the same cohort and predictions, the result says what changed, and its exit code is 6.
+    The claim is recorded in `CLAIM.lock` when the verdict is known. Where another claim was judged before on
+    the same cohort and predictions, the result lists what changed, and its exit code is 6.
 
     Args:
-        cohort: The cohort with its outcomes.
+        cohort: The cohort with its outcomes: a folder, or a table with one row per case.
         predictions: The vendor's predictions.
-        claim: The claim, or its file.
+        claim: The claim, or the path of its file.
         out: The folder to write; None to write nothing but the lock.
         replace: Whether an earlier result in `out` may be replaced; files that Elsewhere did not write stay.
-        resamples: How many resamples; None for the protocol's number.
+        resamples: The number of resamples; None for the protocol's number.
         seed: The seed of every draw.
-        column_map: Columns of the vendor's file by the name they should have.
-        scale: The scale of the scores; None for the claim's.
-        normalise_ids: How ids are brought together; empty for the claim's.
-        on_invalid: `error` or `worst`.
-        failed_status: Words that mean 'could not be analysed'; empty for the claim's.
+        column_map: The names of the vendor's columns by the names that they should have.
+        scale: The scale of the scores, such as '0-100'; None for the claim's.
+        normalise_ids: Steps that make ids comparable, such as 'zeros'; empty for the claim's.
+        on_invalid: 'error' to stop at an invalid score, 'worst' to score it as the worst value.
+        failed_status: Words of a status column that mean 'could not be analysed'; empty for the claim's.
         table: How text tables are written; None for the claim's.
 
     Returns:
@@ -97,7 +97,9 @@ def accept(
         UserError: An input cannot be read, or the claim does not fit the cohort.
 
     Example:
-        >>> elsewhere.accept("cohort.csv", "vendor.csv", claim="claim.toml", out="verdict")  # doctest: +SKIP
+        Judge a claim and write the result::
+
+            elsewhere.accept("cohort.csv", "vendor.csv", claim="claim.toml", out="verdict")
     """
     check_choices(on_invalid=on_invalid, matching=None)
     inputs = (cohort, predictions, claim.source if isinstance(claim, Claim) else claim)

@@ -1,9 +1,10 @@
-"""What a message recommends, said so that it works in the command that shows it.
+"""Translate the advice of a message into the options of the command that shows it.
 
-Readers and scoring are used by several commands and recommend options, such as `--threshold 0.02` or `--unit exam`.
-Not every command has each of them: in `accept` they stand in the claim, and some commands have nothing of the kind.
-Here a recommendation is translated, and a sentence that recommends what is not there is left out. A complete
-command line (`elsewhere cohort read csv ...`) is never touched: it has its own options.
+Readers and scoring are used by several commands and recommend options, such as `--threshold 0.02` or
+`--unit exam`. Not every command has each of them: in `accept` they are set in the claim, and some commands
+have nothing of the kind. Here a recommendation is translated, and a sentence that recommends a missing
+option is left out. A complete command line (`elsewhere cohort read csv ...`) is never changed: it has its
+own options.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     "cohort describe": _NO_TABLES,
     "cohort duplicates": _NO_TABLES,
 }
-"""By command: options that it lacks, and what does the same there; nothing where there is nothing."""
+"""By command: the options that it lacks, and what replaces each; empty where nothing does."""
 _OPTION = re.compile(r"(?<![\w-])(?P<name>--[a-z][a-z-]*)(?:[ =](?P<value>'[^']*'|[^\s`;]*[^\s`;.,:?)]))?")
 _COMMAND = re.compile(r"elsewhere [a-z][^`]*?(?=`|(?<!\.)\. |\.$|; |$)")
 _SENTENCE = re.compile(r"(?<!\.\.\.)(?<=[.;?])\s+")
@@ -53,11 +54,17 @@ def fit_advice(text: str, command: str) -> str:
     """Translate what a message recommends into the options of the command that shows it.
 
     Args:
-        text: The text.
-        command: The command.
+        text: The message or its advice.
+        command: The command that shows it, such as 'accept' or 'cohort read'.
 
     Returns:
-        `text` with every recommended option that `command` lacks translated, or its sentence left out.
+        The text with every recommended option that the command lacks translated, or its sentence left out.
+
+    Example:
+        >>> fit_advice("Choose one. Give --threshold 0.02.", "accept")
+        'Choose one. Give threshold = 0.02 in the claim.'
+        >>> fit_advice("Choose one. Give --threshold 0.02.", "compare")
+        'Choose one.'
     """
     instead = INSTEAD.get(command)
     if not instead or "--" not in text:
@@ -85,14 +92,14 @@ def fit_advice(text: str, command: str) -> str:
 
 
 def fit_error(error: UserError, command: str) -> UserError:
-    """Make the advice of an error work in the command that shows it.
+    """Translate the advice of an error into the options of the command that shows it.
 
     Args:
-        error: The mistake.
-        command: The command.
+        error: The error.
+        command: The command that shows it.
 
     Returns:
-        The same mistake with advice that works in `command`.
+        The same error where its advice fits; otherwise a copy with advice that works in the command.
     """
     if not error.fix:
         return error
@@ -101,14 +108,14 @@ def fit_error(error: UserError, command: str) -> UserError:
 
 
 def fit_finding(finding: Any, command: str) -> Any:
-    """Make the advice of a finding work in the command that shows it.
+    """Translate the advice of a finding into the options of the command that shows it.
 
     Args:
-        finding: A finding with `message` and `fix`.
-        command: The command.
+        finding: A dataclass with `message` and `fix`.
+        command: The command that shows it.
 
     Returns:
-        The same record.
+        A copy whose message and advice work in the command.
     """
     fix = fit_advice(finding.fix, command) or None if finding.fix else finding.fix
     return replace(finding, message=fit_advice(finding.message, command) or finding.message, fix=fix)

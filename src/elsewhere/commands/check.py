@@ -1,4 +1,4 @@
-"""`check`: a participant's or a vendor's file, looked at before it is scored."""
+"""`check`: check a participant's or a vendor's file before it is scored."""
 
 from __future__ import annotations
 
@@ -38,32 +38,37 @@ def check(
 ) -> CheckReport:
     """Check a file before it is scored: ids, columns, direction and scale of the scores, rows lost and why.
 
-    Ids, columns, direction and scale of the scores, rows lost and why; works without the truth.
-
-    With a cohort that has the truth, it opens what `score` opens and ends with the same refusals.
+    It works without the truth. With a cohort that has the truth, it reads what `score` reads and reports
+    the same errors.
 
     Args:
         predictions: The file or folder of predictions.
-        task: The task.
-        cohort: The cohort.
-        protocol: The protocol.
-        where: The cases are kept whose columns have these values.
-        column_map: Columns of the file by the name they should have.
-        scale: The scale of the scores.
-        unit: What a row stands for.
-        combine: How several rows of one case are combined.
-        normalise_ids: How ids are brought together.
-        on_invalid: `error` or `worst`.
-        failed_status: Words that mean 'could not be analysed'.
-        table: How text tables are written.
+        task: The name of the task, such as 'classification'.
+        cohort: The cohort that the predictions belong to; None to check the file alone.
+        protocol: The protocol; None for the one that the cohort's reader names.
+        where: Only cases whose columns have these values are used ({"split": "test"}).
+        column_map: The names of the file's columns by the names that they should have.
+        scale: The scale of the scores: '0-1', '0-100', 'MIN-MAX' as numbers, 'logit' or 'birads'.
+        unit: What the cohort's cases are, where the file has finer rows: 'case', 'exam', 'breast' or
+            'patient'.
+        combine: How several rows of one case are combined: 'max', 'mean' or 'noisy-or'.
+        normalise_ids: Steps that make ids comparable: 'zeros', 'case', 'unicode', 'blanks', 'paths'.
+        on_invalid: 'error' to stop at an invalid score, 'worst' to score it as the worst value.
+        failed_status: Words of a status column that mean 'could not be analysed'.
+        table: How text tables are written: encoding, delimiter and decimal mark.
         threads: How many threads; None for all processors.
-        progress: Called to report how far the work is.
+        progress: Called with a step, how much of it is done and how much there is; None for no reports.
 
     Returns:
         The findings.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: The file cannot be read, or `where` or `protocol` is given without a cohort.
+
+    Example:
+        Check a file before it is handed in::
+
+            elsewhere.check("predictions.csv", task="classification", cohort="cohort.csv")
     """
     check_choices(on_invalid=on_invalid, matching=None)
     options = ReadOptions(
@@ -98,5 +103,5 @@ def check(
 
 
 def _fitted(found: CheckReport) -> CheckReport:
-    """The report with advice that `check` itself can take."""
+    """Translate the advice of a report into the options of `check`."""
     return replace(found, findings=tuple(fit_finding(finding, "check") for finding in found.findings))

@@ -1,4 +1,4 @@
-"""`check-bundle`: whether a study's release bundle is what it says (US-24)."""
+"""`check-bundle`: check a study's release bundle, its files and its numbers (US-24)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,12 @@ SHOWN = 20
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedBundle:
-    """A checked bundle, as it is printed."""
+    """A checked bundle, as it is printed.
+
+    Args:
+        check: What was checked, and what does not agree.
+        path: The folder of the bundle.
+    """
 
     check: BundleCheck
     path: Path
@@ -42,7 +47,7 @@ class CheckedBundle:
         fitting = found.files - len(found.broken_files)
         yield f"study {found.study}: {fitting} of {found.files} files agree with their digests"
         if found.kind != FORMAT:
-            yield "An earlier version of Elsewhere wrote this bundle: scores and tables are not made again."
+            yield "An earlier version of Elsewhere wrote this bundle: scores and tables are not computed again."
         elif found.broken_files:
             yield "Scores and tables were not checked, because files have changed."
         else:
@@ -52,24 +57,29 @@ class CheckedBundle:
             same = found.metrics - len(found.other_metrics)
             yield f"{same} of {found.metrics} runs have the metrics that follow from the scores of their cases"
             same = found.tables - len(found.other_tables)
-            yield f"{same} of {found.tables} tables are the same when they are made again"
+            yield f"{same} of {found.tables} tables are the same when they are computed again"
         yield from (f"wrong: {what}" for what in found.wrong[:SHOWN])
         if len(found.wrong) > SHOWN:
             yield f"wrong: and {len(found.wrong) - SHOWN} more"
 
 
 def check_bundle(folder: str | Path, *, progress: Report | None = None) -> CheckedBundle:
-    """Check a release bundle: its files by their digests, its scores from its predictions, its tables from its scores.
+    """Check a release bundle: files by their digests, scores from predictions, tables from scores.
 
     Args:
-        folder: That `run --bundle` wrote.
-        progress: Called with what is done, how much, and how much there is.
+        folder: The folder that `run --bundle` wrote.
+        progress: Called with a step, how much of it is done and how much there is; None for no reports.
 
     Returns:
-        What was checked, and what does not agree.
+        What was checked, and what does not agree; `exit_code` is 0 where everything agrees.
 
     Raises:
         UserError: The folder is no bundle.
+
+    Example:
+        Check a published study::
+
+            elsewhere.check_bundle("bundle").exit_code
     """
 
     def make_tables(results: Results) -> dict[str, pd.DataFrame]:

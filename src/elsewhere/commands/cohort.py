@@ -19,7 +19,14 @@ from elsewhere.tables.options import DEFAULT
 
 @dataclass(frozen=True, kw_only=True)
 class CohortReport:
-    """What is in a cohort, and what the audit found in it."""
+    """What is in a cohort, and what the audit found in it.
+
+    Args:
+        cohort: The cohort.
+        findings: The findings of the audit, the serious ones first.
+        description: Counts and distributions; None where they were not asked for.
+        path: The folder that was written; None where nothing was written.
+    """
 
     cohort: Cohort
     findings: tuple[Finding, ...]
@@ -79,18 +86,18 @@ def read(
     """Read a published set, or any csv, into a cohort folder. `ids="image"` makes each picture a patient.
 
     Args:
-        reader: The name of a reader.
+        reader: The name of a reader (`elsewhere readers` lists them).
         source: The published folder or table.
         out: The folder to write.
         replace: Whether files that exist may be replaced.
-        column_map: Columns of the table by the name they should have.
-        constants: Columns with one value for every case.
-        ids: `patient`, or `image` to make each picture a patient.
-        table: How text tables are written.
-        progress: Called to report how far the work is.
+        column_map: The names of the table's columns by the names that they should have.
+        constants: Columns that have one value for every case, such as {"site": "Alder"}.
+        ids: 'patient', or 'image' to make each picture a patient; None for the reader's default.
+        table: How text tables are written: encoding, delimiter and decimal mark.
+        progress: Called with a step, how much of it is done and how much there is; None for no reports.
 
     Returns:
-        The cohort's report.
+        The cohort with the findings of its audit.
     """
     check_out(out, replace=replace, inputs=(source,))
     options: dict[str, Any] = {}
@@ -112,14 +119,12 @@ def read(
 def check(cohort: str | Path, *, table: TableOptions = DEFAULT) -> CohortReport:
     """Audit the ids of a cohort.
 
-    The id audit of a cohort.
-
     Args:
-        cohort: The cohort.
-        table: How text tables are written.
+        cohort: A cohort folder or a table with one row per case.
+        table: How text tables are written: encoding, delimiter and decimal mark.
 
     Returns:
-        The findings.
+        The cohort with the findings of its audit.
     """
     made = open_cohort(Path(cohort), table)
     return CohortReport(cohort=made, findings=cohorts.audit(made))
@@ -128,11 +133,9 @@ def check(cohort: str | Path, *, table: TableOptions = DEFAULT) -> CohortReport:
 def describe(cohort: str | Path, *, table: TableOptions = DEFAULT) -> CohortReport:
     """Count and describe the cases of a cohort.
 
-    Counts and distributions, with the audit's findings.
-
     Args:
-        cohort: The cohort.
-        table: How text tables are written.
+        cohort: A cohort folder or a table with one row per case.
+        table: How text tables are written: encoding, delimiter and decimal mark.
 
     Returns:
         Counts, distributions and findings.

@@ -16,7 +16,12 @@ from elsewhere.tables import check_out
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """a - b for every metric, on the same cases and the same resamples."""
+    """The difference a - b of every metric, on the same cases and the same resamples.
+
+    Args:
+        summary: The content of summary.json.
+        path: The folder that was written; None where nothing was written.
+    """
 
     summary: dict[str, Any]
     path: Path | None = None
@@ -53,13 +58,15 @@ def compare(
     replace: bool = False,
     threads: int | None = None,
 ) -> Comparison:
-    """Compare two models on the same cases: bootstrap, permutation, Wilcoxon, t; clustered DeLong for AUROC (ST-02).
+    """Compare two models on the same cases: bootstrap, permutation, Wilcoxon, t; clustered DeLong for AUROC.
+
+    A difference is paired by case and its interval clustered by patient (ST-02).
 
     Args:
         result_a: A result, or its folder.
         result_b: Another of the same cases, task and protocol.
         metrics: The metrics to compare; empty for all.
-        resamples: How many resamples; None for the protocol's number.
+        resamples: The number of resamples; None for the protocol's number.
         seed: The seed of every draw.
         out: The folder to write; None to write nothing.
         replace: Whether an earlier result in `out` may be replaced; files that Elsewhere did not write stay.
@@ -72,7 +79,13 @@ def compare(
         UserError: The two are not of the same cases, task and rules.
 
     Example:
-        >>> elsewhere.compare("result_a", "result_b", out="comparison")  # doctest: +SKIP
+        >>> from elsewhere import score_arrays
+        >>> y = [0, 1, 0, 1, 0, 1]
+        >>> good = score_arrays("classification", label=y, probability=[0, 1, 0, 1, 0, 1], resamples=0)
+        >>> poor = score_arrays("classification", label=y, probability=[0, 1, 0, 1, 1, 0], resamples=0)
+        >>> found = compare(good, poor, resamples=20).summary["comparison"]["metrics"]["accuracy"]
+        >>> round(found["difference"], 3)
+        0.333
     """
     inputs = tuple(r.path if isinstance(r, Result) else r for r in (result_a, result_b))
     check_out(out, replace=replace, inputs=inputs)

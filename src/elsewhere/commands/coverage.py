@@ -23,7 +23,12 @@ PAGES = ("coverage.md", "levels.md")
 
 @dataclass(frozen=True, kw_only=True)
 class Pages:
-    """The pages that were written."""
+    """The pages that were written.
+
+    Args:
+        files: The files.
+        seconds: How long the simulation took.
+    """
 
     files: tuple[Path, ...]
     seconds: float
@@ -50,24 +55,24 @@ def coverage(
     only: Sequence[str] | None = None,
     progress: Report | None = None,
 ) -> Pages:
-    """Write coverage.md and levels.md into `out` (ST-04, ST-13); `quick` is a small grid with few cohorts.
+    """Simulate the intervals and tests, and write coverage.md and levels.md into a folder (ST-04, ST-13).
 
-    `only` names the `PARTS` to simulate; a page without any of them is not written. Every replicate has a
-    generator of its own, made from its cell: the pages come out the same each time.
+    Every replicate has a random generator of its own, seeded by its cell: the pages come out the same each
+    time.
 
     Args:
-        out: The folder to write, or that may hold an earlier result.
+        out: The folder to write.
         replace: Whether files that exist may be replaced.
-        quick: Whether to run a small grid with few cohorts.
-        replicates: How many cohorts per cell.
-        only: Only these cells.
-        progress: Called to report how far the work is.
+        quick: Whether to simulate a small grid with few cohorts.
+        replicates: How many cohorts per cell; None for the number of each page.
+        only: The names of the `PARTS` to simulate; None for all. A page without any of them is not written.
+        progress: Called with a step, how much of it is done and how much there is; None for no reports.
 
     Returns:
         The pages that were written.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: There is no part of a given name, or a page exists and `replace` is not set.
     """
     for part in only or ():
         if part not in PARTS:
@@ -105,7 +110,11 @@ def coverage(
 
 
 def progress_in_lines() -> Report:
-    """For a long run whose output goes to a file: a line on stderr when something new begins, or every 20 steps."""
+    """Report progress in lines on stderr, for a long run whose output goes to a file.
+
+    Returns:
+        A function `progress(what, done, total)`: it prints at a new step, at every 20th count and at the end.
+    """
     last = ""
 
     def say(what: str, done: int, total: int) -> None:

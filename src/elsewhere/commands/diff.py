@@ -1,4 +1,4 @@
-"""`diff`: two results of what should be the same thing. What changed, and why."""
+"""`diff`: compare two results of what should be the same, and report what changed and why."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elsewhere.results import Result, load_result
 
 
 class Changes(changes.Changes):
-    """Causes and effects, as they are printed."""
+    """What differs between two results, causes first, as it is printed."""
 
     def lines(self) -> Iterator[str]:
         """Yield what the terminal shows."""
@@ -23,14 +23,14 @@ class Changes(changes.Changes):
         for row in self.counts:
             yield f"count {row['name']}: {row['a']} -> {row['b']}"
         cases = self.cases
-        yield f"cases: {cases['only_a']} only in the first, {cases['only_b']} only in the second, {cases['changed']} of {cases['both']} scored otherwise"
+        yield f"cases: {cases['only_a']} only in the first, {cases['only_b']} only in the second, {cases['changed']} of {cases['both']} scored differently"
         for row in self.metrics:
             move = "" if row["change"] is None else f" ({row['change']:+.6g})"
             yield f"  {row['name']:32s} {row['a']} -> {row['b']}{move}" + (
                 " interval only" if row["interval_only"] else ""
             )
         if self.unexplained:
-            yield "warning: numbers changed although nothing that went in did; report this as a fault"
+            yield "warning: numbers changed although no input changed; please report this as a defect"
 
 
 def diff(a: str | Path | Result, b: str | Path | Result) -> Changes:
@@ -38,7 +38,7 @@ def diff(a: str | Path | Result, b: str | Path | Result) -> Changes:
 
     Args:
         a: A result, or its folder.
-        b: Another.
+        b: Another result of what should be the same, or its folder.
 
     Returns:
         What went in differently, and what came out differently; no case is named.
@@ -47,7 +47,11 @@ def diff(a: str | Path | Result, b: str | Path | Result) -> Changes:
         UserError: One of them cannot be read.
 
     Example:
-        >>> print(*elsewhere.diff("result_2025", "result_2026").lines(), sep="\\n")  # doctest: +SKIP
+        >>> from elsewhere import score_arrays
+        >>> said = [0.1, 0.8, 0.4, 0.9]
+        >>> one = score_arrays("classification", label=[0, 1, 0, 1], probability=said, resamples=0)
+        >>> print(*diff(one, one).lines())
+        nothing changed
     """
     first = a if isinstance(a, Result) else load_result(a)
     second = b if isinstance(b, Result) else load_result(b)

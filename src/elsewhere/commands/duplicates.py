@@ -1,4 +1,4 @@
-"""`cohort duplicates`: pictures that stand in the cohorts twice (US-30)."""
+"""`cohort duplicates`: find pictures that occur in the cohorts twice (US-30)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,15 @@ _SHOWN = 10
 
 @dataclass(frozen=True, kw_only=True)
 class DuplicatesReport:
-    """What was found, and where it was written."""
+    """The near-duplicates that were found, and where they were written.
+
+    Args:
+        found: The pairs and groups.
+        kept_together: Whether patients who share a picture form one group that no split may part.
+        path: The folder that was written; None where nothing was written.
+        sheets: How many contact sheets were written.
+        not_on_sheets: How many pairs are on no contact sheet.
+    """
 
     found: Duplicates
     kept_together: bool
@@ -27,7 +35,7 @@ class DuplicatesReport:
     not_on_sheets: int = 0
 
     def summary(self) -> dict[str, Any]:
-        """The content of summary.json."""
+        """Return the content of summary.json."""
         groups = self.found.groups
         sizes = groups.groupby("group")["patient"].nunique()
         return {
@@ -81,10 +89,10 @@ class DuplicatesReport:
         if self.kept_together:
             yield (
                 f"kept together: {groups['patients_in_merged_groups']} patients in "
-                f"{groups['merged_groups']} groups that a partition may not split"
+                f"{groups['merged_groups']} groups that no split may part"
             )
         else:
-            yield "not kept together: a partition may put copies on both sides"
+            yield "not kept together: a split may put copies on both sides"
         for warning in self.found.warnings:
             yield f"warning: {warning}"
         if self.path is not None:
@@ -106,13 +114,13 @@ def duplicates(
     """Find the pairs; with `out` write pairs.csv, groups.csv, summary.json and the contact sheets there.
 
     Args:
-        cohorts: The cohorts.
-        out: The folder to write.
+        cohorts: Cohorts with pictures, or their folders.
+        out: The folder to write; None to write nothing.
         replace: Whether files that exist may be replaced.
-        keep_together: Pairs that stay in one part of a split although they are no duplicates.
+        keep_together: Whether patients who share a picture form one group that no split may part.
         threads: How many threads; None for all processors.
-        table: How text tables are written.
-        progress: Called to report how far the work is.
+        table: How text tables are written: encoding, delimiter and decimal mark.
+        progress: Called with a step, how much of it is done and how much there is; None for no reports.
 
     Returns:
         The pairs and groups.

@@ -1,4 +1,4 @@
-"""`equivalence`: is it the same at another hospital? By bootstrap over patients, or from group summaries."""
+"""`equivalence`: judge equivalence at another hospital, from results or from group summaries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,13 @@ from elsewhere.tables.options import DEFAULT
 
 @dataclass(frozen=True, kw_only=True)
 class EquivalenceRows:
-    """Welch TOST, one test per row."""
+    """Welch's two one-sided tests (TOST), one comparison per row.
+
+    Args:
+        table: The comparisons with their intervals, p values and whether they are equivalent.
+        margin: The margin that was made from the data, and a warning; None for a declared margin.
+        exit_code: The exit code of the command.
+    """
 
     table: pd.DataFrame
     margin: dict[str, Any] | None = None
@@ -46,7 +52,12 @@ class EquivalenceRows:
 
 @dataclass(frozen=True, kw_only=True)
 class EquivalenceVerdict:
-    """One metric, here against the reference, and its verdict."""
+    """One metric here against the reference, and its verdict.
+
+    Args:
+        summary: The verdict with its claims, as JSON holds it.
+        exit_code: The exit code that stands for the verdict.
+    """
 
     summary: dict[str, Any]
     exit_code: int
@@ -98,27 +109,28 @@ def equivalence(
 
     Args:
         results: Two results (here, and the reference), or one with `split_by` and `reference`.
-        means: A table of group summaries, in place of results.
-        metric: The metric; default, the protocol's primary metric.
-        margin: The largest difference that would not matter; with `means`, `study` makes it from the data.
+        means: A table of group summaries, or its file, in place of results.
+        metric: The metric; None for the protocol's primary metric.
+        margin: The largest difference that would not matter; with `means`, 'study' makes it from the data.
         alpha: The level of each one-sided test.
         split_by: The column that divides the cases of one result.
         reference: The value of that column whose cases are the reference.
-        resamples: How many resamples; None for the protocol's number.
+        resamples: The number of resamples; None for the protocol's number.
         seed: The seed of every draw.
-        out: The file to write.
+        out: The file to write; None to write nothing.
         replace: Whether that file may be replaced.
-        table: How text tables are written.
+        table: How text tables are written: encoding, delimiter and decimal mark.
 
     Returns:
-        A verdict, or a row per comparison.
+        A verdict; with `means`, one row per comparison.
 
     Raises:
         UserError: The inputs do not belong together, or no margin was given.
 
     Example:
-        >>> rows = {"mean_1": [0.91], "sd_1": [0.02], "n_1": [10], "mean_2": [0.90], "sd_2": [0.02], "n_2": [10]}
-        >>> bool(equivalence(means=pd.DataFrame(rows), margin=0.05).table["equivalent"][0])
+        >>> here, there = {"mean_1": [0.91], "sd_1": [0.02], "n_1": [10]}, {"mean_2": [0.90], "sd_2": [0.02]}
+        >>> rows = pd.DataFrame(here | there | {"n_2": [10]})
+        >>> bool(equivalence(means=rows, margin=0.05).table["equivalent"][0])
         True
     """
     check_seed(seed)
@@ -126,7 +138,8 @@ def equivalence(
     if means is not None:
         if results:
             raise UserError(
-                "--means stands alone", fix="Give a csv of summaries, or result folders, not both."
+                "--means and result folders exclude each other",
+                fix="Give a csv of summaries, or result folders, not both.",
             )
         return _from_means(means, margin, alpha, out, table)
     if margin is None:

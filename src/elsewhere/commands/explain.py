@@ -1,4 +1,4 @@
-"""`explain`: where the networks of a study looked, on chosen cases of chosen runs (US-23)."""
+"""`explain`: draw where the networks of a study looked, on chosen cases of chosen runs (US-23)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,13 @@ COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Explanations:
-    """What was looked at, in numbers; the panels lie beside it."""
+    """What was measured on relevance maps; the panels are written to the folder.
+
+    Args:
+        summary: The content of explain.json: the numbers of every run.
+        cases: One row per run and case.
+        path: The folder that was written.
+    """
 
     summary: dict[str, Any]
     cases: pd.DataFrame
@@ -74,7 +80,7 @@ class Explanations:
             for warning in run["warnings"]:
                 yield f"  warning: {warning}"
         for run in self.summary["without_weights"]:
-            yield f"left out, its weights were not kept: {run}"
+            yield f"left out, because its weights were not saved: {run}"
         yield f"maps are hints, not causes; table: {self.path / 'cases.csv'}"
         shown = self.summary["panels"]
         yield f"panels: {shown} in {self.path / 'panels'}" if shown else "no pictures written: add --pictures"
@@ -102,33 +108,34 @@ def explain(
 ) -> Explanations:
     """Draw maps of the runs whose name starts with `run`.
 
-    Panels show the named `cases`, or `choose` of them by rule (`choose_cases`); the numbers rest on these and
-    on `measure` further ones, drawn with `seed`. Pictures are written only on request.
+    Panels show the named `cases`, or `choose` of them by rule (`choose_cases`); the numbers rest on these
+    and on `measure` further ones, drawn with `seed`. Pictures are written only on request.
 
     Args:
-        study: A study file.
+        study: A study file, or the name of a shipped study.
         out: The folder to write.
         replace: Whether files that exist may be replaced.
-        run: The beginning of the runs' names.
-        cases: Cases to show; none for a choice by rule.
-        choose: How many are chosen by rule.
-        measure: How many further cases are measured.
-        method: The name of the method; `auto` for the one that the metric calls for.
-        pictures: Whether pictures are written.
-        sanity: Whether maps are compared with those of random weights.
-        results: A folder of results that the study wrote.
-        store: The store of the trainings.
-        data: The folder of the data sets.
-        changes: Changes of the study file, `key=value`.
-        device: `auto`, `cpu` or `cuda`.
-        seed: The seed of every draw.
-        progress: Called to report how far the work is.
+        run: The beginning of the names of the runs.
+        cases: The test cases to show; empty to choose them by rule.
+        choose: How many cases are chosen by rule.
+        measure: How many further cases the numbers rest on.
+        method: 'grad-cam' or 'occlusion'; empty for the one that suits each network.
+        pictures: Whether panels are written, which hold pixels of patients.
+        sanity: Whether maps are compared with those of networks with random weights.
+        results: The folder of the study's results; None for the study's name.
+        store: The folder of finished trainings; None for `store` in `results`.
+        data: The folder of the data, for {data} in the study file.
+        changes: Changes of the study file, such as 'models.cnn.epochs=2'.
+        device: 'auto', 'cpu', 'cuda' or 'cuda:N'.
+        seed: The seed of the drawn cases and of the random weights.
+        progress: Called with a step, how much of it is done and how much there is; None for no reports.
 
     Returns:
-        What was written and measured.
+        What was measured and written.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: There is no such method, run or case, no matching run has saved weights, more than 20 runs
+            match, or torch is not installed.
     """
     check_seed(seed)
     if method and method not in METHODS:
@@ -176,7 +183,7 @@ def explain(
 
 
 def _runs(stored: StoredRuns, prefix: str, *, where: str) -> tuple[list[str], list[str]]:
-    """The runs to explain, and those that match but whose weights were not kept."""
+    """Find the runs to explain, and those that match but whose weights were not saved."""
     runs = stored.with_status()
     named = runs[runs["run"].str.startswith(prefix)]
     if named.empty:
@@ -194,10 +201,10 @@ def _runs(stored: StoredRuns, prefix: str, *, where: str) -> tuple[list[str], li
     if not with_weights:
         scenario = str(done["scenario"].iloc[0])
         raise UserError(
-            f"the weights of {name_rows(bare, limit=2)} were not kept",
+            f"the weights of {name_rows(bare, limit=2)} were not saved",
             where=where,
-            fix=f'Write keep_weights = ["{scenario}"] under [study] and run the study again: it trains '
-            "these anew.",
+            fix=f'Write keep_weights = ["{scenario}"] under [study] and run the study again: it repeats '
+            "these trainings.",
         )
     if len(with_weights) > MOST_RUNS:
         raise UserError(
@@ -209,7 +216,7 @@ def _runs(stored: StoredRuns, prefix: str, *, where: str) -> tuple[list[str], li
 
 
 def _rows(looked: Looked, folder: Path | None) -> list[dict[str, Any]]:
-    """A row a case; panels of the shown ones are written where there is a folder."""
+    """Make one row per case; panels of the shown cases are written where there is a folder."""
     rows = []
     for at, case in enumerate(looked.seen.case):
         chosen = case in looked.shown

@@ -1,4 +1,4 @@
-"""`tasks`, `protocols`, `readers`, `metrics`, `recipes`: what can be named, and who brings it."""
+"""`tasks`, `protocols`, `readers`, `metrics`, `recipes`: list what is installed and where it is from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ _WORDS = {"better": "{} is better", "interval": "interval {}", "sees": "sees {}"
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """Named things, a row each. The terminal shows `shown` of each, and where the rest stands; JSON has all."""
+    """Named things, one row each. The terminal shows some columns, and JSON has all.
+
+    Args:
+        kind: What is listed, such as 'tasks'.
+        rows: The columns of each thing; `name` is one of them.
+        shown: The columns that the terminal shows.
+        more: The page of the documentation that says more.
+    """
 
     kind: str
     rows: tuple[dict[str, Any], ...]
@@ -43,7 +50,7 @@ def list_tasks() -> Listing:
     """List the tasks, with what each declares.
 
     Returns:
-        A row for each task.
+        One row per task.
     """
     from elsewhere.scoring.task import tasks
 
@@ -65,7 +72,7 @@ def list_protocols() -> Listing:
     """List the protocols.
 
     Returns:
-        A row for each protocol.
+        One row per protocol.
     """
     rows = tuple(
         {
@@ -85,7 +92,7 @@ def list_readers() -> Listing:
     """List the readers of cohorts.
 
     Returns:
-        The listing.
+        One row per reader.
     """
     from elsewhere.cohort import readers
 
@@ -104,7 +111,7 @@ def list_metrics() -> Listing:
     """List the metrics of every task.
 
     Returns:
-        The listing.
+        One row per task and metric, then the metrics that belong to no task.
     """
     from elsewhere.scoring.metrics import metrics
     from elsewhere.scoring.task import tasks
@@ -135,7 +142,7 @@ def list_recipes() -> Listing:
     """List the recipes.
 
     Returns:
-        The listing.
+        One row per recipe.
     """
     from elsewhere.recipes.base import recipe_of, recipes
 

@@ -1,4 +1,4 @@
-"""How results are printed: one JSON object, or a few lines for a person; progress goes to stderr."""
+"""Print results as one JSON object or as a few lines of text; progress goes to stderr."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def print_json(content: dict[str, Any]) -> None:
     """Print exactly one JSON object on stdout; an undefined number is null.
 
     Args:
-        content: The content.
+        content: The object.
     """
     text = json.dumps(to_jsonable(content), ensure_ascii=False, allow_nan=False)
     print(printable_json(text))
 
 
 def print_text(result: Any) -> None:
-    """Print the lines of a result without control characters that a file may have named.
+    """Print the lines of a result, without control characters that a name in a file may hold.
 
     Args:
         result: Anything with `lines()`.
@@ -41,7 +41,7 @@ def progress_bar(*, enabled: bool) -> Iterator[Report]:
     Args:
         enabled: Whether a bar is drawn at all.
 
-    Returns:
+    Yields:
         A function `progress(what, done, total)`.
     """
     if not enabled or not sys.stderr.isatty():

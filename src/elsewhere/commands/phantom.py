@@ -18,7 +18,13 @@ from elsewhere.tables import check_out, staged_directory, write_json
 
 @dataclass(frozen=True, kw_only=True)
 class Phantoms:
-    """What was made, and how it is read."""
+    """Synthetic ultrasound hospitals that were written, and the command that reads each.
+
+    Args:
+        hospitals: The name, layout, counts and planted faults of each hospital.
+        path: The folder that was written.
+        seconds: How long it took.
+    """
 
     hospitals: tuple[dict[str, Any], ...]
     path: Path
@@ -54,27 +60,27 @@ def ultrasound(
     seed: int = 7,
     progress: Report | None = None,
 ) -> Phantoms:
-    """Make synthetic ultrasound hospitals as pictures. What is planted is planted in the last hospital: a fault
-    has one place.
-
-    What is planted is planted in the last hospital: a fault has one place.
+    """Make synthetic ultrasound hospitals as pictures; faults are planted in the last hospital.
 
     Args:
         out: The folder to write.
         replace: Whether files that exist may be replaced.
-        hospitals: Their names.
-        layouts: A layout for each, one for all, or none for each in turn.
+        hospitals: The names of the hospitals.
+        layouts: The layout of each hospital, one for all, or empty to use the known layouts in turn.
         patients: Patients per hospital.
-        shift: How far the scanners differ.
-        difficulty: How hard the lesions are.
-        shortcut: The hospital that marks its cancers.
-        plant: Faults to plant, with how many of each.
-        scale: The size of the pictures.
+        shift: How far the scanners differ; 0 for not at all.
+        difficulty: How hard the lesions are to tell apart.
+        shortcut: The hospital that marks its malignant pictures; None for none.
+        plant: Faults to plant, with how many of each; None for none.
+        scale: The size of the pictures; 0.5 for half the width and height.
         seed: The seed of every draw.
-        progress: Called to report how far the work is.
+        progress: Called with a step, how much of it is done and how much there is; None for no reports.
 
     Returns:
         The hospitals that were written.
+
+    Raises:
+        UserError: The hospitals, layouts or options do not fit, or the folder may not be replaced.
     """
     check_seed(seed)
     start = time.perf_counter()
@@ -116,19 +122,25 @@ def specifications(
     plant: Mapping[str, int] | None = None,
     **shared: Any,
 ) -> list[Hospital]:
-    """Specify the hospitals of a world: each its own scanner, in turn.
+    """Specify the hospitals of a world: each has its own scanner, in turn.
 
     Args:
-        hospitals: Their names.
-        layouts: A layout for each, one for all, or none for each in turn.
-        shortcut: The hospital that marks its cancers.
-        plant: Faults to plant, with how many of each.
+        hospitals: The names of the hospitals.
+        layouts: The layout of each hospital, one for all, or empty to use the known layouts in turn.
+        shortcut: The hospital that marks its malignant pictures; None for none.
+        plant: Faults to plant in the last hospital, with how many of each; None for none.
+        **shared: Further fields of `Hospital`, the same for all.
 
     Returns:
-        The specifications.
+        The specifications, in the order of the names.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: Two hospitals have the same name, the number of layouts does not fit, or there is no
+            hospital of the name in `shortcut`.
+
+    Example:
+        >>> [made.name for made in specifications(("Alder", "Birch"), (), patients=4)]
+        ['Alder', 'Birch']
     """
     if not hospitals or len({name.casefold() for name in hospitals}) != len(hospitals):
         raise UserError(
@@ -163,7 +175,13 @@ def specifications(
 
 @dataclass(frozen=True, kw_only=True)
 class MriPhantoms:
-    """What was made, and how it is read."""
+    """Synthetic MRI sites that were written, and the command that reads them.
+
+    Args:
+        sites: The name, counts, view and scanner of each site.
+        path: The folder that was written.
+        seconds: How long it took.
+    """
 
     sites: tuple[dict[str, Any], ...]
     path: Path
@@ -211,16 +229,20 @@ def mri(
     Args:
         out: The folder to write.
         replace: Whether files that exist may be replaced.
-        patients: How many patients.
+        patients: How many patients all sites have together.
         size: Voxels along a side.
         sites: How many sites, or their names.
-        gap: A group with less contrast.
-        blind: A group that is hardly visible.
+        gap: A group with less contrast, as 'breast_density=D:1.0'; None for none.
+        blind: A group that is hardly visible, in the same form; None for none.
         workers: How many processes.
-        progress: Called to report how far the work is.
+        progress: Called with a step, how much of it is done and how much there is; None for no reports.
+        **shared: Further fields of `HospitalSpec`, the same for all sites, such as `seed`.
 
     Returns:
         The sites that were written.
+
+    Raises:
+        UserError: The sites or a group do not fit, or the folder may not be replaced.
     """
     from elsewhere.phantom.mri_layout import write_world
     from elsewhere.phantom.mri_sites import Gap, hospitals

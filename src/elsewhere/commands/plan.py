@@ -117,10 +117,12 @@ def _tasks_skipped(plan: Plan) -> Iterator[str]:
 
 
 def _counted(about: dict[str, Any]) -> dict[str, int]:
-    """Pictures by label; or exams by outcome, with how many have a volume and a mask."""
+    """Pictures by label, exams by outcome, or cases; and how many have a volume, a mask or what else is read."""
     if "images" in about:
         return dict(about["images"])
-    return {**about["outcomes"], "with a volume": about["volumes"], "with a mask": about["masks"]}
+    known = {"hash", "reader", "id_grade", "id_grade_why", "rows", "patients", "sites", "outcomes"}
+    counts = {f"with a {noun.removesuffix('s')}": n for noun, n in about.items() if noun not in known}
+    return {**about.get("outcomes", {"cases": about["rows"]}), **counts}
 
 
 def plan_study(

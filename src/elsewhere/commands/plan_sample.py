@@ -1,4 +1,4 @@
-"""`plan-sample`: how many cases and positives, before they are collected (ST-07)."""
+"""`plan-sample`: compute how many cases and positives are needed before they are collected (ST-07)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from elsewhere.statistics.power import plan_sample as plan
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """A sample plan, as it is printed."""
+    """A sample plan, as it is printed.
+
+    Args:
+        plan: The numbers of cases and positives, and what they rest on.
+    """
 
     plan: SamplePlan
 
@@ -33,14 +37,15 @@ def plan_sample(metric: str, **settings: Any) -> Planned:
     """Compute how many cases and positives a study needs before they are collected.
 
     Args:
-        metric: auroc, sensitivity, specificity, balanced_accuracy or dice.
-        **settings: The fields of `elsewhere.statistics.power.SampleDesign`.
+        metric: 'auroc', 'sensitivity', 'specificity', 'balanced_accuracy' or 'dice'.
+        **settings: The other fields of `elsewhere.statistics.power.SampleDesign`, such as `expected`,
+            `margin`, `alpha`, `power` and `prevalence`.
 
     Returns:
         The plan.
 
     Raises:
-        UserError: A setting is impossible, or no number of cases can do it.
+        UserError: A setting is impossible, or no number of cases is enough.
 
     Example:
         >>> plan_sample("sensitivity", expected=0.9, margin=0.05, prevalence=0.1).plan.cases > 1000

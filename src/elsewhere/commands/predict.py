@@ -1,4 +1,4 @@
-"""`models` and `predict`: a model that a study kept, and what it says at another hospital."""
+"""`models` and `predict`: list the models that a study saved, and apply one at another hospital."""
 
 from __future__ import annotations
 
@@ -35,7 +35,13 @@ SUMMARY = "predictions.json"
 
 @dataclass(frozen=True, kw_only=True)
 class KeptModels:
-    """The kept models of a study, or of a model file."""
+    """The saved models of a study, or of a model file.
+
+    Args:
+        models: The provenance of each model: its name, recipe, settings and training data.
+        not_kept: How many finished trainings saved no weights.
+        exported: The model file that was written; None where none was asked for.
+    """
 
     models: tuple[dict[str, Any], ...]
     not_kept: int
@@ -57,9 +63,9 @@ class KeptModels:
             where = ", ".join(f"{name} {n}" for name, n in (told.get("datasets") or {}).items())
             yield f"              {told.get('n_patients')} patients of {where}; for {' and '.join(model['tasks'])}"
         if not self.models:
-            yield 'no weights were kept: write keep_weights = ["all"] under [study], and run the study again'
+            yield 'no weights were saved: write keep_weights = ["all"] under [study], and run the study again'
         elif self.not_kept:
-            yield f"{self.not_kept} finished trainings kept no weights"
+            yield f"{self.not_kept} finished trainings saved no weights"
         if self.exported is not None:
             yield f"model file: {self.exported}"
 
@@ -69,17 +75,25 @@ def list_models(
 ) -> KeptModels:
     """List the saved models behind a folder of results, a store, or a model file.
 
-    `export` writes them as one file for another hospital: weights, settings and whom they were trained on as hashes; no
-    prediction of the study, and no name of a case.
+    `export` writes them as one file for another hospital: weights, settings, and the training patients as
+    hashes; no prediction of the study, and no name of a case.
 
     Args:
-        source: The folder or file.
-        model: Picks one by name or key.
-        export: A file to write the picked model to.
-        replace: Whether files that exist may be replaced.
+        source: A folder of results, a store, or a model file.
+        model: The beginning of a model's name or key; empty for all models.
+        export: A model file to write; None to write nothing.
+        replace: Whether that file may be replaced.
 
     Returns:
         The models.
+
+    Raises:
+        UserError: The source holds no trainings, no model has this name, or the file exists.
+
+    Example:
+        List the models of a study, and write one of them to a file::
+
+            elsewhere.list_models("results", model="cnn", export="model.zip")
     """
     check_out_file(export, replace=replace, inputs=(source,))
     with open_models(source) as store:
@@ -92,7 +106,13 @@ def list_models(
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions:
-    """What was predicted, and where it lies."""
+    """What was predicted, and where it was written.
+
+    Args:
+        summary: The content of predictions.json.
+        path: The folder that was written.
+        cohort: The path of the cohort; 'COHORT' where an object was given.
+    """
 
     summary: dict[str, Any]
     path: Path
@@ -114,7 +134,7 @@ class Predictions:
         for why, n in told["tested"]["left_out"].items():
             yield f"  {n} {why}: missing where they are scored"
         for what in told["told_beside_images"]:
-            yield f"  it was told {what} of the tested cases"
+            yield f"  the model was given {what} of the tested cases"
         for note in told["notes"]:
             yield f"  note: {note}"
         for task, place in told["files"].items():
@@ -137,26 +157,32 @@ def predict(
 ) -> Predictions:
     """Apply a saved model to another hospital's cohort, and write predictions that `score` takes.
 
-    `model_source`: a study's results, its store, or a model file; `model`: which of its models, by the beginning of its name or key. A
-    patient (or a volume, under whatever name) that the model was trained on is refused. Masks, outcomes and, unless the
-    recipe says that it reads them, clinical columns of the cohort are hidden from it.
+    A patient (or a volume, under whatever name) that the model was trained on is refused. Masks, outcomes
+    and, unless the recipe says that it reads them, clinical columns of the cohort are hidden from the model.
 
     Args:
         model_source: A folder of results, a store, or a model file.
-        cohort: The cohort.
+        cohort: The cohort, or its folder.
         out: The folder to write.
         replace: Whether files that exist may be replaced.
-        model: Picks one by name or key.
-        where: The cases are kept whose columns have these values.
-        masks: Whether masks are written.
-        device: `auto`, `cpu` or `cuda`.
-        progress: Called to report how far the work is.
+        model: The beginning of the model's name or key; empty where there is one model only.
+        where: Only cases whose columns have these values are predicted ({"split": "test"}).
+        masks: The folder of predicted masks of these cases, for a recipe that was trained with such masks;
+            None for none.
+        device: 'auto', 'cpu', 'cuda' or 'cuda:N'.
+        progress: Called with a step, how much of it is done and how much there is; None for no reports.
 
     Returns:
-        What was written.
+        What was predicted and written.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: No model or several models have this name, the cohort does not fit the model, or it holds
+            a patient that the model was trained on.
+
+    Example:
+        Predict a cohort with a saved model::
+
+            elsewhere.predict("model.zip", "cohort", out="predictions")
     """
     inputs = (model_source, cohort, masks)
     check_out(out, replace=replace, inputs=inputs)
@@ -178,7 +204,7 @@ def predict(
 
 
 def _write(model: Model, found: Predicted, folder: Path) -> dict[str, str]:
-    """The answers to each task as a participant hands them in, and what each case cost."""
+    """Write the answers to each task in the format of a submission, and the cost of each case."""
     outcome, files = found.outcome, {}
     tasks = model.unit.recipe.tasks
     kinds = [answers.kind for answers in outcome.answers.values()]
@@ -218,7 +244,7 @@ def _summary(model: Model, cohort: Cohort, found: Predicted, where: Mapping[str,
         "apart": {
             "patients_in_common": 0,
             "images_in_common": 0,
-            "checked_by": "patient ids of the same dataset, ids that one set tells of another, and the pixels or voxels",
+            "checked_by": "patient ids of the same dataset, ids that one dataset lists of another, and the pixels or voxels",
         },
         "told_beside_images": list(found.given),
         "device": outcome.device,

@@ -1,4 +1,4 @@
-"""`rank`: many models on one cohort, on the same resamples."""
+"""`rank`: rank many models on one cohort, on the same resamples."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from elsewhere.tables.options import DEFAULT
 class Leaderboard:
     """Rank, interval and tier of every model; those that could not be scored are listed with the reason.
 
-    Attributes:
+    Args:
         summary: The content of summary.json; it names no case and no folder.
-        path: The folder that was written, or None.
+        path: The folder that was written; None where nothing was written.
         failures: The entries that could not be scored, with reasons that may name cases and files.
     """
 
@@ -96,29 +96,30 @@ def rank(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Leaderboard:
-    """Rank models with ties, rank intervals, tiers and stability (ST-09, MRI-10).
+    """Rank models with ties, rank intervals, tiers and stability.
 
-    An entry that cannot be scored does not stop the others; `exit_code` is then 5.
+    The models share their resamples (ST-09, MRI-10). An entry that cannot be scored does not stop the
+    others; `exit_code` is then 5.
 
     Args:
         results: Result folders or results; with `cohort` and `task`, prediction files or one folder of them.
         cohort: The cohort of prediction files.
-        task: Their task.
-        protocol: Their protocol; default, the one that the cohort's reader stands for.
-        metric: The metric to rank by; default, the protocol's primary metric.
-        baseline: The entry that the others are tested against.
-        resamples: How many resamples; None for the protocol's number.
+        task: The task of prediction files.
+        protocol: The protocol of prediction files; None for the one that the cohort's reader names.
+        metric: The metric to rank by; None for the protocol's primary metric.
+        baseline: The entry that the others are tested against; None for no tests.
+        resamples: The number of resamples; None for the protocol's number.
         seed: The seed of every draw.
         out: The folder to write; None to write nothing.
         replace: Whether an earlier ranking in `out` may be replaced.
-        column_map: Columns of the files by the name they should have.
-        scale: The scale of the scores.
-        normalise_ids: How ids are brought together.
-        on_invalid: `error` or `worst`.
+        column_map: The names of the files' columns by the names that they should have.
+        scale: The scale of the scores: '0-1', '0-100', 'MIN-MAX' as numbers, 'logit' or 'birads'.
+        normalise_ids: Steps that make ids comparable: 'zeros', 'case', 'unicode', 'blanks', 'paths'.
+        on_invalid: 'error' to stop at an invalid score, 'worst' to score it as the worst value.
         failed_status: Words of a status column that mean 'could not be analysed'.
-        table: How text tables are written.
+        table: How text tables are written: encoding, delimiter and decimal mark.
         threads: How many threads; None for all processors.
-        progress: Called to report how far the work is.
+        progress: Called with a step, how much of it is done and how much there is; None for no reports.
 
     Returns:
         The leaderboard.
@@ -127,7 +128,12 @@ def rank(
         UserError: No entry could be scored, or an option does not fit.
 
     Example:
-        >>> elsewhere.rank(["submissions"], cohort="cohort.csv", task="classification")  # doctest: +SKIP
+        >>> from elsewhere import score_arrays
+        >>> y = [0, 1, 0, 1, 0, 1]
+        >>> good = score_arrays("classification", label=y, probability=[0, 1, 0, 1, 0, 1], resamples=0)
+        >>> poor = score_arrays("classification", label=y, probability=[0, 1, 0, 1, 1, 0], resamples=0)
+        >>> [row["model"] for row in rank([poor, good], resamples=20).summary["ranking"]["table"]]
+        ['model 2', 'model 1']
     """
     check_choices(on_invalid=on_invalid, matching=None)
     inputs = (*results, cohort)

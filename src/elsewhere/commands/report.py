@@ -1,4 +1,4 @@
-"""`report`: the HTML page again, and every table and figure as files."""
+"""`report`: write the HTML page of a result again, and every table and figure as files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from elsewhere.results import load_result
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """The files that were written."""
+    """The files that were written.
+
+    Args:
+        files: Their paths, the page first.
+    """
 
     files: tuple[Path, ...]
 
@@ -38,18 +42,26 @@ def report(
 ) -> Written:
     """Render a result folder again.
 
-    The page in the result folder is written again while it is as Elsewhere wrote it. Every other file that exists,
-    and a page that somebody has changed, is replaced only with `replace`.
+    The page in the result folder is written again if it is still as Elsewhere wrote it. Every other file
+    that exists, and a page that somebody has changed, is replaced only with `replace`.
 
     Args:
         result: A result folder.
-        out: The page.
-        tables: A folder for every table as csv and LaTeX.
-        figures: A folder for every figure as SVG, PDF and PNG.
+        out: The page to write; None for `report.html` in the result folder.
+        tables: A folder for every table as csv and LaTeX; None for no tables.
+        figures: A folder for every figure as SVG, PDF and PNG; None for no figures.
         replace: Whether files that exist may be replaced.
 
     Returns:
         The files that were written.
+
+    Raises:
+        UserError: The folder holds no result, or a file exists and `replace` is not set.
+
+    Example:
+        Write the page of a result again, and its figures as files::
+
+            elsewhere.write_report("result", figures="figures")
     """
     from elsewhere.report import write_figures, write_report, write_tables
     from elsewhere.report.result.prepare import prepare

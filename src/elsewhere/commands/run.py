@@ -1,4 +1,4 @@
-"""`run`: a study from its file to its report. The same command resumes where it was stopped."""
+"""`run`: run a study from its file to its report. The same command resumes where it was stopped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,13 @@ MOST_METRICS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class RanStudy:
-    """A study that ran to its end, as it is printed; some of its trainings may have failed."""
+    """A study that ran to its end, as it is printed; some of its trainings may have failed.
+
+    Args:
+        run: What was planned, trained and scored.
+        seconds: How long the command took.
+        written: The report and the bundle.
+    """
 
     run: StudyRun
     seconds: float
@@ -43,7 +49,7 @@ class RanStudy:
         return EXIT_OK if whole else EXIT_NOT_ASSESSED
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of `--json`."""
+        """Return what --json prints."""
         runs, engine = self.run.results.runs, self.run.engine
         names = {training.key: training.name for training in self.run.plan.units.values()}
         summary, page, bundle = self.written.summary, self.written.path, self.written.bundle
@@ -78,7 +84,7 @@ class RanStudy:
         }
 
     def lines(self) -> Iterator[str]:
-        """What is printed."""
+        """Yield what the terminal shows."""
         engine, runs = self.run.engine, self.run.results.runs
         done = int((runs["status"] == "done").sum())
         yield (
@@ -121,7 +127,15 @@ class RanStudy:
 
 @dataclass(frozen=True, kw_only=True)
 class StoppedStudy:
-    """A study that was stopped by Ctrl-C."""
+    """A study that was stopped by Ctrl-C.
+
+    Args:
+        name: The name of the study.
+        paths: The folders of the study.
+        done: How many trainings are finished and saved.
+        again: What to do next, as a sentence.
+        exit_code: The exit code of the command.
+    """
 
     name: str
     paths: StudyPaths
@@ -130,7 +144,7 @@ class StoppedStudy:
     exit_code: int = EXIT_STOPPED
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of `--json`."""
+        """Return what --json prints."""
         return {
             "study": self.name,
             "stopped": True,
@@ -141,13 +155,13 @@ class StoppedStudy:
         }
 
     def lines(self) -> Iterator[str]:
-        """What is printed."""
+        """Yield what the terminal shows."""
         yield f"stopped: {self.done} trainings are finished and saved in {self.paths.store}"
         yield self.again
 
 
 def _not_asked(runs: pd.DataFrame) -> Iterator[str]:
-    """One line per task, scenario and reason: what the study names and nobody trained."""
+    """Yield one line per task, scenario and reason that the study names and that was not trained."""
     gone = runs[runs["status"] == "skipped"].groupby(["task", "scenario", "reason"], sort=False)
     for number, ((task, scenario, reason), part) in enumerate(gone):
         if number == SHOWN:
@@ -157,8 +171,10 @@ def _not_asked(runs: pd.DataFrame) -> Iterator[str]:
 
 
 def _means(results: Results) -> Iterator[str]:
-    """One line per task, kind of scenario and method: the mean over scenarios and seeds. Pooled cases and intervals are
-    in the report."""
+    """Yield the mean over scenarios and seeds of each task, kind of scenario and method.
+
+    Pooled cases and intervals are in the report.
+    """
     table = results.scores_table()
     if table.empty:
         return
@@ -197,14 +213,14 @@ class StudyChanges:
     """Changes to a study file: the keyword arguments of `load_study`.
 
     Args:
-        data: The folder of the data, for {data} in the file.
-        changes: Such as 'models.cnn.epochs=2'.
-        seeds: Instead of the file's.
-        ids: 'patient', or 'image': every picture counts as a patient.
-        only: Scenarios, by name or pattern.
-        only_models: Models or methods, by name.
-        only_inputs: Inputs, by name.
-        profile: A profile of the file.
+        data: The folder of the data, for {data} in the file; None for the file's own.
+        changes: Changes such as 'models.cnn.epochs=2'.
+        seeds: Seeds in place of the file's; empty for the file's.
+        ids: 'patient', or 'image': every picture counts as a patient; None for the file's choice.
+        only: Scenarios, by name or pattern; empty for all.
+        only_models: Models or methods, by name; empty for all.
+        only_inputs: Inputs, by name; empty for all.
+        profile: A profile of the file; None for none.
     """
 
     data: str | Path | None = None
@@ -234,14 +250,15 @@ def run_study(
 
     Args:
         study: A study file, or the name of a shipped study.
-        out: The folder of the results; default: the study's name. It is always resumed.
-        store: The folder of finished trainings; default: `store` in `out`.
+        out: The folder of the results; None for the study's name. A study that was stopped there is resumed.
+        store: The folder of finished trainings; None for `store` in `out`.
         imports: Archives of trainings that other machines finished.
-        minutes: No training is begun that would probably end later; the rest is left for the next time.
-        progress: Called with what is done, how much, and how much there is.
-        **options: Fields of `StudyChanges` (data, changes, seeds, ids, only, only_models, only_inputs, profile), of
-            `EngineOptions` (engine, address, device, lanes, trainer) and of `ReportOptions` (report, bundle,
-            bundle_masks, replace, pictures).
+        minutes: No training is started that would probably end later; the rest is left for the next time.
+            None for no limit.
+        progress: Called with a step, how much of it is done and how much there is; None for no reports.
+        **options: Fields of `StudyChanges` (data, changes, seeds, ids, only, only_models, only_inputs,
+            profile), of `EngineOptions` (engine, address, device, lanes, trainer) and of `ReportOptions`
+            (report, bundle, bundle_masks, replace, pictures).
 
     Returns:
         What was done; after Ctrl-C, what is saved.
@@ -251,7 +268,9 @@ def run_study(
         TypeError: There is no such option.
 
     Example:
-        >>> run_study("ultrasound-lite", out="here", seeds=[1], device="cpu")  # doctest: +SKIP
+        Train a shipped study with one seed::
+
+            elsewhere.run_study("ultrasound-lite", out="here", seeds=[1], device="cpu")
     """
     began = time.time()
     deadline = None if minutes is None else began + 60 * minutes

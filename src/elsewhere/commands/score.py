@@ -1,4 +1,4 @@
-"""`score`: predictions and a cohort to a result."""
+"""`score`: score predictions against a cohort."""
 
 from __future__ import annotations
 
@@ -57,35 +57,38 @@ def score(
 ) -> Result:
     """Score predictions against a cohort: metrics with intervals, groups, sites, curves, a report.
 
+    With `reference_site` and `margin`, every other site gets a verdict against the reference (ST-05).
+
     Args:
         task: classification, detection, segmentation, response, slides, or the name of a registered task.
-        cohort: A path, a data frame or a mapping of arrays.
-        predictions: The same.
+        cohort: A path, a data frame, a mapping of arrays or a cohort.
+        predictions: A path, a data frame, a mapping of arrays or predictions.
         out: The folder to write; None to write nothing.
         replace: Whether an earlier result in `out` may be replaced; files that Elsewhere did not write stay.
-        protocol: The protocol; default, the one that the cohort's reader stands for.
+        protocol: The protocol; None for the one that the cohort's reader names.
         group_by: Columns whose groups are shown.
-        where: The cases are kept whose columns have these values ({"split": "test"}).
-        resamples: How many resamples; None for the protocol's number.
+        where: Only cases whose columns have these values are scored ({"split": "test"}).
+        resamples: The number of resamples; None for the protocol's number, 0 for no resampled intervals.
         seed: The seed of every draw.
         threshold: Positive at or above it; None for the protocol's.
-        calibrate_on: Validation predictions to fit the temperature on.
-        matching: Detection: `challenge` or `nearest`.
-        resample: `patients`, or `volumes` for detection.
-        fairness_weight: The weight of fairness in `combined`.
-        column_map: Columns of the file by the name they should have.
-        scale: The scale of the scores.
-        unit: What a row of the predictions stands for.
-        combine: How several rows of one case are combined.
-        normalise_ids: How ids are brought together.
-        on_invalid: `error` or `worst`.
+        calibrate_on: Validation predictions to fit the temperature on; None for no calibration.
+        matching: Detection: 'challenge' or 'nearest'; None for the protocol's.
+        resample: What is resampled: 'patients', or 'volumes' for detection.
+        fairness_weight: The weight of fairness in `combined`, in [0, 1]; None for the protocol's.
+        column_map: The names of the file's columns by the names that they should have.
+        scale: The scale of the scores: '0-1', '0-100', 'MIN-MAX' as numbers, 'logit' or 'birads'.
+        unit: What the cohort's cases are, where the file has finer rows: 'case', 'exam', 'breast' or
+            'patient'.
+        combine: How several rows of one case are combined: 'max', 'mean' or 'noisy-or'.
+        normalise_ids: Steps that make ids comparable: 'zeros', 'case', 'unicode', 'blanks', 'paths'.
+        on_invalid: 'error' to stop at an invalid score, 'worst' to score it as the worst value.
         failed_status: Words of a status column that mean 'could not be analysed'.
-        table: How text tables are written.
-        reference_site: With `margin`, every other site gets a verdict against this one (ST-05).
-        margin: The largest difference that would not matter.
+        table: How text tables are written: encoding, delimiter and decimal mark.
+        reference_site: The site that every other site is compared with; None for no comparison.
+        margin: The largest difference that would not matter, declared beforehand.
         alpha: The level of each one-sided test.
         threads: How many threads; None for all processors.
-        progress: Called to report how far the work is.
+        progress: Called with a step, how much of it is done and how much there is; None for no reports.
 
     Returns:
         The result.
@@ -152,14 +155,14 @@ def score_arrays(
     """Score arrays: row i of every array is one case, so one key serves both tables.
 
     Args:
-        task: classification or response.
+        task: The name of a task with two classes: 'classification' or 'response'.
         label: The outcome of each case.
-        probability: What the model said of each case.
-        patient_id: The patient of each case; without it every case is its own patient (grade C). A missing id among
-            others is an error.
+        probability: The model's probability of the positive class for each case.
+        patient_id: The patient of each case; None: every case is its own patient (grade C). A missing id
+            among others is an error.
         site: The site of each case; a case without one counts as one of an unknown site.
-        groups: Further columns, by which the result is shown.
-        **options: Those of `score`.
+        groups: Further columns by name; the result is shown for each of their groups.
+        **options: The other options of `score`.
 
     Returns:
         The result.
@@ -169,7 +172,8 @@ def score_arrays(
         UnknownOptionError: `score` has no such option.
 
     Example:
-        >>> score_arrays("classification", label=[0, 1, 0, 1], probability=[0.1, 0.8, 0.4, 0.9], resamples=0).exit_code
+        >>> said = [0.1, 0.8, 0.4, 0.9]
+        >>> score_arrays("classification", label=[0, 1, 0, 1], probability=said, resamples=0).exit_code
         0
     """
     _check_options(options)
@@ -193,11 +197,11 @@ def score_arrays(
 
 
 class UnknownOptionError(UserError, TypeError):
-    """An option that `score` does not have: as a `TypeError` for those who catch one, with its neighbours."""
+    """An option that `score` does not have; also a `TypeError`, for callers who catch one."""
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """What `score_arrays` hands on to `score`; a wrong name offers its neighbours."""
+    """Check the options that `score_arrays` passes on to `score`; an error suggests similar names."""
     own = {"task", "cohort", "predictions", "group_by"}
     known = [name for name in inspect.signature(score).parameters if name not in own]
     for name in options:
@@ -214,7 +218,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _column(values: npt.ArrayLike, name: str) -> pd.Series:
-    """An array as a column; what is missing (None, NaN, NA) stays missing, and is never the word 'nan'."""
+    """Make a column of an array; a missing value (None, NaN, NA) stays missing and never becomes 'nan'."""
     if isinstance(values, pd.Series | pd.Index):
         return pd.Series(values.array).reset_index(drop=True)
     array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)

@@ -1,4 +1,4 @@
-"""From the results of a study to its report and its release bundle."""
+"""Write the report and the release bundle of a study from its results."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class ReportOptions:
 
     Args:
         report: Whether to analyse the results and write the report.
-        bundle: A folder for the release bundle; None: no bundle.
-        bundle_masks: The bundle also holds the predicted masks.
-        replace: An earlier bundle there is replaced.
-        pictures: The report shows relevance maps and contours, and so holds pixels of patients.
+        bundle: A folder for the release bundle; None for no bundle.
+        bundle_masks: Whether the bundle also holds the predicted masks.
+        replace: Whether an earlier bundle in that folder may be replaced.
+        pictures: Whether the report shows relevance maps and contours, and so holds pixels of patients.
     """
 
     report: bool = True
@@ -39,10 +39,11 @@ class ReportOptions:
         """Refuse before hours of training what could not be written after them.
 
         Args:
-            file: The study.
+            file: The study file.
 
         Raises:
-            UserError: A bundle without a report or masks without a bundle, a folder in use, or maps without weights.
+            UserError: A bundle without a report or masks without a bundle was asked for, the folder of the
+                bundle may not be replaced, or maps were asked for and no weights are saved.
         """
         if self.pictures and file.study.models:
             from elsewhere.explain.study_maps import check_maps_can_be_drawn
@@ -70,9 +71,10 @@ class StudyReport:
     """What was written of a study.
 
     Args:
-        summary: The numbers; None where no report was wanted, or no run is done but those that only serve to choose.
-        path: The report.
-        bundle: The release bundle.
+        summary: The numbers; None where no report was asked for, or where only runs are done that serve to
+            choose a method.
+        path: The path of the report; None where none was written.
+        bundle: The folder of the release bundle; None where none was written.
     """
 
     summary: StudySummary | None = None
@@ -86,10 +88,10 @@ def report_study(
     """Analyse the results of a run, and write the report and the bundle.
 
     Args:
-        run: The run.
+        run: The run of the study.
         options: What is written.
-        device: On which relevance maps are computed.
-        progress: Called with what is done, how much, and how much there is.
+        device: The device on which relevance maps are computed: 'auto', 'cpu', 'cuda' or 'cuda:N'.
+        progress: Called with a step, how much of it is done and how much there is; None for no reports.
 
     Returns:
         What was written.

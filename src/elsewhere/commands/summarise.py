@@ -1,4 +1,4 @@
-"""`summarise`: the same as score, from scores that exist already; large tables are read as a stream."""
+"""`summarise`: compute what `score` computes, from existing scores; large tables are read as a stream."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ _MEANS = ("dice", "fpr", "hausdorff_mm", "hausdorff95_mm", "norm_hd", "nll", "br
 
 @dataclass(frozen=True, kw_only=True)
 class StreamSummary:
-    """Group means of a table too large to hold, with clustered intervals where patients are known."""
+    """Group means of a table too large to hold, with clustered intervals where patients are known.
+
+    Args:
+        table: One row per group, with the mean of every metric.
+        by: The columns that make the groups.
+        path: The folder that was written; None where nothing was written.
+    """
 
     table: pd.DataFrame
     by: tuple[str, ...]
@@ -75,25 +81,25 @@ def summarise(
 
     Args:
         task: The task of the scores.
-        cohort: A path, a data frame or a mapping of arrays.
+        cohort: A path, a data frame, a mapping of arrays or a cohort.
         scores: A csv or parquet file, a data frame or a result folder.
         out: The folder to write; None to write nothing.
         replace: Whether an earlier result in `out` may be replaced.
-        protocol: The protocol; default, the result's own, or the one that the cohort's reader stands for.
+        protocol: The protocol; None for the result's own, or the one that the cohort's reader names.
         group_by: Columns whose groups are shown.
-        where: The cases are kept whose columns have these values.
-        resamples: How many resamples; None for the protocol's number.
+        where: Only cases whose columns have these values are used ({"split": "test"}).
+        resamples: The number of resamples; None for the protocol's number, 0 for no resampled intervals.
         seed: The seed of every draw.
         threshold: Positive at or above it; None for the protocol's.
-        fairness_weight: The weight of fairness in `combined`.
+        fairness_weight: The weight of fairness in `combined`, in [0, 1]; None for the protocol's.
         by: Key columns (model, fold, seed, scenario, stage): group means in one pass over a large file.
-        column_map: Columns of the table by the name they should have.
-        on_invalid: `error` or `worst`.
-        table: How text tables are written.
-        reference_site: With `margin`, every other site gets a verdict against this one.
-        margin: The largest difference that would not matter.
+        column_map: The names of the table's columns by the names that they should have.
+        on_invalid: 'error' to stop at an invalid score, 'worst' to score it as the worst value.
+        table: How text tables are written: encoding, delimiter and decimal mark.
+        reference_site: The site that every other site is compared with; it needs `margin`.
+        margin: The largest difference that would not matter, declared beforehand.
         threads: How many threads; None for all processors.
-        progress: Called to report how far the work is.
+        progress: Called with a step, how much of it is done and how much there is; None for no reports.
 
     Returns:
         The result; with `by`, a table of group means.
@@ -102,7 +108,10 @@ def summarise(
         UserError: An input cannot be read, or the two do not belong together.
 
     Example:
-        >>> elsewhere.summarise("segmentation", "cohort.csv", "dice.csv", out="result")  # doctest: +SKIP
+        >>> cohort = {"case_id": ["a", "b", "c", "d"], "label": [0, 1, 0, 1]}
+        >>> scores = pd.DataFrame({"case_id": ["a", "b", "c", "d"], "probability": [0.1, 0.8, 0.4, 0.9]})
+        >>> summarise("classification", cohort, scores, resamples=0).metrics["auroc"]["value"]
+        1.0
     """
     tasks.get(task)
     check_choices(on_invalid=on_invalid, matching=None)

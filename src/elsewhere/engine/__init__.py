@@ -1,5 +1,5 @@
-"""Where work runs: this machine, or a Ray cluster; the store of what is done.
+"""Runs trainings on this machine or on a Ray cluster, and stores their outcomes.
 
-Imports with numpy alone; torch is loaded by the worker that trains. `python -m elsewhere.engine` works on a
-bare GPU machine.
+The package imports with numpy alone; torch is loaded by the worker that trains. `python -m elsewhere.engine`
+works on a GPU machine that has no more than torch, numpy and Pillow.
 """

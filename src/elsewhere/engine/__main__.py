@@ -1,6 +1,7 @@
-"""`python -m elsewhere.engine WORKDIR --store DIR`: a work folder on a machine with torch, numpy and Pillow.
+"""`python -m elsewhere.engine WORKDIR --store DIR`: train a work folder on a bare GPU machine.
 
-Copy this package's folder and the work folder there; bring the zip of finished units back (`Store.add`).
+The machine needs torch, numpy and Pillow. Copy this package's folder and the work folder to that machine;
+bring the zip of finished units back (`Store.add`).
 """
 
 from __future__ import annotations
@@ -25,10 +26,19 @@ EXIT_UNITS_FAILED = 1
 
 
 class _TermError(BaseException):
-    """SIGTERM: end as if the time were up."""
+    """SIGTERM arrived: the run ends as if its time were up."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command `python -m elsewhere.engine`.
+
+    Args:
+        arguments: The command-line arguments without the program's name; None: those of this process.
+
+    Returns:
+        The exit code: 0 where every training succeeded, 1 where one failed or the run was interrupted, and
+        the code of the error where the input was wrong.
+    """
     let_threads_sleep()
     options = _parser().parse_args(arguments)
     try:
@@ -41,16 +51,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m elsewhere.engine",
-        description="Train the units of a work folder that the store lacks. Started again, it goes on.",
+        description="Train the units of a work folder that the store lacks. Started again, it resumes.",
     )
     parser.add_argument("workdir", help="folder that `save_work` wrote")
-    parser.add_argument("--store", required=True, help="folder of finished units; made where it is not there")
+    parser.add_argument(
+        "--store", required=True, help="folder of finished units; it is created if it does not exist"
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, or several with commas")
     parser.add_argument("--lanes", type=int, default=0, help="trainings side by side; 0: the trainer chooses")
     parser.add_argument(
-        "--threads", type=int, default=0, help="of a process that trains on a CPU; 0: one a core"
+        "--threads", type=int, default=0, help="threads of a process that trains on a CPU; 0: one per core"
     )
-    parser.add_argument("--only", default="", metavar="PREFIX", help="units whose name or key starts so")
+    parser.add_argument(
+        "--only", default="", metavar="PREFIX", help="only units whose name or key starts with PREFIX"
+    )
     parser.add_argument("--zip", metavar="FILE", help="write the work's finished units there at the end")
     parser.add_argument(
         "--limit-seconds", type=float, metavar="S", help="begin no unit that would probably end later"
@@ -88,7 +102,7 @@ def _run(options: argparse.Namespace) -> int:
                 each=clock.line,
             )
         except (_TermError, KeyboardInterrupt):
-            print("interrupted; what was finished is kept", flush=True)
+            print("interrupted; finished units are saved", flush=True)
     _summary(report, clock, time.time() - begin)
     if options.zip:
         keys = [unit.key for unit in units if unit.key in store]
@@ -102,13 +116,17 @@ def _starts(unit: Training, prefix: str) -> bool:
 
 
 class _Clock:
-    """A line a unit, and where the time went."""
+    """Prints one line per training, and counts where the time went.
+
+    Args:
+        total: How many trainings the run has.
+    """
 
     def __init__(self, total: int) -> None:
         self.total, self.ended = total, 0
         self.begin = time.monotonic()
         self.first = math.inf
-        """When the first training began: until then, pictures are decoded and weights read."""
+        """When the first training began. Until then, pictures are decoded and weights are read."""
         self.training = self.whole = 0.0
 
     def heard(self, what: str, done: int, total: int) -> None:
@@ -141,11 +159,11 @@ class _Clock:
 def _summary(report: EngineReport | None, clock: _Clock, seconds: float) -> None:
     if report is not None:
         print(
-            f"{len(report.done)} trained, {len(report.reused)} there before, {len(report.failed)} failed,"
+            f"{len(report.done)} trained, {len(report.reused)} already in the store, {len(report.failed)} failed,"
             f" {len(report.left)} left for another run"
         )
         for key, why in report.damaged.items():
-            print(f"set aside and done again: {key}: {why}")
+            print(f"damaged, set aside and trained again: {key}: {why}")
     print(f"{seconds:.1f} s{clock.stages()}", flush=True)
 
 

@@ -1,8 +1,8 @@
-"""Finished units as a zip, from one machine's store to another's.
+"""Copies finished trainings as a zip file from one machine's store to another's.
 
-The names in a zip are a stranger's: only `units/<key>/<file of a unit>` is ever written, into a folder of
-our own, and put in place once every digest fits. The digests guard against damage, not against malice; what
-is read later is arrays without pickles, JSON, and state dicts with `weights_only=True`.
+The names in a zip file come from a stranger: only `units/<key>/<file of a unit>` is ever written, into a
+folder of our own, and put in place after every digest was checked. The digests guard against damage, not
+against malice; what is read later is arrays without pickles, JSON, and state dicts with `weights_only=True`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,22 @@ _FIRST_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def export(store: Store, keys: list[str], path: Path) -> Path:
-    """The same units give the same zip."""
+    """Write finished trainings into a zip file; the same trainings give the same bytes.
+
+    The zip is written beside `path` and renamed when it is complete.
+
+    Args:
+        store: The store that holds the trainings.
+        keys: Their keys, in any order; a key that is named twice is written once.
+        path: The zip file to write. Missing folders are made, and an existing file is replaced.
+
+    Returns:
+        `path`.
+
+    Raises:
+        UserError: A key is not in the store, or its files are damaged.
+        FileSystemError: The zip cannot be written, for example because the disk is full.
+    """
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     with explained(path, "writing the zip of units"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +82,23 @@ def _put(archive: zipfile.ZipFile, file: Path, name: str) -> None:
 
 
 def add(store: Store, path: Path) -> list[str]:
-    """Every unit is checked before the first is taken; a zip with anything else in it is refused whole."""
+    """Add the trainings of a zip file to a store.
+
+    Every training is checked before the first is added, and a zip that contains anything else is refused as a
+    whole.
+
+    Args:
+        store: The store to add to.
+        path: A zip file that `export` wrote.
+
+    Returns:
+        The keys that were new to the store, or that added something to what the store had.
+
+    Raises:
+        UserError: The file is missing, is no zip of trainings, or holds a damaged training.
+        SizeLimitError: It unpacks to more than the limit.
+        FileSystemError: A file cannot be read or written.
+    """
     from elsewhere.engine.store import DamagedUnitError, Store
 
     archive = _opened(path)
@@ -79,7 +110,7 @@ def add(store: Store, path: Path) -> list[str]:
             try:
                 unit, outcome = held.unit(key), held.load(key)
                 if unit.key != key:
-                    raise DamagedUnitError(f"unit.json is of unit {unit.key}")
+                    raise DamagedUnitError(f"unit.json belongs to unit {unit.key}")
                 wrong = check_outcome(unit, outcome) or wrong_settings(unit)
                 if wrong:
                     raise DamagedUnitError(wrong)
@@ -101,7 +132,7 @@ def add(store: Store, path: Path) -> list[str]:
 
 
 def _opened(path: Path) -> zipfile.ZipFile:
-    """The zip, once it is known to be a plain file that does not unpack without end."""
+    """Open the zip after checking that it is a plain file that does not unpack to far more than its size."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise UserError("this is not a regular file", where=str(path), fix="Give a zip of units.")
@@ -112,7 +143,9 @@ def _opened(path: Path) -> zipfile.ZipFile:
         raise file_system_error(error, "the zip of units cannot be read", where=path) from error
     except DAMAGED_ARCHIVE as error:
         raise UserError(
-            f"this is no zip of units ({error})", where=str(path), fix="Copy or export it again."
+            f"this is not a zip file of finished units ({error})",
+            where=str(path),
+            fix="Copy or export it again.",
         ) from error
     unpacked = sum(entry.file_size for entry in archive.infolist())
     if unpacked > RATIO_FROM and unpacked > MOST_RATIO * path.stat().st_size:

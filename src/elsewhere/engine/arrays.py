@@ -1,4 +1,4 @@
-"""The arrays of a .npz that may have come from elsewhere: no pickles, and no larger than what its file holds and the limit allows."""
+"""Reads arrays of a .npz file from a stranger: no pickles, and no more than its bytes and the limit allow."""
 
 from __future__ import annotations
 
@@ -14,12 +14,23 @@ from elsewhere.untrusted import check_plain_file
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Every array of the file. What it unpacks to is looked at before any of it is unpacked.
+    """Read every array of a .npz file.
+
+    The sizes that the file declares are checked before anything is unpacked, and pickled objects are never
+    read: the file may come from a stranger.
+
+    Args:
+        path: The .npz file.
+
+    Returns:
+        The arrays by name.
 
     Raises:
-        SizeLimitError: it unpacks to more than the limit.
-        ValueError: it holds something else than arrays of plain values, or claims more than its bytes can hold.
-        zipfile.BadZipFile: it is no zip, or damaged.
+        SizeLimitError: It unpacks to more than the limit.
+        UserError: There is no such file, or it is not a plain file.
+        ValueError: It contains something other than arrays of plain values, or an array claims another size
+            than its bytes have.
+        zipfile.BadZipFile: It is no zip file, or it is damaged.
     """
     check_plain_file(path)
     with zipfile.ZipFile(path) as archive:
@@ -27,7 +38,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         check_zip_size(archive, path)
         names = [entry.filename for entry in entries]
         if len(set(names)) != len(names) or not all(name.endswith(".npy") for name in names):
-            raise ValueError(f"{path.name} holds other things than arrays")
+            raise ValueError(f"{path.name} contains something other than arrays")
         for entry in entries:
             with archive.open(entry) as stream:
                 _check_header(stream, entry)
@@ -36,7 +47,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _check_header(stream: IO[bytes], entry: zipfile.ZipInfo) -> None:
-    """The shape that an array claims is what its bytes hold: numpy makes room by the claim."""
+    """Check that the shape an array claims fits its bytes: numpy allocates memory by the claim."""
     version = np.lib.format.read_magic(stream)
     readers: dict[tuple[int, int], Any] = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -46,6 +57,6 @@ def _check_header(stream: IO[bytes], entry: zipfile.ZipInfo) -> None:
         raise ValueError(f"{entry.filename} has a header of version {version}")
     shape, _, kind = readers[version](stream)
     if kind.hasobject:
-        raise ValueError(f"{entry.filename} holds pickled objects, which are not read")
+        raise ValueError(f"{entry.filename} contains pickled objects, which are not read")
     if math.prod(shape) * kind.itemsize != entry.file_size - stream.tell():
-        raise ValueError(f"{entry.filename} claims {shape}, and its bytes are others")
+        raise ValueError(f"{entry.filename} declares the shape {shape}, which does not fit its bytes")

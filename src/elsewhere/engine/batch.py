@@ -1,4 +1,4 @@
-"""What an engine is given, and how a trainer is called: the same on this machine and on a cluster."""
+"""What an engine is given, and how it calls a trainer: the same on this machine and on a cluster."""
 
 from __future__ import annotations
 
@@ -25,28 +25,45 @@ Trainer: TypeAlias = Callable[..., None]
 
 
 class Timed(Protocol):
-    """What a training's time depends on."""
+    """What the duration of a training depends on."""
 
     @property
     def train(self) -> Sequence[Any]:
-        """What it learns from."""
+        """The cases that it learns from."""
 
     @property
     def method(self) -> str:
-        """What trains, in a word."""
+        """The name of what trains: a network or a recipe."""
 
 
 @dataclass
 class Deadline:
-    """True, once called, when a unit as long as the longest so far would no longer end in time."""
+    """Decides whether another training would end in time.
+
+    Called without arguments, it returns True when a training as long as the longest so far would no longer
+    end in time.
+
+    Args:
+        at: When the time is up, in seconds since the epoch; None: there is no limit.
+        longest: The longest training so far, in seconds.
+        slowest: By network or recipe, the most seconds per training case that a training took so far.
+
+    Example:
+        >>> Deadline()(), Deadline(at=0.0)()
+        (False, True)
+    """
 
     at: float | None = None
-    """Seconds since the epoch; None: there is all the time in the world."""
     longest: float = 0.0
     slowest: dict[str, float] = field(default_factory=dict)
-    """By network or recipe: the most seconds a training case that a unit took so far."""
 
     def heard(self, unit: Training, seconds: float) -> None:
+        """Take into account how long a training took.
+
+        Args:
+            unit: The training that ended.
+            seconds: How long it took.
+        """
         self.longest = max(self.longest, seconds)
         rate = seconds / max(1, len(unit.train))
         self.slowest[unit.method] = max(self.slowest.get(unit.method, 0.0), rate)
@@ -55,7 +72,17 @@ class Deadline:
         return self.at is not None and time.time() + self.longest >= self.at
 
     def too_late_for(self, unit: Timed) -> bool:
-        """Less strict: a unit that trains on few cases is as long as few cases take."""
+        """Decide whether this training would end too late.
+
+        This is less strict than the call without arguments: a training on few cases is expected to take as
+        long as few cases take, once a training of the same network or recipe has ended.
+
+        Args:
+            unit: The training, which has not begun.
+
+        Returns:
+            True where it would probably not end in time.
+        """
         rate = self.slowest.get(unit.method)
         if self.at is None or rate is None:
             return self()
@@ -64,7 +91,25 @@ class Deadline:
 
 @dataclass(kw_only=True)
 class TrainingBatch:
-    """One stage of a run. `finished` saves; it and `failed` are called from the engine's own thread alone."""
+    """The trainings of one stage of a run, and everything an engine needs to run them.
+
+    `finished` saves an outcome; it and `failed` are called from the engine's own thread only.
+
+    Args:
+        units: The trainings.
+        work: What they refer to: cases, pixels, weights.
+        trainer: The function that trains, or its name as 'package.module:function'.
+        finished: Called with a training and its outcome when the training has ended.
+        failed: Called with a training and the reason when the training has failed.
+        progress: Called with what is being done, how much of it is done, and how much there is.
+        stop: When no further training is begun.
+        device: 'auto', 'cpu', 'cuda', 'cuda:1', or several separated by commas.
+        lanes: How many trainings run side by side on one device; 0: the trainer chooses.
+        threads: The threads of a process that trains on a CPU. The same number gives the same bits on the
+            same kind of CPU.
+        address: The address of a Ray cluster; None: this machine.
+        batch: How many trainings one task of a cluster has; 0: the engine chooses.
+    """
 
     units: Sequence[Training]
     work: Work
@@ -76,34 +121,57 @@ class TrainingBatch:
     device: str = "auto"
     lanes: int = 0
     threads: int = 1
-    """Of a process that trains on a CPU: the same number gives the same bits on the same kind of CPU."""
     address: str | None = None
     batch: int = 0
-    """Units a task of a cluster; 0: the engine chooses."""
 
 
 def all_cores() -> int:
-    """Logical cores that this process may use."""
+    """Count the logical cores that this process may use.
+
+    Returns:
+        At least 1.
+    """
     return len(usable_cpus())
 
 
 def training_threads() -> int:
-    """Of one process that trains on this CPU, where nobody says: one a physical core it may use."""
+    """Count the threads of one process that trains on this CPU, where the user sets no number.
+
+    Returns:
+        One thread per physical core that the process may use.
+    """
     return physical_cores(usable_cpus())
 
 
 def find_trainer(trainer: Trainer | str) -> Trainer:
-    """The callable itself, or the one a dotted name ('package.module:function') means."""
+    """Return the trainer itself, or the one that a name 'package.module:function' refers to.
+
+    Args:
+        trainer: The function, or its name.
+
+    Returns:
+        The function.
+
+    Raises:
+        UserError: The name has another form, its module or a package that the module needs is not installed,
+            or the module has no such function.
+
+    Example:
+        >>> find_trainer("math:sqrt")(9)
+        3.0
+    """
     if not isinstance(trainer, str):
         return trainer
     module, colon, name = trainer.partition(":")
     if not colon or not name:
-        raise UserError(f"'{trainer}' names no trainer", fix="Write it as 'package.module:function'.")
+        raise UserError(
+            f"'{trainer}' is not the name of a trainer", fix="Write it as 'package.module:function'."
+        )
     try:
         if module.partition(".")[0] == "elsewhere":
-            # Ours load torch late; it must be there when its threads are set.
+            # Elsewhere's own trainers import torch late; it has to be imported when its threads are set.
             let_threads_sleep()
-            # A recipe may do without it, and says so itself where it cannot.
+            # A recipe may work without torch; one that needs it reports that itself.
             with suppress(ModuleNotFoundError):
                 import_module("torch")
         found = getattr(import_module(module), name)
@@ -113,7 +181,7 @@ def find_trainer(trainer: Trainer | str) -> Trainer:
         raise UserError(
             f"training needs the package '{missing}', which is not installed",
             where=None if known else trainer,
-            fix="pip install 'elsewhere[train]'" if known else "Install it, or mend its name.",
+            fix="pip install 'elsewhere[train]'" if known else "Install it, or correct its name.",
         ) from error
     except AttributeError as error:
         raise UserError(f"module '{module}' has no '{name}'", where=trainer) from error
@@ -124,7 +192,16 @@ def find_trainer(trainer: Trainer | str) -> Trainer:
 
 @contextmanager
 def pinned_threads(count: int) -> Iterator[None]:
-    """torch on `count` threads, if torch is there: the sums of a CPU depend on how they are split."""
+    """Run the block with torch on `count` threads, if torch is imported.
+
+    The last bits of a sum on a CPU depend on the number of threads that it is split over.
+
+    Args:
+        count: How many threads; at least 1.
+
+    Yields:
+        Nothing. The former number is set again when the block ends.
+    """
     torch = sys.modules.get("torch")
     if torch is None:
         yield
@@ -140,8 +217,17 @@ def pinned_threads(count: int) -> Iterator[None]:
 def train(batch: TrainingBatch, units: Sequence[Training]) -> None:
     """Call the trainer on `units`, and see that each is finished, failed, or left because time is up.
 
-    UserErrors end the run, as does whatever `finished` raises (a full disk). Any other exception is one
-    unit's: where several were in hand, the rest is tried one by one, so that it hits the guilty one alone.
+    A UserError ends the run, as does whatever `batch.finished` raises (a full disk). Any other exception
+    belongs to one training: where several were being trained, the rest is tried one by one, so that only the
+    training that causes the exception fails.
+
+    Args:
+        batch: The stage of the run that the trainings belong to.
+        units: The trainings to run; all of the batch or a part of it.
+
+    Raises:
+        UserError: The trainer raised it, or there is no such trainer.
+        BaseException: `batch.finished` or `batch.failed` raised it.
     """
     trainer = find_trainer(batch.trainer)
     open_units = {unit.key: unit for unit in units}
@@ -180,7 +266,7 @@ def train(batch: TrainingBatch, units: Sequence[Training]) -> None:
         options["stop"] = batch.stop
     if _accepts(trainer, "threads", by_name=True):
         options["threads"] = batch.threads
-    # A trainer that cannot be stopped is given little at a time where time is short.
+    # A trainer that cannot be stopped gets few trainings at a time where there is a deadline.
     step = max(1, batch.lanes) if batch.stop.at is not None and not takes_stop else len(units)
     todo = list(units)
     with pinned_threads(batch.threads):
@@ -190,7 +276,7 @@ def train(batch: TrainingBatch, units: Sequence[Training]) -> None:
                 trainer(part, batch.work, **options)
             except UserError:
                 raise
-            except Exception as error:  # noqa: BLE001 - a stranger's code; one unit's fault is not the run's
+            except Exception as error:  # noqa: BLE001 - a stranger's code; its error fails one training
                 if fatal:
                     raise fatal[0] from None
                 left = [unit for unit in part if unit.key in open_units]
@@ -203,11 +289,22 @@ def train(batch: TrainingBatch, units: Sequence[Training]) -> None:
                     raise fatal[0]
                 for unit in part:
                     if unit.key in open_units and not batch.stop():
-                        failed(unit, "the trainer ended without a word about this unit")
+                        failed(unit, "the trainer ended without reporting on this unit")
 
 
 def reason_of(error: BaseException) -> str:
-    """Type, message, and the last place in the code."""
+    """Describe an exception in one line: type, message, and the last place in the code.
+
+    Args:
+        error: The exception.
+
+    Returns:
+        'Type: message (file.py:line)'; without the place where the exception was never raised.
+
+    Example:
+        >>> reason_of(ValueError("no such case"))
+        'ValueError: no such case'
+    """
     last = traceback.extract_tb(error.__traceback__)[-1:] if error.__traceback__ else []
     where = f" ({last[0].filename.rpartition('/')[2]}:{last[0].lineno})" if last else ""
     text = str(error).strip()

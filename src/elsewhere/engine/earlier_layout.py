@@ -1,6 +1,7 @@
-"""Trainings and outputs as versions before 2.0 stored them: classifiers, finders and recipes each in their own way.
+"""Reads trainings and outputs of versions before 2.0.
 
-Nothing writes this layout any more. Stores and zips of it are read as if they had been written today.
+They stored classifiers, finders and recipes in three ways. Nothing writes this layout any more. Stores and
+zip files of it are read as if they had been written today.
 """
 
 from __future__ import annotations
@@ -19,16 +20,21 @@ NEEDS_BOXES = "boxes"
 
 
 def training_content(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a training's file as `Training.from_dict` reads it today.
+    """Convert the content of a training's file to the layout that `Training.from_dict` reads today.
 
     Args:
-        content: With 'kind', and 'job' for a recipe or 'input' and 'recipe' for a network.
+        content: The content of the earlier layout: with 'kind', and 'job' for a recipe or 'input' and
+            'recipe' for a network.
 
     Returns:
         The same training in today's layout.
 
     Raises:
-        TypeError: It is of no known kind, or a value is of another type.
+        TypeError: The kind of training is unknown, or a value is of another type.
+
+    Example:
+        >>> training_content({"kind": "recipe", "job": {"name": "coin"}, "seed": 7})
+        {'seed': 7, 'recipe': {'name': 'coin'}}
     """
     kept = ("key", "name", "train", "validation", "predict", "seed", "keep_weights")
     found = {name: content[name] for name in kept if name in content}
@@ -36,7 +42,7 @@ def training_content(content: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "recipe":
         return found | {"recipe": content["job"]}
     if kind not in RECIPE_OF_KIND:
-        raise TypeError("kind is no kind of training")
+        raise TypeError("'kind' is not a kind of training")
     name, task = RECIPE_OF_KIND[kind]
     settings = {
         part: given
@@ -51,7 +57,18 @@ def training_content(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def answers_of(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """The answers by task of an outputs file whose arrays do not name their task."""
+    """Read the answers by task of an outputs file whose arrays do not name their task.
+
+    Args:
+        arrays: The arrays of the file by name. Their names say which kind of training wrote them.
+
+    Returns:
+        The answers by task, as `engine.outcomes.from_files` gives them for today's layout.
+
+    Raises:
+        KeyError: An array is missing.
+        ValueError: The arrays do not fit together.
+    """
     if "box" in arrays:
         return {LESION_BOXES: FoundBoxes.from_best(arrays["box"])}
     found: dict[str, Any] = {}

@@ -1,6 +1,7 @@
-"""Bytes that reach the disk whole, and locks that vanish with their process.
+"""Writes files that are complete or absent, and locks files until the process ends.
 
-The engine may not use `elsewhere.tables` (it needs pandas): this is the little of it that a store needs.
+The engine may not use `elsewhere.tables`, which needs pandas; this is the small part of it that a store
+needs.
 """
 
 from __future__ import annotations
@@ -22,14 +23,22 @@ from elsewhere.errors import FileSystemError
 
 try:
     import fcntl
-except ImportError:  # pragma: no cover - Windows has no flock: one run at a time is then the user's care
+except ImportError:  # pragma: no cover - Windows has no flock; one run at a time is up to the user
     fcntl = None  # type: ignore[assignment]
 
-GO_ON = "Run the same command again: it goes on where it was."
+GO_ON = "Run the same command again: it resumes where it was stopped."
 
 
 def write_synced(path: Path, content: bytes) -> str:
-    """Write and fsync; the sha256 of what was written."""
+    """Write a file and wait until its bytes are on the disk (fsync).
+
+    Args:
+        path: The file; an existing one is overwritten.
+        content: Its bytes.
+
+    Returns:
+        The sha256 of the content, hexadecimal.
+    """
     with path.open("wb") as file:
         file.write(content)
         file.flush()
@@ -38,7 +47,11 @@ def write_synced(path: Path, content: bytes) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """A rename is on disk when its folder is."""
+    """Wait until the entries of a folder are on the disk: a rename is durable only when its folder is synced.
+
+    Args:
+        folder: The folder in which files were renamed.
+    """
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -47,7 +60,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Through a synced temporary sibling that takes the name at the end."""
+    """Write a file so that it is there as a whole or not at all.
+
+    The bytes go to a temporary file in the same folder, which is synced and then renamed.
+
+    Args:
+        path: The file; an existing one is replaced.
+        content: Its bytes.
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         write_synced(temporary, content)
@@ -58,17 +78,52 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def to_json(content: Any) -> bytes:
+    r"""Encode plain values as JSON, indented by one space, with a line break at the end.
+
+    Args:
+        content: Mappings, lists, text, finite numbers, True, False and None.
+
+    Returns:
+        The text in UTF-8.
+
+    Raises:
+        ValueError: A number is not finite.
+        TypeError: A value has no form in JSON.
+
+    Example:
+        >>> to_json([1, None])
+        b'[\n 1,\n null\n]\n'
+    """
     return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def digest_of(path: Path) -> str:
+    """Return the sha256 of a file's bytes.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The digest, hexadecimal.
+    """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager
 def explained(where: Path, doing: str) -> Iterator[None]:
-    """What the disk says, as a mistake that the user can mend."""
+    """Turn errors of the operating system in the block into errors that say what the user can do.
+
+    Args:
+        where: The file or folder that the message names.
+        doing: What the block does, as a phrase for the message ('writing the zip of trainings').
+
+    Yields:
+        Nothing.
+
+    Raises:
+        FileSystemError: The block raised an OSError, for example because the disk is full.
+    """
     try:
         yield
     except OSError as error:
@@ -84,20 +139,32 @@ def explained(where: Path, doing: str) -> Iterator[None]:
 
 
 class FileLock:
-    """An exclusive flock on a file, held until `release` or the end of the process, however it ends."""
+    """An exclusive flock on a file, held until `release` or the end of the process, however it ends.
+
+    Args:
+        path: The file; `acquire` makes it where it does not exist.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._handle: int | None = None
 
     def acquire(self, *, wait: bool = False) -> bool:
-        """False where another living process (or another object of this one) holds it, unless we wait."""
+        """Take the lock.
+
+        Args:
+            wait: Whether to wait until the present holder releases it.
+
+        Returns:
+            True where the lock was taken; False where another process, or another object of this process,
+            holds it.
+        """
         while True:
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             if not _flock(handle, wait=wait):
                 os.close(handle)
                 return False
-            # Between open and flock another may have removed the file: a lock on a file without a name is none.
+            # Another process may have removed the file between open and flock; such a lock is useless.
             try:
                 same = os.path.samestat(self.path.stat(), os.fstat(handle))
             except FileNotFoundError:
@@ -108,11 +175,21 @@ class FileLock:
             os.close(handle)
 
     def write(self, content: bytes) -> None:
+        """Replace the content of the locked file; without the lock nothing is written.
+
+        Args:
+            content: The new content, for example a description of the holder.
+        """
         if self._handle is not None:
             os.ftruncate(self._handle, 0)
             os.pwrite(self._handle, content, 0)
 
     def release(self, *, remove: bool = False) -> None:
+        """Release the lock; without the lock nothing happens.
+
+        Args:
+            remove: Whether the file is deleted too.
+        """
         if self._handle is None:
             return
         if remove:
@@ -137,6 +214,11 @@ def _flock(handle: int, *, wait: bool) -> bool:
 
 
 def describe_this_process() -> dict[str, Any]:
+    """Describe this process, for the message to another process that finds the store locked.
+
+    Returns:
+        'pid', 'host', 'since' (local time) and 'command' (at most 300 characters).
+    """
     return {
         "pid": os.getpid(),
         "host": socket.gethostname(),

@@ -1,7 +1,7 @@
-"""What a recipe learnt, as one file without code: a tree of plain values, arrays and tensors in a .npz.
+"""Saves what a recipe learnt as one file without code: plain values, arrays and tensors in a .npz file.
 
-Nothing in it can run: arrays are read without pickles, and the tree itself is JSON. So a model that came from
-another hospital is as harmless to open as a table.
+Nothing in the file can run: arrays are read without pickles, and the tree itself is JSON. So a model that
+came from another hospital is as harmless to open as a table.
 """
 
 from __future__ import annotations
@@ -20,20 +20,33 @@ from elsewhere.untrusted import parse_json
 
 TREE = "tree"
 _MOST_DEPTH = 256
-"""Each level of a tree is two of its JSON."""
+"""The deepest nesting of a tree; each of its levels is two levels of JSON."""
 WEIGHTS_PT, WEIGHTS_NPZ = "weights.pt", "weights.npz"
 WEIGHT_FILES = (WEIGHTS_PT, WEIGHTS_NPZ)
-"""A network's state dict by torch; whatever a recipe keeps, as above."""
+"""A network's state dict, written by torch; and whatever else a recipe saves, as described above."""
 
 
 def wrong_with(value: Any, at: str = "weights") -> str:
-    """What cannot be kept as plain data, with its place; empty where all can."""
+    """Find a value that cannot be saved as plain data.
+
+    Args:
+        value: Mappings with names as keys, lists, tuples, arrays, tensors, text, bytes, numbers and None,
+            nested in any way.
+        at: What the value is called in the answer.
+
+    Returns:
+        A phrase that names the first such value and its place; empty where everything can be saved.
+
+    Example:
+        >>> wrong_with({"bias": [1.0, None]}), wrong_with({"hook": print})
+        ('', 'weights.hook is a builtins.builtin_function_or_method, which holds code or references')
+    """
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return ""
     if isinstance(value, Mapping):
         odd = next((name for name in value if not isinstance(name, str)), None)
         if odd is not None:
-            return f"{at} has the key {odd!r}, which is no text"
+            return f"{at} has the key {odd!r}, which is not text"
         return next((told for name, part in value.items() if (told := wrong_with(part, f"{at}.{name}"))), "")
     if isinstance(value, list | tuple):
         return next((told for n, part in enumerate(value) if (told := wrong_with(part, f"{at}[{n}]"))), "")
@@ -45,7 +58,22 @@ def wrong_with(value: Any, at: str = "weights") -> str:
 
 
 def pack_kept(tree: Mapping[str, Any]) -> bytes:
-    """The same tree gives the same bytes."""
+    """Pack what a recipe learnt into a .npz file without pickles; the same tree gives the same bytes.
+
+    Args:
+        tree: What the recipe hands over: nested mappings and lists of plain values, arrays and tensors.
+            Tensors are moved to the CPU.
+
+    Returns:
+        The bytes of the file.
+
+    Raises:
+        TypeError: A value cannot be saved as plain data (see `wrong_with`).
+
+    Example:
+        >>> pack_kept({"mean": 0.5}) == pack_kept({"mean": 0.5})
+        True
+    """
     told = wrong_with(tree)
     if told:
         raise TypeError(told)
@@ -79,10 +107,27 @@ def pack_kept(tree: Mapping[str, Any]) -> bytes:
 
 
 def unpack_kept(path: Path) -> dict[str, Any]:
-    """What `pack_kept` packed: tensors as tensors (torch is imported for them alone), the rest as numpy's and
-    Python's own."""
+    """Read the tree of a file that `pack_kept` made.
+
+    Tensors come back as tensors (torch is imported only where there are some), tuples come back as lists, and
+    everything else as values of numpy and Python.
+
+    Args:
+        path: The .npz file; it may come from a stranger.
+
+    Returns:
+        The tree.
+
+    Raises:
+        ValueError: The file holds no mapping, or something other than arrays.
+        KeyError: The file has no tree, or the tree refers to an array that is missing.
+        SizeLimitError: It unpacks to more than the limit.
+        UserError: Its tree is no JSON within the limits for files of strangers.
+    """
     arrays = read_arrays(path)
-    tree = parse_json(str(arrays[TREE][()]), where=str(path), what="tree of the kept weights", most_depth=200)
+    tree = parse_json(
+        str(arrays[TREE][()]), where=str(path), what="tree of the saved weights", most_depth=200
+    )
 
     def value(node: dict[str, Any]) -> Any:
         if "map" in node:
@@ -99,7 +144,7 @@ def unpack_kept(path: Path) -> dict[str, Any]:
 
     found = value(tree)
     if not isinstance(found, dict):
-        raise ValueError("the kept weights are no mapping")
+        raise ValueError("the saved weights are not a mapping")
     return found
 
 
@@ -108,7 +153,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _stored(tensor: Any) -> tuple[np.ndarray, str] | None:
-    """A tensor's numbers and the name of its kind; numpy has no bfloat16, whose bytes are kept."""
+    """Return a tensor's numbers and the name of its type; bfloat16, which numpy lacks, as int16."""
     plain = tensor.detach().cpu().contiguous()
     kind = str(plain.dtype).removeprefix("torch.")
     if kind == "bfloat16":

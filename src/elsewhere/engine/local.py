@@ -1,4 +1,4 @@
-"""Engine 'local': this machine. One process where there is one device; else a process a device."""
+"""Engine 'local': trains on this machine, in this process on one device, else in one process per device."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ from elsewhere.errors import UserError
 
 @engines.register("local")
 def run_local(batch: TrainingBatch) -> None:
+    """Run a batch on this machine: in this process on one device, else in one process per device.
+
+    Args:
+        batch: The trainings and how they are run.
+
+    Raises:
+        UserError: The device is unknown, or the trainer raised it.
+    """
     devices = devices_of(batch.device)
     if len(devices) == 1:
         train(replace(batch, device=devices[0]), batch.units)
@@ -22,7 +30,22 @@ def run_local(batch: TrainingBatch) -> None:
 
 
 def devices_of(device: str) -> list[str]:
-    """'auto': every CUDA device, else 'cpu'. Several names with commas are several processes."""
+    """List the devices that a setting names.
+
+    Args:
+        device: 'auto' (every CUDA device, else the CPU), or names separated by commas ('cuda:0,cuda:1');
+            every name is one process.
+
+    Returns:
+        At least one name.
+
+    Raises:
+        UserError: There is no name, or one that does not begin with 'cpu', 'cuda' or 'mps'.
+
+    Example:
+        >>> devices_of("cuda:0, cuda:1")
+        ['cuda:0', 'cuda:1']
+    """
     if device == "auto":
         count = cuda_devices()
         return [f"cuda:{at}" for at in range(count)] if count > 1 else ["cuda" if count else "cpu"]
@@ -37,7 +60,11 @@ def devices_of(device: str) -> list[str]:
 
 
 def cuda_devices() -> int:
-    """Of this machine that torch can use; 0 without torch. Takes no memory of a device."""
+    """Count the CUDA devices of this machine that torch can use; no memory of a device is taken.
+
+    Returns:
+        The number of devices; 0 without torch, and on macOS.
+    """
     try:
         import torch
     except ModuleNotFoundError:

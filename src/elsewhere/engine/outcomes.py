@@ -1,4 +1,4 @@
-"""An outcome as files, and back; two outcomes of the same training as one."""
+"""Writes an outcome as files, reads it back, and joins two outcomes of the same training."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from elsewhere.predictions.answers import answer_kinds
 from elsewhere.untrusted import MAX_JSON_BYTES, parse_json, read_text
 
 ANSWERS, SEPARATOR = "answers", "/"
-"""Of the outputs: which answer kind each task has, and what parts a task's name from that of an array."""
+"""The array with the answer kind of each task, and what stands between a task's name and that of an array."""
 
 
 class NotInstalledError(UserError):
-    """A stored outcome that a package which is not installed here would understand. It is left as it is."""
+    """A stored outcome needs a package that is not installed here; the files are left as they are."""
 
 
 def check_outcome(unit: Training, outcome: Outcome) -> str:
@@ -36,7 +36,7 @@ def check_outcome(unit: Training, outcome: Outcome) -> str:
 
     Args:
         unit: The training.
-        outcome: What it gave.
+        outcome: What the trainer handed over for it.
 
     Returns:
         A sentence; empty where nothing is wrong.
@@ -45,28 +45,46 @@ def check_outcome(unit: Training, outcome: Outcome) -> str:
     if len(set(outcome.case)) != n:
         return "the trainer predicted a case twice"
     if set(outcome.answers) != set(unit.recipe.tasks):
-        return "the recipe gave other tasks' answers than it was asked for"
+        return "the recipe answered other tasks than it was asked for"
     for task, answers in outcome.answers.items():
         kind = getattr(answers, "kind", "")
         if kind not in answer_kinds:
-            return f"its answers to {task} are of {type(answers).__name__}, which is no answer kind"
+            return f"its answers to {task} are of {type(answers).__name__}, which is not an answer kind"
         wrong = answer_kinds.get(kind).check(answers, n)
         if wrong:
             return wrong
     if np.asarray(outcome.fingerprint).shape != (n,):
         return "the trainer gave no fingerprint for each predicted case"
     if outcome.cost is not None and np.asarray(outcome.cost).shape != (n, len(unit.recipe.tasks), len(COSTS)):
-        return "the recipe's costs are not a number a case, task and kind"
+        return "the recipe's costs are not one number per case, task and kind"
     if unit.keep_weights and not outcome.weights:
-        return "the trainer gave no weights, and the unit keeps them"
+        return "the trainer gave no weights, although the unit saves them"
     if outcome.weights and not isinstance(outcome.weights, StoredWeights):
         wrong = wrong_with(outcome.weights)
-        return f"the recipe's weights cannot be kept: {wrong}" if wrong else ""
+        return f"the recipe's weights cannot be saved: {wrong}" if wrong else ""
     return ""
 
 
 def to_files(unit: Training, outcome: Outcome) -> dict[str, bytes | dict[str, Any]]:
-    """File name -> bytes; 'done.json' is what the store completes with the digests, and writes last."""
+    """Encode an outcome as the files of a folder of the store.
+
+    Args:
+        unit: The training that gave it.
+        outcome: The outcome, checked by `check_outcome`.
+
+    Returns:
+        Bytes by file name. 'done.json' is a mapping instead: the store adds the digests and writes it last.
+
+    Raises:
+        TypeError: The weights cannot be saved as plain data.
+        ValueError: A number that has to be finite is not.
+
+    Example:
+        >>> from elsewhere.engine.training import RecipeSpec
+        >>> outcome = Outcome(case=("A/1",), fingerprint=np.zeros(1, dtype=np.uint64))
+        >>> sorted(to_files(Training(recipe=RecipeSpec(name="coin")), outcome))
+        ['done.json', 'history.json', 'outputs.npz', 'unit.json']
+    """
     arrays: dict[str, np.ndarray] = {
         "case": np.array(outcome.case, dtype=np.str_),
         "fingerprint": np.asarray(outcome.fingerprint, dtype=np.uint64),
@@ -105,7 +123,21 @@ def to_files(unit: Training, outcome: Outcome) -> dict[str, bytes | dict[str, An
 
 
 def from_files(folder: Path, done: Mapping[str, Any]) -> Outcome:
-    """The outcome that `to_files` wrote; one of `files.DAMAGED_ARCHIVE`, or a UserError, where the files hold something else."""
+    """Read the outcome that `to_files` wrote. Weights are opened when they are first used.
+
+    Args:
+        folder: The folder of the training in the store.
+        done: The content of its 'done.json', with the digests of the files.
+
+    Returns:
+        The outcome.
+
+    Raises:
+        NotInstalledError: Its answers are of a kind that no installed package knows.
+        UserError: A file is missing, or is no JSON within the limits.
+        ValueError: The files hold something other than an outcome. Other errors of `files.DAMAGED_ARCHIVE`
+            (such as KeyError and zipfile.BadZipFile) are possible too.
+    """
     arrays = read_arrays(folder / "outputs.npz")
     history = parse_json(
         read_text(folder / "history.json", most=MAX_JSON_BYTES), where=str(folder), what="history.json"
@@ -118,7 +150,7 @@ def from_files(folder: Path, done: Mapping[str, Any]) -> Outcome:
     if trained_on is not None:
         _check_record(trained_on)
     if arrays["case"].ndim != 1 or not isinstance(done["device"], str):
-        raise ValueError("the outputs are no table")
+        raise ValueError("the outputs are not a table")
     return Outcome(
         case=tuple(map(str, arrays["case"])),
         fingerprint=arrays["fingerprint"],
@@ -138,7 +170,7 @@ def from_files(folder: Path, done: Mapping[str, Any]) -> Outcome:
 
 
 def _answers(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """The answers by task."""
+    """Read the answers by task."""
     if ANSWERS not in arrays:
         return answers_of(arrays)
     kinds = parse_json(str(arrays[ANSWERS][()]), where="outputs.npz", what="list of answers")
@@ -158,27 +190,37 @@ def _answers(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def _check_record(record: Any) -> None:
-    """Whom kept weights were trained on (`engine.trained_on`): where a part is there, it is of its type."""
+    """Check the types in the record of who trained the weights (`engine.trained_on`)."""
     if not isinstance(record, Mapping):
-        raise ValueError("trained_on is no mapping")
+        raise ValueError("trained_on is not a mapping")
     for name in ("patients", "ids", "also", "pixels", "clinical"):
         part = record.get(name, [])
         if not isinstance(part, list) or not all(isinstance(text, str) for text in part):
-            raise ValueError(f"trained_on.{name} holds something else than names")
+            raise ValueError(f"trained_on.{name} contains something other than names")
     for name in ("n_patients", "train", "validation"):
         if not isinstance(record.get(name, 0), int):
-            raise ValueError(f"trained_on.{name} is no count")
+            raise ValueError(f"trained_on.{name} is not a count")
     for name, kind in (("datasets", int), ("cohorts", str)):
         part = record.get(name, {})
         if not isinstance(part, Mapping) or not all(isinstance(value, kind) for value in part.values()):
-            raise ValueError(f"trained_on.{name} is no list of datasets")
+            raise ValueError(f"trained_on.{name} is not a list of datasets")
     if not isinstance(record.get("study", ""), str):
-        raise ValueError("trained_on.study is no name")
+        raise ValueError("trained_on.study is not a name")
 
 
 def merged(old: Outcome, new: Outcome) -> Outcome:
-    """The newer training, with the rows of cases that only the older one (of the same key) predicted: those
-    belong to another study. A case whose pixels or box changed is the newer one's.
+    """Join two outcomes of the same training: the newer one, with cases that only the older one predicted.
+
+    Such cases belong to another study. A case whose pixels or box have changed is taken from the newer
+    outcome. Where the kinds of answers differ, or only one has costs, the newer outcome stays as it is.
+    Weights are the newer ones where there are any.
+
+    Args:
+        old: The outcome in the store.
+        new: The outcome of the same training (the same key), done again.
+
+    Returns:
+        The joined outcome.
     """
     have = set(new.case)
     extra = np.array([at for at, name in enumerate(old.case) if name not in have], dtype=np.int64)
@@ -204,17 +246,28 @@ def merged(old: Outcome, new: Outcome) -> Outcome:
 
 
 class StoredWeights(Mapping[str, Any]):
-    """Kept weights, checked when they are first used, and read without any code in them: a state dict with
-    `weights_only=True`, what a recipe kept as arrays and JSON."""
+    """Saved weights: checked when they are first used, and read without running any code that they contain.
+
+    A file of torch is read with `weights_only=True`, and what a recipe saved as arrays and JSON.
+
+    Args:
+        path: The file, weights.pt or weights.npz.
+        digest: The sha256 that the file had when it was written, hexadecimal.
+    """
 
     def __init__(self, path: Path, digest: str) -> None:
         self.path, self._digest = path, digest
         self._state: dict[str, Any] | None = None
 
     def check(self) -> None:
+        """Compare the file with its digest.
+
+        Raises:
+            UserError: The file is missing, or differs from what was written.
+        """
         if not self.path.is_file() or digest_of(self.path) != self._digest:
             raise UserError(
-                "the kept weights differ from what was written",
+                "the saved weights differ from what was written",
                 where=str(self.path),
                 fix=f"Remove the folder {self.path.parent.name} of the store and run again.",
             )
@@ -225,12 +278,12 @@ class StoredWeights(Mapping[str, Any]):
             try:
                 self._state = self._unpacked()
             except OSError as error:
-                raise file_system_error(error, "the kept weights cannot be read", where=self.path) from error
+                raise file_system_error(error, "the saved weights cannot be read", where=self.path) from error
             except SizeLimitError:
                 raise
             except (UserError, *DAMAGED_ARCHIVE, pickle.PickleError) as error:
                 raise UserError(
-                    f"the kept weights cannot be read ({type(error).__name__}: {str(error)[:150]})",
+                    f"the saved weights cannot be read ({type(error).__name__}: {str(error)[:150]})",
                     where=str(self.path),
                     fix="Fetch the model file again; weights that hold code are never read.",
                 ) from error
@@ -257,18 +310,23 @@ class StoredWeights(Mapping[str, Any]):
         return True
 
     def file_bytes(self) -> bytes:
+        """Return the bytes of the file, unchecked.
+
+        Returns:
+            The bytes.
+        """
         return self.path.read_bytes()
 
 
 def _weights_file(weights: Mapping[str, Any]) -> tuple[str, bytes]:
-    """Its name and content. What is stored already stays as it is."""
+    """Return the name and the content of the file of weights; stored weights stay as they are."""
     if isinstance(weights, StoredWeights):
         return weights.path.name, weights.file_bytes()
     return WEIGHTS_NPZ, pack_kept(weights)
 
 
 def _plain(value: float) -> float | int | str | None:
-    """JSON has no word for what is not finite: NaN is null, an infinity its name."""
+    """Write a number as JSON can hold it: NaN as null, an infinity as its name."""
     if isinstance(value, int):
         return value
     value = float(value)
@@ -278,7 +336,21 @@ def _plain(value: float) -> float | int | str | None:
 
 
 def plain_json(value: Any) -> Any:
-    """Whatever a recipe tells, as JSON: numpy's numbers as Python's, what is not finite by `_plain`."""
+    """Convert what a recipe reports to values that JSON can hold.
+
+    Numbers of numpy become Python's, NaN becomes None, an infinity its name, sets and arrays become lists,
+    and anything else its text.
+
+    Args:
+        value: Any value.
+
+    Returns:
+        Mappings with text as keys, lists, text, numbers, True, False and None.
+
+    Example:
+        >>> plain_json({"dice": np.float32(0.5), "empty": float("nan"), 2: (1,)})
+        {'dice': 0.5, 'empty': None, '2': [1]}
+    """
     if isinstance(value, Mapping):
         return {str(name): plain_json(part) for name, part in value.items()}
     if isinstance(value, np.ndarray | list | tuple | set | frozenset):

@@ -1,4 +1,4 @@
-"""Which trainings a run does, in which order: nothing twice, what shares inputs side by side, what others need first."""
+"""Plans a run: no training twice, shared inputs side by side, and what others need first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,20 @@ from elsewhere.inputs import Cases
 
 
 def unique_units(units: Iterable[Training], cases: Cases) -> list[Training]:
-    """One training per key, predicting what any of them predicts (US-10: one training serves all its targets)."""
+    """Reduce trainings to one per key, which predicts what any of them predicts.
+
+    One training of a source serves all its targets (US-10).
+
+    Args:
+        units: Trainings, with or without keys; some may have the same key.
+        cases: The cases of the study, which the keys depend on.
+
+    Returns:
+        The trainings with their keys, in the order in which each key appears first.
+
+    Raises:
+        UserError: A training names a case that is not among `cases`.
+    """
     found: dict[str, Training] = {}
     for unit in units:
         if not unit.key:
@@ -31,7 +44,21 @@ def unique_units(units: Iterable[Training], cases: Cases) -> list[Training]:
 
 
 def joined_trainings(first: Training, second: Training) -> Training:
-    """Two trainings of one key as one that predicts for both."""
+    """Join two trainings of one key into one that predicts for both.
+
+    Args:
+        first: The training whose name and order of cases are taken.
+        second: Another training of the same key.
+
+    Returns:
+        The joined training. A case that either of them requires is not optional in it.
+
+    Example:
+        >>> from elsewhere.engine.training import RecipeSpec
+        >>> one = Training(recipe=RecipeSpec(name="coin"), predict=("A/1",))
+        >>> joined_trainings(one, replace(one, predict=("B/1",), keep_weights=True)).predict
+        ('A/1', 'B/1')
+    """
     predict = tuple(dict.fromkeys((*first.predict, *second.predict)))
     asked = set(predict)
     return replace(
@@ -45,12 +72,26 @@ def joined_trainings(first: Training, second: Training) -> Training:
 
 
 def group_of(unit: Training) -> str:
-    """What shares a group shares what its recipe prepares: it is trained side by side."""
+    """Return the group of a training: those of one group share preparations, and run together.
+
+    Args:
+        unit: The training; its recipe must be registered.
+
+    Returns:
+        The name of the group, which the recipe chooses.
+    """
     return recipes.get(unit.recipe.name).group(unit.recipe)
 
 
 def in_order(units: Sequence[Training]) -> list[Training]:
-    """Trainings that others need first, then by group, otherwise as given."""
+    """Sort trainings: those that others need first, then by group, otherwise in the given order.
+
+    Args:
+        units: Trainings with keys.
+
+    Returns:
+        The same trainings.
+    """
     needed = {key for unit in units for key in unit.needs.values()}
     seen: dict[str, int] = {}
 
@@ -61,7 +102,17 @@ def in_order(units: Sequence[Training]) -> list[Training]:
 
 
 def stages(units: Sequence[Training]) -> list[list[Training]]:
-    """What may run side by side: a training comes in a later stage than those of this run that it needs."""
+    """Divide trainings into stages: a training comes in a later stage than those that it needs.
+
+    Args:
+        units: Trainings with keys.
+
+    Returns:
+        One list per stage. The trainings of a stage may run at the same time.
+
+    Raises:
+        UserError: Trainings need each other in a circle.
+    """
     left, found = list(units), []
     while left:
         waiting = {unit.key for unit in left}
@@ -77,8 +128,19 @@ def stages(units: Sequence[Training]) -> list[list[Training]]:
 
 
 def widened(unit: Training, store: Store, cases: Cases) -> Training:
-    """A training that stands in the store, but lacks a case, is done again: then it predicts again what it
-    had predicted of these cases too, so that all of a study's predictions come from one training.
+    """Add to a training what it predicted before, where it has to be done again because a case is missing.
+
+    So all of a study's predictions come from one training. A case whose pixels or box have changed is not
+    added.
+
+    Args:
+        unit: The training, with its key.
+        store: The store that may hold an earlier outcome of it.
+        cases: The cases of the study.
+
+    Returns:
+        The training with more cases to predict; unchanged where the store does not hold it, or cannot read
+        it.
     """
     if unit.key not in store:
         return unit
@@ -96,7 +158,15 @@ def widened(unit: Training, store: Store, cases: Cases) -> Training:
 
 
 def batches(units: Sequence[Training], size: int) -> list[list[Training]]:
-    """In order, `size` at a time; a batch never mixes groups."""
+    """Divide trainings into batches, in order; a batch never mixes groups.
+
+    Args:
+        units: The trainings, in the order in which they should run.
+        size: The largest number of trainings in a batch.
+
+    Returns:
+        The batches; none is empty.
+    """
     found: list[list[Training]] = []
     for unit in units:
         last = found[-1] if found else []

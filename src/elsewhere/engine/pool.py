@@ -1,7 +1,7 @@
-"""A process a device. The driver hands out units, and alone writes to the store.
+"""Trains in one process per device. The driver distributes the trainings, and only it writes to the store.
 
-A process that dies (killed for memory, a crash in a library) takes only the units in its hands with it: they
-are tried again one by one, and a unit whose process died twice is recorded as failed.
+When a process dies (killed for memory, a crash in a library), only its present trainings are lost: they are
+tried again one by one, and a training whose process died twice is recorded as failed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,23 @@ class _Worker:
     pipe: Connection
     hands: dict[str, Training] = field(default_factory=dict)
     busy: bool = False
-    """Until it says that it is idle; its hands may be empty before."""
+    """True until the process reports that it is idle; `hands` may be empty before that."""
 
 
 def run_pool(batch: TrainingBatch, devices: Sequence[str]) -> None:
-    """Give each device a share of what is left, smaller and smaller, so that they end together."""
+    """Run a batch with one process per device.
+
+    Each device gets a share of what is left. The shares become smaller and smaller, so that the devices end
+    together. Threads of the CPU are divided between the processes.
+
+    Args:
+        batch: The trainings and how they are run.
+        devices: One name per process; a device may be named several times.
+
+    Raises:
+        UserError: The trainer raised it in a process.
+        RuntimeError: A process broke in a way that does not belong to one training.
+    """
     context = multiprocessing.get_context("spawn")
     threads = max(1, batch.threads // len(devices))
     todo: list[tuple[Training, bool]] = [(unit, False) for unit in batch.units]
@@ -144,7 +156,7 @@ def _end(workers: Sequence[_Worker]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Order:
-    """What a process is told once."""
+    """What a process is given once, before its first trainings."""
 
     trainer: Any
     work: Work
@@ -155,7 +167,7 @@ class _Order:
 
 
 def _serve(pipe: Connection) -> None:
-    """The life of a process: orders, then units until the driver closes the pipe."""
+    """Run in a process of the pool: read the order, then train until the driver closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with_parent()
 
@@ -186,13 +198,23 @@ def _serve(pipe: Connection) -> None:
             tell("idle")
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
-    except Exception:  # noqa: BLE001 - told to the driver, which raises it
+    except Exception:  # noqa: BLE001 - reported to the driver, which raises it
         with contextlib.suppress(OSError):
             tell("broken", traceback.format_exc())
 
 
 def portable(outcome: Outcome) -> Outcome:
-    """An outcome that can be pickled: weights that are still on disk are read."""
+    """Return an outcome that can be pickled: weights that are still on disk are read.
+
+    Args:
+        outcome: The outcome.
+
+    Returns:
+        The outcome with its weights in memory.
+
+    Raises:
+        UserError: The file of weights cannot be read, or differs from what was written.
+    """
     if isinstance(outcome.weights, StoredWeights):
         return replace(outcome, weights=dict(outcome.weights))
     return outcome

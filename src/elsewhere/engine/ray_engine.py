@@ -1,9 +1,9 @@
-"""Engine 'ray': units as tasks of a Ray cluster (the extra `cluster`).
+"""Engine 'ray': runs trainings as tasks of a Ray cluster (the extra `cluster`).
 
-What recipes read goes into the cluster's object store once. Tasks return outcomes, and the driver alone writes to
-the store of units, so that a lost node costs the units in its hands and nothing more: the driver submits
-them again. A task on a CPU gets as many cores and torch threads as the local engine uses, so that the same
-kind of CPU gives the same bits.
+What recipes read is put into the cluster's object store once. Tasks return outcomes, and only the driver
+writes to the store of units, so that a lost node costs its present trainings and nothing more: the driver
+submits them again. A task on a CPU gets as many cores and torch threads as the local engine uses, so that the
+same kind of CPU gives the same bits.
 """
 
 from __future__ import annotations
@@ -37,17 +37,26 @@ from elsewhere.errors import ElsewhereWarning, UserError
 from elsewhere.inputs import Cases
 
 CRASHES = 4
-"""A unit whose worker died this often is recorded as failed..."""
+"""A training whose worker died this many times is recorded as failed."""
 NODE_LOSSES = 20
-"""...or whose node went away so often: that is seldom the unit's fault."""
+"""A training whose node was lost this many times is recorded as failed; it is seldom the cause."""
 PATIENCE_SECONDS = 120.0
-"""How long a cluster may be without any node that can train."""
+"""For how many seconds a cluster may have no node that can train."""
 MIB = 1 << 20
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @engines.register("ray")
 def run_ray(batch: TrainingBatch) -> None:
+    """Run a batch on a Ray cluster.
+
+    Args:
+        batch: The trainings and how they are run. `batch.address` names the cluster; None starts one on this
+            machine for the time of the run.
+
+    Raises:
+        UserError: Ray is not installed, no cluster answers, no node can train, or the trainer raised it.
+    """
     ray = import_ray()
     pack = _packed(batch)
     with connected(ray, batch.address, held_bytes=pack.size):
@@ -55,6 +64,14 @@ def run_ray(batch: TrainingBatch) -> None:
 
 
 def import_ray() -> ModuleType:
+    """Import Ray, which is an optional dependency (the extra `cluster`).
+
+    Returns:
+        The module.
+
+    Raises:
+        UserError: It is not installed.
+    """
     try:
         import ray
     except ModuleNotFoundError as error:
@@ -67,7 +84,23 @@ def import_ray() -> ModuleType:
 
 @contextlib.contextmanager
 def connected(ray: ModuleType, address: str | None, *, held_bytes: int = 0) -> Iterator[None]:
-    """A cluster for the time of a run. A connection that the caller made is used, and left as it is."""
+    """Connect to a Ray cluster for the time of the block.
+
+    A connection that the caller has made already is used, and left open.
+
+    Args:
+        ray: The module, from `import_ray`.
+        address: 'host:port', 'auto' or 'ray://host:10001'; None: start a cluster on this machine, which only
+            this machine can reach.
+        held_bytes: The size of what will be put into the object store; it decides how large the store of a
+            cluster on this machine is.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        UserError: No cluster answers at the address, or none can be started.
+    """
     if ray.is_initialized():
         yield
         return
@@ -100,7 +133,7 @@ def connected(ray: ModuleType, address: str | None, *, held_bytes: int = 0) -> I
     finally:
         ray.shutdown()
         if term is not None:
-            # Ray puts its own in place, and leaves it there.
+            # Ray installs its own handler, and leaves it in place.
             signal.signal(signal.SIGTERM, term)
 
 
@@ -112,14 +145,14 @@ def _no_cluster(address: str | None, why: str) -> UserError:
     return UserError(
         f"no Ray cluster can be used ({why})",
         where=address or "this machine",
-        fix="Look with `ray status --address ...`; an address is host:port, 'auto', or ray://host:10001."
+        fix="Check with `ray status --address ...`; an address is host:port, 'auto', or ray://host:10001."
         if address
         else "Use the engine 'local'.",
     )
 
 
 def _see_that_it_answers(ray: ModuleType, address: str) -> None:
-    """Ray itself waits for minutes."""
+    """Refuse an address at which nothing answers; Ray itself would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not port.isdigit():
         return
@@ -130,8 +163,9 @@ def _see_that_it_answers(ray: ModuleType, address: str) -> None:
 
 @contextlib.contextmanager
 def _loopback(ray: ModuleType) -> Iterator[None]:
-    """Ray takes this machine's outer address wherever 127.0.0.1 is said, unless it is told that there is no
-    cluster to speak of. Nobody else should reach what we start for one run.
+    """Keep a cluster of one run on 127.0.0.1, where nobody else can reach it.
+
+    Ray replaces 127.0.0.1 by this machine's outer address unless its setting for clusters is off.
     """
     from ray._private import ray_constants
 
@@ -151,7 +185,7 @@ def _loopback(ray: ModuleType) -> Iterator[None]:
 
 
 def _on_loopback(ray: ModuleType, address: str) -> bool:
-    """Whether a cluster listens on this machine's inner address alone."""
+    """Say whether a cluster listens only on this machine's inner address."""
     host, _, port = address.rpartition(":")
     if host not in LOOPBACK or not port.isdigit():
         return False
@@ -174,13 +208,19 @@ def _package() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Pack:
-    """What the workers need of the work."""
+    """What the workers need of the work.
+
+    Args:
+        cases: The cases of the study.
+        sources: The pixels by name of their source. Sources that read files travel as paths, which every node
+            must be able to read.
+        weights: Published weights by name: the file's name and content.
+        size: The bytes of pixels and weights in memory.
+    """
 
     cases: Cases
     sources: dict[str, Any]
-    """Those of files that are not packed travel as their paths, which every node must be able to read."""
     weights: dict[str, tuple[str, bytes]]
-    """Name -> file name, content."""
     size: int
 
 
@@ -204,7 +244,7 @@ class _Driver:
         self.on_gpu = self._wants_gpu()
         self.threads = self._threads()
         self.losses: dict[str, float] = {}
-        """How much of its tries a unit has used up; 1: all."""
+        """By key, the share of its tries that a training has used up; at 1 it has failed."""
         self.queue: deque[list[Training]] = deque(batches(batch.units, self._batch()))
         self.pending: dict[Any, list[Training]] = {}
         self.last_fit = time.monotonic()
@@ -212,7 +252,7 @@ class _Driver:
     # What the cluster has
 
     def _nodes(self) -> list[dict[str, float]]:
-        """Resources of the nodes that live and can train."""
+        """List the resources of the living nodes that can train."""
         alive = [dict(node["Resources"]) for node in self.ray.nodes() if node["Alive"]]
         if self.on_gpu:
             return [node for node in alive if node.get("GPU", 0) >= 1]
@@ -234,14 +274,17 @@ class _Driver:
         return kind != "cpu" and gpus >= 1
 
     def _threads(self) -> int:
-        """As the local engine has, or what the largest node has; other numbers give other last bits."""
+        """Choose the threads of a task: those of the local engine, or what the largest node has.
+
+        Another number of threads gives other last bits.
+        """
         if self.on_gpu:
             shares = [node.get("CPU", 1.0) // node["GPU"] for node in self._nodes()]
             return int(max(1, min(self.batch.threads, *shares)))
         cpus = [int(node["Resources"].get("CPU", 0)) for node in self.ray.nodes() if node["Alive"]]
         most = max(cpus, default=0)
         if most < 1:
-            raise UserError("no node of the Ray cluster has a CPU to spare")
+            raise UserError("no node of the Ray cluster has a CPU")
         if most < self.batch.threads:
             warnings.warn(
                 f"the largest node has {most} CPUs, fewer than the {self.batch.threads} threads of the local"
@@ -322,7 +365,7 @@ class _Driver:
             messages = self.ray.get(reference)
         except exceptions.RuntimeEnvSetupError as error:
             raise UserError(
-                f"a node of the cluster cannot take the package ({_first_line(error)})",
+                f"a node of the cluster cannot set up the package ({_first_line(error)})",
                 fix="Every node needs the same Python and ray versions as this machine.",
             ) from error
         except exceptions.RayError as error:
@@ -342,10 +385,10 @@ class _Driver:
                 self.batch.failed(left.pop(rest[0]), rest[1])
             elif kind == "stop":
                 raise UserError(rest[0]["error"], where=rest[0]["where"], fix=rest[0]["fix"])
-        # What is left now was not begun because the time was up.
+        # The trainings that are left now were not begun, because the time was up.
 
     def _again(self, units: dict[str, Training], why: str, *, innocent: bool) -> None:
-        """Submit the units of a lost task again, one by one, first of all."""
+        """Submit the trainings of a lost task again, one by one, before all others."""
         for unit in units.values():
             self.losses[unit.key] = self.losses.get(unit.key, 0.0) + 1 / (
                 NODE_LOSSES if innocent else CRASHES
@@ -367,7 +410,7 @@ class _Driver:
 
 
 def _is_loss(error: BaseException, exceptions: ModuleType) -> bool:
-    """A task that could not fetch its inputs, because what held them is gone."""
+    """Say whether a task ended because its inputs are lost with the node that held them."""
     lost = exceptions.ObjectLostError | exceptions.NodeDiedError | exceptions.WorkerCrashedError
     return isinstance(error, lost) or isinstance(getattr(error, "cause", None), lost)
 
@@ -386,7 +429,7 @@ _HELD: dict[str, Work] = {}
 
 
 def _run_batch(held: dict[str, Any], order: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Train a batch in a worker of the cluster; what `finished` and `failed` would have said comes back."""
+    """Train a batch in a worker of the cluster, and return what `finished` and `failed` were called with."""
     messages: list[tuple[Any, ...]] = []
     seconds = order["seconds"]
     let_threads_sleep()
@@ -414,7 +457,7 @@ def _run_batch(held: dict[str, Any], order: dict[str, Any]) -> list[tuple[Any, .
 
 
 def _work_of(held: dict[str, Any]) -> Work:
-    """Built once a worker process and run, so that what a trainer keeps for a `Work` stays useful."""
+    """Build the work once per worker process and run, so that a trainer's caches for it stay useful."""
     import ray
 
     if held["token"] not in _HELD:
@@ -429,14 +472,14 @@ def _work_of(held: dict[str, Any]) -> Work:
 
 
 def _scratch(wanted: Path | None) -> Path | None:
-    """The store's own where this node can write to the store's disk; else a temporary one."""
+    """Return the store's scratch folder where this node can write to it; else None (a temporary one)."""
     if wanted is None or not wanted.parent.is_dir() or not os.access(wanted.parent, os.W_OK):
         return None
     return wanted
 
 
 def _kept_file(name: str, content: bytes) -> Path:
-    """On the node's disk by its digest, in a folder of this user alone."""
+    """Write published weights to a folder of the node that only this user can read, named by digest."""
     folder = Path(tempfile.gettempdir()) / f"elsewhere-weights-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid() or folder.is_symlink():

@@ -1,5 +1,7 @@
-"""The engines and the recipes by name. Other packages bring theirs by the entry point groups 'elsewhere.engines'
-and 'elsewhere.recipes'."""
+"""The engines and the recipes by name.
+
+Other packages add theirs by the entry-point groups 'elsewhere.engines' and 'elsewhere.recipes'.
+"""
 
 from __future__ import annotations
 
@@ -19,32 +21,93 @@ if TYPE_CHECKING:
 
 
 class AskedOfRecipe(Protocol):
-    """What an engine asks of a recipe; `elsewhere.recipes.base.Recipe` is the whole of it."""
+    """What an engine asks of a recipe; `elsewhere.recipes.base.Recipe` has the full interface.
+
+    Attributes:
+        answers: The answer kind of each task that it does.
+        version: The version of its code; results of another version are not reused.
+        reads: The source whose pixels it reads; '' where it reads none.
+    """
 
     answers: Mapping[str, str]
     version: int
     reads: str
 
     def settings(self, values: Mapping[str, Any], *, where: str = "") -> Any:
-        """Its settings from plain values; a UserError where they are not its own."""
+        """Check plain values, and return them as the recipe's settings.
+
+        Args:
+            values: Values by the name of the setting; a setting that is missing has its default.
+            where: The place that an error names, for example a section of a study file.
+
+        Returns:
+            An instance of the recipe's own class of settings.
+
+        Raises:
+            UserError: A setting is unknown, or its value is of another type.
+        """
 
     def key_content(self, training: Training, cases: Cases) -> Mapping[str, Any]:
-        """What the training's key depends on, as plain JSON."""
+        """Return what the training's key depends on.
+
+        Args:
+            training: The training; it needs no key yet.
+            cases: The cases of the study.
+
+        Returns:
+            Values that JSON can hold.
+        """
 
     def fingerprints(self, spec: RecipeSpec, cases: Cases) -> npt.NDArray[np.uint64]:
-        """What a training sees of every case."""
+        """Return what a training sees of every case, as numbers that change when it changes.
+
+        Args:
+            spec: The recipe as the study asks for it.
+            cases: The cases of the study.
+
+        Returns:
+            (n,) one number per case, in the order of the cases.
+        """
 
     def label(self, spec: RecipeSpec) -> str:
-        """What trains, in a word."""
+        """Return the name of what trains, for lists and reports.
+
+        Args:
+            spec: The recipe as the study asks for it.
+
+        Returns:
+            One word, for example the name of a network.
+        """
 
     def group(self, spec: RecipeSpec) -> str:
-        """Trainings of one group share what is prepared for them: they are trained side by side."""
+        """Return the group: trainings of one group share what is prepared for them, and run together.
+
+        Args:
+            spec: The recipe as the study asks for it.
+
+        Returns:
+            The name of the group.
+        """
 
     def needs_truth(self, spec: RecipeSpec) -> bool:
-        """Whether the experts' annotations must travel with its cases."""
+        """Say whether the experts' annotations must travel with its cases to another machine.
+
+        Args:
+            spec: The recipe as the study asks for it.
+
+        Returns:
+            True or False.
+        """
 
     def published_weights(self, spec: RecipeSpec) -> tuple[str, ...]:
-        """The networks whose published weights a training starts from."""
+        """Return the networks whose published weights a training starts from.
+
+        Args:
+            spec: The recipe as the study asks for it.
+
+        Returns:
+            Names of networks; empty where it starts from random weights.
+        """
 
 
 engines: Registry[Callable[[TrainingBatch], None]] = Registry(
@@ -61,7 +124,7 @@ recipes: Registry[AskedOfRecipe] = Registry(
 
 
 def wrong_settings(unit: Training) -> str:
-    """Say what is wrong with the settings of a training that came from elsewhere.
+    """Say what is wrong with the settings of a training that came from another machine.
 
     Args:
         unit: The training.
@@ -75,5 +138,5 @@ def wrong_settings(unit: Training) -> str:
     try:
         recipes.get(spec.name).settings(spec.settings)
     except UserError as error:
-        return f"its recipe '{spec.name}' has no such settings: {error.what}"
+        return f"its recipe '{spec.name}' does not accept its settings: {error.what}"
     return ""

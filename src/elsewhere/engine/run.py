@@ -1,4 +1,4 @@
-"""`run_units`: train what the store lacks, on the engine that is asked for."""
+"""`run_units`: train what the store lacks, on the chosen engine."""
 
 from __future__ import annotations
 
@@ -26,17 +26,23 @@ from elsewhere.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class EngineReport:
-    """What a run did. Keys, in the order in which they ended."""
+    """What a run did. Trainings are named by their keys.
+
+    Args:
+        done: Trained and saved in this run, in the order in which they ended.
+        reused: Already in the store.
+        failed: The reason by key; the next run tries these again.
+        left: Not begun, because the time was up.
+        damaged: Trainings of the store whose files were damaged, set aside, and trained again: what was wrong
+            by key.
+        seconds: How long the run took.
+    """
 
     done: tuple[str, ...] = ()
     reused: tuple[str, ...] = ()
-    """Already in the store."""
     failed: dict[str, str] = field(default_factory=dict)
-    """Key -> reason; the next run tries them again."""
     left: tuple[str, ...] = ()
-    """Not begun, because the time was up."""
     damaged: dict[str, str] = field(default_factory=dict)
-    """Units of the store that were set aside and done again: key -> what was wrong."""
     seconds: float = 0.0
 
 
@@ -56,19 +62,37 @@ def run_units(
     deadline: float | None = None,
     each: Callable[[Training, Outcome | str], None] | None = None,
 ) -> EngineReport:
-    """Train what the store lacks, save each unit as it ends, and say what was done.
+    """Train what the store lacks, save each training as it ends, and report what was done.
 
-    A run that was killed, or ended by an error, goes on where it was when it is started again. One unit's
-    failure is recorded (`store.failures()`), and the others go on.
+    A run that was killed, or ended by an error, resumes when it is started again. Where one training fails,
+    its reason is recorded (`store.failures()`), and the others continue.
 
-    - `device`: 'auto' (every CUDA device, else the CPU), 'cpu', 'cuda', 'cuda:1', or several with commas.
-    - `lanes`: trainings side by side on one device; 0: the trainer chooses.
-    - `address`: of a Ray cluster, for engine 'ray'; None starts one on this machine.
-    - `trainer`: a callable or 'package.module:function'; see `elsewhere.engine.batch.Trainer`.
-    - `progress(what, done, total)`: 'units' is this run's count; other words are the trainer's.
-    - `threads`: of a process that trains on a CPU; 0: one a core. The same number gives the same bits.
-    - `deadline`: seconds since the epoch; no unit is begun that would probably end later.
-    - `each(unit, outcome or reason)`: called after a unit was saved, or recorded as failed.
+    Args:
+        units: The trainings; those of the same key are done once.
+        work: What they refer to: cases, pixels, weights.
+        store: Where outcomes are saved. Only one run at a time writes to a store.
+        engine: The name of the engine: 'local', 'ray', or one that another package brings.
+        device: 'auto' (every CUDA device, else the CPU), 'cpu', 'cuda', 'cuda:1', or several with commas.
+        lanes: Trainings side by side on one device; 0: the trainer chooses.
+        address: The address of a Ray cluster, for the engine 'ray'; None starts one on this machine.
+        trainer: A function or 'package.module:function', see `elsewhere.engine.batch.Trainer`; None: the one
+            that runs recipes.
+        progress: Called as `progress(what, done, total)`: 'units' counts the trainings of this run, other
+            words are the trainer's.
+        threads: The threads of a process that trains on a CPU; 0: one per physical core. The same number
+            gives the same bits.
+        batch: How many trainings one task of a cluster has; 0: the engine chooses.
+        deadline: When the time is up, in seconds since the epoch. No training is begun that would probably
+            end later. None: there is no limit.
+        each: Called with a training and its outcome after it was saved, or with the reason after it failed.
+
+    Returns:
+        What was done, reused, failed and left.
+
+    Raises:
+        UserError: The engine or the trainer is unknown, a training names an unknown case, trainings need each
+            other in a circle, another run is writing to the store, or the trainer raised it.
+        FileSystemError: The store cannot be written, for example because the disk is full.
     """
     begin = time.monotonic()
     let_threads_sleep()
@@ -113,7 +137,10 @@ def run_units(
 
 
 def _add_records(units: Iterable[Training], work: Work, store: Store) -> None:
-    """Kept weights of an earlier version do not say whom they were trained on; the same key is the same people."""
+    """Add the record of who trained saved weights where an earlier version of Elsewhere wrote none.
+
+    The same key means the same patients.
+    """
     for unit in units:
         if unit.keep_weights:
             held = store.load(unit.key)
@@ -122,7 +149,7 @@ def _add_records(units: Iterable[Training], work: Work, store: Store) -> None:
 
 
 class _Tally:
-    """What ends where: the only hand that writes to the store in a run."""
+    """Counts how trainings end; only this object writes to the store in a run."""
 
     def __init__(
         self,
@@ -172,13 +199,13 @@ class _Tally:
             self.progress("units", self.reused + len(self.done) + len(self.failures), len(self.asked))
 
     def outcome(self, key: str) -> Outcome:
-        """Of a training that another needs: from this store, or from where the work came."""
+        """Return the outcome of a training that another needs: from this store, or from the work."""
         if key not in self.store and self.work.outcomes is not None:
             return self.work.outcomes(key)
         return self.store.load(key)
 
     def with_needs(self, units: list[Training]) -> list[Training]:
-        """Those for which all is done that they need; the others have failed with it, or wait with it."""
+        """Return the trainings whose needs are done; record a failure where they failed or are unknown."""
         ready = []
         for unit in units:
             lacking = {

@@ -1,12 +1,13 @@
 """The store of finished units: a folder that survives kill -9 at any moment, a full disk, and two writers.
 
-    units/<key>/    unit.json, outputs.npz, history.json, weights.pt or weights.npz (where kept), done.json (last)
-    failed/<key>.json   why a unit could not be done; gone when it is
+    units/<key>/    unit.json, outputs.npz, history.json, weights.pt or .npz (where saved), done.json (last)
+    failed/<key>.json   why a unit could not be done; removed when it is done
     damaged/        units whose files no longer fit their digests, set aside; they are done again
-    scratch/<key>/  checkpoints of a recipe that was begun; gone when its unit is saved
-    .writers/       a locked file a living writer: what a dead one left behind is swept
+    scratch/<key>/  checkpoints of a training that was begun; removed when it is saved
+    .writers/       one locked file per living writer: what a dead writer left behind is removed
 
-A unit is made beside its place and renamed into it, so that it is there whole or not at all.
+A unit is one training with its outcome. It is written beside its place and renamed into it, so that it is
+there as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -46,16 +47,23 @@ _PARTIAL = re.compile(r"\.(?P<token>[0-9a-f]{16})\.(?P<key>[0-9A-Za-z_-]+)\.(?P<
 
 
 class DamagedUnitError(UserError):
-    """A unit whose files do not fit their digests. It has been set aside, and will be done again."""
+    """A stored training has damaged files. It was set aside, and the next run does it again."""
 
 
 class Store:
-    """Finished units by key. Reading needs no lock; `lock()` is for a run that writes."""
+    """Outcomes of finished trainings by key. Reading needs no lock; `lock()` is for a run that writes.
+
+    Args:
+        path: The folder of the store; the first write makes it where it does not exist.
+
+    Raises:
+        UserError: The path is a file.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.damaged: dict[str, str] = {}
-        """Units that this object found damaged and set aside: key -> what is wrong."""
+        """Trainings that this object found damaged and set aside: what is wrong, by key."""
         self._writer: FileLock | None = None
         self._token = ""
         self._locked: FileLock | None = None
@@ -67,7 +75,11 @@ class Store:
     # Reading
 
     def keys(self) -> list[str]:
-        """Of the finished units, sorted."""
+        """List the keys of the finished trainings.
+
+        Returns:
+            Sorted keys; none where the store does not exist.
+        """
         if not self._units.is_dir():
             return []
         found = (entry.name for entry in os.scandir(self._units) if KEY.fullmatch(entry.name))
@@ -77,8 +89,22 @@ class Store:
         return KEY.fullmatch(key) is not None and (self._units / key / "done.json").is_file()
 
     def has(self, unit: Training, cases: Cases) -> bool:
-        """True where the unit need not be trained: it is there, whole, has the weights where the unit keeps
-        them, and predicts every case that the unit predicts, with the same pixels and box (US-10).
+        """Say whether a training need not be done again (US-10).
+
+        It need not where the store has its outcome undamaged, with weights if the training saves them, and
+        with a prediction of every case that the training predicts, made from the same pixels and box. A
+        damaged outcome is set aside with a warning.
+
+        Args:
+            unit: The training, with its key.
+            cases: The cases of the study, with the pixels and boxes of today.
+
+        Returns:
+            True where the outcome can be used as it is.
+
+        Raises:
+            UserError: The outcome was written by another version, or needs a package that is not installed.
+            FileSystemError: A file cannot be read.
         """
         if unit.key not in self:
             return False
@@ -92,7 +118,24 @@ class Store:
         return outcome.covers(unit.predict, unit.fingerprints(cases)[cases.rows(unit.predict)])
 
     def load(self, key: str) -> Outcome:
-        """What the unit gave. Every digest is checked; the weights' when they are first used."""
+        """Read the outcome of a training.
+
+        Every digest is checked, that of the weights when they are first used.
+
+        Args:
+            key: The training's key.
+
+        Returns:
+            The outcome.
+
+        Raises:
+            DamagedUnitError: A file does not fit its digest; the training is set aside and will be done
+                again.
+            UserError: The key is not in the store, or the outcome was written by another version, needs a
+                package that is not installed, or does not fit into memory.
+            FileSystemError: A file cannot be read.
+            ValueError: The text cannot be a key.
+        """
         for _ in range(3):
             folder = self._folder(key)
             if not (folder / "done.json").is_file():
@@ -118,12 +161,32 @@ class Store:
         raise UserError(f"unit {key} is not in the store", where=str(self.path), fix="Run the study first.")
 
     def info(self, key: str) -> dict[str, Any]:
-        """done.json: name, seconds, device, versions, epochs, digests."""
+        """Read 'done.json' of a training: name, seconds, device, versions, epochs, digests.
+
+        Args:
+            key: The training's key.
+
+        Returns:
+            The content of the file.
+
+        Raises:
+            UserError: As `load`.
+        """
         self.load(key)
         return _read_done(self._folder(key), key, deep=False)
 
     def unit(self, key: str) -> Training:
-        """The unit as it was asked for when it was trained."""
+        """Read a training as it was asked for when it was done.
+
+        Args:
+            key: The training's key.
+
+        Returns:
+            The training.
+
+        Raises:
+            UserError: As `load`, or its description cannot be understood.
+        """
         self.load(key)
         file = self._folder(key) / "unit.json"
         try:
@@ -138,8 +201,21 @@ class Store:
     # Writing
 
     def save(self, unit: Training, outcome: Outcome) -> bool:
-        """Put a finished unit in its place, whole. Where it stands already (another writer was first), what
-        is there stays (False), unless it lacks something this one has: then both are joined.
+        """Save a finished training, as a whole or not at all.
+
+        Where the store has it already (another writer was first), the outcome in the store stays, unless it
+        lacks something that this one has: then both are joined.
+
+        Args:
+            unit: The training, with its key.
+            outcome: Its outcome, checked by `engine.outcomes.check_outcome`.
+
+        Returns:
+            True where something was written; False where the store had all of it.
+
+        Raises:
+            FileSystemError: The store cannot be written, for example because the disk is full.
+            ValueError: The training has no valid key.
         """
         folder = self._folder(unit.key)
         with explained(self.path, f"saving unit {unit.key} ({unit.name})"):
@@ -153,7 +229,7 @@ class Store:
         return joined is not None
 
     def _joined(self, unit: Training, outcome: Outcome) -> Outcome | None:
-        """What to write; None where the store has all of it."""
+        """Return the outcome to write; None where the store has all of it."""
         if unit.key not in self:
             return outcome
         try:
@@ -188,7 +264,7 @@ class Store:
         return staged
 
     def _put(self, staged: Path, folder: Path) -> None:
-        """Rename into place. Killed between the two renames, the next run's sweep finishes or undoes them."""
+        """Rename into place; killed between two renames, the next sweep finishes or undoes them."""
         old = staged.with_suffix(".old")
         try:
             if folder.exists():
@@ -206,14 +282,28 @@ class Store:
     # Failures
 
     def record_failure(self, unit: Training, reason: str) -> None:
-        """Kept until the unit succeeds; it is tried again by every run."""
-        with explained(self.path, f"noting that unit {unit.key} failed"):
+        """Record why a training failed.
+
+        The record stays until the training succeeds; every run tries it again.
+
+        Args:
+            unit: The training, with its key.
+            reason: The reason, as a sentence for the user.
+
+        Raises:
+            FileSystemError: The store cannot be written.
+        """
+        with explained(self.path, f"recording that unit {unit.key} failed"):
             file = self._failure_file(unit.key)
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, to_json({"key": unit.key, "name": unit.name, "reason": reason}))
 
     def failures(self) -> dict[str, str]:
-        """Key -> reason, of the units that could not be done."""
+        """List the trainings that failed and have not succeeded since.
+
+        Returns:
+            The reason by key. Records that cannot be read are left out.
+        """
         found = {}
         for file in sorted((self.path / "failed").glob("*.json")):
             with contextlib.suppress(OSError, UserError, KeyError):
@@ -225,20 +315,52 @@ class Store:
     # To and from another machine
 
     def export(self, keys: Iterable[str], zip_path: str | Path) -> Path:
-        """A zip of finished units, digests checked, for `add` on another machine."""
+        """Write finished trainings into a zip file, digests checked, for `add` on another machine.
+
+        Args:
+            keys: The keys of the trainings.
+            zip_path: The file to write; an existing one is replaced.
+
+        Returns:
+            The file.
+
+        Raises:
+            UserError: A key is not in the store, or its files are damaged.
+            FileSystemError: The zip cannot be written.
+        """
         from elsewhere.engine.archive import export
 
         return export(self, list(keys), Path(zip_path))
 
     def add(self, zip_path: str | Path) -> list[str]:
-        """Take the units of a zip that `export` wrote; the keys that were new or gave more than was there."""
+        """Add the trainings of a zip file that `export` wrote; all of them or, where one is damaged, none.
+
+        Args:
+            zip_path: The file.
+
+        Returns:
+            The keys that were new to the store, or that added something to what the store had.
+
+        Raises:
+            UserError: The file is missing, is no zip of trainings, or holds a damaged training.
+            FileSystemError: A file cannot be read or written.
+        """
         from elsewhere.engine.archive import add
 
         return add(self, Path(zip_path))
 
     @contextlib.contextmanager
     def borrowed_folder(self) -> Iterator[Path]:
-        """A temporary folder on the store's disk; swept like a half-made unit if its process dies."""
+        """Make a temporary folder on the store's disk for the time of the block.
+
+        If the process dies, the next run removes the folder like a half-written training.
+
+        Yields:
+            The folder.
+
+        Raises:
+            FileSystemError: The folder cannot be made.
+        """
         with explained(self.path, "opening the store"):
             self._join_writers()
             folder = self._units / f".{self._token}.borrowed-{secrets.token_hex(3)}.partial"
@@ -252,8 +374,17 @@ class Store:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """One run writes at a time. Entering sweeps what dead writers left. May be entered again by the
-        same object; the lock goes with its process, so there are no stale ones.
+        """Lock the store for the time of the block, so that only one run writes at a time.
+
+        Entering removes what processes that died left behind. The same object may enter again. The lock ends
+        with its process, so that there are no stale locks.
+
+        Yields:
+            Nothing.
+
+        Raises:
+            UserError: Another run is writing to the store; the message names it.
+            FileSystemError: The store cannot be opened.
         """
         if self._locked is None:
             with explained(self.path, "opening the store"):
@@ -268,7 +399,7 @@ class Store:
                 )
             lock.write(to_json(describe_this_process()))
             self._locked = lock
-            with explained(self.path, "sweeping the store"):
+            with explained(self.path, "cleaning up the store"):
                 self.sweep()
         self._depth += 1
         try:
@@ -282,8 +413,10 @@ class Store:
                 self._leave_writers()
 
     def sweep(self) -> list[str]:
-        """Remove what writers that are no longer alive left half-made; what they had made whole, but not yet
-        put in its place, is put there. Returns the names of what was found.
+        """Remove what dead writers left half-written; put in place what they had written completely.
+
+        Returns:
+            The names of the temporary folders that were found.
         """
         found: list[str] = []
         if not self._units.is_dir():
@@ -310,7 +443,7 @@ class Store:
         return found
 
     def _rescue(self, leftover: Path, key: str) -> None:
-        """A whole unit without a place takes it; '.old' comes before '.partial' and is replaced by `save`."""
+        """Put a complete training in its place; '.old' comes before '.partial', and `save` replaces it."""
         folder = self._units / key
         if folder.exists() or not (leftover / "done.json").is_file():
             return
@@ -324,7 +457,7 @@ class Store:
 
     @property
     def scratch(self) -> Path:
-        """A folder a unit that is being trained, kept between a killed run and the next."""
+        """The folder for checkpoints: one folder per training, which a killed run leaves to the next."""
         return self.path / "scratch"
 
     @property
@@ -337,14 +470,14 @@ class Store:
 
     def _folder(self, key: str) -> Path:
         if not KEY.fullmatch(key):
-            raise ValueError(f"'{key}' is no key of a unit")
+            raise ValueError(f"'{key}' is not the key of a unit")
         return self._units / key
 
     def _failure_file(self, key: str) -> Path:
         return self.path / "failed" / f"{key}.json"
 
     def _join_writers(self) -> None:
-        """From now on, temporary folders of this object belong to a living writer."""
+        """Mark temporary folders of this object as those of a living writer from now on."""
         if self._writer is not None:
             return
         self._writers.mkdir(parents=True, exist_ok=True)
@@ -363,7 +496,7 @@ class Store:
 
     @contextlib.contextmanager
     def _commit(self) -> Iterator[None]:
-        """Held for the moment in which a unit's folder changes its place; waits for another writer's."""
+        """Hold the lock under which a training's folder is put in place; wait for another writer."""
         if self._committing is not None:
             yield
             return
@@ -377,7 +510,7 @@ class Store:
             lock.release()
 
     def _set_aside(self, key: str, wrong: Exception) -> DamagedUnitError | None:
-        """None where the unit is whole after all: a writer was just putting it there."""
+        """Move a damaged training aside; return None where a writer has just replaced it by a whole one."""
         folder = self._folder(key)
         place = self.path / "damaged" / f"{key}.{secrets.token_hex(3)}"
         why = str(wrong) if isinstance(wrong, _MisfitError) else f"it cannot be read ({wrong})"
@@ -397,15 +530,15 @@ class Store:
 
 
 class OtherVersionError(UserError):
-    """A store of another version of Elsewhere: nothing in it is damaged."""
+    """The store was written by another version of Elsewhere; nothing in it is damaged."""
 
 
 class _MisfitError(Exception):
-    """What does not fit in a unit's folder."""
+    """A file does not belong in a training's folder as it is."""
 
 
 def _read_done(folder: Path, key: str, *, deep: bool = True) -> dict[str, Any]:
-    """done.json, and with `deep` a check of every file but the weights against its digest."""
+    """Read done.json; with `deep`, check every file but the weights against its digest."""
     try:
         done = read_json(folder / "done.json", what="done.json")
     except UserError as error:
@@ -413,7 +546,7 @@ def _read_done(folder: Path, key: str, *, deep: bool = True) -> dict[str, Any]:
     if not isinstance(done.get("digests"), dict) or not isinstance(done.get("sizes"), dict):
         raise _MisfitError("done.json lists no digests")
     if not isinstance(done.get("name", ""), str):
-        raise _MisfitError("done.json has a name that is no text")
+        raise _MisfitError("the name in done.json is not text")
     if done.get("version") != STORE_VERSION:
         raise OtherVersionError(
             f"the store was written by another version of Elsewhere ({done.get('version')}, not {STORE_VERSION})",
@@ -421,7 +554,7 @@ def _read_done(folder: Path, key: str, *, deep: bool = True) -> dict[str, Any]:
             fix="Give another --store.",
         )
     if done.get("key") != key:
-        raise _MisfitError(f"done.json is of unit {done.get('key')}")
+        raise _MisfitError(f"done.json belongs to unit {done.get('key')}")
     unknown = set(done["digests"]) - set(FILES)
     if unknown or not {"unit.json", "outputs.npz", "history.json"} <= set(done["digests"]):
         raise _MisfitError("done.json does not list the files of a unit")
@@ -429,7 +562,7 @@ def _read_done(folder: Path, key: str, *, deep: bool = True) -> dict[str, Any]:
         for name, digest in done["digests"].items():
             file = folder / name
             if not file.is_file():
-                raise _MisfitError(f"{name} is not there")
+                raise _MisfitError(f"{name} is missing")
             if file.stat().st_size != done.get("sizes", {}).get(name):
                 raise _MisfitError(f"{name} has another size than when it was written")
             if name not in WEIGHT_FILES and digest_of(file) != digest:
@@ -451,4 +584,4 @@ def _holder(lock: Path) -> str:
         held = read_json(lock)
         return f"process {held['pid']} on {held['host']} since {held['since']} ({held['command']})"
     except (OSError, UserError, KeyError):
-        return "a process that does not say which"
+        return "an unknown process"

@@ -1,7 +1,8 @@
-"""Who a kept model was trained on: enough to refuse them as tested patients, and no name of anybody.
+"""Records which patients trained a saved model, without their names.
 
-Names travel as hashes keyed by the unit: another hospital can ask whether a patient of its own is among them, and
-cannot read the list. That guards against a look, not against somebody who has a list of ids to try.
+The record is enough to refuse these patients as tested ones. Names travel as hashes keyed by the training:
+another hospital can ask whether a patient of its own is among them, and cannot read the list. This guards
+against reading, not against somebody who has a list of ids to try.
 """
 
 from __future__ import annotations
@@ -15,22 +16,39 @@ from elsewhere.engine.training import Training, Work
 from elsewhere.errors import UserError
 
 TOLD = ("patients", "ids", "also", "pixels")
-"""What a record must tell, so that a tested patient can be kept apart from those who trained."""
+"""The parts that a record must have, so that a tested patient can be compared with those who trained."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Patient:
-    """What a patient is called: 'DATASET/id', and her id in another set where its cohort says so."""
+    """The names of a patient.
+
+    Args:
+        name: 'DATASET/id'.
+        also: The patient's id in another dataset, where the cohort gives it; '' where it does not.
+
+    Example:
+        >>> Patient(name="BUSI/17").id, [one.name for one in Patient(name="UCLM/UCLM_9").spelt()]
+        ('17', ['UCLM/UCLM_9', 'UCLM/9'])
+    """
 
     name: str
     also: str = ""
 
     @property
     def id(self) -> str:
+        """The id without the dataset."""
         return self.name.partition("/")[2] or self.name
 
     def spelt(self) -> tuple[Patient, ...]:
-        """Also as her own set spells her: where two sets of a study share ids, theirs have the dataset in front."""
+        """List the spellings of the name.
+
+        Where two datasets of a study share ids, the study puts the dataset in front of each id; the dataset
+        itself does not.
+
+        Returns:
+            This patient, and where the id begins with the dataset, the patient with the dataset's own id.
+        """
         dataset, _, own = self.name.partition("/")
         if not own.startswith(f"{dataset}_"):
             return (self,)
@@ -38,8 +56,17 @@ class Patient:
 
 
 def training_record(unit: Training, work: Work) -> dict[str, Any]:
-    """Of a unit whose weights are kept: the patients and pictures or volumes of its training and validation
-    parts, hashed, and where they come from."""
+    """Record who trained the weights of a training, with every name of a patient hashed.
+
+    Args:
+        unit: The training; patients and pixels of its training and validation parts are recorded.
+        work: The cases that it names, and in `about` what is known of them.
+
+    Returns:
+        'patients', 'ids' and 'also' (sorted hashes, see `hashed`), 'pixels' (sorted digests), 'clinical'
+        (columns), counts ('train', 'validation', 'n_patients', and 'datasets' by name), and where the cases
+        come from ('study', 'cohorts').
+    """
     cases = work.cases
     names = (*unit.train, *unit.validation)
     rows = cases.rows(names)
@@ -75,8 +102,20 @@ def training_record(unit: Training, work: Work) -> dict[str, Any]:
 def check_apart(
     unit: Training, record: Mapping[str, Any], patients: Mapping[str, Patient], digests: Mapping[str, str]
 ) -> None:
-    """A case is refused whose patient trained or validated the model (by name in the same dataset, or by the id
-    that one set tells of the other), or whose picture or volume did, under whatever name (US-11)."""
+    """Refuse to test a model on cases of patients who trained or validated it (US-11).
+
+    A patient is recognised by the name in the same dataset, or by the id that one dataset gives for the
+    other; a picture or volume by its digest, whatever its name is.
+
+    Args:
+        unit: The training that gave the model's weights.
+        record: Who trained them, from `training_record`.
+        patients: The patient of each tested case, by the name of the case.
+        digests: The digest of each tested case's pixels, by the name of the case; cases may be missing.
+
+    Raises:
+        UserError: A tested case belongs to the training or validation part.
+    """
     known = {part: set(record[part]) for part in TOLD}
 
     def is_of(name: str, *parts: str) -> bool:
@@ -92,7 +131,7 @@ def check_apart(
     if both:
         how = "patient" if both[0] in by_name else "picture or volume, under another name,"
         raise UserError(
-            f"'{both[0]}' cannot be tested: its {how} trained this model ({_count(both, patients)})",
+            f"'{both[0]}' cannot be tested: its {how} is in this model's training data ({_count(both, patients)})",
             where=f"unit {unit.name or unit.key}",
             fix="Take them out of the cohort, or choose others: --where dataset=NAME.",
         )
@@ -103,6 +142,19 @@ def _count(cases: Sequence[str], patients: Mapping[str, Patient]) -> str:
 
 
 def hashed(key: str, name: str) -> str:
+    """Hash a patient's name with the key of a training; upper and lower case are the same.
+
+    Args:
+        key: The training's key: the same patient has another hash in each training.
+        name: The name or id; spaces around it do not count.
+
+    Returns:
+        32 hexadecimal digits.
+
+    Example:
+        >>> hashed("key", "BUSI/17 ") == hashed("key", "busi/17"), len(hashed("key", "BUSI/17"))
+        (True, 32)
+    """
     return hashlib.sha256(f"{key}\0{name.strip().casefold()}".encode()).hexdigest()[:32]
 
 

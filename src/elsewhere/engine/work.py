@@ -1,4 +1,4 @@
-"""A run's work as a folder that travels: trainings, cases, what their recipes read, files of weights."""
+"""Writes a run's work as a folder for another machine: trainings, cases, pixels, files of weights."""
 
 from __future__ import annotations
 
@@ -27,10 +27,24 @@ _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]*")
 
 
 def save_work(units: Iterable[Training], work: Work, folder: str | Path, *, replace: bool = False) -> Path:
-    """WORKDIR/{units.json, cases.npz, sources/NAME/*, weights/*}: all that `python -m elsewhere.engine` needs.
+    """Write a folder with all that `python -m elsewhere.engine` needs.
 
-    Only the cases that a training names travel. Outcomes that trainings need and that are not among them travel as a
-    small store, `needed/`. An earlier work folder is replaced with `replace`.
+    The folder has units.json, cases.npz, sources/NAME/* and weights/*. Only the cases that a training names
+    travel. Outcomes that trainings need and that are not among them travel as a small store, `needed/`.
+
+    Args:
+        units: The trainings.
+        work: What they refer to.
+        folder: The folder to write.
+        replace: Whether an earlier work folder may be replaced.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: A training names an unknown case, a case has no pixels in a source that must have all, or
+            the folder exists and may not be replaced.
+        FileSystemError: The folder cannot be written.
     """
     folder = Path(folder)
     units = unique_units(units, work.cases)
@@ -81,7 +95,7 @@ def _write(units: list[Training], work: Work, folder: Path) -> None:
 
 
 def _about(work: Work, named: set[str]) -> dict[str, Any]:
-    """What kept weights tell of their training, of the cases that travel alone."""
+    """Select what saved weights record of their training, for the cases that travel."""
     about = dict(work.about)
     for part in ("patients", "pixels"):
         held = about.get(part, {})
@@ -90,13 +104,26 @@ def _about(work: Work, named: set[str]) -> dict[str, Any]:
 
 
 def load_work(folder: str | Path) -> tuple[list[Training], Work]:
-    """What `save_work` wrote. Keys are computed anew: a unit whose cases have changed is another unit."""
+    """Read the trainings and the work that `save_work` wrote.
+
+    Keys are computed again: a training whose cases have changed is another training.
+
+    Args:
+        folder: The work folder.
+
+    Returns:
+        The trainings, and what they refer to.
+
+    Raises:
+        UserError: It is no work folder, it cannot be read, it was written by another version, or a key does
+            not fit the cases.
+    """
     folder = Path(folder)
     try:
         content = json.loads((folder / "units.json").read_text("utf-8"))
         if content["version"] != WORK_VERSION:
             raise UserError(
-                f"the work folder is of version {content['version']}, this is {WORK_VERSION}",
+                f"the work folder has version {content['version']}, and this program reads version {WORK_VERSION}",
                 where=str(folder),
                 fix="Export it again with this version.",
             )
@@ -111,7 +138,7 @@ def load_work(folder: str | Path) -> tuple[list[Training], Work]:
         rekeyed = unique_units([dataclasses.replace(unit, key="") for unit in units], cases)
     except FileNotFoundError as error:
         raise UserError(
-            "this is no work folder", where=str(error.filename or folder), fix="Make one with `save_work`."
+            "this is not a work folder", where=str(error.filename or folder), fix="Make one with `save_work`."
         ) from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"the work folder cannot be read ({error})", where=str(folder)) from error
@@ -133,7 +160,7 @@ def load_work(folder: str | Path) -> tuple[list[Training], Work]:
 
 def _inside(folder: Path, name: str) -> Path:
     if not re.fullmatch(r"weights/[0-9A-Za-z._-]+", name) or not (folder / name).is_file():
-        raise UserError(f"the file of weights '{name}' is not there", where=str(folder))
+        raise UserError(f"the file of weights '{name}' is missing", where=str(folder))
     return folder / name
 
 

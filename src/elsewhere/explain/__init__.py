@@ -1,6 +1,8 @@
-"""Where a network looked: relevance maps, whether they can be trusted, and how much lies in the lesion (US-23).
+"""Relevance maps: where a network looked, and whether the map can be trusted (US-23).
 
-A map is a hint, not a proof of cause; the sanity check says whether it depends on what was learnt at all.
+`gradcam` draws maps by Grad-CAM and by occlusion, `sanity` compares them with the maps of networks whose
+weights are random, and `localisation` measures how much of a map lies in the lesion. A map is a hint and
+no proof of cause; the sanity check says whether it depends on what was learnt at all.
 """
 
 from __future__ import annotations

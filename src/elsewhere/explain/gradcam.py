@@ -26,7 +26,23 @@ METHODS = ("grad-cam", "occlusion")
 
 
 def target_score(logits: torch.Tensor, target_class: int = 1) -> torch.Tensor:
-    """The log-odds of the class, one a picture; with a single output, that output."""
+    """Compute the log-odds of a class, one value per picture; of a network with one output, that output.
+
+    Args:
+        logits: The network's answer, of shape (pictures, classes).
+        target_class: The column of the class; not used where there is one output only.
+
+    Returns:
+        A tensor of shape (pictures,): the logit of the class minus the log-sum-exp of the others.
+
+    Raises:
+        ValueError: `logits` does not have two axes.
+
+    Example:
+        >>> import torch
+        >>> target_score(torch.tensor([[0.0, 2.0]]))
+        tensor([2.])
+    """
     import torch
 
     if logits.ndim != 2:
@@ -38,7 +54,20 @@ def target_score(logits: torch.Tensor, target_class: int = 1) -> torch.Tensor:
 
 
 def to_unit(maps: npt.ArrayLike) -> Maps:
-    """What speaks for the class, scaled so that the largest value of each map is 1; all zero where nothing does."""
+    """Scale maps so that the largest value of each is 1; a map without positive values becomes zero.
+
+    Values below zero speak against the class and are set to 0.
+
+    Args:
+        maps: Maps of shape (n, height, width).
+
+    Returns:
+        Maps of the same shape with values in [0, 1].
+
+    Example:
+        >>> to_unit([[[1.0, 4.0], [-2.0, 0.0]]]).tolist()
+        [[[0.25, 1.0], [0.0, 0.0]]]
+    """
     positive = np.clip(np.asarray(maps, dtype=np.float32), 0, None)
     top = positive.max(axis=(1, 2), keepdims=True)
     return np.asarray(np.divide(positive, top, out=np.zeros_like(positive), where=top > 0))
@@ -52,10 +81,31 @@ def grad_cam(
     *,
     batch: int = 32,
 ) -> Maps:
-    """Grad-CAM (Selvaraju et al. 2017) at `layer`, in [0, 1] and of the size of the pictures.
+    """Compute Grad-CAM (Selvaraju et al. 2017) at a layer, in [0, 1] and of the size of the pictures.
 
-    Each channel weighs the mean gradient of the class's log-odds over its places; what is left below zero
-    speaks against the class and is cut. The layer must give (n, channels, height, width).
+    The weight of a channel is the mean gradient of the class's log-odds over the positions of the
+    channel. What is below zero in the weighted sum speaks against the class and is set to 0.
+
+    Args:
+        model: The network. It is switched to evaluation mode for the computation and restored afterwards.
+        layer: The layer, or its name in the network. It must give (n, channels, height, width).
+        images: Pictures of shape (n, channels, height, width), on the network's device.
+        target_class: The class that is explained.
+        batch: How many pictures are processed at once.
+
+    Returns:
+        Maps of shape (n, height, width); the largest value of each is 1 unless the map is all zero.
+
+    Raises:
+        UserError: The layer is not used by the network, or its output has no height and width.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 2))
+        >>> network = nn.Sequential(nn.Conv2d(1, 2, 3), *head)
+        >>> grad_cam(network, "0", torch.rand(3, 1, 8, 8)).shape
+        (3, 8, 8)
     """
     import torch
     from torch.nn import functional
@@ -65,7 +115,7 @@ def grad_cam(
 
     def keep(_module: nn.Module, _inputs: object, output: torch.Tensor) -> torch.Tensor:
         held.append(output)
-        return output.clone()  # a later in-place activation must not change what is kept
+        return output.clone()  # a later in-place activation must not change the stored tensor
 
     parts: list[Maps] = []
     handle = module.register_forward_hook(keep)
@@ -76,7 +126,7 @@ def grad_cam(
                 score = target_score(model(part.detach().clone().requires_grad_()), target_class)
                 if not held:
                     raise UserError(
-                        f"the layer {layer} takes no part in the network's answer",
+                        f"the network's answer does not depend on the layer {layer}",
                         fix="Name a layer that the picture passes through.",
                     )
                 at = held[-1]
@@ -107,11 +157,34 @@ def occlusion_map(
     target_class: int = 1,
     measure: str = "log-odds",
 ) -> Maps:
-    """How much the class's score falls where a square is covered; signed, in log-odds or probability.
+    """Measure how much the class's score falls where a square is covered; signed, in log-odds or probability.
 
-    A pixel has the mean fall over all squares that cover it. By default a square is a fifth of the picture
-    wide and moves by half its width, the defaults of the toolbox the study used. `fill` is the value that
-    covers: a number, or 'mean' for each picture's own mean.
+    The value of a pixel is the mean fall over all squares that cover it. By default a square is one fifth
+    of the picture wide and moves by half its width: the defaults of the toolbox that the published study
+    used.
+
+    Args:
+        model: The network. It is switched to evaluation mode for the computation and restored afterwards.
+        images: Pictures of shape (n, channels, height, width), on the network's device.
+        patch: The side of the square in pixels; None for one fifth of the picture's smaller side.
+        stride: How far the square moves, in pixels; None for half of `patch`.
+        batch: How many covered pictures are processed at once.
+        fill: The value that covers: a number, or 'mean' for the mean of each picture.
+        target_class: The class that is explained.
+        measure: 'log-odds', or 'probability'.
+
+    Returns:
+        Maps of shape (n, height, width); positive where covering lowers the score of the class.
+
+    Raises:
+        UserError: `measure` is not known, or the squares do not cover the picture.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> network = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+        >>> occlusion_map(network, torch.rand(3, 1, 8, 8)).shape
+        (3, 8, 8)
     """
     import torch
 
@@ -150,7 +223,24 @@ def occlusion_map(
 
 
 def method_for(model: nn.Module, name: str = "", *, layer: str | None = None) -> tuple[str, Method]:
-    """The study's choice for the network, Grad-CAM where it has convolutions, else occlusion; or the named one."""
+    """Choose how a network is explained: Grad-CAM where it has convolutions, occlusion otherwise.
+
+    Args:
+        model: The network; its attribute `last_conv`, if any, names the last convolution.
+        name: 'grad-cam' or 'occlusion'; empty to choose by the network.
+        layer: The layer for Grad-CAM; None for `model.last_conv`.
+
+    Returns:
+        The name of the method, and a function from a network and pictures to maps in [0, 1].
+
+    Raises:
+        UserError: The name is not known, or Grad-CAM was named and the network has no convolution.
+
+    Example:
+        >>> from torch import nn
+        >>> method_for(nn.Linear(4, 2))[0]
+        'occlusion'
+    """
     layer = layer or getattr(model, "last_conv", None)
     name = name or ("grad-cam" if layer else "occlusion")
     if name == "occlusion":
@@ -165,7 +255,7 @@ def method_for(model: nn.Module, name: str = "", *, layer: str | None = None) ->
 
 
 def _cover(size: int, patch: int, stride: int) -> torch.Tensor:
-    """A row a square: which pixels it covers; the last square ends at the border."""
+    """List which pixels each square covers, one row per square; the last square ends at the border."""
     import torch
 
     starts = [*range(0, size - patch, stride), size - patch]
@@ -175,7 +265,7 @@ def _cover(size: int, patch: int, stride: int) -> torch.Tensor:
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """No dropout, no batch statistics; afterwards the network is as it was."""
+    """Switch off dropout and batch statistics; afterwards the network is as it was."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

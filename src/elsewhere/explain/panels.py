@@ -1,4 +1,4 @@
-"""A panel: the picture, and the picture with its map, with what is known and what the network says (US-23)."""
+"""Panels: a picture, and the same picture under its map, with the label and the network's answer (US-23)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,19 @@ _PAD, _BAR, _STRIP = 8, 10, 44
 
 @dataclass(frozen=True, kw_only=True)
 class Caption:
-    """What stands above a panel."""
+    """The text above a panel.
+
+    Args:
+        title: The first line, such as the case and the run.
+        label: The case's label, such as 'malignant'.
+        probability: The predicted probability of malignancy, in [0, 1].
+        method: How the map was made: 'grad-cam' or 'occlusion'.
+        note: A further remark at the end of the second line; empty for none.
+
+    Example:
+        >>> Caption(title="case 7", label="benign", probability=0.9, method="occlusion").lines()
+        ('case 7', 'benign; malignant with 0.900; occlusion')
+    """
 
     title: str
     label: str
@@ -28,19 +40,43 @@ class Caption:
     note: str = ""
 
     def lines(self) -> tuple[str, str]:
+        """Return the two lines of the caption."""
         second = f"{self.label}; malignant with {self.probability:.3f}; {self.method}"
         return self.title, second + (f"; {self.note}" if self.note else "")
 
 
 def warm(relevance: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Colours (..., 3) in 0 to 255 for values in [0, 1]: dark is none, yellow is most."""
+    """Convert values to colours: dark for 0, yellow for 1.
+
+    Args:
+        relevance: Values in [0, 1], of any shape; values outside are cut.
+
+    Returns:
+        Red, green and blue from 0 to 255 along a last, additional axis.
+
+    Example:
+        >>> warm([0.0, 1.0]).tolist()
+        [[0.0, 0.0, 4.0], [252.0, 255.0, 164.0]]
+    """
     value = np.clip(np.asarray(relevance, dtype=np.float64), 0, 1) * (len(_STOPS) - 1)
     stops = np.arange(len(_STOPS))
     return np.stack([np.interp(value, stops, [stop[c] for stop in _STOPS]) for c in range(3)], axis=-1)
 
 
 def overlay(picture: npt.ArrayLike, relevance: npt.ArrayLike) -> npt.NDArray[np.uint8]:
-    """The grey picture (height, width, 8 bit) coloured where the map is large."""
+    """Colour a grey picture where its map is large.
+
+    Args:
+        picture: The grey picture, of shape (height, width), 0 to 255.
+        relevance: Its map of the same shape, in [0, 1].
+
+    Returns:
+        The coloured picture, of shape (height, width, 3), 8 bit.
+
+    Example:
+        >>> overlay([[100]], [[0.0]]).tolist()
+        [[[100, 100, 100]]]
+    """
     grey = np.asarray(picture, dtype=np.float64)[..., None]
     values = np.clip(np.asarray(relevance, dtype=np.float64), 0, 1)[..., None]
     opaque = 0.65 * np.sqrt(values)
@@ -56,7 +92,26 @@ def panel(
     box: Sequence[float] | None = None,
     size_px: int = 320,
 ) -> Image:
-    """Picture and overlay side by side; `box` (the lesion, in the picture's pixels) is outlined in both."""
+    """Draw a picture and its overlay side by side, with a caption and a colour bar.
+
+    Args:
+        picture: The grey picture, of shape (height, width), 0 to 255.
+        relevance: Its map of the same shape, in [0, 1].
+        caption: The text above.
+        box: The lesion as (x0, y0, x1, y1) in pixels of the picture, outlined in both; None for no outline.
+        size_px: The longer side of the drawn picture, in pixels.
+
+    Returns:
+        The panel as an image.
+
+    Raises:
+        ValueError: Picture and map do not have the same shape, or not two axes.
+
+    Example:
+        >>> caption = Caption(title="a", label="benign", probability=0.1, method="occlusion")
+        >>> panel(np.zeros((8, 8)), np.zeros((8, 8)), caption, size_px=100).size
+        (242, 152)
+    """
     from PIL import Image, ImageDraw, ImageFont
 
     grey = np.asarray(picture, dtype=np.uint8)
@@ -83,7 +138,7 @@ def panel(
 
 
 def _shortened(text: str, room: float, pen: object, font: object) -> str:
-    """The text, cut with dots where the panel is too narrow for it."""
+    """Cut the text with dots where the panel is too narrow for it."""
     if pen.textlength(text, font) <= room:  # type: ignore[attr-defined]
         return text
     while text and pen.textlength(text + "...", font) > room:  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""One run looked at: its cases chosen by rule, their maps, the numbers and the sanity check (US-23)."""
+"""Maps of one run: the cases chosen by rule, their maps, the numbers and the sanity check (US-23)."""
 
 from __future__ import annotations
 
@@ -21,21 +21,29 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 CHECKED = 8
-"""Maps that the sanity check compares: each is drawn again for every random network."""
+"""How many maps the sanity check compares: each is drawn again for every random network."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Looked:
-    """The maps of one run, with what they are worth."""
+    """The relevance maps of one run, with the numbers that tell how far to trust them.
+
+    Args:
+        run: The name of the run.
+        seen: The maps of all cases that were explained, shown or not.
+        shown: The cases chosen to be shown; the numbers rest on the other cases of `seen` too.
+        label: The label of each test case: 1 for malignant, 0 for benign.
+        check: The sanity check of the maps; None where none was asked for.
+    """
 
     run: str
     seen: Explained
     shown: tuple[str, ...]
-    """The cases chosen to be shown; the numbers rest on further ones too."""
     label: Mapping[str, int]
     check: SanityCheck | None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the numbers of the run: the means over cases, the sanity check and the warnings."""
         inside = [one for one in self.seen.inside if one is not None and np.isfinite(one.share)]
         return {
             "run": self.run,
@@ -50,11 +58,27 @@ class Looked:
         }
 
     def word(self, at: int) -> str:
-        """The case's label."""
+        """Name the label of a case.
+
+        Args:
+            at: The position of the case in `seen.case`.
+
+        Returns:
+            'malignant' or 'benign'.
+        """
         return "malignant" if self.label[self.seen.case[at]] else "benign"
 
     def panel(self, at: int, title: str, *, size_px: int = 320) -> Image:
-        """The input beside the input with its map."""
+        """Draw the input of a case side by side with the input under its map.
+
+        Args:
+            at: The position of the case in `seen.case`.
+            title: The first line of the caption.
+            size_px: The longer side of each picture, in pixels.
+
+        Returns:
+            The panel as an image.
+        """
         one = self.seen.inside[at]
         note = "" if one is None or not np.isfinite(one.share) else f"{one.share:.0%} in the lesion"
         caption = Caption(
@@ -108,9 +132,29 @@ def look_at_run(
     device: str = "auto",
     seed: int = 42,
 ) -> Looked:
-    """Maps of the named `cases`, or of `choose` of them by rule, and of `measure` further ones drawn with `seed`.
+    """Draw maps of a run: of named cases or of cases chosen by rule, and of further cases for the numbers.
 
-    `test`: the run's test part as the study gives it. `needs`: the outcomes of the trainings whose answers it uses.
+    Args:
+        run: The name of the run.
+        unit: The training whose network is explained.
+        outcome: Its outcome, with the saved weights.
+        work: The cases and pictures that the training refers to.
+        test: The run's test part, with the columns `case`, `label` and `probability`.
+        needs: The outcomes of the trainings whose answers it uses, by role; None for none.
+        cases: The cases to show; empty to choose them by rule (`choose_cases`).
+        choose: How many cases are chosen by rule.
+        measure: How many further cases, drawn with `seed`, the numbers rest on.
+        method: 'grad-cam' or 'occlusion'; empty for the one that suits the network.
+        sanity: Whether the maps are compared with those of networks with random weights.
+        device: 'auto', 'cpu', 'cuda' or 'cuda:N'.
+        seed: The seed of the drawn cases and of the random weights.
+
+    Returns:
+        The maps, the numbers and the sanity check.
+
+    Raises:
+        UserError: A named case is not in the test part, there is no case at all, the weights were not
+            saved, or the recipe draws no maps.
     """
     shown, further = _cases(test, cases, choose=choose, measure=measure, seed=seed)
     explainer = explainer_of(unit)(unit, outcome, work, device=device, needs=needs)
@@ -123,7 +167,7 @@ def look_at_run(
 def _cases(
     test: pd.DataFrame, named: Sequence[str], *, choose: int, measure: int, seed: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The cases to show, and further ones for the numbers."""
+    """Choose the cases to show, and further ones for the numbers."""
     known = list(test["case"])
     if named:
         for case in named:

@@ -1,7 +1,7 @@
 """Does a map depend on what the network learnt? (Adebayo et al. 2018, 'Sanity checks for saliency maps')
 
-The weights are exchanged for random ones, from the output down. A method whose map stays the same shows the
-picture, not the network, and must not be read as an explanation.
+The weights are replaced by random ones, from the output down. A method whose map stays the same shows
+the picture and not the network, and must not be read as an explanation.
 """
 
 from __future__ import annotations
@@ -21,35 +21,63 @@ if TYPE_CHECKING:
     from torch import nn
 
 THRESHOLD = 0.5
-"""Maps of the learnt and of the random network that agree more than this do not depend on the learning."""
+"""From this rank correlation on, maps of the trained and of random networks are too similar."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SanityCheck:
-    """How alike the maps of the learnt and of randomised networks are; small is good."""
+    """How similar the maps of the trained network and of randomised networks are; low is good.
+
+    Args:
+        rank_correlation: Mean over pictures and repeats, all weights random; NaN where all maps of the
+            trained network are flat.
+        ssim: Structural similarity, the same mean.
+        passed: Whether `rank_correlation` is below `threshold`.
+        threshold: From this rank correlation on, the check fails.
+        reason: What the verdict means, in words.
+        cascade: (the last layer randomised, rank correlation), from the output down to the input.
+        pictures: How many pictures were compared: those whose map of the trained network is not flat.
+        flat: How many pictures have a flat map of the trained network: nothing speaks for the class, and
+            there is nothing to compare.
+        repeats: How many networks with all weights random the verdict rests on.
+    """
 
     rank_correlation: float
-    """Mean over pictures and repeats, all weights random; NaN where all learnt maps are flat."""
     ssim: float
     passed: bool
     threshold: float
     reason: str
     cascade: tuple[tuple[str, float], ...] = ()
-    """(the last layer randomised, rank correlation), from the output down to the input."""
     pictures: int = 0
-    """Those that were compared: the map of the learnt network is not flat."""
     flat: int = 0
-    """Pictures whose learnt map is flat: nothing speaks for the class, and there is nothing to compare."""
     repeats: int = 0
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the fields as a dictionary."""
         return asdict(self)
 
 
 def map_similarity(
     a: npt.ArrayLike, b: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Rank correlation and SSIM, one a picture. Against a flat map the rank correlation is 0; of two, NaN."""
+    """Compare maps by rank correlation and structural similarity (SSIM), picture by picture.
+
+    Args:
+        a: Maps of shape (n, height, width).
+        b: Maps of the same shape.
+
+    Returns:
+        The rank correlations and the similarities, one per picture. With one flat map the rank
+        correlation is 0, with two it is NaN.
+
+    Raises:
+        ValueError: The shapes differ, or do not have three axes.
+
+    Example:
+        >>> ranks, likeness = map_similarity([[[0.0, 1.0]]], [[[0.0, 0.0]]])
+        >>> ranks.tolist()
+        [0.0]
+    """
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.shape != second.shape or first.ndim != 3:
         raise ValueError(f"maps of (n, height, width) are compared, not {first.shape} and {second.shape}")
@@ -70,8 +98,28 @@ def sanity_check(
 ) -> SanityCheck:
     """Compare the method's maps with those of networks whose weights are random.
 
-    `stages` cuts of the cascade from the output down are drawn once; the verdict rests on `repeats` networks
-    with all weights random. The given network is not touched.
+    The given network is not changed.
+
+    Args:
+        model: The trained network.
+        images: Pictures of shape (n, channels, height, width), on the network's device.
+        method: A function from a network and pictures to maps (`method_for`).
+        generator: The source of the random weights.
+        threshold: From this mean rank correlation on, the check fails.
+        stages: How many steps of the cascade, from the output down, are drawn, once each; 0 for none.
+        repeats: How many networks with all weights random the verdict rests on.
+
+    Returns:
+        The similarities and the verdict; failed where every map of the trained network is flat.
+
+    Example:
+        >>> import torch
+        >>> from elsewhere.explain.gradcam import method_for
+        >>> network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
+        >>> method = method_for(network, "occlusion")[1]
+        >>> seeded = torch.Generator().manual_seed(0)
+        >>> sanity_check(network, torch.zeros(2, 1, 8, 8), method, seeded).flat
+        2
     """
     real = method(model, images)
     telling = np.ptp(real, axis=(1, 2)) > 0
@@ -121,10 +169,26 @@ def randomised(
     layers: Sequence[str] | None = None,
     images: torch.Tensor | None = None,
 ) -> nn.Module:
-    """A copy whose named layers (default all) have random weights of the same mean and spread.
+    """Copy a network and give its layers random weights of the same mean and standard deviation.
 
-    Batch normalisation is settled on `images`, since its kept statistics are those of other weights and
-    the signal would vanish or overflow.
+    The statistics of batch normalisation are computed anew on `images`: the stored ones are those of
+    other weights, and the signal would vanish or overflow.
+
+    Args:
+        model: The network; it is not changed.
+        generator: The source of the random weights.
+        layers: The names of the layers to randomise; None for all.
+        images: Pictures for the statistics of batch normalisation; None to keep the stored statistics.
+
+    Returns:
+        The copy.
+
+    Example:
+        >>> import torch
+        >>> network = torch.nn.Linear(2, 2)
+        >>> other = randomised(network, torch.Generator().manual_seed(0))
+        >>> bool((other.weight == network.weight).any())
+        False
     """
     import torch
 
@@ -163,7 +227,7 @@ def _settle(model: nn.Module, images: torch.Tensor) -> None:
 
 
 def _layers(model: nn.Module) -> list[str]:
-    """The modules with weights of their own, in the order in which they were registered: input to output."""
+    """List the modules with weights of their own in the order of registration, from input to output."""
     return [
         name
         for name, module in model.named_modules()
@@ -172,7 +236,7 @@ def _layers(model: nn.Module) -> list[str]:
 
 
 def _cuts(layers: int, stages: int) -> list[int]:
-    """How many layers, counted from the output, each stage of the cascade randomises."""
+    """Count how many layers, from the output, each stage of the cascade randomises."""
     if layers == 0 or stages <= 0:
         return []
     return sorted({max(1, round(layers * stage / stages)) for stage in range(1, stages + 1)})
@@ -188,7 +252,7 @@ def _rank_correlation(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) ->
 
 
 def _ssim(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
-    """Structural similarity (Wang et al. 2004): Gaussian window of 1.5 px, values in [0, 1]."""
+    """Compute structural similarity (Wang et al. 2004): Gaussian window of 1.5 px, values in [0, 1]."""
     from scipy.ndimage import gaussian_filter
 
     def blur(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

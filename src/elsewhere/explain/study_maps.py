@@ -1,6 +1,6 @@
-"""Relevance maps for a study's report (US-23, US-24): of the scenarios whose weights are saved, on request alone.
+"""Relevance maps for a study's report (US-23, US-24), drawn on request for scenarios with saved weights.
 
-Cases are chosen by rule, and named nowhere: a caption has the label and the answer.
+Cases are chosen by rule, and no case is named: a caption has the label and the answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_RUNS = 8
 PANELS = 4
 SIZE_PX = 200
 BYTES = 30_000
-"""Of one panel: thirty-two of them leave the report under its limit."""
+"""The most bytes of one panel: with thirty-two panels the report stays below its limit."""
 QUALITIES = (85, 70, 55, 40)
 
 
@@ -32,7 +32,7 @@ def check_maps_can_be_drawn(file: StudyFile) -> None:
     """Refuse maps before anything is trained: they need saved weights, and torch.
 
     Args:
-        file: The study.
+        file: The study file.
 
     Raises:
         UserError: The study saves no weights, or torch is not installed.
@@ -52,12 +52,12 @@ def look(run: str, stored: StoredRuns, **options: Any) -> Looked:
     """Make the relevance maps of a run.
 
     Args:
-        run: Its name.
+        run: The name of the run.
         stored: The runs of the study.
         **options: The keyword arguments of `look_at_run`.
 
     Returns:
-        The maps.
+        The maps, the numbers and the sanity check.
     """
     key = str(stored.row(run)["training"])
     training = stored.plan.units[key]
@@ -72,14 +72,14 @@ def relevance_maps(
     """Make maps of the scenarios with saved weights: of each with every model and input, the first seed.
 
     Args:
-        results: Of the study.
-        plan: What was trained.
+        results: The results of the study.
+        plan: The plan of the study, which names the scenarios whose weights are saved.
         store: The finished trainings.
-        device: On which the networks run.
-        progress: Called with what is done, how much, and how much there is.
+        device: 'auto', 'cpu', 'cuda' or 'cuda:N'; of several, separated by commas, the first is used.
+        progress: Called with a step, how much of it is done and how much there is; None for no reports.
 
     Returns:
-        The maps of the first runs, and how many runs are left.
+        The maps of the first `MOST_RUNS` runs, and how many runs are left.
     """
     stored = StoredRuns(plan, store)
     done = results.done()
@@ -99,6 +99,7 @@ def relevance_maps(
 
 
 def _pictures(looked: Looked, name: str) -> tuple[tuple[str, bytes], ...]:
+    """Draw the panels of the shown cases, each with a caption that names no case."""
     made = []
     for position, case in enumerate(looked.seen.case):
         if case not in looked.shown:
@@ -112,6 +113,7 @@ def _pictures(looked: Looked, name: str) -> tuple[tuple[str, bytes], ...]:
 
 
 def _jpeg(image: Any) -> bytes:
+    """Compress a panel to at most `BYTES`, or to the lowest quality."""
     for quality in QUALITIES:
         buffer = io.BytesIO()
         image.save(buffer, "JPEG", quality=quality)

@@ -1,4 +1,4 @@
-"""Maps of a trained unit: its kept weights, the same input it was trained on, and the chosen cases (US-23)."""
+"""Maps of a training: its saved weights, the input it was trained on, and the chosen cases (US-23)."""
 
 from __future__ import annotations
 
@@ -23,29 +23,38 @@ if TYPE_CHECKING:
     from elsewhere.networks import Classifier
 
 FAR = 0.1
-"""Probabilities that differ by more between the stored run and this machine are a warning."""
+"""A larger difference between a stored probability and the one computed here gives a warning."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Explained:
-    """The maps of some cases of one unit, in the pixels of the network's input."""
+    """The maps of some cases of one training, in the pixels of the network's input.
+
+    Args:
+        case: The names of the cases.
+        method: How the maps were made: 'grad-cam' or 'occlusion'.
+        maps: Maps in [0, 1], of shape (n, size, size).
+        pixels: The network's input as grey values, of shape (n, size, size).
+        box: The annotated lesion in these pixels, of shape (n, 4); zeros where there is none.
+        region: What counts as the lesion of each case: 'mask', 'box' or 'none'.
+        inside: How much of each map lies in the lesion; None where there is no lesion.
+        probability: The probabilities of malignancy that were computed here, from the saved weights.
+        stored: The probabilities of the stored run.
+    """
 
     case: tuple[str, ...]
     method: str
     maps: Maps
     pixels: npt.NDArray[np.uint8]
-    """(n, size, size): what the network saw."""
     box: npt.NDArray[np.float64]
-    """(n, 4): the annotated lesion in these pixels; zeros where there is none."""
     region: tuple[str, ...]
-    """What counts as the lesion: 'mask', 'box' or 'none'."""
     inside: tuple[Inside | None, ...]
     probability: npt.NDArray[np.float64]
     stored: npt.NDArray[np.float64]
-    """The probability of the stored run; the other one was computed here, from the kept weights."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
+        """Warn where the probabilities computed here differ from the stored ones by more than `FAR`."""
         away = float(np.abs(self.probability - self.stored).max()) if len(self.case) else 0.0
         if away <= FAR:
             return ()
@@ -53,7 +62,19 @@ class Explained:
 
 
 class Explainer:
-    """A unit's network with its kept weights, on one device."""
+    """The network of a training with its saved weights, on one device.
+
+    Args:
+        unit: A training of the recipe 'picture-classifier'.
+        outcome: Its outcome, with the saved weights.
+        work: The cases and pictures that the training refers to.
+        device: 'auto', 'cpu', 'cuda' or 'cuda:N'.
+        needs: The outcomes of the trainings that it needs, by role: that of its finder, where its crops
+            are found by a model (US-33).
+
+    Raises:
+        UserError: The weights were not saved.
+    """
 
     def __init__(
         self,
@@ -64,24 +85,13 @@ class Explainer:
         device: str = "auto",
         needs: Mapping[str, Outcome] | None = None,
     ) -> None:
-        """Load the network.
-
-        Args:
-            unit: A training of the recipe 'picture-classifier'.
-            outcome: With its weights.
-            work: What it refers to.
-            device: Where it runs.
-            needs: The outcomes of the trainings that it needs: its finder's, where its crops are found (US-33).
-
-        Raises:
-            UserError: The weights were not kept.
-        """
+        """Load the network."""
         from elsewhere.networks import build_network
         from elsewhere.training.cuda import select_device
 
         if not outcome.weights:
             raise UserError(
-                f"the weights of {unit.name or unit.key} were not kept",
+                f"the weights of {unit.name or unit.key} were not saved",
                 fix="Name its scenario in keep_weights under [study], and run the study again.",
             )
         self.unit, self.outcome, self.work = unit, outcome, work
@@ -100,7 +110,18 @@ class Explainer:
         self.model.to(self.device).eval()
 
     def explain(self, names: Sequence[str], method: str = "") -> Explained:
-        """Maps of these cases, by Grad-CAM or occlusion as suits the network, or by the named method."""
+        """Draw maps of cases.
+
+        Args:
+            names: Cases of the training's test part.
+            method: 'grad-cam' or 'occlusion'; empty for the one that suits the network.
+
+        Returns:
+            The maps, what the network saw, and how much of each map lies in the lesion.
+
+        Raises:
+            UserError: The training did not predict one of the cases, or the method does not suit the network.
+        """
         import torch
 
         place = {name: at for at, name in enumerate(self.outcome.case)}
@@ -132,7 +153,17 @@ class Explainer:
         )
 
     def check(self, names: Sequence[str], *, seed: int, method: str = "", repeats: int = 3) -> SanityCheck:
-        """Whether maps of these cases depend on what the network learnt."""
+        """Check whether the maps of cases depend on what the network learnt.
+
+        Args:
+            names: Cases of the training's test part.
+            seed: The seed of the random weights.
+            method: 'grad-cam' or 'occlusion'; empty for the one that suits the network.
+            repeats: How many networks with all weights random are compared.
+
+        Returns:
+            The result of `sanity_check`.
+        """
         import torch
 
         _, see = method_for(self.model, method)
@@ -151,7 +182,7 @@ class Explainer:
         return plain(torch.from_numpy(pixels).to(self.device), outline).contiguous()
 
     def _inputs(self, names: Sequence[str]) -> tuple[npt.NDArray[np.uint8], Any, Any, tuple[str, ...]]:
-        """What the network sees of each case, and where the annotated lesion lies in it."""
+        """Collect what the network sees of each case, and where the annotated lesion lies in it."""
         spec, cases, size = self.input, self.work.cases, self.input.size_px
         pixels = np.zeros((len(names), size, size), dtype=np.uint8)
         box = np.zeros((len(names), 4))
@@ -202,8 +233,23 @@ class Explainer:
 def choose_cases(
     names: Sequence[str], label: npt.ArrayLike, probability: npt.ArrayLike, count: int
 ) -> tuple[str, ...]:
-    """Cases to look at, by rule and not by eye: in turn the surest right and the surest wrong answer on a
-    malignant and on a benign lesion (a probability of 0.5 or more is malignant, US-15).
+    """Choose cases to look at by rule and not by eye.
+
+    In turn: the most certain right answer on a malignant and on a benign lesion, then the most certain
+    wrong ones. A probability of 0.5 or more is malignant (US-15).
+
+    Args:
+        names: The names of the cases.
+        label: The label of each case: 1 for malignant, 0 for benign.
+        probability: The probability of malignancy of each case.
+        count: How many cases to choose at most.
+
+    Returns:
+        The chosen names.
+
+    Example:
+        >>> choose_cases(["a", "b", "c", "d"], [1, 1, 0, 0], [0.9, 0.4, 0.2, 0.8], 3)
+        ('a', 'c', 'b')
     """
     truth, value = np.asarray(label), np.asarray(probability, dtype=np.float64)
     order = np.argsort(-np.abs(value - 0.5), kind="stable")
@@ -224,7 +270,7 @@ def choose_cases(
 def _resized(
     picture: npt.NDArray[np.uint8], window: tuple[int, int, int, int], size_px: int
 ) -> npt.NDArray[np.uint8]:
-    """On the CPU: a GPU's resize may differ by a grey level, and a panel need not."""
+    """Resize on the CPU: the resize of a GPU may differ by a grey level, and a panel need not."""
     import torch
 
     from elsewhere.training.pictures.crops import resize

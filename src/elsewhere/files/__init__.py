@@ -1,4 +1,4 @@
-"""What is written reaches the disk whole or not at all, and nothing is replaced that Elsewhere did not write.
+"""Writing files whole or not at all; nothing is replaced that Elsewhere did not write.
 
 Standard library only: the engine on a bare machine uses this room too.
 """

@@ -1,4 +1,4 @@
-"""Whether something is there, and whether it may be written: asked before any work is done."""
+"""Checks before any work is done: whether something is at a path, and whether it may be written."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from elsewhere.files.refusals import explained_refusals
 
 
 def exists(path: Path) -> bool:
-    """Say whether something lies at a path; a link that leads nowhere exists too.
+    """Check whether something is at a path; a link that leads nowhere exists too.
 
     Args:
         path: The path.
 
     Returns:
-        True where something lies there; what the system cannot look at raises.
+        True where something is there. Other refusals of the system raise `OSError`.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: The text cannot be a path, for example because of a null character.
+
+    Example:
+        >>> exists(Path("/"))
+        True
     """
     try:
         path.lstat()
@@ -38,7 +42,7 @@ def check_may_write(out: Path) -> None:
         out: The path to write.
 
     Raises:
-        FileSystemError: The system or a file refuses; the message says why.
+        FileSystemError: The disk may only be read, the folder may not be written, or the path is refused.
     """
     with explained_refusals(out, "nothing can be written here"):
         at = out

@@ -2,14 +2,14 @@
 
     OUT/.elsewhere-result.json      the marker: what Elsewhere wrote (see `marker.py`)
     OUT/.elsewhere-<token>.new/     a result that is being written; its writer holds a lock on it
-    OUT/.elsewhere-replacing.json   the journal: a replacement is on its way
+    OUT/.elsewhere-replacing.json   the journal: a replacement is in progress
     OUT/.elsewhere-<token>.old/     the earlier result, until the new one is complete
 
-A new folder is staged beside its place and renamed into it. An existing one is never renamed (it may be a mount
-point, somebody's working directory, or hold other things): the new files are staged inside it, the journal is
-written, the earlier files step aside, the new ones take their places, and the removal of the journal completes
-the replacement. Killed at any moment, the folder holds the old result, the new one, or a journal, and whoever
-opens it next puts the old result back.
+A new folder is written next to its place and renamed into it. An existing one is never renamed (it may be a
+mount point, somebody's working directory, or hold other things): the new files are staged inside it, the
+journal is written, the earlier files are moved aside, the new ones take their places, and the removal of the
+journal completes the replacement. Killed at any moment, the folder holds the old result, the new one, or a
+journal, and whoever opens it next puts the old result back.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ _PARTIAL = re.compile(r"\.elsewhere-[0-9a-f]{16}\.partial")
 _DURING = "the result cannot be written"
 
 Owned = Callable[[Path], Iterable[str]]
-"""Names inside a folder that are Elsewhere's whatever they hold: for folders that it rewrites by itself."""
+"""Names inside a folder that are Elsewhere's, whatever they contain: for folders that it rewrites by
+itself."""
 
 
 def check_out(
@@ -61,18 +62,18 @@ def check_out(
     inputs: Iterable[Any] = (),
     owned: Owned | None = None,
 ) -> None:
-    """Refuse a folder that must not be written to, before any work is done; None is no folder.
+    """Refuse a folder that must not be written to, before any work is done.
 
     Args:
-        out: The folder.
+        out: The folder; None is no folder, and passes.
         replace: Whether an earlier result in it may be replaced.
         inputs: What the command reads; those that are paths must not lie in `out`.
-        owned: Names in it that are Elsewhere's whatever they hold.
+        owned: Lists names in it that are Elsewhere's, whatever they contain; None for none.
 
     Raises:
-        UserError: Where it is a file, holds an input, an earlier result without `replace`, other things without
+        UserError: It is a file, holds an input, an earlier result without `replace`, other things without
             the marker of a result, or files of a result that somebody has changed.
-        FileSystemError: Where the system does not let it be written.
+        FileSystemError: The system does not let it be written.
     """
     if out is not None:
         _to_replace(Path(out), replace=replace, inputs=inputs, owned=owned)
@@ -82,12 +83,13 @@ def check_out_file(out: str | Path | None, *, replace: bool = False, inputs: Ite
     """Refuse a file that exists without `replace`, and one that is read.
 
     Args:
-        out: The file to write.
-        replace: Whether files that exist may be replaced.
-        inputs: Paths that are read and may not be replaced.
+        out: The file to write; None is no file, and passes.
+        replace: Whether a file that exists may be replaced.
+        inputs: What the command reads; those that are paths must not be `out`.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: It is a folder, is read by the same command, or exists and `replace` is False.
+        FileSystemError: The system does not let it be written.
     """
     if out is None:
         return
@@ -123,17 +125,18 @@ def staged_directory(
     The parameters are those of `check_out`. Where `out` exists, the files that Elsewhere wrote there are
     replaced, all or none, and every other file stays where it is.
 
-    Raises:
-        UserError, FileSystemError: As `check_out`; also where the block cannot write its files.
-
     Args:
-        out: The folder to write, or that may hold an earlier result.
-        replace: Whether files that exist may be replaced.
-        inputs: Paths that are read and may not be replaced.
-        owned: Files that count as written by Elsewhere.
+        out: The folder to write, which may hold an earlier result.
+        replace: Whether an earlier result in it may be replaced.
+        inputs: What the command reads; those that are paths must not lie in `out`.
+        owned: Lists names in it that are Elsewhere's, whatever they contain; None for none.
 
-    Returns:
+    Yields:
         The temporary folder.
+
+    Raises:
+        UserError: As `check_out`; also where another command changed the folder while the block ran.
+        FileSystemError: As `check_out`; also where the block cannot write its files.
     """
     out = Path(out)
     old = _to_replace(out, replace=replace, inputs=inputs, owned=owned)
@@ -153,14 +156,15 @@ def staged_files(folder: str | Path, *, replace: bool = False) -> Iterator[Path]
     only with `replace`.
 
     Args:
-        folder: The folder.
-        replace: Whether files that exist may be replaced.
+        folder: The folder, which is made where it does not exist.
+        replace: Whether files of the same names may be replaced.
 
-    Returns:
+    Yields:
         The temporary folder.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: `folder` is a file, or holds files of the same names and `replace` is False.
+        FileSystemError: The system does not let the files be written.
     """
     folder = Path(folder)
     with explained_refusals(folder, _DURING):
@@ -188,16 +192,16 @@ def rewritten(file: str | Path, *, replace: bool = False) -> Iterator[Path]:
     """Make a temporary file that takes the place of `file`; where a result's marker lists it, the marker
     follows.
 
-    Raises:
-        UserError: Where the file exists, and is not what Elsewhere wrote there, and `replace` is not set.
-        FileSystemError: Where the system refuses; the file and the marker are then as they were.
-
     Args:
-        file: The file.
-        replace: Whether files that exist may be replaced.
+        file: The file to write.
+        replace: Whether a file that Elsewhere did not write there may be replaced.
 
-    Returns:
+    Yields:
         The temporary file.
+
+    Raises:
+        UserError: The file exists, is not what Elsewhere wrote there, and `replace` is False.
+        FileSystemError: The system refuses; the file and the marker are then as they were.
     """
     path = Path(file)
     folder = path.parent
@@ -231,14 +235,14 @@ def rewritten(file: str | Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def settle(folder: str | Path) -> None:
-    """Undo a replacement that was interrupted in this folder: the earlier result is put back.
-
-    Raises:
-        UserError: Where another command is writing there now, or the journal cannot be understood.
-        FileSystemError: Where the system does not let the files be moved.
+    """Undo a replacement that was interrupted in this folder: the earlier result is put back, with a warning.
 
     Args:
-        folder: The folder.
+        folder: The folder; where nothing was interrupted, nothing happens.
+
+    Raises:
+        UserError: Another command is writing there now, or the journal cannot be understood.
+        FileSystemError: The system does not let the files be moved.
     """
     folder = Path(folder)
     if not os.path.lexists(folder / JOURNAL):
@@ -270,7 +274,7 @@ def settle(folder: str | Path) -> None:
 
 
 def _to_replace(out: Path, *, replace: bool, inputs: Iterable[Any], owned: Owned | None) -> list[str]:
-    """The files of `out` that give way to new ones."""
+    """List the files of `out` that give way to new ones."""
     with explained_refusals(out, "the folder cannot be used"):
         if exists(out) and not out.is_dir():
             raise UserError("there is a file of this name", where=str(out), fix="Give another --out.")
@@ -353,7 +357,7 @@ def _is_work(name: str) -> bool:
 
 @contextlib.contextmanager
 def _staging(out: Path) -> Iterator[Path]:
-    """An empty folder on the disk of `out`, locked while this process lives."""
+    """Make an empty folder on the disk of `out`, locked while this process lives."""
     target = _resolved(out)
     created: list[Path] = []
     staged: Path | None = None
@@ -378,7 +382,7 @@ def _staging(out: Path) -> Iterator[Path]:
 
 
 def _sweep(place: Path) -> None:
-    """Remove what writers that are no longer alive left half-made."""
+    """Remove what writers that no longer run left incomplete."""
     if os.path.lexists(place / JOURNAL):
         return
     for entry in list(os.scandir(place)):
@@ -390,7 +394,7 @@ def _sweep(place: Path) -> None:
 
 
 def _lock(folder: Path) -> int | None:
-    """An exclusive lock on a folder, held until it is closed; None where another process holds it."""
+    """Take an exclusive lock on a folder, held until it is closed; None where another process holds it."""
     try:
         handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0))
     except OSError:
@@ -436,7 +440,7 @@ def _install(staged: Path, out: Path, *, old: Sequence[str], new: Sequence[str])
 
 
 def _refuse_collisions(target: Path, out: Path, old: Sequence[str], new: Sequence[str]) -> None:
-    """A new file never takes the place of one that is not ours, nor leaves the folder through a link."""
+    """Refuse to replace a file that Elsewhere did not write, or to leave the folder through a link."""
     going = set(old)
     strangers = [name for name in new if name not in going and os.path.lexists(target / name)]
     above = {parent for name in new for parent in Path(name).parents if parent != Path()}
@@ -454,9 +458,10 @@ def _refuse_collisions(target: Path, out: Path, old: Sequence[str], new: Sequenc
 
 
 def _roll_back(target: Path, staged: Path, old: Sequence[str], new: Sequence[str]) -> None:
-    """The earlier result as it was. Every step may have been done already: this can be interrupted too.
+    """Restore the earlier result. Every step may have been done already: this can be interrupted too.
 
-    A new file that is in place is distinguished from an earlier one of the same name by its absence from `staged`.
+    A new file that is in place is distinguished from an earlier one of the same name by its absence from
+    `staged`.
     """
     previous = staged.with_suffix(".old")
     for name in reversed(new):
@@ -479,7 +484,7 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _prune(target: Path, names: Sequence[str]) -> None:
-    """Folders of these files that are empty by now."""
+    """Remove the folders of these files that are empty by now."""
     folders = {parent for name in names for parent in Path(name).parents if parent != Path()}
     for folder in sorted(folders, key=lambda one: len(one.parts), reverse=True):
         with contextlib.suppress(OSError):
@@ -494,7 +499,7 @@ def _token(staged: Path) -> str:
 
 
 def _read_journal(folder: Path) -> tuple[str, list[str], list[str]]:
-    """The journal's token, and the names of the earlier and of the new files."""
+    """Return the journal's token, and the names of the earlier and of the new files."""
     problem = None
     try:
         content = read_json(folder / JOURNAL, most=1 << 28, any_name=True)

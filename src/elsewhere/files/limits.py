@@ -1,7 +1,7 @@
-"""How much is read at once: sizes are looked at before the content is.
+"""Limits of how much is read at once: sizes are checked before the content is read.
 
-One limit, 2 GB by default, holds for whatever a single file may take once it is unpacked: the text of a csv or
-a workbook, the arrays of an npz, the estimated memory of a parquet table. The environment variable
+One limit, 2 GB by default, holds for whatever a single file may take once it is unpacked: the text of a csv
+or a workbook, the arrays of an npz, the estimated memory of a parquet table. The environment variable
 `ELSEWHERE_MAX_BYTES` raises (or lowers) it.
 """
 
@@ -37,23 +37,27 @@ DAMAGED_ARCHIVE = (
     zipfile.LargeZipFile,
     zlib.error,
 )
-"""What a damaged or crafted zip archive, npz, npy or JSON of a unit makes the libraries raise that read it."""
+"""Errors that libraries raise when they read a damaged or crafted zip archive, npz, npy or JSON of a unit."""
 _UNITS = {"": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(KB|MB|GB|TB|)\s*", re.IGNORECASE)
 
 
 class SizeLimitError(UserError):
-    """A file is larger than what is read without being asked to."""
+    """A file is larger than the limit for reading."""
 
 
 def human_bytes(count: float) -> str:
-    """Print a number of bytes.
+    """Write a number of bytes for people.
 
     Args:
-        count: The number.
+        count: The number of bytes.
 
     Returns:
-        The text.
+        Text with a unit, in multiples of 1024.
+
+    Example:
+        >>> human_bytes(512), human_bytes(3 * 1024**2)
+        ('512 bytes', '3.0 MB')
     """
     for unit in ("bytes", "KB", "MB", "GB"):
         if count < 1024 or unit == "GB":
@@ -63,10 +67,13 @@ def human_bytes(count: float) -> str:
 
 
 def size_limit() -> int:
-    """The most bytes that one file may take in memory: `ELSEWHERE_MAX_BYTES`, or 2 GB.
+    """Return the most bytes that one file may take in memory: `ELSEWHERE_MAX_BYTES`, or 2 GB.
+
+    Returns:
+        The number of bytes.
 
     Raises:
-        UserError: Where the variable holds no size.
+        UserError: The variable is no size.
     """
     given = os.environ.get(LIMIT_VARIABLE, "").strip()
     if not given:
@@ -81,30 +88,37 @@ def size_limit() -> int:
 
 
 def how_to_raise(needed: float) -> str:
-    """Say how a limit of size can be raised.
+    """Write how a limit of size can be raised.
 
     Args:
         needed: How many bytes are needed.
 
     Returns:
-        The advice that goes with every refusal for size.
+        The advice that every refusal for size gives.
+
+    Example:
+        >>> how_to_raise(3e9)
+        'If the file is what you expect, raise the limit: ELSEWHERE_MAX_BYTES=3GB.'
     """
     wanted = max(1, -(-int(needed) // 1024**3))
     return f"If the file is what you expect, raise the limit: {LIMIT_VARIABLE}={wanted}GB."
 
 
 def check_size(size: float, what: str, *, where: str | Path, limit: int | None = None, fix: str = "") -> None:
-    """Refuse what is larger than the limit.
+    """Refuse a size above the limit.
 
     Args:
         size: The size in bytes.
-        what: What has this size, as a sentence begins.
+        what: What has this size, as the beginning of a sentence: "the file has".
         where: The file that an error names.
-        limit: The limit in bytes.
-        fix: What an error advises.
+        limit: The limit in bytes; None takes `size_limit()`.
+        fix: What an error advises besides raising the limit.
 
     Raises:
-        SizeLimitError: The system or a file refuses; the message says why.
+        SizeLimitError: The size is above the limit.
+
+    Example:
+        >>> check_size(100, "the file has", where="a.csv", limit=200)
     """
     most = size_limit() if limit is None else limit
     if size > most:
@@ -116,27 +130,30 @@ def check_size(size: float, what: str, *, where: str | Path, limit: int | None =
 
 
 def check_zip_size(archive: zipfile.ZipFile, path: Path) -> None:
-    """Refuse a zip archive (an npz) by what its directory says that it unpacks to.
+    """Refuse a zip archive (an npz) by the unpacked size that its directory states.
 
-    Reading an entry never gives more than the directory says, so that nothing else need be believed. How well it
-    is packed says nothing: masks without a tumour pack a thousandfold.
+    Reading an entry never gives more than the directory states, so that nothing else need be trusted. How
+    well it is packed is no criterion: masks without a tumour pack a thousandfold.
 
     Args:
         archive: The archive.
-        path: The file.
+        path: The file that an error names.
+
+    Raises:
+        SizeLimitError: The unpacked size is above the limit.
     """
     check_size(sum(entry.file_size for entry in archive.infolist()), "the file unpacks to", where=path)
 
 
 def check_archive(path: Path) -> None:
-    """Refuse an npz or a torch file by what it unpacks to, before any of it is read.
-
-    Raises:
-        SizeLimitError: Where that is over the limit.
-        ValueError: Where it is no zip archive.
+    """Refuse an npz or a torch file by its unpacked size, before any of it is read.
 
     Args:
         path: The file.
+
+    Raises:
+        SizeLimitError: The file, or its unpacked size, is above the limit.
+        ValueError: It is no zip archive, or a damaged one.
     """
     check_size(path.stat().st_size, "the file has", where=path)
     try:

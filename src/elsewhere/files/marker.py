@@ -26,13 +26,17 @@ Listed = dict[str, tuple[int, str]]
 
 
 def safe_name(name: Any) -> bool:
-    """Say whether a name from a file stays inside its folder.
+    """Check whether a name from a file stays inside its folder.
 
     Args:
-        name: The name.
+        name: The name, of any type.
 
     Returns:
-        True where it does.
+        True for a plain relative path with slashes and without '..'.
+
+    Example:
+        >>> safe_name("plots/roc.svg"), safe_name("../other"), safe_name("/etc/passwd")
+        (True, False, False)
     """
     if not isinstance(name, str) or not name or "\\" in name or "\0" in name:
         return False
@@ -47,7 +51,7 @@ def files_below(folder: Path) -> list[str]:
         folder: The folder.
 
     Returns:
-        Their names inside it, sorted.
+        Their names inside it, with slashes, sorted.
     """
     found = []
     for root, _, names in os.walk(folder):
@@ -62,33 +66,37 @@ def digest(path: Path) -> str:
         path: The file.
 
     Returns:
-        Sha256 of its bytes.
+        The sha256 of its bytes, as hexadecimal digits.
     """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def describe(folder: Path, names: Iterable[str]) -> Listed:
-    """Measure files: size and digest.
+    """Measure the size and digest of files.
 
     Args:
         folder: The folder.
         names: Their names inside the folder.
 
     Returns:
-        What a marker says of them.
+        What a marker states of them.
     """
     return {name: ((folder / name).stat().st_size, digest(folder / name)) for name in names}
 
 
 def marker_bytes(listed: Mapping[str, tuple[int, str]]) -> bytes:
-    """Write the content of a marker.
+    """Make the content of a marker.
 
     Args:
-        listed: The files that were written.
+        listed: Size and sha256 of each file that was written, by its name inside the folder.
 
     Returns:
         The marker's content; the same files give the same bytes.
+
+    Example:
+        >>> marker_bytes({"a.csv": (3, "00")}) == marker_bytes({"a.csv": (3, "00")})
+        True
     """
     content = {
         "format": FORMAT,
@@ -127,12 +135,12 @@ def read_marker(folder: Path) -> Listed | None:
 
 
 def is_unchanged(folder: Path, name: str, about: tuple[int, str]) -> bool:
-    """Say whether a listed file is still what was written.
+    """Check whether a listed file is still what was written.
 
     Args:
         folder: The folder.
-        name: The name.
-        about: What the marker says of it.
+        name: The name of the file inside the folder.
+        about: The size and sha256 that the marker states.
 
     Returns:
         True where it is, byte for byte.

@@ -1,4 +1,4 @@
-"""What the operating system refuses, as a message with the path and what to do."""
+"""Refusals of the operating system as messages with the path and what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_RIGHT = "Name a place where you may read and write, or ask for the right to 
 _FIX = {
     errno.ENOSPC: _NO_SPACE,
     errno.EDQUOT: "Your quota is used up. " + _NO_SPACE,
-    errno.EFBIG: "The disk takes no file of this size. Write to another disk.",
+    errno.EFBIG: "The disk does not accept a file of this size. Write to another disk.",
     errno.EROFS: "The disk may only be read. Name a folder on another disk.",
     errno.EACCES: _NO_RIGHT,
     errno.EPERM: _NO_RIGHT,
@@ -36,7 +36,11 @@ def errno_of(error: BaseException) -> int | None:
         error: The error.
 
     Returns:
-        The number; some libraries keep it in the text alone.
+        The number; some libraries have it in their text alone. None where there is none.
+
+    Example:
+        >>> errno_of(OSError(28, "No space left on device")), errno_of(ValueError("[Errno 13] no"))
+        (28, 13)
     """
     number = getattr(error, "errno", None)
     if isinstance(number, int):
@@ -48,12 +52,20 @@ def errno_of(error: BaseException) -> int | None:
 def file_system_error(
     error: OSError | UnicodeError, what: str, *, where: str | Path | None = None
 ) -> FileSystemError:
-    """The error to raise for what the system refused.
+    """Make the error to raise for what the system refused.
 
     Args:
         error: What the system, or a library that wrote a file, raised.
         what: What could not be done, as the beginning of a sentence: "the file cannot be written".
-        where: The path as the user knows it; default: the one in `error`.
+        where: The path as the user knows it; None takes the one in `error`.
+
+    Returns:
+        The error, with the reason and what to do.
+
+    Example:
+        >>> refused = OSError(28, "No space left on device")
+        >>> file_system_error(refused, "the file cannot be written", where="a.csv").fix
+        'Free some space, and run the same command again.'
     """
     if isinstance(error, UnicodeError):
         name = getattr(error, "object", None)
@@ -79,16 +91,17 @@ def file_system_error(
 def explained_refusals(where: str | Path, what: str, *, inside: Path | None = None) -> Iterator[None]:
     """Turn what the system refuses in the block into a `FileSystemError`.
 
-    `inside`: the file or folder that stands for `where` until it is complete; a file in it is named as it would
-    have been called.
-
     Args:
-        where: The place that the error names.
-        what: What cannot be done, as a sentence.
-        inside: The folder whose paths are named.
+        where: The path that the error names.
+        what: What cannot be done, as the beginning of a sentence: "the file cannot be written".
+        inside: The file or folder that stands for `where` until it is complete; a file in it is named as it
+            would have been called. None for none.
 
-    Returns:
+    Yields:
         Nothing.
+
+    Raises:
+        FileSystemError: The block raised `OSError`; a broken pipe passes unchanged.
     """
     try:
         yield
@@ -114,7 +127,7 @@ def _shown(error: OSError, where: Path, inside: Path | None) -> Path | str:
 
 
 def _named(path: Path, where: Path, inside: Path) -> Path:
-    """A staged file, as it would have been called in its place."""
+    """Return the name that a staged file would have had in its place."""
     parts = path.relative_to(inside).parts
     hidden = any(part.startswith(".elsewhere-") for part in parts)
     return where if hidden else where.joinpath(*parts)

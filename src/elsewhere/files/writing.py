@@ -1,4 +1,4 @@
-"""One file, written whole or not at all: a reader never sees half of it, and a crash leaves the old one."""
+"""Writing one file whole or not at all: a reader never sees half of it, and a crash leaves the old one."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from elsewhere.files.refusals import explained_refusals
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Make a temporary sibling of a file that takes its name when the block ends well, and vanishes otherwise.
+    """Make a temporary file next to `path` that takes its name when the block ends well, or is removed.
 
     Missing folders above it are made, and removed again where the block fails. The temporary name does not
     depend on the name of the file, so that every name the system allows can be written.
 
-    Raises:
-        FileSystemError: Where the system refuses: no space, no right, a name that is too long.
-
     Args:
         path: The file to write.
 
-    Returns:
-        The temporary file.
+    Yields:
+        The temporary file, which does not exist yet.
+
+    Raises:
+        FileSystemError: The system refuses: no space, no right, a name that is too long.
     """
     path = Path(path)
     temporary = path.with_name(f".elsewhere-{secrets.token_hex(8)}.partial")
@@ -45,24 +45,27 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def write_bytes(content: bytes, path: str | Path) -> None:
-    """Write bytes, atomically.
+    """Write bytes to a file, whole or not at all.
 
     Args:
         content: The content.
-        path: The file to write.
+        path: The file to write; one that exists is replaced.
+
+    Raises:
+        FileSystemError: The system refuses.
     """
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
 
 def make_folders(folder: Path) -> list[Path]:
-    """Make a folder and what is missing above it.
+    """Make a folder, and those above it that are missing.
 
     Args:
         folder: The folder.
 
     Returns:
-        What was made, outermost first.
+        The folders that were made, outermost first.
     """
     missing = []
     at = folder
@@ -83,10 +86,10 @@ def make_folders(folder: Path) -> list[Path]:
 
 
 def remove_empty(folders: list[Path]) -> None:
-    """Remove folders that were made in vain, innermost first, where nothing else lies in them by now.
+    """Remove folders that turned out not to be needed, innermost first, where nothing else is in them by now.
 
     Args:
-        folders: The folders that were made.
+        folders: The folders that were made, outermost first.
     """
     for one in reversed(folders):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Pixels to tensors: whole image and lesion crop (US-12, US-13). Needs numpy and Pillow alone."""
+"""Reads pixels for recipes: whole images and lesion crops (US-12, US-13), with numpy and Pillow only."""
 
 from __future__ import annotations
 

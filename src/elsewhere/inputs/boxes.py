@@ -1,4 +1,4 @@
-"""Boxes from maps of probability, and how good found boxes are (US-33). Needs numpy alone."""
+"""Finds boxes in maps of probability, and measures how good found boxes are (US-33). Needs numpy only."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def boxes_of_maps(
     Args:
         maps: (n, height, width).
         threshold: Of the values.
-        widths: Of the pictures, where the maps were resized: a box then covers every picture pixel that its component
-            touches.
+        widths: Of the pictures, where the maps were resized: a box then covers every picture pixel that its
+            component touches.
         heights: Likewise.
 
     Returns:
@@ -192,8 +192,8 @@ def _linked(
     n = len(picture)
     wide = int(end.max()) + 2
     line = picture * (int(row.max()) + 2) + row
-    # Of the row above, the runs that reach this one, corners included: they end after start - 1 and start
-    # before end + 1. Both ends grow along a row, so that the two searches bound them.
+    # The runs of the row above that touch this one, also by corners, end after start - 1 and start before
+    # end + 1. Both ends grow along a row, so that the two searches bound these runs.
     low = np.searchsorted(line * wide + end, (line - 1) * wide + start, side="left")
     high = np.searchsorted(line * wide + start, (line - 1) * wide + end, side="right")
     count = np.maximum(high - low, 0)

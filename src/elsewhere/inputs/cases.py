@@ -1,7 +1,7 @@
 """The cases of a study as plain arrays: what training and prediction know, and nothing more.
 
-The study's tables need pandas and pyarrow; a bare GPU machine has neither, or older ones. This is the part
-of them that travels there.
+The study's tables need pandas and pyarrow; a bare GPU machine has neither, or older versions. This is the
+part of the tables that travels to such a machine.
 """
 
 from __future__ import annotations
@@ -26,15 +26,30 @@ Value = float | str | None
 class Cases:
     """The cases of a study, one entry per case in the same order everywhere.
 
-    Attributes:
+    Args:
         case: "DATASET/case_id", unique in a study.
-        dataset: Of each case.
+        dataset: The dataset of each case.
         label: 0 benign, 1 malignant, -1 normal; of a response: 0 no pCR, 1 pCR, -1 not known.
         box: (n, 4): x0, y0, x1, y1 in pixels of the picture, half-open; all zero where there is no box.
         digest: Hexadecimal sha256 of each picture or volume: what makes two trainings the same training.
         mask_digest: The same of each case's mask files together, "" for none; empty where no mask is known.
-        group: What no split may part: a patient, or patients whom duplicates join; empty where each case is its own.
+        group: What no split may part: a patient, or patients with near-duplicates of each other; empty where
+            each case is its own group.
         clinical: Columns that a recipe may know of a case (age, subtype, ...); None where a value is missing.
+
+    Raises:
+        ValueError: The columns differ in length, or a case appears twice.
+
+    Example:
+        >>> cases = Cases(
+        ...     case=("A/1", "B/1"),
+        ...     dataset=("A", "B"),
+        ...     label=np.array([BENIGN, MALIGNANT], dtype=np.int8),
+        ...     box=np.zeros((2, 4), dtype=np.int32),
+        ...     digest=("4bf5", "7c9f"),
+        ... )
+        >>> len(cases), cases.rows(["B/1"]).tolist(), cases.subset(["B/1"]).dataset
+        (2, [1], ('B',))
     """
 
     case: tuple[str, ...]
@@ -54,24 +69,27 @@ class Cases:
         if not (len(self.dataset) == len(self.label) == len(self.box) == len(self.digest) == n):
             raise ValueError("the columns of Cases differ in length")
         if len(set(self.case)) != n:
-            raise ValueError("a case stands twice in Cases")
+            raise ValueError("a case appears twice in Cases")
 
     def __len__(self) -> int:
         return len(self.case)
 
     @cached_property
     def row(self) -> dict[str, int]:
-        """Where a case stands."""
+        """The row of each case, by name."""
         return {name: at for at, name in enumerate(self.case)}
 
     def rows(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
         """Return the rows of cases.
 
         Args:
-            names: Their names.
+            names: The names of the cases.
 
         Returns:
             One row per name, in the order of the names.
+
+        Raises:
+            KeyError: A name is not among the cases.
         """
         return np.array([self.row[name] for name in names], dtype=np.int64)
 
@@ -79,10 +97,13 @@ class Cases:
         """Return some of the cases.
 
         Args:
-            names: Their names.
+            names: The names of the cases.
 
         Returns:
             These cases, in this order.
+
+        Raises:
+            KeyError: A name is not among the cases.
         """
         rows = self.rows(names)
 
@@ -104,17 +125,20 @@ class Cases:
         """Return the clinical values of a case.
 
         Args:
-            case: Its name.
+            case: The name of the case.
 
         Returns:
-            Column to value.
+            The values by column; None where a value is missing.
+
+        Raises:
+            KeyError: The name is not among the cases.
         """
         at = self.row[case]
         return {name: column[at] for name, column in self.clinical.items()}
 
     @cached_property
     def clinical_prints(self) -> npt.NDArray[np.uint64]:
-        """Of each case's clinical values, names and values by name."""
+        """One number per case that stands for its clinical values, with columns in alphabetical order."""
         columns = sorted(self.clinical.items())
         return _prints(
             json.dumps([[name, plain_value(column[at])] for name, column in columns])
@@ -125,11 +149,11 @@ class Cases:
         """Return what a network can see of each case, as one number: its pixels and, for a crop, its box.
 
         Args:
-            with_box: The box counts.
-            with_mask: The mask counts too: the lesion's outline is an input or a target.
+            with_box: Whether the box counts.
+            with_mask: Whether the mask counts too, where the lesion's outline is an input or a target.
 
         Returns:
-            One number per case.
+            (n,) one number per case; it changes when what is seen changes.
         """
         if with_mask and self.mask_digest:
             return self._with_mask
@@ -153,7 +177,7 @@ class Cases:
         """Write the cases as one .npz file without pickles.
 
         Args:
-            path: The file.
+            path: The file to write.
         """
         np.savez_compressed(
             path,
@@ -179,6 +203,10 @@ class Cases:
 
         Returns:
             The cases.
+
+        Raises:
+            ValueError: The columns differ in length, or a case appears twice.
+            KeyError: A column is missing.
         """
         with np.load(path, allow_pickle=False) as held:
             return cls(
@@ -198,13 +226,17 @@ class Cases:
 
 
 def plain_value(value: Value) -> Value:
-    """Return a clinical value as JSON knows it: what is not a number is missing.
+    """Return a clinical value as JSON can hold it; a number that is not finite is missing.
 
     Args:
         value: A number, a text or None.
 
     Returns:
         A finite number, a text or None.
+
+    Example:
+        >>> plain_value(52), plain_value("luminal"), plain_value(float("nan"))
+        (52.0, 'luminal', None)
     """
     if isinstance(value, str) or value is None:
         return value

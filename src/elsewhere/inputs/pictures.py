@@ -1,7 +1,7 @@
-"""Pictures, decoded once: from their files, or from packs that travel to another machine.
+"""Reads pictures from their files, or from packs that travel to another machine.
 
-A pack is one .npz a dataset that holds the picture files as they are (any format Pillow reads), so that
-the pixels are the same on both machines and nothing is re-encoded.
+A pack is one .npz file per dataset that contains the picture files as they are (any format that Pillow
+reads), so that the pixels are the same on both machines and nothing is encoded again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from elsewhere.inputs.cases import Cases
 
 BOX_COLUMNS = ("box_x0", "box_y0", "box_x1", "box_y1")
-"""Of a cohort: half-open, in pixels of the picture."""
+"""The columns of a cohort with the lesion's box: half-open, in pixels of the picture."""
 GreyPicture = npt.NDArray[np.uint8]
 
 
@@ -34,7 +34,11 @@ class BadPictureError(Exception):
     Args:
         case: "DATASET/case_id".
         where: The file, or "packed".
-        why: The reason.
+        why: The reason, as a phrase.
+
+    Example:
+        >>> str(BadPictureError("BUSI/1", "1.png", "there is no such file"))
+        'BUSI/1 (1.png): there is no such file'
     """
 
     def __init__(self, case: str, where: str, why: str) -> None:
@@ -43,9 +47,10 @@ class BadPictureError(Exception):
 
 
 class PicturesView:
-    """What a recipe is shown of pictures: those of its own training, without the masks of what is only predicted.
+    """What a recipe is shown of pictures: those of its own training.
 
-    What they are kept in is no attribute of it.
+    Masks of cases that are only predicted are hidden. The pictures themselves are not an attribute of the
+    view.
 
     Args:
         held: All pictures.
@@ -76,16 +81,49 @@ class PicturesView:
         return bool(self._ask("__contains__", case))
 
     def grey(self, case: str) -> GreyPicture:
-        """The picture, height x width, 8 bit."""
+        """Read a picture.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            [height, width], 8 bit.
+
+        Raises:
+            KeyError: The case does not belong to this training.
+            BadPictureError: The picture cannot be decoded.
+        """
         found: GreyPicture = self._ask("grey", case)
         return found
 
     def has_mask(self, case: str) -> bool:
-        """Whether there is a mask that may be seen."""
+        """Say whether a case has a mask that may be seen.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            False also where the mask is hidden.
+
+        Raises:
+            KeyError: The case does not belong to this training.
+        """
         return bool(self._ask("has_mask", case))
 
     def mask(self, case: str, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
-        """The union of the case's masks; nothing is marked where they are hidden."""
+        """Read the union of a case's masks.
+
+        Args:
+            case: "DATASET/case_id".
+            shape: Height and width of its picture.
+
+        Returns:
+            [height, width]; nothing is set where the masks are hidden, or where there are none.
+
+        Raises:
+            KeyError: The case does not belong to this training.
+            BadPictureError: A mask cannot be decoded.
+        """
         found: npt.NDArray[np.bool_] = self._ask("mask", case, shape)
         return found
 
@@ -95,13 +133,21 @@ _ASKED = frozenset({"grey", "has_mask", "mask"})
 
 @sources.register("pictures")
 class Pictures:
-    """Encoded pictures by case, from files or from memory; `mask` pictures likewise where they are known.
+    """Encoded pictures by case, from files or from memory, with their masks where these are known.
 
     The source 'pictures'.
 
     Args:
         images: The file, or its bytes, of each case ('DATASET/case_id').
-        masks: The files, or their bytes, of each case's masks.
+        masks: The files, or their bytes, of each case's masks; None: no case has a mask.
+
+    Example:
+        >>> from PIL import Image
+        >>> file = io.BytesIO()
+        >>> Image.new("L", (4, 3), 7).save(file, "PNG")
+        >>> pictures = Pictures({"BUSI/1": file.getvalue()})
+        >>> pictures.grey("BUSI/1").shape, pictures.has_mask("BUSI/1")
+        ((3, 4), False)
     """
 
     name: ClassVar[str] = "pictures"
@@ -132,7 +178,7 @@ class Pictures:
         return tuple(self._images)
 
     def has_mask(self, case: str) -> bool:
-        """Tell whether a case has a mask.
+        """Say whether a case has a mask.
 
         Args:
             case: "DATASET/case_id".
@@ -200,10 +246,13 @@ class Pictures:
 
         Args:
             case: "DATASET/case_id".
-            shape: Of the picture.
+            shape: Height and width of its picture.
 
         Returns:
             [height, width].
+
+        Raises:
+            BadPictureError: A mask cannot be decoded.
         """
         union = np.zeros(shape, dtype=bool)
         for part in self._masks.get(case, ()):
@@ -215,18 +264,18 @@ class Pictures:
     def decode_all(
         self, cases: Iterable[str], *, threads: int | None = None, each: Callable[[], None] | None = None
     ) -> list[GreyPicture]:
-        """Decode many pictures; decoding releases the interpreter, so threads use all cores.
+        """Decode many pictures in parallel threads, which decoding allows.
 
         Args:
-            cases: Their names.
-            threads: At the same time; None: one per core.
+            cases: The names of the cases.
+            threads: How many pictures are decoded at the same time; None: one per core, at most 32.
             each: Called after each picture.
 
         Returns:
-            Pictures in the order of `cases`.
+            The pictures in the order of `cases`.
 
         Raises:
-            BadPictureError: One cannot be decoded.
+            BadPictureError: A picture cannot be decoded.
         """
         return decode_all(self.grey, cases, threads=threads, each=each)
 
@@ -234,10 +283,13 @@ class Pictures:
         """Return some of the pictures and their masks.
 
         Args:
-            cases: Their names.
+            cases: The names of the cases.
 
         Returns:
             These pictures.
+
+        Raises:
+            KeyError: A name is not among the cases.
         """
         names = list(cases)
         return Pictures(
@@ -249,8 +301,8 @@ class Pictures:
         """Write all pictures (and masks) into one file, byte for byte.
 
         Args:
-            path: The file.
-            with_masks: Pack masks too.
+            path: The file to write.
+            with_masks: Whether masks are packed too.
 
         Returns:
             The file.
@@ -274,13 +326,13 @@ class Pictures:
         """Read several packs as one.
 
         Args:
-            paths: Files that `pack` wrote.
+            paths: Files that `pack_file` wrote.
 
         Returns:
             All their pictures.
 
         Raises:
-            ValueError: A case stands in two packs.
+            ValueError: A case is in two packs.
         """
         images: dict[str, bytes] = {}
         masks: dict[str, list[bytes]] = {}
@@ -288,7 +340,7 @@ class Pictures:
             with np.load(path, allow_pickle=False) as held:
                 for name, blob in zip(held["case"], _parts(held, "image"), strict=True):
                     if str(name) in images:
-                        raise ValueError(f"{path}: {name} stands in another pack too")
+                        raise ValueError(f"{path}: {name} is in another pack too")
                     images[str(name)] = blob
                 if "mask_case" in held:
                     for name, blob in zip(held["mask_case"], _parts(held, "mask"), strict=True):
@@ -299,7 +351,14 @@ class Pictures:
 
     @classmethod
     def of_cases(cls, rows: Iterable[CaseRow]) -> Pictures:
-        """The pictures that a cohort's rows name in `image`, with the masks that are there."""
+        """Make the source of the pictures that rows name in `image`, with the masks whose files exist.
+
+        Args:
+            rows: The rows of one or several cohorts; a row without `image` is left out.
+
+        Returns:
+            The pictures. None is read yet.
+        """
         images: dict[str, Path | bytes] = {}
         masks: dict[str, list[Path]] = {}
         for row in rows:
@@ -312,7 +371,14 @@ class Pictures:
         return cls(images, masks)
 
     def problems(self, cases: Iterable[str]) -> dict[str, str]:
-        """The pictures that cannot be decoded, with the reason."""
+        """Find the pictures that cannot be decoded.
+
+        Args:
+            cases: The cases to check ("DATASET/case_id").
+
+        Returns:
+            The reason by case; cases without a problem are not in it.
+        """
         found = {}
         for case in cases:
             try:
@@ -322,16 +388,38 @@ class Pictures:
         return found
 
     def identity(self, case: str) -> str:
-        """Of the picture file's bytes."""
+        """Return the digest of the picture file's bytes.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            Hexadecimal sha256.
+        """
         return self.digest(case)
 
     def truth_files(self) -> tuple[Path, ...]:
-        """The files of masks."""
+        """List the files of masks.
+
+        Returns:
+            Paths; masks in memory are not among them.
+        """
         return tuple(part for parts in self._masks.values() for part in parts if isinstance(part, Path))
 
     def boxes(self, rows: Sequence[CaseRow]) -> npt.NDArray[np.int32]:
-        """The annotated boxes, from the masks where a cohort has no columns of boxes. A box that does not meet its
-        picture is no box."""
+        """Return the annotated boxes: from the cohort's columns of boxes, or else around the masks.
+
+        A box that does not meet its picture is no box.
+
+        Args:
+            rows: The rows of the cohort; each has a picture.
+
+        Returns:
+            (n, 4) x0, y0, x1, y1 in pixels, half-open; zeros where there is no box.
+
+        Raises:
+            BadPictureError: A picture cannot be decoded.
+        """
         raw = np.full((len(rows), 4), np.nan)
         sizes = np.zeros((len(rows), 2))
         for at, row in enumerate(rows):
@@ -344,7 +432,15 @@ class Pictures:
         return boxes_inside(raw, sizes)[0]
 
     def box_of_mask(self, case: str, shape: tuple[int, int]) -> tuple[int, int, int, int] | None:
-        """The box around a case's masks; None where nothing is marked or a mask cannot be read (US-01)."""
+        """Return the box around a case's masks (US-01).
+
+        Args:
+            case: "DATASET/case_id".
+            shape: Height and width of its picture.
+
+        Returns:
+            x0, y0, x1, y1 in pixels, half-open; None where nothing is marked, or a mask cannot be decoded.
+        """
         if not self.has_mask(case):
             return None
         try:
@@ -356,7 +452,15 @@ class Pictures:
         return int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1
 
     def write_mask(self, path: Path, mask: npt.NDArray[np.bool_], *, like: str) -> Path:
-        """Recipes do not answer to pictures with masks.
+        """Refuse to write a mask: recipes do not answer to pictures with masks.
+
+        Args:
+            path: Not used.
+            mask: Not used.
+            like: Not used.
+
+        Returns:
+            Nothing: it always raises.
 
         Raises:
             TypeError: Always.
@@ -364,15 +468,37 @@ class Pictures:
         raise TypeError("masks are written on the grid of volumes, and these are pictures")
 
     def shape(self, case: str) -> tuple[int, ...] | None:
-        """Answers to pictures need no grid."""
+        """Return None: answers to pictures need no grid.
+
+        Args:
+            case: "DATASET/case_id".
+
+        Returns:
+            None.
+        """
         return None
 
     def view(self, *, cases: frozenset[str], hidden: frozenset[str], sees: frozenset[str]) -> PicturesView:
-        """The pictures of one training; the masks of `hidden` cases only for a recipe that sees them."""
+        """Make the view of one training; it shows masks of `hidden` cases only to a recipe that sees masks.
+
+        Args:
+            cases: The cases that may be asked for.
+            hidden: Those of them that are only predicted.
+            sees: The kinds of truth that the recipe is shown of them.
+
+        Returns:
+            The view.
+        """
         return PicturesView(self, cases=cases, hidden=frozenset() if MASK in sees else hidden)
 
     def pack(self, folder: Path, cases: Cases, *, with_truth: bool) -> None:
-        """One pack per dataset: the picture files as they are, and their masks where a recipe learns from them."""
+        """Write one pack per dataset: the picture files as they are, and their masks where they are needed.
+
+        Args:
+            folder: An empty folder.
+            cases: The cases to pack.
+            with_truth: Whether masks are packed too.
+        """
         for at, dataset in enumerate(dict.fromkeys(cases.dataset)):
             owned = zip(cases.case, cases.dataset, strict=True)
             part = self.subset(name for name, owner in owned if owner == dataset)
@@ -381,11 +507,31 @@ class Pictures:
 
     @classmethod
     def unpack(cls, folder: Path) -> Pictures:
-        """What `pack` wrote."""
+        """Read the packs that `pack` wrote.
+
+        Args:
+            folder: The folder.
+
+        Returns:
+            The pictures.
+
+        Raises:
+            ValueError: A case is in two packs.
+        """
         return cls.from_packs(sorted(folder.glob("*.npz")))
 
     def portable(self, cases: Iterable[str]) -> Pictures:
-        """These pictures with their files' bytes."""
+        """Read the files of some pictures and their masks into memory.
+
+        Args:
+            cases: The names of the cases.
+
+        Returns:
+            These pictures, with the bytes of their files.
+
+        Raises:
+            KeyError: A name is not among the cases.
+        """
         names = list(cases)
         return Pictures(
             {name: self.encoded(name) for name in names},
@@ -393,7 +539,11 @@ class Pictures:
         )
 
     def nbytes(self) -> int:
-        """Of the pictures and masks that are in memory."""
+        """Count the bytes of the pictures and masks that are in memory.
+
+        Returns:
+            Bytes; pictures that are files count nothing.
+        """
         parts = [*self._images.values(), *(part for held in self._masks.values() for part in held)]
         return sum(len(part) for part in parts if isinstance(part, bytes))
 
@@ -405,12 +555,12 @@ def decode_all(
     threads: int | None = None,
     each: Callable[[], None] | None = None,
 ) -> list[GreyPicture]:
-    """Read many pictures; decoding releases the interpreter, so threads use all cores.
+    """Read many pictures in parallel threads, which decoding allows.
 
     Args:
-        read: Gives the picture of a case.
-        cases: Which.
-        threads: How many; None: as there are cores, 32 at most.
+        read: Returns the picture of a case.
+        cases: The names of the cases.
+        threads: How many pictures are read at the same time; None: one per core, at most 32.
         each: Called after every picture.
 
     Returns:
@@ -430,14 +580,15 @@ def decode_all(
 def boxes_inside(
     raw: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
-    """Boxes that meet their pictures.
+    """Keep the boxes that meet their pictures.
 
     Args:
-        raw: (n, 4) x0, y0, x1, y1; NaN where there is none.
+        raw: (n, 4) x0, y0, x1, y1 in pixels; NaN where there is none.
         sizes: (n, 2) width and height of each picture.
 
     Returns:
-        (n, 4) whole numbers, zeros for no box; and which of the rows hold a box that does not meet its picture.
+        (n, 4) whole numbers, zeros for no box; and which of the rows have a box that does not meet its
+        picture.
 
     Example:
         >>> boxes_inside(np.array([[1.0, 2, 9, 8], [70, 0, 80, 9]]), np.full((2, 2), 64.0))[1].tolist()
@@ -460,7 +611,18 @@ def _number(value: Any) -> float:
 
 
 def is_mask_column(name: str) -> bool:
-    """Whether a cohort's column of this name holds a file of a lesion's mask; there may be several."""
+    """Say whether a cohort's column names files of masks; a cohort may have several such columns.
+
+    Args:
+        name: The name of the column.
+
+    Returns:
+        True for 'mask' and for 'mask_1_path', 'mask_2_path' and so on.
+
+    Example:
+        >>> is_mask_column("mask_2_path"), is_mask_column("masked")
+        (True, False)
+    """
     return name == "mask" or re.fullmatch(r"mask_\d+_path", name) is not None
 
 

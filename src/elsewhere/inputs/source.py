@@ -1,7 +1,7 @@
-"""How pixels reach a recipe. One source per modality; recipes name the one that they read.
+"""Defines how pixels reach a recipe. There is one source per modality; recipes name the one that they read.
 
-A source holds the pictures or volumes of a study's cases, from their files, from memory, or from packs that
-travelled to a bare machine. Another package brings one by the entry-point group 'elsewhere.sources'.
+A source gives the pictures or volumes of a study's cases, from their files, from memory, or from packs that
+travelled to a bare machine. Another package adds one by the entry-point group 'elsewhere.sources'.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 CLINICAL, MASK, LESION_BOX, BREAST_BOX = "clinical", "mask", "lesion-box", "breast-box"
-"""Kinds of truth that a recipe may say it sees of the cases that it predicts. A source may know others."""
+"""Kinds of truth that a recipe may declare to see of the cases that it predicts. A source may know others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +30,8 @@ class CaseRow:
 
     Args:
         name: The study's name of the case, 'DATASET/case_id'.
-        values: The row by column; None or NaN where a cell is empty.
-        file: Where a file that the row names lies.
+        values: The cells of the row by column; None or NaN where a cell is empty.
+        file: A function from a file name in a cell to its path.
     """
 
     name: str
@@ -40,55 +40,128 @@ class CaseRow:
 
 
 class View(Protocol):
-    """What a recipe is shown of a source: its own training's cases, without the truth of those it predicts."""
+    """What a recipe is shown of a source: its training's cases, without the truth of those it predicts."""
 
     def __contains__(self, case: str) -> bool: ...
 
 
 class Source(Protocol):
-    """The pictures or volumes of a study, by case name ('DATASET/case_id')."""
+    """The pictures or volumes of a study, by case name ('DATASET/case_id').
+
+    Attributes:
+        name: The name by which recipes choose the source.
+        noun: What the pixels are called, in the plural: 'pictures', 'volumes'.
+        complete: Whether every case of a training must have pixels; otherwise recipes learn which cases have
+            some.
+        truths: The kinds of truth that it can show of a case, each in words for a report.
+    """
 
     name: ClassVar[str]
     noun: ClassVar[str]
-    """What the pixels are called, in the plural: 'pictures', 'volumes'."""
     complete: ClassVar[bool]
-    """Whether every case of a training must have pixels; otherwise recipes are told which have."""
     truths: ClassVar[Mapping[str, str]]
-    """The kinds of truth that it can show of a case, each in words for a report."""
 
     def __contains__(self, case: str) -> bool: ...
 
     def write_mask(self, path: Path, mask: npt.NDArray[np.bool_], *, like: str) -> Path:
-        """Write a predicted mask on the grid of a case's own file. Of a source whose recipes answer with masks."""
+        """Write a predicted mask on the grid of a case's own file.
+
+        Only sources whose recipes answer with masks can do so.
+
+        Args:
+            path: The file to write.
+            mask: The mask on the grid of the source.
+            like: The case ('DATASET/case_id') whose file gives the grid.
+
+        Returns:
+            The file that was written.
+
+        Raises:
+            TypeError: The source has no files with a grid.
+        """
 
     @classmethod
     def of_cases(cls, rows: Iterable[CaseRow]) -> Source:
-        """The source of a cohort's rows. A row without pixels is not in it. No pixel is read yet."""
+        """Make the source of a cohort's rows. A row without pixels is not in it. No pixel is read yet.
+
+        Args:
+            rows: The rows of one or several cohorts.
+
+        Returns:
+            The source.
+        """
 
     def problems(self, cases: Iterable[str]) -> Mapping[str, str]:
-        """What would stop a training, by case; found without training anything."""
+        """Find what would stop a training, without training anything.
+
+        Args:
+            cases: The cases to check ('DATASET/case_id').
+
+        Returns:
+            The reason by case; cases without a problem are not in it.
+        """
 
     def digest(self, case: str) -> str:
-        """What names a case's pixels in a training's key."""
+        """Return the digest that stands for a case's pixels in a training's key.
+
+        Args:
+            case: 'DATASET/case_id'.
+
+        Returns:
+            Hexadecimal sha256.
+        """
 
     def truth_digest(self, case: str) -> str:
-        """The same of the expert's annotation; '' where there is none."""
+        """Return the digest that stands for the expert's annotation of a case in a training's key.
+
+        Args:
+            case: 'DATASET/case_id'.
+
+        Returns:
+            Hexadecimal sha256; '' where there is no annotation.
+        """
 
     def identity(self, case: str) -> str:
-        """What the same pixels have in common under another name, header or packing: no case is tested whose pixels
-        trained."""
+        """Return a digest that the same pixels have under another name, header or packing.
+
+        It guards the rule that no case is tested whose pixels were trained on.
+
+        Args:
+            case: 'DATASET/case_id'.
+
+        Returns:
+            Hexadecimal sha256.
+        """
 
     def truth_files(self) -> tuple[Path, ...]:
-        """The files of the experts' annotations: no recipe may be given them under another name."""
+        """List the files of the experts' annotations; no recipe may be given them under another name.
+
+        Returns:
+            Paths; empty where the annotations are not files.
+        """
 
     def boxes(self, rows: Sequence[CaseRow]) -> npt.NDArray[np.int32]:
-        """(n, 4) x0, y0, x1, y1: where the lesion is in a picture, zeros where it is not known."""
+        """Return where the lesion is in each case's picture.
+
+        Args:
+            rows: The rows of the cohort.
+
+        Returns:
+            (n, 4) x0, y0, x1, y1 in pixels, half-open; zeros where it is not known.
+        """
 
     def shape(self, case: str) -> tuple[int, ...] | None:
-        """Of the grid that a mask of this case must have; None where any will do."""
+        """Return the shape of the grid that a mask of this case must have.
+
+        Args:
+            case: 'DATASET/case_id'.
+
+        Returns:
+            Voxels or pixels along each axis; None where any shape is accepted.
+        """
 
     def view(self, *, cases: frozenset[str], hidden: frozenset[str], sees: frozenset[str]) -> View:
-        """What a recipe is shown.
+        """Make the view that a recipe reads from.
 
         Args:
             cases: The cases of its training; it can ask for no other.
@@ -96,21 +169,45 @@ class Source(Protocol):
             sees: The kinds of truth that its recipe is shown all the same.
 
         Returns:
-            A view that the recipe reads from.
+            The view.
         """
 
     def pack(self, folder: Path, cases: Cases, *, with_truth: bool) -> None:
-        """Write what a bare machine needs of these cases into an empty folder; `unpack` reads it."""
+        """Write what a bare machine needs of these cases; `unpack` reads it.
+
+        Args:
+            folder: An empty folder.
+            cases: The cases to pack.
+            with_truth: Whether the experts' annotations are packed too.
+        """
 
     @classmethod
     def unpack(cls, folder: Path) -> Source:
-        """The source that `pack` wrote."""
+        """Read the source that `pack` wrote.
+
+        Args:
+            folder: The folder.
+
+        Returns:
+            The source.
+        """
 
     def portable(self, cases: Iterable[str]) -> Any:
-        """The source of these cases as an object that can be pickled and used on a node of a cluster."""
+        """Return the source of some cases as an object that can be pickled and used on a node of a cluster.
+
+        Args:
+            cases: The cases ('DATASET/case_id').
+
+        Returns:
+            A source.
+        """
 
     def nbytes(self) -> int:
-        """About how much memory `portable` takes."""
+        """Estimate how much memory `portable` takes.
+
+        Returns:
+            Bytes.
+        """
 
 
 sources: Registry[type[Source]] = Registry(

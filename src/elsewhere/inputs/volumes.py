@@ -1,4 +1,4 @@
-"""Volumes as recipes see them: contrast phases, the mask and the breast's box, read when asked for (MRI-01).
+"""Defines volumes as recipes see them: contrast phases, mask and breast box, read when asked for (MRI-01).
 
 A volume keeps the grid of its file: nothing is resampled. Axes are x, y, z as NIfTI stores them after the
 reader has brought axial volumes to LAS and sagittal ones to PSR. A single slice is a volume of depth one.
@@ -21,10 +21,10 @@ Box = tuple[int, int, int, int, int, int]
 class Grid:
     """Where a volume's voxels lie.
 
-    Attributes:
+    Args:
         shape: Voxels along each axis.
-        spacing_mm: Along each axis.
-        affine: Voxel index to mm, where the file says so.
+        spacing_mm: The distance of voxels along each axis, in mm.
+        affine: [4, 4] from voxel index to mm; None where the file does not define it.
     """
 
     shape: tuple[int, int, int]
@@ -91,13 +91,13 @@ class Volumes(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryVolumes:
-    """Volumes that are in memory: tests, and phantoms made where they are used.
+    """Volumes in memory, for tests and for phantoms that are made where they are used.
 
-    Attributes:
-        images: Case to its phases.
-        masks: Of some cases.
-        boxes: Of the affected breast, of some cases.
-        spacing_mm: 1 mm where a case is not named.
+    Args:
+        images: The phases of each case, each [x, y, z].
+        masks: The expert's mask of some cases.
+        boxes: The box of the affected breast of some cases.
+        spacing_mm: The spacing of some cases in mm; 1 mm for the others.
 
     Example:
         >>> MemoryVolumes(images={"a": [np.zeros((4, 4, 2), dtype=np.float32)]}).grid("a").shape

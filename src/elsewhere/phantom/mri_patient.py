@@ -1,4 +1,4 @@
-"""The patients of a synthetic MRI hospital: who they are, how their tumour takes up contrast, how they respond.
+"""The patients of a synthetic MRI hospital: who they are, the kinetics of their tumours, how they respond.
 
 Age, menopausal status and density go together as they do in women; the subtype sets how fast contrast comes
 and goes; pCR depends on the subtype and on the tumour's own kinetics with the hospital's `signal`.
@@ -14,14 +14,14 @@ import numpy as np
 from elsewhere.phantom.mri_sites import DENSITIES, SUBTYPES, CaseSpec, Gap, HospitalSpec, age_group
 
 WASH_IN = dict(zip(SUBTYPES, (1.55, 1.10, 1.15, 1.60, 1.35, 1.70), strict=True))
-"""Relative enhancement of the solid tumour at its peak, against its signal before contrast."""
+"""Enhancement of the solid tumour at its peak, relative to its signal before contrast."""
 WASH_OUT = dict(zip(SUBTYPES, (-0.24, 0.10, 0.04, -0.18, -0.06, -0.22), strict=True))
-"""Change over five minutes after the peak: below zero contrast leaves, above it still comes."""
+"""Change over five minutes after the peak: below zero contrast leaves, above zero it still comes in."""
 RIM = dict(zip(SUBTYPES, (0.9, 0.25, 0.3, 0.5, 0.4, 0.6), strict=True))
 RESPONSE = dict(zip(SUBTYPES, (0.55, -0.75, -1.1, 0.85, 0.35, 1.0), strict=True))
-"""On the logit scale of pCR, at signal 1."""
+"""Effect of the subtype on the logit of pCR, at signal 1."""
 KINETICS = 0.8
-"""Of a deviation of the tumour's own kinetics, on the same scale."""
+"""Effect of one standard deviation of the tumour's own kinetics, on the same scale."""
 Z_WASH_IN, Z_WASH_OUT = 0.16, -0.13
 _HORMONES = {
     "triple_negative": (0, 0),
@@ -31,25 +31,46 @@ _HORMONES = {
     "luminal_b": (1, 1),
     "her2_pure": (0, 1),
 }
-"""hr and her2, by the published subtypes."""
+"""hr and her2 of the published subtypes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Patient:
-    """What is true of her; what the hospital wrote down is in `known`."""
+    """What is true of one patient; `known` says what the hospital wrote down.
+
+    Args:
+        age: Age in years.
+        menopausal_status: 'pre' or 'post'.
+        breast_density: 'A' to 'D'.
+        subtype: One of `SUBTYPES`.
+        z: Her tumour's own kinetics in standard deviations: above 0 contrast comes and goes faster than her
+            subtype's.
+        pcr: 1 for a pathological complete response, else 0.
+        wash_in: Relative enhancement of the solid tumour at its peak.
+        wash_out: Change over five minutes after the peak; below 0 contrast leaves.
+        rim: How strongly the edge enhances and the core does not, 0 to 1.3.
+        background: Relative enhancement of fibroglandular tissue at the end.
+        lesion: 'mass' or 'non-mass'.
+        side: 'left' or 'right'.
+        foci: Number of foci, at least 1.
+        clip: Whether a biopsy clip lies in the tumour.
+        implant: Whether she has implants.
+        phases: Number of phases, 3 to 6 unless the specification fixes it.
+        dense_part: Part of the breast that is fibroglandular.
+        blur: How much the gap hides her tumour; 0 where it does not.
+        known: Whether the hospital knows a value, by name; a name that is left out is known.
+    """
 
     age: int
     menopausal_status: str
     breast_density: str
     subtype: str
     z: float
-    """Her tumour's own kinetics: above 0 contrast comes and goes faster than her subtype's."""
     pcr: int
     wash_in: float
     wash_out: float
     rim: float
     background: float
-    """Relative enhancement of fibroglandular tissue in the end."""
     lesion: str
     side: str
     foci: int
@@ -57,21 +78,42 @@ class Patient:
     implant: bool
     phases: int
     dense_part: float
-    """Part of the breast that is fibroglandular."""
     blur: float
-    """How much the gap hides her tumour; 0 where it does not."""
     known: dict[str, bool] = field(default_factory=dict)
 
     def group(self, variable: str) -> str:
+        """Find her group of a variable.
+
+        Args:
+            variable: One of the names in `GROUPS`.
+
+        Returns:
+            The group, such as '41-50' or 'post'.
+        """
         return age_group(self.age) if variable == "age" else str(getattr(self, variable))
 
     def in_group(self, gap: Gap | None) -> float:
-        """The gap's strength for her."""
+        """Return how strongly a gap concerns her.
+
+        Args:
+            gap: The planted gap, or None.
+
+        Returns:
+            The gap's strength if she belongs to its group, else 0.
+        """
         return gap.strength if gap is not None and self.group(gap.variable) == gap.group else 0.0
 
 
 def draw_patient(spec: CaseSpec, rng: np.random.Generator) -> Patient:
-    """A patient from the first draws of her generator: tables need no volumes to be made."""
+    """Draw a patient from the first draws of her generator; tables need no volumes.
+
+    Args:
+        spec: Her specification; values in `spec.fixed` are not drawn.
+        rng: Her generator (`case_rng`).
+
+    Returns:
+        The patient.
+    """
     hospital, fixed = spec.hospital, dict(spec.fixed)
     draws = rng.standard_normal(12)
     chances = rng.random(24)
@@ -90,7 +132,7 @@ def draw_patient(spec: CaseSpec, rng: np.random.Generator) -> Patient:
     )
     implant = bool(fixed.get("implant", chances[7] < hospital.implants))
     lesion = str(fixed.get("lesion", "non-mass" if chances[2] < non_mass else "mass"))
-    if implant:  # It leaves no room for a segment.
+    if implant:  # An implant leaves no room for a segment.
         lesion = "mass"
     foci = 1 + (int(chances[4] * 3) + 1 if chances[3] < hospital.multifocal and lesion == "mass" else 0)
     phases = int(np.clip(round(spec.scanner.phases + 0.7 * draws[4]), 3, 6))
@@ -125,7 +167,15 @@ def draw_patient(spec: CaseSpec, rng: np.random.Generator) -> Patient:
 
 
 def response_chance(patient: Patient, hospital: HospitalSpec) -> float:
-    """The chance of pCR: the same on average at every signal."""
+    """Compute the chance of pCR, which is the same on average at every `signal`.
+
+    Args:
+        patient: The patient; her subtype and her tumour's kinetics count.
+        hospital: Her hospital: `signal`, `pcr`, `blind` and how common the subtypes are.
+
+    Returns:
+        The chance, 0 to 1.
+    """
     informed = max(0.0, 1.0 - patient.in_group(hospital.blind))
     weight = hospital.signal * KINETICS * informed
     shift = _intercept(hospital, weight)
@@ -134,7 +184,7 @@ def response_chance(patient: Patient, hospital: HospitalSpec) -> float:
 
 
 def _intercept(hospital: HospitalSpec, weight: float) -> float:
-    """What makes the hospital's mean chance its `pcr`."""
+    """Find the intercept with which the hospital's mean chance is its `pcr`."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(15)
     weights = weights / weights.sum()
     effects = hospital.signal * np.array([RESPONSE[name] for name in SUBTYPES])
@@ -148,14 +198,42 @@ def _intercept(hospital: HospitalSpec, weight: float) -> float:
 
 
 def phase_times(spec: CaseSpec, phases: int) -> tuple[float, ...]:
-    """Seconds from the injection to the middle of each phase; phase 0 is before it."""
+    """Compute the seconds from the injection to the middle of each phase; phase 0 lies before it.
+
+    Args:
+        spec: The case, whose scanner sets the times.
+        phases: Number of phases.
+
+    Returns:
+        One time per phase; 0 for phase 0.
+
+    Example:
+        >>> phase_times(CaseSpec(hospital=HospitalSpec(shift=0)), 3)
+        (0.0, 110.0, 205.0)
+    """
     scanner = spec.scanner
     return (0.0, *(scanner.first_s + at * scanner.between_s for at in range(phases - 1)))
 
 
 def uptake(times: tuple[float, ...], tau_s: float, change: float, peak_s: float = 120.0) -> np.ndarray:
-    """Enhancement over the phases against its peak: comes in over `tau_s`, then changes by `change` in five
-    minutes. Nothing before the injection, and never below a fifth of the peak."""
+    """Compute the enhancement over the phases relative to its peak.
+
+    Contrast comes in over `tau_s` and then changes by `change` in five minutes. There is none before the
+    injection, and never less than a fifth of the peak after it has come in.
+
+    Args:
+        times: Seconds from the injection to each phase; 0 or less is before it.
+        tau_s: Time constant of the wash-in in seconds.
+        change: Relative change in 300 s after the peak; below 0 contrast leaves.
+        peak_s: When the change begins, in seconds.
+
+    Returns:
+        One value per phase, float32.
+
+    Example:
+        >>> uptake((0.0, 120.0, 420.0), 1.0, -0.5).tolist()
+        [0.0, 1.0, 0.5]
+    """
     t = np.asarray(times, dtype=np.float64)
     curve = (1 - np.exp(-t / tau_s)) * np.maximum(0.2, 1 + change * np.maximum(0, t - peak_s) / 300)
     return np.where(t > 0, curve, 0.0).astype(np.float32)
@@ -171,7 +249,7 @@ COLUMNS = (
     "manufacturer", "scanner_model", "high_bit", "window_center", "window_width", "echo_time",
     "repetition_time", "acquisition_times", "acquisition_date", "tcia_series_uid",
 )  # fmt: skip
-"""Of the published clinical table, later version."""
+"""Columns of the published clinical table, later version."""
 
 
 def clinical_row(
@@ -180,7 +258,17 @@ def clinical_row(
     shape: tuple[int, int, int],
     spacing_mm: tuple[float, float, float],
 ) -> dict[str, Any]:
-    """Her row of the clinical table; what the hospital does not know is empty."""
+    """Write her row of the clinical table; what the hospital does not know is empty.
+
+    Args:
+        spec: Her specification: hospital, number and scanner.
+        patient: The patient.
+        shape: Voxels of her volumes along each axis.
+        spacing_mm: Size of a voxel along each axis in mm.
+
+    Returns:
+        One value per column of `COLUMNS`; None where it is empty.
+    """
     scanner = spec.scanner
     hr, her2 = _HORMONES[patient.subtype]
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
@@ -231,7 +319,14 @@ def clinical_row(
 
 
 def attributes(row: dict[str, Any]) -> dict[str, Any]:
-    """A clinical row under the names that the mama-mia reader gives them, for where no file is read."""
+    """Bring a clinical row to the names that the mama-mia reader gives, where no file is read.
+
+    Args:
+        row: A row as `clinical_row` writes it.
+
+    Returns:
+        Attributes by the cohort's names; the breast density is in capitals.
+    """
     density = row["breast_density"]
     return {
         "patient_id": row["patient_id"],

@@ -1,7 +1,8 @@
 """The scanners and the specification of a synthetic MRI hospital.
 
-A hospital is data: the same specification gives the same volumes. `shift` says how far its scanner and its case
-mix are from what all hospitals share: at 0 all are alike, at 1 they differ about as the public collections do.
+A hospital is data: the same specification gives the same volumes. `shift` says how far its scanner and its
+case mix are from what all hospitals share: at 0 all are alike, at 1 they differ about as much as the public
+collections do.
 """
 
 from __future__ import annotations
@@ -32,7 +33,30 @@ LEAST_SLICES = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Scanner:
-    """What a machine and its protocol do to the picture. Defaults are what all hospitals share."""
+    """What a machine and its protocol do to the picture. Defaults are what all hospitals share.
+
+    Args:
+        vendor: Manufacturer, as the clinical table names it.
+        model: Name of the model.
+        field_strength: In tesla.
+        plane: 'axial' (both breasts) or 'sagittal' (one).
+        fat_suppressed: Whether fat is dark.
+        matrix: In-plane voxels relative to the requested size.
+        fov_mm: Field of view in the plane.
+        slices: Number of slices relative to 110 at the real size.
+        thickness_mm: Slice thickness at the real size; the depth that is covered does not change with the
+            size.
+        phases: The middle of the range of 3 to 6 phases that its patients have.
+        first_s: Seconds from the injection to the middle of the first phase after it.
+        between_s: Seconds between phases.
+        noise: Standard deviation relative to the signal of fibroglandular tissue.
+        bias: Strength of the uneven coil sensitivity, on the log scale.
+        falloff_mm: Scale of the loss of signal behind the breasts.
+        leak: How uneven fat suppression is, on the log scale.
+        contrast: Strength of all enhancement: the protocol's T1 weighting and dose.
+        scale: Fibroglandular tissue in the file's numbers.
+        high_bit: The highest bit of the file's numbers, as the clinical table states it.
+    """
 
     vendor: str = "GE"
     model: str = "Phantom One"
@@ -40,28 +64,18 @@ class Scanner:
     plane: str = "axial"
     fat_suppressed: bool = True
     matrix: float = 1.0
-    """In-plane voxels, against the asked size."""
     fov_mm: float = 340.0
     slices: float = 1.0
-    """Against 110 at the real size."""
     thickness_mm: float = 1.6
-    """At the real size; the depth that is covered stays as the size changes."""
     phases: float = 4.5
-    """The middle of the range of 3 to 6 that its patients have."""
     first_s: float = 110.0
-    """From the injection to the middle of the first phase after it."""
     between_s: float = 95.0
     noise: float = 0.06
-    """Against fibroglandular tissue's signal."""
     bias: float = 0.15
     falloff_mm: float = 150.0
-    """How far behind the breasts the coil's reach has fallen to 1/e."""
     leak: float = 0.15
-    """How uneven fat suppression is."""
     contrast: float = 1.0
-    """Strength of all enhancement: the protocol's T1 weighting and dose."""
     scale: float = 300.0
-    """Fibroglandular tissue in the file's numbers."""
     high_bit: int = 15
 
 
@@ -87,10 +101,10 @@ SCANNERS = (
         falloff_mm=160, leak=0.1, contrast=1.25, scale=210, high_bit=15,
     ),
 )  # fmt: skip
-"""What the machines are at shift 1. The fourth does not suppress fat."""
+"""The sites' own scanners, as they are at shift 1. The fourth does not suppress fat."""
 SITES = ("NORTH", "SOUTH", "WEST", "EAST", "HILL", "LAKE", "COAST", "FOREST")
 _OWN_FROM = 0.5
-"""From this shift on the plane, the vendor and fat suppression are the site's own."""
+"""From this shift on, the plane, the vendor and fat suppression are the site's own."""
 _AGE_SHIFT = (2.0, -1.5, 3.0, -3.0)
 _SUBTYPE_SHIFT = (
     (0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
@@ -98,12 +112,21 @@ _SUBTYPE_SHIFT = (
     (-0.3, -1.0, 0.9, 0.4, -1.0, 0.8),
     (0.5, -0.4, 0.2, -0.5, 0.3, 0.2),
 )
-"""On the log scale of how common `SUBTYPES` are: the collections name and recruit them differently."""
+"""Shift of how common `SUBTYPES` are, on the log scale: the collections name and recruit them differently."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gap:
-    """A planted difference: one group of a variable is worse off, by `strength`."""
+    """A planted difference: one group of a variable is worse off.
+
+    Args:
+        variable: One of the names in `GROUPS`: 'age', 'menopausal_status', 'breast_density' or 'subtype'.
+        group: A group of that variable.
+        strength: How strong the difference is, 0 (none) to 3.
+
+    Raises:
+        UserError: The variable or the group is unknown, or the strength is out of range.
+    """
 
     variable: str
     group: str
@@ -118,11 +141,28 @@ class Gap:
             hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}."
             raise UserError(f"{self.variable} has no group '{self.group}'", fix=hint)
         if not 0 <= self.strength <= 3:
-            raise UserError(f"a gap of {self.strength:g}: it goes from 0 to 3", where=self.variable)
+            raise UserError(
+                f"the strength of a gap is {self.strength:g}; it goes from 0 to 3", where=self.variable
+            )
 
     @classmethod
     def parse(cls, text: str, *, where: str = "gap") -> Gap:
-        """'breast_density=D' or 'menopausal_status=post:0.5'."""
+        """Read a gap from text: 'breast_density=D' or 'menopausal_status=post:0.5'.
+
+        Args:
+            text: VARIABLE=GROUP, or VARIABLE=GROUP:STRENGTH; the strength is 1 if it is left out.
+            where: The place of the text, for messages.
+
+        Returns:
+            The gap.
+
+        Raises:
+            UserError: The text has another form, or names an unknown variable or group.
+
+        Example:
+            >>> Gap.parse("menopausal_status=post:0.5")
+            Gap(variable='menopausal_status', group='post', strength=0.5)
+        """
         variable, sign, rest = text.partition("=")
         group, colon, strength = rest.partition(":")
         try:
@@ -139,32 +179,60 @@ class Gap:
 
 
 def age_group(age: float) -> str:
-    """MRI-06: 40 belongs to the youngest and 71 to the oldest."""
+    """Find the age group of a patient (MRI-06): 40 belongs to the youngest group and 71 to the oldest.
+
+    Args:
+        age: Age in years.
+
+    Returns:
+        One of `AGE_GROUPS`.
+
+    Example:
+        >>> age_group(40), age_group(71)
+        ('<=40', '>=71')
+    """
     return AGE_GROUPS[int(np.searchsorted([40, 50, 60, 70], age, side="left"))]
 
 
 @dataclass(frozen=True, kw_only=True)
 class HospitalSpec:
-    """The specification of a synthetic MRI hospital; everything else follows from it and a seed."""
+    """The specification of a synthetic MRI hospital; everything else follows from it and a seed.
+
+    Args:
+        name: Letters, digits and hyphens; the collection's name and the start of every patient id.
+        layout: 'mama-mia', the only layout.
+        patients: Number of patients.
+        size: In-plane voxels of the common scanner, 32 to 640: 64 is quick, 512 real.
+        shift: How far scanner and case mix are from what all hospitals share, 0 (alike) to 2.
+        scanner: Index into `SCANNERS`; None chooses by the name.
+        signal: How much pCR depends on the subtype and the tumour's kinetics; 0 is not at all.
+        pcr: Part of the patients with a complete response.
+        gap: The group whose tumours are hard to see; None plants no gap. Text and mappings are read as `Gap`.
+        blind: The group in which kinetics say less about pCR (nothing at strength 1); None for no group.
+        missing: Part of each clinical value that is not known.
+        clips: Part of the patients with a biopsy clip in the tumour.
+        implants: Part of the patients with implants.
+        multifocal: Part of the masses with more than one focus.
+        non_mass: Part of the lesions that are non-mass enhancement, before the subtype's own tendency.
+        centres: Number of centres, each with its own settings of the scanner; patients are dealt to them in
+            turn.
+        seed: Seed of the volumes on disk (`mri_layout.write_world`).
+
+    Raises:
+        UserError: A value is out of range, or the name cannot be a file's name.
+    """
 
     name: str = "NORTH"
     layout: str = "mama-mia"
     patients: int = 8
     size: int = 64
-    """In-plane voxels of the common scanner: 64 is quick, 512 real."""
     shift: float = 1.0
     scanner: int | None = None
-    """Which of `SCANNERS`; None goes by the name."""
     signal: float = 1.0
-    """How much pCR depends on the subtype and the tumour's kinetics; 0 not at all."""
     pcr: float = 0.3
-    """Part of the patients with a complete response."""
     gap: Gap | None = None
-    """The group whose tumours are hard to see."""
     blind: Gap | None = None
-    """The group in which kinetics say less of pCR (nothing at strength 1)."""
     missing: float = 0.05
-    """Part of each clinical value that is not known."""
     clips: float = 0.15
     implants: float = 0.02
     multifocal: float = 0.3
@@ -195,6 +263,7 @@ class HospitalSpec:
 
     @property
     def number(self) -> int:
+        """Index of the hospital's scanner in `SCANNERS`: as given, or by the name."""
         if self.scanner is not None:
             return self.scanner
         if self.name in SITES:
@@ -202,9 +271,16 @@ class HospitalSpec:
         return zlib.crc32(self.name.encode()) % len(SCANNERS)
 
     def machine(self, centre: int = 0) -> Scanner:
-        """The scanner of a centre: the common one moved by `shift` towards the site's own, and a little aside.
+        """Compute the scanner of a centre: the common one moved by `shift` towards the site's own.
 
-        Hospitals beyond the fourth have the same models with other settings.
+        Centres are also moved a little aside, so that no two are alike. Hospitals beyond the fourth have the
+        same models with other settings.
+
+        Args:
+            centre: Number of the centre; centre 0 of the first four sites is not moved aside.
+
+        Returns:
+            The scanner, within plausible limits.
         """
         own, common = SCANNERS[self.number], Scanner()
         rng = np.random.default_rng([zlib.crc32(self.name.encode()), centre])
@@ -235,21 +311,36 @@ class HospitalSpec:
         return Scanner(**moved)
 
     def subtype_shares(self) -> np.ndarray:
-        """How common each of `SUBTYPES` is here."""
+        """Compute how common each of `SUBTYPES` is at this hospital.
+
+        Returns:
+            Shares in the order of `SUBTYPES`; their sum is 1.
+        """
         usual = np.array([0.337, 0.257, 0.143, 0.114, 0.105, 0.044])
         tilted = usual * np.exp(self.shift * np.array(_SUBTYPE_SHIFT[self.number]))
         return tilted / tilted.sum()
 
     @property
     def mean_age(self) -> float:
+        """Mean age of the patients in years, with the site's own shift."""
         return 48.5 + self.shift * _AGE_SHIFT[self.number]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaseSpec:
-    """One patient of a hospital, before she is drawn. What is in `fixed` is not drawn: age,
-    menopausal_status, breast_density, subtype, lesion ('mass', 'non-mass'), implant, clip, side ('left',
-    'right'), phases, z (the tumour's own kinetics, in deviations)."""
+    """One patient of a hospital, before she is drawn.
+
+    Args:
+        hospital: Her hospital.
+        number: Her number at the hospital, from 0.
+        fixed: Values that are not drawn: age, menopausal_status, breast_density, subtype, lesion ('mass',
+            'non-mass'), implant, clip, side ('left', 'right'), phases, foci, pcr, z (the tumour's own
+            kinetics, in deviations).
+
+    Example:
+        >>> CaseSpec(hospital=HospitalSpec(name="SOUTH"), number=2).patient_id
+        'SOUTH_003'
+    """
 
     hospital: HospitalSpec
     number: int = 0
@@ -257,19 +348,33 @@ class CaseSpec:
 
     @property
     def patient_id(self) -> str:
+        """The patient's id: hospital and number from 1."""
         return f"{self.hospital.name}_{self.number + 1:03d}"
 
     @property
     def centre(self) -> int:
+        """Number of her centre."""
         return self.number % self.hospital.centres
 
     @property
     def scanner(self) -> Scanner:
+        """The scanner of her centre."""
         return self.hospital.machine(self.centre)
 
 
 def hospital_from(spec: Mapping[str, Any], *, where: str = "phantom") -> HospitalSpec:
-    """A hospital from a study file's words; an unknown one is refused with its neighbours."""
+    """Read one hospital from the keys of a study file.
+
+    Args:
+        spec: Fields of `HospitalSpec` by name.
+        where: The place of the specification, for messages.
+
+    Returns:
+        The hospital.
+
+    Raises:
+        UserError: A key is unknown (the message lists similar ones), or a value is not allowed.
+    """
     known = [f.name for f in fields(HospitalSpec)]
     for key in spec:
         if key not in known:
@@ -279,21 +384,37 @@ def hospital_from(spec: Mapping[str, Any], *, where: str = "phantom") -> Hospita
     try:
         return HospitalSpec(**dict(spec))
     except TypeError as error:
-        raise UserError(f"a phantom cannot be made of this ({error})", where=where) from error
+        raise UserError(f"a phantom cannot be made from this specification ({error})", where=where) from error
 
 
 def hospitals(sites: int | Sequence[str] = 3, *, patients: int = 24, **shared: Any) -> list[HospitalSpec]:
-    """A world: that many hospitals, or those of these names, with the patients dealt out among them."""
+    """Specify a world: several hospitals with the patients dealt out among them.
+
+    Args:
+        sites: Number of hospitals, at most `len(SITES)`; or their names.
+        patients: Number of patients of the whole world; the first hospitals get the remainder.
+        **shared: Other fields of `HospitalSpec`, the same for every hospital.
+
+    Returns:
+        The hospitals.
+
+    Raises:
+        UserError: There are too many sites, two have the same name, or there are fewer patients than sites.
+
+    Example:
+        >>> [(h.name, h.patients) for h in hospitals(3, patients=10)]
+        [('NORTH', 4), ('SOUTH', 3), ('WEST', 3)]
+    """
     if isinstance(sites, int):
         if not 1 <= sites <= len(SITES):
-            raise UserError(f"{sites} sites: from 1 to {len(SITES)}", where="sites")
+            raise UserError(f"the number of sites is {sites}; it goes from 1 to {len(SITES)}", where="sites")
         names: Sequence[str] = SITES[:sites]
     else:
         names = tuple(sites)
     if not names or len({name.casefold() for name in names}) != len(names):
         raise UserError("every site needs a name of its own", where="sites", fix="E.g. NORTH,SOUTH.")
     if patients < len(names):
-        raise UserError(f"{patients} patients for {len(names)} sites", where="patients")
+        raise UserError(f"{patients} patients are too few for {len(names)} sites", where="patients")
     made = []
     for at, name in enumerate(names):
         share = patients // len(names) + (at < patients % len(names))
@@ -302,7 +423,18 @@ def hospitals(sites: int | Sequence[str] = 3, *, patients: int = 24, **shared: A
 
 
 def case_specs(world: HospitalSpec | Sequence[HospitalSpec]) -> list[CaseSpec]:
-    """Every patient of these hospitals, in order."""
+    """List every patient of these hospitals, in order.
+
+    Args:
+        world: One hospital or several.
+
+    Returns:
+        One specification per patient.
+
+    Example:
+        >>> [c.patient_id for c in case_specs(HospitalSpec(name="NORTH", patients=2))]
+        ['NORTH_001', 'NORTH_002']
+    """
     many = [world] if isinstance(world, HospitalSpec) else list(world)
     return [
         CaseSpec(hospital=hospital, number=number) for hospital in many for number in range(hospital.patients)

@@ -22,6 +22,16 @@ LEAST_VOXELS = 14
 
 @dataclass(frozen=True, kw_only=True)
 class Focus:
+    """One mass of a tumour: an ellipsoid with an irregular edge.
+
+    Args:
+        centre: u, a, s of the centre in mm.
+        radii: The half axes in mm.
+        turn: Rotation of the axes, [3, 3], one axis per row.
+        irregular: Strength of the bumps on the edge, relative to the radius.
+        spicules: Strength of the spicules; 0 is none.
+    """
+
     centre: tuple[float, float, float]
     radii: tuple[float, float, float]
     turn: npt.NDArray[np.float64]
@@ -31,7 +41,15 @@ class Focus:
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """A cone from the nipple's side backward."""
+    """A segment of the breast: a cone from the nipple backward.
+
+    Args:
+        apex: u, a, s of the cone's point in mm, at the nipple.
+        direction: Unit vector along the axis.
+        start_mm: Where along the axis the enhancement begins.
+        end_mm: Where along the axis it ends.
+        slope: Radius of the cone per mm along the axis.
+    """
 
     apex: tuple[float, float, float]
     direction: tuple[float, float, float]
@@ -42,23 +60,38 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """A tumour in its box of voxels."""
+    """A tumour in its box of voxels.
+
+    Args:
+        box: One span of voxels per voxel axis.
+        part: How much of each voxel is tumour, 0 to 1.
+        solid: Enhancement that comes fast, by the tumour's own curve.
+        core: Enhancement that comes late, from the edge inward.
+        mask: The expert's mask in the box.
+        void: How much of the signal the clip takes away; None without a clip.
+        volume_mm3: Volume of the mask.
+    """
 
     box: tuple[Span, Span, Span]
     part: Field
-    """How much of a voxel is tumour."""
     solid: Field
-    """Enhancement that comes fast, by the tumour's own curve."""
     core: Field
-    """Enhancement that comes late, from the edge inward."""
     mask: npt.NDArray[np.bool_]
     void: Field | None
-    """What the clip takes away."""
     volume_mm3: float
 
 
 def draw_volume(rng: np.random.Generator, frame: Frame, lesion: str) -> float:
-    """In cubic millimetres: a median of 7 cm3 (non-mass 10), as published; never too few voxels to be there."""
+    """Draw the volume of a tumour, with a median of 7 cm3 (non-mass 10) as published.
+
+    Args:
+        rng: The patient's generator.
+        frame: The voxel grid; a tumour has at least `LEAST_VOXELS` of its voxels.
+        lesion: 'mass' or 'non-mass'.
+
+    Returns:
+        The volume in mm3.
+    """
     median = 7000.0 if lesion == "mass" else 10000.0
     volume = float(np.clip(np.exp(rng.normal(np.log(median), 0.95)), 350, 75_000))
     return max(volume, LEAST_VOXELS * float(np.prod(frame.spacing_mm)))
@@ -72,7 +105,19 @@ def place(
     dense: tuple[Lattice, Field],
     rng: np.random.Generator,
 ) -> tuple[float, float, float]:
-    """A point in the breast that leaves room for the tumour, more often in dense tissue and up and outward."""
+    """Draw a point in the breast with room for the tumour, more often in dense tissue and up and outward.
+
+    Args:
+        body: The patient's body.
+        breast: The affected breast.
+        frame: The voxel grid; the point keeps away from the edge of the field of view.
+        radius: Radius of the tumour in mm.
+        dense: The breast's lattice with its fibroglandular level (`mri_anatomy.tissue`).
+        rng: The patient's generator.
+
+    Returns:
+        u, a, s of the point in mm.
+    """
     (u0, a0, s0), radii = breast.centre, breast.radii
     ball = rng.standard_normal((1500, 3))
     ball *= (rng.random(1500) ** (1 / 3) / np.linalg.norm(ball, axis=1))[:, None]
@@ -117,6 +162,18 @@ def draw_tumour(
     dense: tuple[Lattice, Field],
     rng: np.random.Generator,
 ) -> Drawn:
+    """Draw a patient's tumour: the enhancement of its voxels and the expert's mask.
+
+    Args:
+        patient: The patient: lesion, side, foci, rim, clip and blur.
+        body: Her body.
+        frame: The voxel grid.
+        dense: The breast's lattice with its fibroglandular level (`mri_anatomy.tissue`).
+        rng: Her generator.
+
+    Returns:
+        The tumour in its box; the mask has at least one voxel.
+    """
     breast = body.breast(patient.side)
     volume = draw_volume(rng, frame, patient.lesion)
     if patient.lesion == "mass":
@@ -144,7 +201,7 @@ def draw_tumour(
     part = part * soft(room, _width(frame))
     mask = (mask_at > 0) & (room > 0)
     if not mask.any():
-        # Voxels too large for what room there is: the one where most of the tumour would be.
+        # The voxels are too large for the room there is: take the one where most of the tumour would be.
         best = np.unravel_index(int(np.minimum(mask_at, room).argmax()), mask.shape)
         mask[best], part[best] = True, 1.0
     lattice = Lattice(frame, box, _TUMOUR_MM)
@@ -208,7 +265,8 @@ def _focus(centre: tuple[float, float, float], radius: float, rng: np.random.Gen
 def _masses(
     foci: list[Focus], frame: Frame, box: tuple[Span, Span, Span], rng: np.random.Generator
 ) -> tuple[Field, Field, Field, float]:
-    """Distance to the edge with spicules, to the drawn outline, how far inward (0 edge, 1 centre)."""
+    """Compute the distances to the edge with spicules and to the expert's outline, the depth (0 edge, 1
+    centre), and the largest radius of the first focus."""
     u, a, s = frame.coordinates(box)
     lattice = Lattice(frame, box, _TUMOUR_MM)
     first = max(foci[0].radii)
@@ -257,7 +315,7 @@ def _segment(breast: Breast, body: Body, frame: Frame, volume: float, rng: np.ra
     slope = float(np.tan(np.radians(rng.uniform(13, 22))))
     start = float(rng.uniform(10, 22))
     most = 0.82 * breast.radii[1] + 8
-    # Clumps fill about the outline: the cone that has the asked volume.
+    # Clumps fill roughly the outline, so take the cone that has the requested volume.
     end = (3 * volume / (np.pi * slope**2) + start**3) ** (1 / 3)
     end = float(np.clip(end, start + 12, max(most, start + 14)))
     return Segment(
@@ -272,7 +330,7 @@ def _segment(breast: Breast, body: Body, frame: Frame, volume: float, rng: np.ra
 def _clumps(
     segment: Segment, frame: Frame, box: tuple[Span, Span, Span], rng: np.random.Generator
 ) -> tuple[Field, Field, Field, float]:
-    """How much of a voxel enhances, the distance to the outline, no depth, and a radius."""
+    """Compute how much of each voxel enhances, the distance to the outline, a depth of 0, and a radius."""
     u, a, s = frame.coordinates(box)
     x = [part - np.float32(p) for part, p in zip((u, a, s), segment.apex, strict=True)]
     along = sum(np.float32(d) * part for d, part in zip(segment.direction, x, strict=True))
@@ -293,7 +351,7 @@ def _clumps(
 def _clip(
     mask: npt.NDArray[np.bool_], frame: Frame, box: tuple[Span, Span, Span], rng: np.random.Generator
 ) -> Field:
-    """The void of a biopsy clip somewhere in the tumour, wider along the main field."""
+    """Draw the void of a biopsy clip somewhere in the tumour, wider along the main field."""
     inside = np.argwhere(mask)
     at = inside[rng.integers(len(inside))]
     radius = max(float(rng.uniform(2.4, 4.2)), 0.55 * float(np.mean(frame.spacing_mm)))

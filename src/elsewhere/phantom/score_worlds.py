@@ -1,10 +1,11 @@
-"""Worlds of scores with a known subgroup gap: no image, no model, only what scoring would have measured.
+"""Tables of scores with a known subgroup gap: no image, no model, only what scoring would have measured.
 
-Patients have the shares of the MAMA-MIA test cohort (table 1 of the study): ages 50/117/146/155/106 of 574, a third
-premenopausal, nearly all of them young; density follows the menopausal status. A gap is planted in one group of one
-variable: its Dice is lower and its NormHD higher on average, or its TPR lower and its FPR higher, by exactly the
-amounts asked for. Since the variables depend on each other, a gap in the old is also one, smaller, between pre- and
-postmenopausal women: `true_gaps` says what the population's gap of every variable is.
+Patients have the shares of the MAMA-MIA test cohort (table 1 of the study): ages 50/117/146/155/106 of 574, a
+third premenopausal, nearly all of them young; density follows the menopausal status. A gap is planted in one
+group of one variable: its Dice is lower and its NormHD higher on average, or its TPR lower and its FPR
+higher, by exactly the requested amounts. The variables depend on each other, so a gap in the oldest group is
+also a smaller gap between pre- and postmenopausal women: `true_gaps` computes the population's gap of every
+variable.
 """
 
 from __future__ import annotations
@@ -40,7 +41,19 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedGap:
-    """How much worse `group` of `variable` is, in the population; all 0 is a fair world."""
+    """How much worse `group` of `variable` is, in the population; all 0 is a fair world.
+
+    Args:
+        variable: One of `GROUPS`: 'age', 'menopausal_status' or 'breast_density'.
+        group: The group of that variable that is worse off.
+        dice: How much lower its mean Dice is.
+        norm_hd: How much higher its mean normalised Hausdorff distance is.
+        tpr: How much lower its true positive rate is.
+        fpr: How much higher its false positive rate is.
+
+    Raises:
+        UserError: The variable or group is unknown, or an amount is negative or more than the metric allows.
+    """
 
     variable: str = "breast_density"
     group: str = "D"
@@ -66,7 +79,7 @@ class PlantedGap:
             if not 0.0 <= getattr(self, name) <= largest:
                 raise UserError(
                     f"a gap in {name} of {getattr(self, name)} cannot be planted",
-                    fix=f"Between 0 and {largest:.3g}.",
+                    fix=f"Give a number between 0 and {largest:.3g}.",
                 )
 
 
@@ -96,7 +109,7 @@ def _affected(table: pd.DataFrame, gap: PlantedGap) -> npt.NDArray[np.bool_]:
 
 
 def _draw_scores(n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Dice and NormHD as a good model's fall: most near 0.75, 4 % outright failures; the two hang together."""
+    """Draw Dice and NormHD of a good model: most Dice near 0.75, 4 % failures; the two are correlated."""
     skill = rng.normal(0.0, 1.0, n)
     dice = 1.0 / (1.0 + np.exp(-(1.2 + 0.9 * skill)))
     distance = np.exp(-2.0 - 0.5 * skill + 0.6 * rng.normal(0.0, 1.0, n))
@@ -107,7 +120,7 @@ def _draw_scores(n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=1)
 def _population_means() -> tuple[float, float]:
-    """Mean Dice and NormHD of the unaffected, from two million draws of their own generator."""
+    """Compute mean Dice and NormHD of unaffected patients, from two million draws of their own generator."""
     dice, distance = _draw_scores(2_000_000, np.random.default_rng(1506))
     return float(dice.mean()), float(distance.mean())
 
@@ -115,7 +128,18 @@ def _population_means() -> tuple[float, float]:
 def segmentation_world(
     gap: PlantedGap, rng: np.random.Generator, *, patients: int = 516, density_known: int | None = None
 ) -> pd.DataFrame:
-    """A table with attributes, `dice` and `norm_hd`. `density_known`: how many have a density at all."""
+    """Draw a table of patients with Dice and NormHD, worse in one group.
+
+    Args:
+        gap: The planted gap; `dice` and `norm_hd` count.
+        rng: The generator of all draws.
+        patients: Number of patients, one case each.
+        density_known: Number of patients whose breast density is known; None: all.
+
+    Returns:
+        Attributes, `dice`, `norm_hd` and `affected` (whether the gap concerns the patient), one row per
+        patient.
+    """
     table = _patients(patients, rng)
     affected = _affected(table, gap)
     dice, distance = _draw_scores(patients, rng)
@@ -129,7 +153,20 @@ def segmentation_world(
 def response_world(
     gap: PlantedGap, rng: np.random.Generator, *, patients: int = 516, density_known: int | None = None
 ) -> pd.DataFrame:
-    """A table with attributes, `pcr` and `probability`; decisions at 0.5 have TPR 0.65 and FPR 0.35 less the gap."""
+    """Draw a table of patients with pCR and a probability of it, worse in one group.
+
+    Decisions at 0.5 have a TPR of 0.65 and an FPR of 0.35; in the group, the gap makes both worse.
+
+    Args:
+        gap: The planted gap; `tpr` and `fpr` count.
+        rng: The generator of all draws.
+        patients: Number of patients, one case each.
+        density_known: Number of patients whose breast density is known; None: all.
+
+    Returns:
+        Attributes, `pcr`, `probability` and `affected` (whether the gap concerns the patient), one row per
+        patient.
+    """
     table = _patients(patients, rng)
     affected = _affected(table, gap)
     prevalence = table["menopausal_status"].map(_PCR).to_numpy(dtype=np.float64)
@@ -154,7 +191,20 @@ def _hide(
 
 
 def true_group_shares(gap: PlantedGap, variable: str, *, pcr: bool | None = None) -> dict[str, float]:
-    """For every group of `variable` the share of its population (with or without pCR) that the gap affects."""
+    """Compute the share of every group's population that the gap affects.
+
+    Args:
+        gap: The planted gap.
+        variable: The variable whose groups are wanted, which need not be the gap's own.
+        pcr: True or False looks only at the patients with or without pCR; None at all of them.
+
+    Returns:
+        Shares, 0 to 1, by group.
+
+    Example:
+        >>> true_group_shares(PlantedGap(variable="age", group=">70"), "age")[">70"]
+        1.0
+    """
     weight = dict.fromkeys(GROUPS[variable], 0.0)
     hit = dict(weight)
     for (i, age), status, (k, density) in product(
@@ -173,9 +223,22 @@ def true_group_shares(gap: PlantedGap, variable: str, *, pcr: bool | None = None
 def true_gaps(
     gap: PlantedGap, *, task: str, among: Mapping[str, tuple[str, ...]] | None = None
 ) -> dict[str, float]:
-    """The population's gap of every variable by the protocol (MRI-04: mean of two ranges; MRI-05: their sum).
+    """Compute the population's gap of every variable by the protocol.
 
-    `among` names the groups that are looked at, where a world has not all of them.
+    For segmentation it is the mean of two ranges (MRI-04), for response their sum (MRI-05).
+
+    Args:
+        gap: The planted gap.
+        task: 'segmentation'; anything else is response.
+        among: The groups that are compared, by variable, where a world does not have all of them; None:
+            `GROUPS`.
+
+    Returns:
+        The gap by variable.
+
+    Example:
+        >>> round(true_gaps(PlantedGap(dice=0.1, norm_hd=0.06), task="segmentation")["breast_density"], 3)
+        0.08
     """
     out = {}
     for variable, groups in (among or GROUPS).items():

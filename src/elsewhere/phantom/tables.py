@@ -1,6 +1,6 @@
 """Tiny synthetic twins of public tables, in the published layout: for tests, docs and the demo.
 
-The numbers are drawn, the people do not exist; columns, file names and known defects are the publishers'.
+The values are random and the people do not exist; columns, file names and known defects are the publishers'.
 """
 
 from __future__ import annotations
@@ -31,10 +31,20 @@ def write_mama_mia_twin(
     later_version: bool = False,
     with_files: bool = False,
 ) -> Path:
-    """`clinical_and_imaging_info.xlsx` (and, `with_files`, phases and expert masks) under `folder`.
+    """Write a small table in the form of MAMA-MIA, `clinical_and_imaging_info.xlsx`.
 
-    The later version has breast density for a few, and the blank row and the mean of pcr under its data; the
-    first has no site for DUKE, a blank after ISPY2's codes and 'Site ' before ISPY1's.
+    The first version has no site for DUKE, a blank after ISPY2's codes and 'Site ' before ISPY1's. The later
+    version has breast density for a few patients, and the blank row and the mean of pcr under its data.
+
+    Args:
+        folder: Where to write; it is made if it does not exist.
+        rng: The generator of all draws.
+        patients: Number of patients by collection; None takes a few of each of the four.
+        later_version: Whether to write the later version of the table.
+        with_files: Whether to write phases and expert masks as well, 16 x 16 x 8 voxels.
+
+    Returns:
+        The path of the table.
     """
     import openpyxl
 
@@ -132,7 +142,19 @@ def _mama_mia_files(folder: Path, rows: list[dict[str, object]], rng: np.random.
 def write_camelyon17_twin(
     folder: str | Path, rng: np.random.Generator, *, patients: int = 10, centres: int = 5
 ) -> Path:
-    """`stages_with_center.csv`: patient rows (.zip) and node rows (.tif) in one table."""
+    """Write a small table in the form of CAMELYON17, `stages_with_center.csv`.
+
+    Patient rows (.zip) and node rows (.tif) are in one table.
+
+    Args:
+        folder: Where to write; it is made if it does not exist.
+        rng: The generator of all draws.
+        patients: Number of patients, with five nodes each.
+        centres: Number of centres, over which the patients are spread in order.
+
+    Returns:
+        The path of the table.
+    """
     from elsewhere.cohort.readers.camelyon17 import NODES_A_PATIENT, SLIDE_STAGES, expected_patient_stage
 
     folder = Path(folder)
@@ -154,7 +176,16 @@ def write_camelyon17_twin(
 
 
 def write_bcs_dbt_twin(folder: str | Path, rng: np.random.Generator, *, patients: int = 20) -> Path:
-    """`BCS-DBT-labels-twin.csv` and `BCS-DBT-boxes-twin.csv`; the folder, which the reader takes."""
+    """Write small tables in the form of BCS-DBT, `BCS-DBT-labels-twin.csv` and `BCS-DBT-boxes-twin.csv`.
+
+    Args:
+        folder: Where to write; it is made if it does not exist.
+        rng: The generator of all draws.
+        patients: Number of patients, with four views each; the first four have one of each label.
+
+    Returns:
+        The folder, which is what the reader takes.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     labels, boxes = [], []

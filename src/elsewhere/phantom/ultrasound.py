@@ -1,8 +1,8 @@
-"""Synthetic ultrasound hospitals: pictures with a known truth, a known shift and, if asked, planted faults.
+"""Synthetic ultrasound hospitals: pictures with a known truth, a known shift and, on request, planted faults.
 
 A hospital is data: the same specification gives the same pictures, each from its own seed. `shift` says how
-far its scanner, its overlays and its case mix are from what all hospitals share: at 0 all are alike, at 1 they
-differ about as much as the public sets do. `difficulty` says how much the two classes look alike.
+far its scanner, its overlays and its case mix are from what all hospitals share: at 0 all are alike, at 1
+they differ about as much as the public sets do. `difficulty` says how much the two classes look alike.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from elsewhere.untrusted import is_plain_name
 
 LAYOUTS = ("busi", "bus-bra", "breast", "bus-uclm")
 NORMAL = {"busi": 0.17, "bus-bra": 0.0, "breast": 0.02, "bus-uclm": 0.5}
-"""Part of the patients (BUS-UCLM: of the pictures) without a lesion, where the specification is silent."""
+"""Part of the patients (BUS-UCLM: of the pictures) without a lesion, where the specification sets none."""
 PLANTS = {
     "duplicate": "the same picture again, under another patient",
     "duplicate-recoded": "the same picture again, re-encoded and a little smaller",
@@ -64,32 +64,51 @@ SCANNERS = (
         lateral_mm=0.23, slope_db_cm=4, gamma=0.85, callipers=0.6, icon=0.95, ruler=0.9,
     ),
 )  # fmt: skip
-"""What the machines are at shift 1; a hospital's is so far on the way from the common one."""
+"""The layouts' own scanners, as they are at shift 1; at shift 0 all hospitals have the common one."""
 CASE_MIX = (0.0, -0.35, 0.5, -0.6)
-"""Of each scanner's hospital at shift 1, on the logit scale of malignancy."""
+"""Shift of malignancy at each scanner's hospital at shift 1, on the logit scale."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hospital:
-    """The specification of a synthetic hospital; everything else follows from it."""
+    """The specification of a synthetic hospital; everything else follows from it.
+
+    Args:
+        name: A plain name; it is part of the seed of every picture.
+        layout: The public set whose folders and tables are used, one of `LAYOUTS`.
+        patients: Number of patients, at least 4.
+        malignant: Part of the patients with a lesion whose lesion is malignant, before the site's case mix.
+        normal: Part of the patients (BUS-UCLM: of the pictures) without a lesion; None takes the published
+            set's. BUS-BRA has none.
+        shift: How far scanner, overlays and case mix are from what all hospitals share, 0 (alike) to 3.
+        difficulty: How much the two classes look alike, 0 to 1 (no difference).
+        shortcut: How closely a mark in the corner follows the label: 0 for no mark at all, 1 for a mark on
+            every malignant picture and no other.
+        scanner: Index into `SCANNERS`; None is the layout's.
+        scale: Pixels per millimetre relative to the scanner's own: 0.5 is a picture of half the width and
+            height.
+        plant: How many of each planted fault, by its name in `PLANTS`.
+        seed: Seed of all pictures.
+
+    Raises:
+        UserError: A value is out of range, a name is unknown, or the layout has no place for a planted fault.
+
+    Example:
+        >>> Hospital(malignant=0.4, shift=0).malignant_here
+        0.4
+    """
 
     name: str = "Alder"
     layout: str = "bus-bra"
     patients: int = 60
     malignant: float = 0.4
-    """Part of the patients with a lesion whose lesion is malignant, before the site's case mix."""
     normal: float | None = None
-    """Part without a lesion; None is the published set's."""
     shift: float = 1.0
     difficulty: float = 0.3
     shortcut: float = 0.0
-    """A mark in the corner goes with the label: 0 none at all, 1 on every malignant picture and no other."""
     scanner: int | None = None
-    """Which of `SCANNERS`; None is the layout's."""
     scale: float = 1.0
-    """Pixels a millimetre, against the scanner's own: 0.5 is a picture of half the width and height."""
     plant: Mapping[str, int] = field(default_factory=dict)
-    """Planted faults by name (`PLANTS`), and how many of each."""
     seed: int = 7
 
     def __post_init__(self) -> None:
@@ -125,7 +144,7 @@ class Hospital:
             if self.layout in NOT_IN_LAYOUT.get(key, ()):
                 raise UserError(f"the layout {self.layout} has no place for '{key}'", where=self.name)
             if count < 0:
-                raise UserError(f"{key}={count}: not fewer than none", where=self.name)
+                raise UserError(f"the number of '{key}' is {count}; it cannot be negative", where=self.name)
 
     @property
     def optics(self) -> Scanner:
@@ -155,13 +174,36 @@ class Hospital:
         return float(1 / (1 + np.exp(-logit)))
 
     def rng(self, *key: int) -> np.random.Generator:
+        """Make a generator of this hospital.
+
+        Args:
+            *key: Numbers that name the generator, such as the step and the picture.
+
+        Returns:
+            A new generator, which depends on the seed, the hospital's name and the key.
+        """
         return np.random.default_rng(
             np.random.SeedSequence([self.seed, zlib.crc32(self.name.encode()), *key])
         )
 
 
 def hospital_from(spec: Mapping[str, Any], *, where: str = "phantom") -> Hospital:
-    """A hospital from a study file's or a command line's words; an unknown one is refused with its neighbours."""
+    """Read a hospital from the keys of a study file or of the command line.
+
+    Args:
+        spec: Fields of `Hospital` by name.
+        where: The place of the specification, for messages.
+
+    Returns:
+        The hospital.
+
+    Raises:
+        UserError: A key is unknown (the message lists similar ones), or a value is not allowed.
+
+    Example:
+        >>> hospital_from({"name": "Birch", "layout": "busi"}).layout
+        'busi'
+    """
     known = [f.name for f in fields(Hospital)]
     for key in spec:
         if key not in known:
@@ -171,12 +213,24 @@ def hospital_from(spec: Mapping[str, Any], *, where: str = "phantom") -> Hospita
     try:
         return Hospital(**dict(spec))
     except TypeError as error:
-        raise UserError(f"a phantom cannot be made of this ({error})", where=where) from error
+        raise UserError(f"a phantom cannot be made from this specification ({error})", where=where) from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One picture before it is drawn: whose, of what, and what is wrong with it."""
+    """One picture before it is drawn: whose it is, what it shows, and what is wrong with it.
+
+    Args:
+        number: Number of the picture at its hospital.
+        patient: Number of the patient.
+        view: Number of the view of this patient.
+        label: 'benign', 'malignant' or 'normal'.
+        lesions: The lesions in the picture; empty for 'normal'.
+        breast: The patient's layers of tissue.
+        copy_of: Number of the picture that this one repeats; None if it is no planted duplicate.
+        how: How a planted duplicate was made, a key of `PLANTS`; empty for others.
+        defect: The planted defect, one of `DEFECTS`; empty for none.
+    """
 
     number: int
     patient: int
@@ -186,13 +240,20 @@ class Plan:
     breast: Breast
     copy_of: int | None = None
     how: str = ""
-    """How a planted duplicate was made."""
     defect: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A drawn picture with its truth."""
+    """A drawn picture with its truth.
+
+    Args:
+        plan: What was to be drawn.
+        grey: The picture, uint8 [height, width].
+        masks: One true mask per lesion, of the same shape.
+        marks: Whether callipers mark a lesion.
+        shortcut: Whether the corner carries the mark that goes with the label.
+    """
 
     plan: Plan
     grey: Grey
@@ -211,7 +272,22 @@ class Picture:
 
 
 def plan(hospital: Hospital) -> list[Plan]:
-    """Every picture of a hospital, in order: patients, their views, then what was planted."""
+    """Plan every picture of a hospital, in order: patients, their views, then planted duplicates.
+
+    Args:
+        hospital: The hospital.
+
+    Returns:
+        One plan per picture; its place in the list is its number.
+
+    Raises:
+        UserError: There are too few pictures with a lesion for the faults to plant.
+
+    Example:
+        >>> labels = [p.label for p in plan(Hospital(layout="breast", patients=4, normal=0.25, shift=0))]
+        >>> sorted(labels)
+        ['benign', 'benign', 'malignant', 'normal']
+    """
     rng = hospital.rng(0)
     plans: list[Plan] = []
     for patient, kind in enumerate(_kinds(hospital, rng)):
@@ -234,7 +310,7 @@ def plan(hospital: Hospital) -> list[Plan]:
 
 
 def _kinds(hospital: Hospital, rng: np.random.Generator) -> list[str]:
-    """What each patient has. Counts are set, not drawn, so that a small hospital has both classes."""
+    """Choose what each patient has. Counts are fixed, so that a small hospital has both classes."""
     n = hospital.patients
     part = NORMAL[hospital.layout] if hospital.normal is None else hospital.normal
     normal = round(n * (part * 0.3 if hospital.layout == "bus-uclm" else part))
@@ -304,7 +380,15 @@ def _planted(hospital: Hospital, plans: list[Plan], rng: np.random.Generator) ->
 
 
 def render(hospital: Hospital, planned: Plan) -> Picture:
-    """Draw one picture. Its seed is its own: order and neighbours do not matter."""
+    """Draw one picture. Its seed is its own: order and neighbours do not matter.
+
+    Args:
+        hospital: The hospital, whose scanner and shortcut count.
+        planned: The picture to draw.
+
+    Returns:
+        The picture with overlays, and its truth.
+    """
     optics = hospital.optics
     number = planned.number if planned.copy_of is None else planned.copy_of
     grey, masks = picture(hospital.rng(2, number), planned.breast, planned.lesions, optics)
@@ -324,7 +408,7 @@ def render(hospital: Hospital, planned: Plan) -> Picture:
 
 
 def _recoded(grey: Grey, masks: tuple[Mask, ...]) -> tuple[Grey, tuple[Mask, ...]]:
-    """Through a JPEG at 94 % of the size: what a screenshot in a talk does to a picture."""
+    """Save a picture as a JPEG at 94 % of its size and read it again, as a screenshot in a talk would do."""
     from PIL import Image
 
     size = (round(grey.shape[1] * 0.94), round(grey.shape[0] * 0.94))
@@ -340,13 +424,33 @@ def _recoded(grey: Grey, masks: tuple[Mask, ...]) -> tuple[Grey, tuple[Mask, ...
 
 
 def pictures(hospital: Hospital) -> Iterator[Picture]:
-    """All pictures of a hospital, drawn one after the other."""
+    """Draw all pictures of a hospital, one after the other.
+
+    Args:
+        hospital: The hospital.
+
+    Yields:
+        The pictures, in the order of `plan`.
+    """
     for planned in plan(hospital):
         yield render(hospital, planned)
 
 
 def compactness(mask: npt.NDArray[np.bool_]) -> float:
-    """4 pi area / perimeter^2 on the pixel grid, about 0.8 for a disc: the plain shape feature of the tests."""
+    """Compute 4 pi area / perimeter^2 on the pixel grid: a plain shape feature for the tests.
+
+    It is about 0.62 for a disc, because a perimeter of pixel edges is longer than the circle.
+
+    Args:
+        mask: The region, [height, width].
+
+    Returns:
+        The compactness; 0 for an empty mask.
+
+    Example:
+        >>> round(compactness(np.ones((10, 10), dtype=bool)), 3)
+        0.785
+    """
     padded = np.pad(mask, 1)
     perimeter = int((padded[1:] != padded[:-1]).sum() + (padded[:, 1:] != padded[:, :-1]).sum())
     return float(4 * np.pi * mask.sum() / max(perimeter, 1) ** 2)

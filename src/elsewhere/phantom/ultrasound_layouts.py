@@ -1,7 +1,7 @@
 """Synthetic ultrasound hospitals on disk, in the folders and tables of BUSI, BUS-BRA, BrEaST and BUS-UCLM.
 
-The readers of the public sets read them without a word about phantoms. What was planted, and the truth that
-a layout has no place for (BUSI's patients), stands in `truth.csv` beside the published folder.
+The readers of the public sets read them and know nothing of phantoms. What was planted, and the truth that
+a layout has no place for (BUSI's patients), is in `truth.csv`, next to the published folder.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from elsewhere.phantom.ultrasound_tissue import Lesion
 from elsewhere.tables import staged_directory, write_json, write_table
 
 MARK = "phantom.json"
-"""In the hospital's folder: the specification it was made from. A folder that holds it may be made anew."""
+"""File with the specification that the hospital was made from; a folder that has it may be replaced."""
 BREAST_TABLE = "BrEaST-Lesions-USG-clinical-data-Dec-15-2023.xlsx"
 BREAST_COLUMNS = (
     "CaseID", "Image_filename", "Mask_tumor_filename", "Mask_other_filename", "Pixel_size", "Age",
@@ -54,9 +54,24 @@ def write_hospital(
     replace: bool = False,
     progress: Progress | None = None,
 ) -> Path:
-    """The hospital's pictures, masks and tables under `folder`, which a reader of the layout takes.
+    """Write a hospital's pictures, masks and tables under one folder, which a reader of the layout takes.
 
-    Whole or not at all; an earlier phantom in the same place is replaced with `replace` alone.
+    The folder is written whole or not at all.
+
+    Args:
+        hospital: The hospital.
+        folder: The folder to write.
+        layout: Another layout than the hospital's own; None keeps it.
+        replace: Whether an earlier phantom in the same place may be replaced.
+        progress: Called before each picture with the hospital's name, the pictures done and their number;
+            None for silence.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: The layout is unknown or has no place for a planted fault; or `folder` exists and may not
+            be replaced.
     """
     if layout is not None and layout != hospital.layout:
         if layout not in LAYOUTS:
@@ -73,10 +88,21 @@ def write_hospital(
 def make_phantom_cohort(
     spec: Mapping[str, Any] | Hospital, folder: str | Path, *, where: str = "phantom"
 ) -> Path:
-    """The folder of a phantom, for the reader named like its layout; drawn only where it is not yet.
+    """Return the folder of a phantom for the reader named like its layout; draw it only where needed.
 
-    A folder whose `phantom.json` says the same specification is taken as it is, so that a study that was
-    stopped goes on with the same files.
+    A folder whose `phantom.json` has the same specification is taken as it is, so that a study that was
+    stopped resumes with the same files.
+
+    Args:
+        spec: The hospital, or its fields by name.
+        folder: The folder of the phantom; an earlier phantom with another specification is replaced.
+        where: The place of the specification, for messages.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: The specification is not allowed; or `folder` holds something other than a phantom.
     """
     hospital = spec if isinstance(spec, Hospital) else hospital_from(spec, where=where)
     folder = Path(folder)
@@ -89,7 +115,7 @@ def make_phantom_cohort(
 
 
 def _one_thread() -> Any:
-    """The matrices are small: threads of the linear algebra cost more than they bring."""
+    """Limit linear algebra to one thread: the matrices are small, and threads cost more than they save."""
     from threadpoolctl import threadpool_limits
 
     return threadpool_limits(1)
@@ -112,7 +138,7 @@ def _save_image(picture: Picture, path: Path) -> None:
 
 
 def _save_mask(picture: Picture, mask: npt.NDArray[Any], path: Path) -> bool:
-    """One mask file, or what was planted in its place."""
+    """Write one mask file, or what was planted in its place; False if no file was written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if picture.plan.defect == "missing-mask":
         return False
@@ -124,7 +150,7 @@ def _save_mask(picture: Picture, mask: npt.NDArray[Any], path: Path) -> bool:
 
 
 def _truth(picture: Picture, file: str, names: Mapping[int, str]) -> dict[str, Any]:
-    """A row of truth.csv; `names` are the files already written, by their plan's number."""
+    """Collect a row of truth.csv; `names` are the files already written, by their plan's number."""
     planned = picture.plan
     box = picture.box or ("", "", "", "")
     return {
@@ -242,7 +268,7 @@ def _breast(hospital: Hospital, folder: Path, drawn: Iterator[Picture]) -> list[
 
 
 def _breast_row(hospital: Hospital, picture: Picture, stem: str) -> dict[str, Any]:
-    """The clinical table's words for what was drawn."""
+    """Describe what was drawn in the words of the clinical table."""
     planned = picture.plan
     lesion = planned.lesions[0] if planned.lesions else None
     rng = hospital.rng(4, planned.patient)
@@ -306,7 +332,7 @@ def _bus_uclm(hospital: Hospital, folder: Path, drawn: Iterator[Picture]) -> lis
 
 
 def _codes(hospital: Hospital) -> list[str]:
-    """A code of four letters a patient, in alphabetical order as the files are."""
+    """Draw one code of four letters per patient, in alphabetical order as the files are."""
     rng = hospital.rng(5)
     wanted = max(planned.patient for planned in plan(hospital)) + 1
     codes: set[str] = set()

@@ -1,7 +1,7 @@
 """What scanners and operators draw into ultrasound pictures: text, rulers, logos, callipers, borders.
 
-Overlays name the site, never the disease, unless a shortcut is asked for: then a mark goes with the label at
-one hospital, as a model of whole images would learn it.
+Overlays name the site, never the disease, unless a shortcut is requested: then a mark goes with the label at
+one hospital, and a model of whole images could learn it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,19 @@ WORDS = ("BREAST", "LT BREAST", "RT BREAST", "UOQ", "LIQ", "3 H", "9 H", "L12-5"
 def add_overlays(
     grey: Grey, masks: tuple[Mask, ...], scanner: Scanner, site: str, rng: np.random.Generator
 ) -> tuple[Grey, bool]:
-    """The picture as the screen shows it, and whether callipers mark a lesion in it (BUS-UCLM's 'Marks')."""
-    # One draw an overlay, whether shown or not: a picture's tissue does not depend on what is drawn on it.
+    """Draw what the screen shows over the picture: text, a ruler, a logo, an icon and callipers.
+
+    Args:
+        grey: The picture, uint8 [height, width].
+        masks: One mask per lesion; callipers are put at their ends.
+        scanner: The scanner, with the chance of each overlay and the size of a pixel.
+        site: The hospital's name; a logo shows its first two letters.
+        rng: The generator of the overlays.
+
+    Returns:
+        The picture, and whether callipers mark a lesion in it (BUS-UCLM's 'Marks').
+    """
+    # One draw per overlay, shown or not: a picture's tissue does not depend on what is drawn on it.
     shown = rng.random(5) < np.clip(
         [scanner.text, scanner.ruler, scanner.logo, scanner.callipers, scanner.icon], 0, 1
     )
@@ -55,7 +66,7 @@ def add_overlays(
 
 
 def _callipers(pen: ImageDraw.ImageDraw, mask: Mask, rng: np.random.Generator) -> None:
-    """Crosses at the ends of the lesion's two diameters, as measured on the screen."""
+    """Draw crosses at the ends of the lesion's two diameters, as measured on the screen."""
     ys, xs = np.nonzero(mask)
     if not len(ys):
         return
@@ -68,7 +79,14 @@ def _callipers(pen: ImageDraw.ImageDraw, mask: Mask, rng: np.random.Generator) -
 
 
 def add_shortcut(grey: Grey) -> Grey:
-    """A small bright square in the corner: what a department's work-up might leave on its suspicious pictures."""
+    """Draw a small bright square in the corner, as a department might leave it on its suspicious pictures.
+
+    Args:
+        grey: The picture, uint8 [height, width]; it is not changed.
+
+    Returns:
+        A copy with the square.
+    """
     marked = grey.copy()
     size = max(grey.shape[0] // 12, 8)
     marked[4 : 4 + size, 4 : 4 + size] = 255
@@ -77,7 +95,20 @@ def add_shortcut(grey: Grey) -> Grey:
 
 
 def add_border(grey: Grey, masks: tuple[Mask, ...], part: float) -> tuple[Grey, tuple[Mask, ...]]:
-    """The picture in a black frame; the masks keep to it."""
+    """Put the picture and its masks in a black frame.
+
+    Args:
+        grey: The picture, uint8 [height, width].
+        masks: One mask per lesion.
+        part: Size of the frame relative to the picture's; 0 or less is no frame.
+
+    Returns:
+        The picture and the masks, larger by the frame at the left, at the right and at the bottom.
+
+    Example:
+        >>> add_border(np.zeros((10, 20), dtype=np.uint8), (), 0.1)[0].shape
+        (11, 22)
+    """
     if part <= 0:
         return grey, masks
     pad = ((0, round(grey.shape[0] * part)), (round(grey.shape[1] * part / 2),) * 2)

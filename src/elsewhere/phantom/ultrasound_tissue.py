@@ -22,7 +22,26 @@ ANGLES = 360
 
 @dataclass(frozen=True, kw_only=True)
 class Scanner:
-    """What a site's machine and its operators do to every picture."""
+    """What a site's machine and its operators do to every picture.
+
+    Args:
+        width_mm: Width of the picture.
+        depth_mm: Depth of the picture.
+        pixel_mm: Size of a pixel.
+        gain_db: Overall gain.
+        dynamic_range_db: Range of echoes from black to white.
+        axial_mm: Standard deviation of the point-spread function along the beam: the grain of the speckle.
+        lateral_mm: The same across the beam.
+        looks: Number of angles that are compounded; more looks are a smoother picture.
+        slope_db_cm: Attenuation that the time-gain curve does not make up for.
+        gamma: Exponent of the grey-value curve.
+        border: Black frame around the picture, part of its size.
+        text: Chance that a picture carries text.
+        ruler: Chance of a ruler.
+        logo: Chance of the site's logo.
+        callipers: Chance of callipers at a lesion.
+        icon: Chance of an icon of the breast.
+    """
 
     width_mm: float = 42.0
     depth_mm: float = 32.0
@@ -31,60 +50,79 @@ class Scanner:
     dynamic_range_db: float = 52.0
     axial_mm: float = 0.12
     lateral_mm: float = 0.20
-    """Widths (standard deviations) of the point-spread function: the grain of the speckle."""
     looks: float = 2.0
-    """Angles compounded; more looks are a smoother picture."""
     slope_db_cm: float = 6.0
-    """Attenuation that the time-gain curve does not make up for."""
     gamma: float = 1.0
     border: float = 0.0
-    """Black frame around the picture, part of its size."""
     text: float = 0.0
     ruler: float = 0.0
     logo: float = 0.0
     callipers: float = 0.0
     icon: float = 0.0
-    """Chances that a picture carries the overlay."""
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Height and width of the picture in pixels, without the frame; at least 48 each."""
         return max(round(self.depth_mm / self.pixel_mm), 48), max(round(self.width_mm / self.pixel_mm), 48)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Breast:
-    """A patient's layers; her pictures share them."""
+    """A patient's layers of tissue, which her pictures share.
+
+    Args:
+        skin_mm: Thickness of the skin.
+        fat_mm: Thickness of the fat under it.
+        gland_mm: Thickness of the glandular layer.
+        density: 0 fatty to 1 dense: how bright and how fine the glandular layer is.
+    """
 
     skin_mm: float
     fat_mm: float
     gland_mm: float
     density: float
-    """0 fatty, 1 dense: how bright and how fine the glandular layer is."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lesion:
-    """Shape, margin and echo of one lesion; views of it are perturbed copies (`seen_again`)."""
+    """Shape, margin and echo of one lesion; views of it are perturbed copies (`seen_again`).
+
+    Args:
+        label: 'benign' or 'malignant'.
+        irregular: 0 oval to 1 spiculated: what the outline was drawn from.
+        outline: Radius in mm by angle, one for each of `ANGLES` angles.
+        place: Centre, as parts of the picture's width and of the glandular layer's depth.
+        echo_db: Mean echo inside.
+        uneven_db: How much the echo varies inside.
+        margin_mm: Width of the edge; a wide one is indistinct.
+        absorbs_db_mm: Attenuation beyond the surroundings': a shadow behind it, or (negative) enhancement.
+        halo_db: Brightness of the echogenic halo around it.
+        capsule_db: Brightness of its capsule where it faces the beam.
+        specks: Number of microcalcifications.
+    """
 
     label: str
     irregular: float
-    """0 oval to 1 spiculated: what the outline was drawn from."""
     outline: Map
-    """Radius in mm by angle, `ANGLES` of them."""
     place: tuple[float, float]
-    """Centre: part of the width, and part of the glandular layer's depth."""
     echo_db: float
     uneven_db: float
     margin_mm: float
     absorbs_db_mm: float
-    """Attenuation beyond the surroundings': a shadow behind it, or (negative) enhancement."""
     halo_db: float
     capsule_db: float
     specks: int
-    """Microcalcifications."""
 
 
 def draw_breast(rng: np.random.Generator) -> Breast:
+    """Draw a patient's layers of tissue.
+
+    Args:
+        rng: The patient's generator.
+
+    Returns:
+        The layers, within the range of real breasts.
+    """
     return Breast(
         skin_mm=float(rng.uniform(1.0, 1.9)),
         fat_mm=float(np.clip(rng.lognormal(1.6, 0.4), 2.0, 10.0)),
@@ -94,11 +132,19 @@ def draw_breast(rng: np.random.Generator) -> Breast:
 
 
 def draw_lesion(rng: np.random.Generator, label: str, difficulty: float) -> Lesion:
-    """A lesion whose looks depend on the label, the less so the greater the difficulty (1: not at all).
+    """Draw a lesion whose appearance depends on the label, the less so the greater the difficulty.
 
     Benign: oval, circumscribed, wider than tall, even, enhancement behind. Malignant: irregular, often
     spiculated, indistinct, uneven, taller, shadow behind. Each descriptor has its own noise, so that one
     alone never settles it.
+
+    Args:
+        rng: The patient's generator.
+        label: 'malignant'; anything else is benign.
+        difficulty: 0 to 1; at 1 the appearance does not depend on the label.
+
+    Returns:
+        The lesion.
     """
     side = (1.0 if label == "malignant" else -1.0) * 1.7 * (1.0 - difficulty)
     shared = rng.normal(0, 0.6)
@@ -124,7 +170,15 @@ def draw_lesion(rng: np.random.Generator, label: str, difficulty: float) -> Lesi
 
 
 def seen_again(lesion: Lesion, rng: np.random.Generator) -> Lesion:
-    """The same lesion in another plane: a little larger or smaller, tilted, its outline not quite the same."""
+    """Draw the same lesion in another plane: slightly larger or smaller, tilted, with another outline.
+
+    Args:
+        lesion: The lesion in the first view.
+        rng: The patient's generator.
+
+    Returns:
+        A perturbed copy.
+    """
     tilt = round(rng.normal(0, 6) * ANGLES / 360)
     ripple = 1 + 0.05 * _ring(rng, 3, 0.5) + rng.normal(0, 0.06)
     outline = np.roll(lesion.outline, tilt) * np.clip(ripple, 0.75, 1.3)
@@ -141,7 +195,7 @@ def _squash(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def _ring(rng: np.random.Generator, orders: int, fall: float) -> npt.NDArray[np.float64]:
-    """A smooth random function of the angle: harmonics 2 to `orders`+1, falling in strength."""
+    """Draw a smooth random function of the angle: harmonics 2 to `orders`+1, falling in strength."""
     angle = np.arange(ANGLES) * (2 * np.pi / ANGLES)
     order = np.arange(2, orders + 2)
     strength = rng.normal(0, 1, orders) / order**fall
@@ -162,14 +216,24 @@ def _outline(rng: np.random.Generator, width: float, height: float, irregular: f
 
 @lru_cache(maxsize=128)
 def _spread(pixels: int, step: float, knots: int) -> Map:
-    """Interpolation from a coarse line of noise to `pixels`: Gaussian bumps, unit variance everywhere."""
+    """Compute weights that interpolate coarse noise to `pixels`: Gaussian bumps, unit variance everywhere."""
     at = (np.arange(pixels) / step)[:, None] + 2.0
     bumps = np.exp(-0.5 * ((at - np.arange(knots)[None, :]) / 0.8) ** 2)
     return np.asarray(bumps / np.sqrt((bumps**2).sum(axis=1, keepdims=True)), dtype=np.float32)
 
 
 def field(rng: np.random.Generator, shape: tuple[int, int], down: float, across: float) -> Map:
-    """A smooth Gaussian random field of unit variance; `down` and `across` are its grain in pixels."""
+    """Draw a smooth Gaussian random field of unit variance.
+
+    Args:
+        rng: The picture's generator.
+        shape: Height and width in pixels.
+        down: Grain along the depth in pixels; less than 1 counts as 1.
+        across: Grain across in pixels; less than 1 counts as 1.
+
+    Returns:
+        The field, float32.
+    """
     height, width = shape
     down, across = max(down, 1.0), max(across, 1.0)
     rows, columns = int(np.ceil(height / down)) + 5, int(np.ceil(width / across)) + 5
@@ -184,7 +248,7 @@ def _line(rng: np.random.Generator, width: int, grain: float) -> Map:
 
 
 def _strands(values: Map, thin: float, steep: float) -> Map:
-    """Bright lines where a random field crosses zero, brightest where they face the beam."""
+    """Draw bright lines where a random field crosses zero, brightest where they face the beam."""
     down, across = np.gradient(values)
     facing = down**2 / (down**2 + steep * across**2 + 1e-9)
     slope = np.sqrt(down**2 + across**2) + 1e-6
@@ -194,7 +258,18 @@ def _strands(values: Map, thin: float, steep: float) -> Map:
 def tissue(
     rng: np.random.Generator, breast: Breast, scanner: Scanner, *, ribs: bool = True
 ) -> tuple[Map, Map, tuple[Map, Map]]:
-    """Echo (dB) and attenuation (dB/mm beyond the mean) of the layers, and the glandular layer's edges (mm)."""
+    """Draw the layers of the breast and of what lies behind it.
+
+    Args:
+        rng: The picture's generator.
+        breast: The patient's layers.
+        scanner: The scanner, for the size of the picture and of its pixels.
+        ribs: Whether the chest wall shines brightly.
+
+    Returns:
+        Echo (dB) and attenuation (dB/mm beyond the mean) of every pixel, and the upper and lower edge of the
+        glandular layer by column (mm).
+    """
     shape = scanner.shape
     px = 1 / scanner.pixel_mm
     depth = (np.arange(shape[0], dtype=np.float32) * scanner.pixel_mm)[:, None]
@@ -247,7 +322,19 @@ def place_lesion(
     absorbs: Map,
     rng: np.random.Generator,
 ) -> Mask:
-    """Put a lesion into the maps, in place; its true mask comes back, wholly inside the picture."""
+    """Put a lesion into the maps, in place.
+
+    Args:
+        lesion: The lesion.
+        layer: Upper and lower edge of the glandular layer by column in mm.
+        scanner: The scanner, for the size of the picture and of its pixels.
+        echo: Echo of every pixel in dB; it is changed.
+        absorbs: Attenuation of every pixel in dB/mm; it is changed.
+        rng: The picture's generator.
+
+    Returns:
+        The lesion's true mask, wholly inside the picture.
+    """
     height, width = scanner.shape
     px = scanner.pixel_mm
     reach = float(lesion.outline.max())
@@ -293,7 +380,7 @@ def place_lesion(
 def _filters(
     shape: tuple[int, int], axial: float, lateral: float, looks: int
 ) -> tuple[tuple[npt.NDArray[np.complex64], npt.NDArray[np.complex64]], ...]:
-    """Transfer functions of a look: at the focus, and wider away from it. Looks differ in their angle."""
+    """Compute the transfer functions of each look, at the focus and wider away from it, by angle."""
     down = 2 * np.pi * fft.fftfreq(shape[0])[:, None]
     across = 2 * np.pi * fft.fftfreq(shape[1])[None, :]
     made = []
@@ -308,7 +395,19 @@ def _filters(
 
 
 def speckle(rng: np.random.Generator, echo: Map, scanner: Scanner, focus_mm: float) -> Map:
-    """The envelope (dB) that a scanner sees of an echo map: Rayleigh speckle, averaged over the looks."""
+    """Compute the envelope (dB) that a scanner sees of an echo map.
+
+    The envelope has Rayleigh speckle, averaged over the looks.
+
+    Args:
+        rng: The picture's generator.
+        echo: Echo of every pixel in dB.
+        scanner: The scanner: point-spread function, number of looks and size of a pixel.
+        focus_mm: Depth of the focus; away from it the point-spread function is wider.
+
+    Returns:
+        The envelope of every pixel in dB.
+    """
     height, width = echo.shape
     axial, lateral = scanner.axial_mm / scanner.pixel_mm, scanner.lateral_mm / scanner.pixel_mm
     looks = max(round(scanner.looks), 1)
@@ -331,7 +430,17 @@ def speckle(rng: np.random.Generator, echo: Map, scanner: Scanner, focus_mm: flo
 def picture(
     rng: np.random.Generator, breast: Breast, lesions: tuple[Lesion, ...], scanner: Scanner
 ) -> tuple[npt.NDArray[np.uint8], tuple[Mask, ...]]:
-    """One B-mode picture without overlays, and the true mask of each lesion in it."""
+    """Draw one B-mode picture without overlays, and the true mask of each lesion in it.
+
+    Args:
+        rng: The picture's generator.
+        breast: The patient's layers.
+        lesions: The lesions to put in, in order.
+        scanner: The scanner.
+
+    Returns:
+        The picture, uint8 [height, width], and one mask per lesion.
+    """
     echo, absorbs, layer = tissue(rng, breast, scanner)
     masks = tuple(place_lesion(lesion, layer, scanner, echo, absorbs, rng) for lesion in lesions)
     px = scanner.pixel_mm

@@ -1,6 +1,6 @@
-"""What the model said: one table for each answer kind, keyed by id. `read_answers(kind, path, options, cohort)`.
+"""What models said: one table per answer kind, keyed by id. `read_answers(kind, path, options, cohort)`.
 
-Names are imported at first use, so that a machine without pandas can import the modules that need none.
+Names are imported at first use, so that a machine without pandas can import the modules that do not need it.
 """
 
 from __future__ import annotations

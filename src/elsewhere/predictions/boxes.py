@@ -3,17 +3,18 @@
 Native: `case_id, x, y, width, height, z, depth, score`, upper left corner and first slice, in original
 pixels and slices (csv, parquet, xlsx). Pictures without slices leave `z` and `depth` out.
 
-- Any number of boxes a volume, also none: a file with a header alone says 'nothing found anywhere'.
-- Repeated rows are allowed: the challenge counts equal false positives each, and further hits on a found
-  lesion as nothing, so a repeated row is a model's own (costly) statement, not a clerical slip.
+- Any number of boxes per volume, also none: a file with a header alone means that nothing was found anywhere.
+- Repeated rows are allowed: the challenge counts each of several equal false positives, and ignores further
+  hits on a lesion that was hit before, so that a repeated row is a (costly) answer of the model, no mistake.
 - A box is invalid when a number is missing or not finite, a size is negative, or its centre lies farther
   outside its volume than a hit can reach: 100 px, or 25 % of the slices (`volume_slices`, and
   `image_width`, `image_height` of the cohort, where known). Nearer ones are scored: the published
-  evaluation lets a box that overshoots the edge hit a lesion beside it.
-- In DBTex's csv any finite `Depth` is accepted, also -1 and 0, which the organisers' baseline and other published
-  files have: the published evaluation takes Z + Depth/2 as the centre slice and checks nothing (DBT-07).
-- A place or a size of over a million pixels or slices is none: no picture has as many, and arithmetic with such
-  numbers loses the small ones. That holds where the extent of a volume is not known, too.
+  evaluation lets a box that overshoots the edge hit a lesion next to it.
+- In DBTex's csv any finite `Depth` is accepted, also -1 and 0, which the organisers' baseline and other
+  published files have: the published evaluation takes Z + Depth/2 as the centre slice and checks nothing
+  (DBT-07).
+- A position or size of over a million pixels or slices is invalid, also where the extent of the volume is not
+  known: no picture has as many, and arithmetic with such numbers loses the small ones.
 - With `on_invalid="worst"` an invalid box becomes a false positive with the highest score of its volume
   (ST-14): it can only cost sensitivity, so writing NaN never pays.
 """
@@ -60,10 +61,22 @@ _REACH_UNKNOWN_SLICES = 25.0
 def read_boxes(
     path: str | Path, options: ReadOptions | None = None, cohort: Cohort | None = None
 ) -> BoxPredictions:
-    """Boxes from DBTex's csv or native columns, each row checked.
+    """Read boxes from DBTex's csv or from a table with our own columns, and check each row.
 
-    With a cohort, boxes are also checked against their volume, and `--normalise-ids` brings the ids to
-    the cohort's spelling; boxes in volumes that the cohort does not list stay, as false positives.
+    With a cohort, boxes are also checked against the extent of their volume, and `--normalise-ids` brings the
+    ids to the cohort's spelling. Boxes in volumes that the cohort does not list stay, as false positives.
+
+    Args:
+        path: A csv, parquet or xlsx table.
+        options: How the file is to be read; None: the defaults of ReadOptions.
+        cohort: The cases; None: no check against volumes.
+
+    Returns:
+        The boxes, with the layout of the file where it is DBTex's csv and no column was renamed.
+
+    Raises:
+        UserError: The file cannot be read, a column or an id is missing, or a box is invalid and
+            `options.on_invalid` is "error".
     """
     path, options = Path(path), options or ReadOptions()
     ids = [options.column_map.get(name, name) for name in ("case_id", "patient_id", *DBTEX_IDS)]
@@ -84,7 +97,26 @@ def boxes_from_frame(
     source: str = "predictions",
     digest: str = "",
 ) -> BoxPredictions:
-    """The same from a frame in memory; `row` in the table counts the frame's rows from 1."""
+    """Check boxes that are in a data frame, as `read_boxes` checks those of a file.
+
+    Args:
+        raw: One row per box, with DBTex's columns or our own.
+        options: How the columns are to be read; None: the defaults of ReadOptions.
+        cohort: The cases; None: no check against volumes.
+        source: What messages call the frame.
+        digest: The digest of the file that it comes from; empty: it comes from none.
+
+    Returns:
+        The boxes; `row` in their table counts the rows of the frame from 1.
+
+    Raises:
+        UserError: A column or an id is missing, or a box is invalid and `options.on_invalid` is "error".
+
+    Example:
+        >>> box = {"case_id": "a", "x": 5, "y": 5, "width": 9, "height": 9, "score": 0.7}
+        >>> boxes_from_frame(pd.DataFrame([box])).table["score"].tolist()
+        [0.7]
+    """
     options = options or ReadOptions()
     raw = _rename(raw.reset_index(drop=True), options, source=source)
     dbtex = is_dbtex(raw.columns)
@@ -145,7 +177,7 @@ def boxes_from_frame(
 
 
 def _whole_ids(ids: pd.Series, *, what: str, where: str) -> pd.Series:
-    """Ids as text, none empty. Text stays as it is; only other types take the slow road."""
+    """Ids as text, none of them empty. Text stays as it is; other types are converted one by one."""
     if isinstance(ids.dtype, pd.StringDtype) and not (ids.isna() | (ids == "")).any():
         return ids.astype("string")
     return pd.Series(as_ids(ids, what=what, where=where), dtype="string")
@@ -182,7 +214,24 @@ def _need_columns(raw: pd.DataFrame, needed: tuple[str, ...], *, where: str, dbt
 def to_cohort_spelling(
     ids: pd.Series, cohort_ids: pd.Series, rules: tuple[str, ...], *, source: str
 ) -> pd.Series:
-    """Volume ids as the cohort spells them, where `rules` make them equal; the others stay as they are."""
+    """Spell the ids of volumes as the cohort does, where some rules make them equal.
+
+    Args:
+        ids: The ids of the predictions, one per box.
+        cohort_ids: The ids of the cohort.
+        rules: Names of rules of `--normalise-ids`, such as `case` or `zeros`.
+        source: The prediction file, for messages.
+
+    Returns:
+        The ids; those that match none of the cohort stay as they are.
+
+    Raises:
+        UserError: A rule makes two ids one, or no id matches at all.
+
+    Example:
+        >>> to_cohort_spelling(pd.Series(["V7", "V7"]), pd.Series(["v7"]), ("case",), source="x.csv").tolist()
+        ['v7', 'v7']
+    """
     unique = ids.drop_duplicates()
     joined = join_by_id(
         cohort_ids, unique, normalise=check_normalisations(rules), source=source, what="volume"
@@ -194,16 +243,35 @@ def to_cohort_spelling(
 
 
 def rows_of(ids: pd.Series, index: pd.Index) -> npt.NDArray[np.int64]:
-    """The place of each id in `index`, -1 where it is not there; ids repeat, so each is looked up once."""
+    """Find the position of each id in an index.
+
+    Args:
+        ids: The ids; each distinct one is looked up once.
+        index: Unique ids.
+
+    Returns:
+        The positions; -1 where the index does not have the id.
+
+    Example:
+        >>> rows_of(pd.Series(["b", "x", "b"]), pd.Index(["a", "b"])).tolist()
+        [1, -1, 1]
+    """
     codes, unique = pd.factorize(ids.astype("string"))
     places = index.get_indexer(pd.Index(unique)).astype(np.int64)
     return np.where(codes >= 0, places[codes], -1) if places.size else np.full(len(ids), -1, dtype=np.int64)
 
 
 def volume_extent(cohort: Cohort) -> pd.DataFrame:
-    """`volume_slices`, `image_width`, `image_height` by case id, NaN where the cohort does not know them.
+    """Collect the number of slices and the picture size of each volume, as far as the cohort knows them.
 
-    VolumeSlices is that of the volume's first lesion row, as in scoring; a column of the case table wins.
+    The number of slices is that of the volume's first lesion row, as in scoring; a column of the case table
+    has precedence.
+
+    Args:
+        cohort: The cases.
+
+    Returns:
+        `volume_slices`, `image_width` and `image_height` by case id; NaN: unknown.
     """
     cases = cohort.cases.drop_duplicates("case_id")
     index = pd.Index(cases["case_id"].astype("string"))
@@ -227,10 +295,22 @@ def check_boxes(
     source: str = "",
     any_depth: bool = False,
 ) -> pd.DataFrame:
-    """The table with a `reason` per row: missing where the box is sound, else why it is not.
+    """Find out for each box whether it can be scored.
 
-    `on_invalid="error"` raises for the first kind of fault, naming its rows; `"worst"` lets them stand.
-    `any_depth` accepts depths below 0, as the challenge's evaluation does in DBTex's csv (DBT-07).
+    Args:
+        table: One row per box, with `case_id` and the columns BOX_COLUMNS.
+        extent: What `volume_extent` returned; None: the extent of no volume is known.
+        on_invalid: "error" raises for the first kind of fault; "worst" keeps such boxes and gives their
+            reason.
+        source: The file, for messages.
+        any_depth: Whether depths below 0 are accepted, as the challenge's evaluation does in DBTex's csv
+            (DBT-07).
+
+    Returns:
+        The table with a column `reason`: missing where the box is valid, otherwise why it is not.
+
+    Raises:
+        UserError: A box is invalid and `on_invalid` is not "worst"; the message names the rows.
     """
     n = len(table)
     reason = np.full(n, None, dtype=object)
@@ -247,7 +327,7 @@ def check_boxes(
             raise UserError(
                 f"{len(rows)} of {n} boxes: {why}",
                 where=f"{source}, rows {name_rows(rows)}" if source else f"rows {name_rows(rows)}",
-                fix="Mend the rows, or say `--on-invalid worst`: each then counts as a false positive "
+                fix="Correct the rows, or give `--on-invalid worst`: each then counts as a false positive "
                 "with the highest score of its volume.",
             )
         reason[new] = why
@@ -281,7 +361,7 @@ def check_boxes(
 
 
 def _limits(table: pd.DataFrame, extent: pd.DataFrame | None) -> dict[str, npt.NDArray[np.float64]]:
-    """The extent of each box's volume, NaN where nobody knows it."""
+    """The extent of each box's volume, NaN where it is unknown."""
     if extent is None or extent.empty:
         return {column: np.full(len(table), np.nan) for column in _EXTENT}
     rows = rows_of(table["case_id"], extent.index)

@@ -2,8 +2,8 @@
 
 `PatientID, StudyUID, View, X, Width, Y, Height, Z, Depth, Score`, in any order, with or without the
 unnamed counter column that a data frame leaves. X and Y are the upper left corner in original pixels, Z
-the first slice. A file that was read and not changed is written back byte for byte: the lines themselves
-are kept, and only rows whose values changed are written anew, in the file's own order of columns.
+the first slice. A file that was read and not changed is written back byte for byte: its lines are stored, and
+only rows whose values changed are written afresh, in the file's own order of columns.
 """
 
 from __future__ import annotations
@@ -43,7 +43,14 @@ _LARGEST_KEPT_BYTES = 512 * 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class DbtexLayout:
-    """The file's text as it stands and the values it was read as; its lines are parted when needed."""
+    """The text of a DBTex csv, and the values that were read from it.
+
+    Lines are separated when they are needed.
+
+    Args:
+        text: The file as it is, with its line ends.
+        as_read: The boxes, one row per line of data.
+    """
 
     text: str
     as_read: pd.DataFrame
@@ -60,15 +67,18 @@ class DbtexLayout:
 
     @cached_property
     def delimiter(self) -> str:
+        """The character between cells: a comma, a semicolon or a tab."""
         return max(",;\t", key=self.lines[0].count)
 
     @cached_property
     def columns(self) -> list[str]:
+        """The names of the columns, in the file's own order."""
         header = self.lines[0].removeprefix("\ufeff").rstrip("\r\n")
         return next(csv.reader([header], delimiter=self.delimiter), [])
 
     @property
     def newline(self) -> str:
+        """The end of a line in the file."""
         first = self.lines[0]
         return first[len(first.rstrip("\r\n")) :] or "\n"
 
@@ -80,24 +90,59 @@ class DbtexLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class BoxPredictions(Predictions):
-    """Boxes with the layout of the DBTex csv they came from, where they came from one."""
+    """Boxes, with the layout of the DBTex csv that they came from.
+
+    Args:
+        layout: The layout; None where they came from another form.
+    """
 
     layout: DbtexLayout | None = None
 
 
 def is_dbtex(columns: object) -> bool:
-    """StudyUID and View together are the mark of the challenge's form."""
+    """Recognise the challenge's form by its columns StudyUID and View.
+
+    Args:
+        columns: The names of the columns, as a list, tuple or index; anything else is not the form.
+
+    Returns:
+        Whether both are there.
+
+    Example:
+        >>> is_dbtex(["PatientID", "StudyUID", "View"]), is_dbtex(["case_id", "x", "y"])
+        (True, False)
+    """
     names = set(map(str, columns)) if isinstance(columns, (list, tuple, pd.Index)) else set()
     return {"StudyUID", "View"} <= names
 
 
 def case_ids(study: pd.Series, view: pd.Series) -> pd.Series:
-    """A case is a volume: StudyUID/View."""
+    """Name each volume by its study and its view: StudyUID/View.
+
+    Args:
+        study: The StudyUID of each row.
+        view: The View of each row.
+
+    Returns:
+        The case ids.
+
+    Example:
+        >>> case_ids(pd.Series(["DBT-S00163"]), pd.Series(["rmlo"])).tolist()
+        ['DBT-S00163/rmlo']
+    """
     return (study.astype("string") + "/" + view.astype("string")).astype("string")
 
 
 def read_layout(path: Path, as_read: pd.DataFrame) -> DbtexLayout | None:
-    """The text of a plain csv; None for packed or very large files, which are written afresh."""
+    """Keep the text of a DBTex csv, so that unchanged rows can be written back as they were.
+
+    Args:
+        path: The file.
+        as_read: The boxes that were read from it.
+
+    Returns:
+        The layout; None for packed or very large files, which are written afresh.
+    """
     if path.suffix.lower() not in {".csv", ".tsv", ".txt"} or path.stat().st_size > _LARGEST_KEPT_BYTES:
         return None
     return DbtexLayout(text=path.read_bytes().decode("utf-8", "surrogateescape"), as_read=as_read)
@@ -106,8 +151,19 @@ def read_layout(path: Path, as_read: pd.DataFrame) -> DbtexLayout | None:
 def write_dbtex(predictions: Predictions, path: str | Path, *, cohort: Cohort | None = None) -> Path:
     """Write boxes in the challenge's csv form (DBT-07).
 
-    Rows that are as they were read keep their very text: numbers, counter column, line ends. New rows
-    need a patient: from the table's `patient_id`, or from the cohort's.
+    Rows that are as they were read keep their very text: numbers, counter column, line ends. New rows need a
+    patient: from the table's `patient_id`, or from the cohort's.
+
+    Args:
+        predictions: The boxes.
+        path: The file to write; it is replaced as a whole.
+        cohort: The cases, for the patients of new rows; None: the table has them.
+
+    Returns:
+        The file.
+
+    Raises:
+        UserError: A new row has a case id that is not StudyUID/View, or no patient.
     """
     path = Path(path)
     layout = predictions.layout if isinstance(predictions, BoxPredictions) else None
@@ -178,7 +234,7 @@ def _fresh_text(rows: pd.DataFrame) -> str:
 
 
 def _same_as_read(table: pd.DataFrame, layout: DbtexLayout) -> pd.Series:
-    """For each row of the table: is it still what its line says?"""
+    """For each row of the table, whether its values are still those of its line."""
     line = pd.to_numeric(table["row"], errors="coerce").fillna(0).astype("int64") - 1
     known = (line >= 0) & (line < len(layout.as_read))
     before = layout.as_read.iloc[line.where(known, 0).to_numpy()] if len(layout.as_read) else layout.as_read
@@ -214,7 +270,7 @@ def _kept_text(table: pd.DataFrame, layout: DbtexLayout, cohort: Cohort | None) 
 
 
 def _changed_line(values: Mapping[str, str], old: str, layout: DbtexLayout) -> str:
-    """A row with new values: columns that are not ours, like the counter, keep their old cell."""
+    """A row with new values. Columns that are not ours, such as the counter, keep their old cell."""
     cells = next(csv.reader([old.rstrip("\r\n")], delimiter=layout.delimiter), []) if old else []
     cells += [""] * (len(layout.columns) - len(cells))
     new = [values.get(name, cell) for name, cell in zip(layout.columns, cells, strict=False)]

@@ -1,8 +1,8 @@
 """Predictions meet the cohort by id alone: exactly equal, or not at all.
 
-Ids that only look alike (leading zeros that a spreadsheet ate, letter case, blanks, file names) are
-diagnosed and offered as `--normalise-ids`; they are never joined unasked, because a wrong join gives a
-number that nobody can see is wrong. Every row that is lost stands in `flow`.
+Ids that only look alike (leading zeros that a spreadsheet ate, letter case, blanks, file names) are diagnosed
+and offered as `--normalise-ids`. They are never joined without being asked for, because a wrong join gives a
+wrong number that looks right. Every row that is lost is listed in `flow`.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ def _strip_path(text: str) -> str:
 
 
 def _one_form(text: str) -> str:
-    """The compatibility form that Unicode calls NFKC, without marks and controls that nobody sees."""
+    """The compatibility form that Unicode calls NFKC, without invisible marks and control characters."""
     if text.isascii() and text.isprintable():
         return text
     seen = "".join(c for c in unicodedata.normalize("NFKC", text) if not _is_invisible(c))
-    return unicodedata.normalize("NFKC", seen)  # what a mark of no width kept apart may be one character now
+    return unicodedata.normalize("NFKC", seen)  # what a mark without width separated may be one character now
 
 
 def _is_invisible(character: str) -> bool:
-    """A control character (a line feed), or a mark of no width: direction, joiner, byte order, soft hyphen."""
+    """Whether it is a control character or a mark without width (direction, joiner, soft hyphen)."""
     return unicodedata.category(character) in ("Cc", "Cf") or character in _NO_WIDTH
 
 
@@ -67,10 +67,20 @@ NORMALISATIONS = tuple(_MEANING)
 
 @dataclass(frozen=True, kw_only=True)
 class Join:
-    """`row_of_case[i]` is the prediction row of cohort case i, -1 where it has none.
+    """How predictions meet the cohort, and what is lost on either side.
 
-    `extra` are prediction ids the cohort does not have, `extra_rows` their rows; `flow` is the account
-    of every row (two steps about the predictions, two about the cohort), `diagnosis` what would have joined and by which normalisation.
+    Args:
+        row_of_case: (cases,) the row of the prediction file for each case of the cohort; -1: it has none.
+        extra: The prediction ids that the cohort does not have.
+        extra_rows: Their rows.
+        flow: An account of every row: two steps about the predictions, then two about the cohort.
+        warnings: Sentences for the report, without ids.
+        diagnosis: What would have joined, and by which normalisation; None: nothing would have.
+
+    Example:
+        >>> joined = join_by_id(["a", "b"], ["b", "x"])
+        >>> joined.row_of_case.tolist(), joined.extra, joined.n_missing
+        ([-1, 0], ('x',), 1)
     """
 
     row_of_case: npt.NDArray[np.int64]
@@ -87,23 +97,42 @@ class Join:
 
     @property
     def n_matched(self) -> int:
+        """How many cases of the cohort have a prediction row."""
         return int((self.row_of_case >= 0).sum())
 
     @property
     def n_missing(self) -> int:
+        """How many cases of the cohort have none."""
         return int((self.row_of_case < 0).sum())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """Ids that would have joined: by which `rules`, how many, and one pair to look at."""
+    """Ids that differ and would be equal after normalisation.
+
+    Args:
+        rules: The names of the rules, as `--normalise-ids` takes them.
+        count: How many cases would have joined.
+        example: One pair: the cohort's id and the prediction's.
+    """
 
     rules: tuple[str, ...]
     count: int
     example: tuple[str, str]
 
     def sentence(self, *, masked: bool = False) -> str:
-        """`masked` shows the shape of the pair alone: a report names no patient."""
+        """Describe the diagnosis in a sentence.
+
+        Args:
+            masked: Whether the pair is shown by its shape alone, since a report names no patient.
+
+        Returns:
+            The sentence without its full stop.
+
+        Example:
+            >>> Diagnosis(rules=("case",), count=3, example=("P1", "p1")).sentence()
+            "3 would match if letter case were ignored (like 'P1' in the cohort and 'p1' in the predictions)"
+        """
         what = " and ".join(_MEANING[rule] for rule in self.rules)
         ours, theirs = (shape_of(text) if masked else text for text in self.example)
         pair = f"like '{ours}' in the cohort and '{theirs}' in the predictions"
@@ -111,7 +140,11 @@ class Diagnosis:
         return f"{self.count} would match if {what} were ignored ({pair}{which})"
 
     def characters(self) -> str:
-        """Which characters of the pair nobody sees, by their Unicode names."""
+        """Name the characters of the pair that cannot be seen, by their Unicode names.
+
+        Returns:
+            A clause; empty where there are none.
+        """
         found_marks = []
         for side, text in zip(("the cohort's", "the predictions'"), self.example, strict=True):
             unseen = dict.fromkeys(c for c in text if _is_invisible(c))
@@ -123,17 +156,47 @@ class Diagnosis:
         return ", ".join(found_marks)
 
     def option(self) -> str:
+        """Write the option that would join these ids.
+
+        Returns:
+            Such as `--normalise-ids zeros`.
+        """
         return f"--normalise-ids {','.join(self.rules)}"
 
 
 def shape_of(text: str) -> str:
-    """An id's shape without its content: digits become 9 (leading zeros stay), letters A or a."""
+    """Show the shape of an id without its content: digits become 9 (leading zeros stay), letters A or a.
+
+    Args:
+        text: The id.
+
+    Returns:
+        Its shape.
+
+    Example:
+        >>> shape_of("Pat-0071")
+        'Aaa-0099'
+    """
     shaped = re.sub(r"[1-9]|(?<=[0-9])0(?![0-9]*[1-9])|(?<=[1-9])0", "9", text)
     return "".join("A" if c.isupper() else "a" if c.isalpha() else c for c in shaped)
 
 
 def check_normalisations(names: Iterable[str]) -> tuple[str, ...]:
-    """The rules in their fixed order of use; a bad name offers its neighbours."""
+    """Sort rules of `--normalise-ids` into the order in which they are applied.
+
+    Args:
+        names: The names of the rules; blank ones are ignored.
+
+    Returns:
+        The rules in their fixed order: unicode, blanks, case, paths, zeros.
+
+    Raises:
+        UserError: A name is unknown; the message offers similar ones.
+
+    Example:
+        >>> check_normalisations(["zeros", "case"])
+        ('case', 'zeros')
+    """
     asked = [name.strip() for name in names if name.strip()]
     for name in asked:
         if name not in _RULES:
@@ -142,7 +205,19 @@ def check_normalisations(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def normalise_id(text: str, rules: Sequence[str]) -> str:
-    """One id after the rules, in the order unicode, blanks, case, paths, zeros."""
+    """Apply rules to an id, in the order unicode, blanks, case, paths, zeros.
+
+    Args:
+        text: The id.
+        rules: The names of the rules, in any order.
+
+    Returns:
+        The normalised id.
+
+    Example:
+        >>> normalise_id("Images/P-007.png", ["paths", "case", "zeros"])
+        'p-7'
+    """
     for rule in _RULES:
         if rule in rules:
             text = _RULES[rule](text)
@@ -150,7 +225,23 @@ def normalise_id(text: str, rules: Sequence[str]) -> str:
 
 
 def as_ids(values: Any, *, what: str, where: str) -> npt.NDArray[np.object_]:
-    """Ids as text. An empty id is an error that names its rows (row 1 is the first row of data)."""
+    """Turn ids into text; whole numbers lose their decimal point.
+
+    Args:
+        values: The ids, as a series, an array or a list.
+        what: What the rows are called, for the message.
+        where: The file, for the message.
+
+    Returns:
+        (n,) the ids.
+
+    Raises:
+        UserError: An id is empty; the message names the rows, of which row 1 is the first row of data.
+
+    Example:
+        >>> as_ids([7.0, 8.0], what="rows", where="x.csv").tolist()
+        ['7', '8']
+    """
     series = pd.Series(values)
     if pd.api.types.is_float_dtype(series.dtype):
         whole = series.notna() & (series == series.round())
@@ -192,7 +283,7 @@ def _normalised(
         raise UserError(
             f"--normalise-ids {','.join(rules)} makes the {what} ids {name_rows(same)} the same ('{clash}')",
             where=where or None,
-            fix="Leave that normalisation out, or mend the ids in the file: two cases must not become one.",
+            fix="Leave that normalisation out, or correct the ids in the file: two cases must not become one.",
         )
     return out
 
@@ -200,7 +291,7 @@ def _normalised(
 def _pairs(
     lost: npt.NDArray[np.object_], extra: npt.NDArray[np.object_], rules: Sequence[str]
 ) -> list[tuple[str, str]]:
-    """Lost cases with exactly one extra id that the rules make equal; an ambiguous one is no match."""
+    """Pair lost cases with the only extra id that the rules make equal; an ambiguous id is no match."""
     theirs: dict[str, str | None] = {}
     for text in extra:
         key = normalise_id(text, rules)
@@ -212,7 +303,7 @@ def _pairs(
 def _diagnose(
     lost: npt.NDArray[np.object_], extra: npt.NDArray[np.object_], *, skip: Sequence[str]
 ) -> Diagnosis | None:
-    """The fewest rules that bring the most of the lost cases home."""
+    """The fewest rules by which most of the lost cases would join."""
     rules = [rule for rule in NORMALISATIONS if rule not in skip]
     if not lost.size or not extra.size or not rules:
         return None
@@ -243,14 +334,31 @@ def join_by_id(
     """Join predictions to the cohort by exactly equal ids (or by what `normalise` declares equal).
 
     `flow` and `warnings` go into the report, so they carry no id; errors, which stay on the screen, do.
-    Raises `UserError` for an empty id, a repeated id, a normalisation that makes two ids one, and when
-    nothing matches at all: that is a wrong file or wrong column, not a model that failed on everyone.
+
+    Args:
+        cohort_ids: The id of each case of the cohort.
+        prediction_ids: The id of each row of the prediction file.
+        normalise: Rules of `--normalise-ids` that the user declared.
+        source: The prediction file, for messages.
+        what: What a row is called in messages, such as 'prediction' or 'mask'.
+        duplicates_fix: What to do about repeated ids; None: the advice for a table of scores.
+
+    Returns:
+        Which row belongs to which case, and what is left over.
+
+    Raises:
+        UserError: An id is empty or repeated, a normalisation makes two ids one, or nothing matches at all:
+            that is a wrong file or wrong column, not a model that failed on everyone.
+
+    Example:
+        >>> join_by_id(["P-1", "P-2"], ["p-2", "p-1"], normalise=["case"]).row_of_case.tolist()
+        [1, 0]
     """
     rules = check_normalisations(normalise)
     ours_raw = as_ids(cohort_ids, what="cohort rows", where="the cohort")
     theirs_raw = as_ids(prediction_ids, what=f"{what} rows", where=source)
     _refuse_duplicates(
-        ours_raw, what="cohort", where="the cohort", fix="A case is one row of the cohort: mend the ids."
+        ours_raw, what="cohort", where="the cohort", fix="A case is one row of the cohort: correct the ids."
     )
     _refuse_duplicates(
         theirs_raw,

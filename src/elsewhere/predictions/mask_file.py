@@ -55,10 +55,15 @@ _READ_ERRORS = (
 
 @dataclass(frozen=True)
 class Mask:
-    """`array` (uint8; not 0 is tumour): axes x, y, z in NIfTI; row, column or page, row, column in pictures.
+    """A mask as it was read from a file.
 
-    `spacing_mm` and `affine` (voxel index to mm) are None for pictures; `placed` says that the file
-    states where in space it lies: without that, it has no affine.
+    Args:
+        array: uint8, where not 0 is tumour. The axes are x, y, z in NIfTI; row, column, or page, row, column
+            in pictures.
+        spacing_mm: The size of a voxel along each axis, in mm; None for pictures.
+        affine: (4, 4) from voxel index to mm; None for pictures, and where the file does not state it.
+        placed: Whether the file states where in space it lies.
+        source: The file, for messages.
     """
 
     array: npt.NDArray[np.uint8]
@@ -69,10 +74,23 @@ class Mask:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The number of voxels or pixels along each axis."""
         return self.array.shape
 
 
 def mask_ending(path: Path) -> str | None:
+    """Return the ending of a file that may be a mask.
+
+    Args:
+        path: The file; only its name is used.
+
+    Returns:
+        One of MASK_ENDINGS; None where the name has none of them, or nothing before it.
+
+    Example:
+        >>> mask_ending(Path("case1.NII.gz")), mask_ending(Path("notes.txt"))
+        ('.nii.gz', None)
+    """
     name = path.name.lower()
     return next(
         (ending for ending in MASK_ENDINGS if name.endswith(ending) and len(name) > len(ending)), None
@@ -90,7 +108,15 @@ def _check_size(n_bytes: float, where: str, most_bytes: int) -> None:
 
 @dataclass(frozen=True)
 class Grid:
-    """Where a mask lies: all of a NIfTI `Mask` but its voxels."""
+    """Where a mask lies: a Mask without its voxels.
+
+    Args:
+        shape: The number of voxels along each axis.
+        spacing_mm: The size of a voxel along each axis, in mm; None for pictures.
+        affine: (4, 4) from voxel index to mm; None for pictures, and where the file does not state it.
+        placed: Whether the file states where in space it lies.
+        source: The file, for messages.
+    """
 
     shape: tuple[int, ...]
     spacing_mm: tuple[float, ...] | None
@@ -165,7 +191,7 @@ def _binarise(raw: npt.NDArray[Any], slope: float, inter: float, where: str) -> 
         if np.abs(values - np.rint(values)).max() > WHOLE_NUMBER_TOLERANCE:
             strange = values[values != np.rint(values)][0]
             raise UserError(
-                f"the mask has values that are no whole numbers, like {strange:.4g}",
+                f"the mask has values that are not whole numbers, like {strange:.4g}",
                 where=where,
                 fix="If these are probabilities, cut them at your threshold and write 0 and 1.",
             )
@@ -208,14 +234,14 @@ def _read_picture(path: Path, where: str, most_bytes: int) -> Mask:
             pages.append(_binarise(page.reshape(-1), 1.0, 0.0, where).reshape(page.shape))
     if len({page.shape for page in pages}) != 1 or pages[0].ndim != 2 or not pages[0].size:
         raise UserError(
-            "the pages are of different sizes", where=where, fix="Write one page a slice, all alike."
+            "the pages are of different sizes", where=where, fix="Write one page per slice, all of one size."
         )
     array = np.array(pages[0]) if n_pages == 1 else np.stack(pages)
     return Mask(array=array, spacing_mm=None, affine=None, placed=False, source=where)
 
 
 def _guarded(path: Path, most_bytes: int, read: Callable[[Path, str, int, str], T]) -> T:
-    """Whatever is wrong with the file is a `UserError` that names it."""
+    """Call `read`, and turn whatever is wrong with the file into a `UserError` that names it."""
     where = str(path)
     ending = mask_ending(path)
     if ending is None:
@@ -248,16 +274,38 @@ def _read_any(path: Path, where: str, most_bytes: int, ending: str) -> Mask:
 
 
 def read_mask(path: str | Path, *, most_bytes: int = MOST_BYTES) -> Mask:
-    """One mask. Whatever is wrong with the file is a `UserError` that names it."""
+    """Read one mask.
+
+    Args:
+        path: A NIfTI, PNG or TIFF file.
+        most_bytes: A mask that would take more memory is refused before it is unpacked.
+
+    Returns:
+        The mask.
+
+    Raises:
+        UserError: The file cannot be read, or its values are not those of a mask; the message names the file.
+    """
     return _guarded(Path(path), most_bytes, _read_any)
 
 
 def stream_mask(path: str | Path, take: Taker[T], *, most_bytes: int = MOST_BYTES) -> tuple[Grid, T]:
-    """A NIfTI mask without ever holding its volume: `take` is given the shape and the voxels in file order
-    (the first axis fastest), uint8, in pieces of whole rows, and what it makes of them is handed back.
+    """Read a NIfTI mask piece by piece, without ever holding its whole volume.
 
-    A real mask is nearly all background; a piece fits the processor's cache, and pages are never asked of the
-    system for the whole volume, which takes longer than unpacking it.
+    A real mask is nearly all background. A piece fits the processor's cache, and the system is never asked
+    for the pages of a whole volume, which takes longer than unpacking it.
+
+    Args:
+        path: A NIfTI file.
+        take: Called with the shape and the voxels in file order (the first axis fastest), as uint8 pieces of
+            whole rows.
+        most_bytes: A mask that would take more memory is refused before it is unpacked.
+
+    Returns:
+        Where the mask lies, and what `take` returned.
+
+    Raises:
+        UserError: The file cannot be read, or its values are not those of a mask; the message names the file.
     """
     return _guarded(
         Path(path), most_bytes, lambda file, where, most, _: _stream_nifti(file, where, most, take)
@@ -265,7 +313,17 @@ def stream_mask(path: str | Path, take: Taker[T], *, most_bytes: int = MOST_BYTE
 
 
 def read_grid(path: str | Path) -> Grid:
-    """Where an image lies, from its header alone: NIfTI, or a picture, which has a shape and no place."""
+    """Read where an image lies from its header alone.
+
+    Args:
+        path: A NIfTI, PNG or TIFF file. A picture has a shape and no place in space.
+
+    Returns:
+        The grid.
+
+    Raises:
+        UserError: The file cannot be read; the message names it.
+    """
     file = Path(path)
 
     def header_of(file: Path, where: str, most_bytes: int, ending: str) -> Grid:
@@ -278,11 +336,35 @@ def read_grid(path: str | Path) -> Grid:
 
 
 def is_nifti(path: str | Path) -> bool:
+    """Recognise a NIfTI file by its name.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Whether it ends like one.
+
+    Example:
+        >>> is_nifti("case1.nii.gz"), is_nifti("case1.png")
+        (True, False)
+    """
     return mask_ending(Path(path)) in NIFTI_ENDINGS
 
 
 def check_same_grid(prediction: Mask | Grid, truth: Mask | Grid) -> None:
-    """Raises where the prediction is not on the truth's voxels: nothing is resampled or flipped here."""
+    """Check that a prediction lies on the truth's voxels: nothing is resampled or flipped here.
+
+    Args:
+        prediction: The predicted mask, or its grid.
+        truth: The true mask, or its grid.
+
+    Raises:
+        UserError: Shape, spacing, orientation or position differ; the message says how.
+
+    Example:
+        >>> grid = Grid((4, 4), None, None, False, "a.png")
+        >>> check_same_grid(grid, grid)
+    """
     if prediction.shape != truth.shape:
         turned = sorted(prediction.shape) == sorted(truth.shape)
         raise UserError(
@@ -314,7 +396,7 @@ def check_same_grid(prediction: Mask | Grid, truth: Mask | Grid) -> None:
     apart = np.linalg.norm((corners @ (prediction.affine - truth.affine).T)[:, :3], axis=1).max()
     if apart > CORNER_TOLERANCE_VOXELS * ours.min():
         raise UserError(
-            f"the mask lies elsewhere in space: a corner is {apart:.3g} mm from the truth's",
+            f"the mask lies at another place in space: a corner is {apart:.3g} mm from the truth's",
             where=prediction.source,
             fix="Write the affine of the image it was made from; nothing is moved here.",
         )

@@ -1,9 +1,9 @@
 """A folder of masks: which file belongs to which case.
 
-A folder holds `<case_id>.nii.gz` (or .nii, .png, .tif, .tiff); a `/` in an id is written `%2F`. One
-folder a case is understood too: `<case_id>/<case_id>.nii.gz` and `<case_id>/mask.nii.gz`. A table with
-`case_id, path` serves where files have other names; the files lie in the table's folder. What is in a file:
-`mask_file.py`; which files may be opened: `plain_files.py`.
+A folder holds `<case_id>.nii.gz` (or .nii, .png, .tif, .tiff); a `/` in an id is written `%2F`. One folder
+per case is accepted too: `<case_id>/<case_id>.nii.gz` and `<case_id>/mask.nii.gz`. A table with `case_id,
+path` serves where files have other names; the files lie in the table's folder. The content of a file is read
+by `mask_file.py`; `plain_files.py` decides which files may be opened.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ INNER_NAMES = frozenset({"mask", "segmentation", "seg", "prediction", "pred"})
 
 
 def _case_id(folder: Path, file: Path, ending: str, known: frozenset[str]) -> str:
-    """The id a file name stands for: as it is where the cohort has just that, else percent-decoded."""
+    """The id that a file name stands for: as it is where the cohort has it, otherwise percent-decoded."""
     inside = file.relative_to(folder)
     stem = inside.name[: -len(ending)]
     parents = inside.parent.parts
@@ -65,7 +65,7 @@ def _from_folder(folder: Path, known: frozenset[str]) -> tuple[pd.DataFrame, lis
         raise UserError(
             "no mask found in the folder",
             where=str(folder),
-            fix=f"Put one file a case into it, named `<case_id>` with one of {', '.join(MASK_ENDINGS)}.",
+            fix=f"Put one file per case into it, named `<case_id>` with one of {', '.join(MASK_ENDINGS)}.",
         )
     warnings = [f"{ignored} files in the folder are no masks and were not read."] if ignored else []
     table = pd.DataFrame(
@@ -108,14 +108,29 @@ def _from_table(path: Path, options: ReadOptions) -> tuple[pd.DataFrame, list[st
 
 
 def read_masks(path: Path, options: ReadOptions, cohort: Cohort | None = None) -> Predictions:
-    """Which file belongs to which case (`case_id, path`); the masks themselves are read when scored."""
+    """Find out which mask file belongs to which case; the masks themselves are read when they are scored.
+
+    Args:
+        path: A folder of masks, a single mask, or a table with `case_id` and `path`.
+        options: How a table and ids are to be read, and whether missing files are errors.
+        cohort: The cases, by whose ids file names are decoded; None: they are percent-decoded.
+
+    Returns:
+        The predictions, with the columns `case_id` and `path`.
+
+    Raises:
+        UserError: There is no mask, a case has two, a file lies outside the folder, or a file is missing and
+            `options.on_invalid` is "error".
+    """
     path = Path(path)
     note_source(path)
     known = frozenset(cohort.cases["case_id"].astype("string")) if cohort is not None else frozenset()
     if path.is_dir():
         table, warnings, n_files = _from_folder(path, known)
     elif not path.exists():
-        raise UserError("there is no such folder", where=str(path), fix="Give a folder with one mask a case.")
+        raise UserError(
+            "there is no such folder", where=str(path), fix="Give a folder with one mask per case."
+        )
     elif (ending := mask_ending(path)) is not None:
         case_id = _case_id(path.parent, path, ending, known)
         table = pd.DataFrame({"case_id": [case_id], "path": [str(path)]}, dtype="string")
@@ -126,7 +141,7 @@ def read_masks(path: Path, options: ReadOptions, cohort: Cohort | None = None) -
         table, warnings, n_files = _from_table(path, options)
     else:
         raise UserError(
-            "neither a folder nor a mask", where=str(path), fix="Give a folder with one mask a case."
+            "neither a folder nor a mask", where=str(path), fix="Give a folder with one mask per case."
         )
     repeated = table["case_id"].duplicated(keep=False).to_numpy(dtype=bool)
     if repeated.any():
@@ -135,7 +150,7 @@ def read_masks(path: Path, options: ReadOptions, cohort: Cohort | None = None) -
         raise UserError(
             f"case '{first}' has {len(files)} masks: {name_rows(files)}",
             where=str(path),
-            fix="Keep one a case.",
+            fix="Keep one per case.",
         )
     if cohort is not None and options.normalise_ids:
         rules = check_normalisations(options.normalise_ids)

@@ -1,9 +1,9 @@
 """Which files of a prediction folder may be opened: plain files inside it.
 
-Predictions come from strangers. A mask that is a symbolic link to the truth would score as perfect, and a
-pipe or a device would hang whoever opens it. So every file is followed to where it really lies: outside the
-folder that the user named it is refused, and so is what is no plain file. The folder itself may be a link,
-since the user named it; a link from one place of the folder to another is fine.
+Predictions come from strangers. A mask that is a symbolic link to the truth would score as perfect, and
+opening a pipe or a device would block. So every link is followed: a file that really lies outside the folder
+that the user named is refused, and so is whatever is not a plain file. The folder itself may be a link, since
+the user named it, and links inside the folder are accepted.
 """
 
 from __future__ import annotations
@@ -19,23 +19,56 @@ _INSIDE = "Put the file itself into the folder: no link leads out of it, since t
 
 
 def check_plain_file(path: Path, *, inside: Path) -> Path:
-    """`path`, if it is a plain file that lies inside the folder `inside`; otherwise a `UserError`."""
+    """Check that a file is a plain one and lies inside a folder, every link followed.
+
+    Args:
+        path: The file.
+        inside: The folder that the user named.
+
+    Returns:
+        The file, as it was given.
+
+    Raises:
+        UserError: It does not exist, lies outside the folder, or is a folder, a pipe or a device.
+    """
     return _checked(path, os.path.realpath(inside))
 
 
 def lies_inside(path: Path, *, inside: Path) -> bool:
-    """Whether `path` lies in the folder `inside` once every link on the way is followed."""
+    """Check whether a path lies in a folder once every link on the way is followed.
+
+    Args:
+        path: The path; it need not exist.
+        inside: The folder.
+
+    Returns:
+        Whether it does.
+
+    Example:
+        >>> lies_inside(Path("a/../b/mask.png"), inside=Path("a"))
+        False
+    """
     return _is_inside(os.path.realpath(path), os.path.realpath(inside))
 
 
 def files_inside(
     folder: Path, *, wanted: Callable[[Path], bool], deep: bool = True
 ) -> tuple[list[Path], int]:
-    """The files of a folder (and, if `deep`, of its folders) that are `wanted` by name, in order of name, and
-    how many others there are; hidden ones are not looked at.
+    """List the wanted files of a folder, and count the others; hidden files are left out.
 
-    A wanted file that lies outside, or that is no plain file, is a `UserError`, and so is a link to a folder
-    outside. Other things that are no plain files are not touched.
+    Things that are neither wanted nor plain files are not opened.
+
+    Args:
+        folder: The folder that the user named.
+        wanted: Whether a file is wanted, by its name.
+        deep: Whether folders below it are searched too.
+
+    Returns:
+        The wanted files in order of name, and how many other plain files there are.
+
+    Raises:
+        UserError: A wanted file lies outside the folder or is no plain file, or a link leads to a folder
+            outside.
     """
     files: list[Path] = []
     others = 0

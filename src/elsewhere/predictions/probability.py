@@ -1,8 +1,8 @@
-"""Probabilities a case, from a vendor's csv, parquet or xlsx (classification and response).
+"""Probabilities of cases, from a vendor's csv, parquet or xlsx (classification and response).
 
-Columns are `case_id` and `probability` (or `score`), or whatever `--map` says. A row says one of three
-things: a score; 'could not be analysed', in words (an outcome of its own, ST-14); or something invalid,
-which is an error that names its rows, or with `--on-invalid worst` a counted worst score.
+Columns are `case_id` and `probability` (or `score`), or those that `--map` names. A row holds a score; or
+words that mean 'could not be analysed', which is an outcome (ST-14); or something invalid, which is an error
+that names its rows, or with `--on-invalid worst` counts as the worst score.
 """
 
 from __future__ import annotations
@@ -46,13 +46,27 @@ ID_COLUMNS = ("case_id", "exam_id", "patient_id")
 ID_TARGETS = (*ID_COLUMNS, "view", "laterality")
 _MOST_WORDS = 50
 TARGETS = (*ID_TARGETS, "probability", "score", "status")
-"""What `--map TARGET=COLUMN` understands for a probability file."""
+"""The targets of `--map TARGET=COLUMN` for a probability file."""
 
 
 def read_probabilities(
     path: str | Path, options: ReadOptions | None = None, cohort: Cohort | None = None
 ) -> Predictions:
-    """The file as `case_id, probability, status, reason`; ids in the cohort's spelling where normalised."""
+    """Read probabilities from a vendor's table, one per case or per view.
+
+    Args:
+        path: A csv, parquet or xlsx table.
+        options: How the file is to be read; None: the defaults of ReadOptions.
+        cohort: The cases, by whose ids others are spelt where normalisation was declared; None: they stay as
+            they are.
+
+    Returns:
+        The predictions, with the columns `case_id`, `probability`, `status` and `reason`.
+
+    Raises:
+        UserError: A column is missing, an id is empty or repeated, a score is invalid and
+            `options.on_invalid` is "error", or an option has an unknown value.
+    """
     path, options = Path(path), options or ReadOptions()
     check_unit(options)
     for target in options.column_map:
@@ -74,7 +88,30 @@ def probabilities_from_frame(
     source: str = "predictions",
     digest: str = "",
 ) -> Predictions:
-    """The same from a frame in memory: arrays in, predictions out, no file needed."""
+    """Turn scores in a data frame into predictions, as `read_probabilities` does with those of a file.
+
+    Args:
+        raw: One row per case or per view, with `case_id` and `probability` (or `score`), or the columns that
+            `options.column_map` names.
+        options: How the columns are to be read; None: the defaults of ReadOptions.
+        cohort: The cases, by whose ids others are spelt where normalisation was declared; None: they stay as
+            they are.
+        source: What messages call the frame.
+        digest: The digest of the file that it comes from; empty: it comes from none.
+
+    Returns:
+        The predictions, with the columns `case_id`, `probability`, `status` and `reason`.
+
+    Raises:
+        UserError: A column is missing, an id is empty or repeated, a score is invalid and
+            `options.on_invalid` is "error", or an option has an unknown value.
+
+    Example:
+        >>> raw = pd.DataFrame({"case_id": ["a", "b"], "score": ["80", "failed"]})
+        >>> table = probabilities_from_frame(raw, ReadOptions(scale="0-100")).table
+        >>> table["probability"].tolist(), table["status"].tolist()
+        ([0.8, nan], ['ok', 'not_analysable'])
+    """
     options = options or ReadOptions()
     check_unit(options)
     frame = _named(raw, options, source=source)
@@ -127,7 +164,7 @@ def probabilities_from_frame(
 
 
 def _named(raw: pd.DataFrame, options: ReadOptions, *, source: str) -> pd.DataFrame:
-    """The target columns under their own names, each from where `--map` or its own name says."""
+    """The target columns under our names, each from the column that `--map` or its own name says."""
     have = [str(name) for name in raw.columns]
     columns: dict[str, pd.Series] = {}
     for target in TARGETS:
@@ -190,7 +227,7 @@ def _is_text(cells: pd.Series) -> bool:
 def _scored(
     frame: pd.DataFrame, options: ReadOptions, *, source: str
 ) -> tuple[pd.DataFrame, list[str], tuple[StatusWord, ...]]:
-    """`probability, status, reason` a row, warnings, and the words of the status column."""
+    """Per row `probability, status, reason`; warnings; and the words of the status column."""
     scale = parse_scale(options.scale)
     cells = frame["probability"]
     failed, words = _failed(frame, options)
@@ -238,7 +275,7 @@ def _is_empty(cells: pd.Series) -> npt.NDArray[np.bool_]:
 def _failed(
     frame: pd.DataFrame, options: ReadOptions
 ) -> tuple[npt.NDArray[np.bool_], tuple[StatusWord, ...]]:
-    """Which rows could not be analysed, by their status or by what stands in place of the score."""
+    """Which rows could not be analysed, by their status or by the text in place of the score."""
     cells = frame["probability"]
     failed = np.zeros(len(frame), dtype=bool)
     if _is_text(cells):
@@ -250,7 +287,7 @@ def _failed(
 
 
 def _status_warnings(words: tuple[StatusWord, ...], frame: pd.DataFrame, options: ReadOptions) -> list[str]:
-    """What the status column says, wherever it decided something or is not understood."""
+    """Warnings about the status column, where it decided something or is not understood."""
     found = []
     if any(word.meaning in (FAILED, UNKNOWN) for word in words):
         found.append(f"The status column says {status_sentence(words)}.")
@@ -264,7 +301,7 @@ def _status_warnings(words: tuple[StatusWord, ...], frame: pd.DataFrame, options
     for word in options.failed_status:
         texts = [frame["probability"], *([frame["status"]] if "status" in frame.columns else [])]
         if not any(is_word_of(text, word) for text in texts):
-            found.append(f"--failed-status '{word}' is the word of no row of the prediction file.")
+            found.append(f"--failed-status '{word}' occurs in no row of the prediction file.")
     return found
 
 
@@ -324,14 +361,14 @@ def _bad_scores(
             else "Name the scale with --scale MIN-MAX."
         )
         if rows.size < 0.05 * values.size:
-            fix += " If only these rows are wrong, mend them, or score them worst with --on-invalid worst."
+            fix += " If only these rows are wrong, correct them, or score them worst with --on-invalid worst."
     return UserError(
         f"{rows.size} of {values.size} rows have {what}", where=f"{source}, rows {name_rows(shown)}", fix=fix
     )
 
 
 def _said_of(status: pd.Series | None, rows: npt.NDArray[np.int64]) -> tuple[StatusWord, ...]:
-    """The status words that are not known, of rows without a score."""
+    """The unknown status words of rows without a score."""
     if status is None:
         return ()
     words = status_words(status.iloc[rows], np.zeros(rows.size, dtype=bool))
@@ -342,7 +379,7 @@ def _bad_birads(cells: pd.Series, bad: npt.NDArray[np.bool_], *, source: str) ->
     rows = np.flatnonzero(bad)
     shown = [f"{row + 1} ({str(cells.iloc[row])!r})" for row in rows[:6]]
     return UserError(
-        f"{rows.size} rows are no BI-RADS category",
+        f"{rows.size} rows hold no BI-RADS category",
         where=f"{source}, rows {name_rows([*shown, *rows[6:].tolist()])}",
         fix="Known: 0, 1, 2, 3, 4, 4A, 4B, 4C, 5, 6, also as 'BI-RADS 4B'. "
         "Or score them worst with --on-invalid worst.",

@@ -1,4 +1,4 @@
-"""Which function reads the files of an answer kind. A task names its kind; another package adds one by entry point.
+"""Which function reads the files of an answer kind. A task names its kind; packages add kinds by entry point.
 
 [project.entry-points."elsewhere.answer_readers"]
 signal = "my_package.signals:READER"
@@ -25,10 +25,14 @@ Read = Callable[[Path, ReadOptions, "Cohort | None"], Predictions]
 class AnswerReader:
     """How the files of one answer kind are read.
 
-    Attributes:
-        read: From a path, the options of reading and the cohort (or None) to the predictions.
-        reads_status: Whether its tables have a status column, so that `--failed-status` means something.
-        row: What one id of the table stands for, in messages.
+    Args:
+        read: Reads predictions, from a path, the options of reading and the cohort (or None).
+        reads_status: Whether its tables have a status column, which `--failed-status` is about.
+        row: What a row of the table is called in messages.
+
+    Example:
+        >>> answer_readers.get("masks").row
+        'mask'
     """
 
     read: Read
@@ -44,19 +48,26 @@ answer_readers: Registry[AnswerReader] = Registry(
 def read_answers(
     kind: str, path: str | Path, options: ReadOptions | None = None, cohort: Cohort | None = None
 ) -> Predictions:
-    """Read a file or folder of answers of one kind.
+    r"""Read a file or folder of answers of one kind.
 
     Args:
         kind: The answer kind, such as probability, boxes, masks or slides.
         path: The file or folder.
-        options: How it is to be read.
+        options: How it is to be read; None: the defaults of ReadOptions.
         cohort: The cases that ids are compared with, where a format needs them.
 
     Returns:
         The prediction table.
 
     Raises:
-        UserError: No package brings this kind, or the file is not what the kind expects.
+        UserError: No package provides this kind, or the file is not what the kind expects.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "scores.csv"
+        >>> written = path.write_text("case_id,probability\na,0.2\nb,0.9\n")
+        >>> read_answers("probability", path).table["probability"].tolist()
+        [0.2, 0.9]
     """
     reader = answer_readers.get(kind)
     options = options or ReadOptions()

@@ -1,15 +1,15 @@
-"""A vendor's scale to a probability: declared by the user, never guessed.
+"""From a vendor's scale to a probability. The user declares the scale; it is never guessed.
 
 | `--scale` | what it means |
 |---|---|
 | `0-1` | a probability |
-| `0-100`, `0-10`, `MIN-MAX` | linear from MIN (0) to MAX (1); `1-0` turns a score round |
+| `0-100`, `0-10`, `MIN-MAX` | linear from MIN (0) to MAX (1); `1-0` reverses a score |
 | `logit` | log odds; 0 is one half |
 | `birads` | BI-RADS categories, by the table below |
 
-BI-RADS categories are ranks. The value put in the place of each is the middle of the range of malignancy
-that the BI-RADS atlas gives it, so that the order is right and a threshold can be named; it is no
-probability that anybody estimated, so calibration (ECE, NLL, Brier) is undefined for it.
+BI-RADS categories are ranks. Each is replaced by the middle of the range of malignancy that the BI-RADS atlas
+gives it, so that the order is right and a threshold can be named. It is not an estimated probability, so that
+calibration (ECE, NLL, Brier) is undefined for it.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ BIRADS_PROBABILITY = {
 """Middle of the atlas's range: 3 (0-2 %), 4A (2-10 %), 4B (10-50 %), 4C (50-95 %), 5 (95-100 %).
 
 1 and 2 both mean 'essentially 0 %' and differ only so that their order is kept; 4 without a letter is
-taken as 4B. 0 is an incomplete examination: it was not analysed, whatever the picture shows.
+read as 4B. 0 is an incomplete examination: it counts as not analysed, whatever the picture shows.
 """
 BIRADS_BIOPSY_THRESHOLD = 0.02
-"""Parts 3 from 4A: 'category 4 or more is positive' is `--threshold 0.02`."""
+"""Lies between 3 and 4A: 'category 4 or more is positive' is `--threshold 0.02`."""
 ORDINAL_REASON = "BI-RADS categories are ranks, not probabilities: calibration is not defined for them"
 
 _BIRADS = re.compile(
@@ -56,7 +56,15 @@ _RANGE = re.compile(r"^(-?\d+(?:\.\d+)?)\s*(?:-|\.\.|to)\s*(-?\d+(?:\.\d+)?)$")
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """`low` is probability 0 and `high` is probability 1 of a linear scale; low > high turns it round."""
+    """A vendor's scale of scores.
+
+    Args:
+        name: What the user called it, in lower case.
+        kind: `linear`, `logit` or `birads`.
+        low: Of a linear scale, the score of probability 0.
+        high: Of a linear scale, the score of probability 1; below `low` for a score that falls with
+            suspicion.
+    """
 
     name: str
     kind: Literal["linear", "logit", "birads"]
@@ -65,11 +73,26 @@ class Scale:
 
     @property
     def ordinal(self) -> bool:
+        """Whether its values are ranks, so that calibration is not defined."""
         return self.kind == "birads"
 
 
 def parse_scale(text: str) -> Scale:
-    """`0-1`, `0-100`, `-5-5`, `logit`, `birads`; anything else is an error that lists them."""
+    """Read the name of a scale.
+
+    Args:
+        text: `0-1`, `0-100`, `-5-5` (any two different numbers), `logit` or `birads`.
+
+    Returns:
+        The scale.
+
+    Raises:
+        UserError: It is none of these; the message lists them.
+
+    Example:
+        >>> parse_scale("1-5").high, parse_scale("BI-RADS").kind
+        (5.0, 'birads')
+    """
     name = text.strip().casefold()
     if name in {"logit", "logits", "log-odds"}:
         return Scale(name="logit", kind="logit")
@@ -85,7 +108,21 @@ def parse_scale(text: str) -> Scale:
 
 
 def to_probability(values: FloatArray, scale: Scale) -> tuple[FloatArray, BoolArray]:
-    """(probability, outside): NaN where the value is not finite or lies outside the scale."""
+    """Bring scores of a linear or logit scale to probabilities.
+
+    Args:
+        values: (n,) the scores.
+        scale: Their scale.
+
+    Returns:
+        (n,) the probabilities, NaN where a score is not finite or lies outside the scale; and (n,) whether it
+        does.
+
+    Example:
+        >>> probability, outside = to_probability(np.array([50.0, 120.0]), parse_scale("0-100"))
+        >>> probability.tolist(), outside.tolist()
+        ([0.5, nan], [False, True])
+    """
     values = np.asarray(values, dtype=np.float64)
     finite = np.isfinite(values)
     if scale.kind == "logit":
@@ -101,7 +138,20 @@ def to_probability(values: FloatArray, scale: Scale) -> tuple[FloatArray, BoolAr
 
 
 def birads_probability(cells: pd.Series) -> tuple[FloatArray, BoolArray, BoolArray]:
-    """(probability, incomplete, unreadable) of BI-RADS cells such as `4b`, `BI-RADS 4B`, `5`, `0`."""
+    """Bring BI-RADS categories to the middle of their range of malignancy.
+
+    Args:
+        cells: Such as `4b`, `BI-RADS 4B`, `5` or `0`.
+
+    Returns:
+        Three arrays with one entry per cell: the probability (NaN where there is none), whether the category
+        is 0 (incomplete), and whether the cell is no category.
+
+    Example:
+        >>> probability, incomplete, unreadable = birads_probability(pd.Series(["BI-RADS 4B", "0", "x"]))
+        >>> probability.tolist(), incomplete.tolist(), unreadable.tolist()
+        ([0.3, nan, nan], [False, True, False], [False, False, True])
+    """
     text = cells.astype("string").fillna("").str.strip()
     value: dict[str, float] = {}
     kind: dict[str, int] = {}
@@ -116,7 +166,18 @@ def birads_probability(cells: pd.Series) -> tuple[FloatArray, BoolArray, BoolArr
 
 
 def fitting_scale(values: npt.ArrayLike) -> str | None:
-    """The `--scale` these numbers would fit, offered in an error; None where nothing fits."""
+    """Suggest the scale that some scores would fit, for an error message.
+
+    Args:
+        values: The scores; those that are not finite are ignored.
+
+    Returns:
+        `0-1`, `0-10`, `0-100` or `logit`; None where nothing fits.
+
+    Example:
+        >>> fitting_scale([12.0, 80.0]), fitting_scale([-3.0, 2.0])
+        ('0-100', 'logit')
+    """
     given = np.asarray(values, dtype=np.float64)
     given = given[np.isfinite(given)]
     if given.size == 0:
@@ -131,7 +192,19 @@ def fitting_scale(values: npt.ArrayLike) -> str | None:
 
 
 def doubt_scale(values: npt.ArrayLike, scale: Scale) -> str | None:
-    """A warning where every value fits the declared scale but hardly uses it."""
+    """Write a warning where every score fits the declared scale but hardly uses it.
+
+    Args:
+        values: The scores; those that are not finite are ignored.
+        scale: The declared scale.
+
+    Returns:
+        The warning; None where there is no doubt.
+
+    Example:
+        >>> doubt_scale([0.5] * 10, parse_scale("0-100"))
+        'Every score is at most 0.5 on a scale declared as 0-100: is it --scale 0-1?'
+    """
     given = np.asarray(values, dtype=np.float64)
     given = given[np.isfinite(given)]
     if scale.kind != "linear" or given.size < 10 or min(scale.low, scale.high) != 0:

@@ -1,7 +1,7 @@
-"""Predictions for slides: a stage a slide (and a patient), scored points, or mask files.
+"""Predictions for slides: one stage per slide (and per patient), scored points, or mask files.
 
-A csv with `case_id, stage` (or CAMELYON17's own `patient, stage`, where patient and node rows stand in
-one file); a csv with `case_id, x, y, score`, or CAMELYON16's folder with one headless csv a slide
+A csv with `case_id, stage` (or CAMELYON17's own `patient, stage`, where rows of patients and of nodes stand
+in one file); a csv with `case_id, x, y, score`, or CAMELYON16's folder with one csv without header per slide
 (score, x, y in level-0 pixels); or a folder of mask files named by case id.
 """
 
@@ -30,12 +30,39 @@ _MASK_ENDINGS = (".png", ".tif", ".tiff")
 
 
 def without_ending(ids: pd.Series) -> pd.Series:
-    """CAMELYON's tables name a slide 'patient_000_node_0.tif'; the case id has no ending."""
+    """Remove the file endings of slide names: CAMELYON's tables name a slide 'patient_000_node_0.tif'.
+
+    Args:
+        ids: The names.
+
+    Returns:
+        The case ids, without blanks around them.
+
+    Example:
+        >>> without_ending(pd.Series(["patient_000_node_0.tif"])).tolist()
+        ['patient_000_node_0']
+    """
     return ids.astype("string").str.strip().str.replace(_ENDINGS, "", regex=True)
 
 
 def read_slides(path: Path, options: ReadOptions, cohort: Cohort | None = None) -> Predictions:
-    """Stages, points or masks, told apart by what is there; never by guessing at values."""
+    """Read stages, points or masks of slides.
+
+    Which of them it is follows from the files and columns that are there, never from values.
+
+    Args:
+        path: A table with `stage`, or with `x`, `y` and `score`; or a folder with one csv or one mask file
+            per slide.
+        options: How the file is to be read.
+        cohort: Not used here.
+
+    Returns:
+        The predictions; points are in `points`.
+
+    Raises:
+        UserError: There is no prediction, a column or an id is missing, an id is repeated, or a stage is
+            unknown and `options.on_invalid` is "error".
+    """
     path = Path(path)
     note_source(path)
     if path.is_dir():
@@ -94,7 +121,7 @@ def read_slides(path: Path, options: ReadOptions, cohort: Cohort | None = None) 
 
 
 def _digest_of(files: list[Path]) -> str:
-    """One digest of many files: of their names and contents, in order of name."""
+    """One digest of the names and contents of several files, in order of name."""
     whole = hashlib.sha256()
     for file in sorted(files):
         whole.update(f"{file.name}\0{file_digest(file)}\n".encode())
@@ -123,9 +150,9 @@ def _stages(table: pd.DataFrame, path: Path, options: ReadOptions) -> Prediction
     repeated = table["case_id"].duplicated().to_numpy()
     if repeated.any():
         raise UserError(
-            f"{repeated.sum()} ids stand twice, first {table['case_id'][repeated].iloc[0]}",
+            f"{repeated.sum()} ids occur twice, for example {table['case_id'][repeated].iloc[0]}",
             where=str(path),
-            fix="Give one stage a slide.",
+            fix="Give one stage per slide.",
         )
     out = pd.DataFrame({"case_id": table["case_id"], "stage": stages.astype("object").where(~bad, None)})
     return Predictions(
@@ -159,7 +186,7 @@ def _points_folder(path: Path, files: list[Path], options: ReadOptions) -> Predi
             raise UserError(
                 "a line does not have three values (score, x, y)",
                 where=f"{file}, lines {name_rows(short)}",
-                fix="CAMELYON16's form: score,x,y in level-0 pixels, one point a line.",
+                fix="CAMELYON16's form: score,x,y in level-0 pixels, one point per line.",
             )
         frame = pd.DataFrame(rows, columns=["score", "x", "y"], dtype="string")
         frame.insert(0, "case_id", unquote(file.stem))

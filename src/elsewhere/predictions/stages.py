@@ -18,7 +18,18 @@ _SPELLINGS = {
 
 
 def normalise_stage(text: str) -> str | None:
-    """'Macro' -> 'macro', 'pn1MI' -> 'pN1mi'; None for what is no stage."""
+    """Spell the stage of a slide or a patient as the table of stages does.
+
+    Args:
+        text: The word, in any letter case.
+
+    Returns:
+        One of STAGES or PATIENT_STAGES; None for a word that is no stage.
+
+    Example:
+        >>> normalise_stage("Macro"), normalise_stage("pn1MI"), normalise_stage("?")
+        ('macro', 'pN1mi', None)
+    """
     folded = text.strip().casefold()
     if folded in _SPELLINGS:
         return _SPELLINGS[folded]

@@ -1,11 +1,11 @@
-"""What a vendor writes where a case has no usable answer: which words mean 'could not be analysed' (ST-14).
+"""Words that vendors write where a case has no usable answer: which mean 'could not be analysed' (ST-14).
 
 A cell of the status column, or a text in place of a score, is compared in lower case, with every run of
-blanks, hyphens, underscores and other marks read as one blank, so that `Technical-Failure` and
-`technical failure` are one word. It means that the case could not be analysed when it holds one of
-`FAILURE_PHRASES`, or one of `FAILURE_WORDS` without a negation before it ('no error' is no failure), or when the user
-named it (`--failed-status`). `USABLE_WORDS` are known to mean the opposite. Any other word is unknown: the
-row's score is used, and the word is listed with its rows, for one word of a vendor must not decide unseen.
+blanks, hyphens, underscores and other marks read as one blank, so that `Technical-Failure` and `technical
+failure` are one word. It means that the case could not be analysed when it holds one of `FAILURE_PHRASES`, or
+one of `FAILURE_WORDS` without a negation before it ('no error' is not one), or when the user named it
+(`--failed-status`). `USABLE_WORDS` are known to mean the opposite. Any other word is unknown: the row's score
+is used, and the word is reported with its rows, because a word of a vendor must not decide unnoticed.
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ FAILURE_PHRASES = (
 """One of these phrases anywhere in the cell means that the case could not be analysed."""
 
 NEGATIONS = ("0", "never", "no", "non", "not", "without", "zero")
-"""Right before a word of `FAILURE_WORDS` it says the opposite: 'no error', 'completed without any errors'."""
+"""Directly before a word of `FAILURE_WORDS`, these reverse its meaning: 'no error', 'without any errors'."""
 
 _BETWEEN = frozenset({"any", "critical", "fatal", "known"})
-"""May stand between the two: 'without any error', 'no fatal error'."""
+"""Words that may stand between negation and failure: 'without any error', 'no fatal error'."""
 
 USABLE_WORDS = (
     "0 errors",
@@ -139,7 +139,7 @@ USABLE_WORDS = (
     "without error",
     "without errors",
 )
-"""The whole cell: the row's score is meant to be used."""
+"""Where the whole cell is one of these, the row's score is meant to be used."""
 
 FAILED = "could not be analysed"
 USABLE = "score used"
@@ -150,12 +150,31 @@ _LONGEST = 60
 
 
 def plain_words(text: str) -> str:
-    """`Technical-Failure ` as `technical failure`."""
+    """Write a text in lower case, with one blank for every run of blanks and marks.
+
+    Args:
+        text: A cell.
+
+    Returns:
+        The plain words.
+
+    Example:
+        >>> plain_words("Technical-Failure ")
+        'technical failure'
+    """
     return _MARKS.sub(" ", text.casefold()).strip()
 
 
 def means_failure(text: str, extra: Iterable[str] = ()) -> bool:
-    """Whether a cell says that the case could not be analysed; `extra` are words that the user named.
+    """Check whether a cell says that the case could not be analysed.
+
+    Args:
+        text: The cell.
+        extra: Further words that mean it, as the user named them (`--failed-status`); the whole cell is
+            compared.
+
+    Returns:
+        Whether it does.
 
     Example:
         >>> means_failure("Technical-Failure"), means_failure("completed without errors")
@@ -178,7 +197,18 @@ def means_failure(text: str, extra: Iterable[str] = ()) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class StatusWord:
-    """One word of the status column (or a text in place of a score): in how many rows, and what was done."""
+    """One word of the status column (or a text in place of a score), and what was done about it.
+
+    Args:
+        word: The word as it is written, cut to 60 characters.
+        rows: In how many rows it occurs.
+        with_score: In how many of them there is a score.
+        meaning: FAILED, USABLE or UNKNOWN.
+
+    Example:
+        >>> str(StatusWord(word="QC", rows=2, with_score=2, meaning=UNKNOWN))
+        "'QC' in 2 rows (not known: score used)"
+    """
 
     word: str
     rows: int
@@ -186,6 +216,11 @@ class StatusWord:
     meaning: str
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the word for summary.json.
+
+        Returns:
+            The fields, whether the word is understood, and whether the scores of its rows were used.
+        """
         return {
             "word": self.word,
             "rows": self.rows,
@@ -205,7 +240,19 @@ class StatusWord:
 
 
 def failed_rows(cells: pd.Series, extra: Iterable[str] = ()) -> npt.NDArray[np.bool_]:
-    """Which cells say that the case could not be analysed; each distinct word is looked at once."""
+    """Find the cells that say that the case could not be analysed.
+
+    Args:
+        cells: A column; each distinct text is examined once.
+        extra: Further words that mean it, as the user named them (`--failed-status`).
+
+    Returns:
+        True for each such cell.
+
+    Example:
+        >>> failed_rows(pd.Series(["ok", "not analysable", None])).tolist()
+        [False, True, False]
+    """
     codes, words = pd.factorize(_text(cells))
     extra = tuple(extra)
     says = np.array([means_failure(str(word), extra) for word in words], dtype=bool)
@@ -213,14 +260,39 @@ def failed_rows(cells: pd.Series, extra: Iterable[str] = ()) -> npt.NDArray[np.b
 
 
 def is_word_of(cells: pd.Series, word: str) -> bool:
-    """Whether any cell is `word`, compared as all words are."""
+    """Check whether any cell is a word, compared as all words are.
+
+    Args:
+        cells: A column.
+        word: The word.
+
+    Returns:
+        Whether any is.
+
+    Example:
+        >>> is_word_of(pd.Series(["ok", "No-Result"]), "no result")
+        True
+    """
     return plain_words(word) in {plain_words(str(text)) for text in _text(cells).unique()}
 
 
 def status_words(
     cells: pd.Series, has_score: npt.NDArray[np.bool_], extra: Iterable[str] = ()
 ) -> tuple[StatusWord, ...]:
-    """Every word that the cells hold, the most frequent first; empty cells are left out."""
+    """List every word of a status column, the most frequent first; empty cells are left out.
+
+    Args:
+        cells: The status column.
+        has_score: (n,) whether the row has a score.
+        extra: Further words that mean a failure, as the user named them (`--failed-status`).
+
+    Returns:
+        The words with the number of their rows.
+
+    Example:
+        >>> status_words(pd.Series(["ok", "ok"]), np.array([True, True]))[0].meaning
+        'score used'
+    """
     codes, words = pd.factorize(_text(cells))
     rows = np.bincount(codes, minlength=len(words))
     with_score = np.bincount(codes, weights=has_score.astype(float), minlength=len(words))
@@ -243,7 +315,18 @@ def status_words(
 
 
 def status_sentence(words: Iterable[StatusWord]) -> str:
-    """The words with their rows, cut to a few: a status column may hold free text."""
+    """Describe the words of a status column, the first few of them: the column may hold free text.
+
+    Args:
+        words: The words.
+
+    Returns:
+        The words with their rows, separated by commas.
+
+    Example:
+        >>> status_sentence(status_words(pd.Series(["ok"]), np.array([True])))
+        "'ok' in 1 row (score used)"
+    """
     shown = [str(word) for word in words]
     rest = len(shown) - _WORDS_SHOWN
     return ", ".join(shown[:_WORDS_SHOWN]) + (f" and {rest} other words" if rest > 0 else "")

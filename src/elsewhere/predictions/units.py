@@ -1,7 +1,7 @@
-"""Views brought to the breast, the exam or the patient (`--unit exam --combine max`).
+"""From scores of views to one score per breast, exam or patient (`--unit exam --combine max`).
 
-The rule is declared, never guessed: which rows belong together is read from `exam_id`, `laterality` and
-`patient_id` (or from repeated `case_id`s), and how they become one number from `--combine`.
+The rule is declared, never guessed: `exam_id`, `laterality` and `patient_id` (or repeated `case_id`s) say
+which rows belong together, and `--combine` says how they become one number.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 UNITS = ("case", "breast", "exam", "patient")
 NO_SCORE = "no score"
-"""The reason of a row whose score is empty: the case was not answered, unlike a score that cannot be one."""
+"""The reason of a row whose score is empty: the case was not answered, in contrast to an impossible score."""
 _SIDES = {"l": "L", "left": "L", "r": "R", "right": "R"}
 
 
 def _noisy_or(grouped: Any) -> pd.Series:
-    """1 - product of (1 - p): at least one view sees it, if views were independent."""
+    """1 - product of (1 - p): the probability that at least one view shows it, if views were independent."""
     return 1.0 - np.exp(grouped["_log_not"].sum())
 
 
@@ -40,6 +40,17 @@ COMBINATIONS: dict[str, Callable[[Any], pd.Series]] = {
 
 
 def check_unit(options: ReadOptions) -> None:
+    """Check that unit and combination of the options are known.
+
+    Args:
+        options: The options of reading.
+
+    Raises:
+        UserError: One is unknown; the message offers similar ones.
+
+    Example:
+        >>> check_unit(ReadOptions(unit="exam", combine="max"))
+    """
     if options.unit not in UNITS:
         raise unknown_name("--unit", options.unit, UNITS)
     if options.combine not in COMBINATIONS:
@@ -47,7 +58,22 @@ def check_unit(options: ReadOptions) -> None:
 
 
 def side_of(cells: pd.Series, *, where: str) -> pd.Series:
-    """`L` or `R`; another word is an error that names its rows."""
+    """Read the side of the breast from its words.
+
+    Args:
+        cells: `L`, `R`, `left` or `right`, in any letter case.
+        where: The file, for the message.
+
+    Returns:
+        `L` or `R` for each cell.
+
+    Raises:
+        UserError: A cell is neither; the message names the rows.
+
+    Example:
+        >>> side_of(pd.Series(["left", "R"]), where="x.csv").tolist()
+        ['L', 'R']
+    """
     words = cells.astype("string").str.strip().str.casefold()
     sides = words.map(_SIDES)
     bad = sides.isna().to_numpy(dtype=bool)
@@ -67,11 +93,31 @@ KEY_COLUMNS = {
     "exam": ("exam_id", "case_id"),
     "patient": ("patient_id", "case_id"),
 }
-"""Which column says what belongs together, the first that the file has."""
+"""Columns that say which rows belong together; the first that the file has is used."""
 
 
 def unit_key(frame: pd.DataFrame, unit: str, *, source: str) -> pd.Series:
-    """Which rows belong together. Breast: `exam/L`, with the patient where there is no exam."""
+    """Name the unit that each row belongs to.
+
+    The key is the first of KEY_COLUMNS that the table has; for a breast it is followed by the side, as
+    `exam/L`.
+
+    Args:
+        frame: One row per view.
+        unit: `case`, `breast`, `exam` or `patient`.
+        source: The file, for messages.
+
+    Returns:
+        The key of each row.
+
+    Raises:
+        UserError: An id is empty, or the unit is the breast and the table has no laterality.
+
+    Example:
+        >>> rows = pd.DataFrame({"exam_id": ["e1", "e1"], "laterality": ["L", "right"]})
+        >>> unit_key(rows, "breast", source="x.csv").tolist()
+        ['e1/L', 'e1/R']
+    """
     name = next(column for column in KEY_COLUMNS[unit] if column in frame.columns)
     key = pd.Series(as_ids(frame[name], what="prediction rows", where=source), dtype="string")
     if unit != "breast":
@@ -88,11 +134,24 @@ def unit_key(frame: pd.DataFrame, unit: str, *, source: str) -> pd.Series:
 def bring_to_unit(
     scored: pd.DataFrame, options: ReadOptions, cohort: Cohort | None, *, source: str
 ) -> tuple[pd.DataFrame, dict[str, Any], list[str]]:
-    """(table a unit, step of the flow, warnings).
+    """Combine the scores of views into one per breast, exam or patient.
 
-    Views that could not be analysed, and views without a score, leave the others to speak; a unit none of whose
-    views could be is not analysable. One impossible score makes the unit invalid: a worst score must not vanish
-    in a mean.
+    Views that could not be analysed, and views without a score, are left out as long as another view has a
+    score; a unit without any such view is not analysable, or has no score. One impossible score makes the
+    unit invalid: a worst score must not vanish in a mean.
+
+    Args:
+        scored: One row per view, with `probability`, `status`, `reason` and the columns of the key.
+        options: The unit, and how views are combined.
+        cohort: The cases, whose ids the units get where the cohort has a column for the unit; None: the
+            units' own keys.
+        source: The file, for messages.
+
+    Returns:
+        One row per unit; the step of the flow; and warnings.
+
+    Raises:
+        UserError: A key is missing, or the cohort has several cases of one unit.
     """
     key = unit_key(scored, options.unit, source=source)
     frame = scored.assign(_key=key.to_numpy(dtype=object))
@@ -150,7 +209,7 @@ def bring_to_unit(
 
 
 def _cohort_spelling(ids: pd.Series, unit: str, cohort: Cohort) -> pd.Series:
-    """Unit keys as the cohort's case ids: they are those already, or the cohort has the unit's column."""
+    """Replace unit keys by the cohort's case ids, unless they are case ids already."""
     cases = cohort.cases
     case_ids = cases["case_id"].astype("string")
     known = set(case_ids)

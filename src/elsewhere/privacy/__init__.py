@@ -1,10 +1,10 @@
 """What may be shared of a result, a ranking or a study: no id, no folder, no cell of one to four patients.
 
-One module for everything that leaves the machine: pages, tables, exports and the key file that stays behind.
+These modules serve all that leaves the machine (pages, tables, exports) and the key file that does not.
 
 - `redaction`: ids and folders taken out of texts and summaries (`Redactor`);
 - `hashes`: salted hashes of cases, and the key file that resolves them (`hash_ids`, `write_key_file`);
-- `cells`: counts of one to four people withheld, with what would give them away (`suppress_counts`, `suppress_rows`);
+- `cells`: counts of one to four people, and numbers that imply them (`suppress_counts`, `suppress_rows`);
 - `tables`: the same for tables and free notes (`redacted_table`, `nameless`);
 - `sharing`: the note in a folder that says which of its files may be shared (`write_sharing_note`).
 """

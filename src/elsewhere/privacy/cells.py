@@ -1,7 +1,7 @@
-"""Small cells: a count of one to four patients could identify somebody, and so could what gives it away.
+"""Small cells: a count of one to four patients could identify somebody, and so could numbers that imply it.
 
-Pages, tables, leaderboards and studies withhold by these rules alone, so that a number held back in one place cannot
-be read in another.
+Pages, tables, leaderboards and studies withhold by these rules alone, so that a number withheld in one place
+cannot be read in another.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ROUGHLY = 10
 
 
 def suppress(value: Any) -> Any:
-    """Replace a count of one to four by `<5`; nothing at all is no person, and stays 0.
+    """Replace a count of one to four by `<5`; a count of 0 concerns nobody, and stays 0.
 
     Args:
         value: A count, or anything else, which stays as it is.
@@ -63,10 +63,14 @@ def roughly(value: Any) -> Any:
     """Round to the nearest ten, and mark the number as rounded.
 
     Args:
-        value: A count; what is no number stays as it is.
+        value: A count; a value that is no number stays as it is.
 
     Returns:
         Text such as `≈20`, or `<10`.
+
+    Example:
+        >>> roughly(24), roughly(3)
+        ('≈20', '<10')
     """
     x = as_float(value)
     if x is None:
@@ -76,13 +80,17 @@ def roughly(value: Any) -> Any:
 
 
 def is_withheld(value: Any) -> bool:
-    """Say whether a cell was suppressed or rounded: what `suppress_counts` did not leave as it was.
+    """Check whether `suppress_counts` suppressed or rounded a cell.
 
     Args:
         value: A cell of `suppress_counts`.
 
     Returns:
         True where the cell is text.
+
+    Example:
+        >>> is_withheld("<5"), is_withheld(12)
+        (True, False)
     """
     return isinstance(value, str)
 
@@ -95,6 +103,10 @@ def patients_of_row(row: Mapping[str, Any]) -> float | None:
 
     Returns:
         The number, or None where neither is known.
+
+    Example:
+        >>> patients_of_row({"patients": 7, "cases": 9}), patients_of_row({"cases": 9})
+        (7.0, 9.0)
     """
     patients = as_float(row.get("patients"))
     return patients if patients is not None else as_float(row.get("cases"))
@@ -108,6 +120,11 @@ def suppress_rows(rows: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
 
     Returns:
         The rows as they may be shown, and how many were withheld.
+
+    Example:
+        >>> shown, withheld = suppress_rows({"A": {"cases": 3}, "B": {"cases": 24}, "C": {"cases": 90}})
+        >>> {name: row["cases"] for name, row in shown.items()}, withheld
+        ({'A': '<5', 'B': '≈20', 'C': 90}, 2)
     """
     entries = {name: entry for name, entry in rows.items() if isinstance(entry, dict)}
     shown = suppress_counts({name: patients_of_row(entry) for name, entry in entries.items()})
@@ -125,7 +142,7 @@ def suppress_rows(rows: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
 
 
 def _withhold(entry: dict[str, Any], shown: Any) -> dict[str, Any]:
-    """A row of one to four people: its sizes become `<5`, and its values are those people's own."""
+    """Withhold a row of one to four people: its sizes become `<5`, and its values are those people's own."""
     kept = dict(entry)
     for key in ("cases", "patients", "positives", "negatives", "without_score"):
         if key in kept:
@@ -143,7 +160,7 @@ def _metrics_of(entry: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _guard_positives(entry: dict[str, Any]) -> dict[str, Any]:
-    """One to four positives, or all but one to four, would tell those people's outcome."""
+    """Withhold one to four positives, or all but one to four: they would show those people's outcome."""
     positives, cases = as_float(entry.get("positives")), as_float(entry.get("cases"))
     if positives is None:
         return entry

@@ -1,7 +1,7 @@
-"""Salted hashes in place of case ids, and the key file that says who stands behind them.
+"""Salted hashes in place of case ids, and the key file that resolves them.
 
-A hash without a salt can be undone by hashing every id of the hospital. The salt is therefore secret and lives, with
-the ids, only in the key file that stays beside the data.
+A hash without a salt can be undone by hashing every id of the hospital. The salt is therefore secret: it is
+not written anywhere, and the ids are only in the key file, which stays with the data.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ def new_salt() -> str:
 
     Returns:
         32 hexadecimal digits.
+
+    Example:
+        >>> len(new_salt())
+        32
     """
     return os.urandom(16).hex()
 
@@ -62,16 +66,19 @@ def hash_ids(ids: Iterable[Any], salt: str) -> list[str]:
 def write_key_file(
     path: str | Path, ids: Iterable[Any], salt: str, *, originals: Mapping[str, str] | None = None
 ) -> Path:
-    """Write `hash,id` beside the report, readable by its owner alone: it resolves the worst cases locally.
+    """Write `hash,id` next to the report, readable by its owner alone: it resolves the worst cases locally.
 
     Args:
         path: The file to write.
-        ids: Ids that stand in the report as hashes.
+        ids: Ids that the report has as hashes.
         salt: The salt of these hashes.
-        originals: The ids that were taken out of texts, by the mark that stands there now.
+        originals: The ids that were taken out of texts, by the mark that replaced each; None for none.
 
     Returns:
         The path that was written.
+
+    Raises:
+        UserError: The salt is too short.
     """
     listed = [str(i) for i in dict.fromkeys(ids)]
     pairs = [*zip(hash_ids(listed, salt), listed, strict=True), *(originals or {}).items()]
@@ -100,12 +107,16 @@ def write_pairs(path: str | Path, header: tuple[str, str], pairs: Iterable[tuple
 
 
 def looks_hashed(text: str) -> bool:
-    """Say whether a name of a case can be a hash; what cannot be is hashed again before it is printed.
+    """Check whether a name of a case can be a hash; any other name is hashed before it is printed.
 
     Args:
         text: The name of a case.
 
     Returns:
         True for `h-` with hexadecimal digits, and for hexadecimal digits that are no plain number.
+
+    Example:
+        >>> looks_hashed("h-0123456789"), looks_hashed("patient 7")
+        (True, False)
     """
     return bool(_OUR_HASH.match(text) or _HEX_WITH_LETTER.match(text))

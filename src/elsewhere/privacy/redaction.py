@@ -1,12 +1,14 @@
-"""Ids, file names and folders taken out of whatever is shared.
+"""Removal of ids, file names and folders from whatever is shared.
 
-An id is found as a run of letters and digits, or several with something between them, whatever stands around it:
-`ISPY2-000100` is found in `mask_ISPY2-000100.nii.gz`, `ispy2_100` and `'ISPY2-000100'`. Letter case, leading zeros
-and what parts the runs do not count. Each id gets a mark of its own (`[id 1]`), so that two messages about one case
-can be recognised as such, and the key file, which stays with the data, says who it is.
+An id is found as a run of letters and digits, or several with something between them, whatever stands around
+it: `ISPY2-000100` is found in `mask_ISPY2-000100.nii.gz`, `ispy2_100` and `'ISPY2-000100'`. Letter case,
+leading zeros and what parts the runs do not count. Each id gets a mark of its own (`[id 1]`), so that two
+messages about one case can be recognised as such, and the key file, which stays with the data, says who it
+is.
 
-Short ids look like ordinary words and counts: `12` in a sentence is nearly always a number of cases. They are taken
-out where the text itself says that an id follows: in quotation marks, or after a word such as 'case' or 'id'.
+Short ids look like ordinary words and counts: `12` in a sentence is nearly always a number of cases. They are
+taken out where the text itself says that an id follows: in quotation marks, or after a word such as 'case' or
+'id'.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ NAMED_BY_DATA = frozenset(
 
 @dataclass(frozen=True)
 class _Atom:
-    """A run of letters and digits: where it stands, and how it is compared, with and without its letter case."""
+    """A run of letters and digits: its place, and how it is compared, with and without its letter case."""
 
     start: int
     end: int
@@ -86,7 +88,7 @@ def _atoms(text: str) -> list[_Atom]:
 
 
 def _forms(ids: Sequence[str]) -> list[str]:
-    """Each id's runs as they are compared, with one blank between them; all at once where all is ASCII."""
+    """Return each id's runs as they are compared, with one blank between them; ASCII ids all at once."""
     joined = "\n".join(ids)
     if joined.isascii() and joined.count("\n") == len(ids) - 1:
         return [form.strip() for form in _PART_ASCII.sub(" ", _ZEROS.sub("", joined.casefold())).split("\n")]
@@ -94,7 +96,7 @@ def _forms(ids: Sequence[str]) -> list[str]:
 
 
 class _Index:
-    """Ids by how surely a piece of text that looks like one is one."""
+    """Ids by how certain it is that a piece of text that looks like one is one."""
 
     def __init__(self, ids: Sequence[str]) -> None:
         self.sure: set[str] = set()
@@ -154,6 +156,11 @@ class Redactor:
     Args:
         ids: Everything that is an id: of cases, patients, exams, and names of files.
         folders: Folders of the inputs; a path that begins with one keeps its last part alone.
+
+    Example:
+        >>> redactor = Redactor(["ISPY2-000100"])
+        >>> redactor.text("mask_ISPY2-000100.nii.gz is empty"), redactor.originals
+        ('mask_[id 1].nii.gz is empty', {'[id 1]': 'ISPY2-000100'})
     """
 
     def __init__(self, ids: Iterable[Any] = (), *, folders: Iterable[str | Path] = ()) -> None:
@@ -187,10 +194,10 @@ class Redactor:
         )
 
     def knowing(self, ids: Iterable[Any]) -> Redactor:
-        """Add further ids.
+        """Make a redactor that knows further ids.
 
         Args:
-            ids: Ids.
+            ids: The further ids.
 
         Returns:
             A redactor that knows more ids and shares its marks with this one.
@@ -203,7 +210,7 @@ class Redactor:
         """Take ids and folders out of a text.
 
         Args:
-            text: The text.
+            text: Any text.
 
         Returns:
             The text with marks in place of ids and without folders.
@@ -271,14 +278,14 @@ class Redactor:
     def tree(self, value: Any, *, _above: tuple[str, ...] = ()) -> Any:
         """Take ids out of every text below a value, and out of every key that comes from the data.
 
-        Every text below `value`, and every key that comes from the data: somebody may group by an id.
+        Keys count too, because somebody may group by an id.
 
         Args:
-            value: The value.
+            value: Mappings, lists and texts, nested; anything else stays as it is.
             _above: The keys above the value.
 
         Returns:
-            The same shape with marks in place of ids.
+            The same shape with marks in place of ids; tuples become lists.
         """
         if isinstance(value, str):
             return self.text(value)
@@ -299,10 +306,10 @@ class Redactor:
         return self.text(name)
 
     def summary(self, summary: Mapping[str, Any]) -> dict[str, Any]:
-        """Take ids out of a summary. Marks that it has already are kept, and new ones go on from there.
+        """Take ids out of a summary. Marks that it has already stay, and new ones get higher numbers.
 
         Args:
-            summary: The summary.
+            summary: The content of a summary.json.
 
         Returns:
             The summary as it may be shared.
@@ -315,13 +322,17 @@ class Redactor:
 
 
 def marks_in(value: Any) -> int:
-    """Count the ids that were taken out of texts.
+    """Count the different ids that were taken out of texts.
 
     Args:
-        value: The value.
+        value: Mappings, lists and texts, nested.
 
     Returns:
-        How many different ids were taken out of the texts below `value`.
+        How many different marks the texts below `value` have.
+
+    Example:
+        >>> marks_in({"note": "[id 1] and [id 2]", "why": "[id 1]"})
+        2
     """
     return len({mark for text in _texts(value) for mark in _MARK.findall(text)})
 
@@ -339,7 +350,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _without_folders(text: str, folders: Sequence[str]) -> str:
-    """Paths by their last part alone, and no home directory: it carries the user's name."""
+    """Shorten paths to their last part, and remove home directories: they contain the user's name."""
     if "/" not in text and "\\" not in text:
         return text
     for folder in folders:

@@ -1,4 +1,4 @@
-"""What of a folder may be shared, and what stays with the data: stated in the folder itself."""
+"""A note in a folder of which files may be shared, and which stay with the data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KEY_FILE = "case_key.csv"
 _CONTENT = {
     "report.html": "the report",
     "summary.json": "every number of the report",
-    KEY_FILE: "who stands behind a hash (h-...) or a mark ([id 1]) of the report",
+    KEY_FILE: "the id behind each hash (h-...) and each mark ([id 1]) of the report",
     "scores.parquet": "one row per case, with its ids",
     "events.parquet": "one row per box or point, with the ids of its case",
 }
@@ -21,8 +21,8 @@ def write_sharing_note(folder: Path, *, more: Mapping[str, str] | None = None) -
     """Write `SHARING.txt`: the files that this folder has, by whether they name anybody.
 
     Args:
-        folder: The folder.
-        more: Further files that may be shared, with a description of each.
+        folder: The folder of a result.
+        more: Further files that may be shared, with a description of each; None for none.
 
     Returns:
         The path that was written.

@@ -1,4 +1,4 @@
-"""Tables and free notes as they may be shared: without the cases that a text names."""
+"""Tables and free notes as they may be shared: without ids of cases in their texts."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ def redacted_table(table: pd.DataFrame, redactor: Redactor) -> pd.DataFrame:
 
     Returns:
         The same table with marks in place of ids.
+
+    Example:
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"reason": ["mask of case-17 is empty"]})
+        >>> redacted_table(table, Redactor(["case-17"]))["reason"].tolist()
+        ['mask of [id 1] is empty']
     """
     words = [c for c in table.columns if table[c].map(lambda v: isinstance(v, str)).any()]
     clean = {c: table[c].map(lambda v: redactor.text(v) if isinstance(v, str) else v) for c in words}
@@ -30,7 +36,7 @@ def redacted_table(table: pd.DataFrame, redactor: Redactor) -> pd.DataFrame:
 
 
 def nameless(value: Any, redactor: Redactor) -> Any:
-    """Take cases out of free notes: an entry per case goes altogether, a name in a sentence becomes a mark.
+    """Take cases out of free notes: an entry per case is left out, and a name in a sentence becomes a mark.
 
     Args:
         value: The `notes` or `details` of a training: mappings, lists, texts and numbers.
@@ -38,6 +44,10 @@ def nameless(value: Any, redactor: Redactor) -> Any:
 
     Returns:
         The same shape; a mapping that lost entries counts them under `cases_not_shown`.
+
+    Example:
+        >>> nameless({"epochs": 5, "case-17": 0.2}, Redactor(["case-17"]))
+        {'epochs': 5, 'cases_not_shown': 1}
     """
     if isinstance(value, Mapping):
         kept = {k: v for k, v in value.items() if str(k) not in redactor}

@@ -1,7 +1,7 @@
 """Numbers that describe a region of a contrast-enhanced volume: shape, first order, texture, kinetics.
 
-Our own, in numpy and scipy, after the definitions of the Image Biomarker Standardisation Initiative (IBSI 1);
-its digital phantom with the published values is the test.
+The features follow the definitions of the Image Biomarker Standardisation Initiative (IBSI 1) and need only
+numpy and scipy; the tests compare them with the published values of IBSI's digital phantom.
 """
 
 from __future__ import annotations

@@ -29,13 +29,18 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSettings:
-    """What is measured, and where.
+    """What is measured, and in which region.
 
-    Attributes:
-        bins: Grey levels of textures: a fixed bin number, as MR signals have no unit.
-        region: "automatic" for every case, or "expert": the expert's mask where it may be seen, else automatic. The second
-            gives training cases better regions than a test has, and is for comparison only.
-        families: Of features.
+    Args:
+        bins: Number of grey levels of the textures. The number is fixed, because MR signals have no unit.
+        region: "automatic" for every case, or "expert": the expert's mask where it is available, else
+            automatic. The second gives training cases better regions than test cases have, and is for
+            comparison only.
+        families: Families of features: "shape", "first", "texture" and "kinetic".
+
+    Example:
+        >>> FeatureSettings(bins=16).families
+        ('shape', 'first', 'texture', 'kinetic')
     """
 
     bins: int = 32
@@ -47,11 +52,11 @@ class FeatureSettings:
 class CaseFeatures:
     """The features of one case.
 
-    Attributes:
-        values: By name.
-        region_voxels: Of the region.
+    Args:
+        values: The features by name.
+        region_voxels: Number of voxels of the region.
         region_from: "expert" or "automatic".
-        seconds: What it took the first time, without reading.
+        seconds: Seconds that the first measurement took, without reading.
     """
 
     values: dict[str, float]
@@ -67,17 +72,25 @@ def region_features(
     *,
     settings: FeatureSettings | None = None,
 ) -> dict[str, float]:
-    """Measure a region; only its box is looked at.
+    """Measure a region; only its bounding box is used, and for the first-order scale the whole early phase.
 
     Args:
-        phases: Before the agent, then the others in their order.
-        mask: The region, not empty.
-        spacing_mm: Of the voxels.
-        settings: None: all families.
+        phases: The phase before the contrast agent, then the others in their order; at least two.
+        mask: The region, with the shape of a phase; at least one voxel is set.
+        spacing_mm: Size of a voxel along each axis in mm.
+        settings: What is measured; None: all families.
 
     Returns:
-        `shape_`, `first_` (enhancement over the brightest early signal), `glcm_`, `glrlm_`, `glszm_` (early phase) and
-        `kinetic_` features by name.
+        `shape_`, `first_` (enhancement over the brightest early signal), `glcm_`, `glrlm_`, `glszm_` (early
+        phase) and `kinetic_` features by name.
+
+    Example:
+        >>> before, mask = np.full((6, 6, 4), 10.0), np.zeros((6, 6, 4), dtype=bool)
+        >>> mask[2:4, 2:4, 1:3] = True
+        >>> phases = [before, before + 20 * mask, before + 10 * mask]
+        >>> found = region_features(phases, mask, (1.0, 1.0, 2.0))
+        >>> found["shape_volume_voxels"], found["kinetic_peak_enhancement"]
+        (16.0, 2.0)
     """
     how = settings or FeatureSettings()
     part = bounding_box(mask)
@@ -107,22 +120,29 @@ def _named(family: str, values: dict[str, float]) -> dict[str, float]:
 
 _KEPT: OrderedDict[bytes, CaseFeatures] = OrderedDict()
 _KEEP = 4096
-"""Cases whose features are kept in memory, by their content: a study's trainings share their cases."""
+"""Number of cases whose features stay in memory, by their content: a study's trainings share their cases."""
 
 
 def case_features(volumes: Volumes, case: str, settings: FeatureSettings | None = None) -> CaseFeatures:
     """Measure a case; the region follows the settings' rule.
 
-    A single slice is taken as cut round the tumour, and as 1 mm thick: its volumes are areas, and no scanner's slice
-    thickness is in them.
+    A single slice counts as a picture cut round the tumour, and as 1 mm thick: its volumes are areas, and do
+    not depend on the scanner's slice thickness.
 
     Args:
         volumes: Where phases and masks are read.
-        case: Its name.
-        settings: None: the defaults.
+        case: Name of the case.
+        settings: What is measured, and in which region; None: the defaults.
 
     Returns:
         The features; from memory where the same content was measured before.
+
+    Example:
+        >>> from elsewhere.phantom import mri
+        >>> (case,) = mri.make_world([mri.HospitalSpec(patients=1, size=32)], seed=7)
+        >>> found = case_features(mri.memory_volumes([case]), case.name, FeatureSettings(region="expert"))
+        >>> found.region_from, found.region_voxels == int(case.mask.sum())
+        ('expert', True)
     """
     how = settings or FeatureSettings()
     grid = volumes.grid(case)

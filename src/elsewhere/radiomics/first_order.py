@@ -12,7 +12,7 @@ def first_order_features(values: npt.ArrayLike) -> dict[str, float]:
     """Return population moments and percentiles of intensities; kurtosis is the excess.
 
     Args:
-        values: Inside the region.
+        values: The intensities inside the region, of any shape; at least one.
 
     Returns:
         Features by name; NaN where a ratio is undefined.
@@ -54,11 +54,15 @@ def histogram_features(levels: npt.NDArray[np.integer], *, bins: int) -> dict[st
     """Return entropy (bits) and uniformity of discretised intensities.
 
     Args:
-        levels: Grey levels from 1.
-        bins: How many levels there are.
+        levels: Grey levels inside the region, from 1 to `bins`.
+        bins: Number of grey levels.
 
     Returns:
         Features by name.
+
+    Example:
+        >>> histogram_features(np.array([1, 2]), bins=2)
+        {'entropy': 1.0, 'uniformity': 0.5}
     """
     share = np.bincount(levels.ravel(), minlength=bins + 1)[1:] / levels.size
     held = share[share > 0]

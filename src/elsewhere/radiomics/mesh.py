@@ -24,7 +24,7 @@ CORNERS: tuple[Corner, ...] = tuple((i, j, k) for i, j, k in itertools.product((
 
 
 def _kinds(mask: Mask) -> npt.NDArray[np.uint8]:
-    """The kind of every cell of the mask, which is padded by one voxel of outside."""
+    """Find the kind of every cell of the mask, which is padded by one voxel of outside."""
     padded = np.pad(mask, 1).astype(np.uint8)
     x, y, z = (size - 1 for size in padded.shape)
     kind = np.zeros((x, y, z), dtype=np.uint8)
@@ -35,8 +35,10 @@ def _kinds(mask: Mask) -> npt.NDArray[np.uint8]:
 
 @cache
 def _triangles() -> tuple[FloatArray, ...]:
-    """Of every kind: triangles [n, 3, 3] in units of the cell, wound so that normals point outwards. A bent
-    polygon is cut from its middle, so that no corner of it is special."""
+    """List the triangles of every kind, [n, 3, 3] in units of the cell, wound so that normals point outwards.
+
+    A bent polygon is cut from its middle, so that no corner of it is special.
+    """
     return tuple(_surface(kind) for kind in range(256))
 
 
@@ -63,9 +65,11 @@ def _surface(kind: int) -> FloatArray:
 
 
 def _face_segments(inside: set[Corner], axis: int, side: int) -> list[tuple[Corner, Corner]]:
-    """Where the surface crosses one face of the cell, as directed segments between middles of edges (in half
-    units). Walked round the face, the surface enters where inside ends and leaves where it begins: two
-    opposite inside corners are kept apart."""
+    """Find where the surface crosses one face of the cell.
+
+    The result is directed segments between middles of edges (in half units). On a walk round the face, the
+    surface enters where inside ends and leaves where it begins: two opposite inside corners stay apart.
+    """
     a, b = ((axis + 1) % 3, (axis + 2) % 3)
     ring = [(0, 0), (1, 0), (1, 1), (0, 1)]
     if side == 0:
@@ -96,9 +100,9 @@ def _middle(one: Corner, other: Corner) -> Corner:
 class Surface:
     """The surface of a region.
 
-    Attributes:
-        area: In mm2.
-        volume: Inside it, in mm3.
+    Args:
+        area: Its area in mm2.
+        volume: The volume inside it in mm3.
     """
 
     area: float
@@ -109,11 +113,15 @@ def surface(mask: Mask, spacing_mm: Spacing) -> Surface:
     """Return area and enclosed volume of the mesh halfway between inside and outside.
 
     Args:
-        mask: The region.
-        spacing_mm: Of the voxels.
+        mask: The region, [x, y, z].
+        spacing_mm: Size of a voxel along each axis in mm.
 
     Returns:
-        Both.
+        Area and volume.
+
+    Example:
+        >>> round(surface(np.ones((1, 1, 1), dtype=bool), (1.0, 1.0, 1.0)).volume, 3)
+        0.167
     """
     kind = _kinds(mask)
     count = np.bincount(kind.ravel(), minlength=256)
@@ -138,11 +146,15 @@ def vertices(mask: Mask, spacing_mm: Spacing) -> FloatArray:
     """Return the mesh's vertices: middles of the edges that the border crosses.
 
     Args:
-        mask: The region.
-        spacing_mm: Of the voxels.
+        mask: The region, [x, y, z].
+        spacing_mm: Size of a voxel along each axis in mm.
 
     Returns:
-        [n, 3] in mm.
+        Coordinates [n, 3] in mm.
+
+    Example:
+        >>> vertices(np.ones((1, 1, 1), dtype=bool), (1.0, 1.0, 1.0)).shape
+        (6, 3)
     """
     padded = np.pad(mask, 1)
     found = []

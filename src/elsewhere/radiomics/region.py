@@ -1,9 +1,9 @@
 """Where the tumour is, without an expert: what enhances most, in one piece (for recipes that need a region).
 
 Masks of predicted cases are hidden, and so is the expert's box of the affected breast: a recipe that measured
-them in training would see other regions in a test. This rule is applied to both. It is no segmentation method: it
-knows nothing of vessels, skin or the nipple; of a volume it looks into both breasts (`inputs.breasts`), and takes
-the piece that enhances most for its size and is round.
+them in training would have other regions in a test. This rule is therefore used in both. It is no
+segmentation method: it knows nothing of vessels, skin or the nipple. In a volume it looks into both breasts
+(`inputs.mri.breasts`), and chooses the piece that enhances most for its size and is round.
 """
 
 from __future__ import annotations
@@ -21,28 +21,35 @@ Mask = npt.NDArray[np.bool_]
 
 SMOOTH_MM = 1.0
 SEED_MM = 12.0
-"""How far from the middle of a picture that was cut round the tumour the tumour is looked for."""
+"""How far from the middle the tumour is searched in a picture cut round it (a standard deviation)."""
 SMALLEST_VOXELS = 16
 VOLUME_SMOOTH_MM = 2.0
 LEVELS = (0.0, 0.2, 0.4)
-"""Of a volume: from Otsu's threshold (0) to the brightest (1). A tumour that touches glandular tissue, which
-enhances too, stands alone at a higher one."""
+"""Thresholds in a volume, from Otsu's (0) to the brightest (1). A tumour that touches glandular tissue, which
+enhances too, is separate from it at a higher one."""
 BRIGHTEST = 99.95
 
 
 def case_region(before: npt.NDArray[np.floating], early: npt.NDArray[np.floating], grid: Grid) -> Mask:
     """Return the region of a case that nobody has marked.
 
-    A single slice is taken as cut round the tumour; of a volume, both breasts are found first. The expert's boxes are not
-    used, so that training and test see the same.
+    A single slice counts as a picture cut round the tumour; in a volume, both breasts are found first. The
+    expert's boxes are not used, so that training and test have the same regions.
 
     Args:
-        before: The phase before the contrast agent.
-        early: The phase after it.
-        grid: Of the case.
+        before: The phase before the contrast agent, [x, y, z].
+        early: The phase after it, of the same shape.
+        grid: The voxel grid of the case.
 
     Returns:
         A mask, never empty.
+
+    Example:
+        >>> before = np.zeros((20, 20, 1))
+        >>> early = before.copy()
+        >>> early[7:13, 7:13] = 1.0
+        >>> int(case_region(before, early, Grid(shape=(20, 20, 1), spacing_mm=(1.0, 1.0, 1.0))).sum())
+        32
     """
     if grid.shape[2] == 1:
         return automatic_region(before, early, grid.spacing_mm, centred=True)
@@ -58,18 +65,27 @@ def automatic_region(
     box: Box | None = None,
     centred: bool = False,
 ) -> Mask:
-    """Return the piece that enhances: early less before, smoothed, above Otsu's threshold of the box; holes filled.
+    """Return the piece that enhances most: a component above Otsu's threshold, its holes filled.
+
+    The difference of the two phases is smoothed and compared with the threshold of the box.
 
     Args:
-        before: The phase before the contrast agent.
-        early: The phase after it.
-        spacing_mm: Of the voxels.
-        box: Where to look; None: everywhere.
-        centred: The picture was cut round the tumour, and the piece nearest its middle (by enhancement that weighs less
-            the further out) is taken; else the best piece of several thresholds (`_roundest`).
+        before: The phase before the contrast agent, [x, y, z].
+        early: The phase after it, of the same shape.
+        spacing_mm: Size of a voxel along each axis in mm.
+        box: Where to look, in voxels; None: everywhere.
+        centred: Whether the picture was cut round the tumour. Then the piece nearest its middle is returned
+            (enhancement weighs less further out), else the best piece of several thresholds (`_roundest`).
 
     Returns:
-        A mask, never empty: where nothing enhances, the brightest voxels round the middle stand for it.
+        A mask, never empty: where nothing enhances, the brightest voxels take its place.
+
+    Example:
+        >>> before = np.zeros((20, 20, 20))
+        >>> early = before.copy()
+        >>> early[5:13, 5:13, 5:13] = 1.0
+        >>> bool(automatic_region(before, early, (1.0, 1.0, 1.0))[6:12, 6:12, 6:12].all())
+        True
     """
     from scipy import ndimage
 
@@ -103,7 +119,7 @@ def _pieces(bright: Mask) -> tuple[npt.NDArray[np.signedinteger], int]:
 
 
 def _heaviest(gain: FloatArray, weight: FloatArray) -> Mask:
-    """The piece above Otsu's threshold with the most weight; nothing where nothing is bright."""
+    """Return the piece above Otsu's threshold with the most weight; an empty mask where nothing is bright."""
     labels, found = _pieces(gain > otsu(gain))
     if not found:
         return np.zeros(gain.shape, dtype=bool)
@@ -114,9 +130,11 @@ def _heaviest(gain: FloatArray, weight: FloatArray) -> Mask:
 
 
 def _roundest(gain: FloatArray, spacing_mm: tuple[float, float, float]) -> Mask:
-    """The piece, over the thresholds of `LEVELS`, with the largest mean enhancement x diameter x root of roundness
-    (its volume over that of the ball of its longest side). Enhancement alone finds specks, size alone glandular
-    tissue and the heart."""
+    """Return the piece with the largest score, over the thresholds of `LEVELS`.
+
+    The score is mean enhancement x diameter x root of roundness (its volume over that of the ball of its
+    longest side). Enhancement alone finds specks, size alone finds glandular tissue and the heart.
+    """
     from scipy import ndimage
 
     low = otsu(gain)
@@ -139,14 +157,14 @@ def _roundest(gain: FloatArray, spacing_mm: tuple[float, float, float]) -> Mask:
 
 
 def otsu(values: npt.NDArray[np.floating], *, bins: int = 128) -> float:
-    """Return the threshold that parts values into two classes of least variance.
+    """Return the threshold that splits values into two classes of least variance.
 
     Args:
-        values: Any shape.
-        bins: Of the histogram.
+        values: The values, of any shape.
+        bins: Number of bins of the histogram.
 
     Returns:
-        The threshold.
+        The threshold; the value itself where all are equal.
 
     Example:
         >>> 0 < otsu(np.array([0.0, 0.0, 1.0, 1.0])) < 1
@@ -169,11 +187,17 @@ def bounding_box(mask: Mask, *, margin: int = 0) -> tuple[slice, slice, slice]:
     """Return the box around the voxels that are set.
 
     Args:
-        mask: At least one voxel is set.
-        margin: Voxels on every side, inside the volume.
+        mask: The region, [x, y, z]; at least one voxel is set.
+        margin: Number of voxels to add on every side, as far as the volume goes.
 
     Returns:
         One slice per axis.
+
+    Example:
+        >>> mask = np.zeros((5, 5, 5), dtype=bool)
+        >>> mask[1:3, 2, 4] = True
+        >>> bounding_box(mask)
+        (slice(1, 3, None), slice(2, 3, None), slice(4, 5, None))
     """
     found = []
     for axis in range(3):
@@ -199,7 +223,7 @@ def _towards_middle(shape: tuple[int, ...], spacing_mm: tuple[float, float, floa
 
 
 def _cross(shape: tuple[int, ...]) -> Mask:
-    """Voxels that share a face; along an axis of one voxel nothing is asked of neighbours."""
+    """Make the structure of voxels that share a face; an axis of one voxel needs no neighbours."""
     cross = np.zeros((3, 3, 3), dtype=bool)
     cross[:, 1, 1] = cross[1, :, 1] = cross[1, 1, :] = True
     for axis, n in enumerate(shape):
@@ -211,7 +235,7 @@ def _cross(shape: tuple[int, ...]) -> Mask:
 
 
 def _filled(region: Mask) -> Mask:
-    """Holes of each slice: a necrotic core belongs to the tumour."""
+    """Fill the holes of each slice: a necrotic core belongs to the tumour."""
     from scipy import ndimage
 
     part = bounding_box(region)
@@ -224,7 +248,7 @@ def _filled(region: Mask) -> Mask:
 
 
 def _brightest(weight: FloatArray) -> Mask:
-    """The best `SMALLEST_VOXELS` voxels of a box round the best one."""
+    """Return a square of about `SMALLEST_VOXELS` voxels per slice round the brightest one."""
     at = np.unravel_index(int(np.argmax(weight)), weight.shape)
     reach = math.ceil(SMALLEST_VOXELS ** (1 / 2) / 2)
     region = np.zeros(weight.shape, dtype=bool)

@@ -1,5 +1,7 @@
-"""Shape of a region (IBSI 1, morphology): on the mesh for volume, surface, sphericity and diameter; on voxel
-centres for the axes."""
+"""Shape of a region (IBSI 1, morphology).
+
+Volume, surface, sphericity and diameter are measured on the mesh, the axes on voxel centres.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,15 @@ def shape_features(mask: Mask, spacing_mm: Spacing) -> dict[str, float]:
     """Return the shape of a region. A region of one slice has a mesh like a flat stone and a flatness of 0.
 
     Args:
-        mask: The region.
-        spacing_mm: Of the voxels.
+        mask: The region, [x, y, z]; at least one voxel is set.
+        spacing_mm: Size of a voxel along each axis in mm.
 
     Returns:
-        Features by name.
+        Features by name, in mm, mm2 and mm3; NaN where a ratio is undefined.
+
+    Example:
+        >>> shape_features(np.ones((2, 3, 4), dtype=bool), (1.0, 1.0, 1.0))["volume_voxels"]
+        24.0
     """
     mesh = surface(mask, spacing_mm)
     voxels = int(mask.sum())
@@ -49,7 +55,7 @@ def _box(mask: Mask) -> tuple[int, ...]:
 
 
 def _axes(mask: Mask, spacing_mm: Spacing) -> tuple[float, float, float]:
-    """4 x the root of the eigenvalues of the voxel centres' covariance, largest first."""
+    """Compute 4 x the root of the eigenvalues of the voxel centres' covariance, largest first."""
     points = np.argwhere(mask) * np.asarray(spacing_mm, dtype=np.float64)
     if len(points) < 2:
         return (0.0, 0.0, 0.0)
@@ -64,11 +70,15 @@ def max_diameter(mask: Mask, spacing_mm: Spacing) -> float:
     """Return the largest distance between two vertices of the mesh, exactly: both lie on the convex hull.
 
     Args:
-        mask: The region.
-        spacing_mm: Of the voxels.
+        mask: The region, [x, y, z]; at least one voxel is set.
+        spacing_mm: Size of a voxel along each axis in mm.
 
     Returns:
-        In mm.
+        The distance in mm.
+
+    Example:
+        >>> max_diameter(np.ones((4, 1, 1), dtype=bool), (1.0, 1.0, 1.0))
+        4.0
     """
     from scipy.spatial import ConvexHull
     from scipy.spatial.distance import pdist

@@ -20,12 +20,12 @@ DIRECTIONS = tuple((x, y, z) for x, y, z in itertools.product((-1, 0, 1), repeat
 
 
 def discretise(values: npt.NDArray[np.floating], mask: npt.NDArray[np.bool_], *, bins: int) -> Levels:
-    """Bring intensities to a fixed number of grey levels (IBSI).
+    """Convert intensities to a fixed number of grey levels (IBSI).
 
     Args:
-        values: Of the volume.
-        mask: The region.
-        bins: How many levels.
+        values: Intensities of the volume.
+        mask: The region, of the same shape; at least one voxel is set.
+        bins: Number of grey levels.
 
     Returns:
         Level 1 at the region's minimum, `bins` at its maximum; 0 outside.
@@ -45,7 +45,7 @@ def discretise(values: npt.NDArray[np.floating], mask: npt.NDArray[np.bool_], *,
 
 
 def _shifted(levels: Levels, direction: tuple[int, int, int]) -> tuple[Levels, Levels]:
-    """Each voxel beside the one that lies a step further."""
+    """Pair each voxel with the one that lies a step further."""
     here, there = [], []
     for step, size in zip(direction, levels.shape, strict=True):
         here.append(slice(max(0, -step), size - max(0, step)))
@@ -54,14 +54,18 @@ def _shifted(levels: Levels, direction: tuple[int, int, int]) -> tuple[Levels, L
 
 
 def cooccurrence(levels: Levels, *, bins: int) -> FloatArray:
-    """Count pairs of neighbours, both ways round and over all directions.
+    """Count pairs of neighbouring voxels by their levels, in both orders and over all directions.
 
     Args:
-        levels: Grey levels from 1; 0 outside.
-        bins: How many levels.
+        levels: Grey levels from 1 to `bins`, [x, y, z]; 0 outside the region.
+        bins: Number of grey levels.
 
     Returns:
-        Shares [bins, bins].
+        Shares of all pairs, [bins, bins]; all 0 where there is no pair.
+
+    Example:
+        >>> cooccurrence(np.array([[[1, 2]]]), bins=2).tolist()
+        [[0.0, 0.5], [0.5, 0.0]]
     """
     wide = bins + 1
     counts = np.zeros(wide * wide, dtype=np.int64)
@@ -78,15 +82,19 @@ def cooccurrence_features(levels: Levels, *, bins: int) -> dict[str, float]:
     """Return the features of the co-occurrence matrix.
 
     Args:
-        levels: Grey levels from 1; 0 outside.
-        bins: How many levels.
+        levels: Grey levels from 1 to `bins`, [x, y, z]; 0 outside the region.
+        bins: Number of grey levels.
 
     Returns:
         Features by name.
+
+    Example:
+        >>> cooccurrence_features(np.array([[[1, 2]]]), bins=2)["contrast"]
+        1.0
     """
     p = cooccurrence(levels, bins=bins)
     if not p.any():
-        # One voxel has no neighbour: as a region of one grey level.
+        # One voxel has no neighbour: treat it as a region of one grey level.
         p[0, 0] = 1.0
     i = np.arange(1, bins + 1, dtype=np.float64)
     row, column = i[:, None], i[None, :]
@@ -137,11 +145,15 @@ def run_lengths(levels: Levels, *, bins: int) -> FloatArray:
     """Count runs of one level along every direction.
 
     Args:
-        levels: Grey levels from 1; 0 outside.
-        bins: How many levels.
+        levels: Grey levels from 1 to `bins`, [x, y, z]; 0 outside the region.
+        bins: Number of grey levels.
 
     Returns:
-        [bins, longest].
+        Number of runs by level and length - 1, [bins, longest axis].
+
+    Example:
+        >>> run_lengths(np.array([[[1, 1, 2]]]), bins=2)[:, :2].tolist()
+        [[24.0, 1.0], [13.0, 0.0]]
     """
     longest = max(levels.shape)
     matrix = np.zeros((bins, longest), dtype=np.float64)
@@ -165,11 +177,15 @@ def zone_sizes(levels: Levels, *, bins: int) -> tuple[Levels, Levels]:
     """Find every 26-connected zone of one level.
 
     Args:
-        levels: Grey levels from 1; 0 outside.
-        bins: How many levels.
+        levels: Grey levels from 1 to `bins`, [x, y, z]; 0 outside the region.
+        bins: Number of grey levels.
 
     Returns:
-        Level and size of every zone.
+        The level and the number of voxels of every zone.
+
+    Example:
+        >>> [part.tolist() for part in zone_sizes(np.array([[[1, 2, 2]]]), bins=2)]
+        [[1, 2], [1, 2]]
     """
     from scipy import ndimage
 
@@ -186,11 +202,15 @@ def run_length_features(levels: Levels, *, bins: int) -> dict[str, float]:
     """Return the features of the run-length matrix.
 
     Args:
-        levels: Grey levels from 1; 0 outside.
-        bins: How many levels.
+        levels: Grey levels from 1 to `bins`, [x, y, z]; 0 outside the region.
+        bins: Number of grey levels.
 
     Returns:
         Features by name.
+
+    Example:
+        >>> run_length_features(np.array([[[1]]]), bins=1)["short_run_emphasis"]
+        1.0
     """
     matrix = run_lengths(levels, bins=bins)
     level, length = np.nonzero(matrix)
@@ -208,11 +228,15 @@ def size_zone_features(levels: Levels, *, bins: int) -> dict[str, float]:
     """Return the features of the size-zone matrix.
 
     Args:
-        levels: Grey levels from 1; 0 outside.
-        bins: How many levels.
+        levels: Grey levels from 1 to `bins`, [x, y, z]; 0 outside the region.
+        bins: Number of grey levels.
 
     Returns:
         Features by name.
+
+    Example:
+        >>> size_zone_features(np.array([[[1, 2]]]), bins=2)["zone_percentage"]
+        1.0
     """
     level, size = zone_sizes(levels, bins=bins)
     return _emphases(
@@ -232,7 +256,7 @@ def _emphases(
     voxels: int,
     names: tuple[str, str, str, str],
 ) -> dict[str, float]:
-    """What run-length and size-zone matrices have in common; a cell may stand in several rows."""
+    """Compute the features that run-length and size-zone matrices share; a cell may occur in several rows."""
     short, long, extent, one = names
     n = float(count.sum())
     p = count / n

@@ -134,6 +134,7 @@ class Job:
             `Trained.weights`.
         emit: Called once per case and task; the prediction is packed at once, and its arrays may be reused.
         needs: The outcomes of other trainings that this one uses, by the name that the recipe gives them.
+        kinds: The answer kind of each task.
         key: The training's key, which distinguishes jobs that run at the same time.
         name: The training's name, for a person.
 
@@ -159,6 +160,7 @@ class Job:
     keep: bool = False
     emit: Callable[[Prediction], None] = field(default=lambda prediction: None)
     needs: Mapping[str, Outcome] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
     key: str = ""
     name: str = ""
 
@@ -330,6 +332,18 @@ class Recipe:
             a predicted case is None, and the breasts have to be found.
         """
         return cls.sees
+
+    @classmethod
+    def can_give(cls, kind: str) -> bool:
+        """Say whether it can answer any task whose answers are of a kind, beside the tasks of `answers`.
+
+        Args:
+            kind: The name of an answer kind.
+
+        Returns:
+            Whether it can. `job.kinds` then names the kind of each task.
+        """
+        return False
 
     @classmethod
     def files(cls, settings: Any) -> Mapping[str, Path]:

@@ -146,7 +146,8 @@ def find_recipe(spec: RecipeSpec) -> type[Recipe]:
             where=_owner(recipe),
             fix="Plan or export the study again with this version.",
         )
-    lacking = [task for task in spec.tasks if task not in recipe.answers]
+    given = {*recipe.answers, *(task for task, kind in spec.kinds.items() if recipe.can_give(kind))}
+    lacking = [task for task in spec.tasks if task not in given]
     if lacking or not spec.tasks:
         raise UserError(
             f"recipe '{spec.name}' does not do the task '{lacking[0] if lacking else ''}'",
@@ -259,9 +260,10 @@ def prepare(unit: Training, work: Work, machine: _Machine) -> _Prepared:
             cases, name, label=-1, clinical=CLINICAL in shown, box=LESION_BOX in shown or name in learnt
         )
 
+    kinds = {**recipe.answers, **unit.recipe.kinds}
     collected = _Collected(
         unit=unit,
-        kinds=dict(recipe.answers),
+        kinds=kinds,
         shape=source.shape if source is not None else lambda case: None,
         costs=recipe.costs,
     )
@@ -282,6 +284,7 @@ def prepare(unit: Training, work: Work, machine: _Machine) -> _Prepared:
         keep=unit.keep_weights,
         emit=lambda prediction: collected.take(prediction),  # a bound method would lead to what is hidden
         needs=_needed(unit, work),
+        kinds={task: kinds[task] for task in unit.recipe.tasks},
         key=unit.key,
         name=unit.name,
         **options,

@@ -1,6 +1,6 @@
-"""Tables, figures and the one-file HTML page. Reads the summary alone; nothing heavy at import.
+"""Reports: tables, figures and the one-file HTML page, from the summary alone; nothing heavy at import.
 
-What the page knows of the free parts of a summary (each optional, unknown keys are still shown):
+The parts of a summary that the page knows (each is optional, and unknown keys are still shown):
 
 - `calibration`: `before`, `after` = {metric: estimate}; `temperature`, `eligible`, `fitted_on`, ...
 - `operating_point`: `threshold`, `threshold_source`, `here` and `reference` = {metric: estimate},
@@ -11,7 +11,8 @@ What the page knows of the free parts of a summary (each optional, unknown keys 
 - `size_strata`: `strata` = {name: {`cases`, `metrics`}}
 - `comparison`: `a`, `b`, `metrics` = {name: {`a`, `b`, `difference`, `lo`, `hi`, `p_*`}}
 - `ranking`: `table` = [{`model`, `value`, `lo`, `hi`, `rank`, `rank_lo`, `rank_hi`, `tier`}],
-  `frequencies` = {model: [share a rank]}, `fairness_weight` = {`weights`, `ranks`: {model: [..]}}, `failed`
+  `frequencies` = {model: [share at each rank]}, `fairness_weight` = {`weights`, `ranks`: {model: [..]}},
+  `failed`
 - `confusion`: {name: {`labels`, `matrix`}}
 - `clinical`: `verification`, `prevalence`, `prevalence_source`, `ppv`, `npv`, `recall_rate`, `net_benefit`
 """

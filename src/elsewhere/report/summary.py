@@ -1,7 +1,7 @@
 """The report of a summary: one HTML file that opens offline, on a phone, in the dark and on paper.
 
-A summary is of one model, of two that are compared, or of many that are ranked. The page has the sections of each
-part that is there.
+A summary is of one model, of two that are compared, or of many that are ranked. The page has the sections
+of every part that the summary has.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def write_figures(
     """Write each figure of a summary as `<name>.<format>`, all or none.
 
     Args:
-        summary: The content of summary.json.
+        summary: The content of summary.json, or the same as `prepare` returned it.
         directory: The folder to write to.
         formats: Any of svg, pdf and png.
         replace: Whether files of these names that are there already may be replaced.
@@ -80,7 +80,9 @@ def write_figures(
         UserError: A format is not known, or a file exists and `replace` is not set.
 
     Example:
-        >>> write_figures(result.to_dict(), "figures", ("svg",))  # doctest: +SKIP
+        Write the figures of a result as SVG::
+
+            write_figures(result.to_dict(), "figures", ("svg",))
     """
     return save_figures(figure_specs(summary), directory, formats, replace=replace)
 
@@ -108,7 +110,7 @@ def render_report(
 
     Args:
         summary: The content of summary.json, or the same as `prepare` returned it.
-        title: The title of the page; default, the question that the result answers.
+        title: The title of the page; None for the question that the result answers.
         redact: Ids of all inputs, which are taken out of every text that names one.
 
     Returns:
@@ -153,11 +155,19 @@ def write_report(
     Args:
         summary: The content of summary.json, or the same as `prepare` returned it.
         path: The file to write.
-        title: The title of the page; default, the question that the result answers.
+        title: The title of the page; None for the question that the result answers.
         redact: Ids of all inputs, which are taken out of every text that names one.
 
     Returns:
         The path that was written.
+
+    Raises:
+        UserError: What was given is no summary.
+
+    Example:
+        Write the page of a result::
+
+            write_report(result.to_dict(), "report.html")
     """
     target = Path(path)
     html = render_report(summary, title=title, redact=redact)

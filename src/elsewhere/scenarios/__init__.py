@@ -1,6 +1,6 @@
-"""Partitions that never split a patient: internal, external, leave one dataset out, folds (US-05 to US-11, US-31).
+"""Splits by patient: internal, external, leave one dataset out, and folds (US-05 to US-11, US-31).
 
-A study table in, named parts out. What may not be split is the *group*: a patient, or patients whom
+From a study table to named parts. What may not be split is the *group*: a patient, or patients whom
 duplicate pictures join (US-30). A scenario that cannot be split is `Skipped` with the reason: there is no
 fall-back to single pictures (US-08).
 """

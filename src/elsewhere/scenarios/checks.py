@@ -1,6 +1,6 @@
-"""The leak check (US-11): when a partition is made, and again when it is read.
+"""The leak check (US-11): it runs when a split is made, and again when it is read.
 
-It shares no code with the making: it looks at the columns `patient` and `group` as they stand.
+It shares no code with the allocation: it compares the columns `patient` and `group` of the table directly.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ _FORBIDDEN = (
     ("train", "normal"),
     ("validation", "normal"),
 )
-"""Pairs of parts that may not share a patient. Test and normal may: it warns (US-18)."""
+"""Pairs of parts that may not share a patient. Test and normal may; then the split has a warning (US-18)."""
 
 
 class LeakError(UserError):
-    """A patient, or a group of duplicates, on two sides of a partition. Nothing goes on after it."""
+    """A patient or a group of duplicates is in two parts that must be apart; nothing runs after it."""
 
 
 def check_split(
     table: pd.DataFrame | StudyGroups, partition: Split, *, scheme: LabelScheme = LESIONS
 ) -> None:
-    """Refuse a split that leaks, or that is not one of this table and scenario.
+    """Refuse a split that leaks, or that does not belong to this table and scenario.
 
     Args:
         table: The study table, or its groups.
         partition: The split.
-        scheme: What the labels of a table are called; groups have their own.
+        scheme: The label names of a table; groups have their own.
 
     Raises:
-        LeakError: A patient, a group or a case stands in two parts that must be apart, or a case of the target trains.
-        UserError: The split is not one of this table and scenario.
+        LeakError: A patient, a group or a case is in two parts that must be apart, or a case of the target
+            is used for training.
+        UserError: The split does not belong to this table and scenario, or was changed after it was made.
     """
     study = table if isinstance(table, StudyGroups) else StudyGroups(table, scheme=scheme)
     rows = {part: _rows(study, partition, part) for part in (*PARTS, "left_out")}
@@ -93,12 +94,13 @@ def _check_labels(study: StudyGroups, partition: Split, rows: dict[str, npt.NDAr
                 f"{counted(wrong.size, 'lesion image' if part == 'normal' else 'normal image')} in {part}: "
                 f"{name_rows(study.case[wrong].tolist())}",
                 where=_where(partition),
-                fix="Normal images never train, validate or stand for a lesion (US-11, US-18).",
+                fix="Normal images are only for the test against lesions, and lesion images are not normal: make the "
+                "split again.",
             )
 
 
 def _check_complete(study: StudyGroups, partition: Split, rows: dict[str, npt.NDArray[np.int64]]) -> None:
-    """Every lesion image of the scenario's datasets has one place; an outer target is tested whole (US-07)."""
+    """Check that every lesion image has one part, and that an outer target is tested whole (US-07)."""
     scenario = partition.scenario
     held = np.bincount(np.concatenate(list(rows.values())), minlength=len(study))
     if (held > 1).any():

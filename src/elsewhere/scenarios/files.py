@@ -1,4 +1,4 @@
-"""Splits as files (US-09): a csv a scenario and seed, and index.json with their hashes and what was skipped.
+"""Splits as files (US-09): one csv per scenario and seed, and index.json with hashes and skipped scenarios.
 
 Reading checks everything again (US-11): the ids against the study table, the patients against each other,
 and the hash.
@@ -40,17 +40,18 @@ def write_splits(
     """Write all splits of a study, with what was skipped; the folder is written whole or not at all.
 
     Args:
-        made: The splits, and what was skipped.
+        made: The splits, and the scenarios that were skipped.
         table: The study table, with the column case_id.
-        folder: Where to; what is not of a split stays.
-        scheme: What the labels of the table are called.
+        folder: The folder to write; files in it that are not of a split stay.
+        scheme: The label names of the table.
         replace: Whether earlier splits in the folder may be replaced.
 
     Returns:
-        The files, in the order of the splits.
+        The paths of the split files, in the order of the splits.
 
     Raises:
-        UserError: A split is not one of this table, or the folder holds other files of these names.
+        UserError: A split does not belong to this table, the folder holds earlier splits and `replace` is
+            False, or its index.json is not an index of splits.
     """
     folder, everything = Path(folder), list(made)
     _refuse_other_index(folder)
@@ -63,7 +64,7 @@ def write_splits(
 
 
 def _indexed(folder: Path) -> list[str]:
-    """The files of earlier splits, where the index is ours."""
+    """List the files of earlier splits, where the index was written by Elsewhere."""
     if not (folder / INDEX).exists():
         return []
     return [INDEX, *(str(entry["file"]) for entry in _read_index(folder)["splits"])]
@@ -72,19 +73,20 @@ def _indexed(folder: Path) -> list[str]:
 def write_partition(
     partition: Split, table: pd.DataFrame, folder: str | Path, *, scheme: LabelScheme = LESIONS
 ) -> Path:
-    """Add one split to a folder and its index; the same scenario and seed is written over.
+    """Add one split to a folder and its index; a split of the same scenario and seed is overwritten.
 
     Args:
         partition: The split.
         table: The study table, with the column case_id.
-        folder: Where to.
-        scheme: What the labels of the table are called.
+        folder: The folder of the splits.
+        scheme: The label names of the table.
 
     Returns:
-        The file.
+        The path of the split file.
 
     Raises:
-        UserError: The split is not one of this table, or the index is not one of splits.
+        UserError: The split does not belong to this table, or the folder's index.json is not an index of
+            splits.
     """
     folder = Path(folder)
     _refuse_other_index(folder)
@@ -99,16 +101,16 @@ def read_partition(path: str | Path, table: pd.DataFrame, *, scheme: LabelScheme
     """Read a split file and check it against the table.
 
     Args:
-        path: The file.
+        path: The file, in the folder to which it was written.
         table: The study table, with the column case_id.
-        scheme: What the labels of the table are called.
+        scheme: The label names of the table.
 
     Returns:
         The split.
 
     Raises:
-        LeakError: A patient stands on two sides.
-        UserError: The file was changed, or belongs to another table.
+        LeakError: A patient is in two parts that must be apart.
+        UserError: The file or its index was changed, or belongs to another table.
     """
     path = Path(path)
     return _read(path, _entry(path, _read_index(path.parent)), _RowsOf(table, scheme))
@@ -122,13 +124,13 @@ def read_splits(
     Args:
         folder: The folder of the splits.
         table: The study table, with the column case_id.
-        scheme: What the labels of the table are called.
+        scheme: The label names of the table.
 
     Returns:
-        The splits in order, then what was skipped.
+        The splits in order, then the scenarios that were skipped.
 
     Raises:
-        LeakError: A patient stands on two sides.
+        LeakError: A patient is in two parts that must be apart.
         UserError: A file was changed, or belongs to another table.
     """
     folder = Path(folder)
@@ -142,7 +144,19 @@ def read_splits(
 
 
 def file_name(scenario: Scenario, seed: int) -> str:
-    """'BUSI_to_BUS-BRA_seed-1.csv'. Names with other marks also get the start of their hash."""
+    """Name the file of a split; a name with unusual characters also gets the start of its hash.
+
+    Args:
+        scenario: The scenario of the split.
+        seed: The seed of the split.
+
+    Returns:
+        A file name of letters, digits, dots, dashes and underscores, ending in .csv.
+
+    Example:
+        >>> file_name(Scenario(name="BUSI>BUS-BRA", kind="external", sources=("BUSI",), target="BUS-BRA"), 1)
+        'BUSI_to_BUS-BRA_seed-1.csv'
+    """
     name = scenario.name
     safe = re.sub(r"[^A-Za-z0-9.-]+", "_", name.replace(">", "_to_")).strip("._") or "scenario"
     if not _PLAIN.fullmatch(name) or len(safe) > 100:
@@ -233,7 +247,7 @@ def _entry(path: Path, index: Mapping[str, Any]) -> Mapping[str, Any]:
     names = [str(entry["file"]) for entry in index["splits"]]
     near = near_matches(path.name, names)
     raise UserError(
-        f"{INDEX} beside it does not name this split",
+        f"the {INDEX} in its folder does not list this split",
         where=str(path),
         fix=f"Did you mean {' or '.join(near)}?" if near else "Make the splits again.",
     )

@@ -1,6 +1,6 @@
-"""The study table as codes: which rows go together, and what each dataset's patients hold.
+"""The study table as codes: which rows belong together, and which classes each dataset's patients have.
 
-A *unit* is what a partition may not split: everything that the columns `patient` and `group` join,
+A *unit* is what a split may not divide: everything that the columns `patient` and `group` join,
 directly or through others (US-05, US-30).
 """
 
@@ -28,30 +28,43 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class SourceUnits:
-    """The units of one dataset that hold a lesion image, by name: row order does not count.
+    """The units of one dataset that have a lesion image, in the order of their names.
 
-    A unit is named by the first of its patients in this dataset, so that another name of the group, or
-    another dataset, changes nothing.
+    The order of the rows does not count. A unit is named by the first of its patients in this dataset, so
+    that another name of the group, or another dataset, changes nothing.
+
+    Args:
+        unit: Number of each unit in the study, 1-D.
+        malignant: True where the unit has a malignant lesion image in this dataset: the malignant stratum
+            (US-05).
+        benign: True where it has a benign lesion image; with `malignant` too, the unit is mixed.
+        elsewhere: True where a duplicate joins it to a case of another dataset (US-30).
+        both_needed: Whether every part of a split needs both classes.
     """
 
     unit: IntArray
     malignant: BoolArray
-    """At least one malignant lesion image in this dataset: the malignant stratum (US-05)."""
     benign: BoolArray
-    """At least one benign lesion image; with `malignant` too, the unit is mixed."""
     elsewhere: BoolArray
-    """Joined to a case of another dataset, by a duplicate (US-30)."""
     both_needed: bool = True
 
     @property
     def unknown(self) -> BoolArray:
-        """No image of a known class: a stratum of its own, where there are such units."""
+        """True where the unit has no image of a known class: such units are a stratum of their own."""
         return ~(self.malignant | self.benign)
 
     def __len__(self) -> int:
         return int(self.unit.size)
 
     def only(self, keep: BoolArray) -> SourceUnits:
+        """Take some of the units.
+
+        Args:
+            keep: True for the units to keep, one entry per unit.
+
+        Returns:
+            The units that were kept, in the same order.
+        """
         return SourceUnits(
             unit=self.unit[keep],
             malignant=self.malignant[keep],
@@ -61,12 +74,24 @@ class SourceUnits:
         )
 
     def feasible(self, parts: int) -> bool:
-        """Whether so many parts can each hold both classes of lesion image without splitting a unit.
+        """Check whether a number of parts can each get both classes of lesion image without splitting a unit.
 
         A part needs a mixed unit, or a malignant and a benign one. With x mixed units, m others with
         malignant and b others with benign images, that is x + min(m, b) >= parts: as many units of
-        each class as there are parts, a mixed one counting for both. Where the classes are not needed,
+        each class as there are parts, where a mixed unit counts for both. Where the classes are not needed,
         as many units as there are parts.
+
+        Args:
+            parts: The number of parts.
+
+        Returns:
+            True where such a split exists.
+
+        Example:
+            >>> one, two = np.array([True, False]), np.array([False, True])
+            >>> units = SourceUnits(unit=np.arange(2), malignant=one, benign=two, elsewhere=one & two)
+            >>> units.feasible(1), units.feasible(2)
+            (True, False)
         """
         if not self.both_needed:
             return len(self) >= parts
@@ -74,19 +99,19 @@ class SourceUnits:
 
 
 class StudyGroups:
-    """A study table, checked and coded once; every partition of it reads this.
+    """A study table, checked and coded once; every split of it reads this.
 
     Args:
         table: One row per case, with the columns `COLUMNS`.
-        scheme: What its labels are called, as the task of the study declares it.
+        scheme: The label names, as the task of the study declares them.
 
     Raises:
-        UserError: A column is missing or empty, a case stands twice, a patient stands in two datasets, or a label is
-            not one of the scheme.
+        UserError: A column is missing or empty, a case is listed twice, a patient is in two datasets, or a
+            label is not one of the scheme.
 
     Example:
-        >>> rows = {"case": ["A/1"], "dataset": ["A"], "patient": ["A/1"], "group": ["A/1"], "label": ["benign"]}
-        >>> StudyGroups(pd.DataFrame(rows)).datasets
+        >>> rows = {"case": ["A/1"], "dataset": ["A"], "patient": ["A/1"], "group": ["A/1"]}
+        >>> StudyGroups(pd.DataFrame(rows | {"label": ["benign"]})).datasets
         ('A',)
     """
 
@@ -97,7 +122,9 @@ class StudyGroups:
         self.row = {name: at for at, name in enumerate(self.case.tolist())}
         if len(self.row) != len(self.case):
             twice = np.flatnonzero(pd.Series(self.case).duplicated())
-            raise UserError(f"cases stand twice in the study table: {name_rows(self.case[twice].tolist())}")
+            raise UserError(
+                f"cases are listed twice in the study table: {name_rows(self.case[twice].tolist())}"
+            )
         self.scheme = scheme
         label, wrong = _codes_in(self.text["label"], scheme.labels)
         if wrong:
@@ -120,27 +147,53 @@ class StudyGroups:
 
     @property
     def normal(self) -> BoolArray:
+        """True for the rows that are tested apart from both classes, such as normal images."""
         return self.label == _NORMAL
 
     @cached_property
     def spanning(self) -> BoolArray:
-        """By unit: whether it holds cases of two datasets or more."""
+        """True for each unit that has cases of two or more datasets."""
         pairs = np.unique(self.unit * max(len(self.datasets), 1) + self.dataset_code)
         return np.bincount(pairs // max(len(self.datasets), 1), minlength=self.n_units) > 1
 
     def of(self, dataset: str) -> BoolArray:
-        """The rows of a dataset."""
+        """Find the rows of a dataset.
+
+        Args:
+            dataset: The name of the dataset.
+
+        Returns:
+            True for its rows, one entry per row of the study table.
+
+        Raises:
+            UserError: The study has no such dataset.
+        """
         if dataset not in self.datasets:
             raise unknown_name("dataset", dataset, self.datasets)
         return self.dataset_code == self.datasets.index(dataset)
 
     def lesion_units(self, dataset: str) -> SourceUnits:
+        """List the units of a dataset that have a lesion image.
+
+        Args:
+            dataset: The name of the dataset.
+
+        Returns:
+            The units, in the order of their names; computed once per dataset.
+        """
         if dataset not in self._sources:
             self._sources[dataset] = self._lesion_units(dataset)
         return self._sources[dataset]
 
     def normal_units(self, dataset: str) -> IntArray:
-        """The units of a dataset that hold no lesion image of it, by name."""
+        """List the units of a dataset that have no lesion image in it.
+
+        Args:
+            dataset: The name of the dataset.
+
+        Returns:
+            The numbers of the units, in the order of their names.
+        """
         units = self._named(self.of(dataset))
         return units[~np.isin(units, self.lesion_units(dataset).unit)]
 
@@ -160,7 +213,7 @@ class StudyGroups:
         )
 
     def _named(self, rows: BoolArray) -> IntArray:
-        """The units of these rows in the order of their first patients' names."""
+        """Return the units of these rows in the order of their first patients' names."""
         places = np.flatnonzero(rows)
         units, first = np.unique(self.unit[places[self._by_patient(places)]], return_index=True)
         return units[np.argsort(first, kind="stable")]
@@ -180,7 +233,7 @@ class StudyGroups:
         return _factorise(component[self.patient_code].astype(np.int64))[0]
 
     def _check_patients(self) -> None:
-        """US-02: no patient, no partition."""
+        """Refuse rows without a patient, and patients in two datasets (US-02)."""
         for column in ("patient", "group", "dataset"):
             values = self.text[column]
             empty = np.array([not value.strip() for value in values.tolist()], dtype=bool)
@@ -190,13 +243,14 @@ class StudyGroups:
                 raise UserError(
                     f"{int(empty.sum())} cases have no {column}: {name_rows(self.case[empty].tolist())}",
                     where="the study table",
-                    fix="A case without a patient cannot be kept on one side of a partition (US-02).",
+                    fix=f"Fill in the {column} of every case: without it, one patient's cases could be used both for "
+                    "training and for the test.",
                 )
         pairs = np.unique(self.patient_code * max(len(self.datasets), 1) + self.dataset_code)
         in_two = np.bincount(pairs // max(len(self.datasets), 1), minlength=len(self.patients)) > 1
         if in_two.any():
             raise UserError(
-                f"patients stand in two datasets: {name_rows(self.patients[in_two].tolist())}",
+                f"patients are in two datasets: {name_rows(self.patients[in_two].tolist())}",
                 where="the study table",
                 fix="Name patients 'DATASET/patient_id'; one person in two datasets is a group.",
             )

@@ -1,4 +1,4 @@
-"""From a study table, a scenario and a seed to a partition, or to the reason why there is none."""
+"""Splits made from a study table, a scenario and a seed; where none exists, the reason."""
 
 from __future__ import annotations
 
@@ -27,23 +27,31 @@ TRAIN, VALIDATION, TEST = 0, 1, 2
 def make_split(
     table: pd.DataFrame | StudyGroups, scenario: Scenario, seed: int, *, scheme: LabelScheme = LESIONS
 ) -> Split | Skipped:
-    """Make the split of a scenario, checked for leaks; `Skipped` where no patient-level one exists (US-08).
+    """Make the split of a scenario, checked for leaks; `Skipped` where no split by patient exists (US-08).
 
     The same table (rows in any order), scenario and seed give the same parts. Where the target is another
     dataset, the source's parts depend on the source and the seed alone, and on which of its patients have
-    duplicates in other datasets of the table: those never train (US-30).
+    duplicates in other datasets of the table: those are never used for training (US-30).
 
     Args:
         table: The study table, or its groups.
-        scenario: What trains, and where it is tested.
-        seed: Of the allocation.
-        scheme: What the labels of a table are called; groups have their own.
+        scenario: The sources to train on, and the target to test on.
+        seed: The seed of the allocation.
+        scheme: The label names of a table; groups have their own.
 
     Returns:
-        The split, or why there is none.
+        The split, or the reason why there is none.
 
     Raises:
         UserError: The table is not a study table, or has no such dataset.
+
+    Example:
+        >>> cases = [f"A/{i}" for i in range(12)]
+        >>> table = pd.DataFrame({"case": cases, "dataset": "A", "patient": cases, "group": cases})
+        >>> table["label"] = ["benign", "malignant"] * 6
+        >>> made = make_split(table, Scenario(name="A", kind="internal", sources=("A",), target="A"), 1)
+        >>> {part: len(names) for part, names in made.parts.items()}
+        {'train': 8, 'validation': 2, 'test': 2, 'normal': 0}
     """
     study = table if isinstance(table, StudyGroups) else StudyGroups(table, scheme=scheme)
     for dataset in (*scenario.sources, scenario.target):
@@ -62,23 +70,28 @@ def make_partitions(
     *,
     scheme: LabelScheme = LESIONS,
 ) -> list[Split | Skipped]:
-    """Make the split of every scenario with every seed, the same list for all (US-09); the table is read once.
+    """Make the split of every scenario with every seed, the same seeds for all (US-09).
+
+    The table is read once.
 
     Args:
         table: The study table, or its groups.
-        scenarios: What trains, and where it is tested.
-        seeds: Of the allocations.
-        scheme: What the labels of a table are called; groups have their own.
+        scenarios: For each, the sources to train on and the target to test on.
+        seeds: The seeds of the allocations.
+        scheme: The label names of a table; groups have their own.
 
     Returns:
-        A split, or why there is none, for each scenario and seed.
+        For each scenario and seed a split, or the reason why there is none.
+
+    Raises:
+        UserError: The table is not a study table, or lacks a dataset of a scenario.
     """
     study = table if isinstance(table, StudyGroups) else StudyGroups(table, scheme=scheme)
     return [make_split(study, scenario, seed) for scenario in scenarios for seed in seeds]
 
 
 def _internal(study: StudyGroups, scenario: Scenario, seed: int) -> Split | Skipped:
-    """70/10/20 per stratum (US-06)."""
+    """Split one dataset 70/10/20 per stratum (US-06)."""
     name = scenario.target
     units = study.lesion_units(name)
     if not units.feasible(3):
@@ -90,8 +103,11 @@ def _internal(study: StudyGroups, scenario: Scenario, seed: int) -> Split | Skip
 
 
 def _fold(study: StudyGroups, scenario: Scenario, seed: int) -> Split | Skipped:
-    """One fold tests; a tenth of the others validates. Over the folds every lesion and every normal image
-    of the dataset is judged once, a patient's in one fold."""
+    """Split one dataset with one fold for the test; a tenth of the others is for validation.
+
+    Over the folds every lesion and every normal image of the dataset is tested once, and those of one patient
+    in one fold.
+    """
     name, fold, folds = scenario.target, scenario.fold or 0, scenario.folds or 0
     units = study.lesion_units(name)
     if not units.feasible(folds):
@@ -115,7 +131,7 @@ def _fold(study: StudyGroups, scenario: Scenario, seed: int) -> Split | Skipped:
 
 
 def _across(study: StudyGroups, scenario: Scenario, seed: int) -> Split | Skipped:
-    """Each source 85/15 by itself, then joined; the target whole (US-07, US-31)."""
+    """Split each source 85/15 by itself, then join them; the target is tested whole (US-07, US-31)."""
     target = study.of(scenario.target)
     test = target & ~study.normal
     classes = np.unique(study.label[test])
@@ -141,7 +157,7 @@ def _across(study: StudyGroups, scenario: Scenario, seed: int) -> Split | Skippe
         if left.any():
             warnings.append(
                 f"{name}: {counted(int(left.sum()), 'lesion image')} of {_patients(study, left)} left out of training: "
-                "the same pictures, or others of the same patients, stand in another dataset"
+                "the same pictures, or others of the same patients, are in another dataset"
             )
     normal = target & study.normal
     warnings += _shared_with_normals(study, test, normal)
@@ -149,7 +165,7 @@ def _across(study: StudyGroups, scenario: Scenario, seed: int) -> Split | Skippe
 
 
 def _by_unit(study: StudyGroups, units: SourceUnits, part: IntArray) -> IntArray:
-    """The part of every unit of the study; -1 for the units that have none."""
+    """Return the part of every unit of the study; -1 for units that have none."""
     out = np.full(study.n_units, -1, dtype=np.int64)
     out[units.unit] = part
     return out
@@ -166,7 +182,7 @@ def _lesion_parts(
 def _normals_within(
     study: StudyGroups, dataset: str, by_unit: IntArray
 ) -> tuple[BoolArray, BoolArray, list[str]]:
-    """Normal images of patients who neither train nor validate (US-11), and those of patients who do."""
+    """Separate normal images of patients used for training or validation (US-11) from the others."""
     normals = study.of(dataset) & study.normal
     seen = np.isin(by_unit, (TRAIN, VALIDATION))[study.unit]
     normal, left = normals & ~seen, normals & seen
@@ -181,10 +197,14 @@ def _normals_within(
 
 
 def _shared_with_normals(study: StudyGroups, test: BoolArray, normal: BoolArray) -> list[str]:
+    """Warn where patients have both tested lesion images and tested normal images (US-18)."""
     shared = np.intersect1d(study.unit[test], study.unit[normal])
     if not shared.size:
         return []
-    return [f"lesion and normal images of the target share {counted(shared.size, 'patient')} (US-18)"]
+    return [
+        f"lesion and normal images of the target share {counted(shared.size, 'patient')}: "
+        "the two groups are not independent"
+    ]
 
 
 def _patients(study: StudyGroups, rows: BoolArray) -> str:
@@ -203,11 +223,11 @@ def _too_few(
 ) -> Skipped:
     kept = units.only(~units.elsewhere) if without_spanning else units
     if not units.both_needed:
-        reason = f"{dataset}: {counted(len(kept), 'patient')}; {where} take {parts}"
+        reason = f"{dataset}: {counted(len(kept), 'patient')}; {where} need {parts}"
         return Skipped(scenario=scenario, seed=seed, reason=reason)
     reason = (
         f"{dataset}: {counted(int(kept.malignant.sum()), 'patient')} with a malignant and {int(kept.benign.sum())} with a "
-        f"benign lesion; both classes in {where} take {parts} of each"
+        f"benign lesion; both classes in {where} need {parts} of each"
     )
     if len(kept) < len(units):
         reason += f" ({counted(len(units) - len(kept), 'patient')} left out: in another dataset too)"

@@ -1,4 +1,4 @@
-"""What is trained where and tested where: the scenarios of a study, by name."""
+"""The scenarios of a study: which datasets are used for training, and which for the test."""
 
 from __future__ import annotations
 
@@ -17,15 +17,30 @@ _RESERVED = (">", "+")
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """Train on `sources`, test on `target`. Internal and folds: the target is the one source."""
+    """One pair of training and test data: train on `sources`, test on `target`.
+
+    Args:
+        name: 'BUSI'; 'BUSI>BUS-BRA'; 'rest>BUSI'; 'BUSI fold 2 of 5'; 'nested BUSI+BrEaST>BUS-BRA'.
+        kind: One of `KINDS`, or 'nested'.
+        sources: The datasets to train on. For internal scenarios and folds, the target alone.
+        target: The dataset to test on.
+        fold: The fold to test on, counted from 1; None unless the kind is 'folds'.
+        folds: How many folds there are; None unless the kind is 'folds'.
+
+    Raises:
+        UserError: The kind is unknown, the sources do not fit the kind or repeat, or the fold is out of
+            range.
+
+    Example:
+        >>> Scenario(name="BUSI>BUS-BRA", kind="external", sources=("BUSI",), target="BUS-BRA").within
+        False
+    """
 
     name: str
-    """'BUSI'; 'BUSI>BUS-BRA'; 'rest>BUSI'; 'BUSI fold 2 of 5'; 'nested BUSI+BrEaST>BUS-BRA'."""
     kind: str
     sources: tuple[str, ...]
     target: str
     fold: int | None = None
-    """Counted from 1."""
     folds: int | None = None
 
     def __post_init__(self) -> None:
@@ -43,7 +58,7 @@ class Scenario:
 
     @property
     def source(self) -> str:
-        """The sources in one word: 'BUSI', or 'BUSI+BrEaST'."""
+        """The sources as one name: 'BUSI', or 'BUSI+BrEaST'."""
         return "+".join(self.sources)
 
     @property
@@ -52,6 +67,11 @@ class Scenario:
         return self.kind in ("internal", "folds")
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the scenario as a mapping that json can hold.
+
+        Returns:
+            Every field by its name; `sources` as a list.
+        """
         return {
             "name": self.name,
             "kind": self.kind,
@@ -63,6 +83,17 @@ class Scenario:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Scenario:
+        """Make a scenario from what `to_dict` returned.
+
+        Args:
+            content: The fields by name; `fold` and `folds` may be absent.
+
+        Returns:
+            The scenario.
+
+        Raises:
+            UserError: The fields do not describe a scenario.
+        """
         return cls(
             name=str(content["name"]),
             kind=str(content["kind"]),
@@ -80,10 +111,26 @@ def scenarios_of(
     folds: int = 5,
     only: Sequence[str] | None = None,
 ) -> list[Scenario]:
-    """All scenarios of these kinds, in the order of kinds and datasets: four datasets give 4 internal and
-    12 external ones (US-06, US-07).
+    """List all scenarios of some kinds, in the order of kinds and datasets.
 
-    `only`: names to keep, or patterns such as 'BUSI>*'; one that names no scenario is an error.
+    Four datasets give 4 internal and 12 external scenarios (US-06, US-07).
+
+    Args:
+        datasets: The names of the datasets.
+        kinds: Some of `KINDS`.
+        folds: How many folds each dataset has, 2 or more; only read for the kind 'folds'.
+        only: Names of scenarios to keep, or patterns such as 'BUSI>*'; None keeps all.
+
+    Returns:
+        The scenarios.
+
+    Raises:
+        UserError: A kind is unknown, there are too few datasets or folds, a dataset's name is empty, repeated
+            or contains > or +, or an entry of `only` names no scenario.
+
+    Example:
+        >>> [one.name for one in scenarios_of(["A", "B"])]
+        ['A', 'B', 'A>B', 'B>A']
     """
     names = _checked(datasets)
     found: list[Scenario] = []
@@ -125,10 +172,24 @@ def scenarios_of(
 
 
 def nested_scenarios(datasets: Sequence[str], target: str | None = None) -> list[Scenario]:
-    """Leave one source out: for a target, train on its sources less one and test on that one.
+    """List the scenarios that leave one source out: train on the target's other sources, test on that one.
 
-    Methods are chosen by these, on sources alone, so that the target says nothing about the choice
-    (US-14, US-31). `target` None: those of every target. Each (sources, held-out source) stands once.
+    Methods are chosen by these, on sources alone, so that the target does not influence the choice
+    (US-14, US-31). Each pair of sources and left-out source is listed once.
+
+    Args:
+        datasets: The names of the datasets, three or more.
+        target: The target, which is neither trained nor tested on; None lists the scenarios of every target.
+
+    Returns:
+        The scenarios, of kind 'nested'.
+
+    Raises:
+        UserError: There are fewer than three datasets, or the target is not one of them.
+
+    Example:
+        >>> [one.name for one in nested_scenarios(["A", "B", "C"], target="C")]
+        ['nested B>A', 'nested A>B']
     """
     names = _checked(datasets)
     _need(names, 3, NESTED)
@@ -157,7 +218,7 @@ def _checked(datasets: Sequence[str]) -> tuple[str, ...]:
         raise UserError("no datasets, so no scenarios")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise UserError(f"dataset {', '.join(twice)} stands twice")
+        raise UserError(f"dataset {', '.join(twice)} is listed twice")
     odd = [name for name in names if not name.strip() or any(mark in name for mark in _RESERVED)]
     if odd:
         raise UserError(
@@ -170,7 +231,7 @@ def _checked(datasets: Sequence[str]) -> tuple[str, ...]:
 def _need(names: tuple[str, ...], count: int, kind: str) -> None:
     if len(names) < count:
         raise UserError(
-            f"{kind} scenarios take {count} datasets, and there {'is' if len(names) == 1 else 'are'} {len(names)}",
+            f"{kind} scenarios need {count} datasets, and there {'is' if len(names) == 1 else 'are'} {len(names)}",
             fix="Add cohorts to the study, or take this kind out of its [scenarios].",
         )
 

@@ -1,1 +1,1 @@
-"""One file a task: predictions and cohort to scores, scores to metrics under patient weights."""
+"""One file per task: predictions and cohort to scores, and scores to metrics under patient weights."""

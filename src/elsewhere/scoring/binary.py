@@ -1,9 +1,9 @@
-"""Everything a probability can be judged by, in one pass a weight row (US-15, US-17, ST-02, ST-14).
+"""All metrics of a two-class probability, in one pass per row of weights (US-15, US-17, ST-02, ST-14).
 
 Cases are sorted once. AUROC and average precision are cumulations over that order; the two sides of the
 threshold and the bins of both calibration errors are runs of neighbours in it, so their sums come from
-the same pass; NLL and Brier are plain sums, made once a patient. A million cases under a thousand
-resamples therefore cost one gather of weights a case and no more.
+the same pass; NLL and Brier are plain sums, computed once per patient. A million cases under a thousand
+resamples therefore cost one gather of weights per case and no more.
 """
 
 from __future__ import annotations
@@ -47,12 +47,25 @@ CLASSIFICATION_METRICS = (
     "accuracy",
 )
 CALIBRATION_METRICS = frozenset({"ece_confidence", "ece_malignant", "nll", "brier"})
-"""What an ordinal score (BI-RADS categories) cannot be judged by: it is a rank, not a probability."""
+"""Metrics that are undefined for an ordinal score (BI-RADS categories): it is a rank, not a probability."""
 _WORST_RANK = {1: -1.0, 0: 2.0}
 
 
 def binary_spec(name: str, *, nll_epsilon: float = 2.0**-52, primary: bool = False) -> MetricSpec:
-    """The declared properties of one metric; `NAME_calibrated` is the same metric of the second column."""
+    """Return the declared properties of one metric of a two-class probability.
+
+    Args:
+        name: The name of a metric; `NAME_calibrated` is the same metric of the calibrated probability.
+        nll_epsilon: The smallest probability that the negative log-likelihood takes; it bounds the metric.
+        primary: Whether the metric leads the report.
+
+    Returns:
+        The specification: label, range, worst value and interval method.
+
+    Example:
+        >>> binary_spec("brier").worst, binary_spec("auroc_calibrated").label
+        (1.0, 'AUROC, calibrated')
+    """
     base, calibrated = _base_name(name)
     spec = {
         "auroc": MetricSpec(
@@ -151,7 +164,20 @@ def _base_name(name: str) -> tuple[str, bool]:
 
 
 def nll_of(label: npt.ArrayLike, probability: npt.ArrayLike, *, epsilon: float) -> FloatArray:
-    """-log of the probability given to the truth, cut at `epsilon` so that one case cannot be infinite."""
+    """Compute -log of the probability given to the truth, cut at `epsilon` so that no case is infinite.
+
+    Args:
+        label: The class of each case; above 0 is positive.
+        probability: The probability of the positive class of each case.
+        epsilon: The smallest probability of the truth that is used.
+
+    Returns:
+        The negative log-likelihood of each case.
+
+    Example:
+        >>> nll_of([1, 0], [0.5, 0.5], epsilon=1e-12).round(3).tolist()
+        [0.693, 0.693]
+    """
     p = np.clip(np.asarray(probability, dtype=np.float64), 0.0, 1.0)
     given = np.where(np.asarray(label) > 0, p, 1.0 - p)
     return -np.log(np.maximum(given, epsilon))
@@ -159,10 +185,15 @@ def nll_of(label: npt.ArrayLike, probability: npt.ArrayLike, *, epsilon: float) 
 
 @dataclass(frozen=True)
 class Judged:
-    """One probability column with missing values already made worst (ST-14).
+    """One probability column in which missing values are already the worst ones (ST-14).
 
-    `probability` is 0 for a missing positive and 1 for a missing negative; `rank` puts it beyond every
-    real score, so that it ties with nobody in the AUROC and no threshold turns it into a hit.
+    Args:
+        probability: The probability of each case; 0 for a missing positive and 1 for a missing negative.
+        rank: The score by which cases are ordered. A missing case lies beyond every real score, so that it
+            ties with no other case in the AUROC and no threshold turns it into a hit.
+        decision: Whether each case is called positive.
+        nll: The negative log-likelihood of each case.
+        brier: The squared error of each case.
     """
 
     probability: FloatArray
@@ -180,7 +211,23 @@ def judge(
     inclusive: bool = True,
     nll_epsilon: float = 2.0**-52,
 ) -> Judged:
-    """The case values behind every metric; NaN in `probability` is a case without a usable answer."""
+    """Compute the case values behind every metric of a two-class probability.
+
+    Args:
+        label: The class of each case; above 0 is positive.
+        probability: The probability of the positive class; NaN is a case without a usable answer, which gets
+            the worst value (ST-14).
+        threshold: The probability above which a case is called positive.
+        inclusive: Whether a probability equal to the threshold is positive.
+        nll_epsilon: The smallest probability that the negative log-likelihood takes.
+
+    Returns:
+        Probability, rank, decision and losses of each case.
+
+    Example:
+        >>> judge([1, 0, 1], [0.8, 0.5, float("nan")]).decision.tolist()
+        [True, True, False]
+    """
     truth = np.asarray(label) > 0
     given = np.asarray(probability, dtype=np.float64)
     missing = np.isnan(given)
@@ -205,7 +252,7 @@ def _trapezoid_pass(
     tie_group_end: npt.NDArray[np.bool_],
     out: FloatArray,
 ) -> None:
-    """Area under the precision-recall points by trapezoids, starting at recall 0, precision 1."""
+    """Compute the area under the precision-recall points by trapezoids, from recall 0 and precision 1."""
     for r in range(weights.shape[0]):
         tp, fp, tp_before, precision_before, area = 0.0, 0.0, 0.0, 1.0, 0.0
         for i in range(cluster.size):
@@ -223,7 +270,7 @@ def _trapezoid_pass(
 
 @numba.njit(cache=True, nogil=True, boundscheck=False, fastmath={"reassoc", "contract"})
 def _loss_sums(weights: Weights, nll: FloatArray, brier: FloatArray, out: FloatArray) -> None:
-    """Both losses' weighted sums over patients, in one reading of the weights."""
+    """Sum both losses over weighted patients, in one reading of the weights."""
     for r in range(weights.shape[0]):
         row = weights[r]
         first, second = 0.0, 0.0
@@ -235,7 +282,7 @@ def _loss_sums(weights: Weights, nll: FloatArray, brier: FloatArray, out: FloatA
 
 
 class _Pass:
-    """The sorted order of one probability column, and what each run of neighbours means."""
+    """The sorted order of one probability column, with the decision and bins of each run of neighbours."""
 
     def __init__(
         self, judged: Judged, label: LabelArray, cluster: npt.NDArray[np.int32], n_clusters: int, bins: int
@@ -279,14 +326,15 @@ def _one_hot(index: npt.NDArray[np.int32], width: int) -> FloatArray:
 class ProbabilityRules:
     """How a two-class probability is judged.
 
-    Attributes:
-        threshold: Positive above it.
-        inclusive: Whether a probability at the threshold is positive.
-        bins: Bins of the calibration errors.
-        nll_epsilon: Probabilities are kept this far from 0 and 1.
-        primary: The metric that leads.
-        ordinal_reason: Why calibration is undefined, where the scores are ranks; None where they are probabilities.
-        class_names: The names of the two classes.
+    Args:
+        threshold: A probability above it is called positive.
+        inclusive: Whether a probability equal to the threshold is positive too.
+        bins: How many equal-width bins the calibration errors use.
+        nll_epsilon: The smallest probability that the negative log-likelihood takes.
+        primary: The name of the metric that leads.
+        ordinal_reason: Why calibration is undefined, where the scores are ranks; None where they are
+            probabilities.
+        class_names: The names of the negative and the positive class.
     """
 
     threshold: float = 0.5
@@ -301,9 +349,23 @@ class ProbabilityRules:
 class BinaryEvaluator(Evaluator):
     """Metrics of a two-class probability under patient weights.
 
-    `probability` has NaN where the model gave no usable answer (missing, invalid, not analysable): the
-    worst value is put in its place (ST-14). The confidence of `ece_confidence` is that of the class at
-    0.5, whatever the rules' threshold says.
+    The confidence of `ece_confidence` is that of the class at 0.5, whatever the threshold of the rules is.
+
+    Args:
+        label: The class of each case; above 0 is positive.
+        probability: The probability of the positive class of each case; NaN where the model gave no usable
+            answer (missing, invalid, not analysable), which counts as the worst value (ST-14).
+        cluster_of_case: The number of each case's patient, from 0.
+        n_clusters: How many patients there are.
+        calibrated: A second probability of each case, with the metrics `NAME_calibrated`; None for none.
+        metrics: Names of metrics; None takes `CLASSIFICATION_METRICS`.
+        rules: Threshold, bins and names; None takes the defaults.
+
+    Example:
+        >>> made = BinaryEvaluator(label=[0, 0, 1, 1], probability=[0.1, 0.6, 0.7, 0.9],
+        ...     cluster_of_case=[0, 1, 2, 3], n_clusters=4, metrics=("auroc", "accuracy"))
+        >>> made.values()
+        {'auroc': 1.0, 'accuracy': 0.75}
     """
 
     def __init__(
@@ -347,7 +409,11 @@ class BinaryEvaluator(Evaluator):
         self._passes: list[_Pass] | None = None
 
     def passes(self) -> list[_Pass]:
-        """The sorted orders, raw first, then calibrated; made at first use."""
+        """Sort the cases of each probability column; computed at first use.
+
+        Returns:
+            The sorted orders: the raw probability, then the calibrated one where there is one.
+        """
         if self._passes is None:
             self._passes = [
                 _Pass(judged, self.label, self.cluster_of_case, self.n_clusters, self.bins)
@@ -356,7 +422,11 @@ class BinaryEvaluator(Evaluator):
         return self._passes
 
     def sorted_cases(self) -> SortedCases:
-        """The raw column's cases by falling rank, for curves."""
+        """Return the cases of the raw probability by falling rank, for curves.
+
+        Returns:
+            The sorted cases.
+        """
         return self.passes()[0].cases
 
     def evaluate(self, weights: Weights) -> FloatArray:
@@ -439,7 +509,13 @@ class BinaryEvaluator(Evaluator):
         )
 
     def ranked(self) -> BinaryEvaluator:
-        """Ranks among the answered cases, between 0 and 1; a missing answer stays beyond all of them."""
+        """Replace probabilities by ranks among the answered cases, between 0 and 1.
+
+        A missing answer stays beyond all of them.
+
+        Returns:
+            The same metrics of the ranks.
+        """
 
         def between_0_and_1(column: FloatArray) -> FloatArray:
             return shared_ranks(column) / (np.count_nonzero(~np.isnan(column)) + 1)

@@ -1,7 +1,7 @@
-"""Tasks whose metrics are means over cases: a subclass says what each case's values are, and nothing more.
+"""Tasks whose metrics are means over cases: a subclass computes the values of each case, and nothing more.
 
-Joining by id, missing answers as the worst value, intervals, groups, sites, comparisons and ranks follow from that.
-`docs/how-to/add-a-task.md` has a whole task of another package.
+Joining by id, missing answers as the worst value, intervals, groups, sites, comparisons and ranks follow from
+that. `docs/how-to/add-a-task.md` has a whole task of another package.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 class CaseMeanTask(Task):
     """A task whose every metric is the mean of one value per case.
 
-    A subclass sets `name`, `title`, `answer_kind`, `target` and `specs`, and implements `case_values`. A metric
-    declares its worst value (`MetricSpec.worst`): it stands for an answer that is missing or has an empty cell
-    (ST-14).
+    A subclass sets `name`, `title`, `answer_kind`, `target` and `specs`, and implements `case_values`. A
+    metric declares its worst value (`MetricSpec.worst`): it stands for an answer that is missing or has an
+    empty cell (ST-14).
 
     Attributes:
         specs: The metrics, in the order of the report; the first that is `primary` leads.
@@ -169,7 +169,7 @@ class CaseMeanTask(Task):
         )
 
     def case_cost(self, scores: Scores) -> npt.NDArray[np.float64]:
-        """How far a case is from the best value of the primary metric."""
+        """Compute how far each case is from the best value of the primary metric."""
         spec = next((spec for spec in self.specs if spec.primary), self.specs[0])
         values = scores.cases[spec.name].to_numpy(dtype=np.float64)
         return -values if spec.higher_is_better else values
@@ -187,7 +187,7 @@ class CaseMeanTask(Task):
 
 
 def _worst(spec: MetricSpec) -> float:
-    """A missing answer may not be better than a bad one."""
+    """Return the worst value of a metric, and refuse a metric whose worst value is its best."""
     best = spec.upper_bound if spec.higher_is_better else spec.lower_bound
     if not math.isfinite(spec.worst) or spec.worst == best:
         raise UserError(

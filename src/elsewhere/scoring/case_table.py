@@ -1,7 +1,7 @@
 """Predictions joined to the cohort: the case table that classification and response share.
 
-A row a case with `case_id, patient_id, dataset, site, status`, the truth, the probability (NaN where
-there is no usable answer), and the attributes that groups are made of. Nothing below opens a file.
+One row per case with `case_id, patient_id, dataset, site, status`, the truth, the probability (NaN where
+there is no usable answer), and the attributes that define groups. Nothing here opens a file.
 """
 
 from __future__ import annotations
@@ -32,22 +32,39 @@ _STATUS_OF = {"ok": "scored", "invalid": "invalid", "not_analysable": "not_analy
 
 @dataclass(frozen=True, kw_only=True)
 class CaseTable:
-    """`cases` has a row for every case of the cohort, in its order; `flow` is about the prediction file."""
+    """The cases of a cohort with their probabilities and statuses.
+
+    Args:
+        cases: One row for every case of the cohort, in its order.
+        n_extra: How many ids of the predictions the cohort does not have.
+        flow: What happened to the rows of the prediction file, as steps of `elsewhere.scoring.flow`.
+        warnings: Sentences for the report, without ids.
+        status_words: Every word of the predictions' status column, how many rows have it, and how they were
+            counted.
+    """
 
     cases: pd.DataFrame
     n_extra: int
     flow: tuple[dict[str, Any], ...]
     warnings: tuple[str, ...]
     status_words: tuple[dict[str, Any], ...] = ()
-    """Every word of the predictions' status column, its rows, and what was done with them."""
 
     @property
     def extras(self) -> dict[str, Any]:
-        """What the summary carries of the prediction file beside its cases."""
+        """What the summary repeats of the prediction file besides its cases."""
         return {"status_words": list(self.status_words)} if self.status_words else {}
 
 
 def check_group_by(cohort_cases: pd.DataFrame, group_by: Sequence[str]) -> None:
+    """Refuse columns to group by that the cohort does not have.
+
+    Args:
+        cohort_cases: The cases of the cohort.
+        group_by: Names of columns.
+
+    Raises:
+        UserError: A name is not a column.
+    """
     for name in group_by:
         if name not in cohort_cases.columns:
             raise unknown_name("column to group by", name, [str(c) for c in cohort_cases.columns])
@@ -60,7 +77,22 @@ def join_probabilities(
     group_by: Sequence[str] = (),
     normalise_ids: Sequence[str] = (),
 ) -> CaseTable:
-    """Every cohort case with its probability and status; the extra predictions are counted."""
+    """Join every case of the cohort to its probability and status; the extra predictions are counted.
+
+    Args:
+        cohort: The cohort.
+        predictions: Predictions of the kind 'probability'.
+        group_by: Columns of the cohort to keep for groups.
+        normalise_ids: Which differences between ids are ignored, as in
+            `elsewhere.predictions.join.join_by_id`.
+
+    Returns:
+        The case table.
+
+    Raises:
+        UserError: The predictions are of another kind, a column to group by is absent, or the ids do not
+            join.
+    """
     if predictions.kind != "probability":
         raise UserError(
             f"these predictions are {predictions.kind}, not probabilities",
@@ -101,7 +133,23 @@ def join_probabilities(
 
 
 def predictions_from_scores(table: pd.DataFrame, *, source: str = "scores table") -> Predictions:
-    """A scores table that somebody already has, as predictions: `summarise` takes the same road."""
+    """Read a table of scores that somebody already has as predictions; `summarise` works in this way.
+
+    Args:
+        table: One row per case with `case_id` and `probability`, and `status` where known.
+        source: What errors call the table.
+
+    Returns:
+        Predictions of the kind 'probability', without the cases that the table says have no prediction.
+
+    Raises:
+        UserError: A column is absent, or a probability is no number or outside [0, 1].
+
+    Example:
+        >>> rows = pd.DataFrame({"case_id": ["a", "b"], "probability": [0.2, None]})
+        >>> predictions_from_scores(rows).table["case_id"].tolist()
+        ['a']
+    """
     missing = [name for name in ("case_id", "probability") if name not in table.columns]
     if missing:
         raise UserError(
@@ -121,7 +169,7 @@ def predictions_from_scores(table: pd.DataFrame, *, source: str = "scores table"
         raise UserError(
             f"{len(rows)} probabilities lie outside [0, 1]",
             where=f"{source}, rows {rows[:5]}",
-            fix="Mend the table.",
+            fix="Correct the table.",
         )
     if "status" in frame.columns:
         said = (
@@ -158,7 +206,23 @@ def _rows_kept(rows: int, kept: int) -> tuple[dict[str, Any], ...]:
 
 
 def check_threshold(threshold: float) -> float:
-    """Thresholds are probabilities, whatever scale the file has; a vendor's 45 of 100 is 0.45."""
+    """Refuse a threshold outside [0, 1].
+
+    Thresholds are probabilities, whatever scale the file has: a vendor's 45 of 100 is 0.45.
+
+    Args:
+        threshold: The threshold.
+
+    Returns:
+        The same threshold.
+
+    Raises:
+        UserError: It lies outside [0, 1].
+
+    Example:
+        >>> check_threshold(0.45)
+        0.45
+    """
     if not 0.0 <= threshold <= 1.0:
         raise UserError(
             f"the threshold {threshold:g} lies outside [0, 1]",
@@ -168,7 +232,18 @@ def check_threshold(threshold: float) -> float:
 
 
 def count_cases(cases: pd.DataFrame, label: npt.NDArray[np.int8], *, n_extra: int) -> dict[str, int]:
-    """`counts` of the summary: every case is in exactly one of scored, missing, invalid, not_analysable."""
+    """Count the cases for `counts` of the summary.
+
+    Every case is in exactly one of scored, missing, invalid and not_analysable.
+
+    Args:
+        cases: The case table, with the column status.
+        label: The class of each case: 1, 0, or -1 without a class.
+        n_extra: How many ids of the predictions the cohort does not have.
+
+    Returns:
+        Numbers of cases and patients, of each status, and of positives and negatives.
+    """
     status = cases["status"].value_counts()
     patients = _n_patients(cases)
     counts = {"cases": len(cases), "patients": patients}
@@ -189,9 +264,16 @@ REVERSED = "The scores look reversed"
 
 
 def reversed_warning(label: npt.ArrayLike, cases: pd.DataFrame) -> str | None:
-    """A warning where the AUROC lies below one half beyond chance: the scores may mean the other class.
+    """Warn where the AUROC lies below one half beyond chance: the scores may mean the other class.
 
-    Of a large cohort every k-th case is enough to see it.
+    Of a cohort above 50 000 cases, every k-th case is enough to see it.
+
+    Args:
+        label: The class of each case, 0 or 1.
+        cases: The case table, with the columns probability and patient_id.
+
+    Returns:
+        The warning, or None.
     """
     step = max(1, len(cases) // _ENOUGH_FOR_DIRECTION)
     label, cases = np.asarray(label)[::step], cases.iloc[::step]
@@ -206,5 +288,5 @@ def reversed_warning(label: npt.ArrayLike, cases: pd.DataFrame) -> str | None:
         return None
     return (
         f"{REVERSED}: AUROC {interval.value:.3f}, below 0.5 beyond chance. If a high score "
-        "means the negative class, turn the scale round: --scale 1-0 (or 100-0)."
+        "means the negative class, reverse the scale: --scale 1-0 (or 100-0)."
     )

@@ -1,9 +1,9 @@
-"""Look before scoring: is this file what the task expects, and who would be lost?
+"""Check before scoring: whether a file is what the task expects, and which cases would be lost.
 
-Where the truth is there, `check` opens what scoring opens, and ends with the same refusals: `Task.check` is scoring
-itself, or for masks everything of it but the measuring. A participant has no truth (no cohort, or one without outcome
-columns): then files are opened by themselves, and masks are compared with the grid of their image where the cohort
-names it.
+Where the truth is there, `check` opens what scoring opens, and ends with the same refusals: `Task.check` is
+scoring itself, or for masks everything of it but the measuring. A participant has no truth (no cohort, or one
+without outcome columns): then files are opened by themselves, and masks are compared with the grid of their
+image where the cohort names it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,14 @@ _MARK = {"error": "ERROR", "warning": "warning", "info": "ok"}
 
 @dataclass(frozen=True, kw_only=True)
 class CheckFinding:
-    """`kind`: columns, ids, scale, direction, rows...; `severity`: error, warning or info."""
+    """One finding of a check.
+
+    Args:
+        kind: What it is about: file, columns, ids, scale, direction, rows, score...
+        severity: 'error', 'warning' or 'info'.
+        message: The finding, as a sentence without a full stop.
+        fix: What to do about it; None where nothing is to be done.
+    """
 
     kind: str
     severity: str
@@ -40,12 +47,26 @@ class CheckFinding:
     fix: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as a mapping that json can hold.
+
+        Returns:
+            Every field by its name.
+        """
         return {"kind": self.kind, "severity": self.severity, "message": self.message, "fix": self.fix}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckReport:
-    """What was found, in the order in which it was looked for; `ok` is False where scoring would stop."""
+    """The findings about one prediction file, in the order in which they were looked for.
+
+    Args:
+        source: The file or folder.
+        task: The name of the task.
+        findings: The findings.
+        counts: Rows, ids, matched and missing cases.
+        flow: What happened to the rows of the file and to the cases of the cohort, step by step.
+        scores: Lowest, median and highest score, and how many are distinct; empty for other predictions.
+    """
 
     source: str
     task: str
@@ -56,13 +77,20 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
+        """False where scoring would stop."""
         return not any(finding.severity == "error" for finding in self.findings)
 
     @property
     def exit_code(self) -> int:
+        """The exit code of the command."""
         return EXIT_OK if self.ok else EXIT_BAD_INPUT
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as a mapping that json can hold.
+
+        Returns:
+            Every field by its name (the source as `predictions`), and `ok`.
+        """
         return {
             "predictions": self.source,
             "task": self.task,
@@ -74,6 +102,11 @@ class CheckReport:
         }
 
     def lines(self) -> Iterator[str]:
+        """Print the report for people.
+
+        Yields:
+            The lines, without line ends.
+        """
         yield f"{self.source}, as predictions for {self.task}"
         for finding in self.findings:
             yield f"  {_MARK.get(finding.severity, finding.severity)} ({finding.kind}): {finding.message}"
@@ -89,8 +122,8 @@ class CheckReport:
 class PartOfCohort:
     """A cohort of which only a part would be scored.
 
-    Attributes:
-        whole: All of its cases: the ids are read against them.
+    Args:
+        whole: The cohort with all of its cases: ids are compared with them.
         keep: Takes the rows of cases that would not be scored out of the predictions.
     """
 
@@ -109,17 +142,23 @@ def check_predictions(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> CheckReport:
-    """Every finding of one file. A mistake that scoring would stop at is an error here, not an exception.
+    """Check a prediction file; a mistake at which scoring would stop is an error here, not an exception.
 
     Args:
         path: The prediction file or folder.
-        task: The task it is meant for.
+        task: The task that it is meant for.
         options: How the file is to be read.
-        cohort: The cases that would be scored; None where only the file itself is looked at.
-        protocol: The rules of scoring; `plain` where they are not given.
-        part: Where only a part of a cohort would be scored: the whole that the ids are read against.
-        threads: How many files are opened at once.
+        cohort: The cases that would be scored; None where only the file itself is checked.
+        protocol: The rules of scoring; None takes the default of the task.
+        part: The whole cohort that ids are compared with, where only a part of it would be scored.
+        threads: How many files are opened at once; None for one per core.
         progress: Called with the number of files that were opened, and of all.
+
+    Returns:
+        The findings.
+
+    Raises:
+        UserError: There is no such task.
     """
     options = options or ReadOptions()
     chosen = tasks.get(task)
@@ -255,7 +294,7 @@ def _score_findings(
 def _id_findings(
     predictions: Predictions, ids: Any, options: ReadOptions, cohort: Cohort
 ) -> tuple[list[CheckFinding], list[dict[str, Any]], int, tuple[str, ...]]:
-    """(findings, steps of the flow, ids that match, the same findings as scoring words them)."""
+    """Compare ids: findings, steps of the flow, how many match, and the same findings in scoring's words."""
     try:
         join = join_by_id(
             cohort.cases["case_id"],
@@ -286,12 +325,12 @@ def _id_findings(
 
 
 def _direction(checked: Checked, *, blind: bool) -> CheckFinding:
-    """Judged with the truth, where the cohort has it; a participant's cohort has none."""
+    """Check the direction of the scores with the truth, where the cohort has it."""
     if blind or checked.scores is None:
         text = "the cohort has no outcomes: the direction of the scores was not judged"
         return CheckFinding(kind="direction", severity="info", message=text)
     turned = next((text for text in checked.warnings if text.startswith(REVERSED)), None)
     if turned:
         return CheckFinding(kind="direction", severity="warning", message=turned)
-    text = "the direction of the scores agrees with the outcomes, or cannot be told from chance"
+    text = "the direction of the scores agrees with the outcomes, or does not differ from chance"
     return CheckFinding(kind="direction", severity="info", message=text)

@@ -1,7 +1,7 @@
-"""Benign or malignant (US-15 to US-18): probability a case against the cohort's `label`.
+"""Benign or malignant (US-15 to US-18): one probability per case, compared with the cohort's `label`.
 
-Normal pictures have no lesion to call: they are left out of the benign/malignant metrics, counted, and
-kept (as events) for the question whether the model is less sure of them than of lesions (US-18).
+Normal pictures have no lesion to classify: they are left out of the benign/malignant metrics, counted, and
+stored (as events) for the question whether the model is less sure of them than of lesions (US-18).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ CALIBRATED = "probability_calibrated"
 
 
 class ClassificationTask(Task):
-    """A case is a picture or an exam; the cluster is the patient."""
+    """Benign or malignant: a case is a picture or an exam, and the cluster is the patient."""
 
     name = "classification"
     title = "Classification"
@@ -110,7 +110,7 @@ class ClassificationTask(Task):
         protocol: Protocol,
         options: ScoreOptions,
     ) -> Scores:
-        """The normals come from `events`; a `probability_calibrated` column is kept as it is."""
+        """Score a table; normals come from `events`, and a column `probability_calibrated` stays as it is."""
         pieces = [table]
         if events is not None and {"case_id", "probability", "kind"} <= set(events.columns):
             pieces.append(events[events["kind"] == "normal"])
@@ -188,7 +188,7 @@ class ClassificationTask(Task):
 
 
 def _trapezoid(scores: Scores, partition: Clusters) -> float | None:
-    """The other AUPRC, for those who must compare with it; the metric `auprc` is average precision."""
+    """Compute the other AUPRC, for comparisons with results that use it; `auprc` is average precision."""
     value = BinaryEvaluator(
         label=scores.cases["label"],
         probability=scores.cases["probability"],
@@ -270,10 +270,17 @@ def _finish(
 
 
 def lesion_against_normal(scores: Scores) -> dict[str, Any]:
-    """US-18: is the model less sure of normal pictures? Uncertainty is 1 - max probability.
+    """Measure whether the model is less sure of normal pictures than of lesions (US-18).
 
-    Normal is the positive class, probabilities are raw, and cases without an answer are left out and
-    counted. Under the protocol's number of normals the result is unavailable, with the reason.
+    Uncertainty is 1 - max probability. Normal is the positive class, probabilities are raw, and cases without
+    an answer are left out and counted. With fewer normals than the protocol asks for, the result is
+    unavailable.
+
+    Args:
+        scores: The scores, whose events are the normal pictures.
+
+    Returns:
+        `available` and the counts; where available AUROC with its interval and AUPRC, else the reason.
     """
     need = scores.protocol.classification.normal_min_cases
     normals = scores.events

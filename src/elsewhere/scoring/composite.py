@@ -1,4 +1,4 @@
-"""An evaluator with more metrics beside its own: ratios of sums that somebody else defined."""
+"""An evaluator with the metrics of other packages besides its own: ratios of sums."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ExtraMetric:
-    """value = sum(numerator) / sum(denominator); an undefined case has 0 in both, and is counted."""
+    """A metric of the value sum(numerator) / sum(denominator); an undefined case has 0 in both.
+
+    Args:
+        spec: The declared properties of the metric.
+        numerator: One value per case.
+        denominator: One value per case, 0 or more.
+        undefined: True for the cases without a value, which are counted.
+    """
 
     spec: MetricSpec
     numerator: FloatArray
@@ -28,6 +35,14 @@ class ExtraMetric:
     undefined: npt.NDArray[np.bool_]
 
     def take(self, mask: npt.NDArray[np.bool_]) -> ExtraMetric:
+        """Take some of the cases.
+
+        Args:
+            mask: True for the cases to keep.
+
+        Returns:
+            The same metric over these cases.
+        """
         return ExtraMetric(
             spec=self.spec,
             numerator=self.numerator[mask],
@@ -36,6 +51,14 @@ class ExtraMetric:
         )
 
     def join(self, other: ExtraMetric) -> ExtraMetric:
+        """Join the cases of two models.
+
+        Args:
+            other: The same metric of the other model.
+
+        Returns:
+            The metric over both models' cases, those of this one first.
+        """
         return ExtraMetric(
             spec=self.spec,
             numerator=np.concatenate([self.numerator, other.numerator]),
@@ -45,7 +68,12 @@ class ExtraMetric:
 
 
 class CompositeEvaluator(Evaluator):
-    """`base` first, then `extra`; every question about a metric goes to whom it belongs."""
+    """An evaluator with further metrics: those of `base` first, then `extra`.
+
+    Args:
+        base: The evaluator of the task.
+        extra: The further metrics, over the same cases.
+    """
 
     def __init__(self, base: Evaluator, extra: Sequence[ExtraMetric]) -> None:
         self.base, self.extra = base, tuple(extra)
@@ -106,7 +134,19 @@ class CompositeEvaluator(Evaluator):
 
 
 def with_extra_metrics(evaluator: Evaluator, scores: Scores, task: Task | str) -> Evaluator:
-    """`evaluator` with the registered foreign metrics of this task appended; itself where there are none."""
+    """Append the registered metrics of other packages to the evaluator of a task.
+
+    Args:
+        evaluator: The evaluator of the task.
+        scores: The scores, from which the metrics are computed.
+        task: The task, or its name.
+
+    Returns:
+        The evaluator with these metrics; `evaluator` itself where there are none for this task.
+
+    Raises:
+        UserError: A metric has the name of one of the task's own, or does not give valid inputs.
+    """
     from elsewhere.scoring import metrics as plug_ins
 
     name = task if isinstance(task, str) else task.name

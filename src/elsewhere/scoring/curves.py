@@ -1,6 +1,6 @@
 """ROC, precision-recall and reliability curves with bands, from the same weights as the intervals.
 
-Bands are drawn on a fixed grid, from at most 200 resamples (64 of very many cases): a picture needs no
+Bands are computed on a fixed grid, from at most 200 resamples (64 for very many cases): a picture needs no
 more, and a million cases must not make a million points.
 """
 
@@ -21,7 +21,7 @@ from elsewhere.statistics.evaluator import FloatArray
 
 BAND_RESAMPLES = 200
 BAND_RESAMPLES_MANY = 64
-"""Beyond `MANY_CASES` the band is thinner than its line, and each resample costs a pass over all."""
+"""Above `MANY_CASES` the band is thinner than its line, and each resample costs a pass over all cases."""
 MANY_CASES = 200_000
 ROC_GRID: FloatArray = np.unique(np.concatenate([np.linspace(0.0, 1.0, 161), np.geomspace(1e-4, 0.1, 40)]))
 PR_GRID: FloatArray = np.linspace(0.0, 1.0, 201)
@@ -38,8 +38,11 @@ def _on_grids(
     tpr_out: FloatArray,
     precision_out: FloatArray,
 ) -> None:
-    """Sensitivity at each false-positive rate (straight lines between points, the upper end of a vertical
-    step), and precision where each recall is first reached. NaN without both classes."""
+    """Compute sensitivity on a grid of false-positive rates, and precision on a grid of recalls.
+
+    Sensitivity follows straight lines between points, and the upper end of a vertical step; precision is read
+    where each recall is first reached. NaN without both classes.
+    """
     n = cluster.size
     for r in range(weights.shape[0]):
         positives, negatives = 0.0, 0.0
@@ -98,7 +101,7 @@ def _resampled(
     n_cases: int,
     threads: int | None,
 ) -> list[FloatArray] | None:
-    """`work` on the first resamples of the stream, block by block on the threads; None without a stream."""
+    """Apply `work` to the first resamples of the stream, block by block on threads; None without a stream."""
     if stream is None or stream.resamples == 0:
         return None
     limit = min(stream.resamples, BAND_RESAMPLES if n_cases <= MANY_CASES else BAND_RESAMPLES_MANY)
@@ -135,10 +138,21 @@ def probability_curves(
     level: float = 0.95,
     threads: int | None = None,
 ) -> dict[str, Any]:
-    """`roc`, `pr`, and `reliability` (and `reliability_calibrated`) as lists of at most 201 points.
+    """Compute `roc`, `pr`, and `reliability` (and `reliability_calibrated`) as lists of at most 201 points.
 
-    ROC and PR hold every case, a missing one at the worst rank, as the metrics do; reliability holds the
-    answered ones, since a missing case has no probability to be reliable.
+    ROC and PR include every case, a missing one at the worst rank, as the metrics do; reliability includes
+    the answered ones alone, because a missing case has no probability to be reliable.
+
+    Args:
+        evaluator: The metrics of a two-class probability.
+        stream: The patient weights of the resamples, for the bands; None for curves without bands.
+        answered: True for the cases with a usable probability; None where all have one.
+        level: The level of the bands, such as 0.95.
+        threads: How many threads; None for all processors.
+
+    Returns:
+        Each curve by its name: `x`, `y`, `lo`, `hi`, labels of the axes and a note. Empty without both
+        classes.
     """
     curves: dict[str, Any] = {}
     positives = int(evaluator.label.sum())

@@ -1,7 +1,7 @@
-"""Who was tested, as steps that add up: the rows of the prediction file, then the cases of the cohort.
+"""The participant flow, as steps that add up: the rows of the prediction file, then the cases of the cohort.
 
-A step is {step, n, lost, why, of}. Steps of one `of` (predictions, cohort, patients...) are a chain: each n is the n
-before it less what this step lost, and a row or a case is lost at exactly one step.
+A step is {step, n, lost, why, of}. Steps of one `of` (predictions, cohort, patients...) are a chain: each n
+is the n before it less what this step lost, and a row or a case is lost at exactly one step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,22 @@ _WHY = {
 
 
 def step(name: str, n: int, *, of: str, lost: int = 0, why: str = "") -> Step:
-    """One step of a flow."""
+    """Make one step of a flow.
+
+    Args:
+        name: What is counted after this step.
+        n: How many are left.
+        of: The chain that the step belongs to: predictions, cohort, patients...
+        lost: How many this step lost.
+        why: Why they were lost; left out where none was.
+
+    Returns:
+        The step.
+
+    Example:
+        >>> step("cohort cases", 20, of="cohort")
+        {'step': 'cohort cases', 'n': 20, 'lost': 0, 'why': '', 'of': 'cohort'}
+    """
     return {"step": name, "n": int(n), "lost": int(lost), "why": why if lost else "", "of": of}
 
 
@@ -32,7 +47,7 @@ def participant_flow(
     left_out: Sequence[tuple[str, int, str]] = (),
     what: str = "prediction",
 ) -> tuple[Step, ...]:
-    """The steps of the prediction file, then those of the cohort's cases.
+    """List the steps of the prediction file, then those of the cohort's cases.
 
     Args:
         predictions: The steps of the rows of the file.

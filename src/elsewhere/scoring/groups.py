@@ -1,9 +1,9 @@
-"""From an attribute of the cohort to groups: the one place where ages, menopausal states and densities
-become codes (MRI-06, ST-08).
+"""Groups of cases from an attribute of the cohort: ages, menopausal states, densities and others as codes.
 
-What is missing, or left out by the protocol, has code -1: it is counted and may be shown as a row of its
-own, but never enters a range. Nothing is guessed: a spelling that is not known is missing, and the note
-names it. Notes and warnings reach reports that are shared, so they tell no count of one to four.
+This is the only place where they become codes (MRI-06, ST-08). What is missing, or left out by the protocol,
+has code -1: it is counted and may be shown as a row of its own, but never enters a range. Nothing is guessed:
+a spelling that is not known is missing, and the note names it. Notes and warnings are part of reports that
+are shared, so they give no count of one to four.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MISSING_WORDS = frozenset(
 )
 MOST_CATEGORIES = 10
 SMALLEST_TOLD = 5
-"""As `report.privacy.SMALLEST_CELL`: fewer may be recognised."""
+"""Equal to `elsewhere.privacy.SMALLEST_CELL`: fewer people could be recognised."""
 MOST_GROUPS = 60
 _DENSITY_WORDS = {
     "fatty": "A",
@@ -50,9 +50,14 @@ _DENSITY_PREFIX = re.compile(
 
 @dataclass(frozen=True)
 class GroupCodes:
-    """`codes[i]` is the group of case i, an index into `names`; -1 is missing or left out.
+    """The group of each case by one variable; code -1 is missing or left out.
 
-    `missing` counts the cases with -1; `note` says what was left out and why.
+    Args:
+        variable: The name of the variable.
+        names: The names of the groups.
+        codes: The group of each case, as an index into `names`.
+        missing: How many cases have code -1.
+        note: What was left out and why, as sentences; empty where nothing was.
     """
 
     variable: str
@@ -63,16 +68,28 @@ class GroupCodes:
 
     @property
     def n_groups(self) -> int:
+        """How many groups there are."""
         return len(self.names)
 
     def sizes(self) -> dict[str, int]:
-        """Cases in each group, empty groups included."""
+        """Count the cases in each group, empty groups included.
+
+        Returns:
+            The number of cases by the name of the group.
+        """
         known = self.codes[self.codes >= 0]
         counts = np.bincount(known, minlength=self.n_groups)
         return {name: int(count) for name, count in zip(self.names, counts, strict=True)}
 
     def take(self, cases: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> GroupCodes:
-        """The same groups over some of the cases."""
+        """Take some of the cases.
+
+        Args:
+            cases: Numbers of cases, or True for each case to keep.
+
+        Returns:
+            The same groups over these cases.
+        """
         codes = self.codes[cases]
         return GroupCodes(self.variable, self.names, codes, int((codes < 0).sum()), self.note)
 
@@ -83,12 +100,26 @@ def _make(variable: str, names: Sequence[str], codes: npt.ArrayLike, notes: Sequ
 
 
 def told(count: int) -> str:
-    """A count of cases as a report may say it."""
+    """Write a count of cases as a report may show it.
+
+    Args:
+        count: The number of cases.
+
+    Returns:
+        The number, or 'fewer than 5' for one to four.
+
+    Example:
+        >>> told(3), told(0), told(12)
+        ('fewer than 5', '0', '12')
+    """
     return f"fewer than {SMALLEST_TOLD}" if 0 < count < SMALLEST_TOLD else str(count)
 
 
 def _told_sizes(sizes: Mapping[str, int]) -> str:
-    """Every group with its size; where one alone is small the next is said roughly, or it would be the rest."""
+    """Write every group with its size; where only one is small, the next is rounded.
+
+    Otherwise the small one would be the total less the others.
+    """
     words = {name: told(count) for name, count in sizes.items()}
     small = [name for name, count in sizes.items() if 0 < count < SMALLEST_TOLD]
     large = {name: count for name, count in sizes.items() if count >= SMALLEST_TOLD}
@@ -99,7 +130,7 @@ def _told_sizes(sizes: Mapping[str, int]) -> str:
 
 
 def _words(values: pd.Series) -> list[str | None]:
-    """Cells as stripped, lower-case words with single blanks; None where missing."""
+    """Return cells as stripped, lower-case words with single blanks; None where missing."""
     out: list[str | None] = []
     for cell in values.astype("string").array:
         word = None if cell is pd.NA else " ".join(str(cell).split()).casefold()
@@ -115,7 +146,7 @@ def _strange_note(variable: str, strange: Sequence[str]) -> str:
 
 
 def _numbers(values: pd.Series) -> tuple[npt.NDArray[np.float64], list[str]]:
-    """The column as numbers (NaN where missing), and the cells that are neither numbers nor missing."""
+    """Return the column as numbers (NaN where missing), and cells that are neither numbers nor missing."""
     numbers = np.array(pd.to_numeric(values, errors="coerce"), dtype=np.float64)
     numbers[np.isinf(numbers)] = np.nan
     if pd.api.types.is_numeric_dtype(values):
@@ -125,7 +156,10 @@ def _numbers(values: pd.Series) -> tuple[npt.NDArray[np.float64], list[str]]:
 
 
 def _number_texts(values: Sequence[float]) -> list[str]:
-    """With six digits, or as many as it takes to tell them apart: two groups of one name would be one."""
+    """Write numbers with six digits, or as many as it takes to keep them distinct.
+
+    Two groups of one name would be one group.
+    """
     texts: list[str] = []
     for digits in range(6, 18):
         texts = [f"{value:.{digits}g}" for value in values]
@@ -153,7 +187,26 @@ def binned_groups(
     lowest: float | None = None,
     highest: float | None = None,
 ) -> GroupCodes:
-    """Half-open bins (lower, upper]; beyond `lowest` (exclusive) or `highest` a value is left out."""
+    """Divide numbers into half-open bins (lower, upper].
+
+    Args:
+        values: The variable, one value per case.
+        upper_edges: The upper edges of all bins but the last, rising.
+        variable: The name of the variable.
+        lowest: Values at or below it are left out; None leaves none out.
+        highest: Values above it are left out; None leaves none out.
+
+    Returns:
+        The bin of each case.
+
+    Raises:
+        UserError: The edges do not rise.
+
+    Example:
+        >>> made = binned_groups(pd.Series([35, 40, 62, None]), [40, 60], variable="age")
+        >>> made.names, made.codes.tolist()
+        (('<=40', '(40, 60]', '>60'), [0, 0, 2, -1])
+    """
     edges = [float(e) for e in upper_edges]
     if any(b <= a for a, b in pairwise(edges)):
         raise UserError(
@@ -178,7 +231,23 @@ def binned_groups(
 
 
 def age_groups(values: pd.Series, rules: FairnessRules, *, variable: str = "age") -> GroupCodes:
-    """MRI-06: (..40], (40,50], (50,60], (60,70], (70..); closed outside by protocols that drop the rest."""
+    """Divide ages into the groups of the protocol (MRI-06).
+
+    By default (..40], (40,50], (50,60], (60,70] and (70..); protocols that leave the rest out close the outer
+    bins.
+
+    Args:
+        values: Ages in years, one per case.
+        rules: The protocol's rules: the edges, and the lowest and highest age.
+        variable: The name of the variable.
+
+    Returns:
+        The age group of each case.
+
+    Example:
+        >>> age_groups(pd.Series([35, 71]), FairnessRules()).sizes()
+        {'<=40': 1, '(40, 50]': 0, '(50, 60]': 0, '(60, 70]': 0, '>70': 1}
+    """
     return binned_groups(
         values, rules.age_upper_edges, variable=variable, lowest=rules.age_lowest, highest=rules.age_highest
     )
@@ -187,10 +256,22 @@ def age_groups(values: pd.Series, rules: FairnessRules, *, variable: str = "age"
 def menopausal_groups(
     values: pd.Series, rules: FairnessRules, *, variable: str = "menopausal_status"
 ) -> GroupCodes:
-    """pre, post (and peri, unknown where the protocol has them as groups), from any spelling that begins so.
+    """Divide cases into pre and post, and into peri and unknown where the protocol has them as groups.
 
     The MAMA-MIA table writes 'pre (<6 months since LMP ...)', 'peri (6-12 months ...)': what counts is how
     the cell begins.
+
+    Args:
+        values: Menopausal status, one text per case.
+        rules: The protocol's rules for perimenopausal and unknown cases.
+        variable: The name of the variable.
+
+    Returns:
+        The group of each case.
+
+    Example:
+        >>> menopausal_groups(pd.Series(["Pre", "post (natural)", "peri"]), FairnessRules()).codes.tolist()
+        [0, 1, 0]
     """
     names = ["pre", "post"]
     if rules.peri_counts_as == "own-group":
@@ -220,7 +301,19 @@ def menopausal_groups(
 
 
 def density_groups(values: pd.Series, *, variable: str = "breast_density") -> GroupCodes:
-    """BI-RADS composition A to D from letters, 1-4, I-IV, or the words of the lexicon, in any case."""
+    """Read BI-RADS composition A to D from letters, 1-4, I-IV, or the words of the lexicon, in any case.
+
+    Args:
+        values: Breast density, one value per case.
+        variable: The name of the variable.
+
+    Returns:
+        The density of each case.
+
+    Example:
+        >>> density_groups(pd.Series(["B", "ACR 3", "IV", "scattered", "?"])).codes.tolist()
+        [1, 2, 3, 1, -1]
+    """
     codes, strange = [], []
     numbered = 0
     for word in _words(values):
@@ -243,10 +336,27 @@ def density_groups(values: pd.Series, *, variable: str = "breast_density") -> Gr
 def attribute_groups(
     values: pd.Series, *, variable: str, upper_edges: Sequence[float] | None = None, quantile_bins: int = 4
 ) -> GroupCodes:
-    """Any attribute (ST-08): categories as they are; numbers in given bins, or in quantile bins.
+    """Divide cases by any attribute (ST-08): categories as they are, numbers in given or quantile bins.
 
     Bins are half-open, (lower, upper]. A numeric column of at most ten distinct values is taken as
     categories: a field strength or a count.
+
+    Args:
+        values: The attribute, one value per case.
+        variable: The name of the attribute.
+        upper_edges: The upper edges of all bins but the last; None for categories or quantile bins.
+        quantile_bins: How many quantile bins a numeric column gets.
+
+    Returns:
+        The group of each case.
+
+    Raises:
+        UserError: There are more than 60 categories, or the edges do not rise.
+
+    Example:
+        >>> made = attribute_groups(pd.Series([1.5, 3.0, 1.5]), variable="field_strength")
+        >>> made.names, made.codes.tolist()
+        (('1.5', '3'), [0, 1, 0])
     """
     numbers, strange = _numbers(values)
     booleans = all(isinstance(cell, bool | np.bool_) for cell in values.dropna().array)
@@ -287,7 +397,24 @@ def group_codes(
     *,
     upper_edges: Sequence[float] | None = None,
 ) -> GroupCodes:
-    """The groups of one column of the cohort (or scores) table, by the protocol's rules where it has any."""
+    """Divide cases by one column of the cohort (or scores) table, by the protocol's rules where it has any.
+
+    Args:
+        table: One row per case.
+        variable: The name of a column; age, menopausal_status and breast_density have rules of their own.
+        rules: The protocol's rules; None takes the defaults.
+        upper_edges: The upper edges of bins, which replace the rules; None keeps the rules.
+
+    Returns:
+        The group of each case.
+
+    Raises:
+        UserError: There is no such column, or it has too many categories.
+
+    Example:
+        >>> group_codes(pd.DataFrame({"breast_density": ["a", "d"]}), "breast_density").sizes()
+        {'A': 1, 'B': 0, 'C': 0, 'D': 1}
+    """
     if variable not in table.columns:
         near = near_matches(variable, [str(c) for c in table.columns])
         raise UserError(
@@ -310,11 +437,19 @@ def group_codes(
 def fairness_codes(
     table: pd.DataFrame, rules: FairnessRules
 ) -> tuple[tuple[GroupCodes, ...], tuple[str, ...]]:
-    """The codes of the protocol's variables that the table has, and a warning for each it has not.
+    """Divide cases by each of the protocol's fairness variables that the table has.
 
-    A variable whose cells are all missing is kept: its disparity is undefined, and the warning says so. One that
-    is known for fewer than half of the cases is scored as the rules say, and the warning says on whom it rests. So is
-    a group of a few, whose rate is 0 or 1 by the luck of one case.
+    A variable whose cells are all missing is kept: its disparity is undefined, and a warning states this. One
+    that is known for fewer than half of the cases is scored as the rules say, and a warning states on how
+    many cases it rests. So does a group of fewer than five cases, whose rate is 0 or 1 by the chance of one
+    case.
+
+    Args:
+        table: One row per case.
+        rules: The protocol's rules.
+
+    Returns:
+        The groups by each variable, and warnings, among them one for each variable that the table lacks.
     """
     found, warnings = [], []
     for variable in rules.variables:

@@ -1,4 +1,4 @@
-"""The truth column as classes (US-01). What is no class is left out and counted, never guessed."""
+"""The truth column as classes (US-01). A cell that is no class is left out and counted, never guessed."""
 
 from __future__ import annotations
 
@@ -28,18 +28,29 @@ OUTCOME_WORDS: Mapping[str, int] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """`label[i]` is 0 or 1, -1 where the case has no class; `normal` marks the cases without a lesion."""
+    """The truth of each case, read from one column.
+
+    Args:
+        label: 0 or 1 for each case, -1 where the case has no class.
+        normal: True for the cases without a lesion.
+        others: Cells that are neither a class nor normal, and how often each occurs; '' is an empty cell.
+    """
 
     label: npt.NDArray[np.int8]
     normal: npt.NDArray[np.bool_]
     others: dict[str, int]
-    """What the cells said that are neither a class nor normal, and how often; '' is an empty cell."""
 
     @property
     def n_others(self) -> int:
+        """How many cells are neither a class nor normal."""
         return sum(self.others.values())
 
     def others_text(self) -> str:
+        """List these cells for a message, at most five of them.
+
+        Returns:
+            Text such as "'cyst' (3), empty (1)".
+        """
         shown = [f"{'empty' if word == '' else repr(word)} ({count})" for word, count in self.others.items()]
         return ", ".join(shown[:5]) + (f" and {len(shown) - 5} more" if len(shown) > 5 else "")
 
@@ -51,7 +62,27 @@ def read_truth(
     words: Mapping[str, int] = LESION_WORDS,
     normal_words: frozenset[str] = NORMAL_WORDS,
 ) -> Truth:
-    """Words are compared without regard to case and blanks; numbers may be 0, 1, 0.0 or 1.0."""
+    """Read the truth of each case from a column.
+
+    Words are compared without regard to case and blanks; numbers may be 0, 1, 0.0 or 1.0.
+
+    Args:
+        cases: The cases of the cohort.
+        column: The name of the column.
+        words: The class, 0 or 1, of each word in lower case.
+        normal_words: Words in lower case for a case without a lesion.
+
+    Returns:
+        The truth.
+
+    Raises:
+        UserError: The cohort has no such column.
+
+    Example:
+        >>> cases = pd.DataFrame({"label": ["Benign", "malignant", "normal", "cyst"]})
+        >>> read_truth(cases, "label").label.tolist()
+        [0, 1, -1, -1]
+    """
     if column not in cases.columns:
         near = near_matches(column, [str(name) for name in cases.columns])
         raise UserError(
@@ -83,6 +114,18 @@ def need_truth(
 
     One class is no mistake of the user: a screening month may have no cancer. What needs both classes is then
     undefined, with the reason, and everything else is computed.
+
+    Args:
+        label: The class of each case: 0, 1, or -1 without a class.
+        column: The name of the column, for the message.
+        names: The names of class 0 and class 1, for the message.
+        truth: What was read from the column.
+
+    Returns:
+        One warning, or none.
+
+    Raises:
+        UserError: No case has a class.
     """
     known = label[label >= 0]
     said = truth.others_text() if truth.others else ""

@@ -1,8 +1,8 @@
 """Metrics that other packages bring: a function of the scores table, by decorator or entry point.
 
-A foreign metric gives a numerator and a denominator a case; its value is the ratio of their sums. That is
+Such a metric gives one numerator and one denominator per case; its value is the ratio of their sums. That is
 enough for every mean and proportion, and it is all that intervals, groups, sites and paired tests need:
-the metric takes part in them without knowing them.
+the metric takes part in them without any code of its own.
 
     @case_metric(MetricSpec(name="mean_probability", ...), tasks=("classification",))
     def mean_probability(cases: pd.DataFrame) -> RatioInputs:
@@ -37,7 +37,13 @@ PerCase = Callable[[pd.DataFrame], RatioInputs]
 
 @dataclass(frozen=True, kw_only=True)
 class CaseMetric:
-    """`per_case` takes the scores table and gives numerator and denominator a case; NaN is undefined."""
+    """A metric of another package: a ratio of sums over cases.
+
+    Args:
+        spec: The declared properties of the metric.
+        tasks: Names of the tasks that it is computed for; '*' is every task.
+        per_case: Takes the scores table and returns a numerator and a denominator per case; NaN is undefined.
+    """
 
     spec: MetricSpec
     tasks: tuple[str, ...]
@@ -45,9 +51,18 @@ class CaseMetric:
 
     @property
     def name(self) -> str:
+        """The name of the metric."""
         return self.spec.name
 
     def serves(self, task: str) -> bool:
+        """Check whether the metric is computed for a task.
+
+        Args:
+            task: The name of the task.
+
+        Returns:
+            True where it is.
+        """
         return task in self.tasks or EVERY_TASK in self.tasks
 
 
@@ -57,7 +72,15 @@ metrics: Registry[CaseMetric] = Registry(
 
 
 def case_metric(spec: MetricSpec, *, tasks: Sequence[str]) -> Callable[[PerCase], CaseMetric]:
-    """Decorator: the function becomes a `CaseMetric`, registered under the spec's name."""
+    """Turn the decorated function into a `CaseMetric`, and register it under the name of the specification.
+
+    Args:
+        spec: The declared properties of the metric.
+        tasks: Names of the tasks that it is computed for; '*' is every task.
+
+    Returns:
+        The decorator.
+    """
 
     def keep(per_case: PerCase) -> CaseMetric:
         metric = CaseMetric(spec=spec, tasks=tuple(tasks), per_case=per_case)
@@ -77,8 +100,8 @@ def metric_label(name: str) -> str | None:
         name: The name of a metric of any task, or of another package.
 
     Returns:
-        The label that its `MetricSpec` declares, without what a protocol adds in brackets; None where no installed
-        package declares such a metric.
+        The label that its `MetricSpec` declares, without what a protocol adds in brackets; None where no
+        installed package declares such a metric.
 
     Example:
         >>> metric_label("auroc"), metric_label("norm_hd")
@@ -94,7 +117,18 @@ def metric_label(name: str) -> str | None:
 
 
 def evaluate_case_metric(metric: CaseMetric, cases: pd.DataFrame) -> ExtraMetric:
-    """The metric's inputs, checked: the right number, finite, no negative denominator."""
+    """Compute the inputs of a metric and check them: one per case, finite, no negative denominator.
+
+    Args:
+        metric: The metric.
+        cases: The scores table.
+
+    Returns:
+        The metric over these cases.
+
+    Raises:
+        UserError: The function returned something else.
+    """
     inputs = metric.per_case(cases)
     if not isinstance(inputs, RatioInputs):
         raise UserError(

@@ -1,4 +1,4 @@
-"""Scores made ready for statistics: one partition and one evaluator, for commands and studies alike (ST-01)."""
+"""Scores with their clusters and evaluator, ready for statistics, for commands and studies alike (ST-01)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,15 @@ WITHOUT_SCORE = ("missing", "invalid", "not_analysable")
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A task's scores made ready for statistics; one partition serves everything (ST-01)."""
+    """The scores of a task with their clusters and evaluator; one partition serves everything (ST-01).
+
+    Args:
+        task: The task.
+        scores: The scores.
+        partition: The clusters that are resampled.
+        evaluator: The metrics under weights of the clusters.
+        options: The options of scoring.
+    """
 
     task: Task
     scores: Scores
@@ -31,13 +39,32 @@ class Prepared:
     options: ScoreOptions
 
     def evaluator_over(self, partition: Clusters) -> Evaluator:
-        """The same metrics of the same cases, with patients numbered by another partition of these cases."""
+        """Evaluate the same metrics of the same cases over other clusters.
+
+        Args:
+            partition: Another partition of these cases.
+
+        Returns:
+            The evaluator, with the metrics of other packages.
+        """
         made = self.task.evaluator(self.scores, partition, self.options)
         return with_extra_metrics(made, self.scores, self.task.name)
 
 
 def prepare(scores: Scores, options: ScoreOptions) -> Prepared:
-    """Clusters and evaluator of a table of scores, with the metrics that other packages bring."""
+    """Make clusters and evaluator from a table of scores, with the metrics that other packages bring.
+
+    Args:
+        scores: The scores.
+        options: The options of scoring; `resample` names the clusters.
+
+    Returns:
+        The scores with their clusters and evaluator.
+
+    Raises:
+        UserError: The task has no such resampling unit, or the prediction is constant and the protocol calls
+            that invalid.
+    """
     task = tasks.get(scores.task)
     partition = resampled_units(task, scores, options)
     made = task.evaluator(scores, partition, options)
@@ -52,7 +79,19 @@ def prepare(scores: Scores, options: ScoreOptions) -> Prepared:
 
 
 def resampled_units(task: Task, scores: Scores, options: ScoreOptions) -> Clusters:
-    """Patients, always (ST-01); another unit on request, where the task knows one."""
+    """Make the clusters that are resampled: patients (ST-01), or another unit where the task has one.
+
+    Args:
+        task: The task.
+        scores: The scores.
+        options: The options of scoring; `resample` names the unit.
+
+    Returns:
+        The clusters.
+
+    Raises:
+        UserError: The task has no such unit.
+    """
     if options.resample not in task.resampling_units:
         raise UserError(
             f"--resample {options.resample} is not for {task.name}",
@@ -62,28 +101,66 @@ def resampled_units(task: Task, scores: Scores, options: ScoreOptions) -> Cluste
 
 
 def primary_metric(evaluator: Evaluator, protocol: Protocol) -> str:
-    """What a report leads with: the protocol's headline where the task has it, else its primary metric."""
+    """Choose the metric that leads a report: the protocol's headline, else the task's primary metric.
+
+    Args:
+        evaluator: The metrics of the task.
+        protocol: The rules.
+
+    Returns:
+        The name of the metric.
+    """
     return main_metric(evaluator.specs, protocol)
 
 
 def answered_cases(scores: Scores) -> npt.NDArray[np.bool_]:
-    """The cases with a usable score; the others count as the worst value (ST-14)."""
+    """Mark the cases with a usable score; the others count as the worst value (ST-14).
+
+    Args:
+        scores: The scores.
+
+    Returns:
+        True for each case with a usable score.
+    """
     if "status" not in scores.cases.columns:
         return np.ones(len(scores.cases), dtype=bool)
     return ~scores.cases["status"].isin(WITHOUT_SCORE).to_numpy(dtype=bool)
 
 
 def truth_of(scores: Scores) -> npt.NDArray[np.float64] | None:
-    """The outcome of each case, where the task has two classes."""
+    """Look up the outcome of each case.
+
+    Args:
+        scores: The scores.
+
+    Returns:
+        0 or 1 for each case; None where the task does not have two classes.
+    """
     return tasks.get(scores.task).truth(scores)
 
 
 def binary_part(evaluator: Evaluator) -> Any:
-    """The evaluator of probabilities inside one that adds to it (foreign metrics, fairness)."""
+    """Return the evaluator of probabilities inside one that adds to it (metrics of other packages, fairness).
+
+    Args:
+        evaluator: The evaluator of a task with two classes.
+
+    Returns:
+        The `BinaryEvaluator`; `evaluator` itself where it contains no other.
+    """
     base: Any = getattr(evaluator, "base", evaluator)
     return getattr(base, "binary", base)
 
 
 def fairness_disparity(scores: Scores, evaluator: Evaluator, *, headline: str) -> Disparity:
-    """What may differ between groups, as the task declares it."""
+    """Choose what is compared between groups of patients, as the task declares it.
+
+    Args:
+        scores: The scores.
+        evaluator: Their metrics.
+        headline: The name of the metric that leads the report.
+
+    Returns:
+        The disparity.
+    """
     return tasks.get(scores.task).disparity(scores, evaluator, headline=headline)

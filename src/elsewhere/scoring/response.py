@@ -1,9 +1,9 @@
-"""Pathologic complete response (MRI-05 to MRI-07): probability a patient against the cohort's `pcr`.
+"""Pathologic complete response (MRI-05 to MRI-07): one probability per patient, compared with `pcr`.
 
 Performance is balanced accuracy; fairness is 1 - the mean equalised-odds disparity over age, menopausal
-status and breast density; the combined score weighs the two. The rules that the paper and its code do
-differently (>= or > one half, constant predictions, groups of one class, unknown status, the cut) come
-from the protocol.
+status and breast density; the combined score weighs the two. The rules in which the paper and its code
+differ (>= or > one half, constant predictions, groups of one class, unknown status, the cut) come from the
+protocol.
 """
 
 from __future__ import annotations
@@ -55,7 +55,22 @@ CONSTANT_REASON = (
 def response_specs(
     rules: FairnessRules, *, fairness_weight: float, nll_epsilon: float = 2.0**-52
 ) -> tuple[MetricSpec, ...]:
-    """Fairness may fall below 0: a disparity of TPR and FPR ranges reaches 2 where nothing cuts it."""
+    """List the metrics of the task response, in the order of the report.
+
+    Fairness may fall below 0: a disparity of TPR and FPR ranges reaches 2 unless the rules cut it.
+
+    Args:
+        rules: The protocol's rules of fairness.
+        fairness_weight: The weight of fairness in the combined score, 0 to 1.
+        nll_epsilon: The smallest probability that the negative log-likelihood takes.
+
+    Returns:
+        The specifications.
+
+    Example:
+        >>> [spec.name for spec in response_specs(FairnessRules(), fairness_weight=0.5)][-2:]
+        ['fairness', 'combined']
+    """
     lowest = 0.0 if rules.cut_mean_disparity_to_one else -1.0
     fairness = MetricSpec(
         name="fairness",
@@ -83,10 +98,15 @@ def response_specs(
 
 
 class ResponseEvaluator(Evaluator):
-    """Balanced accuracy, AUROC, recall a class, fairness and combined under patient weights.
+    """Balanced accuracy, AUROC, recall per class, fairness and combined score under patient weights.
 
-    `invalid` makes every metric undefined: a constant prediction, where the protocol says so (MRI-05). It
-    is a property of the submission, so a resample or a group that happens to hold one decision is not meant.
+    Args:
+        binary: The metrics of the probability.
+        groups: The groups by each fairness variable.
+        rules: The protocol's rules of fairness.
+        fairness_weight: The weight of fairness in the combined score, 0 to 1.
+        invalid: Makes every metric undefined: a constant prediction, where the protocol says so (MRI-05). It
+            is a property of the submission, not of a resample or a group that happens to have one decision.
     """
 
     def __init__(
@@ -106,10 +126,12 @@ class ResponseEvaluator(Evaluator):
 
     @property
     def decision(self) -> npt.NDArray[np.bool_]:
+        """Whether each case is called positive."""
         return self.binary.judged[0].decision
 
     @property
     def odds(self) -> EqualisedOdds:
+        """The equalised-odds disparities under weights; computed at first use."""
         if self._odds is None:
             self._odds = EqualisedOdds(
                 self.cluster_of_case,
@@ -131,7 +153,11 @@ class ResponseEvaluator(Evaluator):
         return np.concatenate([performance, fairness[:, None], combined[:, None]], axis=1)
 
     def disparities(self) -> dict[str, float]:
-        """TPR range + FPR range of each variable at full weights."""
+        """Compute TPR range + FPR range of each variable over all patients.
+
+        Returns:
+            The disparity by the name of the variable; NaN where undefined.
+        """
         values = self.odds(np.ones((1, self.n_clusters), dtype=np.uint16))[0] if self.groups else []
         return {group.variable: float(value) for group, value in zip(self.groups, values, strict=True)}
 
@@ -193,7 +219,7 @@ class ResponseEvaluator(Evaluator):
 
 
 class ResponseTask(Task):
-    """A case is a patient before treatment; the cluster is the patient."""
+    """Pathologic complete response: a case is a patient before treatment, and the cluster is the patient."""
 
     name = "response"
     title = "Response to treatment"
@@ -279,7 +305,7 @@ class ResponseTask(Task):
         )
 
     def disparity(self, scores: Scores, evaluator: Evaluator, *, headline: str) -> Disparity:
-        """Equalised odds of the decisions (MRI-06)."""
+        """Compare the equalised odds of the decisions (MRI-06)."""
         truth, decision = self.truth(scores), getattr(getattr(evaluator, "base", evaluator), "decision", None)
         if truth is None or decision is None:
             return super().disparity(scores, evaluator, headline=headline)
@@ -331,7 +357,19 @@ class ResponseTask(Task):
 
 
 def is_constant(decision: npt.NDArray[np.bool_], answered: npt.NDArray[np.bool_]) -> bool:
-    """One decision for everybody who was answered."""
+    """Check whether everybody who was answered got the same decision.
+
+    Args:
+        decision: Whether each case is called positive.
+        answered: True for the cases with a usable probability.
+
+    Returns:
+        True for one decision; False where nobody was answered.
+
+    Example:
+        >>> is_constant(np.array([True, True, False]), np.array([True, True, False]))
+        True
+    """
     given = decision[answered]
     return bool(given.size) and bool((given == given[0]).all())
 
@@ -402,7 +440,16 @@ def _finish(joined: CaseTable, truth: Truth, protocol: Protocol, options: ScoreO
 
 @dataclass(frozen=True, kw_only=True)
 class ChanceTest:
-    """Balanced accuracy against classifiers that toss a coin (MRI-09); p = (b + 1)/(B + 1) (ST-12)."""
+    """Balanced accuracy compared with classifiers that guess (MRI-09); p = (b + 1)/(B + 1) (ST-12).
+
+    Args:
+        balanced_accuracy: The observed value.
+        chance_mean: The mean of the guessing classifiers.
+        chance_upper: Their upper quantile, by default 0.95.
+        p: The one-sided p-value.
+        classifiers: How many guessing classifiers were drawn.
+        kind: How they guess, in words.
+    """
 
     balanced_accuracy: float
     chance_mean: float
@@ -412,6 +459,11 @@ class ChanceTest:
     kind: str
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as a mapping that json can hold.
+
+        Returns:
+            Every field by its name.
+        """
         return {
             "balanced_accuracy": self.balanced_accuracy,
             "chance_mean": self.chance_mean,
@@ -433,9 +485,29 @@ def chance_test(
     key: str = "chance",
     seed: int = 42,
 ) -> ChanceTest:
-    """Balanced accuracy against `classifiers` random ones that call pCR with probability `rate` each.
+    """Compare balanced accuracy with random classifiers that call pCR with probability `rate`.
 
     The number of true positives of such a classifier is binomial, so a thousand of them are two draws.
+
+    Args:
+        truth: The outcome of each case; above 0 is pCR.
+        decision: The decision for each case; above 0 is pCR.
+        classifiers: How many random classifiers are drawn.
+        rate: The probability with which they call pCR.
+        level: The quantile of their balanced accuracy that is reported.
+        rng: The random generator; None makes one from `key` and `seed`.
+        key: The name of the random stream.
+        seed: The seed of the random stream.
+
+    Returns:
+        The comparison.
+
+    Raises:
+        ValueError: The truth lacks one of the classes.
+
+    Example:
+        >>> chance_test([0] * 20 + [1] * 20, [0] * 20 + [1] * 20).p < 0.01
+        True
     """
     from elsewhere.statistics.bootstrap_weights import generator_for
 

@@ -1,7 +1,8 @@
-"""A table of scores that was stored: its columns, their types and their ranges, before a number rests on it.
+"""Checks of a stored table of scores: its columns, their types and their ranges, before it is used.
 
-`scores.parquet` may come from elsewhere, or may have been edited. Whatever the evaluators index by name or take as a
-number, a class or an id is looked at here, once; a table that does not hold it is refused with its column and rows.
+`scores.parquet` may come from somewhere else, or may have been edited. Whatever the evaluators index by name
+or take as a number, a class or an id is checked here, once; a table that does not have it is refused with the
+column and rows.
 """
 
 from __future__ import annotations
@@ -71,11 +72,11 @@ def check_stored_scores(task: Task, cases: pd.DataFrame, events: pd.DataFrame | 
     Args:
         task: The task.
         cases: The table.
-        events: The table beside it, where the task writes one.
+        events: The stored table of events, where the task writes one.
         where: The folder of the result.
 
     Raises:
-        UserError: a column is missing, or holds another type, a value out of its range, or an id twice.
+        UserError: A column is missing, or holds another type, a value out of its range, or an id twice.
     """
     _need(cases, ("case_id", "patient_id", "status", *task.stored_columns), f"{where}, scores.parquet")
     place = f"{where}, scores.parquet"
@@ -115,7 +116,7 @@ def check_stored_points(cases: pd.DataFrame, events: pd.DataFrame, *, where: str
 
     Args:
         cases: The table of scores.
-        events: The table beside it.
+        events: The stored table of events.
         where: The folder of the result.
 
     Raises:
@@ -138,7 +139,7 @@ def check_stored_boxes(cases: pd.DataFrame, events: pd.DataFrame | None, *, wher
 
     Args:
         cases: The table of scores.
-        events: The table beside it.
+        events: The stored table of events.
         where: The folder of the result.
 
     Raises:
@@ -169,7 +170,7 @@ def _need(table: pd.DataFrame, names: tuple[str, ...], place: str) -> None:
 
 
 def _check_column(name: str, column: pd.Series, place: str) -> None:
-    """Text, numbers or yes and no: by the column's name, where it has a meaning."""
+    """Refuse a column of another type or range than its name asks for, where the name has a meaning."""
     numeric = pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column)
     text = pd.api.types.is_string_dtype(column)
     if not (numeric or text or column.isna().all()):

@@ -1,7 +1,7 @@
-"""What a task is: how its predictions become scores, and its scores become an evaluator.
+"""The interface of a task: how its predictions become scores, and its scores become an evaluator.
 
-One file a task implements this; `tasks.get("segmentation")` finds it. Scoring a case is kept apart
-from summing up: `score` writes the case table, and `evaluator` reads nothing but that table.
+One file per task implements this; `tasks.get("segmentation")` finds it. Scoring a case is separate from
+summing up: `score` writes the case table, and `evaluator` reads nothing but that table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,21 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions:
-    """What a user may set beside the protocol. `threshold` None: the protocol's."""
+    """The options of scoring that a user may set besides the protocol.
+
+    Args:
+        threshold: The probability above which a case is called positive; None takes the protocol's.
+        on_invalid: What an invalid answer does: 'error' stops, 'worst' scores it as the worst value.
+        matching: How boxes are matched to lesions, 'challenge' or 'nearest'; None takes the protocol's.
+        resample: The unit that is resampled, one of the task's `resampling_units`.
+        calibrate_on: A table to fit the temperature on; None for no calibration.
+        read: How prediction files are read; None takes the defaults.
+        normalise_ids: Which differences between ids are ignored.
+        threads: How many threads; None for all processors.
+        group_by: Columns of the cohort to report groups by.
+        fairness_weight: The weight of fairness in the combined score, 0 to 1; None takes the protocol's.
+        progress: Called with the number of cases that are done, and of all.
+    """
 
     threshold: float | None = None
     on_invalid: str = "error"
@@ -52,11 +66,20 @@ class ScoreOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """SCORES of the design: everything below reads this and the cohort, never an image.
+    """The scores of one model on one cohort: everything else reads these and the cohort, never an image.
 
-    `cases` has one row a cohort case: `case_id, patient_id, dataset, site, status` (scored, missing,
-    invalid, not_analysable, undefined), the case's metrics by name, the sufficient statistics of the
-    rest, and the group attributes. `events` is for metrics that need more than sums (FROC).
+    Args:
+        task: The name of the task.
+        protocol: The rules that were applied.
+        cases: One row per case of the cohort: `case_id, patient_id, dataset, site, status` (scored, missing,
+            invalid, not_analysable, undefined), the case's metrics by name, what the other metrics are summed
+            from, and the group attributes.
+        events: One row per box, point or normal picture, for metrics that need more than sums (FROC); else
+            None.
+        counts: Numbers of cases by status, and further counts of the task.
+        flow: What happened to rows and cases, as steps of `elsewhere.scoring.flow`.
+        warnings: Sentences for the report, without ids.
+        extras: Further parts of the summary by their keys.
     """
 
     task: str
@@ -71,9 +94,13 @@ class Scores:
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """What scoring would stop at (`errors`; all of them where they can be told apart), and what it would remark.
+    """The result of a check: the errors at which scoring would stop, and the warnings that it would give.
 
-    `notes` say what was looked at, and what was not.
+    Args:
+        errors: The errors; all of them where they can be found in one pass.
+        warnings: The warnings.
+        notes: What was checked, and what was not.
+        scores: The scores, where the check computed them.
     """
 
     errors: tuple[UserError, ...] = ()
@@ -83,7 +110,7 @@ class Checked:
 
 
 def main_metric(specs: Sequence[MetricSpec], protocol: Protocol) -> str:
-    """Find what a report leads with.
+    """Find the metric that leads a report.
 
     Args:
         specs: The metrics of a task.
@@ -107,11 +134,11 @@ class StudyMetrics:
     """Which metrics of a task a study reports, and where.
 
     Args:
-        main: What transfers, centres and sizes are compared by. Not a range over groups, nor a score that holds one:
-            its interval does not have the coverage that it states.
+        main: The metric that transfers, centres and sizes are compared by. Not a range over groups, nor a
+            score that contains one: its interval does not have the coverage that it states.
         shown: Columns of the leaderboard, in order.
-        paired: What each method is compared with the baseline by.
-        grouped: What is reported of every group of patients.
+        paired: The metrics by which each method is compared with the baseline.
+        grouped: The metrics that are reported for every group of patients.
         baseline: The recipe that others are compared with, where the study file names none.
     """
 
@@ -132,13 +159,16 @@ class Task(ABC):
         units: The same in the plural, for counts in reports.
         cluster: The column of the unit that is resampled.
         target: The column of the cohort that holds the truth; None where the truth is a table of its own.
-        truth_column: The column of the scores that holds the outcome as 0 and 1, where the task has two classes.
-        answer_kind: The kind of its predictions; `elsewhere.predictions.answer_readers` has the reader of each.
-        protocols: Protocols it accepts beside those that name it in their `tasks`.
+        truth_column: The column of the scores that holds the outcome as 0 and 1, where the task has two
+            classes.
+        answer_kind: The kind of its predictions; `elsewhere.predictions.answer_readers` has the reader of
+            each.
+        protocols: Protocols it accepts besides those that name it in their `tasks`.
         default_protocol: The protocol where neither the user nor the cohort's reader names one.
         resampling_units: What `--resample` may name; patients always come first.
         compares_groups: Whether the protocol's fairness variables are groups of every report of this task.
-        label_scheme: What the labels of a study table are called, where splits keep this task's classes apart.
+        label_scheme: What the labels of a study table are called, where splits keep this task's classes
+            apart.
         case_columns: Columns of the scores that say how a case went, for the list of the worst cases.
         stored_columns: Columns without which a stored table of scores is refused.
     """
@@ -180,7 +210,7 @@ class Task(ABC):
         return read_answers(self.answer_kind, path, options, cohort)
 
     def accepts(self, protocol: Protocol) -> bool:
-        """Say whether the task may be scored by a protocol.
+        """Check whether the task may be scored by a protocol.
 
         Args:
             protocol: The rules.
@@ -213,20 +243,20 @@ class Task(ABC):
             scores: The scores.
 
         Returns:
-            0 or 1 for each case; None where the task has no two classes.
+            0 or 1 for each case; None where the task does not have two classes.
         """
         column = self.truth_column
         return scores.cases[column].to_numpy(dtype=float) if column in scores.cases.columns else None
 
     def case_cost(self, scores: Scores) -> npt.NDArray[np.float64] | None:
-        """Say how badly each case went, for the list of the worst cases.
+        """Compute how badly each case went, for the list of the worst cases.
 
         Args:
             scores: The scores.
 
         Returns:
-            A number for each case, the higher the worse, NaN where nothing went wrong; None where cases cannot be
-            ordered. With two classes: how far the probability is from the outcome.
+            A number for each case, the higher the worse, NaN where nothing went wrong; None where cases
+            cannot be ordered. With two classes: how far the probability is from the outcome.
         """
         truth = self.truth(scores)
         if truth is None or "probability" not in scores.cases.columns:
@@ -234,15 +264,15 @@ class Task(ABC):
         return np.abs(truth - scores.cases["probability"].to_numpy(dtype=np.float64))
 
     def disparity(self, scores: Scores, evaluator: Evaluator, *, headline: str) -> Disparity:
-        """Say what may differ between groups of patients.
+        """Choose what is compared between groups of patients.
 
         Args:
             scores: The scores.
             evaluator: Their metrics.
-            headline: The metric that leads the report.
+            headline: The name of the metric that leads the report.
 
         Returns:
-            The headline, or the first metric that groups can be compared by.
+            The disparity of the headline, or of the first metric that groups can be compared by.
         """
         comparable = comparable_metrics(evaluator)
         return Disparity.of_metrics(evaluator, [headline if headline in comparable else comparable[0]])
@@ -260,11 +290,11 @@ class Task(ABC):
         return self.partition(scores)
 
     def check_stored(self, cases: pd.DataFrame, events: pd.DataFrame | None, *, where: str) -> None:  # noqa: B027
-        """Refuse stored scores that this task cannot have written; columns, ids and statuses were looked at.
+        """Refuse stored scores that this task cannot have written; ids and statuses were checked before.
 
         Args:
             cases: The stored table of scores.
-            events: The stored table beside it, where the task writes one.
+            events: The stored table of events, where the task writes one.
             where: The folder of the result.
 
         Raises:
@@ -272,7 +302,7 @@ class Task(ABC):
         """
 
     def ranking_details(self, scores: Mapping[str, Scores]) -> tuple[dict[str, Any], list[str]]:
-        """Say what several models together show of the cases, beside their ranks.
+        """Compute what several models together show of the cases, in addition to their ranks.
 
         Args:
             scores: The scores of each model, by its name, of the same cases.
@@ -283,23 +313,43 @@ class Task(ABC):
         return {}, []
 
     study_metrics: StudyMetrics | None = None
-    """What studies report; None: the primary metric alone, and all metrics on the leaderboard."""
+    """The metrics that studies report; None: the primary metric alone, and all metrics on the leaderboard."""
 
     @abstractmethod
     def metrics(self, protocol: Protocol) -> tuple[MetricSpec, ...]:
-        """The metrics, in the order of the report; the first with `primary` leads."""
+        """List the metrics, in the order of the report; the first with `primary` leads.
+
+        Args:
+            protocol: The rules, on which labels and bounds may depend.
+
+        Returns:
+            The specifications.
+        """
 
     @abstractmethod
     def score(
         self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
     ) -> Scores:
-        """Predictions joined to the cohort by id, scored case by case; missing is worst (ST-14)."""
-
-    def reported(self, protocol: Protocol) -> StudyMetrics:
-        """List what a study reports of this task.
+        """Join predictions to the cohort by id, and score them case by case; a missing one is worst (ST-14).
 
         Args:
-            protocol: By which it is scored.
+            cohort: The cohort, with the truth.
+            predictions: The predictions.
+            protocol: The rules.
+            options: What the user set besides the protocol.
+
+        Returns:
+            The scores.
+
+        Raises:
+            UserError: The predictions or the cohort are not what the task needs.
+        """
+
+    def reported(self, protocol: Protocol) -> StudyMetrics:
+        """List the metrics that a study reports of this task.
+
+        Args:
+            protocol: The rules of scoring.
 
         Returns:
             `study_metrics`, or what follows from the metrics.
@@ -311,11 +361,25 @@ class Task(ABC):
         return StudyMetrics(main=main, shown=names, paired=(main,), grouped=(main,))
 
     def threshold_inclusive(self, protocol: Protocol) -> bool:
-        """Whether a probability equal to the threshold is positive, for tasks with two classes."""
+        """Return whether a probability equal to the threshold is positive, for tasks with two classes.
+
+        Args:
+            protocol: The rules.
+
+        Returns:
+            True where it is positive.
+        """
         return True
 
     def has_truth(self, cohort: Cohort) -> bool:
-        """Whether the cohort holds the truth of this task; a participant's copy of it does not."""
+        """Check whether the cohort has the truth of this task; a participant's copy of it does not.
+
+        Args:
+            cohort: The cohort.
+
+        Returns:
+            True where the target column has a value, or the task has no such column.
+        """
         if self.target is None:
             return True
         column = cohort.cases.get(self.target)
@@ -324,7 +388,17 @@ class Task(ABC):
     def check(
         self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
     ) -> Checked:
-        """Everything at which `score` would stop, with the same words. Called where `has_truth`."""
+        """Look for everything at which `score` would stop, with the same words; called where `has_truth`.
+
+        Args:
+            cohort: The cohort, with the truth.
+            predictions: The predictions.
+            protocol: The rules.
+            options: What the user set besides the protocol.
+
+        Returns:
+            Errors and warnings.
+        """
         try:
             scores = self.score(cohort, predictions, protocol, options)
         except UserError as error:
@@ -332,7 +406,16 @@ class Task(ABC):
         return Checked(warnings=scores.warnings, scores=scores)
 
     def check_files(self, predictions: Predictions, cohort: Cohort | None, options: ScoreOptions) -> Checked:
-        """The files of the predictions, opened without the truth; nothing where the table holds all there is."""
+        """Open the files of the predictions without the truth.
+
+        Args:
+            predictions: The predictions.
+            cohort: The cohort, for example for the grids of its images; None where there is none.
+            options: What the user set besides the protocol.
+
+        Returns:
+            Errors and warnings; nothing for a task whose predictions are all in the table.
+        """
         return Checked()
 
     @abstractmethod
@@ -344,24 +427,73 @@ class Task(ABC):
         protocol: Protocol,
         options: ScoreOptions,
     ) -> Scores:
-        """Scores from a table that somebody already has (csv or parquet): the way of `summarise`."""
+        """Make scores from a table that somebody already has (csv or parquet); `summarise` works in this way.
+
+        Args:
+            cohort: The cohort.
+            table: One row per case, with the columns that the task stores.
+            events: The stored events, where the task has any.
+            protocol: The rules.
+            options: What the user set besides the protocol.
+
+        Returns:
+            The scores.
+
+        Raises:
+            UserError: The table is not what the task needs.
+        """
 
     @abstractmethod
     def partition(self, scores: Scores) -> Clusters:
-        """Cases to patients; with the truth where the task has classes."""
+        """Assign cases to patients, with the truth where the task has classes.
+
+        Args:
+            scores: The scores.
+
+        Returns:
+            The clusters.
+        """
 
     @abstractmethod
     def evaluator(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> Evaluator:
-        """The metrics as a function of patient weights."""
+        """Make the evaluator: the metrics as a function of patient weights.
+
+        Args:
+            scores: The scores.
+            partition: The clusters that weights are given to.
+            options: What the user set besides the protocol.
+
+        Returns:
+            The evaluator.
+        """
 
     def curves(
         self, scores: Scores, partition: Clusters, stream: Any, options: ScoreOptions
     ) -> dict[str, Any]:
-        """ROC, PR, FROC, reliability: {name: {"x": [...], "y": [...], "lo": [...], "hi": [...], ...}}."""
+        """Compute the curves of the report: ROC, PR, FROC or reliability.
+
+        Args:
+            scores: The scores.
+            partition: The clusters that are resampled.
+            stream: The weights of the resamples, for the bands; None for curves without bands.
+            options: What the user set besides the protocol.
+
+        Returns:
+            {name: {"x": [...], "y": [...], "lo": [...], "hi": [...], ...}}; empty where the task has none.
+        """
         return {}
 
     def details(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> dict[str, Any]:
-        """Task-specific tables for the summary (confusion matrices, calibration, size strata...)."""
+        """Compute further tables of the summary: confusion matrices, calibration, size strata...
+
+        Args:
+            scores: The scores.
+            partition: The clusters that are resampled.
+            options: What the user set besides the protocol.
+
+        Returns:
+            The tables by their keys; empty where the task has none.
+        """
         return {}
 
 

@@ -1,4 +1,4 @@
-"""Temperature scaling from a calibration file (US-16): fitted on other cases than those it is judged by."""
+"""Temperature scaling from a calibration file (US-16): fitted on other cases than it is judged on."""
 
 from __future__ import annotations
 
@@ -21,8 +21,13 @@ from elsewhere.tables.reading import require_columns
 
 @dataclass(frozen=True, kw_only=True)
 class FileTemperature:
-    """The fit; how many ids of the file are also cases of the cohort it will be judged on (`overlap`); how
-    many of its rows have no usable probability or label (`left_out`)."""
+    """A temperature that was fitted on a calibration file.
+
+    Args:
+        fit: The fitted temperature.
+        overlap: How many ids of the file are also cases of the cohort that it will be judged on.
+        left_out: How many rows of the file have no usable probability or label.
+    """
 
     fit: Temperature
     overlap: int = 0
@@ -30,12 +35,23 @@ class FileTemperature:
 
     @property
     def value(self) -> float:
+        """The temperature; 1 where none could be fitted."""
         return self.fit.value
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as a mapping that json can hold.
+
+        Returns:
+            The fit, the overlap and the rows left out.
+        """
         return self.fit.to_dict() | {"overlap": self.overlap, "left_out": self.left_out}
 
     def warnings(self) -> tuple[str, ...]:
+        """List what a reader of calibrated metrics should know about the fit.
+
+        Returns:
+            Warnings as sentences, without ids.
+        """
         found = []
         if not self.fit.eligible:
             found.append(f"Not calibrated, temperature 1 ({self.fit.reason}).")
@@ -47,7 +63,7 @@ class FileTemperature:
         if self.overlap:
             found.append(
                 f"{self.overlap} ids of the calibration file are also cases of this cohort: a temperature "
-                "fitted on the cases it is judged by flatters the calibrated metrics."
+                "fitted on the cases it is judged on flatters the calibrated metrics."
             )
         if self.left_out:
             found.append(
@@ -60,7 +76,16 @@ class FileTemperature:
 def temperature_of(
     label: npt.ArrayLike, probability: npt.ArrayLike, *, rules: ClassificationRules | None = None
 ) -> Temperature:
-    """The bounded fit of US-16 under the protocol's rules."""
+    """Fit a temperature within the bounds of the protocol (US-16).
+
+    Args:
+        label: The class of each case, 0 or 1.
+        probability: The probability of the positive class of each case.
+        rules: The protocol's rules; None takes the defaults.
+
+    Returns:
+        The temperature; 1 where there are too few cases.
+    """
     rules = rules or ClassificationRules()
     return fit_temperature(
         np.asarray(label),
@@ -78,9 +103,22 @@ def temperature_from_file(
     cohort_ids: npt.ArrayLike | None = None,
     read: ReadOptions | None = None,
 ) -> FileTemperature:
-    """From a table with `case_id, probability, label`; ids shared with the cohort are counted (leakage).
+    """Fit a temperature on a table with `case_id, probability, label`; ids of the cohort are counted.
 
-    The file comes from the same model, so `read` (columns, scale, encoding) is that of the predictions.
+    The file comes from the same model, so `read` (columns, scale, encoding) is that of the predictions. Ids
+    that the cohort has too are data leakage.
+
+    Args:
+        path: The table.
+        rules: The protocol's rules.
+        cohort_ids: The ids of the cohort that the temperature will be judged on; None counts no overlap.
+        read: How the table is read; None takes the defaults.
+
+    Returns:
+        The temperature.
+
+    Raises:
+        UserError: The file cannot be read, lacks a column, or has no usable row.
     """
     read = read or ReadOptions()
     raw = read_table(path, strings=("case_id", "label"), options=read.table)

@@ -10,7 +10,14 @@ SETTINGS = ((40, 0.5), (100, 0.3), (516, 0.28))
 
 
 def chance_promises(*, replicates: int = 1000) -> list[Promise]:
-    """How often a coin is said to beat chance, at three cohort sizes and shares of responders."""
+    """Simulate how often a coin is said to beat chance, at three cohort sizes and shares of responders.
+
+    Args:
+        replicates: Number of simulated cohorts per setting.
+
+    Returns:
+        One row per setting of `SETTINGS`.
+    """
     rows = []
     for patients, prevalence in SETTINGS:
         rng = generator_for("promises/chance", patients)

@@ -15,7 +15,7 @@ from scipy import special
 
 FloatArray = npt.NDArray[np.float64]
 SHARE_IN_POSITIVE_PATIENT = 0.6
-"""In a patient with any positive, this share of the cases is positive (more where prevalence asks for it)."""
+"""Share of positive cases in a patient who has any (more where the prevalence requires it)."""
 
 
 EQUAL, HEAVY_FEW = "equal", "5 % of patients with 20 to 60 cases, the others with 1"
@@ -24,10 +24,21 @@ _HEAVY_SHARE, _HEAVY_CASES = 0.05, (20, 60)
 
 @dataclass(frozen=True, kw_only=True)
 class BinormalDesign:
-    """`intraclass` is the correlation of two cases of a patient; `slope` stretches the logit (1: calibrated).
+    """A cohort whose scores are normal in both classes, with a patient effect.
 
-    `counts` HEAVY_FEW gives few patients most of the cases (`cases_per_patient` is not used then).
-    `positive_patients` fixes how many patients have a positive case, where the prevalence would draw it.
+    Args:
+        patients: Number of patients.
+        cases_per_patient: Number of cases of each patient; not used with `counts` HEAVY_FEW.
+        counts: EQUAL, or HEAVY_FEW: few patients have most of the cases.
+        positive_patients: Number of patients with a positive case; None draws it by the prevalence.
+        prevalence: Share of positive cases.
+        auroc: The AUROC in the population.
+        intraclass: Correlation of two cases of a patient, given the class.
+        slope: Factor that stretches the logit of the probabilities; 1 is calibrated.
+
+    Example:
+        >>> round(BinormalDesign(patients=100, auroc=0.5).separation, 3)
+        0.0
     """
 
     patients: int
@@ -47,7 +58,14 @@ class BinormalDesign:
 
 @dataclass(frozen=True)
 class SimulatedCases:
-    """One row a case: truth, score on the normal scale, predicted probability, patient."""
+    """Simulated cases, with one entry per case in every array.
+
+    Args:
+        label: The truth, 0 or 1.
+        score: The score on the normal scale.
+        probability: The predicted probability.
+        cluster: Number of the patient.
+    """
 
     label: npt.NDArray[np.int8]
     score: FloatArray
@@ -71,7 +89,18 @@ def binormal_scores(
     *,
     shared: FloatArray | None = None,
 ) -> FloatArray:
-    """Scores of one model; `shared` (patients, cases) noise makes two models agree beyond the truth."""
+    """Draw the scores of one model.
+
+    Args:
+        design: The design: separation of the classes and correlation within a patient.
+        label: The truth, 0 or 1, (patients, cases).
+        rng: The generator of all draws.
+        shared: Noise (patients, cases) that two models have in common, so that they agree beyond the truth;
+            None for a single model.
+
+    Returns:
+        Scores (patients, cases).
+    """
     patient = rng.normal(size=(label.shape[0], 1)) * math.sqrt(design.intraclass)
     own = rng.normal(size=label.shape) * math.sqrt(1.0 - design.intraclass)
     noise = patient + own
@@ -81,7 +110,19 @@ def binormal_scores(
 
 
 def to_probability(design: BinormalDesign, score: FloatArray) -> FloatArray:
-    """The posterior of the binormal model, its logit stretched by `slope`: known, and not calibrated."""
+    """Compute the posterior of the binormal model, its logit stretched by `slope`: known, and not calibrated.
+
+    Args:
+        design: The design: separation of the classes, prevalence and slope.
+        score: Scores of any shape.
+
+    Returns:
+        Probabilities of the same shape.
+
+    Example:
+        >>> to_probability(BinormalDesign(patients=1, prevalence=0.5, auroc=0.5), np.zeros(1)).tolist()
+        [0.5]
+    """
     d, p = design.separation, design.prevalence
     logit = d * score - d * d / 2.0 + math.log(p / (1.0 - p))
     return special.expit(design.slope * logit)
@@ -90,7 +131,21 @@ def to_probability(design: BinormalDesign, score: FloatArray) -> FloatArray:
 def cases_of_patients(
     patients: int, cases_per_patient: int, counts: str, rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """How many cases each patient has."""
+    """Choose how many cases each patient has.
+
+    Args:
+        patients: Number of patients.
+        cases_per_patient: Number of cases of each with EQUAL; not used otherwise.
+        counts: EQUAL or HEAVY_FEW.
+        rng: The generator of all draws.
+
+    Returns:
+        Number of cases by patient; with HEAVY_FEW the first 5 % have 20 to 60.
+
+    Example:
+        >>> cases_of_patients(3, 2, EQUAL, np.random.default_rng(0)).tolist()
+        [2, 2, 2]
+    """
     if counts == EQUAL:
         return np.full(patients, cases_per_patient, dtype=np.int64)
     sizes = np.ones(patients, dtype=np.int64)
@@ -102,14 +157,23 @@ def cases_of_patients(
 def patient_noise(
     sizes: npt.NDArray[np.int64], intraclass: float, rng: np.random.Generator
 ) -> tuple[FloatArray, npt.NDArray[np.int32]]:
-    """Standard normal noise, one a case, correlated within a patient; and the patient of each case."""
+    """Draw standard normal noise, one value per case, correlated within a patient.
+
+    Args:
+        sizes: Number of cases by patient.
+        intraclass: Correlation of two cases of a patient, 0 to 1.
+        rng: The generator of all draws.
+
+    Returns:
+        The noise, and the patient of each case.
+    """
     cluster = np.repeat(np.arange(sizes.size, dtype=np.int32), sizes)
     patient = rng.normal(size=sizes.size) * math.sqrt(intraclass)
     return patient[cluster] + rng.normal(size=cluster.size) * math.sqrt(1.0 - intraclass), cluster
 
 
 def _simulate_uneven(design: BinormalDesign, rng: np.random.Generator) -> SimulatedCases:
-    """Unequal numbers of cases, or a fixed number of positive patients; the same marginal distributions."""
+    """Draw unequal numbers of cases or a fixed number of positive patients, with the same marginals."""
     sizes = cases_of_patients(design.patients, design.cases_per_patient, design.counts, rng)
     noise, cluster = patient_noise(sizes, design.intraclass, rng)
     single = design.counts == EQUAL and design.cases_per_patient == 1
@@ -125,6 +189,21 @@ def _simulate_uneven(design: BinormalDesign, rng: np.random.Generator) -> Simula
 
 
 def simulate_binormal(design: BinormalDesign, rng: np.random.Generator) -> SimulatedCases:
+    """Draw a cohort with labels, scores and probabilities.
+
+    Args:
+        design: The cohort.
+        rng: The generator of all draws.
+
+    Returns:
+        The cases, patient by patient.
+
+    Example:
+        >>> design = BinormalDesign(patients=50, cases_per_patient=2)
+        >>> cases = simulate_binormal(design, np.random.default_rng(0))
+        >>> cases.label.size, int(cases.cluster.max())
+        (100, 49)
+    """
     if design.counts != EQUAL or design.positive_patients is not None:
         return _simulate_uneven(design, rng)
     label = _labels(design, rng)
@@ -136,7 +215,17 @@ def simulate_binormal(design: BinormalDesign, rng: np.random.Generator) -> Simul
 def simulate_two_models(
     design: BinormalDesign, rng: np.random.Generator
 ) -> tuple[SimulatedCases, SimulatedCases]:
-    """Two models of the same AUROC on the same cases, half of whose noise is common: the null of a comparison."""
+    """Draw two models of the same AUROC on the same cases: the null hypothesis of a comparison.
+
+    Half of their noise is common.
+
+    Args:
+        design: The cohort; `counts` and `positive_patients` are not used.
+        rng: The generator of all draws.
+
+    Returns:
+        The cases of each model; labels and patients are the same.
+    """
     label = _labels(design, rng)
     patient = rng.normal(size=(design.patients, 1)) * math.sqrt(design.intraclass)
     shared = patient + rng.normal(size=label.shape) * math.sqrt(1.0 - design.intraclass)
@@ -161,7 +250,21 @@ def simulate_dice(
     failure_rate: float = 0.04,
     counts: str = EQUAL,
 ) -> tuple[FloatArray, npt.NDArray[np.int32]]:
-    """Dice values: logit-normal around 0.8 with a patient effect, and some failures at exactly 0."""
+    """Draw Dice values: logit-normal around 0.8 with a patient effect, and some failures at exactly 0.
+
+    Args:
+        patients: Number of patients.
+        cases_per_patient: Number of cases of each patient; not used with `counts` HEAVY_FEW.
+        rng: The generator of all draws.
+        centre: Median of the values that did not fail, on the logit scale.
+        spread: Standard deviation on the logit scale.
+        intraclass: Correlation of two cases of a patient, on the logit scale.
+        failure_rate: Share of cases with a Dice of 0.
+        counts: EQUAL or HEAVY_FEW.
+
+    Returns:
+        The values, and the patient of each case.
+    """
     if counts != EQUAL:
         sizes = cases_of_patients(patients, cases_per_patient, counts, rng)
         uneven, cluster = patient_noise(sizes, intraclass, rng)
@@ -178,11 +281,23 @@ def simulate_dice(
 
 @dataclass(frozen=True, kw_only=True)
 class SkewedDesign:
-    """Values that are mostly small and now and then large, as such metrics are met (ST-03a).
+    """Values that are mostly small and now and then large, as such metrics are in practice (ST-03a).
 
-    `shape` 'distance': lognormal millimetres with this `median` and `sigma` of the logarithm, and failures at
-    `far` in a share `failures`. 'rate': zero but for a share `nonzero` of the cases, lognormal there, at most 1.
-    'count': negative binomial with mean `median` and dispersion `sigma`. `metric` is the one it stands for.
+    'distance' is lognormal, with failures at one large value. 'rate' is zero except for a share of the cases,
+    where it is lognormal and at most 1. 'count' is negative binomial.
+
+    Args:
+        metric: Name of the metric that the values stand for.
+        shape: 'distance', 'rate' or 'count'.
+        median: Median of the lognormal values ('distance' in mm); for 'count' the mean.
+        sigma: Standard deviation of the logarithm; for 'count' the dispersion.
+        nonzero: Share of cases of a 'rate' that are not zero.
+        failures: Share of cases of a 'distance' that failed.
+        far: The distance of a failed case in mm.
+
+    Example:
+        >>> SkewedDesign(metric="false_components_per_case", shape="count", median=0.5, sigma=0.2).title
+        'negative binomial, mean 0.5, dispersion 0.2'
     """
 
     metric: str
@@ -195,6 +310,7 @@ class SkewedDesign:
 
     @property
     def title(self) -> str:
+        """The distribution in words, for a table."""
         if self.shape == "distance":
             failed = f", {100 * self.failures:g} % failures at {self.far:g}" if self.failures else ""
             return f"lognormal, sigma {self.sigma:g}{failed}"
@@ -223,7 +339,20 @@ def simulate_skewed(
     counts: str = EQUAL,
     intraclass: float = 0.5,
 ) -> tuple[FloatArray, npt.NDArray[np.int32]]:
-    """(values, patient of each case); the values of a patient's cases are alike."""
+    """Draw the values of a skewed metric; the values of a patient's cases are alike.
+
+    Args:
+        design: The distribution.
+        patients: Number of patients.
+        cases_per_patient: Number of cases of each patient; not used with `counts` HEAVY_FEW.
+        rng: The generator of all draws.
+        counts: EQUAL or HEAVY_FEW.
+        intraclass: Correlation of two cases of a patient on the normal scale; not used for 'count', whose
+            cases share the patient's mean.
+
+    Returns:
+        The values, and the patient of each case.
+    """
     sizes = cases_of_patients(patients, cases_per_patient, counts, rng)
     noise, cluster = patient_noise(sizes, intraclass, rng)
     if design.shape == "distance":
@@ -238,7 +367,18 @@ def simulate_skewed(
 
 
 def skewed_mean(design: SkewedDesign) -> float:
-    """The population mean of a skewed design, in closed form."""
+    """Compute the population mean of a skewed design, in closed form.
+
+    Args:
+        design: The distribution.
+
+    Returns:
+        The mean.
+
+    Example:
+        >>> skewed_mean(SkewedDesign(metric="x", shape="distance", median=6.0, sigma=0.0, failures=0.5))
+        78.0
+    """
     if design.shape == "distance":
         typical = design.median * math.exp(design.sigma**2 / 2.0)
         return (1.0 - design.failures) * typical + design.failures * design.far
@@ -251,7 +391,15 @@ def skewed_mean(design: SkewedDesign) -> float:
 
 @dataclass(frozen=True)
 class SimulatedBoxes:
-    """Detection: lesions a volume, and boxes with score, volume and the lesion they hit (-1: none)."""
+    """The boxes of a simulated detector.
+
+    Args:
+        lesions_of_case: Number of lesions by volume.
+        cluster: Patient of each volume.
+        box_case: Volume of each box.
+        box_lesion: The lesion that a box hits, numbered over all volumes; -1 for none.
+        box_score: Score of each box.
+    """
 
     lesions_of_case: npt.NDArray[np.int64]
     cluster: npt.NDArray[np.int32]
@@ -270,7 +418,20 @@ def simulate_boxes(
     found_at_all: float = 0.9,
     false_per_volume: float = 3.0,
 ) -> SimulatedBoxes:
-    """One lesion in some volumes, found with a patient effect; false boxes everywhere."""
+    """Draw one lesion in some volumes, found with a patient effect, and false boxes in all volumes.
+
+    Args:
+        patients: Number of patients.
+        volumes_per_patient: Number of volumes of each patient.
+        rng: The generator of all draws.
+        positive_share: Share of volumes with a lesion.
+        separation: Mean score of a box that hits; false boxes have mean 0, both with standard deviation 1.
+        found_at_all: Share of lesions with a box.
+        false_per_volume: Mean number of false boxes per volume.
+
+    Returns:
+        Lesions, patients and boxes.
+    """
     volumes = patients * volumes_per_patient
     cluster = np.repeat(np.arange(patients, dtype=np.int32), volumes_per_patient)
     lesions = (rng.random(volumes) < positive_share).astype(np.int64)

@@ -1,8 +1,8 @@
-"""The coverage promise, remade by simulation (ST-04, ST-13).
+"""The coverage promise, checked by simulation (ST-04, ST-13).
 
 `elsewhere coverage --out docs/reference` simulates the cohorts of `grid.py`, whose truth is known,
-counts how often each default interval holds it, and writes the tables, failing cells included. This module
-alone in `statistics` looks upward, at the evaluators of the tasks: the promise is about what a user gets.
+counts how often each default interval contains it, and writes the tables, failing cells included. It uses
+the evaluators of the tasks, because the promise is about what a user gets.
 """
 
 from __future__ import annotations
@@ -69,7 +69,21 @@ _RULES = IntervalRules()
 
 
 def binomial_interval(successes: int, trials: int, *, level: float = 0.99) -> tuple[float, float]:
-    """Clopper-Pearson: the error of a simulated rate (ST-13)."""
+    """Compute the Clopper-Pearson interval of a rate: the error of a simulated rate (ST-13).
+
+    Args:
+        successes: Number of successes.
+        trials: Number of trials, at least 1.
+        level: Level of the two-sided interval.
+
+    Returns:
+        Lower and upper end.
+
+    Example:
+        >>> lo, hi = binomial_interval(950, 1000)
+        >>> round(lo, 3), round(hi, 3)
+        (0.929, 0.966)
+    """
     tail = (1.0 - level) / 2.0
     lo = float(stats.beta.ppf(tail, successes, trials - successes + 1)) if successes else 0.0
     hi = float(stats.beta.ppf(1.0 - tail, successes + 1, trials - successes)) if successes < trials else 1.0
@@ -78,11 +92,29 @@ def binomial_interval(successes: int, trials: int, *, level: float = 0.99) -> tu
 
 @dataclass(frozen=True, kw_only=True)
 class CoverageRow:
-    """One metric by one method in one cell. `covered` of `replicates`; `without` had no interval at all.
+    """How often the interval of one metric by one method covered the truth in one cell.
 
-    The mean `measures` of the replicates say whether the cell lies in the declared domain (`domain` names it).
-    `counts` says how the cases are spread over the patients, `setting` how a mean's values are distributed;
-    `without_width` counts the intervals of zero width, which must not be.
+    Args:
+        metric: Name of the metric.
+        method: Name of the interval method.
+        default: Whether the method is the metric's default.
+        patients: Number of patients of each cohort.
+        cases_per_patient: Number of cases per patient; see `counts`.
+        prevalence: Share of positive cases.
+        truth: The value in the population.
+        auroc: The AUROC in the population; None for families without labels.
+        replicates: Number of cohorts with an interval.
+        covered: How many of these intervals contain the truth.
+        without: Number of further cohorts without an interval.
+        below: How many intervals lie wholly below the truth.
+        above: How many intervals lie wholly above the truth.
+        width: Mean width of the intervals.
+        domain: Name of the domain in which coverage is promised; None for no domain.
+        measures: Means over the cohorts of the numbers that decide whether the cell lies in the domain.
+        family: The family of the cell (`grid.Job`).
+        counts: How the cases are spread over the patients.
+        setting: How a skewed mean's values are distributed; empty for others.
+        without_width: Number of intervals of zero width, which must not occur.
     """
 
     metric: str
@@ -108,22 +140,24 @@ class CoverageRow:
 
     @property
     def coverage(self) -> float:
+        """Share of the intervals that contain the truth; NaN without intervals."""
         return self.covered / self.replicates if self.replicates else math.nan
 
     @property
     def in_domain(self) -> bool:
+        """Whether coverage is promised for cohorts like these."""
         found = DOMAIN.get(self.domain) if self.domain else None
         return found is not None and not found.complaints(self.measures)
 
     @property
     def meets_nominal(self) -> bool:
-        """ST-13: the 99 % interval of the simulated coverage holds the nominal."""
+        """Whether the 99 % interval of the simulated coverage contains the nominal value (ST-13)."""
         lo, hi = binomial_interval(self.covered, self.replicates)
         return lo <= NOMINAL <= hi
 
     @property
     def keeps_promise(self) -> bool:
-        """93 to 97 % as simulated, or a difference from the nominal that is within the simulation's error.
+        """Whether the coverage is 93 to 97 %, or differs from the nominal by the simulation's error at most.
 
         Bounds of perfect samples hold for any distribution: they may cover more.
         """
@@ -142,7 +176,16 @@ def _partition(cluster: npt.NDArray[np.int32], label: npt.ArrayLike | None) -> C
 def binary_evaluator(
     cases: SimulatedCases, metrics: Sequence[str], *, threshold: float = 0.3
 ) -> BinaryEvaluator:
-    """The evaluator that a user's probabilities would get."""
+    """Make the evaluator that a user's probabilities would get.
+
+    Args:
+        cases: The simulated cases.
+        metrics: Names of the metrics.
+        threshold: Probability at which a case counts as positive.
+
+    Returns:
+        The evaluator.
+    """
     from elsewhere.scoring.binary import BinaryEvaluator, ProbabilityRules
 
     return BinaryEvaluator(
@@ -158,7 +201,17 @@ def binary_evaluator(
 def froc_evaluator(
     patients: int, volumes_per_patient: int, rng: np.random.Generator, *, positive_share: float = 0.3
 ) -> FrocEvaluator:
-    """Simulated boxes in the evaluator of the detection task."""
+    """Simulate boxes and put them into the evaluator of the detection task.
+
+    Args:
+        patients: Number of patients.
+        volumes_per_patient: Number of volumes of each patient.
+        rng: The generator of all draws.
+        positive_share: Share of volumes with a lesion.
+
+    Returns:
+        The evaluator.
+    """
     from elsewhere.protocols import DetectionRules
     from elsewhere.scoring.detection.froc import FrocEvaluator, FrocEvents
 
@@ -180,7 +233,7 @@ def froc_evaluator(
 
 @lru_cache(maxsize=256)
 def _binary_truth(prevalence: float, auroc: float, slope: float, threshold: float = 0.3) -> dict[str, float]:
-    """The metrics' population values, from a million independent cases."""
+    """Estimate the metrics' population values from a million independent cases."""
     design = BinormalDesign(patients=_TRUTH_CASES, prevalence=prevalence, auroc=auroc, slope=slope)
     cases = simulate_binormal(design, np.random.default_rng(20_240_601))
     names = tuple(dict.fromkeys((*CLOSED_FORM_METRICS, *RESAMPLED_METRICS)))
@@ -238,7 +291,7 @@ def _replicate(
     seed: int,
     alternatives: bool,
 ) -> None:
-    """The default interval of every metric, and the alternatives made from the same resamples."""
+    """Make the default interval of every metric, and the alternatives from the same resamples."""
     run = estimates.IntervalRun(
         evaluator,
         partition,
@@ -268,7 +321,7 @@ def _replicate(
 def _alternatives(
     run: estimates.IntervalRun, spec: MetricSpec, value: float, column: int
 ) -> dict[str, tuple[float | None, float | None] | None]:
-    """The intervals that were not chosen as the default, from the same resamples."""
+    """Make the intervals that are not the default, from the same resamples."""
     out: dict[str, tuple[float | None, float | None] | None] = {}
     left_out = run.left_out(run.by_class(spec))
     draws = run.draws.get(run.by_class(spec))
@@ -294,7 +347,7 @@ def _truth_of(job: Job) -> dict[str, float]:
 
 
 def _cohort(job: Job, rng: np.random.Generator) -> tuple[Evaluator, Clusters]:
-    """One simulated cohort in the evaluator that a user's cases would get."""
+    """Simulate one cohort in the evaluator that a user's cases would get."""
     if job.family == "froc":
         boxes: Any = froc_evaluator(job.patients, job.cases_per_patient, rng)
         return boxes, _partition(boxes.cluster_of_case, boxes.lesions_of_case)
@@ -313,7 +366,14 @@ def _cohort(job: Job, rng: np.random.Generator) -> tuple[Evaluator, Clusters]:
 
 
 def run_job(job: Job) -> list[CoverageRow]:
-    """All replicates of one cell; the generator depends on the cell alone."""
+    """Simulate all replicates of one cell; the generator depends on the cell alone.
+
+    Args:
+        job: The cell.
+
+    Returns:
+        One row per metric and interval method.
+    """
     rng = job.generator()
     tallies: dict[tuple[str, str, bool], _Tally] = {}
     truth = _truth_of(job)
@@ -358,7 +418,16 @@ def run_job(job: Job) -> list[CoverageRow]:
 def coverage_rows(
     todo: Iterable[Job], *, processes: int | None = None, progress: Callable[[Job], None] | None = None
 ) -> list[CoverageRow]:
-    """Run the cells, largest first, in as many processes as asked for (default: the machine's cores)."""
+    """Simulate cells, the largest first, in several processes.
+
+    Args:
+        todo: The cells.
+        processes: Number of processes; None: the cores that this process may use.
+        progress: Called with each cell that is done; None for silence.
+
+    Returns:
+        The rows of all cells, in the order in which the cells were started.
+    """
     ordered = sorted(todo, key=lambda job: -job.patients * job.cases_per_patient * (1 + job.resamples))
     workers = processes or len(os.sched_getaffinity(0))
     rows: list[CoverageRow] = []
@@ -368,20 +437,30 @@ def coverage_rows(
             if progress:
                 progress(job)
         return rows
-    for job in ordered:  # the workers inherit the truths
+    for job in ordered:  # the workers inherit the computed truths
         _truth_of(job)
     with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
         running = {pool.submit(run_job, job): job for job in ordered}
         if progress:
             for finished in as_completed(running):
                 progress(running[finished])
-        for finished in running:  # in the order of the cells, whichever came first
+        for finished in running:  # in the order of the cells, whichever finished first
             rows += finished.result()
     return rows
 
 
 def fresh_jobs(todo: Iterable[Job], rows: Sequence[CoverageRow]) -> list[Job]:
-    """The cells with a metric inside the domain once more: other random numbers, parameters moved a little."""
+    """List the cells with a metric inside the domain once more, to be simulated on fresh cohorts.
+
+    These have other random numbers, and parameters that are moved a little.
+
+    Args:
+        todo: The cells that were simulated.
+        rows: Their rows.
+
+    Returns:
+        The cells to simulate anew.
+    """
     inside = {_cell_of(row) for row in rows if row.default and row.in_domain and row.replicates}
     return [
         replace(job, fresh=True, alternatives=False)
@@ -423,6 +502,16 @@ def coverage_tables(
     """Run the grid and the levels of the paired tests, and return the page of docs/reference/coverage.md.
 
     The cells inside the domain are simulated twice: as the domain was drawn, and on fresh cohorts.
+
+    Args:
+        quick: Whether to run a small grid.
+        replicates: Number of cohorts per cell; None: 1,000, or 60 with `quick`.
+        only: The parts to run (`grid.PARTS`); None runs all of them.
+        processes: Number of processes; None: the cores that this process may use.
+        progress: Called with each cell that is done; None for silence.
+
+    Returns:
+        The page as markdown.
     """
     from elsewhere.simulation.coverage_page import coverage_page
     from elsewhere.simulation.paired_levels import level_rows

@@ -1,4 +1,4 @@
-"""docs/reference/coverage.md from the simulated rows: the promise, its domain, and the cells that fail."""
+"""docs/reference/coverage.md from the simulated rows: promise, domain, and the cells that fail (ST-13)."""
 
 from __future__ import annotations
 
@@ -59,22 +59,22 @@ _RULES = {
 
 _HEAD = """# Coverage of the intervals
 
-Remade by `elsewhere coverage` (`--quick` for a small grid).
+Written by `elsewhere coverage` (`--quick` for a small grid).
 Edit the code, not this page.
 
 Every default 95 % interval was made on simulated cohorts whose truth is known, and counted: how often does it
-hold the truth? Scores are binormal with a patient effect (correlation 0.5 between two cases of a patient), the
+contain the truth? Scores are binormal with a patient effect (correlation 0.5 between two cases of a patient), the
 probabilities are over-confident (logit stretched by 1.5), the threshold is 0.3; Dice is logit-normal with 4 % of
 failures at 0; distances are lognormal, rates of rare errors zero in most cases, counts negative binomial; boxes have
 one lesion in 30 % of the volumes. Labels are drawn anew in each cohort, so the number of
 positives varies as it does for a hospital. Resampled intervals use {resamples} resamples here (1,000 by default in
 use).
 
-**How it is judged** (ST-13). A simulated coverage has an error of its own: with 1,000 cohorts its 99 % interval is
-about +-1.8 points. A cell *meets the nominal* when that interval holds 95 %; it *keeps the promise* when it meets the
+**How it is judged.** A simulated coverage has an error of its own: with 1,000 cohorts its 99 % interval is
+about +-1.8 points. A cell *meets the nominal* when that interval contains 95 %; it *keeps the promise* when it meets the
 nominal or lies between {low:.0f} and {high:.0f} %. The promise is made inside the domain below, and the program warns
 outside it. The domain was drawn after looking at these cells; some cells just inside it still fail, by chance or by a
-point or so, and are listed. How it holds on cohorts that were not looked at stands at the end, under
+point or so, and are listed. The result on cohorts that were not looked at is at the end, under
 [checked on fresh cohorts](#checked-on-fresh-cohorts).
 """
 
@@ -94,7 +94,7 @@ def _domain_table() -> list[str]:
             )
         if domain.carriers_of_verdicts:
             parts.append(
-                f"{domain.carriers_of_verdicts} of them for a verdict, where one limit stands against a margin"
+                f"{domain.carriers_of_verdicts} of them for a verdict, where one limit is compared with a margin"
             )
         if domain.value_up_to < 1.0:
             parts.append(f"values up to {domain.value_up_to:g}, or exactly 1")
@@ -128,7 +128,7 @@ _IN_SECTIONS = frozenset({"skewed", "uneven", "uneven-means", "perfect"})
 
 
 def _listed(title: str, text: str, rows: Sequence[CoverageRow]) -> list[str]:
-    """A section with one line per metric and cell, for families whose cells fit no grid of AUROCs."""
+    """Write a section with one line per metric and cell, for families whose cells fit no grid of AUROCs."""
     if not rows:
         return []
     out = [
@@ -136,7 +136,7 @@ def _listed(title: str, text: str, rows: Sequence[CoverageRow]) -> list[str]:
         "",
         text,
         "",
-        "| metric | method | cohort | patients | cases a patient | count as | coverage, % | below the interval, % | above it, % |",
+        "| metric | method | cohort | patients | cases per patient | count as | coverage, % | below the interval, % | above it, % |",
         "|---|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for r in rows:
@@ -190,7 +190,7 @@ def _sections(rows: Sequence[CoverageRow]) -> list[str]:
 
 
 def _fresh(rows: Sequence[CoverageRow]) -> list[str]:
-    """The outcome on cohorts that nobody looked at while the domain was drawn."""
+    """Write the outcome on cohorts that nobody looked at while the domain was drawn."""
     shown = [r for r in _once(rows) if r.in_domain and r.replicates]
     out = ["## Checked on fresh cohorts", ""]
     if not shown:
@@ -218,7 +218,7 @@ def _metric_table(metric: str, rows: Sequence[CoverageRow]) -> list[str]:
     out = [f"### {metric} ({rows[0].method})", ""]
     if columns[0][1] is not None:
         out += ["Columns: positives, AUROC.", ""]
-    out.append("| patients | cases a patient | " + " | ".join(heads) + " |")
+    out.append("| patients | cases per patient | " + " | ".join(heads) + " |")
     out.append("|---:|---:|" + "---:|" * len(columns))
     for n, k in lines:
         cells = [_cell(by_place.get((n, k, *column))) for column in columns]
@@ -244,7 +244,7 @@ def _failures(rows: Sequence[CoverageRow]) -> list[str]:
 
 def _failing_table(failing: Sequence[CoverageRow]) -> list[str]:
     out = [
-        "| metric | patients | cases a patient | positives | AUROC, or values | coverage, % | 99 % interval |"
+        "| metric | patients | cases per patient | positives | AUROC, or values | coverage, % | 99 % interval |"
     ]
     out += ["|---|---:|---:|---:|---|---:|---|"]
     for r in sorted(failing, key=lambda r: (r.metric, r.patients, r.cases_per_patient)):
@@ -261,7 +261,7 @@ def _failing_table(failing: Sequence[CoverageRow]) -> list[str]:
 
 
 def _alternatives(rows: Sequence[CoverageRow]) -> list[str]:
-    """Why each default is what it is: the other intervals on the same cohorts, inside the domain."""
+    """Write why each default was chosen: the other intervals on the same cohorts, inside the domain."""
     out = [
         "## Why these defaults",
         "",
@@ -301,9 +301,9 @@ def _levels(rows: Sequence[LevelRow]) -> list[str]:
         "## Levels of the paired tests",
         "",
         "Two models of equal quality on the same patients; share of cohorts rejected at 5 %. A level holds when the "
-        "99 % lower bound of that share is at most 5 % (ST-13).",
+        "99 % lower bound of that share is at most 5 %.",
         "",
-        "| metric | test | patients | cases a patient | cohorts | rejected, % | holds |",
+        "| metric | test | patients | cases per patient | cohorts | rejected, % | holds |",
         "|---|---|---:|---:|---:|---:|---|",
     ]
     for r in sorted(rows, key=lambda r: (r.metric, r.test, r.patients, r.cases_per_patient)):
@@ -323,7 +323,19 @@ def coverage_page(
     fresh: Sequence[CoverageRow] = (),
     only: Sequence[str] | None = None,
 ) -> str:
-    """The whole page as markdown; `only` names the parts that were run, where not all were."""
+    """Write the page of docs/reference/coverage.md.
+
+    Args:
+        rows: The rows of all cells of the grid.
+        levels: The levels of the paired tests; empty leaves the section out.
+        resamples: Number of resamples of the resampled intervals, which the page states.
+        sites: The coverage at many and small sites; empty leaves the section out.
+        fresh: The rows of the cells that were simulated on fresh cohorts.
+        only: The parts that were run; None where all were.
+
+    Returns:
+        The page as markdown.
+    """
     head = _HEAD.format(resamples=resamples, low=100 * PROMISE[0], high=100 * PROMISE[1])
     shown = _once(rows)
     out = [head]
@@ -351,7 +363,7 @@ def coverage_page(
 
 
 def _once(rows: Sequence[CoverageRow]) -> list[CoverageRow]:
-    """The default rows in the page's order; a cell simulated in two families is shown from the closed one."""
+    """Sort the default rows for the page; a cell simulated in two families is shown from the closed one."""
     cells: dict[tuple[object, ...], CoverageRow] = {}
     for r in sorted((r for r in rows if r.default), key=lambda r: r.family):
         place_of = (r.metric, r.patients, r.cases_per_patient, r.prevalence, r.auroc, r.counts, r.setting)

@@ -1,7 +1,7 @@
-"""What the null band, the pairwise intervals and the tiers promise, by simulation (ST-08, ST-08a, ST-09, ST-13).
+"""What null band, pairwise intervals and tiers promise, by simulation (ST-08, ST-08a, ST-09, ST-13).
 
 A level holds when the 99 % lower bound of the simulated rate of mistakes is at most alpha; a coverage holds
-when its 99 % interval reaches the nominal. `fairness_promises()` remakes the whole table.
+when its 99 % interval reaches the nominal value. `fairness_promises()` simulates the whole table.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SHARES = np.array([0.15, 0.30, 0.27, 0.18, 0.10])
 PERMUTATIONS, RESAMPLES = 199, 400
 _ODDS_RESAMPLES = 128
 PAIRWISE_KEPT = (0.93, 1.0)
-"""Simultaneous intervals of rates: from few cases with rates near 1 they hold more often than 95 %."""
+"""Promised band of simultaneous intervals of rates; with few cases and rates near 1 they cover more."""
 ODDS_CELLS: tuple[tuple[tuple[int, ...], float, tuple[float, float]], ...] = tuple(
     (sizes, prevalence, rates)
     for sizes in (
@@ -55,15 +55,24 @@ ODDS_CELLS: tuple[tuple[tuple[int, ...], float, tuple[float, float]], ...] = tup
 )
 """Cases of each group, their share of positives, and the (equal) true sensitivity and specificity."""
 SMALL_RUN = 300
-"""With fewer replicates than this, a page that is only looked at, every fourth cell is simulated."""
+"""With fewer replicates than this (a quick look at the page), only every fourth cell is simulated."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Promise:
-    """One cell of the table: how often `event` happened, with its 99 % interval, and whether that is kept.
+    """One cell of the table: how often an event happened, and whether that keeps what is promised.
 
-    `kind` 'level': at most `nominal`; 'coverage': at least it; 'between': inside a stated band around it; 'power':
-    shown, nothing is promised.
+    Args:
+        event: What was counted.
+        setting: The simulated setting, in words.
+        kind: 'level': the rate is at most `nominal`; 'coverage': at least that; 'between': inside a stated
+            band around it; 'power': shown, nothing is promised.
+        nominal: The promised rate; None where nothing is promised.
+        replicates: Number of replicates.
+        rate: Share of replicates in which the event happened.
+        lo99: Lower end of the 99 % interval of the rate.
+        hi99: Upper end of that interval.
+        holds: Whether the promise is kept; True where nothing is promised.
     """
 
     event: str
@@ -77,13 +86,39 @@ class Promise:
     holds: bool
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the fields by name.
+
+        Returns:
+            A new dictionary.
+        """
         return asdict(self)
 
 
 def judge_rate(
     event: str, setting: str, *, kind: str, nominal: float | None, hits: int, runs: int
 ) -> Promise:
-    """ST-13: the simulated rate with its own error."""
+    """Judge a simulated rate with its own error (ST-13).
+
+    A level holds when the one-sided 99 % lower bound of the rate is at most `nominal`, a coverage when the
+    upper end of its two-sided 99 % interval reaches it.
+
+    Args:
+        event: What was counted.
+        setting: The simulated setting, in words.
+        kind: 'level', 'coverage' or 'power'.
+        nominal: The promised rate; None promises nothing.
+        hits: Number of replicates in which the event happened.
+        runs: Number of replicates, at least 1.
+
+    Returns:
+        The row of the table.
+
+    Example:
+        >>> judge_rate("rejected", "100 patients", kind="level", nominal=0.05, hits=60, runs=1000).holds
+        True
+        >>> judge_rate("rejected", "100 patients", kind="level", nominal=0.05, hits=80, runs=1000).holds
+        False
+    """
     both = stats.binomtest(hits, runs).proportion_ci(0.99)
     floor = stats.binomtest(hits, runs, alternative="greater").proportion_ci(0.99).low
     holds = True
@@ -103,14 +138,43 @@ def judge_rate(
 
 
 def some_of(cells: Sequence[AnyCell], replicates: int) -> Sequence[AnyCell]:
-    """All cells of a grid, or every fourth of it in a small run."""
+    """Return all cells of a grid, or every fourth one in a small run.
+
+    Args:
+        cells: The grid.
+        replicates: Number of replicates; fewer than `SMALL_RUN` make a small run.
+
+    Returns:
+        The cells to simulate.
+
+    Example:
+        >>> some_of(range(10), replicates=100)
+        range(0, 10, 4)
+    """
     return cells if replicates >= SMALL_RUN else cells[::4]
 
 
 def judge_between(
     event: str, setting: str, *, nominal: float, low: float, high: float, hits: int, runs: int
 ) -> Promise:
-    """ST-13 for a rate that is promised to lie in [low, high]: its 99 % interval must reach that band."""
+    """Judge a rate that is promised to lie in [low, high] (ST-13): its 99 % interval must reach that band.
+
+    Args:
+        event: What was counted.
+        setting: The simulated setting, in words.
+        nominal: The rate that the table states.
+        low: Lower end of the promised band.
+        high: Upper end of the promised band.
+        hits: Number of replicates in which the event happened.
+        runs: Number of replicates; 0 makes a row that does not hold.
+
+    Returns:
+        The row of the table.
+
+    Example:
+        >>> judge_between("next", "5 sites", nominal=0.95, low=0.93, high=1.0, hits=80, runs=100).holds
+        False
+    """
     if runs == 0:
         return Promise(
             event=event, setting=setting, kind="between", nominal=nominal, replicates=0, rate=math.nan,
@@ -144,7 +208,16 @@ def _rng(name: str, run: int, *numbers: int) -> np.random.Generator:
 
 
 def fair_means_rejected(patients: int, cases: int, run: int) -> bool:
-    """A model whose Dice has nothing to do with the group; cases of a patient resemble each other."""
+    """Test a model whose Dice does not depend on the group; cases of a patient resemble each other.
+
+    Args:
+        patients: Number of patients, in five groups.
+        cases: Number of cases per patient.
+        run: Number of the replicate, which seeds it.
+
+    Returns:
+        Whether the fair model was rejected at `ALPHA`.
+    """
     rng = _rng("means", run, patients, cases)
     partition = _partition(patients, cases)
     of_patient = rng.choice(SHARES.size, patients, p=SHARES).astype(np.int16)
@@ -155,7 +228,15 @@ def fair_means_rejected(patients: int, cases: int, run: int) -> bool:
 
 
 def fair_odds_rejected(patients: int, run: int) -> bool:
-    """A classifier that is equal given the class, in groups whose prevalence runs from 10 to 60 %."""
+    """Test a classifier that is equal given the class, in groups whose prevalence runs from 10 to 60 %.
+
+    Args:
+        patients: Number of patients, in four groups.
+        run: Number of the replicate, which seeds it.
+
+    Returns:
+        Whether the fair classifier was rejected at `ALPHA`.
+    """
     rng = _rng("odds", run, patients)
     codes = rng.choice(4, patients, p=[0.1, 0.35, 0.4, 0.15]).astype(np.int16)
     truth = rng.random(patients) < np.array([0.1, 0.2, 0.35, 0.6])[codes]
@@ -166,7 +247,16 @@ def fair_odds_rejected(patients: int, run: int) -> bool:
 
 
 def planted_gap_found(patients: int, gap: float, run: int) -> bool:
-    """The smallest group (a tenth) is worse by `gap`; the sd of a case is 0.15."""
+    """Test a model that is worse in the smallest group (a tenth); the standard deviation of a case is 0.15.
+
+    Args:
+        patients: Number of patients, one case each.
+        gap: How much lower the mean Dice of that group is.
+        run: Number of the replicate, which seeds it.
+
+    Returns:
+        Whether the gap was found at `ALPHA`.
+    """
     rng = _rng("planted", run, patients)
     codes = rng.choice(SHARES.size, patients, p=SHARES).astype(np.int16)
     dice = rng.normal(0.7, 0.15, patients) - gap * (codes == SHARES.size - 1)
@@ -176,7 +266,15 @@ def planted_gap_found(patients: int, gap: float, run: int) -> bool:
 
 
 def pairwise_covered(patients: int, run: int) -> bool:
-    """All ten pairwise differences of five unequal groups, with true gaps, inside their intervals at once."""
+    """Check that all ten pairwise differences of five unequal groups lie in their intervals at once.
+
+    Args:
+        patients: Number of patients, one case each.
+        run: Number of the replicate, which seeds it.
+
+    Returns:
+        Whether every interval contains the true difference.
+    """
     rng = _rng("pairs", run, patients)
     truth = np.array([0.70, 0.75, 0.70, 0.65, 0.80])
     codes = np.repeat(np.arange(5), (SHARES * patients).round().astype(int)).astype(np.int16)
@@ -198,8 +296,17 @@ def pairwise_covered(patients: int, run: int) -> bool:
 def odds_pairs_covered(
     sizes: tuple[int, ...], prevalence: float, rates: tuple[float, float], run: int
 ) -> bool | None:
-    """All pairwise differences of the groups' balanced accuracies inside their intervals at once; None where no
-    pair has one (no two groups with both classes)."""
+    """Check that all pairwise differences of the groups' balanced accuracies lie in their intervals at once.
+
+    Args:
+        sizes: Number of cases of each group.
+        prevalence: Share of positives of every group.
+        rates: Sensitivity and specificity, the same in every group.
+        run: Number of the replicate, which seeds it.
+
+    Returns:
+        Whether every interval contains 0; None where no pair has one (no two groups with both classes).
+    """
     rng = generator_for(f"fairness promises: odds pairs {sizes} {prevalence} {rates}", run)
     codes = np.repeat(np.arange(len(sizes)), sizes)
     truth = rng.random(codes.size) < prevalence
@@ -217,7 +324,16 @@ def odds_pairs_covered(
 
 
 def odds_promises(*, replicates: int = 1000) -> list[Promise]:
-    """Pairwise intervals of equalised odds in small groups: equal and unequal, with 10 and 30 % positives (ST-08a)."""
+    """Simulate the pairwise intervals of equalised odds in small groups (ST-08a).
+
+    Groups are equal and unequal, with 10 and 30 % positives (`ODDS_CELLS`).
+
+    Args:
+        replicates: Number of cohorts per cell; fewer than `SMALL_RUN` simulate every fourth cell.
+
+    Returns:
+        One row per cell.
+    """
     rows = []
     for sizes, prevalence, rates in some_of(ODDS_CELLS, replicates):
         held = [odds_pairs_covered(sizes, prevalence, rates, run) for run in range(replicates)]
@@ -256,14 +372,34 @@ def _ranked(
 
 
 def equal_models_parted(patients: int, models: int, cases: int, run: int) -> bool:
-    """Any tier, or any end of a rank interval, that tells equal models apart: the family-wise error."""
+    """Check whether any tier, or any end of a rank interval, separates equal models: the family-wise error.
+
+    Args:
+        patients: Number of patients.
+        models: Number of models.
+        cases: Number of cases per patient.
+        run: Number of the replicate, which seeds it.
+
+    Returns:
+        Whether any two models were separated.
+    """
     rng = _rng("tiers", run, patients, models, cases)
     made = _ranked(np.zeros(models), _partition(patients, cases), 0.1, rng, run)
     return bool((made.tiers > 1).any() or (made.rank_lo > 1).any() or (made.rank_hi < models).any())
 
 
 def true_ranks_missed(patients: int, run: int) -> bool:
-    """Two good, three equal and one bad model at three sites: a rank interval misses a true place."""
+    """Check whether a rank interval misses a true place.
+
+    There are two good, three equal and one bad model, at three sites.
+
+    Args:
+        patients: Number of patients, one case each.
+        run: Number of the replicate, which seeds it.
+
+    Returns:
+        Whether any interval misses a place that its model shares.
+    """
     shift = np.array([0.06, 0.06, 0.0, 0.0, 0.0, -0.06])
     made = _ranked(shift, _partition(patients, sites=3), 0.15, _rng("ranks", run, patients), run)
     low, high = np.array([1, 1, 3, 3, 3, 6]), np.array([2, 2, 5, 5, 5, 6])
@@ -271,7 +407,16 @@ def true_ranks_missed(patients: int, run: int) -> bool:
 
 
 def better_model_parted(patients: int, lead: float, run: int) -> bool:
-    """One of eight models leads by `lead`: is it alone in tier 1?"""
+    """Check whether the best of eight models is alone in tier 1.
+
+    Args:
+        patients: Number of patients, one case each.
+        lead: How much higher the mean Dice of the best model is.
+        run: Number of the replicate, which seeds it.
+
+    Returns:
+        Whether the best model is in tier 1 and no other is.
+    """
     shift = np.array([lead, *([0.0] * 7)])
     made = _ranked(shift, _partition(patients), 0.15, _rng("lead", run, patients), run)
     return bool(made.tiers[0] == 1 and (made.tiers[1:] > 1).all())
@@ -279,7 +424,15 @@ def better_model_parted(patients: int, lead: float, run: int) -> bool:
 
 @dataclass(frozen=True)
 class Cell:
-    """One simulated setting; `once(run)` makes a replicate and says whether the event happened."""
+    """One simulated setting.
+
+    Args:
+        event: What is counted.
+        setting: The setting in words.
+        kind: The kind of promise, as in `Promise`.
+        nominal: The promised rate; None where nothing is promised.
+        once: Makes the replicate of a number, and returns whether the event happened.
+    """
 
     event: str
     setting: str
@@ -289,7 +442,11 @@ class Cell:
 
 
 def cells() -> Sequence[Cell]:
-    """The grid of the table."""
+    """List the grid of the table.
+
+    Returns:
+        The cells, in the order of the table.
+    """
     out = []
     for patients, cases in ((60, 1), (516, 1), (150, 3)):
         where = f"{patients} patients x {cases} cases, 5 groups"
@@ -306,17 +463,25 @@ def cells() -> Sequence[Cell]:
     for patients, models, cases in ((30, 5, 1), (100, 10, 1), (200, 20, 1), (60, 6, 3)):
         where = f"{models} models, {patients} patients x {cases} cases"
         once = partial(equal_models_parted, patients, models, cases)
-        out.append(Cell("equal models parted", where, "level", ALPHA, once))
+        out.append(Cell("equal models separated", where, "level", ALPHA, once))
     ranks, gap, lead = partial(true_ranks_missed, 150), partial(planted_gap_found, 516, 0.10), 0.08
     out.append(Cell("true rank missed", "6 models, 150 patients, 3 sites", "level", ALPHA, ranks))
     out.append(Cell("gap of 0.10 found", "516 patients, a tenth affected", "power", None, gap))
     parted = partial(better_model_parted, 200, lead)
-    out.append(Cell("lead of 0.08 parted", "8 models, 200 patients", "power", None, parted))
+    out.append(Cell("lead of 0.08 separated", "8 models, 200 patients", "power", None, parted))
     return out
 
 
 def fairness_promises(*, replicates: int = 1000, only: str | None = None) -> list[Promise]:
-    """Simulate the grid (or the cells whose event is `only`) and judge each cell."""
+    """Simulate the grid, or the cells of one event, and judge each cell.
+
+    Args:
+        replicates: Number of replicates per cell.
+        only: The event whose cells are simulated; None: all cells.
+
+    Returns:
+        One row per cell.
+    """
     rows = []
     for cell in cells():
         if only is None or cell.event == only:

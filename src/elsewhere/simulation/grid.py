@@ -1,4 +1,4 @@
-"""The cells of the coverage simulation: which cohorts are simulated, how large, and how often (ST-04, ST-04a)."""
+"""The cells of the coverage simulation: which cohorts, how large, and how often (ST-04, ST-04a)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RESAMPLED_METRICS = (
 )
 NEARLY_PERFECT_METRICS = ("auroc", "auprc", "balanced_accuracy", "f1", "sensitivity")
 PARTS = ("binary", "means", "boxes", "uneven", "perfect", "paired", "sites")
-"""What `elsewhere coverage --only` can run of this page: families of cells, and the paired tests."""
+"""Parts of this page that `elsewhere coverage --only` can run: families of cells, and the paired tests."""
 _PART_OF_FAMILY = {
     "closed": "binary",
     "resampled": "binary",
@@ -55,11 +55,22 @@ _THRESHOLDS = {"perfect": 0.5}
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One cell of one family.
+    """One cell of one family of the coverage simulation.
 
-    `closed` and `resampled` binary metrics, `dice`, `skewed` means, `froc`; `uneven` and `uneven-means` with
-    unequal numbers of cases per patient; `perfect` for models that are nearly always right. `fresh` cohorts
-    have other random numbers and slightly moved parameters.
+    Args:
+        family: 'closed' or 'resampled' (binary metrics), 'dice', 'skewed' (skewed means), 'froc', 'uneven' or
+            'uneven-means' (unequal numbers of cases per patient), or 'perfect' (models that are nearly always
+            right).
+        patients: Number of patients.
+        cases_per_patient: Number of cases of each patient.
+        prevalence: Share of positive cases; 0.5 where a family has no labels.
+        auroc: The AUROC in the population; 0.5 where a family has none.
+        replicates: Number of simulated cohorts.
+        resamples: Number of resamples of each interval; 0 for closed forms.
+        alternatives: Whether the intervals that are not the default are made as well.
+        counts: EQUAL or HEAVY_FEW (`cohorts`): how the cases are spread over the patients.
+        skewed: The distribution of a skewed mean; None for other families.
+        fresh: Whether the cohort has other random numbers and slightly moved parameters.
     """
 
     family: str
@@ -76,22 +87,30 @@ class Job:
 
     @property
     def part(self) -> str:
+        """The part of the page that the cell belongs to, one of `PARTS`."""
         return _PART_OF_FAMILY[self.family]
 
     @property
     def binary(self) -> bool:
+        """Whether the cell has labels and probabilities."""
         return self.family in METRICS_OF_FAMILY
 
     @property
     def threshold(self) -> float:
+        """The probability at which a case counts as positive."""
         return _THRESHOLDS.get(self.family, 0.3)
 
     @property
     def setting(self) -> str:
+        """The distribution of a skewed mean in words; empty for others."""
         return "" if self.skewed is None else self.skewed.title
 
     def design(self) -> BinormalDesign:
-        """The binormal design; on fresh cohorts prevalence and AUROC are moved towards the middle."""
+        """Return the binormal design; on fresh cohorts prevalence and AUROC are moved by `FRESH_SHIFT`.
+
+        Returns:
+            The design.
+        """
         moved = FRESH_SHIFT if self.fresh else 0.0
         return BinormalDesign(
             patients=self.patients,
@@ -102,14 +121,28 @@ class Job:
         )
 
     def skewed_design(self) -> SkewedDesign:
+        """Return the design of a skewed mean; on fresh cohorts its sigma is moved.
+
+        Returns:
+            The design.
+        """
         given = self.skewed or SKEWED_DESIGNS[0]
         return replace(given, sigma=given.sigma * (1.0 + FRESH_SHIFT)) if self.fresh else given
 
     def dice_centre(self) -> float:
+        """Return the centre of the simulated Dice on the logit scale; on fresh cohorts it is moved.
+
+        Returns:
+            The centre.
+        """
         return DICE_CENTRE + (FRESH_SHIFT if self.fresh else 0.0)
 
     def generator(self) -> np.random.Generator:
-        """The generator of the cell, which depends on the cell alone."""
+        """Make the generator of the cell, which depends on the cell alone.
+
+        Returns:
+            A new generator.
+        """
         seed = [
             self.patients,
             self.cases_per_patient,
@@ -123,10 +156,22 @@ class Job:
 def jobs(
     *, quick: bool = False, replicates: int | None = None, only: Sequence[str] | None = None
 ) -> list[Job]:
-    """The grid of ST-04: 20 to 1,000 patients, 1 to 4 cases a patient, 10 to 50 % positives, AUROC 0.6 to 0.95.
+    """List the grid of ST-04: 20 to 1,000 patients, 1 to 4 cases per patient, AUROC 0.6 to 0.95.
 
-    Grown by skewed means, unequal numbers of cases per patient, and nearly perfect models (ST-04a). `only`
-    names the `PARTS` to run.
+    Prevalence is 10 to 50 %. Skewed means, unequal numbers of cases per patient, and nearly perfect models
+    are added to it (ST-04a).
+
+    Args:
+        quick: Whether to list a small grid with few cohorts per cell.
+        replicates: Number of cohorts per cell; None: 1,000, or 60 with `quick`.
+        only: The `PARTS` to list; None lists all of them.
+
+    Returns:
+        The cells.
+
+    Example:
+        >>> {job.family for job in jobs(quick=True, only=["means"])} == {"dice", "skewed"}
+        True
     """
     reps = replicates or (60 if quick else 1000)
     draws = 200 if quick else 500

@@ -1,4 +1,4 @@
-"""docs/reference/levels.md: how often the tests and verdicts are wrong when they should not be (ST-13)."""
+"""docs/reference/levels.md: how often tests and verdicts are wrong, by simulation (ST-13, MRI-09)."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from elsewhere.statistics.bootstrap_weights import thread_count
 
 HEAD = """# Levels of the tests and verdicts
 
-Remade by `elsewhere coverage`. Edit the code, not this page.
+Written by `elsewhere coverage`. Edit the code, not this page.
 
-A test keeps its level when the 99 % lower bound of its simulated rejection rate is at most 5 % (ST-13). Among so many
+A test keeps its level when the 99 % lower bound of its simulated rejection rate is at most 5 %. Among so many
 cells about one in a hundred fails by chance; a promised cell that fails is shown as it came out, and then once more with ten times
 the replicates and fresh draws. Coverage, and the paired tests' levels, are on [their own page](coverage.md).
 """
 
 _AGAIN = 10
 _WORLDS_SHARE = 5
-"""A planted world goes the whole road of the report: a fifth of the replicates are made."""
+"""A planted world passes through the whole report, so only a fifth of the replicates are made."""
 PLANTED = (
-    "A subgroup gap planted in the scores, through the whole road of the report: a cohort with the groups of the MAMA-MIA test set "
+    "A subgroup gap planted in the scores and analysed as the report does it: a cohort with the groups of the MAMA-MIA test set "
     "(densities A to D about 10, 36, 39 and 15 %), one group worse by 0.12 Dice and 0.08 NormHD, or by 0.25 TPR and 0.20 FPR. Covered: the "
     "interval of the gap (`gap_lo`, `gap_hi`) holds the population's gap over the groups that have an interval. Flagged: a variable's "
-    "permutation p after Holm's correction over the three variables; in fair worlds, of any of them. {worlds} worlds a setting."
+    "permutation p after Holm's correction over the three variables; in fair worlds, of any of them. {worlds} worlds per setting."
 )
 ODDS = (
     "Simultaneous 95 % intervals of the differences between all groups' balanced accuracies (the score of equalised odds), in groups "
@@ -100,7 +100,7 @@ def _count(rows: pd.DataFrame) -> str:
 def _equivalence(rows: pd.DataFrame, again: pd.DataFrame | None, replicates: int) -> list[str]:
     lines = [
         "\n## Equivalence and non-inferiority\n",
-        "The truth lies exactly on the margin, so every word but INCONCLUSIVE is wrong there. `nearer`: the rate of claiming "
+        "The truth lies exactly on the margin, so every verdict but INCONCLUSIVE is wrong there. `nearer`: the rate of claiming "
         "less distance than there is; `further`: of BELOW or ABOVE.\n",
         "`warned`: the share of the studies whose verdict carries a warning that it lies outside the domain; a cell with more than "
         "half of them is not promised.\n",
@@ -132,7 +132,7 @@ def _promises(title: str, text: str, rows: Sequence[Promise]) -> list[str]:
 
 
 PARTS = ("claims", "fairness", "sites", "odds", "power", "new-hospital", "planted", "chance")
-"""What `elsewhere coverage --only` can run of this page."""
+"""Parts of this page that `elsewhere coverage --only` can run."""
 
 
 def levels_page(
@@ -142,7 +142,17 @@ def levels_page(
     only: Sequence[str] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> str:
-    """Simulate every level, or the `PARTS` named in `only`, and write the page; `quick` takes every third cell."""
+    """Simulate every level and write the page of docs/reference/levels.md.
+
+    Args:
+        replicates: Number of replicates per cell; planted worlds have a fifth of them, at least 20.
+        quick: Whether to simulate every third cell of equivalence only, and no failed cell again.
+        only: The `PARTS` to simulate; None simulates all of them.
+        progress: Called with what is done next; None for silence.
+
+    Returns:
+        The page as markdown.
+    """
 
     def say(what: str) -> None:
         if progress:
@@ -151,7 +161,7 @@ def levels_page(
     def wanted(part: str) -> bool:
         return only is None or part in only
 
-    lines = [HEAD, f"{replicates:,} replicates a cell."]
+    lines = [HEAD, f"{replicates:,} replicates per cell."]
     if only is not None:
         lines.append(f"\n**A part of the page**: {', '.join(only)}.")
     if wanted("claims"):
@@ -177,7 +187,7 @@ def levels_page(
         say("fairness and ranks")
         lines += _promises(
             "Fairness, ranks and tiers",
-            "Fair models must not be flagged, equal models must not be parted; power is shown beside, nothing is promised of it.",
+            "Fair models must not be flagged, and equal models must not be separated. Power is shown as well; nothing is promised about it.",
             fairness_promises(replicates=replicates),
         )
     if wanted("sites"):
@@ -201,7 +211,7 @@ def levels_page(
         say("chance")
         lines += _promises(
             "Chance",
-            "Balanced accuracy against 1,000 random classifiers (MRI-09).",
+            "Balanced accuracy compared with 499 random classifiers (studies use 1,000).",
             chance_promises(replicates=replicates),
         )
     return "\n".join(lines) + "\n"

@@ -1,8 +1,8 @@
 """What the prediction interval of a new hospital promises, by simulation (ST-10a).
 
-Sites are drawn from one distribution, the interval is made from all but the last, and counted how often the last one's
-true value lies inside. With few sites and a small spread the interval is wider than it need be: the spread is then
-hardly known, and the sites allow a larger one.
+Sites are drawn from one distribution and the interval is made from all but the last; the table counts how
+often the last one's true value lies inside. With few sites and a small spread the interval is wider than it
+need be: the spread is then hardly known, and the sites allow a larger one.
 """
 
 from __future__ import annotations
@@ -29,8 +29,18 @@ _PREVALENCE = 0.3
 
 @dataclass(frozen=True, kw_only=True)
 class NewHospitalCell:
-    """`spread`: the standard deviation of the sites' true values (on the logit). `of`: 'normal' estimates with known
-    errors of 0.1 to 0.5, or 'auroc' of 50 to 300 patients with DeLong errors."""
+    """One setting of sites that are drawn from one distribution.
+
+    Args:
+        sites: Number of sites with an estimate; one more is drawn as the new one.
+        spread: Standard deviation of the sites' true values (on the logit for 'auroc').
+        of: 'normal' for estimates with known errors of 0.1 to 0.5, or 'auroc' for the AUROC of 50 to 300
+            patients with DeLong errors.
+
+    Example:
+        >>> NewHospitalCell(sites=5, spread=0.1).setting
+        '5 sites, spread 0.1 on the logit, standard errors 0.1 to 0.5'
+    """
 
     sites: int
     spread: float
@@ -38,6 +48,7 @@ class NewHospitalCell:
 
     @property
     def setting(self) -> str:
+        """The setting in words, for the table."""
         what = (
             "AUROC around 0.85, 50 to 300 patients each"
             if self.of == "auroc"
@@ -59,7 +70,16 @@ CELLS: tuple[NewHospitalCell, ...] = (
 def new_hospital_promises(
     *, replicates: int = 1000, cells: Sequence[NewHospitalCell] | None = None, seed: int = 42
 ) -> list[Promise]:
-    """One row a cell: how often the interval holds the next site's true value."""
+    """Simulate how often the prediction interval contains the next site's true value.
+
+    Args:
+        replicates: Number of studies per cell; fewer than `fairness.SMALL_RUN` simulate every fourth cell.
+        cells: The cells; None: `CELLS`.
+        seed: Seed of all draws.
+
+    Returns:
+        One row per cell.
+    """
     make: dict[str, Callable[[NewHospitalCell, np.random.Generator], tuple[NewHospital, float]]] = {
         "normal": _normal_sites,
         "auroc": _auroc_sites,

@@ -22,7 +22,17 @@ METRICS = ("auroc", "auprc", "balanced_accuracy", "f1", "brier")
 
 @dataclass(frozen=True, kw_only=True)
 class LevelRow:
-    """One test of one metric in one design; `without` replicates had no p (equal values in every patient)."""
+    """How often one paired test of one metric rejected two equal models in one design.
+
+    Args:
+        metric: Name of the metric.
+        test: Name of the test.
+        patients: Number of patients.
+        cases_per_patient: Number of cases of each patient.
+        replicates: Number of cohorts with a p value.
+        rejected: How many of them were rejected at `ALPHA`.
+        without: Number of further cohorts without a p value (equal values in every patient).
+    """
 
     metric: str
     test: str
@@ -34,10 +44,12 @@ class LevelRow:
 
     @property
     def rate(self) -> float:
+        """Share of the cohorts that were rejected; 0 without cohorts."""
         return self.rejected / max(1, self.replicates)
 
     @property
     def holds(self) -> bool:
+        """Whether the 99 % lower bound of the rejection rate is at most `ALPHA` (ST-13)."""
         from elsewhere.simulation.coverage import binomial_interval
 
         return binomial_interval(self.rejected, self.replicates)[0] <= ALPHA
@@ -46,7 +58,17 @@ class LevelRow:
 def level_rows(
     patients: int, cases_per_patient: int, *, replicates: int = 1000, permutations: int = 199
 ) -> list[LevelRow]:
-    """Rejection rates of every test of every metric in one design."""
+    """Simulate the rejection rates of every test of every metric in one design.
+
+    Args:
+        patients: Number of patients.
+        cases_per_patient: Number of cases of each patient.
+        replicates: Number of cohorts.
+        permutations: Number of permutations of each permutation test.
+
+    Returns:
+        One row per metric and test.
+    """
     from elsewhere.scoring.binary import BinaryEvaluator, ProbabilityRules
 
     design = BinormalDesign(patients=patients, cases_per_patient=cases_per_patient, prevalence=0.4, auroc=0.8)

@@ -1,9 +1,10 @@
-"""A subgroup gap planted in the scores: does its interval hold it, and are fair worlds left alone? (ST-08, MRI-12)
+"""A subgroup gap planted in the scores: is it covered, and are fair worlds not flagged? (ST-08, MRI-12)
 
-A world goes the road of the report: a cohort and a scores table into the task's own evaluator and groups, then
-`fairness_report`. What is promised: the interval of a variable's gap covers the population's gap in at least 95 % of
-worlds (it is a bound built from intervals that hold together, so it may cover more often), and a fair world has any
-flagged variable (Holm over the variables of the report) in at most 5 %.
+A world is handled as the report handles a cohort: a scores table goes into the task's own evaluator and
+groups, then into `fairness_report`. What is promised: the interval of a variable's gap covers the
+population's gap in at least 95 % of worlds (it is a bound built from intervals that hold together, so it may
+cover more often), and at most 5 % of fair worlds have any flagged variable (Holm over the variables of the
+report).
 """
 
 from __future__ import annotations
@@ -34,7 +35,18 @@ _HEADLINES = {"segmentation": "dice", "response": "balanced_accuracy"}
 def report_of(
     task: str, world: pd.DataFrame, *, seed: int, resamples: int = 1000, key: str = "planted gaps"
 ) -> dict[str, dict[str, Any]]:
-    """The fairness part of the summary that this world's table gets."""
+    """Make the fairness part of the summary for the table of one world.
+
+    Args:
+        task: 'segmentation' or 'response'.
+        world: A table as `score_worlds` draws it.
+        seed: Seed of the resamples and permutations.
+        resamples: Number of resamples of the intervals.
+        key: Names the stream of random numbers.
+
+    Returns:
+        The entry of each variable by its name.
+    """
     chosen, protocol, options = tasks.get(task), protocols.get(PROTOCOL), ScoreOptions()
     scored = [name for name in ("dice", "norm_hd", "probability") if name in world.columns]
     cohort = Cohort.from_frame(world.drop(columns=[*scored, "affected"]))
@@ -55,7 +67,17 @@ def report_of(
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """One variable of one world: the population's gap over the groups that its interval is of, and what was said."""
+    """What the report states about one variable of one world, and the population's gap.
+
+    Args:
+        variable: Name of the variable.
+        truth: The population's gap over the groups that the interval is of.
+        gap: The observed gap; None where it is undefined.
+        lo: Lower end of its interval; None without an interval.
+        hi: Upper end of its interval; None without an interval.
+        flagged: Whether the report flags the variable; None without a test.
+        left_out: Groups that have no interval.
+    """
 
     variable: str
     truth: float
@@ -67,7 +89,7 @@ class Seen:
 
     @property
     def covered(self) -> bool | None:
-        """None where there is no interval: then nothing was claimed."""
+        """Whether the interval contains the population's gap; None where there is no interval."""
         if self.lo is None or self.hi is None:
             return None
         return self.lo - 1e-9 <= self.truth <= self.hi + 1e-9
@@ -82,7 +104,19 @@ def look(
     density_known: int | None = None,
     resamples: int = 1000,
 ) -> list[Seen]:
-    """Make one world and read its report. Every world has a generator of its own."""
+    """Make one world and read its report. Every world has a generator of its own.
+
+    Args:
+        task: 'segmentation' or 'response'.
+        gap: The planted gap.
+        run: Number of the world, which seeds it.
+        patients: Number of patients.
+        density_known: Number of patients whose breast density is known; None: all.
+        resamples: Number of resamples of the intervals.
+
+    Returns:
+        One entry per variable of the report.
+    """
     rng = generator_for(f"planted gaps: {task} {gap} {patients} {density_known}", run)
     make = segmentation_world if task == "segmentation" else response_world
     world = make(gap, rng, patients=patients, density_known=density_known)
@@ -106,14 +140,25 @@ def look(
 
 
 def _present(entry: Mapping[str, Any], present: set[str]) -> tuple[str, ...]:
-    """The groups that the interval is of: those with cases, less those that have no interval."""
+    """List the groups that the interval is of: those with cases, without those that have no interval."""
     inside = present - set(entry.get("gap_interval_without", ()))
     return tuple(name for name in entry["sizes"] if name in inside)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Worlds of one kind. `gap` all zeros is a fair world."""
+    """Worlds of one kind.
+
+    Args:
+        task: 'segmentation' or 'response'.
+        gap: The planted gap; all zeros is a fair world.
+        patients: Number of patients.
+        density_known: Number of patients whose breast density is known; None: all.
+
+    Example:
+        >>> str(Setting(task="response", gap=FAIR, patients=60))
+        'response, 60 patients'
+    """
 
     task: str
     gap: PlantedGap
@@ -122,6 +167,7 @@ class Setting:
 
     @property
     def fair(self) -> bool:
+        """Whether no gap is planted."""
         return not any((self.gap.dice, self.gap.norm_hd, self.gap.tpr, self.gap.fpr))
 
     def __str__(self) -> str:
@@ -132,7 +178,11 @@ class Setting:
 
 
 def settings() -> Sequence[Setting]:
-    """Fair and unfair worlds: the study's size, smaller ones, small groups, and a density that few have."""
+    """List fair and unfair worlds: the study's size, smaller ones, small groups, and a density that few have.
+
+    Returns:
+        The settings, in the order of the table.
+    """
     out = []
     for task, gap in (("segmentation", SEGMENTATION_GAP), ("response", RESPONSE_GAP)):
         small, young = replace(gap, group="A"), replace(gap, variable="age", group="<=40")
@@ -151,10 +201,20 @@ def planted_promises(
     only: Callable[[Setting], bool] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> list[Promise]:
-    """Three rows a setting: coverage of the planted variable's gap, of all variables' gaps, and flags.
+    """Simulate worlds of every setting: is the gap inside its interval, and is it flagged?
 
-    Fair worlds: flags are a level. Unfair ones: how often the planted variable is flagged is shown as power.
-    A world without an interval counts as covered neither way: it is left out, and the rest are fewer.
+    A fair setting has one row per variable for the coverage of its gap, and one for flags, which are a level.
+    An unfair one has a row for the coverage of the planted variable's gap, and one for how often it is
+    flagged, which is shown as power. Worlds without an interval are left out of the coverage.
+
+    Args:
+        replicates: Number of worlds per setting.
+        resamples: Number of resamples of the intervals.
+        only: Chooses settings; None simulates all of them.
+        progress: Called with each setting that is done; None for silence.
+
+    Returns:
+        The rows, setting by setting.
     """
     rows = []
     for setting in settings():

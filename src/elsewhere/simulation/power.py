@@ -1,10 +1,10 @@
 """What the two power numbers and the planner promise, by simulation (ST-07a).
 
-A cell of `drop_promises` does what a hospital would: studies without any drop state the smallest detectable drop and the
-smallest provable margin (their medians are taken); then new studies with exactly that drop are made, and counted how
-often the whole 90 % interval of the difference lies below 0; and new studies without a drop, how often the interval
-lies inside that margin. A cell of `plan_promises` collects as many cases as `plan-sample` asks for, at the truth that it
-was planned for. Every interval is the verdict's own.
+A cell of `drop_promises` does what a hospital would: studies without any drop state the smallest detectable
+drop and the smallest provable margin, and their medians are used. New studies with exactly that drop are
+simulated, and it is counted how often the whole 90 % interval of the difference lies below 0; in new studies
+without a drop, how often the interval lies inside that margin. A cell of `plan_promises` collects as many
+cases as `plan-sample` requires, at the truth that it was planned for. Every interval is the verdict's own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,19 @@ _FAILURES = 0.04
 
 @dataclass(frozen=True, kw_only=True)
 class PowerCell:
-    """`reference`: the value at the reference; `against` a 'constant' or a 'hospital' of the same size."""
+    """One design for which the power numbers are checked.
+
+    Args:
+        metric: 'auroc', 'sensitivity', 'balanced_accuracy' or 'dice'.
+        reference: The true value at the reference.
+        patients: Number of patients, one case each.
+        prevalence: Share of positive patients; not used for 'dice'.
+        against: 'constant' (a claimed value) or 'hospital' (of the same size).
+
+    Example:
+        >>> PowerCell(metric="dice", reference=0.76, patients=100).setting
+        'dice 0.76, 100 patients, against a claimed constant'
+    """
 
     metric: str
     reference: float
@@ -57,6 +69,7 @@ class PowerCell:
 
     @property
     def setting(self) -> str:
+        """The design in words, for the table."""
         share = "" if self.metric == "dice" else f", {100 * self.prevalence:g} % positive"
         other = "a claimed constant" if self.against == "constant" else "a hospital of the same size"
         return f"{self.metric} {self.reference:g}, {self.patients} patients{share}, against {other}"
@@ -64,7 +77,16 @@ class PowerCell:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanCell:
-    """A plan, and for a Dice the shape of its values: 'skewed' (some failures at 0) or 'symmetric'."""
+    """One plan whose sample size is checked.
+
+    Args:
+        metric: 'auroc', 'sensitivity', 'specificity', 'balanced_accuracy' or 'dice'.
+        expected: The value that the plan expects, and that is claimed.
+        margin: The margin of the plan, or for the aim 'detect' the true drop.
+        aim: 'non-inferiority', 'equivalence' or 'detect'.
+        prevalence: Share of positive patients; not used for 'dice'.
+        shape: Distribution of Dice values: 'skewed' (some failures at 0) or 'symmetric'.
+    """
 
     metric: str
     expected: float
@@ -113,7 +135,16 @@ PLAN_CELLS: tuple[PlanCell, ...] = (
 def drop_promises(
     *, replicates: int = 1000, cells: Sequence[PowerCell] | None = None, seed: int = 42
 ) -> list[Promise]:
-    """Two rows a cell: how often the stated drop is detected, and the stated margin proved."""
+    """Simulate how often the stated drop is detected, and the stated margin proved.
+
+    Args:
+        replicates: Number of studies per cell; fewer than `fairness.SMALL_RUN` simulate every fourth cell.
+        cells: The cells; None: `POWER_CELLS`.
+        seed: Seed of all draws.
+
+    Returns:
+        Two rows per cell; a number that no study states has no row.
+    """
     rows = []
     for cell in some_of(POWER_CELLS, replicates) if cells is None else cells:
         rng = generator_for(f"promises/power/{cell}", seed)
@@ -148,7 +179,16 @@ def drop_promises(
 def plan_promises(
     *, replicates: int = 1000, cells: Sequence[PlanCell] | None = None, seed: int = 42
 ) -> list[Promise]:
-    """One row a plan: how often studies of its size reach what they were planned for."""
+    """Simulate how often studies of the planned size reach what they were planned for.
+
+    Args:
+        replicates: Number of studies per plan; fewer than `fairness.SMALL_RUN` simulate every fourth plan.
+        cells: The plans; None: `PLAN_CELLS`.
+        seed: Seed of all draws.
+
+    Returns:
+        One row per plan.
+    """
     rows = []
     for cell in some_of(PLAN_CELLS, replicates) if cells is None else cells:
         rng = generator_for(f"promises/plan/{cell}", seed)
@@ -199,7 +239,19 @@ def _against_constant(
 def simulated(
     metric: str, truth: float, positives: int, cases: int, rng: np.random.Generator, *, shape: str = "skewed"
 ) -> tuple[Evaluator, Clusters]:
-    """One hospital of one case per patient in the evaluator that a user's table would get."""
+    """Simulate one hospital with one case per patient, in the evaluator that a user's table would get.
+
+    Args:
+        metric: 'dice', 'auroc', or a metric of decisions such as 'sensitivity'.
+        truth: The true value of the metric.
+        positives: Number of positive cases; not used for 'dice'.
+        cases: Number of cases.
+        rng: The generator of all draws.
+        shape: Distribution of Dice values: 'skewed' or 'symmetric'.
+
+    Returns:
+        The evaluator, and the patients.
+    """
     cluster = np.arange(cases, dtype=np.int32)
     label = (cluster < positives).astype(np.int8)
     partition = Clusters(

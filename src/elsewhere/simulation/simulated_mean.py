@@ -1,4 +1,4 @@
-"""One mean over simulated cases, declared as the task declares it: the evaluator of means in the simulations."""
+"""One mean over simulated cases, declared as the task declares it: the simulations' evaluator of means."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from elsewhere.statistics.metric import MetricSpec
 
 @lru_cache(maxsize=1)
 def declared_specs() -> dict[str, MetricSpec]:
-    """The metrics of the segmentation and slide tasks by name, under the plain protocol."""
+    """List the metrics of the segmentation and slide tasks by name, under the plain protocol.
+
+    Returns:
+        The metrics by name.
+    """
     from elsewhere.scoring.segmentation.evaluator import segmentation_specs
     from elsewhere.scoring.slides.evaluator import slide_metrics
 
@@ -24,7 +28,19 @@ def declared_specs() -> dict[str, MetricSpec]:
 
 
 class SimulatedMean(Evaluator):
-    """The mean of `values`, with the interval and the domain that the metric `name` declares."""
+    """The mean of simulated values, with the interval and the domain that the metric declares.
+
+    Args:
+        name: Name of the metric, one of `declared_specs`.
+        values: One value per case.
+        cluster: Patient of each case, from 0.
+        n_clusters: Number of patients.
+
+    Example:
+        >>> evaluator = SimulatedMean("dice", np.array([0.5, 1.0]), np.array([0, 1], dtype=np.int32), 2)
+        >>> evaluator.evaluate(np.array([[1, 1], [0, 2]], dtype=np.uint16)).ravel().tolist()
+        [0.75, 1.0]
+    """
 
     def __init__(
         self, name: str, values: FloatArray, cluster: npt.NDArray[np.int32], n_clusters: int

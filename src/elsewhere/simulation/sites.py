@@ -1,9 +1,9 @@
 """What many and small sites do to intervals, ranks and comparisons, by simulation (ST-01a, ST-04a, ST-13).
 
-Patients are resampled site by site. A stratum of m patients that is resampled by itself keeps only (m - 1)/m of
-its variance, so cohorts of many small sites are where intervals become too narrow, unless small sites are pooled.
-The same cohorts are drawn here with 1 to 50 sites of equal and of unequal size. The sites do not differ: that is
-the hard case, since any difference between pooled sites widens an interval.
+Patients are resampled site by site. A stratum of m patients that is resampled by itself has only (m - 1)/m of
+its variance, so intervals become too narrow in cohorts of many small sites, unless small sites are pooled.
+The same cohorts are drawn here with 1 to 50 sites of equal and of unequal size. The sites do not differ: that
+is the hard case, since any difference between pooled sites widens an interval.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 ALPHA = 0.05
 LAYOUTS = ((1, True), (5, True), (5, False), (20, True), (20, False), (50, True), (50, False))
-"""(sites, of equal size): unequal ones fall off as 1, 1/2, 1/3..., with one patient at least."""
+"""(number of sites, of equal size): unequal ones fall off as 1, 1/2, 1/3..., at least one patient each."""
 _LAYOUTS_OF_GROUPS = ((1, True), (20, True), (50, False))
 POSITIVES = (0.1, 0.3, 0.5)
 PATIENTS = 300
@@ -69,7 +69,19 @@ _DRAWN_FROM = "promises/sites"
 
 @dataclass(frozen=True, kw_only=True)
 class SiteJob:
-    """One cell: `kind` is 'coverage' or 'level', `what` the simulated task, `positives` its share."""
+    """One cell: cohorts of one size, spread over sites.
+
+    Args:
+        kind: 'coverage' (of intervals) or 'level' (of equal models that are separated).
+        what: What is simulated: 'classification', 'segmentation', 'detection', 'fairness', 'ranking' or
+            'comparison'.
+        patients: Number of patients, one case each.
+        sites: Number of sites.
+        equal: Whether the sites have equal sizes.
+        positives: Share of positive patients.
+        replicates: Number of simulated cohorts.
+        resamples: Number of resamples of each interval.
+    """
 
     kind: str
     what: str
@@ -82,6 +94,7 @@ class SiteJob:
 
     @property
     def cost(self) -> float:
+        """Relative cost of the cell, by which cells are ordered."""
         return (
             self.replicates
             * self.patients
@@ -91,9 +104,14 @@ class SiteJob:
 
 @dataclass(frozen=True, kw_only=True)
 class SiteRow:
-    """How often one metric's interval held the truth (coverage), or equal models were told apart (level).
+    """How often one metric's interval contained the truth (coverage), or equal models were separated (level).
 
-    `warned` is the share of replicates with a warning, such as too few positives for the promise.
+    Args:
+        job: The cell.
+        metric: Name of the metric.
+        hits: Number of cohorts in which that happened.
+        runs: Number of cohorts.
+        warned: Share of cohorts with a warning, such as too few positives for the promise.
     """
 
     job: SiteJob
@@ -104,16 +122,17 @@ class SiteRow:
 
     @property
     def rate(self) -> float:
+        """Share of the cohorts in which that happened; NaN without cohorts."""
         return self.hits / self.runs if self.runs else math.nan
 
     @property
     def in_domain(self) -> bool:
-        """The program made no warning in most of the replicates."""
+        """Whether the program gave no warning in most of the cohorts."""
         return self.warned <= 0.5
 
     @property
     def holds(self) -> bool:
-        """ST-13: the simulated rate with its own error."""
+        """Whether the promise is kept, judged with the error of the simulated rate (ST-13)."""
         lo, hi = binomial_interval(self.hits, self.runs)
         if self.job.kind == "coverage":
             return PROMISE[0] <= self.rate <= PROMISE[1] or lo <= NOMINAL <= hi
@@ -123,7 +142,23 @@ class SiteRow:
 def site_of_patient(
     patients: int, sites: int, *, equal: bool, rng: np.random.Generator
 ) -> npt.NDArray[np.int32]:
-    """The site of each patient, in random order, so that no site has a class of its own."""
+    """Deal patients to sites in random order, so that no site has a class of its own.
+
+    Args:
+        patients: Number of patients, at least as many as sites.
+        sites: Number of sites.
+        equal: Whether sites have equal sizes; else their sizes fall off as 1, 1/2, 1/3..., with at least one
+            patient each.
+        rng: The generator of all draws.
+
+    Returns:
+        The site of each patient, from 0.
+
+    Example:
+        >>> site = site_of_patient(10, 3, equal=False, rng=np.random.default_rng(0))
+        >>> np.bincount(site).tolist()
+        [5, 3, 2]
+    """
     if equal:
         site = np.arange(patients) % sites
     else:
@@ -135,7 +170,7 @@ def site_of_patient(
 
 
 def _partition(job: SiteJob, run: int, positive: npt.NDArray[np.bool_] | None = None) -> Clusters:
-    """The patients at their sites; the sites have a generator of their own, and the cohort is the same at all."""
+    """Deal the patients to sites with a generator of their own: the cohort is the same for all layouts."""
     n = job.patients
     rng = generator_for(f"{_DRAWN_FROM}/{job.sites}/{job.equal}", run)
     return Clusters(
@@ -152,7 +187,19 @@ def _design(job: SiteJob) -> BinormalDesign:
 
 
 def balanced_accuracy_of(design: BinormalDesign, threshold: float) -> float:
-    """The population's balanced accuracy of the binormal design, probabilities cut at `threshold`."""
+    """Compute the population's balanced accuracy of a binormal design.
+
+    Args:
+        design: The design: separation, prevalence and slope.
+        threshold: Probability at which a case counts as positive.
+
+    Returns:
+        The balanced accuracy.
+
+    Example:
+        >>> round(balanced_accuracy_of(BinormalDesign(patients=1, prevalence=0.5, auroc=0.8), 0.5), 3)
+        0.724
+    """
     d, p = design.separation, design.prevalence
     cut = (special.logit(threshold) / design.slope + d * d / 2.0 - math.log(p / (1.0 - p))) / d
     return float(stats.norm.cdf(d - cut) + stats.norm.cdf(cut)) / 2.0
@@ -160,7 +207,7 @@ def balanced_accuracy_of(design: BinormalDesign, threshold: float) -> float:
 
 @lru_cache(maxsize=8)
 def _dice_truth() -> float:
-    """The mean of the simulated Dice: logit-normal around 1.6, and 4 % failures at 0."""
+    """Compute the mean of the simulated Dice: logit-normal around 1.6, and 4 % failures at 0."""
     mean = integrate.quad(lambda z: special.expit(1.6 + z) * stats.norm.pdf(z), -9, 9)[0]
     return 0.96 * float(mean)
 
@@ -172,7 +219,7 @@ def _froc_truth(positives: float) -> dict[str, float]:
 
 
 def _cohort(job: SiteJob, run: int, rng: np.random.Generator) -> tuple[Evaluator, Clusters, dict[str, float]]:
-    """One simulated cohort: its evaluator, its patients and the population's values of its metrics."""
+    """Simulate one cohort: its evaluator, its patients and the population's values of its metrics."""
     if job.what == "segmentation":
         dice, cluster = simulate_dice(job.patients, 1, rng)
         means = ColumnMeans({"dice": dice}, cluster, n_clusters=job.patients)
@@ -189,7 +236,7 @@ def _cohort(job: SiteJob, run: int, rng: np.random.Generator) -> tuple[Evaluator
 
 
 def _covered(job: SiteJob, run: int, rng: np.random.Generator) -> dict[str, tuple[bool, bool]]:
-    """{metric: (the interval holds the truth, there was a warning)} of one cohort."""
+    """Return {metric: (the interval contains the truth, there was a warning)} of one cohort."""
     evaluator, partition, truth = _cohort(job, run, rng)
     made = estimate_all(
         evaluator,
@@ -207,7 +254,7 @@ def _judged(estimate: Estimate, truth: float) -> tuple[bool, bool]:
 
 
 def _separated(job: SiteJob, run: int, rng: np.random.Generator) -> dict[str, tuple[bool, bool]]:
-    """{metric: (any of the equal models was told apart, False)}: by Dice, and by balanced accuracy."""
+    """Return {metric: (any of the equal models was separated, False)}, by Dice and by balanced accuracy."""
     partition = _partition(job, run, rng.random(job.patients) < job.positives)
     label = np.asarray(partition.positive_cluster, dtype=np.int8)
     shared = rng.normal(size=job.patients)
@@ -246,7 +293,7 @@ def _classifier(label: npt.ArrayLike, probability: npt.ArrayLike, partition: Clu
 
 
 def _told_apart(job: SiteJob, run: int, rng: np.random.Generator) -> dict[str, tuple[bool, bool]]:
-    """{metric: (0 lies outside the interval of the difference of two equal models, False)}."""
+    """Return {metric: (0 lies outside the interval of the difference of two equal models, False)}."""
     a, b = simulate_two_models(_design(job), rng)
     names = ("auroc", "balanced_accuracy", "brier")
     made = compare_pair(
@@ -264,7 +311,7 @@ def _told_apart(job: SiteJob, run: int, rng: np.random.Generator) -> dict[str, t
 
 
 def _gaps_covered(job: SiteJob, run: int, rng: np.random.Generator) -> dict[str, tuple[bool, bool]]:
-    """Whether all pairwise differences of four groups' Dice lie in their intervals at once (ST-08)."""
+    """Check that all pairwise differences of four groups' Dice lie in their intervals at once (ST-08)."""
     truth = np.array([0.70, 0.75, 0.65, 0.70])
     codes = rng.choice(truth.size, job.patients, p=[0.4, 0.3, 0.2, 0.1]).astype(np.int16)
     partition = _partition(job, run)
@@ -295,10 +342,17 @@ _ONCE: dict[str, Callable[[SiteJob, int, np.random.Generator], dict[str, tuple[b
 
 
 def run_site_job(job: SiteJob) -> list[SiteRow]:
-    """All replicates of one cell; each has a generator of its own, made from the cohort's size and its number.
+    """Simulate all replicates of one cell.
 
-    The generator does not depend on the sites: the layouts of a column see the same patients, and differ by what
-    the sites do to them alone.
+    Each replicate has a generator of its own, made from the cohort's size and its number. It does not depend
+    on the sites: the layouts of a column have the same patients, and differ only by what the sites do to
+    them.
+
+    Args:
+        job: The cell.
+
+    Returns:
+        One row per metric.
     """
     once = _ONCE.get(job.what, _covered)
     cell = f"{_DRAWN_FROM}/{job.kind}/{job.what}/{job.patients}/{job.positives:g}"
@@ -316,7 +370,15 @@ def run_site_job(job: SiteJob) -> list[SiteRow]:
 
 
 def coverage_jobs(*, replicates: int = 1000, quick: bool = False) -> list[SiteJob]:
-    """Coverage by sites; `quick` leaves one layout of small sites."""
+    """List the cells of coverage by sites.
+
+    Args:
+        replicates: Number of cohorts per cell.
+        quick: Whether to list only one layout of small sites.
+
+    Returns:
+        The cells.
+    """
     layouts = [(PATIENTS, sites, equal) for sites, equal in (LAYOUTS[3:4] if quick else LAYOUTS)]
     layouts += [] if quick else [(*JUST_ENOUGH, True)]
     out = []
@@ -352,7 +414,14 @@ def coverage_jobs(*, replicates: int = 1000, quick: bool = False) -> list[SiteJo
 
 
 def level_jobs(*, replicates: int = 1000) -> list[SiteJob]:
-    """Equal models ranked, and two equal models compared, by sites."""
+    """List the cells in which equal models are ranked and two equal models are compared, by sites.
+
+    Args:
+        replicates: Number of cohorts per cell.
+
+    Returns:
+        The cells.
+    """
     return [
         SiteJob(
             kind="level",
@@ -377,7 +446,16 @@ def site_rows(
     processes: int | None = None,
     progress: Callable[[SiteJob], None] | None = None,
 ) -> list[SiteRow]:
-    """Run the cells, the costliest first, in as many processes as asked for (default: the machine's cores)."""
+    """Simulate cells, the costliest first, in several processes.
+
+    Args:
+        todo: The cells.
+        processes: Number of processes; None: the cores that this process may use.
+        progress: Called with each cell that is done; None for silence.
+
+    Returns:
+        The rows of all cells, in the order in which the cells were started.
+    """
     ordered: Sequence[SiteJob] = sorted(todo, key=lambda job: -job.cost)
     for positives in sorted({job.positives for job in ordered if job.what == "detection"}):
         _froc_truth(positives)

@@ -1,4 +1,4 @@
-"""The sections on many and small sites: of docs/reference/coverage.md, and of docs/reference/levels.md."""
+"""The sections on many and small sites, in docs/reference/coverage.md and docs/reference/levels.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ fewer than {FEWEST_PER_STRATUM} patients (of a class, where the metric is resamp
 sites, each just large enough to be resampled by itself. The sites do not differ, which is the hard case: a difference between
 pooled sites widens the interval. In brackets: the program warns in most of these cohorts."""
 _LEVELS = f"""Models of equal quality. Ranks: the share of cohorts of {RANKED[0]} patients in which any two of {RANKED[1]} models are separated. Comparisons: the
-share of cohorts in which the 95 % interval of the difference of two models leaves 0 out. 30 % of the patients are positive; sites as on
+share of cohorts in which the 95 % interval of the difference of two models does not contain 0. 30 % of the patients are positive; sites as on
 [the page of coverage](coverage.md#many-and-small-sites)."""
 
 
@@ -34,7 +34,7 @@ def _percent(row: SiteRow | None) -> str:
 
 
 def _table(rows: Sequence[SiteRow]) -> list[str]:
-    """One line per layout, one column per metric (and share of positives, where it matters)."""
+    """Write one line per layout, one column per metric (and share of positives, where it matters)."""
     several = {r.metric for r in rows if len({q.job.positives for q in rows if q.metric == r.metric}) > 1}
 
     def column(row: SiteRow) -> str:
@@ -62,7 +62,14 @@ def _outcome(rows: Sequence[SiteRow], what: str) -> str:
 
 
 def site_coverage_section(rows: Sequence[SiteRow]) -> list[str]:
-    """Coverage in % by number of sites; nothing without rows."""
+    """Write the section on coverage in % by number of sites.
+
+    Args:
+        rows: The rows of `sites.coverage_jobs`.
+
+    Returns:
+        Lines of markdown; none without rows.
+    """
     if not rows:
         return []
     return [
@@ -77,7 +84,16 @@ def site_coverage_section(rows: Sequence[SiteRow]) -> list[str]:
 
 
 def site_level_section(rows: Sequence[SiteRow]) -> list[str]:
-    """How often equal models are told apart, in %, by number of sites: ranks, then comparisons."""
+    """Write the section on how often equal models are separated, in %, by number of sites.
+
+    Ranks come first, then comparisons of two models.
+
+    Args:
+        rows: The rows of `sites.level_jobs`.
+
+    Returns:
+        Lines of markdown; none without rows.
+    """
     if not rows:
         return []
     out = ["\n## Ranks and comparisons at many sites\n", _LEVELS, "", _outcome(rows, "hold"), ""]

@@ -1,10 +1,10 @@
 """The levels of the equivalence and non-inferiority tests, by simulation (ST-05, judged by ST-13).
 
-Truth is put exactly on the margin: here is worse (or better) than the reference by D. Then every claim to be
-nearer ('non-inferior', EQUIVALENT) is a mistake of one end of the interval, and every claim to be further off
-(BELOW, ABOVE) one of the other end; each may happen with probability alpha at most. A level holds when
-the 99 % lower bound of its simulated rate is at most alpha.
-`docs/reference/levels.md` is printed from `equivalence_levels`.
+The truth lies exactly on the margin: the site under test is worse (or better) than the reference by D. Then
+every claim to be nearer ('non-inferior', EQUIVALENT) is a mistake of one end of the interval, and every claim
+to be further away (BELOW, ABOVE) one of the other end; each may happen with probability alpha at most. A
+level holds when the 99 % lower bound of its simulated rate is at most alpha. `docs/reference/levels.md` is
+written from `equivalence_levels`.
 """
 
 from __future__ import annotations
@@ -64,11 +64,28 @@ SOURCE_PREVALENCE = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class LevelCell:
-    """One row of the table. `against`: 'hospital' (as many patients) or 'constant'; `side`: whether the
-    truth here is 'worse' or 'better' than the reference by the margin. `cases_as_patients` forgets who
-    is whose: a control that must fail where patients have several cases. `positives` fixes the number of
-    positive patients, `auroc` the truth here (the reference is AUROC_MARGIN better), `skewed` the distribution
-    of a skewed mean, whose margin is MARGIN_OF_SKEWED of its mean."""
+    """One row of the table of levels: studies whose truth lies exactly on the margin.
+
+    Args:
+        metric: 'auroc', 'sensitivity', 'dice', 'auprc_standardised', 'welch-tost', or the metric of `skewed`.
+        against: 'hospital' (with as many patients) or 'constant' (a claimed value).
+        patients: Number of patients; for 'welch-tost' the number of folds.
+        cases_per_patient: Number of cases of each patient.
+        method: Interval method of the difference; 'auto' is the default.
+        side: 'worse' or 'better': where the truth lies relative to the reference, a margin away.
+        cases_as_patients: Whether to forget which cases belong to a patient: a control that must fail where
+            patients have several cases.
+        counts: EQUAL or HEAVY_FEW (`cohorts`): how the cases are spread over the patients.
+        positives: Number of positive patients; None draws it by the prevalence.
+        auroc: The true AUROC of the site under test, with a reference that is AUROC_MARGIN better; None takes
+            the default pair.
+        skewed: The distribution of a skewed mean, whose margin is MARGIN_OF_SKEWED of its mean; None for
+            other metrics.
+
+    Example:
+        >>> LevelCell(metric="auroc", against="constant", patients=50, positives=15, auroc=0.9).setting
+        '15 of the patients positive, true AUROC 0.9'
+    """
 
     metric: str
     against: str
@@ -84,7 +101,7 @@ class LevelCell:
 
     @property
     def setting(self) -> str:
-        """What sets this cell apart from the plain one, in words."""
+        """What distinguishes this cell from the plain one, in words."""
         parts = []
         if self.positives is not None:
             parts.append(f"{self.positives} of the patients positive")
@@ -160,19 +177,45 @@ DEFAULT_CELLS: tuple[LevelCell, ...] = (
 
 
 def promised(cell: LevelCell) -> bool:
-    """Whether the level is promised at all (ST-04). A proportion of fewer than 100 cases against a constant
-    is not: Wilson's ends stand on the binomial's lattice, and pass alpha by up to a point (exactly 0.054
-    and 0.058 at 50 cases in this table's designs). Two hospitals smooth the lattice out."""
+    """Decide whether the level is promised at all (ST-04).
+
+    A proportion of fewer than 100 cases against a constant is not: Wilson's ends stand on the binomial's
+    lattice, and pass alpha by up to a point (exactly 0.054 and 0.058 at 50 cases in this table's designs).
+    Two hospitals smooth the lattice out.
+
+    Args:
+        cell: The cell.
+
+    Returns:
+        Whether the level is promised, if the program does not warn.
+
+    Example:
+        >>> promised(LevelCell(metric="sensitivity", against="constant", patients=50))
+        False
+    """
     few = cell.patients * cell.cases_per_patient < 100
     return not (cell.metric == "sensitivity" and cell.against == "constant" and few)
 
 
 WARNED_SHARE = 0.5
-"""A cell is outside the domain where the program warns in more than this share of its studies."""
+"""A cell is outside the domain if the program warns in more than this share of its studies."""
 
 
 def rejection_lower_bound(rejections: int, replicates: int, *, level: float = 0.99) -> float:
-    """The one-sided exact (Clopper-Pearson) lower bound of a rate that was simulated (ST-13)."""
+    """Compute the one-sided exact (Clopper-Pearson) lower bound of a simulated rate (ST-13).
+
+    Args:
+        rejections: Number of rejections.
+        replicates: Number of replicates.
+        level: Level of the bound.
+
+    Returns:
+        The bound; 0 without rejections.
+
+    Example:
+        >>> round(rejection_lower_bound(60, 1000), 3)
+        0.044
+    """
     return (
         0.0 if rejections == 0 else float(stats.beta.ppf(1 - level, rejections, replicates - rejections + 1))
     )
@@ -188,12 +231,23 @@ def equivalence_levels(
     processes: int = 1,
     progress: Callable[[LevelCell], None] | None = None,
 ) -> pd.DataFrame:
-    """A row a cell: how often the verdict was wrong with the truth on the margin, and whether it holds.
+    """Simulate how often the verdict is wrong with the truth on the margin, and whether the levels hold.
 
-    `nearer` is the rate of claiming less distance than there is (non-inferior on the worse side, not
-    above the margin on the better one), `further` that of BELOW or ABOVE, `equivalent` that of the word
-    itself, `*_lower99` their lower bounds; `not_assessed` is the share without an interval, `warned` the share
-    of studies that the program calls outside the domain; a cell that it mostly calls so is not promised.
+    Args:
+        cells: The cells to simulate.
+        replicates: Number of studies per cell.
+        resamples: Number of resamples of each interval.
+        alpha: The level of each end of the interval.
+        seed: Seed of all draws.
+        processes: Number of processes.
+        progress: Called with each cell that is done; None for silence.
+
+    Returns:
+        One row per cell. `nearer` is the rate of claiming less distance than there is (non-inferior on the
+        worse side, not above the margin on the better one), `further` that of BELOW or ABOVE, `equivalent`
+        that of EQUIVALENT, and `*_lower99` are their lower bounds. `not_assessed` is the share of studies
+        without an interval, `warned` the share with a warning that the study lies outside the domain; a cell
+        with more than WARNED_SHARE of them is not `promised`. `holds`: all lower bounds are at most `alpha`.
     """
     one = partial(_level_of, replicates=replicates, resamples=resamples, alpha=alpha, seed=seed)
     rows: dict[int, dict[str, Any]] = {}
@@ -213,7 +267,7 @@ def equivalence_levels(
 
 
 def _level_of(cell: LevelCell, *, replicates: int, resamples: int, alpha: float, seed: int) -> dict[str, Any]:
-    """All studies of one cell; the generator depends on the cell and the seed alone."""
+    """Simulate all studies of one cell; the generator depends on the cell and the seed alone."""
     rng = generator_for(f"levels/{cell}", seed)
     counts = {"nearer": 0, "further": 0, "equivalent": 0, "not_assessed": 0}
     margin, method, warned, higher = 0.0, "", 0, True
@@ -252,7 +306,7 @@ def _level_of(cell: LevelCell, *, replicates: int, resamples: int, alpha: float,
 
 @dataclass(frozen=True, kw_only=True)
 class _Study:
-    """here - reference in one simulated study; `warned`: the program said that it lies outside the domain."""
+    """The difference from the reference in one simulated study; `warned`: it lies outside the domain."""
 
     margin: float
     lo: float
@@ -306,7 +360,7 @@ def _replicate(
 
 
 def _truths_of(cell: LevelCell) -> tuple[float, float]:
-    """(the truth here, the reference), a margin apart."""
+    """Return the truth of the site under test and the reference, a margin apart."""
     if cell.skewed is not None:
         reference = skewed_mean(cell.skewed)
         return reference * (1.0 + MARGIN_OF_SKEWED), reference
@@ -318,7 +372,18 @@ def _truths_of(cell: LevelCell) -> tuple[float, float]:
 
 @lru_cache(maxsize=8)
 def truths(metric: str) -> tuple[float, float]:
-    """(the worse, the better) of the two true values, whose distance is the margin."""
+    """Return the two true values whose distance is the margin.
+
+    Args:
+        metric: 'auroc', 'sensitivity' or 'dice'; anything else is the standardised AUPRC.
+
+    Returns:
+        The worse and the better value.
+
+    Example:
+        >>> truths("sensitivity")
+        (0.82, 0.9)
+    """
     if metric == "auroc":
         return AUROC_WORSE, AUROC_BETTER
     if metric == "sensitivity":
@@ -335,7 +400,7 @@ def _mean_dice(centre: float) -> float:
 
 
 def _true_auprc(auroc: float) -> float:
-    """Integral of precision over recall of the binormal model at the source's prevalence."""
+    """Integrate precision over recall of the binormal model at the source's prevalence."""
     d = math.sqrt(2) * float(stats.norm.ppf(auroc))
     recall = (np.arange(200_000) + 0.5) / 200_000
     false_alarm = stats.norm.sf(stats.norm.isf(recall) + d)
@@ -346,7 +411,7 @@ def _true_auprc(auroc: float) -> float:
 def _simulate(cell: LevelCell, rng: np.random.Generator, *, good: bool) -> tuple[Evaluator, Clusters]:
     label: npt.NDArray[np.int8] | None = None
     if cell.skewed is not None:
-        # Here is worse by a factor that leaves the shape as it is: the same failures, zeros and dispersion.
+        # The site is worse by a factor that keeps the shape: the same failures, zeros and dispersion.
         values, cluster = simulate_skewed(cell.skewed, cell.patients, cell.cases_per_patient, rng)
         values = values if good else values * (1.0 + MARGIN_OF_SKEWED)
         evaluator = SimulatedMean(cell.metric, values, cluster, cell.patients)

@@ -2,9 +2,9 @@
 
 A score orders the cases from sure to unsure. Answering only the surest part (the coverage) has a risk: the
 share of errors among the answered. The area under risk over coverage (AURC) is the mean risk over all
-coverages; a score that knows nothing has the plain error rate, the best possible one makes every error last.
-Cases of equal score have no order: their errors count as spread evenly over their places, so that no number
-here depends on the order of the rows.
+coverages. A score without any information has the plain error rate; the best possible score ranks every error
+last. Cases of equal score have no order: their errors count as spread evenly over their positions, so that no
+number here depends on the order of the rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FloatArray = npt.NDArray[np.float64]
 def _logits(logits: npt.ArrayLike) -> FloatArray:
     z = np.asarray(logits, dtype=np.float64)
     if z.ndim != 2 or z.shape[1] < 2:
-        raise UserError(f"logits of shape {z.shape}", fix="Give one row a case and one column a class.")
+        raise UserError(f"logits of shape {z.shape}", fix="Give one row per case and one column per class.")
     return z
 
 
@@ -37,6 +37,10 @@ def softmax_uncertainty(logits: npt.ArrayLike) -> FloatArray:
 
     Returns:
         1 - the largest class probability (US-18).
+
+    Example:
+        >>> softmax_uncertainty([[0.0, 0.0], [0.0, 50.0]]).round(3).tolist()
+        [0.5, 0.0]
     """
     return np.asarray(1.0 - special.softmax(_logits(logits), axis=1).max(axis=1))
 
@@ -56,7 +60,7 @@ def energy_uncertainty(logits: npt.ArrayLike) -> FloatArray:
 def _members(probability: npt.ArrayLike) -> FloatArray:
     p = np.asarray(probability, dtype=np.float64)
     if p.ndim != 2 or not p.size:
-        raise UserError(f"members of shape {p.shape}", fix="Give one row a member and one column a case.")
+        raise UserError(f"members of shape {p.shape}", fix="Give one row per member and one column per case.")
     if not ((p >= 0) & (p <= 1)).all():
         raise UserError("a member's probability is missing or outside [0, 1]")
     return p
@@ -70,6 +74,10 @@ def binary_entropy(probability: npt.ArrayLike) -> FloatArray:
 
     Returns:
         Entropy in nats of a two-class answer; 0 at 0 and 1, log 2 at a half.
+
+    Example:
+        >>> binary_entropy([0.0, 0.5, 1.0]).round(4).tolist()
+        [0.0, 0.6931, 0.0]
     """
     p = np.asarray(probability, dtype=np.float64)
     return np.asarray(special.entr(p) + special.entr(1.0 - p))
@@ -95,6 +103,10 @@ def ensemble_variance(members: npt.ArrayLike) -> FloatArray:
 
     Returns:
         Variance of the members' probabilities: how much the trainings disagree, 0 for one member.
+
+    Example:
+        >>> ensemble_variance([[0.2, 0.5], [0.4, 0.5]]).round(2).tolist()
+        [0.01, 0.0]
     """
     return np.asarray(_members(members).var(axis=0))
 
@@ -103,8 +115,14 @@ def ensemble_variance(members: npt.ArrayLike) -> FloatArray:
 class RiskCoverage:
     """Risk after answering the k surest cases, k = 1..n, and its mean over k (AURC).
 
-    `excess` is the AURC above that of the best order of the same errors; `detection` the AUROC with which
-    the score tells errors from right answers (NaN where all answers are right, or all wrong).
+    Args:
+        coverage: The share of cases that are answered, k / n, rising to 1.
+        risk: The share of errors among them.
+        error_rate: The risk when every case is answered.
+        aurc: The mean risk over all coverages.
+        excess: The AURC above that of the best order of the same errors.
+        detection: The AUROC with which the score separates errors from right answers; NaN where all answers
+            are right, or all wrong.
     """
 
     coverage: FloatArray
@@ -118,13 +136,14 @@ class RiskCoverage:
         """Look up the risk at a coverage.
 
         Args:
-            coverage: The share of cases that are answered.
+            coverage: The share of cases that are answered, above 0 and up to 1.
 
         Returns:
-            Risk among the surest `coverage` of the cases: the smallest whole number that reaches it.
+            Risk among the surest `coverage` of the cases: the smallest whole number of cases that reaches it.
+            NaN without cases.
 
         Raises:
-            UserError: What was given cannot be used; the message says what, where and what to do.
+            UserError: If the coverage is not above 0 and at most 1.
         """
         if not 0 < coverage <= 1:
             raise UserError(
@@ -138,7 +157,7 @@ class RiskCoverage:
         """Look up the risk at several coverages, for curves on a common grid.
 
         Args:
-            coverages: Several such shares.
+            coverages: Shares of cases that are answered, each above 0 and up to 1.
 
         Returns:
             The risk at each coverage.
@@ -150,14 +169,20 @@ def risk_coverage(error: npt.ArrayLike, uncertainty: npt.ArrayLike) -> RiskCover
     """Compute the risk of the surest cases at every coverage; ties share their errors.
 
     Args:
-        error: 1 where the answer is wrong, one per case.
+        error: 1 where the answer is wrong, else 0, one per case.
         uncertainty: How unsure the model is, one per case; higher is less sure.
 
     Returns:
         The curve.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If both do not have the same length, an error is neither 0 nor 1, or an uncertainty is
+            missing.
+
+    Example:
+        >>> made = risk_coverage([0, 0, 1, 1], [0.1, 0.2, 0.3, 0.4])
+        >>> made.risk_at(0.5), made.error_rate, made.detection
+        (0.0, 0.5, 1.0)
     """
     wrong = np.asarray(error, dtype=np.float64).ravel()
     unsure = np.asarray(uncertainty, dtype=np.float64).ravel()

@@ -1,8 +1,8 @@
-"""The accumulators of the design: sorted cumulation, sums, bins.
+"""Weighted sums over cases: sorted cumulation, sums by patient, bins.
 
 Every kernel takes a block of patient weights (rows, clusters) and never makes a (rows, cases) array:
 a million cases under a thousand resamples must fit in the cache of one core, not in memory. Results do
-not depend on how many rows are handed over at once, to the last bit.
+not depend on how many rows are passed at once, to the last bit.
 """
 
 from __future__ import annotations
@@ -27,8 +27,13 @@ _LANES = 4
 class SortedCases:
     """Cases by falling score, made once and used for every block of weights.
 
-    `order[i]` is the case that stands at place i; `tie_group_end[i]` is True at the last case of a run of
-    equal scores, where a step of the curve is complete (ties count half in the AUROC).
+    Args:
+        order: `order[i]` is the case that stands at place i.
+        cluster: Number of the patient of each case, in sorted order.
+        label: 1 for a positive case, else 0, in sorted order.
+        tie_group_end: True at the last case of a run of equal scores, where a step of the curve is complete
+            (ties count half in the AUROC).
+        score: The falling scores.
     """
 
     order: npt.NDArray[np.int64]
@@ -55,7 +60,11 @@ def sort_cases(score: npt.ArrayLike, label: npt.ArrayLike, cluster_of_case: npt.
         The cases by falling score.
 
     Raises:
-        ValueError: What was given does not belong together.
+        ValueError: If a score is NaN.
+
+    Example:
+        >>> sort_cases([0.2, 0.9, 0.9], [0, 1, 0], [0, 1, 2]).tie_group_end.tolist()
+        [False, True, True]
     """
     values = np.asarray(score, dtype=np.float64)
     if np.isnan(values).any():
@@ -82,6 +91,10 @@ def shared_ranks(score: npt.ArrayLike) -> FloatArray:
 
     Returns:
         Ranks from 1 (the lowest score) to n; equal scores share their mean rank, NaN has none and stays NaN.
+
+    Example:
+        >>> shared_ranks([0.2, 0.9, 0.9]).tolist()
+        [1.0, 2.5, 2.5]
     """
     values = np.asarray(score, dtype=np.float64)
     ranks = np.full(values.size, np.nan)
@@ -97,6 +110,19 @@ class SortedPlan:
     A tile is a run of cases that ends where a tie group and, if need be, a segment ends. Only groups that
     hold a positive change the area or the precision, so only these are listed: group g spans cases
     `group_start[g]`..`group_end[g]` and positives `group_first[g]`..`group_first[g + 1]` of `positive_at`.
+
+    Args:
+        cases: The cases by falling score.
+        columns: Columns of numbers in sorted order, (K, cases).
+        n_segments: Number of segments.
+        tile_start: Place of the first case of each tile; last the number of cases.
+        tile_segment: Segment of each tile.
+        tile_group: First listed group of each tile; last the number of listed groups.
+        group_start: Place of the first case of each listed group.
+        group_end: Place after the last case of each listed group.
+        group_first: Index in `positive_at` of the first positive of each listed group; last the number of
+            positives.
+        positive_at: Places of the positive cases.
     """
 
     cases: SortedCases
@@ -112,7 +138,7 @@ class SortedPlan:
 
     @cached_property
     def untied(self) -> bool:
-        """No positive shares its score with another case."""
+        """Whether no positive shares its score with another case."""
         return bool((self.group_end - self.group_start == 1).all())
 
 
@@ -123,30 +149,30 @@ def sorted_plan(
     n_segments: int | None = None,
     columns: npt.ArrayLike | None = None,
 ) -> SortedPlan:
-    """Prepare `sorted_pass`: what depends on the cases alone.
+    """Prepare `sorted_pass`: compute what depends on the cases alone.
 
     A segment is a run of neighbours in the sorted order: the two sides of a threshold, the bins of a
-    calibration error (bins of the probability and of the confidence are both runs, so their common
-    refinement serves both), or, by default, all cases. `segment` (never falling) and `columns` (n, K)
-    stand in sorted order; equal scores must share a segment.
+    calibration error (bins of the probability and of the confidence are both runs, so their common refinement
+    serves both), or, by default, all cases.
 
     Args:
-        cases: The cases, in the order that the module describes.
-        segment: The segment of each case in sorted order.
-        n_segments: How many segments there are.
-        columns: Columns of numbers, (cases, K).
+        cases: The cases by falling score.
+        segment: The segment of each case in sorted order, never falling; equal scores must share a segment.
+            None for one segment.
+        n_segments: How many segments there are; None for the largest number + 1.
+        columns: Columns of numbers in sorted order, (cases, K); None for none.
 
     Returns:
         The plan.
 
     Raises:
-        ValueError: What was given does not belong together.
+        ValueError: If segments do not follow the sorted order, or separate equal scores.
     """
     n = cases.n_cases
     of_case = np.zeros(n, dtype=np.int64) if segment is None else np.asarray(segment, dtype=np.int64)
     steps = np.diff(of_case)
     if (steps < 0).any() or (steps[~cases.tie_group_end[:-1]] != 0).any():
-        raise ValueError("segments must follow the sorted order and never part equal scores")
+        raise ValueError("segments must follow the sorted order and never separate equal scores")
     table = np.zeros((n, 0)) if columns is None else np.asarray(columns, dtype=np.float64)
     ends = np.flatnonzero(cases.tie_group_end) + 1
     starts = np.concatenate([[0], ends[:-1]]).astype(np.int64) if n else np.zeros(0, dtype=np.int64)
@@ -332,16 +358,16 @@ def _untied_pass(
 def sorted_pass(weights: Weights, plan: SortedPlan) -> tuple[FloatArray, FloatArray]:
     """Make one pass over the sorted cases for everything a probability can be judged by.
 
-    Returns `curve` (rows, 2): AUROC and average precision (NaN where a class is absent); and `sums`
-    (rows, segments, 2 + K): the weight, the positives' weight and the weighted sum of each column in
-    every segment of the plan. Ties count half in the AUROC and form one step of the precision.
+    Ties count half in the AUROC and form one step of the precision.
 
     Args:
         weights: Integer weights of the patients, (rows, patients).
         plan: What was prepared once for these cases.
 
     Returns:
-        AUROC and average precision per weight row, and the sums of every column in each segment.
+        `curve` (rows, 2), the AUROC and the average precision (NaN where a class is absent); and `sums`
+        (rows, segments, 2 + K), the weight, the positives' weight and the weighted sum of each column in
+        every segment of the plan.
     """
     curve = np.full((weights.shape[0], 2), np.nan)
     sums = np.zeros((weights.shape[0], plan.n_segments, 2 + plan.columns.shape[0]))
@@ -393,7 +419,11 @@ def cluster_sums(cluster_of_case: npt.ArrayLike, n_clusters: int, columns: npt.A
         columns: Columns of numbers, (cases, K).
 
     Returns:
-        (clusters, K): each patient's sums of the case columns. Do it once; weight it with `weigh_sums`.
+        Each patient's sums of the case columns, (patients, K).
+
+    Example:
+        >>> cluster_sums([0, 0, 1], 2, [[1.0], [2.0], [4.0]]).tolist()
+        [[3.0], [4.0]]
     """
     table = np.ascontiguousarray(columns, dtype=np.float64)
     if table.ndim == 1:
@@ -407,7 +437,7 @@ def cluster_sums(cluster_of_case: npt.ArrayLike, n_clusters: int, columns: npt.A
 def weigh_sums(weights: Weights, sums_of_cluster: FloatArray) -> FloatArray:
     """Weight the sums of patients, in tiles, without a float copy of the weights.
 
-    The order of summation is fixed, so that a value does not depend on the rows beside it (a library
+    The order of summation is fixed, so that a value does not depend on the other rows of the block (a library
     matrix product may choose another kernel for another shape).
 
     Args:
@@ -416,6 +446,10 @@ def weigh_sums(weights: Weights, sums_of_cluster: FloatArray) -> FloatArray:
 
     Returns:
         (rows, K) = weights @ sums_of_cluster.
+
+    Example:
+        >>> weigh_sums(np.array([[1, 0], [1, 2]], dtype=np.uint16), np.array([[0.5], [0.25]])).tolist()
+        [[0.5], [1.0]]
     """
     rows, n_clusters = weights.shape
     k_columns = sums_of_cluster.shape[1]
@@ -470,11 +504,16 @@ def equal_width_bins(values: npt.ArrayLike, n_bins: int = 10) -> npt.NDArray[np.
     """Find the bin of each value in [0, 1].
 
     Args:
-        values: The values.
-        n_bins: How many bins there are.
+        values: Values in [0, 1].
+        n_bins: Number of bins.
 
     Returns:
-        The bin of each value in [0, 1]: left-closed, the last one closed (US-15, protocols.md).
+        The number of each value's bin, from 0; bins are left-closed, the last one closed (US-15,
+        protocols.md).
+
+    Example:
+        >>> equal_width_bins([0.0, 0.1, 1.0]).tolist()
+        [0, 1, 9]
     """
     index = np.floor(np.asarray(values, dtype=np.float64) * n_bins).astype(np.int32)
     return np.clip(index, 0, n_bins - 1).astype(np.int32)

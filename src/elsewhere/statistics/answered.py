@@ -1,8 +1,8 @@
-"""The same claim without the cases that have no usable score, beside the claim itself (ST-14).
+"""The same claim without the cases that have no usable score, in addition to the claim itself (ST-14).
 
-A missing score counts as the worst value, which is right for a model that does not answer and can also be what a
-lost file does to it. So every claim that rests on such cases is judged a second time, on the answered cases alone,
-and the reader is told both verdicts.
+A missing score counts as the worst value. That is right for a model that does not answer, but a lost file
+looks the same. So every claim that rests on such cases is judged a second time, on the answered cases alone,
+and both verdicts are reported.
 """
 
 from __future__ import annotations
@@ -21,9 +21,14 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class AnsweredOnly:
-    """`judged` is the claim on the answered cases; `cases` of here, `without_score` of them unanswered.
+    """A claim judged on the answered cases alone, with how many cases that leaves out.
 
-    `reference_cases` is 0 where the reference is a claimed number.
+    Args:
+        judged: The claim on the answered cases.
+        cases: Number of cases of here, answered or not.
+        without_score: How many of them have no usable score.
+        reference_cases: Number of cases of the reference; 0 where the reference is a claimed number.
+        reference_without_score: How many of them have no usable score.
     """
 
     judged: ClaimVerdict
@@ -53,14 +58,17 @@ def with_answered_only(
     here: BoolArray,
     reference: BoolArray | None = None,
 ) -> ClaimVerdict:
-    """`judged`, with the claim judged on the answered cases beside it; itself where every case is answered.
+    """Add the same claim, judged on the answered cases alone, to a judged claim (ST-14).
 
     Args:
-        judged: The claim on all cases, a missing score being the worst value.
-        judge: Judges the claim on some of the cases.
+        judged: The claim on all cases, where a missing score counts as the worst value.
+        judge: Judges the claim on the cases of a mask.
         answered: The cases with a usable score.
         here: The cases that the claim is about.
-        reference: The cases it is compared with, or None for a claimed number.
+        reference: The cases they are compared with, or None for a claimed number.
+
+    Returns:
+        The claim with `answered_only`; `judged` itself where every case is answered.
     """
     other = np.zeros_like(here) if reference is None else reference
     lost, lost_there = int((here & ~answered).sum()), int((other & ~answered).sum())

@@ -1,14 +1,15 @@
 """How probably an interval that is still to be made falls on the right side of a bound (ST-07a).
 
-The smallest detectable drop, the smallest provable margin and the planner ask one question: were the study done again
-and again at a given truth, how often would the interval of the verdict lie below 0, or inside the margin? A formula
-with one standard error answers it too kindly: the error at the drop differs from the one at the reference (a lower
-sensitivity varies more), the interval is asymmetric, and few cases bring a t quantile and a skewed mean. So both sides
-are listed by their possible outcomes, each with the limits that the verdict's own method would give it (Wilson, logit
-DeLong, t on the logit, bootstrap-t) and its probability; limits are joined as the verdict joins them (MOVER).
+The smallest detectable drop, the smallest provable margin and the planner ask one question: were the study
+done again and again at a given truth, how often would the interval of the verdict lie below 0, or inside the
+margin? A formula with one standard error is too optimistic: the error at the drop differs from the one at the
+reference (a lower sensitivity varies more), the interval is asymmetric, and few cases need a t quantile and
+have a skewed mean. So both sides are listed by their possible outcomes, each with the limits that the
+verdict's own method would give it (Wilson, logit DeLong, t on the logit, bootstrap-t) and its probability;
+limits are joined as the verdict joins them (MOVER).
 
-Nothing here knows what was observed beyond the size, the spread and the clustering of the cases: the reference's value
-is where both sides are put, so that this is never 'power at the observed effect'.
+Nothing here knows what was observed beyond the size, the spread and the clustering of the cases: the
+reference's value is where both sides are put, so that this is never 'power at the observed effect'.
 """
 
 from __future__ import annotations
@@ -36,7 +37,14 @@ Kind = Literal["constant", "claimed", "proportion", "auroc", "two-classes", "log
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Possible estimates with what their interval reaches below and above them, and their probabilities."""
+    """Possible estimates with what their interval reaches below and above them, and their probabilities.
+
+    Args:
+        value: The estimates.
+        below: Distance from each estimate down to its lower limit.
+        above: Distance from each estimate up to its upper limit.
+        weight: Probability of each estimate; the sum is 1.
+    """
 
     value: FloatArray
     below: FloatArray
@@ -70,12 +78,27 @@ class Outcomes:
 class Side:
     """One side of a comparison: how its metric varies from study to study, and which limits it gets.
 
-    `kind` names the limits: a 'constant' has none; 'claimed' ones are fixed distances from the claimed number; a
-    'proportion' of `trials` takes Wilson's; 'auroc' (of `positives` and `negatives`) logit-DeLong; 'two-classes' is
-    the mean of two rates (balanced accuracy) with t on the logit; 'logit' another value in (0, 1) so; 'mean' the
-    bootstrap-t, or t where `skewed_limits` is off. `effect` is the design effect over independent cases, `df` the
-    degrees of freedom, `se` the standard error at `value`, and `skew` the skewness of the error (that of a patient's
-    value over the root of their number).
+    `kind` names the limits: a 'constant' has none; 'claimed' ones are fixed distances from the claimed
+    number; a 'proportion' takes Wilson's; 'auroc' takes logit DeLong; 'two-classes' is the mean of two rates
+    (balanced accuracy) with t on the logit; 'logit' another value in (0, 1) with t on the logit; 'mean' the
+    bootstrap-t, or t where `skewed_limits` is off.
+
+    Args:
+        kind: Which limits the verdict gives this side.
+        value: The metric's value.
+        se: Standard error at `value`.
+        df: Degrees of freedom of the t quantile.
+        trials: Number of cases behind a proportion.
+        positives: Number of positive cases, or patients, behind an AUROC or a mean of two rates.
+        negatives: Number of negative ones.
+        effect: Design effect: the variance over that of independent cases.
+        independent: Whether each patient has one trial of a proportion, so that counts are binomial.
+        skew: Skewness of the error: that of a patient's value over the root of the number of patients.
+        clusters: Number of patients behind a mean.
+        skewed_limits: Whether a mean's limits follow its skewness (bootstrap-t).
+        bounded: Whether the metric lies in [0, 1].
+        below: Distance of a claimed number's lower limit from it.
+        above: Distance of a claimed number's upper limit from it.
     """
 
     kind: Kind
@@ -182,7 +205,8 @@ class Side:
     ) -> Outcomes:
         """Estimates are normal on the logit scale, moved so that they are unbiased on their own.
 
-        With `least`, the limit towards 1/2 takes at least that error, as the verdict's limit of an AUROC does.
+        With `least`, the limit towards 1/2 takes at least that error, as the verdict's limit of an AUROC
+        does.
         """
         spread = float(error(np.array([truth]))[0])
         place = special.logit(truth) - spread**2 * (1 - 2 * truth) / 2
@@ -246,7 +270,21 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Here against a reference. `alpha` is one-sided; `span` is the largest difference that can be."""
+    """Here against a reference, as both would vary from study to study.
+
+    Args:
+        here: The side that is judged.
+        reference: The side it is compared with.
+        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        higher_is_better: Whether a higher value is better.
+        span: The largest difference that the metric allows.
+
+    Example:
+        >>> sure = Side(kind="constant", value=0.9)
+        >>> here = Side(kind="proportion", value=0.9, trials=100, df=99)
+        >>> Comparison(here=here, reference=sure, alpha=0.05).detection(0.2) > 0.9
+        True
+    """
 
     here: Side
     reference: Side
@@ -374,6 +412,10 @@ def binormal_variance(auroc: npt.ArrayLike, positives: float, negatives: float) 
 
     Returns:
         Variance of AUROCs over independent cases with normal scores of equal variance (exact, by Owen's T).
+
+    Example:
+        >>> float(binormal_variance(0.5, 10, 10).round(5))
+        0.0175
     """
     a = np.asarray(auroc, dtype=np.float64)
     h = special.ndtri(a)

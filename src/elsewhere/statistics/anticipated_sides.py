@@ -1,4 +1,6 @@
-"""What a verdict's own cases say of the studies like them: the sides that `anticipated` puts at a given truth."""
+"""The two sides of a verdict, described by its own cases, so that `anticipated` can put them at any true
+value.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,10 @@ def _inside(value: float) -> float:
 
 
 def _with_effect(side: Side, value: float, se: float, model: float) -> Side:
-    """The squared ratio of the observed error to the model's; 1 where the sample is perfect and tells none."""
+    """The side with its design effect: the squared ratio of the observed error to the model's error.
+
+    It stays 1 where the value is near 0 or 1, since such a sample shows no error to compare.
+    """
     if not 0.02 <= value <= 0.98 or not se > 0:
         return side
     return Side(**{**side.__dict__, "effect": float(np.clip((se / model) ** 2, 0.25, 25.0))})

@@ -76,7 +76,15 @@ def _cluster_components(
 class AurocComponents:
     """The AUROC and, per patient, the two parts of its influence on it.
 
-    `positive_part[c]` = (sum of V10 - count x AUROC) / positives, `negative_part[c]` likewise.
+    Args:
+        value: The AUROC.
+        positive_part: For each patient (sum of V10 over the patient's positives - their number x AUROC) /
+            positives.
+        negative_part: The same for the patient's negatives (V01), divided by the number of negatives.
+        positive_patients: Number of patients with a positive case.
+        negative_patients: Number of patients with a negative case.
+        patients: Number of patients with any case.
+        disjoint_pairs: The most pairs of a positive and a negative case that share no patient.
     """
 
     value: float
@@ -100,7 +108,12 @@ class AurocComponents:
         )
 
     def variance(self) -> tuple[float, float]:
-        """(variance, Satterthwaite degrees of freedom of its two main terms)."""
+        """Compute the clustered variance of the AUROC.
+
+        Returns:
+            (variance, Satterthwaite degrees of freedom of its two main terms); NaN where a class has fewer
+            than two patients.
+        """
         a, b, n = self.positive_patients, self.negative_patients, self.patients
         if min(a, b) < 2:
             return math.nan, math.nan
@@ -126,13 +139,13 @@ def auroc_components(
         label: The outcome of each case, above 0 for a positive one.
         score: The score of each case; higher means positive.
         cluster_of_case: The number of the patient of each case.
-        n_clusters: How many patients there are.
+        n_clusters: How many patients there are; None for the largest number + 1.
 
     Returns:
         The components, or None where a class is absent.
 
     Raises:
-        ValueError: What was given does not belong together.
+        ValueError: If a score is NaN.
     """
     positive = np.asarray(label) > 0
     values = np.asarray(score, dtype=np.float64)
@@ -168,6 +181,10 @@ def auroc(label: npt.ArrayLike, score: npt.ArrayLike) -> float:
 
     Returns:
         The probability that a positive scores above a negative, ties half; NaN with one class.
+
+    Example:
+        >>> auroc([0, 0, 1, 1], [0.1, 0.4, 0.4, 0.8])
+        0.875
     """
     n = np.asarray(score).size
     parts = auroc_components(label, score, np.zeros(n, dtype=np.int32))
@@ -222,7 +239,19 @@ def expected_variance(auroc: npt.ArrayLike, positives: float, negatives: float) 
 
 @dataclass(frozen=True, kw_only=True)
 class AurocInterval:
-    """`method` says which of the two forms of ST-02 was possible; `reason` why the bound was taken."""
+    """The interval of an AUROC in one of the two forms of ST-02.
+
+    Args:
+        value: The AUROC.
+        lo: Lower end of the interval.
+        hi: Upper end of the interval.
+        method: Which form was possible: the clustered DeLong on the logit scale, or the one-sided bound.
+        se: Standard error; None for the bound.
+        df: Degrees of freedom; None for the bound.
+        positive_patients: Number of patients with a positive case.
+        negative_patients: Number of patients with a negative case.
+        reason: Why the bound was taken; None for DeLong.
+    """
 
     value: float
     lo: float
@@ -238,21 +267,23 @@ class AurocInterval:
 def disjoint_pairs_bound(value: float, pairs: int, *, level: float = 0.95) -> tuple[float, float]:
     """Bound an AUROC whatever the distribution of the scores is.
 
-    A one-sided bound of the AUROC that holds for any distribution of the scores.
-
     `pairs` positives can be paired with as many negatives of other patients: each pair is right with
-    probability AUROC, independently. All pairs right happens with probability at most AUROC^pairs, hence
-    the bound (1 - level)^(1/pairs) at AUROC 1; no better one exists without assumptions, since one class
-    may be a mixture with a part that lies beyond the other class. Below 1 the Clopper-Pearson bound with
-    the mean over all pairings as its success rate. At AUROC 0 the bound is the upper one.
+    probability AUROC, independently. All pairs right happens with probability at most AUROC^pairs, hence the
+    bound (1 - level)^(1/pairs) at AUROC 1; no better one exists without assumptions, since one class may be a
+    mixture with a part that lies beyond the other class. Below 1 the Clopper-Pearson bound with the mean over
+    all pairings as its success rate. At AUROC 0 the bound is the upper one.
 
     Args:
-        value: The value.
+        value: The AUROC.
         pairs: How many disjoint pairs of a positive and a negative patient there are.
-        level: The level of the interval.
+        level: The one-sided level of the bound.
 
     Returns:
-        The lower and the upper bound, one of them at the value's own end.
+        The lower and the upper bound; one of them is 0 or 1, the end of the AUROC's range.
+
+    Example:
+        >>> [round(end, 3) for end in disjoint_pairs_bound(1.0, 20)]
+        [0.861, 1.0]
     """
     alpha = 1.0 - level
     if pairs < 1:
@@ -333,7 +364,20 @@ def interval_from_components(parts: AurocComponents, *, level: float = 0.95) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class PairedAuroc:
-    """Model a minus model b on the same cases; `p` is None where the two rank every pair alike."""
+    """The AUROC of model a minus that of model b on the same cases.
+
+    Args:
+        value_a: AUROC of model a.
+        value_b: AUROC of model b.
+        difference: a - b.
+        lo: Lower end of the interval of the difference.
+        hi: Upper end of the interval of the difference.
+        se: Standard error of the difference; NaN where it cannot be estimated.
+        df: Degrees of freedom; None where the standard error cannot be estimated.
+        p: Two-sided p; None where the standard error is 0 (both rank every pair alike) or cannot be
+            estimated.
+        method: Name of the method.
+    """
 
     value_a: float
     value_b: float

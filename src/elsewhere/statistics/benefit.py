@@ -1,8 +1,8 @@
 """What the numbers mean at a hospital: predictive values, recalls, and net benefit.
 
-Sensitivity and specificity are carried to the hospital's own prevalence, since a test set is often enriched.
+Sensitivity and specificity are applied at the hospital's own prevalence, since a test set is often enriched.
 Net benefit (Vickers and Elkin 2006) weighs a false alarm against a found cancer by the threshold
-probability at which one would act, and stands beside 'recall all' and 'recall none'.
+probability at which one would act; it is compared with 'recall all' and 'recall none'.
 """
 
 from __future__ import annotations
@@ -27,7 +27,15 @@ _MOVER = "mover of the rates' intervals"
 
 @dataclass(frozen=True, kw_only=True)
 class AtPrevalence:
-    """PPV, NPV and recall rate at one prevalence, with what that means for a thousand people."""
+    """PPV, NPV and recall rate at one prevalence, with what that means for a thousand people.
+
+    Args:
+        prevalence: Share of positive cases, between 0 and 1.
+        ppv: Positive predictive value.
+        npv: Negative predictive value.
+        recall_rate: Share of people who are called positive.
+        note: What the numbers assume.
+    """
 
     prevalence: float
     ppv: Rate
@@ -66,18 +74,21 @@ def at_prevalence(
 ) -> AtPrevalence:
     """Compute what a sensitivity and a specificity mean at a prevalence.
 
-    The intervals follow from those of the two rates by MOVER, on the log scale for PPV and NPV, so that
-    a rate of 0 or 1 still leaves an interval with width. `patients` is how many people stand behind both rates:
-    a patient with a positive and a negative case counts in each of them, and is one.
+    The intervals follow from those of the two rates by MOVER, on the log scale for PPV and NPV, so that a
+    rate of 0 or 1 still leaves an interval with width.
 
     Args:
         sensitivity: The sensitivity, with its interval.
         specificity: The specificity, with its interval.
-        prevalence: The share of positive cases.
-        patients: How many patients there are.
+        prevalence: The share of positive cases, between 0 and 1.
+        patients: How many people stand behind both rates; None for the sum of both. A patient with a positive
+            and a negative case counts in each of them, and is one.
 
     Returns:
         PPV, NPV and recall rate that this sensitivity and specificity give at `prevalence`.
+
+    Raises:
+        UserError: If the prevalence is not between 0 and 1.
     """
     check_prevalence(prevalence)
     cases = sensitivity.cases + specificity.cases
@@ -158,7 +169,20 @@ def _expit(x: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionCurve:
-    """Net benefit (per case) against the threshold probability, with a band."""
+    """Net benefit (per case) against the threshold probability, with a band.
+
+    Args:
+        threshold: The threshold probabilities.
+        net_benefit: Net benefit of the model at each threshold.
+        lo: Lower end of the band.
+        hi: Upper end of the band.
+        recall_all: Net benefit of calling every case positive.
+        prevalence: Share of positive cases that the curve is made for; NaN without cases.
+        prevalence_source: `given`, or `these cases`.
+        level: Level of the band.
+        method: Name of the band's method; `none` where the curve is undefined.
+        undefined_reason: Why there is no curve; None where there is one.
+    """
 
     threshold: tuple[float, ...]
     net_benefit: tuple[float, ...]
@@ -209,18 +233,18 @@ def decision_curve(
     probabilities have no decision curve.
 
     Args:
-        label: The outcome of each case, above 0 for a positive one.
+        label: The outcome of each case, 0 or 1.
         probability: The probability of the positive class, one per case.
-        partition: Cases to patients and sites.
-        prevalence: The share of positive cases.
-        thresholds: The thresholds.
-        level: The level of the interval.
+        partition: Maps cases to patients and sites.
+        prevalence: The share of positive cases, between 0 and 1; None for that of the cases.
+        thresholds: The threshold probabilities; None for 0.01 to 0.99.
+        level: The level of the band.
 
     Returns:
-        Net benefit = TP share - FP share x p/(1 - p) over threshold probabilities p (0.01 to 0.99).
+        Net benefit = TP share - FP share x p/(1 - p) at each threshold probability p.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the numbers of labels, probabilities and cases differ, or a value is out of its range.
     """
     y = np.asarray(label, dtype=float).ravel()
     p = np.asarray(probability, dtype=float).ravel()

@@ -1,7 +1,7 @@
 """Intervals from resamples: percentile, BCa, and what they need from leaving patients out (ST-03).
 
-An undefined resample (a resample without a positive has no AUROC) is counted and told, never dropped in
-silence: the quantiles are of the defined ones, and beyond a half of undefined ones there is no interval.
+An undefined resample (a resample without a positive has no AUROC) is counted and reported, never dropped in
+silence: the quantiles are of the defined ones, and with more than half undefined there is no interval.
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ _JACKKNIFE_STREAM = 77
 
 @dataclass(frozen=True)
 class ResampledInterval:
-    """`method` is the one used, which may be a fallback: `reason` then says why."""
+    """An interval from resamples.
+
+    Args:
+        lo: Lower end.
+        hi: Upper end.
+        method: Name of the method that was used, which may be a fallback.
+        undefined_resamples: Number of resamples in which the metric was undefined.
+        reason: Why a fallback was used; None where none was.
+    """
 
     lo: float
     hi: float
@@ -40,9 +48,14 @@ class ResampledInterval:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Values without one patient (or one group of patients) at a time; `stratum` of each row.
+    """Values without one patient (or one group of patients) at a time.
 
-    `of_class` is the number of rows of the same class in all strata; None: the strata are the classes.
+    Args:
+        values: The metrics without each of them, (rows, metrics).
+        stratum: Stratum of each row.
+        grouped: Whether groups of patients were left out, not single ones.
+        of_class: The number of rows of the same class in all strata, for each row; None where the strata are
+            the classes.
     """
 
     values: FloatArray
@@ -56,7 +69,7 @@ class LeftOut:
         return int(self.values.shape[0])
 
     def influence(self, column: int) -> FloatArray:
-        """Compute each row's pull on the value.
+        """Compute each row's influence on the value.
 
         Leaving one of N patients out moves the value by N/(N - 1) of her share, and centring within a stratum
         of n takes 1/n of the variance away: (N - 1)/N x sqrt(n/(n - 1)) undoes both.
@@ -65,7 +78,7 @@ class LeftOut:
             column: The number of the metric among the columns.
 
         Returns:
-            Each row's pull on the value, centred within its stratum; the squares add to the variance.
+            Each row's influence on the value, centred within its stratum; the squares add to the variance.
         """
         values = self.values[:, column]
         size = np.bincount(self.stratum).astype(float)
@@ -102,7 +115,7 @@ class LeftOut:
             column: The number of the metric among the columns.
 
         Returns:
-            Skewness of the pulls / 6; NaN where undefined or where nobody pulls.
+            Skewness of the influences / 6; NaN where undefined or where nobody has any influence.
         """
         pull = self.influence(column)
         square = float(pull @ pull)
@@ -195,11 +208,16 @@ def percentile_interval(draws: FloatArray, *, level: float = 0.95) -> ResampledI
     """Compute the percentile interval.
 
     Args:
-        draws: The values under the resamples, (resamples,) or (resamples, models).
+        draws: The values under the resamples, (resamples,); NaN where undefined.
         level: The level of the interval.
 
     Returns:
         Quantiles of the defined resamples; None where fewer than half are defined.
+
+    Example:
+        >>> made = percentile_interval(np.linspace(0.0, 1.0, 1001))
+        >>> round(made.lo, 3), round(made.hi, 3)
+        (0.025, 0.975)
     """
     defined = draws[~np.isnan(draws)]
     undefined = int(draws.size - defined.size)
@@ -216,7 +234,7 @@ def bca_allowed(spec: MetricSpec) -> bool:
         spec: The declared properties of the metric.
 
     Returns:
-        Not for ranges, and for curves only where the metric itself asks for it (not interpolated FROC).
+        False for ranges, and for curves unless the metric itself asks for BCa (not interpolated FROC).
     """
     return spec.kind is not MetricKind.RANGE and (
         spec.kind is not MetricKind.CURVE or spec.interval is IntervalMethod.BCA
@@ -228,19 +246,17 @@ def bca_interval(
 ) -> ResampledInterval | None:
     """Compute the bias-corrected and accelerated interval (Efron 1987).
 
-    Bias-corrected and accelerated (Efron 1987); resamples equal to the value count half.
-
-    Falls back to the percentile interval, by name and with the reason, where the acceleration or the bias
-    is not defined.
+    Resamples equal to the value count half. Falls back to the percentile interval, by name and with the
+    reason, where the acceleration or the bias is not defined.
 
     Args:
-        value: The value.
-        draws: The values under the resamples, (resamples,) or (resamples, models).
-        acceleration: The acceleration, from leaving out patients.
+        value: The value of the metric on the cases themselves.
+        draws: Its values under the resamples, (resamples,).
+        acceleration: The acceleration, from leaving out patients; NaN where it is not defined.
         level: The level of the interval.
 
     Returns:
-        The interval; None where it is not defined.
+        The interval; None where fewer than half of the resamples are defined.
     """
     plain = percentile_interval(draws, level=level)
     if plain is None:

@@ -1,9 +1,9 @@
-"""One resampling engine: weights a patient, drawn in blocks, never stored whole.
+"""One resampling engine: one weight per patient, drawn in blocks, never stored whole.
 
-A resample is a vector of integer weights, one a patient. The stream depends on (key, seed, block)
+A resample is a vector of integer weights, one per patient. The stream depends on (key, seed, block)
 alone, where key is the cohort's hash and a block is 64 resamples: not on threads, not on how many rows
-are handed over at once. So forty models share the same resamples (ST-09), and leaving a patient, a
-site or a group out is a weight too.
+are passed at once. So forty models share the same resamples (ST-09), and leaving out a patient, a
+site or a group is a vector of weights too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _fill_weights(
     counts: npt.NDArray[np.int64],
     out: Weights,
 ) -> None:
-    """Row by row, counts[p] uniform draws within each piece of patients, two 32-bit draws a word."""
+    """Row by row, counts[p] uniform draws within each piece of patients, two 32-bit draws per word."""
     low = np.uint64(0xFFFFFFFF)
     half = np.uint64(32)
     for r in range(out.shape[0]):
@@ -79,7 +79,20 @@ def generator_for(key: str, seed: int, *stream: int) -> np.random.Generator:
 
 
 class WeightStream:
-    """`resamples` weight vectors over the patients of `partition`, drawn within strata (ST-01)."""
+    """Stream of weight vectors over the patients of a partition, drawn within strata (ST-01).
+
+    Iterating over it yields (first resample's number, weights) in blocks; the numbers depend on the key, the
+    seed and the block alone.
+
+    Args:
+        partition: Maps cases to patients and sites.
+        key: Hash of the cohort, which names the stream of random numbers.
+        seed: Seed of every draw.
+        resamples: Number of resamples.
+        by_site: Whether strata are divided by site.
+        by_class: Whether strata are divided by class as well.
+        strata: The stratum of each patient, in place of the partition's; None for those.
+    """
 
     def __init__(
         self,
@@ -92,7 +105,6 @@ class WeightStream:
         by_class: bool = False,
         strata: npt.NDArray[np.int32] | None = None,
     ) -> None:
-        """`strata` (a number per patient) takes the place of the partition's, where a caller has its own."""
         self.key, self.seed, self.resamples = key, seed, resamples
         self.n_clusters = partition.n_clusters
         if strata is None:
@@ -129,7 +141,7 @@ class WeightStream:
         Args:
             index: The number of the block.
 
-        Returns:
+        Yields:
             (first resample's number, weights) pieces of one block, each small enough to stay in memory.
         """
         rng = generator_for(self.key, self.seed, self._stream_id, index)

@@ -1,9 +1,9 @@
 """The interval of a sample without spread: a perfect one, a worst possible one, or one that never varies.
 
-Resampling a perfect sample gives the same value every time, and an interval of zero width that promises what
-nobody knows (ST-02a). One rule serves every metric with bounds. If a share q of all patients were different,
-none of n would be seen with probability (1 - q)^n; the largest share that is still likely at level alpha is
-q = 1 - alpha^(1/n), as for the AUROC's bound. The limit is the value that the metric would have if those
+Resampling a perfect sample gives the same value every time, and an interval of zero width that promises more
+than is known (ST-02a). One rule serves every metric with bounds. If a share q of all patients were different,
+none of n would be seen with probability (1 - q)^n; the largest share that is still likely at level alpha is q
+= 1 - alpha^(1/n), as for the AUROC's bound. The limit is the value that the metric would have if those
 patients all had the worst (or best) value it can take.
 """
 

@@ -38,7 +38,20 @@ def _cases(label: npt.ArrayLike, probability: npt.ArrayLike) -> tuple[FloatArray
 
 @dataclass(frozen=True, kw_only=True)
 class ReliabilityCurve:
-    """Mean probability (x) and positive fraction (y) of each bin that has a case, with bands."""
+    """Mean probability and share of positive cases of each bin that has a case, with bands.
+
+    Args:
+        x: Mean probability of each bin.
+        y: Share of positive cases of each bin.
+        lo: Lower end of the band.
+        hi: Upper end of the band.
+        cases: Number of cases in each bin.
+        patients: Number of patients in each bin.
+        edges: Edges of all bins, also of empty ones.
+        binning: `equal-width` or `quantile`.
+        method: Name of the band's method.
+        level: Level of the band.
+    """
 
     x: tuple[float, ...]
     y: tuple[float, ...]
@@ -81,22 +94,30 @@ def reliability_curve(
 ) -> ReliabilityCurve:
     """Compute the reliability curve.
 
+    Bands are Wilson's with the patients' design effect, honest in small bins too; with a `stream` of patient
+    weights they are percentiles over the resamples instead. Bins stay where the full sample put them.
+    Quantile bins hold about as many cases each; equal probabilities stay in one bin.
+
     Args:
-        label: The outcome of each case, above 0 for a positive one.
+        label: The outcome of each case, 0 or 1.
         probability: The probability of the positive class, one per case.
         cluster_of_case: The number of the patient of each case.
-        bins: How many bins.
-        binning: `uniform` or `quantile`.
-        stream: The resamples.
-        level: The level of the interval.
+        bins: Number of bins.
+        binning: `equal-width` or `quantile`.
+        stream: The resamples of patients; None for Wilson's bands.
+        level: The level of the bands.
 
     Returns:
-        Bands are Wilson's with the patients' design effect, honest in small bins too; with a `stream` of
-        patient weights they are percentiles over the resamples instead. Bins stay where the full sample put
-        them. Quantile bins hold about as many cases each; equal probabilities stay in one bin.
+        The curve, one point per bin that has a case.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If labels and probabilities do not pair up, a value is out of its range, or the binning is
+            unknown.
+
+    Example:
+        >>> made = reliability_curve([0, 1, 1, 1], [0.2, 0.2, 0.8, 0.8], [0, 1, 2, 3], bins=2)
+        >>> made.x, made.y
+        ((0.2, 0.8), (0.5, 1.0))
     """
     y, p = _cases(label, probability)
     cluster = np.asarray(cluster_of_case, dtype=np.int32)
@@ -164,7 +185,14 @@ def _resampled_bands(
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A number with its clustered standard error and t interval."""
+    """A number with its clustered standard error and t interval.
+
+    Args:
+        value: The number.
+        se: Its standard error.
+        lo: Lower end of the interval.
+        hi: Upper end of the interval.
+    """
 
     value: float
     se: float
@@ -178,9 +206,18 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Recalibration:
-    """logit P(y) = intercept + slope x logit(p). 1 and 0 are ideal: a slope below 1 means too extreme.
+    """The fit logit P(y) = intercept + slope x logit(p). Slope 1 and intercept 0 are ideal: a slope below 1
+    means too extreme.
 
-    `in_the_large` is the intercept with the slope held at 1: above 0, risks are said too low.
+    Args:
+        slope: Calibration slope; None where it is undefined.
+        intercept: Calibration intercept; None where it is undefined.
+        in_the_large: The intercept with the slope fixed at 1: above 0, predicted risks are too low. None
+            where undefined.
+        cases: Number of cases.
+        patients: Number of patients.
+        method: Name of the method.
+        undefined_reason: Why slope and intercept are undefined; None where they are not.
     """
 
     slope: Estimate | None
@@ -215,6 +252,10 @@ def to_logit(probability: npt.ArrayLike, *, epsilon: float = 1e-12) -> FloatArra
 
     Returns:
         Logit with probabilities cut to [epsilon, 1 - epsilon].
+
+    Example:
+        >>> to_logit([0.5, 0.9]).round(3).tolist()
+        [0.0, 2.197]
     """
     p = np.clip(np.asarray(probability, dtype=float), epsilon, 1 - epsilon)
     return np.asarray(np.log(p) - np.log1p(-p))
@@ -281,14 +322,17 @@ def recalibration(
     heavily: give the answered cases alone where that is not meant.
 
     Args:
-        label: The outcome of each case, above 0 for a positive one.
+        label: The outcome of each case, 0 or 1.
         probability: The probability of the positive class, one per case.
         cluster_of_case: The number of the patient of each case.
         epsilon: Probabilities are cut this far from 0 and 1.
-        level: The level of the interval.
+        level: The level of the intervals.
 
     Returns:
         Calibration slope and intercept, and calibration in the large, with errors clustered by patient.
+
+    Raises:
+        UserError: If labels and probabilities do not pair up, or a value is out of its range.
     """
     y, p = _cases(label, probability)
     codes = np.unique(np.asarray(cluster_of_case), return_inverse=True)[1].astype(np.int64)
@@ -321,7 +365,19 @@ def recalibration(
 
 @dataclass(frozen=True, kw_only=True)
 class Temperature:
-    """The fitted temperature, or 1 with the reason where the part may not be fitted on (US-16)."""
+    """The fitted temperature, or 1 with the reason where it may not be fitted on this part (US-16).
+
+    Args:
+        value: The temperature, which divides the logits.
+        eligible: Whether the part is large enough to fit a temperature.
+        hit_bound: Which bound the fit ran into, `lower` or `upper`; None for neither.
+        nll_before: Mean negative log-likelihood at temperature 1; None without cases.
+        nll_after: The same at the fitted temperature.
+        cases: Number of cases of the part.
+        positives: How many of them are positive.
+        bounds: The least and the largest temperature that is possible.
+        reason: Why no temperature was fitted; None where one was.
+    """
 
     value: float
     eligible: bool
@@ -353,17 +409,23 @@ def calibration_eligible(
 ) -> tuple[bool, str]:
     """Decide whether a validation part may be calibrated on.
 
+    It takes at least 40 images with at least 10 of each class (US-16). That is known before any training: the
+    labels of the part are enough.
+
     Args:
-        labels: The outcomes of the validation part.
+        labels: The outcomes of the validation part, 0 or 1.
         min_cases: The fewest cases.
         min_per_class: The fewest cases of each class.
 
     Returns:
-        Whether a validation part may be calibrated on, and the reason where not (US-16): at least 40 images
-        with at least 10 of each class. Known before any training: the labels of the part are enough.
+        Whether the part may be calibrated on, and the reason where not (else an empty text).
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If a label is neither 0 nor 1.
+
+    Example:
+        >>> calibration_eligible([0, 1] * 20)
+        (True, '')
     """
     y = np.asarray(labels, dtype=float).ravel()
     if not np.isin(y, (0.0, 1.0)).all():
@@ -387,15 +449,14 @@ def fit_temperature(
 ) -> Temperature:
     """Fit the temperature that minimises NLL (US-16).
 
-    Bounded minimisation of NLL over T, where T divides the logit (US-16).
-
-    In 1/T the NLL is convex, so its derivative has one root: found there, or the bound that is nearer to
-    it, and the result says which bound was hit. A part that is too small gives T = 1, not eligible.
+    The temperature divides the logit. In 1/T the NLL is convex, so its derivative has one root: found there,
+    or the bound that is nearer to it, and the result says which bound was hit. A part that is too small gives
+    T = 1, not eligible.
 
     Args:
-        label: The outcome of each case, above 0 for a positive one.
-        logit: The logits of the positive class.
-        bounds: The least and the largest value that is possible.
+        label: The outcome of each case, 0 or 1.
+        logit: The logits of the positive class, finite.
+        bounds: The least and the largest temperature that is possible.
         min_cases: The fewest cases.
         min_per_class: The fewest cases of each class.
 
@@ -403,7 +464,8 @@ def fit_temperature(
         The temperature, and why it was not fitted where it was not.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If labels and logits do not pair up, a label is neither 0 nor 1, a logit is not finite, or
+            the bounds are not 0 < lower < upper.
     """
     y, z = np.asarray(label, dtype=float).ravel(), np.asarray(logit, dtype=float).ravel()
     if y.size != z.size:
@@ -461,11 +523,15 @@ def apply_temperature(
 
     Args:
         probability: The probability of the positive class, one per case.
-        temperature: What the logits are divided by.
+        temperature: What the logits are divided by, above 0.
         epsilon: Probabilities are cut this far from 0 and 1.
 
     Returns:
         expit(logit(p) / T). Exact 0 and 1 stay what they are: no temperature moves them.
+
+    Example:
+        >>> apply_temperature([0.5, 0.9, 1.0], 2.0).round(2).tolist()
+        [0.5, 0.75, 1.0]
     """
     p = np.asarray(probability, dtype=float)
     scaled = special.expit(to_logit(p, epsilon=epsilon) / temperature)

@@ -1,6 +1,7 @@
 """A vendor's claimed number with the uncertainty that it brings (ST-05).
 
-An interval, or the numbers of cases, give the claim limits of its own; without either it is taken as a constant.
+An interval, or the numbers of cases, give the claim limits of its own; without either it is taken as a
+constant.
 """
 
 from __future__ import annotations
@@ -18,8 +19,17 @@ from elsewhere.statistics.power import auroc_variance
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimedValue:
-    """A vendor's number. With `lo`, `hi` (at `level`), or `n` (and `positives`, or `sd` for a mean), it
-    brings its own uncertainty; with neither, it is a constant (ST-05)."""
+    """A vendor's number with the uncertainty that it brings; without any, it is a constant (ST-05).
+
+    Args:
+        value: The claimed value.
+        lo: Lower end of its published interval; None where none was published.
+        hi: Upper end of its published interval; None where none was published.
+        level: Level of the published interval.
+        n: Number of cases behind the value; None where it is not known.
+        positives: How many of them are positive; None where it is not known.
+        sd: Standard deviation of a mean's values over cases; None where it is not known.
+    """
 
     value: float
     lo: float | None = None
@@ -42,7 +52,8 @@ def claimed_limits(claim: ClaimedValue, spec: MetricSpec, *, alpha: float) -> tu
         The claimed number's limits at `alpha`, and a sentence that says where they come from.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If alpha is not between 0 and 0.5, the value lies outside the metric's bounds or its own
+            interval, or a class has no case.
     """
     check_alpha(alpha)
     v = claim.value

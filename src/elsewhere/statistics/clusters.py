@@ -1,4 +1,4 @@
-"""The one place where cases become patients.
+"""Cases are grouped into patients in this module alone.
 
 Standard errors, bootstraps and permutations all take the same `Clusters` (ST-01): the cluster is the
 patient, the stratum is the site, and, where a metric asks for it, the patient's class.
@@ -26,16 +26,20 @@ def pool_small_strata(
 
     Within each class, the sites with fewer than `fewest` patients become one stratum; where these are still
     fewer together, the smallest of the other sites joins them, until there are enough or all are together
-    (ST-01a). Classes are never mixed. So no stratum that is resampled, or centred, by itself is small,
-    unless the class is. Pooling adds the variance between the pooled sites: it errs on the wide side.
+    (ST-01a). Classes are never mixed. So no stratum that is resampled, or centred, by itself is small, unless
+    the class is. Pooling adds the variance between the pooled sites: it errs on the wide side.
 
     Args:
         site: The site of each patient.
         kind: The class of each patient, or None.
-        fewest: The fewest that are enough.
+        fewest: The fewest patients that make a stratum of their own.
 
     Returns:
         Strata of patients by site (and by `kind`, the class), the small ones pooled; numbered densely from 0.
+
+    Example:
+        >>> pool_small_strata([0] * 30 + [1] * 3 + [2] * 2).tolist()[-6:]
+        [0, 0, 0, 0, 0, 0]
     """
     of_site = np.unique(np.asarray(site), return_inverse=True)[1].astype(np.int64)
     classes = np.zeros(of_site.size, dtype=np.int64) if kind is None else np.asarray(kind).astype(np.int64)
@@ -58,18 +62,21 @@ def pool_small_strata(
 
 
 CLUSTER_COLUMN = "cluster_id"
-"""Optional column of a table of scores: cases with the same value are resampled together, whoever's they are."""
+"""Optional column of a table of scores: cases with the same value are resampled together, also across
+patients.
+"""
 
 
 def merged_clusters(codes: npt.ArrayLike, link: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], list[int]]:
     """Join clusters that share a link, such as patients between whom a near-duplicate was found.
 
-    The joined clusters are numbered by the smallest of their members, so that where nothing is linked the numbers, and
-    with them the resamples, are those without links.
+    The joined clusters are numbered by the smallest of their members, so that where nothing is linked the
+    numbers, and with them the resamples, are those without links.
 
     Args:
         codes: The cluster of each case, numbered densely from 0.
-        link: A name for each case; cases with the same name belong to one cluster. An empty name links nothing.
+        link: A name for each case; cases with the same name belong to one cluster. An empty name links
+            nothing.
 
     Returns:
         The joined cluster of each case, numbered densely from 0, and the first old cluster of each.
@@ -100,16 +107,31 @@ def merged_clusters(codes: npt.ArrayLike, link: npt.ArrayLike) -> tuple[npt.NDAr
 
 
 UNKNOWN_SITE = "unknown"
-"""Where a case without a site is counted: a row of its own, and no hospital."""
+"""Site of the cases without a site: they have a row of their own, which is not a hospital."""
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """`cluster_of_case[i]` is the patient of case i; `site_of_cluster[c]` the stratum she is resampled in.
+    """The mapping of cases to patients and sites.
 
     Values belong to the case's own site, `site_of_case`: a patient seen at two hospitals is one patient, and
-    each hospital still has its own cases of her (ST-01b). `case_order` lists the cases by patient and, within
-    a patient, by case id (None: as they stand).
+    each hospital still has its own cases of her (ST-01b).
+
+    Args:
+        cluster_of_case: Number of the patient of each case.
+        cluster_ids: Name of each patient.
+        site_of_cluster: Number of the site in whose stratum each patient is resampled.
+        site_names: Name of each site.
+        positive_cluster: Whether each patient has a positive case; None for a task without classes.
+        grade: Grade of the patient ids; None where it is not known.
+        case_order: The cases by patient and, within a patient, by case id; None for the order in which they
+            stand.
+        case_sites: Number of the site of each case; None where every patient was seen at one site.
+
+    Example:
+        >>> table = pd.DataFrame({"case_id": ["a", "b", "c"], "patient_id": ["p", "p", "q"]})
+        >>> Clusters.from_table(table).cluster_of_case.tolist()
+        [0, 0, 1]
     """
 
     cluster_of_case: IntArray
@@ -120,7 +142,6 @@ class Clusters:
     grade: str | None = None
     case_order: npt.NDArray[np.int64] | None = None
     case_sites: IntArray | None = None
-    """What `site_of_case` gives; None where every patient was seen at one site."""
 
     @property
     def site_of_case(self) -> IntArray:
@@ -181,20 +202,21 @@ class Clusters:
         A patient is (dataset, patient_id), so that 'patient 1' of two sets stays two people. Patients are
         numbered by sorted (dataset, patient_id) and never by where they stand in the table, so that the order
         of the rows changes no resample (ST-01b). A patient seen at several sites is resampled with the site
-        of most of her cases (of those, the first by name), and the id audit reports her; her cases keep
-        their own sites (`site_of_case`). `positive` (a truth value per case) puts a patient with any positive case in the positive stratum (US-05).
+        of most of her cases (of those, the first by name), and the id audit reports her; her cases keep their
+        own sites (`site_of_case`). A patient with any positive case is in the positive stratum (US-05).
 
         Args:
-            table: The table.
+            table: One row per case; `dataset`, `site`, `case_id` and `cluster_id` are used where they are
+                there.
             cluster: The column that names patients.
-            positive: The column of the outcome.
-            grade: The grade of the patient ids.
+            positive: The outcome of each case, above 0 for a positive one; None for a task without classes.
+            grade: The grade of the patient ids; None where it is not known.
 
         Returns:
             The clusters.
 
         Raises:
-            UserError: What was given cannot be used; the message says what, where and what to do.
+            UserError: If a row has no patient id, which intervals need (US-02).
         """
         n = len(table)
         if cluster in table.columns:
@@ -205,7 +227,7 @@ class Clusters:
                 raise UserError(
                     f"{blank.sum()} of {n} rows have an empty {cluster}",
                     where=f"rows {name_rows(rows)}",
-                    fix="Fill the ids in: intervals resample patients, so every row needs one (US-02).",
+                    fix="Fill the ids in: intervals resample patients, so every row needs one.",
                 )
         else:
             ids = (
@@ -281,7 +303,11 @@ class Clusters:
         return pool_small_strata(site, kind)
 
     def rarer_class(self) -> npt.NDArray[np.bool_] | None:
-        """The patients of the class that fewer patients have; None without classes, or with one alone."""
+        """Find the patients of the class that fewer patients have.
+
+        Returns:
+            A mask of patients; None without classes, or with one alone.
+        """
         if self.positive_cluster is None or self.positive_cluster.all() or not self.positive_cluster.any():
             return None
         few = 2 * int(self.positive_cluster.sum()) <= self.n_clusters
@@ -292,8 +318,8 @@ class Clusters:
     ) -> int:
         """Count the degrees of freedom of a bootstrap's standard error.
 
-        With `of_class` (a mask), of these patients alone: a metric that is resampled within classes is no surer
-        than its rarer class.
+        With `of_class` (a mask), of these patients alone: a metric that is resampled within classes is no
+        surer than its rarer class.
 
         Args:
             by_site: Whether strata are divided by site.
@@ -306,18 +332,27 @@ class Clusters:
         return max(1, stratum.size - int(stratum.max(initial=0)) - 1)
 
     def cases_by_patient(self) -> npt.NDArray[np.int64]:
-        """The cases patient by patient, in an order that does not depend on the rows where ids are known."""
+        """List the cases patient by patient, in an order that does not depend on the rows where ids are
+        known.
+
+        Returns:
+            The numbers of the cases.
+        """
         if self.case_order is not None:
             return self.case_order
         return np.argsort(self.cluster_of_case, kind="stable").astype(np.int64)
 
     def cases_per_cluster(self) -> IntArray:
-        """How many cases each patient has."""
+        """Count the cases of each patient.
+
+        Returns:
+            One number per patient.
+        """
         return np.bincount(self.cluster_of_case, minlength=self.n_clusters).astype(np.int32)
 
 
 def _id_numbers(table: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """The place of each row's case id among the sorted ids; 0 for all without the column."""
+    """The position of each row's case id among the sorted ids; all 0 in a table without the column."""
     if "case_id" not in table.columns:
         return np.zeros(len(table), dtype=np.int64)
     return np.asarray(pd.factorize(table["case_id"].astype("string"), sort=True)[0], dtype=np.int64)

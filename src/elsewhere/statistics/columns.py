@@ -1,7 +1,7 @@
 """The simplest evaluator: means of columns. Arrays in, estimates out, without any task or folder.
 
-It serves strata and comparisons over columns that somebody already has (Dice by size, a reader's marks),
-and is the plain example of what an `Evaluator` must do.
+It serves strata and comparisons over columns that exist already (Dice by size, a reader's marks),
+and is a simple example of what an `Evaluator` must do.
 """
 
 from __future__ import annotations

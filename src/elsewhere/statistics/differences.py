@@ -2,7 +2,7 @@
 
 The interval is the 1 - 2 alpha one that the verdict compares with the margin. `method` names how it was
 made. A claimed number with its n or its interval brings its own uncertainty; without, it is a constant,
-and the result says so.
+and the result states this.
 """
 
 from __future__ import annotations
@@ -48,7 +48,27 @@ BY_DEFAULT = Resampling(key="equivalence")
 class Difference:
     """here - reference with its 1 - 2 alpha interval; NaN and `undefined_reason` where there is none.
 
-    `standardised` is set by the caller where both sides were brought to one prevalence (ST-06).
+    Args:
+        metric: Name of the metric.
+        here: Its value here.
+        reference: Its value at the reference, or the claimed one.
+        difference: here - reference.
+        lo: Lower end of the interval.
+        hi: Upper end of the interval.
+        se: Standard error of the difference; for the power numbers alone where the interval rests on none.
+        alpha: Level of each one-sided test.
+        method: How the interval was made.
+        reference_source: What the reference is, in words.
+        higher_is_better: Whether a higher value is better.
+        moves_with_prevalence: Whether the metric changes with the share of positive cases, though the model
+            is the same.
+        standardised: Whether both sides were brought to one prevalence (ST-06), as the caller knows.
+        resamples: Number of resamples behind the interval; 0 for a closed form.
+        undefined_resamples: Number of resamples in which it was undefined.
+        undefined_reason: Why there is no interval; None where there is one.
+        warnings: Full sentences about the interval.
+        comparison: Both sides as they would vary from study to study, for the power numbers (ST-07a); None
+            where only a standard error is known.
     """
 
     metric: str
@@ -69,7 +89,6 @@ class Difference:
     undefined_reason: str | None = None
     warnings: tuple[str, ...] = ()
     comparison: Comparison | None = None
-    """Both sides as they would vary from study to study, for the power numbers (ST-07a)."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of summary.json."""
@@ -99,7 +118,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class _Compared:
-    """Both values of a comparison: what every way to its interval has in common."""
+    """Both values of a comparison: what all methods of its interval have in common."""
 
     spec: MetricSpec
     here: float
@@ -157,8 +176,9 @@ def difference_independent(
     """Compare two independent sets of patients: this hospital's and the source's.
 
     `auto`: MOVER of Wilson limits for proportions, of logit-DeLong limits for AUROCs, of logit jackknife
-    limits for other curves and composites in [0, 1] and of bootstrap-t limits for skewed means; the studentised
-    bootstrap of the difference for all else (Welch's t under 20 patients a side). Each can be asked for.
+    limits for other curves and composites in [0, 1] and of bootstrap-t limits for skewed means; the
+    studentised bootstrap of the difference for all else (Welch's t under 20 patients a side). Each can be
+    asked for.
 
     Args:
         evaluator_here: The metrics of the side that is judged.
@@ -249,18 +269,17 @@ def difference_subsets(
     method: str = "auto",
     resampling: Resampling = BY_DEFAULT,
 ) -> Difference:
-    """Compare two parts of one cohort.
+    """Compare two parts of one cohort, such as external (`here`) and internal (`reference`) cases, by case
+    masks.
 
-    Two parts of one cohort, such as OOD (`here`) and ID (`reference`) cases, by case masks.
-
-    Without a shared patient the parts are independent. With shared patients one resample serves both, and
-    the standard error is that of the difference, patient by patient.
+    Without a shared patient the parts are independent. With shared patients one resample serves both, and the
+    standard error is that of the difference, patient by patient.
 
     Args:
         evaluator: The metrics of the cases.
-        partition: Cases to patients and sites.
-        here: The side that is judged.
-        reference: The side it is compared with.
+        partition: Maps the cases to patients and sites.
+        here: Mask of the cases that are judged.
+        reference: Mask of the cases they are compared with.
         metric: The name of the metric.
         alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
         method: The name of the method; `auto` for the one that the metric calls for.
@@ -270,7 +289,8 @@ def difference_subsets(
         The difference with its interval.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If a mask has not one entry per case, a case is on both sides, or alpha is not between 0
+            and 0.5.
     """
     check_alpha(alpha)
     here, reference = np.asarray(here, dtype=bool), np.asarray(reference, dtype=bool)
@@ -357,7 +377,7 @@ def _by_sides(spec: MetricSpec, chosen: str, method: str) -> bool:
 
 
 def _domain_of_sides(here: Studentiser, ref: Studentiser) -> tuple[str, ...]:
-    """What is to be said where a side lies outside the domain of the promise (ST-04a)."""
+    """Warnings of sides that lie outside the domain of promised coverage (ST-04a)."""
     return tuple(
         text
         for side, s in (("Here", here), ("Reference", ref))

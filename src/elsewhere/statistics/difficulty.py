@@ -2,8 +2,8 @@
 
 An events table has one row per box: `case_id, lesion_id` (missing for a false positive), `score`, `kind`
 (`tp` the best hit of a lesion, `duplicate` a further hit, `fp`, and `fn` for a lesion never hit), and
-`nearest_lesion_id`, the lesion that the box takes by matching `nearest`. Difficulty is defined by that matching,
-whatever the protocol that scored: `events_by_nearest` gives the events that it would have made.
+`nearest_lesion_id`, the lesion that the box takes by matching `nearest`. Difficulty is defined by that
+matching, whatever the protocol that scored: `events_by_nearest` gives the events that it would have made.
 """
 
 from __future__ import annotations
@@ -27,10 +27,16 @@ _LESION = ["case_id", "lesion_id"]
 
 @dataclass(frozen=True, kw_only=True)
 class Difficulty:
-    """`table`, hardest first: `case_id, lesion_id, detected_by, algorithms, mean_fp_per_volume, rank`.
+    """The lesions by how many algorithms detect them.
 
-    `mean_fp_per_volume` is NaN for a lesion that no algorithm detects within the budget: undefined, and
-    counted in `never_detected`. `thresholds` has each algorithm's score at which it spends the budget.
+    Args:
+        table: One row per lesion, hardest first: `case_id, lesion_id, detected_by, algorithms,
+            mean_fp_per_volume, rank`. `mean_fp_per_volume` is NaN for a lesion that no algorithm detects
+            within the budget.
+        thresholds: The score at which each algorithm spends the budget; -inf where it never does.
+        budget: False positives per volume that may be spent.
+        volumes: Number of volumes that the rate is over.
+        never_detected: Number of lesions that no algorithm detects within the budget.
     """
 
     table: pd.DataFrame
@@ -40,7 +46,15 @@ class Difficulty:
     never_detected: int
 
     def to_dict(self, *, limit: int | None = None) -> dict[str, Any]:
-        """summary.json's `difficulty`: counts by number of algorithms, and the hardest lesions by rank."""
+        """Return the `difficulty` entry of summary.json: counts by number of algorithms, and the hardest
+        lesions by rank.
+
+        Args:
+            limit: The most lesions to list; None for all.
+
+        Returns:
+            The entry; it names no case and no lesion.
+        """
         table = self.table if limit is None else self.table.head(limit)
         algorithms = len(self.thresholds)
         histogram = np.bincount(self.table["detected_by"].to_numpy(dtype=np.int64), minlength=algorithms + 1)
@@ -84,15 +98,15 @@ def lesions_in(events: pd.DataFrame) -> pd.DataFrame:
 def events_by_nearest(events: pd.DataFrame, *, matching: str) -> pd.DataFrame | None:
     """Derive the events that matching `nearest` gives.
 
-    A box that hits some lesion by one matching hits one by the other too, so only which lesion changes, and only
-    in volumes with several. Events saved without `nearest_lesion_id` tell nothing in such volumes.
+    A box that hits some lesion by one matching hits one by the other too, so only which lesion changes, and
+    only in volumes with several. Events saved without `nearest_lesion_id` do not say which lesion that is.
 
     Args:
-        events: The events of each model: one row per box.
+        events: The events of a model: one row per box.
         matching: The matching that made the events: `challenge` or `nearest`.
 
     Returns:
-        The events that matching `nearest` gives, from events that `matching` gave; None where they do not tell.
+        The events that matching `nearest` gives; None where they cannot be derived.
     """
     lesions = lesions_in(events)
     if matching == "nearest" or not lesions["case_id"].duplicated().any():
@@ -119,7 +133,11 @@ def false_positives_at(false_scores: FloatArray, thresholds: FloatArray, volumes
         volumes: How many volumes there are.
 
     Returns:
-        False positives a volume with score >= threshold: tied ones enter with it.
+        False positives per volume with score >= threshold: tied ones enter with it.
+
+    Example:
+        >>> false_positives_at(np.array([0.1, 0.5, 0.9]), np.array([0.5, 1.0]), 2).tolist()
+        [1.0, 0.0]
     """
     ordered = np.sort(false_scores)
     return (ordered.size - np.searchsorted(ordered, thresholds, side="left")) / volumes
@@ -128,15 +146,20 @@ def false_positives_at(false_scores: FloatArray, thresholds: FloatArray, volumes
 def budget_threshold(false_scores: FloatArray, *, budget: float, volumes: int) -> float:
     """Find the score at which a budget of false positives is spent.
 
-    Boxes with a score above it stay within the budget; -inf where the algorithm never spends it.
+    Boxes with a score above it stay within the budget.
 
     Args:
         false_scores: The scores of the false positives.
-        budget: False positives per volume.
+        budget: False positives per volume that may be spent.
         volumes: How many volumes there are.
 
     Returns:
-        The score below which an algorithm has spent `budget` false positives a volume.
+        The score below which an algorithm has spent `budget` false positives per volume; -inf where it never
+        spends it.
+
+    Example:
+        >>> budget_threshold(np.array([0.1, 0.5, 0.9]), budget=0.5, volumes=2)
+        0.5
     """
     allowed = int(np.floor(budget * volumes + 1e-9))
     if false_scores.size <= allowed:
@@ -154,24 +177,23 @@ def lesion_difficulty(
 ) -> Difficulty:
     """Count the algorithms that detect each lesion within a budget of false positives (DBT-08).
 
-    `events` is {algorithm: events table}; `volumes` the number of volumes the rate is over; `lesions` the
-    truth's `case_id, lesion_id` (None: every lesion that some table names). `cases`, if given, are the
-    volumes that count (the positive ones, say). Give events of matching `nearest`, as the study did
-    (`events_by_nearest`).
+    Give events of matching `nearest`, as the study did (`events_by_nearest`).
 
     Args:
-        events: The events of each model: one row per box.
-        volumes: How many volumes there are.
-        lesions: The lesions, by `case_id` and `lesion_id`.
+        events: The events of each algorithm by its name: one row per box.
+        volumes: Number of volumes that the rate of false positives is over.
+        lesions: The lesions of the truth, by `case_id` and `lesion_id`; None for every lesion that some table
+            names.
         budget: False positives per volume that may be spent.
-        cases: The cases, in the order that the module describes.
+        cases: The volumes that count, such as the positive ones; None for all.
 
     Returns:
-        DBT-08: how many algorithms detect each lesion within `budget` false positives a volume, and the mean
-        false positives a volume at each algorithm's best true positive for it, over those that do.
+        How many algorithms detect each lesion within `budget` false positives per volume, and the mean false
+        positives per volume at each algorithm's best true positive for it, over those that do.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If there is no volume or no algorithm, a table lacks a column, two lesions have one name,
+            or an algorithm hits a lesion that the truth does not list.
     """
     if volumes <= 0:
         raise UserError("no volume to count false positives over", fix="Give the number of volumes.")

@@ -1,8 +1,8 @@
 """The domain inside which the default intervals are promised to cover 93 to 97 % (ST-04).
 
 The numbers are what docs/reference/coverage.md shows by simulation; the program warns outside them, and the
-tables show the cells that fail. Change one only together with the tables. Single metrics, differences, claims,
-comparisons and ranks all ask here (ST-04a).
+tables show the cells that fail. Change one only together with the tables. Single metrics, differences,
+claims, comparisons and ranks all ask here (ST-04a).
 """
 
 from __future__ import annotations
@@ -28,11 +28,23 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Domain:
-    """Least numbers for an interval to keep its promise; 0 asks for nothing.
+    """Least numbers for an interval to reach its promised coverage; 0 asks for nothing.
 
-    `patients` is asked of Kish's effective number too, so that a few patients with many cases each do not
-    pass for many patients; `largest_share` is the most of all cases that one patient may hold, or
-    TIMES_AN_EVEN_SHARE where that is more. `carriers` is asked of skewed means alone.
+    Args:
+        patients: Patients, and also Kish's effective number of them, so that a few patients with many cases
+            each do not pass for many patients.
+        cases: Cases.
+        positive_patients: Patients with a positive case.
+        rarer_class_patients: Patients of the class that fewer patients have.
+        rarer_class_patients_near_the_end: The same where the value is near the end of its range.
+        near_the_end: A value above this, or below 1 minus this, is near the end.
+        events: Cases on the rarer side of a proportion: successes or failures.
+        carriers: Patients who carry the value of a skewed mean.
+        carriers_of_verdicts: The same where a limit is compared with a margin.
+        value_up_to: The largest value (or 1 minus the smallest) with promised coverage; 1 itself has a bound
+            of its own.
+        largest_share: The most of all cases that one patient may hold, or TIMES_AN_EVEN_SHARE where that is
+            more.
     """
 
     patients: int
@@ -52,10 +64,10 @@ class Domain:
 
         Args:
             m: What the estimate rests on.
-            verdict: Whether the limit is compared with a margin.
+            verdict: Whether the estimate's limit is compared with a margin.
 
         Returns:
-            One sentence for each rule that this estimate breaks; `verdict`: a limit stands against a margin.
+            One sentence for each rule that this estimate breaks.
         """
         near = max(m.value, 1.0 - m.value) > self.near_the_end
         of_class = self.rarer_class_patients_near_the_end if near else self.rarer_class_patients
@@ -130,7 +142,7 @@ def domain_name(spec: MetricSpec) -> str | None:
         spec: The declared properties of the metric.
 
     Returns:
-        Which domain a metric belongs to; none for ranges, whose intervals have no valid coverage (ST-08).
+        The key in `DOMAIN`; None for ranges, whose intervals have no valid coverage (ST-08).
     """
     if spec.kind is MetricKind.RANGE:
         return None
@@ -151,7 +163,7 @@ def domain_of(spec: MetricSpec) -> Domain | None:
         spec: The declared properties of the metric.
 
     Returns:
-        The domain, or None.
+        The domain; None for a metric without one.
     """
     name = domain_name(spec)
     return None if name is None else DOMAIN.get(name)
@@ -168,18 +180,16 @@ def domain_warnings(
 ) -> tuple[str, ...]:
     """Check an estimate against the domain of its promise.
 
-    `verdict`: the estimate's limit stands against a margin.
-
     Args:
         evaluator: The metrics of the cases.
-        partition: Cases to patients and sites.
+        partition: Maps the cases to patients and sites.
         spec: The declared properties of the metric.
-        value: The value.
-        side: Whose cases they are, as a sentence begins.
-        verdict: Whether the limit is compared with a margin.
+        value: The value of the metric.
+        side: Whose cases they are, as a sentence begins, such as `Here`; empty for no such beginning.
+        verdict: Whether the estimate's limit is compared with a margin.
 
     Returns:
-        The sentences about an estimate outside its domain; `side` names whose cases they are.
+        One sentence for each rule that the estimate breaks; empty inside its domain.
     """
     domain = domain_of(spec)
     if domain is None:

@@ -47,17 +47,32 @@ REQUIRED_COLUMNS = ("mean_1", "sd_1", "n_1", "mean_2", "sd_2", "n_2", "low", "hi
 STUDY_MARGIN_WARNING = (
     "This margin was made from the same differences that it judges: the larger the drop, the larger the "
     "margin. Simulated with 21 models whose drops vary by sd 0.02, a true mean drop of 0.05, 0.20 or 0.40 "
-    "lets about 42 % of the models pass, and a true drop of 0 lets 3 % pass (other spreads give other "
-    "levels; the flatness "
-    "stays). It reproduces the study (LN-12); for a decision, declare a margin beforehand."
+    "lets about 42 % of the models pass, and a true drop of 0 lets 3 % pass (with other spreads the levels "
+    "differ, but they are as flat). It reproduces the published lymph-node study; for a decision, declare a "
+    "margin beforehand."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TostResult:
-    """One Welch TOST. `lo`, `hi` are the 1 - 2 alpha interval of group 1 - group 2.
+    """One Welch TOST. Where neither group has any spread, `p`, `df` and `equivalent` are None with the
+    reason.
 
-    Undefined (both groups without any spread): `p`, `df` and `equivalent` are None with the reason.
+    Args:
+        difference: Mean of group 1 - mean of group 2.
+        lo: Lower end of the 1 - 2 alpha interval.
+        hi: Upper end of the 1 - 2 alpha interval.
+        se: Standard error of the difference.
+        df: Satterthwaite degrees of freedom.
+        p_low: p of the test that the difference is above `low`.
+        p_high: p of the test that the difference is below `high`.
+        p: The larger of the two.
+        equivalent: Whether p < alpha.
+        low: Lower margin.
+        high: Upper margin.
+        alpha: Level of each one-sided test.
+        method: Name of the method.
+        undefined_reason: Why no test is defined; None where one is.
     """
 
     difference: float
@@ -113,7 +128,11 @@ def interval_names(alpha: float) -> tuple[str, str]:
         alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
 
     Returns:
-        ('lo90', 'hi90') at alpha 0.05: the name says the level of the interval, never another one.
+        The names of the lower and the upper end: the name says the level of the interval, never another one.
+
+    Example:
+        >>> interval_names(0.05)
+        ('lo90', 'hi90')
     """
     level = f"{100 * (1 - 2 * alpha):g}".replace(".", "_")
     return f"lo{level}", f"hi{level}"
@@ -236,19 +255,20 @@ def equivalence_table(
 ) -> pd.DataFrame:
     """Run Welch TOST on every row of a table.
 
-    Text cells are read as numbers; a row that is not usable stops with its number. A row without any
-    spread in either group keeps its difference, with the rest missing and `undefined_reason` filled.
+    Text cells are read as numbers. A row without any spread in either group keeps its difference, with the
+    rest missing and `undefined_reason` filled.
 
     Args:
-        table: The table.
+        table: One row per comparison, with the columns of `REQUIRED_COLUMNS`.
         alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
         where: The file that an error names.
 
     Returns:
-        Welch TOST a row: the input's columns, then `difference, lo90, hi90, df, p, equivalent`.
+        The input's columns, then `difference, lo90, hi90, df, p, equivalent`, one test per row.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If a column is missing, a cell is not a finite number, or a row cannot be tested; the
+            message names the row.
     """
     missing = [name for name in REQUIRED_COLUMNS if name not in table.columns]
     if missing:
@@ -287,7 +307,7 @@ def _numbers(column: pd.Series, name: str, where: str) -> npt.NDArray[np.float64
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
         raise UserError(
-            f"column {name} has {bad.size} cells that are no finite number",
+            f"column {name} has {bad.size} cells that are not finite numbers",
             where=f"{where}, rows {name_rows((bad + 1).tolist())}",
             fix="Fill them with numbers (decimal points, not commas) or take the rows out.",
         )
@@ -296,7 +316,16 @@ def _numbers(column: pd.Series, name: str, where: str) -> npt.NDArray[np.float64
 
 @dataclass(frozen=True, kw_only=True)
 class StudyMargin:
-    """A margin made from the models' own differences (LN-12); the warning goes wherever it goes."""
+    """A margin made from the models' own differences (LN-12), with the warning that such a margin needs.
+
+    Args:
+        value: The margin.
+        mean: Mean of the differences.
+        sd: Their standard deviation, with n - 1.
+        n: How many differences.
+        warning: What a reader must know of such a margin.
+        source: Name of the way it was made.
+    """
 
     value: float
     mean: float
@@ -321,20 +350,24 @@ def study_margin(differences: npt.ArrayLike) -> StudyMargin:
     """Make a margin from the models' own differences (LN-12).
 
     Args:
-        differences: The differences.
+        differences: The mean difference of each model.
 
     Returns:
         D = |mean| + 1.96 sd / sqrt(n) over the models' mean differences, sd with n - 1 (LN-12).
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If there are fewer than two differences, or one is not finite.
+
+    Example:
+        >>> round(study_margin([0.01, 0.03]).value, 4)
+        0.0396
     """
     values = np.asarray(differences, dtype=float).ravel()
     if values.size < 2 or not np.isfinite(values).all():
         raise UserError(
             f"the study's margin needs at least two finite differences; got {values.size}, "
             f"{int((~np.isfinite(values)).sum())} of them not finite",
-            fix="Give one mean difference a model, or declare a margin instead.",
+            fix="Give one mean difference per model, or declare a margin instead.",
         )
     mean, sd = float(values.mean()), float(values.std(ddof=1))
     return StudyMargin(

@@ -61,7 +61,20 @@ RESAMPLED = frozenset({IntervalMethod.BOOTSTRAP_T, IntervalMethod.BCA, IntervalM
 class Estimate:
     """One metric: value, interval and how it was made. None stands for undefined, with its reason.
 
-    `bootstrap` is the percentile interval beside a closed form (ST-02); `draws` are kept on request.
+    Args:
+        spec: The declared properties of the metric.
+        value: Its value; None where it is undefined.
+        lo: Lower end of the interval; None where there is none.
+        hi: Upper end of the interval; None where there is none.
+        method: Name of the method of the interval; `none` where there is none.
+        se: Standard error; None where the method has none.
+        df: Degrees of freedom; None where the method has none.
+        defined: Number of cases for which the metric is defined.
+        undefined: Number of the other cases.
+        undefined_reason: Why the value is undefined; None where it is not.
+        warnings: Full sentences about the interval.
+        bootstrap: The percentile interval in addition to a closed form (ST-02); None for none.
+        draws: The values under the resamples, kept on request; else None.
     """
 
     spec: MetricSpec
@@ -79,7 +92,11 @@ class Estimate:
     draws: FloatArray | None = field(default=None, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """The metric's entry in summary.json: full precision, undefined as null."""
+        """Return the metric's entry in summary.json: full precision, undefined as null.
+
+        Returns:
+            The entry.
+        """
         out: dict[str, Any] = {
             "value": self.value,
             "lo": self.lo,
@@ -116,7 +133,15 @@ class _RatioRows:
 
 
 class IntervalRun:
-    """One call of `estimate_all`: what several metrics share is made once, and only when one asks."""
+    """One call of `estimate_all`: what several metrics share is made once, and only when one asks.
+
+    Args:
+        evaluator: The metrics of the cases.
+        partition: Maps the cases to patients and sites, with the evaluator's numbers of patients.
+        rules: The protocol's rules for intervals.
+        resampling: The resamples.
+        level: The level of the intervals.
+    """
 
     def __init__(
         self,
@@ -198,21 +223,23 @@ class IntervalRun:
         return self._ratios[metric]
 
     def method(self, spec: MetricSpec) -> tuple[IntervalMethod, list[str]]:
-        """Choose the method of an interval before any resample is drawn.
+        """Choose the method of an interval before any resample is drawn (ST-03).
+
+        A range gets at most a percentile interval, with a note that it has no valid coverage (ST-08).
 
         Args:
             spec: The declared properties of the metric.
 
         Returns:
-            The method to use and why it is not the default, before any resample is drawn.
+            The method to use, and sentences that say why it is not the default.
         """
         wanted = self.override or spec.interval
         notes: list[str] = []
         if spec.kind is MetricKind.RANGE and wanted is not IntervalMethod.NONE:
-            notes.append("A percentile bootstrap of a range has no valid coverage (ST-08).")
+            notes.append("A percentile bootstrap of a range has no valid coverage.")
             return IntervalMethod.PERCENTILE, notes
         if wanted is IntervalMethod.BCA and not bca_allowed(spec):
-            notes.append("BCa is not for this metric (ST-03): percentile.")
+            notes.append("BCa is not valid for this metric: percentile instead.")
             wanted = IntervalMethod.PERCENTILE
         has_ratio = self.ratio(spec.name) is not None
         if wanted is IntervalMethod.WILSON and not (has_ratio and spec.kind is MetricKind.PROPORTION):
@@ -230,7 +257,7 @@ class IntervalRun:
             wanted = IntervalMethod.CLUSTERED_T
         few = self.active.size < FEW_CLUSTERS and self.override is None
         if few and wanted in RESAMPLED and bca_allowed(spec):
-            notes.append(f"{self.active.size} patients are too few to resample: t (ST-03).")
+            notes.append(f"{self.active.size} patients are too few to resample: t instead.")
             wanted = IntervalMethod.CLUSTERED_T
         return wanted, notes
 
@@ -248,7 +275,9 @@ class IntervalRun:
 
     @property
     def promised(self) -> bool:
-        """Whether the intervals are ours; a protocol that names a method for all brings its own (ST-04a)."""
+        """Whether coverage is promised: it is not for a protocol that names its own method for all metrics
+        (ST-04a).
+        """
         return self.override is None
 
 
@@ -268,25 +297,35 @@ def estimate_all(
 
     Args:
         evaluator: The metrics of the cases.
-        partition: Cases to patients and sites.
-        rules: The protocol's rules.
-        resampling: The resamples.
-        level: The level of the interval.
+        partition: Maps the cases to patients and sites.
+        rules: The protocol's rules for intervals.
+        resampling: The resamples; their number may be 0.
+        level: The level of the intervals, from 0.5 to below 1.
         metrics: Names of metrics; None for all.
-        keep_draws: Whether the draws stay in the result.
+        keep_draws: Whether the values under the resamples stay in the result.
 
     Returns:
         The estimates by name, in the order of the evaluator's specs.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the number of resamples is negative, the level is not a confidence level, or a metric is
+            unknown.
+
+    Example:
+        >>> import pandas as pd
+        >>> from elsewhere.statistics.columns import ColumnMeans
+        >>> means = ColumnMeans({"dice": [0.7, 0.8, 0.9]}, np.array([0, 1, 2]), n_clusters=3)
+        >>> patients = Clusters.from_table(pd.DataFrame({"patient_id": ["a", "b", "c"]}))
+        >>> none = Resampling(key="", resamples=0)
+        >>> round(estimate_all(means, patients, rules=IntervalRules(), resampling=none)["dice"].lo, 3)
+        0.552
     """
     if resampling.resamples < 0:
         raise UserError(
             f"{resampling.resamples} resamples cannot be drawn", fix="Use 0 for none, or 1,000 and more."
         )
     if not 0.5 <= level < 1.0:
-        raise UserError(f"a level of {level} is no confidence level", fix="Use a number such as 0.95.")
+        raise UserError(f"a level of {level} is not a confidence level", fix="Use a number such as 0.95.")
     names = [spec.name for spec in evaluator.specs]
     for name in metrics or ():
         if name not in names:
@@ -309,7 +348,7 @@ def draw_streams(
     Args:
         run: What the estimates of these cases share.
         chosen: The metrics that are estimated.
-        plan: The method of each metric, with what is to be said of it.
+        plan: The method of each metric, with notes on it.
     """
     for by_class in (False, True):
         wanted = [
@@ -350,8 +389,8 @@ def estimate_metric(
     Args:
         run: What the estimates of these cases share.
         spec: The declared properties of the metric.
-        method: The name of the method; `auto` for the one that the metric calls for.
-        notes: What is to be said of the method.
+        method: The method of the interval.
+        notes: Sentences on the choice of the method.
         keep_draws: Whether the draws stay in the result.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The narrow place between scoring and statistics: something that evaluates metrics under weights.
+"""The interface between scoring and statistics: something that evaluates metrics under weights.
 
 `scoring` builds an `Evaluator` for its task out of the scores table; everything in `statistics` needs
 only this class, and so knows no task. A bootstrap, a jackknife, a subgroup, a left-out site, a
@@ -20,7 +20,13 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RatioInputs:
-    """value = sum(numerator) / sum(denominator) over cases: means (denominator 1) and proportions."""
+    """A metric as a ratio of sums over cases: value = sum(numerator) / sum(denominator), for means and
+    proportions.
+
+    Args:
+        numerator: Numerator of each case.
+        denominator: Denominator of each case; 1 for a mean, 0 for a case that takes no part.
+    """
 
     numerator: FloatArray
     denominator: FloatArray
@@ -28,7 +34,12 @@ class RatioInputs:
 
 @dataclass(frozen=True)
 class AurocInputs:
-    """What the closed form of ST-02 needs: truth (0/1) and score of each case."""
+    """What the closed form of ST-02 needs.
+
+    Args:
+        label: Truth of each case, 0 or 1.
+        score: Score of each case; higher means positive.
+    """
 
     label: npt.NDArray[np.int8]
     score: FloatArray
@@ -37,8 +48,8 @@ class AurocInputs:
 class Evaluator(ABC):
     """Metrics of one task over one set of cases, as a function of patient weights.
 
-    Subclasses set `specs`, `cluster_of_case` (int32, a patient a case) and `n_clusters`, and implement
-    `evaluate`, `subset`, `stack` and `closed_form`. An undefined value is NaN, never a number.
+    Subclasses set `specs`, `cluster_of_case` (int32, the patient of each case) and `n_clusters`, and
+    implement `evaluate`, `subset`, `stack` and `closed_form`. An undefined value is NaN, never a number.
     """
 
     specs: tuple[MetricSpec, ...]
@@ -53,7 +64,7 @@ class Evaluator(ABC):
             weights: Integer weights of the patients, (rows, patients).
 
         Returns:
-            (rows, n_clusters) integer weights -> (rows, metrics) values; NaN where undefined.
+            Values, (rows, metrics); NaN where undefined.
         """
 
     @abstractmethod
@@ -81,12 +92,14 @@ class Evaluator(ABC):
         """
 
     def ranked(self) -> Evaluator:
-        """The same evaluator with each score replaced by its rank among this model's scores (ST-12a).
+        """Replace each score by its rank among this model's scores (ST-12a).
 
         Equal scores share their mean rank, and a missing answer stays the worst. The values of metrics that
         declare `rank_based` do not change; the others are not meant to be read. Two models' scores stand on
-        one scale afterwards, so that a patient can be swapped between them. An evaluator whose metrics read
-        no score is its own.
+        one scale afterwards, so that a patient can be swapped between them.
+
+        Returns:
+            The same metrics over ranks; the evaluator itself where its metrics read no score.
         """
         return self
 
@@ -102,11 +115,19 @@ class Evaluator(ABC):
         """
 
     def undefined_reasons(self) -> dict[str, str]:
-        """Why a metric is undefined at full weights, by metric name."""
+        """Say why metrics are undefined at full weights.
+
+        Returns:
+            The reasons by metric name; none for defined metrics.
+        """
         return {}
 
     def case_counts(self) -> dict[str, tuple[int, int]]:
-        """(defined, undefined) number of cases by metric name; default: all cases are defined."""
+        """Count the cases for which each metric is defined.
+
+        Returns:
+            (defined, undefined) number of cases by metric name; default: all cases are defined.
+        """
         n = int(self.cluster_of_case.size)
         return {spec.name: (n, 0) for spec in self.specs}
 
@@ -125,7 +146,7 @@ class Evaluator(ABC):
             Its number among the specs.
 
         Raises:
-            KeyError: The system or a file refuses; the message says why.
+            KeyError: If there is no such metric.
         """
         for i, spec in enumerate(self.specs):
             if spec.name == metric:
@@ -144,12 +165,20 @@ class Evaluator(ABC):
         return self.specs[self.index(metric)]
 
     def values(self) -> dict[str, float]:
-        """The point estimates: every patient once."""
+        """Compute the point estimates: every patient once.
+
+        Returns:
+            The values by metric name; NaN where undefined.
+        """
         row = self.evaluate(np.ones((1, self.n_clusters), dtype=np.uint16))[0]
         return {spec.name: float(v) for spec, v in zip(self.specs, row, strict=True)}
 
     def leave_one_out(self) -> FloatArray:
-        """(n_clusters, metrics): the values without each patient in turn, in blocks of weights."""
+        """Compute the values without each patient in turn, in blocks of weights.
+
+        Returns:
+            (patients, metrics).
+        """
         out = np.empty((self.n_clusters, len(self.specs)))
         step = max(1, min(256, 2**25 // max(1, self.n_clusters)))
         for first in range(0, self.n_clusters, step):

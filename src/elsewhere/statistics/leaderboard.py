@@ -1,4 +1,4 @@
-"""What stands beside a ranking of models that have a performance and a fairness (MRI-10 to MRI-12)."""
+"""Additions to a ranking of models that have a performance and a fairness (MRI-10 to MRI-12)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from elsewhere.statistics.strata import size_strata, top_against_bottom
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 FEWEST_SIZES = 5
-"""Known sizes below this make no strata."""
+"""Fewer known sizes than this make no strata."""
 
 
 def performance_metric(specs: Sequence[MetricSpec]) -> MetricSpec | None:
@@ -54,7 +54,7 @@ def fairness_weighting(
 ) -> dict[str, Any]:
     """Rank models at every fairness weight (MRI-10).
 
-    Nothing where a model's performance or fairness is undefined: a weight cannot weigh what is not there.
+    There is no such ranking where a model's performance or fairness is undefined.
 
     Args:
         evaluators: The metrics of each model, all on the same cases.
@@ -134,18 +134,19 @@ def centred_interval(
     """Compute an interval that cannot exclude its own point (MRI-12).
 
     The percentile interval of a range lies where resampling has pushed it, above a gap and below a fairness,
-    and can leave its point outside. This one keeps the spread and gives the place back to the point; the
-    point's own bias remains, and the null band tells of it. `df` is patients - strata (default: one stratum).
+    and can leave its point outside. This one keeps the spread and is centred at the point; the point's own
+    bias remains, and the null band shows it.
 
     Args:
         value: The value.
-        draws: The values under the resamples, (resamples,) or (resamples, models).
-        df: The degrees of freedom.
-        patients: How many patients there are.
+        draws: The values under the resamples, (resamples,).
+        df: The degrees of freedom: patients - strata.
+        patients: How many patients there are; None for df + 1, which is one stratum.
         level: The level of the interval.
 
     Returns:
-        Value +- t x the bootstrap's standard error: an interval that cannot exclude its own point (MRI-12).
+        Value +- t x the bootstrap's standard error; None where the value, or all but one resample, is
+        undefined.
     """
     known = draws[np.isfinite(draws)]
     if not np.isfinite(value) or known.size < 2:
@@ -157,8 +158,17 @@ def centred_interval(
 
 @dataclass(frozen=True)
 class WeightSteps:
-    """(steps, models) arrays over the fairness weight: the score, its rank, and where the middle `level` of
-    the bootstrap ranks lie. A picture of how firm a place is, not an interval (ST-09)."""
+    """The ranking of models at each fairness weight, as (steps, models) arrays.
+
+    The bootstrap ranks are a picture of how firm a place is, not a confidence interval (ST-09).
+
+    Args:
+        weights: The fairness weights, (steps,).
+        scores: Combined score of each model.
+        ranks: Rank by the score, 1 for the best.
+        rank_lo: Lower end of the middle `level` of the ranks over the resamples.
+        rank_hi: Upper end of the same.
+    """
 
     weights: FloatArray
     scores: FloatArray
@@ -178,20 +188,16 @@ def weight_steps(
 ) -> WeightSteps:
     """Rank models at fairness weights in equal steps from 0 to 1 (MRI-10).
 
-    MRI-10: the ranking at every weight in equal steps from 0 to 1, by the points and by the resamples.
-
-    `performance` and `fairness` are (models,), the draws (resamples, models), of the same resamples.
-
     Args:
-        performance: The performance of each model.
-        fairness: The fairness of each model.
+        performance: The performance of each model, (models,).
+        fairness: The fairness of each model, (models,).
         performance_draws: The performance under the resamples, (resamples, models).
-        fairness_draws: The fairness under the same resamples.
-        steps: How many steps.
-        level: The level of the interval.
+        fairness_draws: The fairness under the same resamples, (resamples, models).
+        steps: How many weights.
+        level: The share of the bootstrap ranks that lies between `rank_lo` and `rank_hi`.
 
     Returns:
-        Scores, ranks and the middle of the bootstrap ranks at each step.
+        Scores, ranks and the middle of the bootstrap ranks at each weight.
     """
     weights = np.linspace(0.0, 1.0, steps)
     models = performance.size

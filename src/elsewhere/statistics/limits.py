@@ -1,15 +1,15 @@
 """One-sided confidence limits of one metric, and how two sets of limits make a difference.
 
-A verdict needs the two ends of a 1 - 2 alpha interval, each holding its own level. Proportions take
-Wilson's limits with the clusters' design effect, AUROCs the logit-DeLong limits (ST-02, ST-03): both
-stay honest near 1, where a bootstrap of few failures cannot. Curves and composites in [0, 1] without a
-closed form (AUPRC, F1...) take t on the logit scale with the jackknife's error: simulated with 30 to 60
-positives, the studentised bootstrap of an AUPRC errs in 7 to 9 % at its lower end, this in 6 to 7 %.
-Everything else is studentised. The AUROC's limit on the side of 0.5 is made with a variance that is not below
-the one expected at this AUROC (ST-05a): with 15 positives at 10 %, and a true AUROC of 0.95, the plain limit errs
-in 12 % of the cohorts. A sample without any spread gets the bounds of `bounds.py` (ST-02a).
-The ends of a difference of two independent values follow from the ends of both (MOVER: Newcombe 1998,
-Zou and Donner 2008), which also lets a vendor's printed interval join ours.
+A verdict needs the two ends of a 1 - 2 alpha interval, each holding its own level. Proportions take Wilson's
+limits with the clusters' design effect, AUROCs the logit-DeLong limits (ST-02, ST-03): both stay honest near
+1, where a bootstrap of few failures cannot. Curves and composites in [0, 1] without a closed form (AUPRC,
+F1...) take t on the logit scale with the jackknife's error: simulated with 30 to 60 positives, the
+studentised bootstrap of an AUPRC errs in 7 to 9 % at its lower end, this in 6 to 7 %. Everything else is
+studentised. The AUROC's limit on the side of 0.5 is made with a variance that is not below the one expected
+at this AUROC (ST-05a): with 15 positives at 10 %, and a true AUROC of 0.95, the plain limit errs in 12 % of
+the cohorts. A sample without any spread gets the bounds of `bounds.py` (ST-02a). The ends of a difference of
+two independent values follow from the ends of both (MOVER: Newcombe 1998, Zou and Donner 2008), which also
+combines a vendor's printed interval with ours.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ METHODS = ("auto", STUDENTISED, WILSON, DELONG, CLUSTERED_T, LOGIT_T)
 
 
 def check_alpha(alpha: float) -> float:
-    """Refuse a level that is no one-sided level.
+    """Refuse a level that is not a one-sided level.
 
     Args:
         alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
@@ -71,7 +71,7 @@ def check_alpha(alpha: float) -> float:
         The level.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If it is not between 0 and 0.5.
     """
     if not 0.0 < alpha < 0.5:
         raise UserError(f"alpha is {alpha!r}", fix="Give a one-sided level between 0 and 0.5; 0.05 is usual.")
@@ -80,7 +80,20 @@ def check_alpha(alpha: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """`lo` and `hi` each hold at the one-sided level `alpha`; NaN with a reason where undefined."""
+    """Confidence limits of one metric, each at the one-sided level alpha; NaN with a reason where undefined.
+
+    Args:
+        value: The value of the metric.
+        lo: Lower limit.
+        hi: Upper limit.
+        se: Standard error; 0 for a one-sided bound or a constant.
+        alpha: The level of each limit.
+        method: How the limits were made.
+        df: Degrees of freedom; infinite for a normal quantile.
+        undefined_resamples: Number of resamples without a standard error.
+        undefined_reason: Why there are no limits; None where there are.
+        warnings: Full sentences about the limits.
+    """
 
     value: float
     lo: float
@@ -98,12 +111,16 @@ def wilson_limits(value: float, *, n_effective: float, alpha: float) -> tuple[fl
     """Compute Wilson's score limits of a proportion.
 
     Args:
-        value: The value.
+        value: The proportion.
         n_effective: How many independent cases there would be.
-        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        alpha: The one-sided level of each limit.
 
     Returns:
-        Wilson's score limits of a proportion seen on `n_effective` independent cases.
+        The lower and the upper limit.
+
+    Example:
+        >>> [round(end, 2) for end in wilson_limits(0.9, n_effective=100, alpha=0.05)]
+        [0.84, 0.94]
     """
     return wilson(value, n_effective, z=float(stats.norm.ppf(1 - alpha)))
 
@@ -112,13 +129,17 @@ def logit_limits(value: float, *, se: float, alpha: float, df: float = math.inf)
     """Compute limits on the logit scale.
 
     Args:
-        value: The value.
-        se: The standard error.
-        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
-        df: The degrees of freedom.
+        value: The value, between 0 and 1.
+        se: Its standard error.
+        alpha: The one-sided level of each limit.
+        df: The degrees of freedom; infinite for a normal quantile.
 
     Returns:
         Limits symmetric on the logit scale, so that they never leave (0, 1).
+
+    Example:
+        >>> [round(end, 3) for end in logit_limits(0.9, se=0.03, alpha=0.05)]
+        [0.839, 0.94]
     """
     q = float(stats.t.ppf(1 - alpha, df)) if math.isfinite(df) else float(stats.norm.ppf(1 - alpha))
     centre = math.log(value / (1 - value))
@@ -133,13 +154,14 @@ def student_quantiles(
     """Compute the quantiles of studentised errors.
 
     Args:
-        values: The values.
-        ses: The standard errors.
+        values: The values under the resamples.
+        ses: The standard errors under the resamples.
         point: The estimate.
-        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        alpha: The one-sided level of each limit.
 
     Returns:
-        The alpha and 1 - alpha quantiles of the studentised errors, and how many resamples had none.
+        The alpha and 1 - alpha quantiles of the studentised errors (NaN where too many resamples have none),
+        and how many resamples had none.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         t = (values - point) / ses
@@ -180,7 +202,7 @@ def _without_spread(s: Studentiser, alpha: float) -> Limits:
     why = NO_SPREAD.format(label=s.spec.label)
     if ends is None:
         return _undefined(s, alpha, f"{why}, and the metric has no finite bound to fall back to")
-    text = f"A one-sided bound stands in place of the interval: {why}."
+    text = f"A one-sided bound replaces the interval: {why}."
     return Limits(
         value=s.value, lo=ends[0], hi=ends[1], se=0.0, alpha=alpha, method=ONE_SIDED, warnings=(text,)
     )
@@ -247,7 +269,7 @@ def _delong(s: AurocStudentiser, alpha: float) -> Limits:
         se=0.0,
         alpha=alpha,
         method=ONE_SIDED,
-        warnings=(f"A one-sided bound stands in place of the interval: {interval.reason}.",),
+        warnings=(f"A one-sided bound replaces the interval: {interval.reason}.",),
     )
 
 
@@ -275,17 +297,17 @@ def _studentised(s: Studentiser, alpha: float, resampling: Resampling) -> Limits
 
 
 def choose_method(s: Studentiser, method: str = "auto") -> str:
-    """Choose the method of a difference.
+    """Choose the method of an interval.
 
     Args:
         s: The metric on one set of patients, with its standard error.
         method: The name of the method; `auto` for the one that the metric calls for.
 
     Returns:
-        `auto` by the metric's kind; a method that the metric cannot have is refused.
+        The name of the method.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the method is unknown, or cannot be used for this metric.
     """
     if method not in METHODS:
         raise UserError(f"unknown interval method '{method}'", fix=f"Known: {', '.join(METHODS)}.")
@@ -337,12 +359,15 @@ def one_sample_limits(
 
     Args:
         s: The metric on one set of patients, with its standard error.
-        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        alpha: The one-sided level of each limit; the interval is 1 - 2 alpha.
         method: The name of the method; `auto` for the one that the metric calls for.
-        resampling: The resamples.
+        resampling: The resamples, for a studentised bootstrap.
 
     Returns:
-        The limits of one metric on one set of patients.
+        The limits; undefined, with a reason, where there are none.
+
+    Raises:
+        UserError: If alpha is not between 0 and 0.5, or the method is unknown or not for this metric.
     """
     check_alpha(alpha)
     if s.undefined_reason is None and s.spec.kind is MetricKind.RANGE:
@@ -371,15 +396,21 @@ def one_sample_limits(
 
 
 def mover(here: Limits, reference: Limits, *, correlation: float = 0.0) -> tuple[float, float]:
-    """Combine the limits of both sides (MOVER).
+    """Combine the limits of both sides into the ends of their difference (MOVER).
 
     Args:
         here: The limits of here.
         reference: The limits of the reference.
-        correlation: The correlation of both sides.
+        correlation: The correlation of both values; 0 for independent patients.
 
     Returns:
-        The ends of here - reference from the ends of each (MOVER), with their correlation if shared.
+        The ends of here - reference.
+
+    Example:
+        >>> a = Limits(value=0.9, lo=0.86, hi=0.93, se=0.02, alpha=0.05, method="")
+        >>> b = Limits(value=0.8, lo=0.77, hi=0.83, se=0.02, alpha=0.05, method="")
+        >>> [round(end, 3) for end in mover(a, b)]
+        [0.05, 0.142]
     """
     d = here.value - reference.value
     below, above = here.value - here.lo, here.hi - here.value

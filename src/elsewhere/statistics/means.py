@@ -24,7 +24,18 @@ FEW_CLUSTERS = 20
 
 @dataclass(frozen=True)
 class ClusteredRatio:
-    """A ratio of sums with its linearised variance. `patients` counts those with any denominator."""
+    """A ratio of sums with its linearised variance.
+
+    Args:
+        value: sum(numerator) / sum(denominator).
+        variance: Clustered variance of the value; NaN with too few patients.
+        df: Degrees of freedom: patients - strata.
+        patients: Number of patients with any denominator.
+        strata: Number of strata of these patients.
+        denominator: Sum of the denominators.
+        numerator_of_cluster: Sum of the numerators of each patient.
+        denominator_of_cluster: Sum of the denominators of each patient.
+    """
 
     value: float
     variance: float
@@ -70,13 +81,19 @@ def clustered_ratio(
 
     Args:
         numerator: The numerator of each case.
-        denominator: The denominator of each case.
+        denominator: The denominator of each case; 1 for a mean.
         cluster_of_case: The number of the patient of each case.
         n_clusters: How many patients there are.
         site_of_cluster: The site of each patient, or None for one stratum.
 
     Returns:
-        None where the denominator is 0. NaN cases (undefined) take no part; the caller counts them.
+        The ratio; None where the denominator is 0. NaN cases (undefined) take no part; the caller counts
+        them.
+
+    Example:
+        >>> made = clustered_ratio([0.7, 0.8, 0.9], [1, 1, 1], [0, 1, 2], n_clusters=3)
+        >>> round(made.value, 3), round(made.se, 4), made.df
+        (0.8, 0.0577, 2.0)
     """
     columns = np.stack([np.asarray(numerator, dtype=float), np.asarray(denominator, dtype=float)], axis=1)
     columns[np.isnan(columns).any(axis=1)] = 0.0
@@ -115,7 +132,7 @@ def t_interval(ratio: ClusteredRatio, *, level: float = 0.95) -> tuple[float, fl
         level: The level of the interval.
 
     Returns:
-        Value +- t x SE, or None with fewer than two patients; not cut to the metric's bounds here.
+        Value +- t x SE, or None with too few patients; not cut to the metric's bounds here.
     """
     if not ratio.df > 0 or not math.isfinite(ratio.variance):
         return None
@@ -126,8 +143,12 @@ def t_interval(ratio: ClusteredRatio, *, level: float = 0.95) -> tuple[float, fl
 class StudentisedRatio:
     """Under weights: a ratio and its standard error, for the bootstrap-t (ST-03).
 
-    Both come from sums of patients (numerator, denominator, their squares and product, stratum by stratum), so
-    a block of resamples costs one weighted sum and no second level of resampling.
+    Both come from sums of patients (numerator, denominator, their squares and product, stratum by stratum),
+    so a block of resamples costs one weighted sum and no second level of resampling.
+
+    Args:
+        ratio: The ratio with the sums of its patients.
+        site_of_cluster: The site of each patient, or None for one stratum.
     """
 
     def __init__(self, ratio: ClusteredRatio, site_of_cluster: npt.ArrayLike | None = None) -> None:
@@ -163,13 +184,13 @@ def bootstrap_t_interval(
 
     Args:
         value: The value.
-        se: The standard error.
+        se: Its standard error.
         values: The values under the resamples.
         errors: The standard errors under the resamples.
         level: The level of the interval.
 
     Returns:
-        Studentised bootstrap: value - t*[hi] x SE, value - t*[lo] x SE; None where too few are defined.
+        Value - t*[hi] x SE and value - t*[lo] x SE; None where too few resamples are defined.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         t_star = (values - value) / errors

@@ -1,7 +1,7 @@
-"""What an estimate rests on: how many patients, cases and events there are to speak of (ST-01c, ST-04).
+"""What an estimate rests on: the effective numbers of patients, cases and events (ST-01c, ST-04).
 
-Patients with unequal numbers of cases do not weigh alike: of 100 patients, five with forty frames each leave
-the others hardly a voice. Kish's effective number, (sum of k)^2 / sum of k^2 over the patients' numbers of
+Patients with unequal numbers of cases do not weigh alike: of 100 patients, five with forty frames each
+outweigh all the others. Kish's effective number, (sum of k)^2 / sum of k^2 over the patients' numbers of
 cases k, says how many patients of equal weight would count as much. It equals the number of patients where
 all have as many cases.
 """
@@ -24,10 +24,17 @@ FloatArray = npt.NDArray[np.float64]
 class Measures:
     """What an estimate rests on. None where a number has no meaning for the metric or is not known.
 
-    `effective_patients` is Kish's effective number and `largest_share` the largest patient's share of the
-    cases; `rarer_class_patients` is an effective number too. `events` is the smaller of successes and failures
-    of a proportion (numerator and the rest of a ratio).
-    `carriers` is Kish's number over the patients' sums of a skewed mean: how many of them carry the value.
+    Args:
+        patients: Patients that count towards the value.
+        cases: Cases that count towards the value.
+        value: The value of the metric.
+        cases_per_patient: Cases per patient.
+        effective_patients: Kish's effective number of patients.
+        largest_share: Share of the cases that one patient holds at most.
+        positive_patients: Patients with a positive case.
+        rarer_class_patients: Effective number of patients of the rarer class.
+        events: The smaller of successes and failures of a proportion (numerator and the rest of a ratio).
+        carriers: Kish's number over the patients' sums of a skewed mean: how many patients carry the value.
     """
 
     patients: float
@@ -46,10 +53,14 @@ def kish(sizes: npt.ArrayLike) -> float:
     """Compute Kish's effective number of units.
 
     Args:
-        sizes: The sizes.
+        sizes: The size, or weight, of each unit.
 
     Returns:
-        Kish's effective number of units with these weights; 0 where there is none.
+        (sum of sizes)^2 / sum of sizes^2; 0 where there is none.
+
+    Example:
+        >>> kish([1, 1, 1, 1]), round(kish([10, 1, 1, 1]), 2)
+        (4.0, 1.64)
     """
     k = np.asarray(sizes, dtype=np.float64)
     squares = float(k @ k)
@@ -60,10 +71,14 @@ def largest_share(sizes: npt.ArrayLike) -> float:
     """Compute the share of the largest unit.
 
     Args:
-        sizes: The sizes.
+        sizes: The size of each unit.
 
     Returns:
         The largest unit's share of the sum; 0 where there is none.
+
+    Example:
+        >>> largest_share([6, 2, 2])
+        0.6
     """
     k = np.asarray(sizes, dtype=np.float64)
     total = float(k.sum())

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class IntervalMethod(StrEnum):
-    """Every interval the program can print; the name stands in the output as `method`."""
+    """Every interval the program can print; the output names it as `method`."""
 
     DELONG_LOGIT = "delong-logit-clustered"
     WILSON = "wilson-clustered"
@@ -35,14 +35,27 @@ class MetricKind(StrEnum):
 class MetricSpec:
     """The declared properties of a metric (a test asserts that every metric declares them truly).
 
-    `interval` is the default under protocol `plain` (ST-02, ST-03); challenge protocols override it.
-    `moves_with_prevalence` decides ST-06; `stratify_by_class` decides the resampling strata of ST-01.
-    `rank_based`: no strictly rising transformation of a model's scores changes the value, so permutation tests
-    swap ranks in place of scores (ST-12a).
-    `chance` is the value that guessing reaches: the baseline above which a model has shown anything.
-    `weighed_with_fairness` marks what the combined score of a challenge weighs against fairness.
-    `skewed` marks a mean of values that are mostly small (or zero) and now and then large, such as distances,
-    rates of rare errors and counts: its interval is the bootstrap-t, in a domain of its own (ST-03a).
+    Args:
+        name: Key of the metric in tables and in summary.json.
+        label: Name of the metric for readers.
+        higher_is_better: Whether a higher value is better.
+        kind: How the value is made; it decides which closed form and which interval may be used.
+        interval: The default method under protocol `plain` (ST-02, ST-03); challenge protocols override it.
+        lower_bound: The smallest possible value; may be infinite.
+        upper_bound: The largest possible value; may be infinite.
+        worst: What a missing prediction scores.
+        chance: The value that guessing reaches: the baseline above which a model has shown anything.
+        unit: Unit of the value, such as `mm`; empty for none.
+        moves_with_prevalence: Whether the share of positive cases changes the value, though the model is the
+            same (ST-06).
+        stratify_by_class: Whether resamples are drawn within the classes (ST-01).
+        rank_based: Whether no strictly rising transformation of a model's scores changes the value, so that
+            permutation tests swap ranks in place of scores (ST-12a).
+        skewed: Whether it is a mean of values that are mostly small (or zero) and now and then large, such as
+            distances, rates of rare errors and counts: its interval is the bootstrap-t, in a domain of its
+            own (ST-03a).
+        primary: Whether it is the headline of its task.
+        weighed_with_fairness: Whether the combined score of a challenge weighs it against fairness.
     """
 
     name: str

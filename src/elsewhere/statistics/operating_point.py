@@ -1,8 +1,8 @@
 """The operating point carried over: the source's threshold at this hospital, and what would restore it.
 
 Sensitivity and specificity at a fixed threshold are plain proportions. A threshold found on this data is not
-fixed: it is refitted inside each resample, and marked so (ST-12), since a threshold that was fitted once
-and then held would make its own results look surer than they are.
+fixed: it is refitted inside each resample, and marked as refitted (ST-12), since a threshold that is fitted
+only once makes its own results look surer than they are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,17 @@ _SENSITIVITY, _SPECIFICITY = 0, 1
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """A rate with its interval; None where it has no denominator."""
+    """A rate with its interval; None where it has no denominator.
+
+    Args:
+        value: The rate.
+        lo: Lower end of the interval.
+        hi: Upper end of the interval.
+        method: Name of the method; `none` where the rate is undefined or has no interval.
+        cases: Number of cases in the denominator.
+        patients: Number of patients behind them.
+        undefined_reason: Why the rate is undefined; None where it is not.
+    """
 
     value: float | None
     lo: float | None
@@ -54,7 +64,22 @@ class Rate:
 
 @dataclass(frozen=True, kw_only=True)
 class RestoredThreshold:
-    """The threshold here that gives the source's sensitivity (or specificity) back, and what it costs."""
+    """The threshold here that gives the source's sensitivity (or specificity) back, and what it costs.
+
+    Args:
+        restores: `sensitivity` or `specificity`.
+        target: The source's value, which is restored.
+        threshold: The threshold; None where only an infinite one restores it, or a class is absent.
+        threshold_lo: Lower end of its interval; None where there is none.
+        threshold_hi: Upper end of its interval; None where there is none.
+        sensitivity: Sensitivity at this threshold.
+        specificity: Specificity at this threshold.
+        refitted: Whether the intervals refit the threshold in each resample.
+        resamples: Number of resamples.
+        undefined_resamples: Number of resamples in which a class was absent.
+        note: What a reader must know of such a threshold.
+        undefined_reason: Why there is no threshold; None where there is one.
+    """
 
     restores: str
     target: float
@@ -91,7 +116,16 @@ class RestoredThreshold:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatingPoint:
-    """summary.json's `operating_point`."""
+    """The source's threshold at this hospital: the `operating_point` entry of summary.json.
+
+    Args:
+        threshold: The source's threshold, positive at or above it.
+        sensitivity: Sensitivity here.
+        specificity: Specificity here.
+        source_sensitivity: The source's sensitivity; None where it is not known.
+        source_specificity: The source's specificity; None where it is not known.
+        restored: The thresholds that would restore each of the source's rates that is known.
+    """
 
     threshold: float
     sensitivity: Rate
@@ -116,13 +150,14 @@ class OperatingPoint:
 def _checked(
     label: npt.ArrayLike, score: npt.ArrayLike, partition: Clusters
 ) -> tuple[npt.NDArray[np.int8], FloatArray]:
+    """Return labels and scores as arrays; missing scores must be replaced by the worst value before (ST-14)."""
     y, s = np.asarray(label).ravel(), np.asarray(score, dtype=float).ravel()
     if not y.size == s.size == partition.n_cases:
         raise UserError(f"{y.size} labels and {s.size} scores for {partition.n_cases} cases")
     if np.isnan(s).any():
         raise UserError(
             f"{int(np.isnan(s).sum())} scores are missing",
-            fix="Score missing cases as worst first (ST-14), or leave them out and say so.",
+            fix="Score missing cases as the worst value first, or leave them out and report how many.",
         )
     if not np.isin(y, (0, 1)).all():
         raise UserError("labels must be 0 or 1", fix="Code the positive class as 1 and the other as 0.")
@@ -135,14 +170,24 @@ def rates_at(
     """Compute sensitivity and specificity at a threshold fixed beforehand.
 
     Args:
-        label: The outcome of each case, above 0 for a positive one.
+        label: The outcome of each case, 0 or 1.
         score: The score of each case; higher means positive.
-        partition: Cases to patients and sites.
+        partition: Maps cases to patients and sites.
         threshold: Positive at or above it.
-        level: The level of the interval.
+        level: The level of the intervals.
 
     Returns:
-        (sensitivity, specificity) at a threshold fixed beforehand: Wilson, clustered by patient (ST-03).
+        (sensitivity, specificity), with Wilson's intervals clustered by patient (ST-03).
+
+    Raises:
+        UserError: If the numbers of labels, scores and cases differ, a score is missing, or a label is
+            neither 0 nor 1.
+
+    Example:
+        >>> import pandas as pd
+        >>> four = Clusters.from_table(pd.DataFrame({"patient_id": ["a", "b", "c", "d"]}))
+        >>> [rate.value for rate in rates_at([0, 0, 1, 1], [0.1, 0.6, 0.4, 0.9], four, 0.5)]
+        [0.5, 0.5]
     """
     y, s = _checked(label, score, partition)
     called = s >= threshold
@@ -249,23 +294,24 @@ def restored_threshold(
     """Find the threshold that would restore the source's sensitivity or specificity here (ST-12).
 
     Sensitivity: the highest threshold at which at least `target` of the positives are called. Specificity:
-    the lowest at which at least `target` of the negatives are not. With a `stream`, the threshold is
-    refitted in each resample and all three intervals come from those; without, there are none.
+    the lowest at which at least `target` of the negatives are not. With a `stream`, the threshold is refitted
+    in each resample and all three intervals come from those; without, there are none.
 
     Args:
-        label: The outcome of each case, above 0 for a positive one.
+        label: The outcome of each case, 0 or 1.
         score: The score of each case; higher means positive.
-        partition: Cases to patients and sites.
+        partition: Maps cases to patients and sites.
         restores: `sensitivity` or `specificity`.
-        target: The value to restore.
-        stream: The resamples.
-        level: The level of the interval.
+        target: The value to restore, above 0 and up to 1.
+        stream: The resamples; None for no intervals.
+        level: The level of the intervals.
 
     Returns:
-        The threshold that would give the source's sensitivity (or specificity) here (ST-12).
+        The threshold, and both rates at it.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If there is nothing of this name to restore, the target is not above 0 and at most 1, or
+            labels and scores are not usable (see `rates_at`).
     """
     if restores not in ("sensitivity", "specificity"):
         raise UserError(f"cannot restore '{restores}'", fix="Use sensitivity or specificity.")
@@ -297,7 +343,7 @@ def restored_threshold(
     method = REFITTED if stream is not None else "none"
     note = (
         f"This threshold was chosen on the cases it is judged on, to give {restores} {target:g}; "
-        "it is refitted inside each resample, and deserves new cases before use (ST-12)."
+        "it is refitted inside each resample, and must be tested on new cases before use."
     )
 
     def rate(k: int, of: npt.NDArray[np.bool_]) -> Rate:

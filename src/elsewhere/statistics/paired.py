@@ -35,7 +35,7 @@ Progress = Callable[[int], None]
 
 _SWAP_STREAM = 501
 _STILL = 1e-12
-"""Differences closer together than this are the same: sums in another order part them in the last digit."""
+"""Differences closer together than this are the same: sums in another order differ in the last digit."""
 _ROW_BUDGET_BYTES = 32 * 2**20
 PERMUTATION = "permutation"
 DELONG = "delong-clustered-paired"
@@ -46,7 +46,15 @@ WILCOXON = "wilcoxon-patients"
 
 @dataclass(frozen=True, kw_only=True)
 class PairedTest:
-    """One test of 'no difference'. `p` is None where it is undefined, with the reason."""
+    """One test of 'no difference'.
+
+    Args:
+        p: Two-sided p; None where it is undefined.
+        statistic: The test's statistic; None where it has none.
+        df: Degrees of freedom; None where it has none.
+        n: Number of patients, or of permutations; None where it is not reported.
+        reason: Why p is undefined, or exact by another test; None for the usual test.
+    """
 
     p: float | None
     statistic: float | None = None
@@ -62,7 +70,24 @@ class PairedTest:
 
 @dataclass(frozen=True, kw_only=True)
 class PairedResult:
-    """a - b of one metric. `p` is the test that belongs to the interval (`p_method`); all are in `tests`."""
+    """a - b of one metric, with its interval and tests.
+
+    Args:
+        spec: The declared properties of the metric.
+        value_a: Value of model a; None where it is undefined.
+        value_b: Value of model b; None where it is undefined.
+        difference: a - b; None where one is undefined.
+        lo: Lower end of the interval; None where there is none.
+        hi: Upper end of the interval; None where there is none.
+        method: Name of the method of the interval.
+        se: Standard error of the difference; None where there is none.
+        p: p of the test that belongs to the interval; None where there is none.
+        p_method: Name of that test.
+        tests: All tests by name.
+        bootstrap: The percentile interval of the resampled differences; None without resamples.
+        undefined_reason: Why there is no difference; None where there is one.
+        warnings: Full sentences about the interval and the tests.
+    """
 
     spec: MetricSpec
     value_a: float | None
@@ -108,7 +133,11 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
         p_values: The p-values; None for no test.
 
     Returns:
-        Holm's step-down adjustment; None (no test) stays None and is not counted among the tests.
+        The adjusted values in the same order; None (no test) stays None and is not counted among the tests.
+
+    Example:
+        >>> holm([0.01, None, 0.04])
+        [0.02, None, 0.04]
     """
     known = [(p, i) for i, p in enumerate(p_values) if p is not None and not math.isnan(p)]
     out: list[float | None] = [None] * len(p_values)
@@ -124,10 +153,14 @@ def permutation_p(observed: float, permuted: FloatArray) -> float:
 
     Args:
         observed: The observed difference.
-        permuted: The differences under permutation.
+        permuted: The differences under permutation; NaN where undefined.
 
     Returns:
         Two-sided p = (b + 1)/(B + 1) (ST-12); an undefined permutation counts as extreme.
+
+    Example:
+        >>> permutation_p(0.5, np.array([0.1, -0.6, 0.2, np.nan]))
+        0.6
     """
     slack = 1e-12 * max(1.0, abs(observed))
     extreme = np.isnan(permuted) | (np.abs(permuted) >= abs(observed) - slack)
@@ -221,19 +254,23 @@ def patient_tests(
 ) -> dict[str, PairedTest]:
     """Test the patients' means with a paired t and Wilcoxon's signed-rank test.
 
-    Paired t and Wilcoxon signed-rank on the patients' means; patients undefined in either are left out.
-
-    Where every patient has the same difference, and it is not zero, both are the exact sign test, which is what
-    the signed-rank test becomes; a t would be infinite.
+    Patients undefined in either model are left out. Where every patient has the same difference, and it is
+    not zero, both are the exact sign test, which is what the signed-rank test becomes; a t would be infinite.
 
     Args:
-        a: The first.
-        b: The second.
+        a: The metric of the first model, case by case.
+        b: The metric of the second model, case by case.
         cluster_of_case: The number of the patient of each case.
         n_clusters: How many patients there are.
 
     Returns:
         Both tests by name.
+
+    Example:
+        >>> ones = np.ones(3)
+        >>> a, b = RatioInputs(np.array([0.9, 0.8, 0.7]), ones), RatioInputs(np.array([0.8, 0.8, 0.5]), ones)
+        >>> round(patient_tests(a, b, np.array([0, 1, 2]), n_clusters=3)[PAIRED_T].p, 3)
+        0.225
     """
     means_a = _patient_means(a, cluster_of_case, n_clusters)
     means_b = _patient_means(b, cluster_of_case, n_clusters)
@@ -355,23 +392,23 @@ def compare_pair(
     """Compare two models on the same cases, metric by metric.
 
     The interval is the closed form where there is one (and the protocol names no other), else BCa or
-    percentile of the resampled differences; the bootstrap interval stands beside a closed form.
+    percentile of the resampled differences; the bootstrap interval is given in addition to a closed form.
 
     Args:
         evaluator_a: The metrics of the first model.
         evaluator_b: The metrics of the second model, on the same cases.
-        partition: Cases to patients and sites.
-        rules: The protocol's rules.
-        resampling: The resamples.
-        level: The level of the interval.
+        partition: Maps cases to patients and sites.
+        rules: The protocol's rules for intervals.
+        resampling: The resamples; their number may be 0.
+        level: The level of the intervals.
         metrics: Names of metrics; None for all.
-        permutations: How many permutations.
+        permutations: How many permutations; None for the number of resamples, 0 for no permutation test.
 
     Returns:
-        A - b of each metric, with its interval and tests.
+        a - b of each metric, with its interval and tests.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the two models have different cases or metrics, or a metric is unknown.
     """
     _check_pair(evaluator_a, evaluator_b, partition)
     names = [spec.name for spec in evaluator_a.specs]

@@ -1,8 +1,8 @@
-"""What this many cases could have seen, and how many it takes (ST-07, ST-07a).
+"""Minimum detectable effects of the cases at hand, and the number of cases that a plan needs (ST-07, ST-07a).
 
-Two numbers stand beside every verdict: the smallest drop that would have been detected, and the smallest
-margin that could have been proved. Both are solved for the interval that the verdict uses, at the reference's
-value and never at the observed drop: 'power at the observed effect' only restates the p-value. *Detected* means
+Every verdict comes with two numbers: the smallest drop that would have been detected, and the smallest margin
+that could have been proved. Both are solved for the interval that the verdict uses, at the reference's value
+and never at the observed drop: 'power at the observed effect' only restates the p-value. *Detected* means
 that the whole 1 - 2 alpha interval of the difference lies on the worse side of 0. The planner asks the same
 question of cases that are not collected yet. `elsewhere.statistics.anticipated` has the model;
 docs/reference/levels.md shows by simulation how often it is right.
@@ -43,6 +43,10 @@ def smallest_detectable_drop(se: float, *, alpha: float = 0.05, power: float = 0
 
     Returns:
         (z[1 - alpha] + z[1 - beta]) x SE.
+
+    Example:
+        >>> round(smallest_detectable_drop(0.02), 4)
+        0.0497
     """
     return (_z(1 - alpha) + _z(power)) * se
 
@@ -57,6 +61,10 @@ def smallest_provable_margin(se: float, *, alpha: float = 0.05, power: float = 0
 
     Returns:
         (z[1 - alpha] + z[1 - beta/2]) x SE: equivalence at no true difference.
+
+    Example:
+        >>> round(smallest_provable_margin(0.02), 4)
+        0.0585
     """
     return (_z(1 - alpha) + _z(1 - (1 - power) / 2)) * se
 
@@ -65,8 +73,19 @@ def smallest_provable_margin(se: float, *, alpha: float = 0.05, power: float = 0
 class PowerNumbers:
     """Both numbers of ST-07, and whether EQUIVALENT could have been said at all.
 
-    `drop_out_of_reach`: not even the largest drop that the metric allows would have been detected with this
-    power; `margin_out_of_reach`: not even the largest margin could have been proved. The number is then None.
+    Args:
+        smallest_detectable_drop: The smallest drop that would have been detected with this power; None where
+            it is out of reach or not known.
+        smallest_provable_margin: The smallest margin that could have been proved with this power; None
+            likewise.
+        out_of_reach: Whether the margin is smaller than the interval's half-width, so that EQUIVALENT could
+            not be said.
+        alpha: Level of each one-sided test.
+        power: The power.
+        half_width: Half the width of the interval of the difference; None where there is none.
+        margin: The declared margin; None where none was declared.
+        drop_out_of_reach: Whether not even the largest drop that the metric allows would have been detected.
+        margin_out_of_reach: Whether not even the largest margin could have been proved.
     """
 
     smallest_detectable_drop: float | None
@@ -84,7 +103,7 @@ class PowerNumbers:
         """Both numbers in words."""
         drop, margin = self.smallest_detectable_drop, self.smallest_provable_margin
         if drop is None and margin is None and not (self.drop_out_of_reach or self.margin_out_of_reach):
-            return "No standard error: what these cases could have seen is not known."
+            return "There is no standard error, so the minimum detectable effect is not known."
         detected = f"detected (the whole {100 - 200 * self.alpha:g} % interval of the difference on the worse side of 0)"
         text = f"At alpha {self.alpha:g} and {100 * self.power:g} % power, "
         if drop is None:
@@ -126,23 +145,26 @@ def power_numbers(
 ) -> PowerNumbers:
     """Compute the smallest detectable drop and the smallest provable margin.
 
-    Both numbers, solved for `comparison` (the two sides, as `Difference.comparison` has them).
-
-    Without it, as where patients are on both sides, from the standard error and the half-width of `lo`, `hi`, the
-    1 - 2 alpha interval of the difference, whichever is wider: that keeps the interval's t quantile.
+    Both are solved for `comparison`. Without it, as where patients are on both sides, they follow from the
+    standard error and the half-width of `lo`, `hi`, whichever is wider: that keeps the interval's t quantile.
 
     Args:
-        se: The standard error.
-        lo: The lower end of the interval.
-        hi: The upper end of the interval.
-        margin: The largest difference that would not matter.
+        se: The standard error of the difference.
+        lo: The lower end of its 1 - 2 alpha interval.
+        hi: The upper end of that interval.
+        margin: The largest difference that would not matter; None where none was declared.
         alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
         power: The power that is asked for.
-        comparison: Both sides as they would vary from study to study; None where only a standard error is
-            known.
+        comparison: Both sides as they would vary from study to study (`Difference.comparison`); None where
+            only a standard error is known.
 
     Returns:
         Both numbers.
+
+    Example:
+        >>> made = power_numbers(0.02, lo=-0.04, hi=0.03, margin=0.05)
+        >>> round(made.smallest_detectable_drop, 3), made.out_of_reach
+        (0.053, False)
     """
     half = (hi - lo) / 2 if math.isfinite(lo) and math.isfinite(hi) else None
     known = half is not None and math.isfinite(se) and se > 0
@@ -181,16 +203,20 @@ def auroc_variance(auroc: float, positives: float, negatives: float, *, model: s
     variance, exactly. [A(1-A) + (m-1)(Q1-A^2) + (n-1)(Q2-A^2)] / (mn).
 
     Args:
-        auroc: The AUROC, or several.
+        auroc: The AUROC.
         positives: How many positive cases.
         negatives: How many negative cases.
-        model: The model of the variance.
+        model: The model of the scores: `binormal` or `hanley-mcneil`.
 
     Returns:
-        Variance of an AUROC over independent cases.
+        The variance.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the model is unknown.
+
+    Example:
+        >>> round(auroc_variance(0.9, 50, 100, model="hanley-mcneil"), 5)
+        0.00094
     """
     if model == "hanley-mcneil":
         q1, q2 = auroc / (2 - auroc), 2 * auroc**2 / (1 + auroc)
@@ -204,7 +230,25 @@ def auroc_variance(auroc: float, positives: float, negatives: float, *, model: s
 
 @dataclass(frozen=True, kw_only=True)
 class SamplePlan:
-    """How many it takes. `se` is what the plan reaches for here - reference."""
+    """How many cases and patients a planned study takes.
+
+    Args:
+        metric: Name of the metric.
+        aim: `equivalence`, `non-inferiority` or `detect`.
+        cases: Number of cases.
+        positives: How many of them are positive; None for Dice.
+        negatives: How many of them are negative; None for Dice.
+        patients: Number of patients.
+        expected: The reference's value.
+        margin: The margin; for aim `detect`, the drop that should be detected.
+        alpha: Level of each one-sided test.
+        power: The power that is asked for.
+        prevalence: Share of positive cases; None where it does not matter.
+        design_effect: By how much the clustering of cases in patients multiplies the variance.
+        se: Standard error of here - reference that the plan reaches.
+        variance_model: Model of the variance.
+        notes: The assumptions, as full sentences.
+    """
 
     metric: str
     aim: str
@@ -261,9 +305,9 @@ class SampleDesign:
         anticipated_drop: A true drop that should still pass.
         reference_se: The claimed number's own standard error.
         variance_model: `binormal` or `hanley-mcneil`, for an AUROC.
-        skewness: That of a mean's values over cases, from a pilot. Where none is given, a plan allows for the worse
-            of the usual: -2 (a Dice has a long lower tail), or 0 where a drop is to be detected, which such a tail
-            makes easier.
+        skewness: That of a mean's values over cases, from a pilot. Where none is given, a plan allows for the
+            worse of the usual: -2 (a Dice has a long lower tail), or 0 where a drop is to be detected, which
+            such a tail makes easier.
     """
 
     metric: str
@@ -285,10 +329,10 @@ class SampleDesign:
 def plan_sample(design: SampleDesign) -> SamplePlan:
     """Compute the cases, positives and patients that are needed, before data are collected (ST-07's planner).
 
-    The plan is solved for the interval that the verdict will use (logit DeLong for AUROC, Wilson for proportions,
-    t on the logit for balanced accuracy, bootstrap-t for means), with its t quantile, its asymmetry, and an error
-    that differs from truth to truth (`elsewhere.statistics.anticipated`). By simulation such plans reach 78 to
-    83 % where 80 % were asked (docs/reference/levels.md).
+    The plan is solved for the interval that the verdict will use (logit DeLong for AUROC, Wilson for
+    proportions, t on the logit for balanced accuracy, bootstrap-t for means), with its t quantile, its
+    asymmetry, and an error that differs from truth to truth (`elsewhere.statistics.anticipated`). By
+    simulation such plans reach 78 to 83 % where 80 % were asked (docs/reference/levels.md).
 
     Args:
         design: The study.
@@ -366,7 +410,7 @@ def plan_sample(design: SampleDesign) -> SamplePlan:
     notes = []
     if effect > 1:
         notes.append(
-            f"Design effect {effect:.3g}: {design.cases_per_patient:g} cases a patient, alike by {design.icc:g}."
+            f"Design effect {effect:.3g}: {design.cases_per_patient:g} cases per patient with an intra-class correlation of {design.icc:g}."
         )
     if design.anticipated_drop:
         notes.append(f"Powered for a true drop of {design.anticipated_drop:g} that should still pass.")
@@ -375,7 +419,7 @@ def plan_sample(design: SampleDesign) -> SamplePlan:
         notes.append(f"Skewness of the values over cases: {study.skewness:g} ({given}).")
     if not design.reference_se:
         notes.append("The reference is taken as a constant; its own uncertainty would need more cases.")
-    notes.append("Small plans (under about 20 patients of the rarer class) deserve a simulation.")
+    notes.append("Check small plans (under about 20 patients of the rarer class) by simulation.")
     return SamplePlan(
         metric=metric_key,
         aim=design.aim,

@@ -2,9 +2,9 @@
 
 AUPRC, F1, PPV, NPV, NLL, Brier and ECE change when a hospital has more cancers, though the model is the same.
 Cases are weighted by class so that the positives make up the source's share: every positive by
-prevalence / positives, every negative by (1 - prevalence) / negatives. The weights are made anew under each
-resample's patient weights, so that the share is the source's in every resample. What is left to differ
-is the model (and the mix within a class, which no prevalence can mend).
+prevalence / positives, every negative by (1 - prevalence) / negatives. The weights are made again under each
+resample's patient weights, so that the share is the source's in every resample. What remains different
+is the model (and the mix within a class, which no prevalence can correct).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LABELS = {
 
 
 def check_prevalence(prevalence: float) -> float:
-    """Refuse a prevalence that is no share.
+    """Refuse a prevalence that is not a share.
 
     Args:
         prevalence: The share of positive cases.
@@ -46,7 +46,7 @@ def check_prevalence(prevalence: float) -> float:
         The prevalence.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If it is not between 0 and 1.
     """
     if not (math.isfinite(prevalence) and 0 < prevalence < 1):
         raise UserError(
@@ -63,10 +63,14 @@ def standardised_name(metric: str) -> str:
         metric: The name of the metric.
 
     Returns:
-        `auprc` -> `auprc_standardised`; a metric that has no standardised form is refused.
+        The name with its ending.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the metric has no standardised form.
+
+    Example:
+        >>> standardised_name("auprc")
+        'auprc_standardised'
     """
     if metric not in STANDARDISABLE:
         raise unknown_name("metric that moves with prevalence", metric, list(STANDARDISABLE))
@@ -138,10 +142,25 @@ def _standardised(
 
 
 class StandardisedEvaluator(Evaluator):
-    """The prevalence-moving metrics at a given prevalence, as a function of patient weights.
+    """The metrics that move with prevalence, at a given prevalence, as a function of patient weights.
 
     It can stand wherever an evaluator can: `difference_from_claim(StandardisedEvaluator(...), partition,
     "auprc_standardised", claim)` gives a difference that may have a verdict.
+
+    Args:
+        label: The outcome of each case, 0 or 1.
+        probability: The probability of the positive class, one per case.
+        cluster_of_case: The number of the patient of each case.
+        n_clusters: How many patients there are.
+        prevalence: The share of positive cases that both sides are brought to, between 0 and 1.
+        threshold: Positive at or above it.
+        nll_epsilon: The smallest probability that the log loss takes.
+        bins: Number of bins of the calibration errors.
+
+    Example:
+        >>> made = StandardisedEvaluator([0, 0, 1, 1], [0.1, 0.6, 0.4, 0.9], [0, 1, 2, 3], 4, prevalence=0.1)
+        >>> round(made.values()["ppv_standardised"], 3)
+        0.1
     """
 
     def __init__(
@@ -214,7 +233,11 @@ class StandardisedEvaluator(Evaluator):
         )
 
     def ranked(self) -> StandardisedEvaluator:
-        """Put ranks in place of scores."""
+        """Put ranks in place of scores.
+
+        Returns:
+            The same evaluator over ranks between 0 and 1.
+        """
         ranks = shared_ranks(self.probability)
         return self._like(self.label, ranks / (ranks.size + 1), self.cluster_of_case, self.n_clusters)
 

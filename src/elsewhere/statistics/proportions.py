@@ -18,7 +18,18 @@ from elsewhere.statistics.means import ClusteredRatio, clustered_ratio
 
 @dataclass(frozen=True, kw_only=True)
 class ProportionInterval:
-    """`effective_n` stands behind the interval; `design_effect` 1 means clusters did not matter."""
+    """A proportion with Wilson's interval.
+
+    Args:
+        value: The proportion.
+        lo: Lower end of the interval.
+        hi: Upper end of the interval.
+        se: Standard error with the effective number of cases.
+        df: Degrees of freedom of the t quantile.
+        effective_n: Number of independent cases that would be as sure.
+        design_effect: Clustered over binomial variance; 1 means that clusters did not matter.
+        patients: Number of patients.
+    """
 
     value: float
     lo: float
@@ -36,10 +47,14 @@ def wilson(value: float, n: float, *, z: float) -> tuple[float, float]:
     Args:
         value: The proportion.
         n: How many (effective) cases.
-        z: The normal quantile.
+        z: The normal (or t) quantile.
 
     Returns:
-        Wilson's score interval for a proportion of `n` (effective) cases.
+        The lower and the upper end.
+
+    Example:
+        >>> [round(end, 3) for end in wilson(1.0, 10, z=1.96)]
+        [0.722, 1.0]
     """
     z2 = z * z
     centre = (value + z2 / (2.0 * n)) / (1.0 + z2 / n)
@@ -104,7 +119,12 @@ def proportion_interval(
         level: The level of the interval.
 
     Returns:
-        The interval from cases; None where there is no trial.
+        The interval; None where there is no trial.
+
+    Example:
+        >>> made = proportion_interval([1, 0, 1, 1], [1, 1, 1, 1], [0, 1, 2, 3], n_clusters=4)
+        >>> made.value, round(made.lo, 2), round(made.hi, 2)
+        (0.75, 0.13, 0.98)
     """
     ratio = clustered_ratio(
         successes, trials, cluster_of_case, n_clusters=n_clusters, site_of_cluster=site_of_cluster

@@ -1,9 +1,9 @@
 """Ranks that say how sure they are (ST-09), and what moves them (MRI-10).
 
-All models share the same resamples. Two models are parted only when the simultaneous interval of their
-difference (max-t over all pairs) leaves zero out, so the chance that any two equal models are parted
+All models share the same resamples. Two models are separated only when the simultaneous interval of their
+difference (max-t over all pairs) excludes zero, so the chance that any two equal models are separated
 anywhere in the table is at most alpha. Bootstrap rank frequencies are a picture: resampling adds noise to
-ranks that already have it, and their spread is no confidence interval.
+ranks that already have it, and their spread is not a confidence interval.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from elsewhere.statistics.simultaneous import (
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 _EQUAL = 1e-12
-"""Values closer together than this are equal: sums in another order part them in the last digits."""
+"""Values closer together than this are equal: sums in another order differ in the last digits."""
 TENTHS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 def ranks_of(values: npt.ArrayLike, *, higher_is_better: bool = True, tolerance: float = _EQUAL) -> IntArray:
     """Rank values.
 
-    An undefined value ranks last (ST-14). Values within `tolerance` are equal: sums in another order must
-    not part two models.
+    An undefined value ranks last (ST-14). Values within `tolerance` are equal: sums in another order must not
+    separate two models.
 
     Args:
         values: The values.
@@ -53,6 +53,10 @@ def ranks_of(values: npt.ArrayLike, *, higher_is_better: bool = True, tolerance:
 
     Returns:
         1 is best; equal values share the better rank and the next rank is left out (1, 2, 2, 4).
+
+    Example:
+        >>> ranks_of([0.7, 0.9, 0.8, 0.8]).tolist()
+        [4, 1, 2, 2]
     """
     v = np.asarray(values, dtype=np.float64)
     signed = np.where(np.isfinite(v), v if higher_is_better else -v, -np.inf)
@@ -65,11 +69,15 @@ def rank_frequencies(draws: FloatArray, *, higher_is_better: bool = True) -> Flo
     """Count how often each model took each rank.
 
     Args:
-        draws: The values under the resamples, (resamples,) or (resamples, models).
+        draws: The values under the resamples, (resamples, models).
         higher_is_better: Whether a higher value is better.
 
     Returns:
         (models, ranks): the share of resamples in which a model had that rank.
+
+    Example:
+        >>> rank_frequencies(np.array([[0.9, 0.8], [0.7, 0.8]])).tolist()
+        [[0.5, 0.5], [0.5, 0.5]]
     """
     n_models = draws.shape[1]
     out = np.zeros((n_models, n_models))
@@ -86,15 +94,18 @@ def tiers_of(
 ) -> IntArray:
     """Divide models into tiers.
 
-    `surely_better[i, j]`: model i is surely better than j.
-
     Args:
-        values: The values.
-        surely_better: Which model is surely better than which, (models, models).
+        values: The value of each model; NaN where undefined.
+        surely_better: `surely_better[i, j]` is True where model i is surely better than j.
         higher_is_better: Whether a higher value is better.
 
     Returns:
         Tier 1 = all not surely worse than the best, then the same among the rest; 0 where undefined.
+
+    Example:
+        >>> sure = np.array([[False, False, True], [False, False, True], [False, False, False]])
+        >>> tiers_of(np.array([0.9, 0.88, 0.7]), sure).tolist()
+        [1, 1, 2]
     """
     signed = values if higher_is_better else -values
     tiers = np.zeros(values.size, dtype=np.int64)
@@ -111,12 +122,30 @@ def tiers_of(
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """The models in the order given; `order` sorts them for a table.
+    """A ranking of models that says how sure it is; the models are in the order given, `order` sorts them.
 
-    `rank_lo`, `rank_hi`: the rank interval [1 + surely better, m - surely worse]. `difference[i, j]` is
-    value i - value j with its simultaneous interval `lo`, `hi` (NaN: identical or undefined; a difference that
-    is not zero and the same in every resample is its own interval, see `constant_differences`).
-    `frequencies[i, r]` is the share of resamples in which i had rank r + 1: a picture, not an interval.
+    Args:
+        names: Names of the models.
+        metric: Name of the metric that they are ranked by.
+        higher_is_better: Whether a higher value is better.
+        values: Value of each model; NaN where undefined.
+        ranks: Rank of each model by its value, 1 for the best.
+        rank_lo: Lower end of each rank interval: 1 + number of models that are surely better.
+        rank_hi: Upper end of each rank interval: number of models - number that are surely worse.
+        tiers: Tier of each model, from 1; 0 where its value is undefined.
+        difference: `difference[i, j]` is value i - value j.
+        lo: Lower end of its simultaneous interval; NaN for identical or undefined models. A difference that
+            is not zero and the same in every resample is its own interval, see `constant_differences`.
+        hi: Upper end of the same.
+        frequencies: `frequencies[i, r]` is the share of resamples in which i had rank r + 1: a picture, not
+            an interval.
+        critical: Critical value that all pairs share.
+        level: Level at which all intervals hold together.
+        resamples: Number of resamples.
+        baseline: The model that the others are tested against; None for none.
+        against_baseline: One test per other model: `model`, `difference`, `lo`, `hi`, `p`, `p_holm`.
+        left_out_sites: The ranking without the cases of each site, by the site's name.
+        notes: Full sentences about the ranking.
     """
 
     names: tuple[str, ...]
@@ -145,7 +174,11 @@ class Ranking:
         return np.lexsort((np.array(self.names), self.ranks)).astype(np.int64)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON: a row a model, best first, then the pairs that are surely different."""
+        """Return the entry of summary.json: one row per model, best first, then every pair of models.
+
+        Returns:
+            The entry.
+        """
         number = _number
         rows = [
             {
@@ -204,7 +237,7 @@ def _check(
         if evaluator.n_clusters != partition.n_clusters:
             raise UserError(
                 f"'{name}' has {evaluator.n_clusters} patients, the cohort {partition.n_clusters}",
-                fix="Score every model on the same cohort: ranks share their resamples (ST-09).",
+                fix="Score every model on the same cohort: all ranks rest on the same resamples of its patients.",
             )
         known = [spec.name for spec in evaluator.specs]
         if metric not in known:
@@ -219,8 +252,8 @@ class PatientCounts:
     Attributes:
         df: Patients - strata; infinite where there are so many that a normal law serves.
         patients: All of them; None for df + 1, which is one stratum.
-        fewest: Those of the rarer class, where the metric is a mean over classes; None for all. So many must bear
-            a difference that never varies.
+        fewest: Those of the rarer class, where the metric is a mean over classes; None for all. So many must
+            bear a difference that never varies.
     """
 
     df: float = np.inf
@@ -260,24 +293,25 @@ def rank_models(
     """Rank models that were scored on one cohort (ST-09).
 
     Differences are bootstrapped in pairs, since all models see the same resamples; the standard error gets
-    the small-sample factor of the number of patients, and the critical value its t-stretch. With
-    `resamples` 0 nothing is parted: every rank interval is [1, m], every model in tier 1.
+    the small-sample factor of the number of patients, and the critical value its t-stretch. With 0 resamples
+    no two models are separated: every rank interval is [1, m], every model in tier 1.
 
     Args:
         evaluators: The metrics of each model, all on the same cases.
-        partition: Cases to patients and sites.
+        partition: Maps cases to patients and sites.
         metric: The name of the metric.
-        names: The names of the models.
-        resampling: The resamples.
-        level: The level of the interval.
+        names: The names of the models, all different.
+        resampling: The resamples; their number may be 0.
+        level: The level at which all intervals hold together.
         by_site: Whether strata are divided by site.
-        baseline: The model that the others are tested against.
+        baseline: The model that the others are tested against; None for no tests.
 
     Returns:
         The ranking.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If there is no model, two have one name, a model is of other patients, or the metric or the
+            baseline is unknown.
     """
     spec = _check(evaluators, partition, names, metric)
     if baseline is not None and baseline not in names:
@@ -316,7 +350,7 @@ def rank_models(
 def _outside_the_domain(
     evaluators: Sequence[Evaluator], partition: Clusters, spec: MetricSpec, values: FloatArray
 ) -> list[str]:
-    """What is to be said where models lie outside the domain of the promised coverage (ST-04a)."""
+    """Notes on models that lie outside the domain of promised coverage (ST-04a)."""
     found = Counter(
         text
         for evaluator, value in zip(evaluators, values, strict=True)
@@ -375,7 +409,7 @@ def rank_from_draws(
     undefined = ~np.isfinite(values)
     if undefined.any():
         gone = ", ".join(n for n, u in zip(names, undefined, strict=True) if u)
-        notes.append(f"{metric} is undefined for {gone}: ranked last, in no tier (ST-14).")
+        notes.append(f"{metric} is undefined for {gone}: ranked last, in no tier.")
     unvarying = np.isfinite(difference[a, b]) & ~together.usable & ~certain
     if len(draws) and unvarying.any():
         notes.append(
@@ -490,7 +524,7 @@ def left_out_sites(
 
 
 def _movement(names: Sequence[str], before: IntArray, after: IntArray) -> dict[str, Any]:
-    """Who changes place between two rankings, who is first, and Kendall's tau-b."""
+    """The models that change rank between two rankings, the first ones, and Kendall's tau-b."""
     moved = [
         {"model": n, "from": int(b), "to": int(a)}
         for n, b, a in zip(names, before, after, strict=True)
@@ -515,10 +549,9 @@ def weight_stability(
 ) -> dict[str, Any]:
     """Rank models at every fairness weight (MRI-10).
 
-    Scores are straight lines in w, so the weights at which two models change place are exact:
-    w = (p_i - p_j) / ((p_i - p_j) - (f_i - f_j)). `crossings` lists them in (0, 1), rising, with who is ahead
-    before and after; between two of them the ranking stands still. `stable_between` is that stretch around
-    `reference`.
+    Scores are straight lines in w, so the weights at which two models change place are exact: w = (p_i - p_j)
+    / ((p_i - p_j) - (f_i - f_j)). `crossings` lists them in (0, 1), rising, with who is ahead before and
+    after; between two of them the ranking stands still. `stable_between` is that stretch around `reference`.
 
     Args:
         performance: The performance of each model.
@@ -528,16 +561,22 @@ def weight_stability(
         weights: The weights to try.
 
     Returns:
-        MRI-10: the ranking at every fairness weight w, score = (1 - w) x performance + w x fairness.
+        The ranking at each weight w, score = (1 - w) x performance + w x fairness, the `crossings` and the
+        stretch `stable_between`.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the numbers of names, performances and fairness scores differ.
+
+    Example:
+        >>> made = weight_stability([0.75, 0.5], [0.25, 1.0], names=["a", "b"], reference=0.5)
+        >>> made["crossings"]
+        [{'weight': 0.25, 'ahead_before': 'a', 'ahead_after': 'b'}]
     """
     perf, fair = np.asarray(performance, dtype=np.float64), np.asarray(fairness, dtype=np.float64)
     if not perf.size == fair.size == len(names):
         raise UserError(
             f"{len(names)} names, {perf.size} performances and {fair.size} fairness scores",
-            fix="Give one of each a model.",
+            fix="Give one of each per model.",
         )
 
     def at(weight: float) -> IntArray:

@@ -11,7 +11,8 @@ class Resampling:
     """The resamples of one analysis. The same key, seed and number give every model the same resamples.
 
     Attributes:
-        key: Names the stream of random numbers: the hash of the cohort, so that all models of a cohort share it.
+        key: Names the stream of random numbers: the hash of the cohort, so that all models of a cohort share
+            it.
         seed: The user's seed.
         resamples: How many; 0 for none.
         threads: How many threads draw and evaluate; None for all processors. They do not change a number.

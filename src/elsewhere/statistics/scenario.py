@@ -1,7 +1,7 @@
 """The scenario as the unit (US-19 to US-21), and what a new hospital may see (ST-10).
 
 Seeds are averaged first: five seeds of one transfer are one observation. Twelve transfers among four
-datasets are not twelve independent ones either, so that the study's t interval is shown beside the range
+datasets are not twelve independent ones either, so the study's t interval is shown together with the range
 over leaving each dataset out.
 """
 
@@ -22,7 +22,7 @@ from elsewhere.errors import UserError
 EXACT_UP_TO = 25
 """Signed-rank tests are exact up to this many non-zero differences, with ties and all."""
 SITES_NEEDED = 5
-"""Fewer sites than this say nothing of the spread between hospitals (ST-10)."""
+"""Fewer sites than this do not show the spread between hospitals (ST-10)."""
 
 _SPREADS, _MEANS = 200, 40
 """Quantiles of the between-site variance and of the mean that a prediction interval averages over."""
@@ -32,7 +32,19 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class ScenarioSummary:
-    """Mean over scenarios with a t interval, cut to the metric's bounds (US-19)."""
+    """Mean over scenarios with a t interval, cut to the metric's bounds (US-19).
+
+    Args:
+        value: The mean; NaN without scenarios.
+        lo: Lower end of the interval; None with fewer than two scenarios.
+        hi: Upper end of the interval; None likewise.
+        sd: Standard deviation over scenarios; None likewise.
+        scenarios: Number of scenarios with a value.
+        undefined: Number of the others.
+        level: Level of the interval.
+        method: Name of the method; `none` where there is no interval.
+        undefined_reason: Why there is no interval; None where there is one.
+    """
 
     value: float
     lo: float | None
@@ -75,10 +87,15 @@ def average_over_seeds(
         seed: The column of the seed.
 
     Returns:
-        One row a scenario (and model, input...): seeds averaged first, with their number in `seeds`.
+        One row per scenario (and model, input...): seeds averaged first, with their number in `seeds`.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the table lacks a column, or two runs have one scenario and seed.
+
+    Example:
+        >>> runs = pd.DataFrame({"scenario": ["A>B", "A>B"], "seed": [1, 2], "auroc": [0.75, 0.25]})
+        >>> average_over_seeds(runs, ["auroc"]).to_dict("records")
+        [{'scenario': 'A>B', 'seeds': 2, 'auroc': 0.5, 'auroc_undefined': 0}]
     """
     missing = [name for name in (*keys, seed, *metrics) if name not in runs.columns]
     if missing:
@@ -86,9 +103,9 @@ def average_over_seeds(
     twice = runs.duplicated([*keys, seed])
     if twice.any():
         raise UserError(
-            f"{int(twice.sum())} runs stand twice for one scenario and seed",
+            f"{int(twice.sum())} runs are listed twice for one scenario and seed",
             where=f"rows {', '.join(str(i + 1) for i in np.flatnonzero(twice)[:5])}",
-            fix="Keep one run a scenario, seed and configuration, or add the column that tells them apart.",
+            fix="Keep one run per scenario, seed and configuration, or add the column that distinguishes them.",
         )
     grouped = runs.groupby(list(keys), sort=True, dropna=False)
     out = grouped[list(metrics)].mean()
@@ -104,12 +121,17 @@ def scenario_summary(
     """Summarise a metric over scenarios.
 
     Args:
-        values: One value per scenario, seeds already averaged.
-        bounds: The least and the largest value that is possible.
+        values: One value per scenario, seeds already averaged; NaN scenarios are left out and counted.
+        bounds: The least and the largest value that is possible; None for no bounds.
         level: The level of the interval.
 
     Returns:
-        `values`: one a scenario, seeds already averaged. NaN scenarios are left out and counted.
+        The mean with its t interval.
+
+    Example:
+        >>> made = scenario_summary([0.7, 0.8, 0.9])
+        >>> round(made.value, 3), round(made.lo, 3), made.hi
+        (0.8, 0.552, 1.0)
     """
     given = np.asarray(values, dtype=float).ravel()
     x = given[np.isfinite(given)]
@@ -138,7 +160,16 @@ def scenario_summary(
 
 @dataclass(frozen=True, kw_only=True)
 class SignedRank:
-    """Wilcoxon's signed-rank test. `smallest_p`: the least p that this many differences can reach."""
+    """Wilcoxon's signed-rank test.
+
+    Args:
+        p: Two-sided p; None where every difference is zero.
+        smallest_p: The least p that this many differences can reach; None likewise.
+        statistic: The smaller of both sums of ranks.
+        nonzero: Number of differences that are not zero.
+        zeros: Number of the others, which are left out.
+        method: `wilcoxon-exact`, `wilcoxon-normal` or `none`.
+    """
 
     p: float | None
     smallest_p: float | None
@@ -151,15 +182,22 @@ class SignedRank:
 def signed_rank_test(differences: npt.ArrayLike) -> SignedRank:
     """Run Wilcoxon's signed-rank test, two-sided.
 
+    Zeros are left out and counted; ties share ranks. Exact by counting all sign patterns of the ranks at hand
+    (so ties are exact too) up to 25 differences, else normal, corrected for ties.
+
     Args:
-        differences: The differences.
+        differences: The paired differences, all finite.
 
     Returns:
-        Two-sided; zeros are left out and counted; ties share ranks. Exact by counting all sign patterns of the
-        ranks at hand (so ties are exact too) up to 25 differences, else normal, corrected for ties.
+        The test.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If a difference is not finite.
+
+    Example:
+        >>> made = signed_rank_test([0.1, 0.2, 0.3, 0.4, 0.5])
+        >>> made.p, made.smallest_p
+        (0.0625, 0.0625)
     """
     d = np.asarray(differences, dtype=float).ravel()
     if not np.isfinite(d).all():
@@ -201,7 +239,20 @@ def signed_rank_test(differences: npt.ArrayLike) -> SignedRank:
 
 @dataclass(frozen=True, kw_only=True)
 class PairedScenarios:
-    """a - b over the scenarios that both have (US-20)."""
+    """a - b over the scenarios that both have (US-20).
+
+    Args:
+        difference: Mean difference; NaN without pairs.
+        lo: Lower end of its t interval; None with fewer than two pairs.
+        hi: Upper end of its t interval; None likewise.
+        p: p of the signed-rank test; None where every difference is zero.
+        smallest_p: The least p that this many pairs can reach; None likewise.
+        pairs: Number of scenarios that both have.
+        left_out: Number of the others.
+        zeros: Number of pairs without a difference.
+        method: Names of both methods.
+        note: A sentence where p cannot reach alpha; None where it can.
+    """
 
     difference: float
     lo: float | None
@@ -240,24 +291,31 @@ def paired_scenarios(
 ) -> PairedScenarios:
     """Compare two series of scenarios.
 
+    The interval is that of the mean difference (t), cut to `bounds`; the p-value that of the signed-rank
+    test. A note says where p cannot reach alpha.
+
     Args:
-        a: The first.
-        b: The second.
+        a: One value per scenario.
+        b: The values it is compared with. Two series are matched by their index (the scenario's name), arrays
+            by position.
         level: The level of the interval.
-        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
-        bounds: The least and the largest value that is possible.
+        alpha: The level that p is compared with, for the note.
+        bounds: The least and the largest difference that is possible; None for no bounds.
 
     Returns:
-        Series are matched by their index (the scenario's name), arrays by place. The interval is that of the
-        mean difference (t), cut to `bounds`; the p-value that of the signed-rank test. Says so where p cannot
-        reach alpha.
+        The mean of a - b with its interval and test.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If a scenario is there twice, or arrays have different lengths.
+
+    Example:
+        >>> made = paired_scenarios([0.9, 0.8, 0.7], [0.8, 0.8, 0.5])
+        >>> round(made.difference, 3), made.pairs, made.zeros
+        (0.1, 3, 1)
     """
     if isinstance(a, pd.Series) and isinstance(b, pd.Series):
         if a.index.has_duplicates or b.index.has_duplicates:
-            raise UserError("a scenario stands twice", fix="Average over seeds first.")
+            raise UserError("a scenario is listed twice", fix="Average over seeds first.")
         joined = pd.concat({"a": a, "b": b}, axis=1)
         x, y = joined["a"].to_numpy(dtype=float), joined["b"].to_numpy(dtype=float)
     else:
@@ -290,7 +348,14 @@ def paired_scenarios(
 
 @dataclass(frozen=True, kw_only=True)
 class LeaveOneDatasetOut:
-    """The aggregate again without the scenarios that touch each dataset in turn (US-21, ST-10)."""
+    """The average again without the scenarios that touch each dataset in turn (US-21, ST-10).
+
+    Args:
+        all: The average over all scenarios.
+        without: The average without each dataset, by its name.
+        lo: The smallest of these means; None where there is none.
+        hi: The largest of these means; None where there is none.
+    """
 
     all: ScenarioSummary
     without: dict[str, ScenarioSummary]
@@ -318,19 +383,19 @@ def leave_one_dataset_out(
     """Summarise scenarios without each dataset in turn.
 
     Args:
-        scenarios: One row per scenario.
-        metric: The name of the metric.
+        scenarios: One row per scenario with its source and target dataset, seeds averaged. A source may name
+            several datasets, joined by '+' (multi-source training).
+        metric: The column of the metric.
         source: The column of the source dataset.
         target: The column of the target dataset.
-        bounds: The least and the largest value that is possible.
-        level: The level of the interval.
+        bounds: The least and the largest value that is possible; None for no bounds.
+        level: The level of the intervals.
 
     Returns:
-        `scenarios`: one row a scenario with its source and target dataset, seeds averaged. A source may name
-        several datasets, joined by '+' (multi-source training).
+        The average over all scenarios, and without each dataset.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the table lacks one of the columns.
     """
     for column in (source, target, metric):
         if column not in scenarios.columns:
@@ -359,7 +424,18 @@ def leave_one_dataset_out(
 class NewHospital:
     """What the next hospital may see: mean over sites, and the prediction interval of one more site.
 
-    `left_out` counts the sites that were given but have no usable value or standard error.
+    Args:
+        value: Mean over sites; None where it is not estimable.
+        lo: Lower end of the mean's interval; None likewise.
+        hi: Upper end of the mean's interval; None likewise.
+        prediction_lo: Lower end of the prediction interval of one more site; None likewise.
+        prediction_hi: Upper end of it; None likewise.
+        tau: Standard deviation between sites, on the scale of the model; None likewise.
+        sites: Number of sites with a usable value and standard error.
+        left_out: Number of sites without one.
+        level: Level of both intervals.
+        method: Name of the method; `none` where it is not estimable.
+        undefined_reason: Why it is not estimable; None where it is.
     """
 
     value: float | None
@@ -406,25 +482,30 @@ def new_hospital(
     The mean has the Hartung-Knapp interval at the Paule-Mandel between-site variance. The prediction interval
     does not rest on that one variance, which is 0 by chance in many sets of few sites: it averages over all
     variances that the sites allow, each as probable as the heterogeneity statistic makes it (the confidence
-    distribution; Iyer, Wang and Mathew 2004, Nagashima, Noma and Furukawa 2019). Higgins' interval with
-    sites - 2 degrees of freedom covers 84 to 92 % where the spread is small, this one 93 % or more
+    distribution; Iyer, Wang and Mathew 2004, Nagashima, Noma and Furukawa 2019). Higgins' interval with sites
+    - 2 degrees of freedom covers 84 to 92 % where the spread is small, this one 93 % or more
     (docs/reference/levels.md).
 
-    `scale='logit'` works on the logit for values inside (0, 1), with the delta method's errors; `tau` is
-    then on that scale. Below five sites: not estimable.
+    Below five sites it is not estimable.
 
     Args:
         estimates: The estimate of each site.
-        ses: The standard errors.
-        level: The level of the interval.
-        scale: The scale of the random effects: `logit` or `identity`.
-        bounds: The least and the largest value that is possible.
+        ses: Their standard errors.
+        level: The level of both intervals.
+        scale: `identity`, or `logit` for values inside (0, 1), with the delta method's errors; `tau` is then
+            on that scale.
+        bounds: The least and the largest value that is possible; None for no bounds.
 
     Returns:
-        Random-effects prediction interval of one more site (ST-10, ST-10a).
+        The mean over sites, and the random-effects prediction interval of one more site.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the numbers of estimates and standard errors differ, or the scale is unknown.
+
+    Example:
+        >>> made = new_hospital([0.85, 0.88, 0.9, 0.8, 0.92], [0.02] * 5)
+        >>> round(made.value, 2), made.prediction_lo < made.lo
+        (0.87, True)
     """
     y, s = np.asarray(estimates, dtype=float).ravel(), np.asarray(ses, dtype=float).ravel()
     if y.size != s.size:

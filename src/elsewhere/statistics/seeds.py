@@ -15,6 +15,9 @@ class SeedMean(Evaluator):
 
     A seed is a training, not a patient: the mean is over trainings within every resample of patients, so an
     interval is of the method's mean value on other patients, not of one more seed.
+
+    Args:
+        members: One evaluator per seed, all over the same cases and metrics.
     """
 
     def __init__(self, members: Sequence[Evaluator]) -> None:
@@ -43,7 +46,11 @@ class SeedMean(Evaluator):
         return SeedMean([a.stack(b) for a, b in zip(self.members, other.members, strict=True)])
 
     def ranked(self) -> SeedMean:
-        """Put ranks in place of scores."""
+        """Put ranks in place of scores.
+
+        Returns:
+            The mean over the seeds' evaluators of ranks.
+        """
         return SeedMean([member.ranked() for member in self.members])
 
     def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
@@ -69,10 +76,11 @@ class SeedMean(Evaluator):
 
 
 class SplitMean(Evaluator):
-    """The mean over seeds that tested different parts of one set of cases, such as random splits at one hospital.
+    """The mean over seeds that tested different parts of one set of cases, such as random splits at one
+    hospital.
 
-    Every member counts the same patients: a resample gives each patient one weight in all seeds that tested her. A
-    seed whose metric is undefined in a resample takes no part in that resample's mean.
+    Every member counts the same patients: a resample gives each patient one weight in all seeds that tested
+    her. A seed whose metric is undefined in a resample takes no part in that resample's mean.
 
     Args:
         members: One evaluator per seed, all over the same numbering of patients.
@@ -137,9 +145,15 @@ def over_seeds(members: Sequence[Evaluator]) -> Evaluator:
     """Average evaluators over seeds.
 
     Args:
-        members: One evaluator per seed.
+        members: One evaluator per seed, all over the same cases and metrics.
 
     Returns:
         The one evaluator, or the mean of several.
+
+    Example:
+        >>> from elsewhere.statistics.columns import ColumnMeans
+        >>> of_seed = [ColumnMeans({"dice": [d]}, np.array([0]), n_clusters=1) for d in (0.5, 0.75)]
+        >>> over_seeds(of_seed).values()
+        {'dice': 0.625}
     """
     return members[0] if len(members) == 1 else SeedMean(members)

@@ -17,7 +17,7 @@ from scipy import stats
 FloatArray = npt.NDArray[np.float64]
 _STILL = 1e-12
 _BLOCK_NUMBERS = 2**20
-"""Draws that are looked at together: 8 MB, however many pairs of models there are."""
+"""Draws that are processed together: 8 MB, however many pairs of models there are."""
 LEAST_USABLE = 0.9
 """A member of the family that is undefined in more than a tenth of the resamples has no interval."""
 
@@ -26,8 +26,8 @@ LEAST_USABLE = 0.9
 class PairDraws:
     """The draws of `first - second` for many pairs of columns, made block by block and never stored whole.
 
-    200 models make 19,900 pairs: under 5,000 resamples their differences would fill 800 MB, and every step of a
-    calculation as much again.
+    200 models make 19,900 pairs: under 5,000 resamples their differences would fill 800 MB, and every step of
+    a calculation as much again.
 
     Attributes:
         draws: (resamples, columns).
@@ -48,7 +48,11 @@ class PairDraws:
         return int(self.first.size)
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
-        """Which members, and their (resamples, members) draws."""
+        """Compute the draws of a part of the pairs at a time.
+
+        Yields:
+            Which members, and their (resamples, members) draws.
+        """
         size = max(1, _BLOCK_NUMBERS // max(1, len(self.draws)))
         for begin in range(0, self.members, size):
             part = slice(begin, begin + size)
@@ -63,7 +67,7 @@ def _blocks(draws: FloatArray | PairDraws, members: int) -> Iterator[tuple[slice
 
 
 def constant_difference_p(patients: int) -> float:
-    """Compute the exact p of a difference that never varies.
+    """Compute the exact p of a difference that is the same, and not zero, in each patient (ST-09a).
 
     A bootstrap sees no variation there and can say nothing. But if the two were alike, each patient's
     difference would be as likely of the other sign: all of one sign has probability 2 / 2^patients.
@@ -72,7 +76,11 @@ def constant_difference_p(patients: int) -> float:
         patients: How many patients there are.
 
     Returns:
-        Two-sided p of a difference that is the same, and not zero, in each of `patients` (ST-09a).
+        The two-sided p.
+
+    Example:
+        >>> constant_difference_p(6)
+        0.03125
     """
     return float(min(1.0, 2.0 * 0.5 ** max(0, patients)))
 
@@ -80,19 +88,24 @@ def constant_difference_p(patients: int) -> float:
 def constant_differences(
     point: FloatArray, draws: FloatArray | PairDraws, *, patients: int, level: float = 0.95
 ) -> npt.NDArray[np.bool_]:
-    """Find the members of a family that differ for certain.
+    """Find the members of a family that differ for certain: not zero, and the same in every resample
+    (ST-09a).
 
-    With very few patients even that may be luck: the sign test over them must reject at `level` for the
-    whole family (Bonferroni). Equal models, whose difference is zero throughout, do not differ.
+    With very few patients even that may be luck: the sign test over them must reject at `level` for the whole
+    family (Bonferroni). Equal models, whose difference is zero throughout, do not differ.
 
     Args:
         point: The differences, (members,).
-        draws: The values under the resamples, (resamples,) or (resamples, models).
+        draws: The differences under the resamples, (resamples, members), stored or block by block.
         patients: How many patients there are.
-        level: The level of the interval.
+        level: 1 - the level of the sign test over the whole family.
 
     Returns:
-        Which members of the family differ for certain: not zero, and the same in every resample (ST-09a).
+        A mask of the members.
+
+    Example:
+        >>> constant_differences(np.array([0.1]), np.full((100, 1), 0.1), patients=20).tolist()
+        [True]
     """
     if len(draws) < 2 or point.size == 0:
         return np.zeros(point.size, dtype=np.bool_)
@@ -110,7 +123,15 @@ def constant_differences(
 
 @dataclass(frozen=True)
 class Simultaneous:
-    """`lo`, `hi`, `se` a member, NaN where not `usable`; `critical` is shared, before any t-stretch."""
+    """Intervals of a family of differences that hold together.
+
+    Args:
+        lo: Lower end of each member; NaN where it is not usable.
+        hi: Upper end of each member; NaN likewise.
+        se: Standard error of each member; NaN likewise.
+        usable: Whether each member can have an interval.
+        critical: Critical value that all members share, before any t-stretch.
+    """
 
     lo: FloatArray
     hi: FloatArray
@@ -129,17 +150,17 @@ def max_t(
 ) -> Simultaneous:
     """Compute simultaneous intervals.
 
-    `inflate` mends the bootstrap's small-sample standard error (sqrt(n/(n-1)) a cluster). With `df`, the
-    critical value c becomes that t-quantile of its member which has the tail that a normal has beyond c.
-    The largest deviation of a resample is found block by block over the members, so that `PairDraws` of many
-    models need little memory.
+    With `df`, the critical value c becomes that t-quantile of its member which has the tail that a normal has
+    beyond c. The largest deviation of a resample is found block by block over the members, so that
+    `PairDraws` of many models need little memory.
 
     Args:
         point: The differences, (members,).
-        draws: Their values under the resamples, stored or block by block.
-        level: The level of the interval.
-        inflate: A factor of the standard errors.
-        df: The degrees of freedom of each member.
+        draws: Their values under the resamples, (resamples, members), stored or block by block.
+        level: The level at which all intervals hold together.
+        inflate: A factor of the standard errors, which corrects the bootstrap's small-sample bias
+            (sqrt(n/(n-1)) for n patients).
+        df: The degrees of freedom of each member; None for normal quantiles.
 
     Returns:
         The intervals, with what is usable and the critical value.

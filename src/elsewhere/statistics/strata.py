@@ -25,9 +25,16 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SizeStrata:
-    """small: size <= the lower edge; moderate: up to the upper edge; large: above. -1: size unknown.
+    """Cases divided by size. It has the shape of group codes, so every table over groups takes it.
 
-    Has the shape of group codes, so every table over groups takes it.
+    Args:
+        variable: Name of the strata in tables.
+        names: `small`, `moderate` and `large`.
+        codes: Stratum of each case: 0 up to the lower edge, 1 up to the upper edge, 2 above; -1 where the
+            size is unknown.
+        missing: Number of cases of unknown size.
+        note: Where the edges lie, in words.
+        edges: The lower and the upper edge, in the unit of the sizes.
     """
 
     variable: str
@@ -47,21 +54,25 @@ def size_strata(
     size of zero (an empty truth) or NaN is no size.
 
     Args:
-        sizes: The sizes.
-        percentiles: The two percentiles.
-        variable: The name of the strata.
+        sizes: The size of each case, such as a volume in ml.
+        percentiles: The percentiles at which the sizes are cut (linear interpolation).
+        variable: The name of the strata in tables.
 
     Returns:
-        By the 20th and 80th percentile of this cohort's sizes (linear interpolation), each (lower, upper].
+        The strata, each (lower, upper].
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If no size is known.
+
+    Example:
+        >>> size_strata([1.0, 2.0, 3.0, 4.0, 10.0, 0.0]).codes.tolist()
+        [0, 1, 1, 1, 2, -1]
     """
     values = np.asarray(sizes, dtype=np.float64)
     known = np.isfinite(values) & (values > 0)
     if not known.any():
         raise UserError(
-            "no tumour size is known", fix="Strata need a volume (or diameter) above zero a case."
+            "no tumour size is known", fix="Strata need a volume (or diameter) above zero per case."
         )
     lower, upper = (float(e) for e in np.percentile(values[known], percentiles))
     codes = np.where(known, np.searchsorted([lower, upper], values, side="left"), -1).astype(np.int16)
@@ -118,25 +129,25 @@ def top_against_bottom(
 ) -> dict[str, Any]:
     """Compare the best models with the worst, overall and by stratum.
 
-    Best and worst by the overall value on this data, so the gap is descriptive and optimistic; the models
-    are chosen once, not anew in each resample. With fewer than 2 x `count` models, half of them each. The
+    Best and worst by the overall value on this data, so the gap is descriptive and optimistic; the models are
+    chosen once, not again in each resample. With fewer than 2 x `count` models, half of them each. The
     interval is a t with the paired bootstrap's standard error.
 
     Args:
         evaluators: The metrics of each model, all on the same cases.
-        partition: Cases to patients and sites.
+        partition: Maps cases to patients and sites.
         metric: The name of the metric.
-        strata: The strata.
+        strata: The strata, as sizes or as group codes.
         names: The names of the models.
-        resampling: The resamples.
+        resampling: The resamples; their number may be 0.
         count: How many models on each side.
-        by_site: Whether strata are divided by site.
+        by_site: Whether strata of the resampling are divided by site.
 
     Returns:
         The mean of the `count` best models, of the `count` worst, and their gap, overall and by stratum.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If there is one model only.
     """
     m = len(evaluators)
     size = min(count, m // 2)

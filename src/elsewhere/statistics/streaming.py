@@ -1,7 +1,7 @@
 """Group means of a table too large for memory, in one stream (LN-11: patches x models x folds).
 
-Rows are read batch by batch from a parquet file or folder; key columns become codes, and what is kept is one
-row of sums a group, or, with `cluster`, one a group and patient: enough for means, spreads and clustered t
+Rows are read batch by batch from a parquet file or folder; key columns become codes. Memory holds one row of
+sums per group, or, with `cluster`, one per group and patient: enough for means, spreads and clustered t
 intervals (ST-03), and never the rows themselves.
 """
 
@@ -103,7 +103,7 @@ class _Pairs:
 
 
 class _Cells:
-    """Growing arrays of sums: a row a cell (a group, or a group and patient)."""
+    """Growing arrays of sums: one row per cell (a group, or a group and patient)."""
 
     def __init__(self, n_values: int) -> None:
         self.size = 0
@@ -141,24 +141,25 @@ def summarise_stream(
 ) -> pd.DataFrame:
     """Summarise a large parquet table in one pass.
 
-    Returns a row a group and value: the keys, `value` (the column's name), `n` (defined rows), `undefined`,
-    `mean`, `sd`; and with `cluster` also `patients`, `patient_mean` (each patient once), `se`, `df`, `lo`,
-    `hi`: the row mean's clustered t interval (ST-03). Memory grows with groups x patients, not with rows.
+    Memory grows with groups x patients, not with rows.
 
     Args:
         path: A parquet file or folder.
         by: The columns that name a group.
         values: The columns to average.
-        cluster: The column of the patients, or None.
-        level: The level of the interval.
+        cluster: The column of the patients; None for no intervals.
+        level: The level of the intervals.
         batch_rows: How many rows are read at once.
-        progress: Called to report how far the work is.
+        progress: Called with the number of rows of each batch that was read; None for no report.
 
     Returns:
-        Mean, spread and counts of `values` in each group of `by`, in one pass over a parquet file or folder.
+        One row per group and value: the keys, `value` (the column's name), `n` (defined rows), `undefined`,
+        `mean`, `sd`; and with `cluster` also `patients`, `patient_mean` (each patient once), `se`, `df`,
+        `lo`, `hi`: the row mean's clustered t interval (ST-03).
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If no column is named, the file is not readable parquet, lacks a column or holds text where
+            numbers are needed, or there are too many groups.
     """
     if not by or not values:
         raise UserError(

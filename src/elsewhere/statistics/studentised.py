@@ -3,7 +3,7 @@
 The studentised bootstrap (ST-05) divides each resample's error by that resample's own standard error, so
 every resample needs one. Sums and AUROCs have it in closed form, recomputed under the weights; any other
 metric uses its leave-one-patient-out influence values, reweighted. Strata (sites, and classes where the
-metric asks for them) are those of the resampling, so that both tell of the same variance.
+metric asks for them) are those of the resampling, so that both describe the same variance.
 """
 
 from __future__ import annotations
@@ -99,7 +99,13 @@ def _ratio_under(
 
 @dataclass(frozen=True)
 class Strata:
-    """The patients that have a case here, and the stratum of each; others take no part."""
+    """The patients that have a case here, and the stratum of each; others take no part.
+
+    Args:
+        active: Numbers of these patients.
+        stratum: Stratum of each of them.
+        sizes: Number of patients of each stratum.
+    """
 
     active: npt.NDArray[np.int64]
     stratum: IntArray
@@ -122,13 +128,11 @@ class Strata:
         return cls(np.flatnonzero(present), stratum, np.bincount(stratum).astype(float))
 
     def variance(self, weights: npt.NDArray[Any], influence: FloatArray) -> FloatArray:
-        """Compute the variance of a sum of influences.
-
-        Variance of a sum of influence values (rows or 1, active) under weights (rows, active).
+        """Compute the variance of a sum of influences under weights.
 
         Args:
-            weights: Integer weights of the patients, (rows, patients).
-            influence: Influences, one row or one per weight row.
+            weights: Integer weights of the active patients, (rows, active).
+            influence: Influences of the active patients: one row for all, or one per weight row.
 
         Returns:
             One variance per weight row.
@@ -149,14 +153,14 @@ class Strata:
         return weights if self.active.size == weights.shape[1] else weights[:, self.active]
 
     def covariance(self, u: FloatArray, v: FloatArray) -> float:
-        """Compute the covariance of two influences.
+        """Compute the covariance of two sums of influences.
 
         Args:
-            u: One influence.
-            v: Another.
+            u: Influences of the active patients on one value.
+            v: Their influences on another.
 
         Returns:
-            The covariance.
+            The covariance of both values.
         """
         total = 0.0
         for s, size in enumerate(self.sizes):
@@ -176,12 +180,12 @@ def active_weights(
     """Draw resamples of the active patients.
 
     Args:
-        partition: Cases to patients and sites.
+        partition: Maps cases to patients and sites.
         strata: The strata of the active patients.
         resampling: The resamples.
 
-    Returns:
-        Resamples of the active patients alone, as weights over all patients.
+    Yields:
+        Weights over all patients, in blocks of resamples; patients that are not active have 0.
     """
     sub = Clusters(
         cluster_of_case=np.arange(strata.active.size, dtype=np.int32),
@@ -203,7 +207,15 @@ def active_weights(
 
 
 class Studentiser(ABC):
-    """`value`, `influence` (one an active patient, adding up to the error) and `se` at full weights."""
+    """A metric's value on one set of patients, and its standard error under any weights of them.
+
+    `value` and `influence` (one number per active patient, adding up to the error) are at full weights.
+
+    Args:
+        evaluator: The metrics of the cases.
+        partition: Maps cases to patients and sites.
+        metric: Name of the metric.
+    """
 
     kind: str
     value: float
@@ -236,7 +248,14 @@ class Studentiser(ABC):
 
 
 class RatioStudentiser(Studentiser):
-    """sum(numerator) / sum(denominator): the linearised variance between patients."""
+    """A ratio of sums: the linearised variance between patients.
+
+    Args:
+        evaluator: The metrics of the cases.
+        partition: Maps cases to patients and sites.
+        metric: Name of the metric.
+        inputs: Numerator and denominator of each case; cases with NaN take no part.
+    """
 
     kind = "linearised"
 
@@ -325,7 +344,14 @@ def _auroc_influence(
 
 
 class AurocStudentiser(Studentiser):
-    """Clustered DeLong (ST-02), recomputed under the weights of every resample."""
+    """An AUROC: clustered DeLong (ST-02), recomputed under the weights of every resample.
+
+    Args:
+        evaluator: The metrics of the cases.
+        partition: Maps cases to patients and sites.
+        metric: Name of the metric.
+        inputs: Truth and score of each case.
+    """
 
     kind = "delong"
 
@@ -364,10 +390,15 @@ class AurocStudentiser(Studentiser):
 
 
 class JackknifeStudentiser(Studentiser):
-    """Any other metric: influence by leaving out one patient, kept and reweighted in the resamples.
+    """Any other metric: influence by leaving out one patient, which is kept and reweighted in the resamples.
 
     Beyond 2,000 patients one of 500 groups at a time is left out, and a group's influence is spread evenly
     over its patients (by square root, so that the squares add up to the same variance).
+
+    Args:
+        evaluator: The metrics of the cases.
+        partition: Maps cases to patients and sites.
+        metric: Name of the metric.
     """
 
     kind = "jackknife"

@@ -1,8 +1,8 @@
 """The difference of two results that may share patients.
 
-Two results are independent only where no patient is in both. With shared patients (two periods of one hospital,
-one cohort scored twice) one numbering of patients serves both sides, and the standard error is that of the
-difference, patient by patient, as for two parts of one cohort (`difference_subsets`).
+Two results are independent only where no patient is in both. With shared patients (two periods of one
+hospital, one cohort scored twice) one numbering of patients serves both sides, and the standard error is that
+of the difference, patient by patient, as for two parts of one cohort (`difference_subsets`).
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def difference_of_sides(
 ) -> Difference:
     """Compare two results that may share patients: the same data set and patient id.
 
-    `evaluator_here` and `evaluator_reference` make a side's evaluator for a partition of its cases. `among` keeps
-    some of the cases (those of here first). Patients in both are counted in a warning, since two hospitals may
-    number their patients alike.
+    `evaluator_here` and `evaluator_reference` make a side's evaluator for a partition of its cases. `among`
+    keeps some of the cases (those of here first). Patients in both are counted in a warning, since two
+    hospitals may number their patients alike.
 
     Args:
         partition_here: Its cases to patients and sites.
@@ -140,7 +140,7 @@ def _part(partition: Clusters, cases: npt.NDArray[np.bool_]) -> Clusters:
 class _TwoSides(Evaluator):
     """Two evaluators over one numbering of patients, as the two parts of one set of cases.
 
-    It exists to be parted again: a metric over both sides together has no meaning, and is not computed.
+    It exists to be split again: a metric over both sides together has no meaning, and is not computed.
     """
 
     def __init__(self, here: Evaluator, reference: Evaluator) -> None:

@@ -1,12 +1,12 @@
-"""The five words, and nothing else (ST-05, ST-06).
+"""The five verdicts (ST-05, ST-06).
 
 A verdict compares the 1 - 2 alpha interval of (here - reference) with a margin D declared beforehand.
-Words speak of the model, not of the number: where lower is better (NLL, Hausdorff), the interval is turned
-round first, so that BELOW always means worse and ABOVE always means better.
+Verdicts describe the model, not the number: where lower is better (NLL, Hausdorff), the sign of the interval
+is changed first, so that BELOW always means worse and ABOVE always means better.
 
 Several primary claims must all pass; no correction is needed for that, since each one can only stop the
-whole. The overall word: any BELOW makes BELOW; else any NOT ASSESSED makes NOT ASSESSED; else any claim that
-has not passed makes INCONCLUSIVE; else all passed: ABOVE if every claim is, EQUIVALENT if every claim is
+whole. The overall verdict: any BELOW makes BELOW; else any NOT ASSESSED makes NOT ASSESSED; else any claim
+that has not passed makes INCONCLUSIVE; else all passed: ABOVE if every claim is, EQUIVALENT if every claim is
 EQUIVALENT or ABOVE, and otherwise (non-inferior as claimed, though not proved equivalent) INCONCLUSIVE with
 exit code 0. Claims that are not primary (subgroups the claim does not name) are descriptive.
 """
@@ -39,7 +39,7 @@ POWER = 0.8
 
 
 class Verdict(StrEnum):
-    """Exactly five (design, 'Words')."""
+    """The five verdicts, and no others."""
 
     EQUIVALENT = "EQUIVALENT"
     BELOW = "BELOW"
@@ -50,12 +50,19 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """The word for one interval and margin.
+    """The verdict for one interval and margin.
 
-    `flips_at` is the margin at which the verdict would change, and `flips_to` the word beyond it: EQUIVALENT
-    ends at margins of `flips_at` or less; BELOW and ABOVE end at `flips_at` or more; INCONCLUSIVE becomes
-    EQUIVALENT above it (and, where `worse_or_better_below` is set, BELOW or ABOVE under that margin).
-    `non_inferior_from`: non-inferior at every margin above it.
+    Args:
+        word: The verdict.
+        non_inferior: Whether the interval lies above the lower margin.
+        flips_at: The margin at which the verdict would change; None where it was not assessed. EQUIVALENT
+            ends at margins of `flips_at` or less; BELOW and ABOVE end at `flips_at` or more; INCONCLUSIVE
+            becomes EQUIVALENT above it.
+        flips_to: The verdict beyond that margin; None likewise.
+        non_inferior_from: Non-inferior at every margin above this; None likewise.
+        worse_or_better_below: For INCONCLUSIVE, the margin under which it becomes BELOW or ABOVE; None where
+            there is none.
+        reason: Why it was not assessed; None where it was.
     """
 
     word: Verdict
@@ -75,21 +82,27 @@ def judge(
     higher_is_better: bool = True,
     reason: str | None = None,
 ) -> Judgement:
-    """Judge one interval of (here - reference) against a margin (ST-05). Ends that touch the margin do not pass
-    it.
+    """Judge one interval of (here - reference) against a margin (ST-05).
+
+    Ends that touch the margin do not pass it.
 
     Args:
         lo: The lower end of the interval.
         hi: The upper end of the interval.
-        margin: The largest difference that would not matter.
+        margin: The largest difference that would not matter, above 0.
         higher_is_better: Whether a higher value is better.
-        reason: Why it cannot be judged.
+        reason: Why it cannot be judged; None where it can.
 
     Returns:
         The verdict, and the margins at which it would change.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the margin is not a finite number above 0, or the lower end is above the upper end.
+
+    Example:
+        >>> judged = judge(-0.02, 0.03, 0.05)
+        >>> str(judged.word), judged.flips_at
+        ('EQUIVALENT', 0.03)
     """
     if reason is None and not (math.isfinite(margin) and margin > 0):
         raise UserError(f"the margin is {margin!r}", fix="Declare a finite margin above 0, such as 0.05.")
@@ -105,7 +118,9 @@ def judge(
             reason=reason,
         )
     if lo > hi:
-        raise UserError(f"the interval {lo:g} to {hi:g} stands on its head", fix="Give its lower end first.")
+        raise UserError(
+            f"the interval {lo:g} to {hi:g} has its ends in the wrong order", fix="Give its lower end first."
+        )
     worst, best = (lo, hi) if higher_is_better else (-hi, -lo)
     outer, inner = max(abs(worst), abs(best)), min(abs(worst), abs(best))
     one_sided = worst > 0 or best < 0
@@ -129,7 +144,40 @@ def judge(
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimVerdict:
-    """One claim, judged: a row of summary.json's `verdict.claims`."""
+    """One claim, judged: a row of summary.json's `verdict.claims`.
+
+    Args:
+        metric: Name of the metric.
+        claimed: The claimed value, or the reference's; None where there is none.
+        here: The value here; None where it is undefined.
+        difference: here - claimed; None where one is undefined.
+        lo: Lower end of the 1 - 2 alpha interval; None where there is none.
+        hi: Upper end of that interval; None where there is none.
+        alpha: Level of each one-sided test.
+        margin: The largest difference that would not matter; NaN where none was declared.
+        margin_source: Who set the margin.
+        word: The verdict.
+        non_inferior: Whether the interval lies above the lower margin.
+        aim: `equivalence` or `non-inferiority`.
+        passes: Whether the claim reaches its aim.
+        primary: Whether the claim counts for the overall verdict.
+        method: How the interval was made.
+        reference: What the reference is, in words.
+        reason: Why it was not assessed; None where it was.
+        smallest_detectable_drop: The smallest drop that these cases would have detected; None where it is not
+            known or out of reach.
+        smallest_provable_margin: The smallest margin that these cases could have proved; None likewise.
+        flips_at: The margin at which the verdict would change; None where it was not assessed.
+        flips_to: The verdict beyond that margin; None likewise.
+        non_inferior_from: Non-inferior at every margin above this; None likewise.
+        out_of_reach: Whether the margin is smaller than the interval's half-width, so that EQUIVALENT could
+            not be said.
+        power_sentence: Both power numbers in words.
+        drop_out_of_reach: Whether not even the largest drop that the metric allows would have been detected.
+        group: The group that the claim is about, in words; None for all cases.
+        warnings: Full sentences about the comparison.
+        answered_only: The claim without the cases that have no usable score; None where there are none.
+    """
 
     metric: str
     claimed: float | None
@@ -159,7 +207,6 @@ class ClaimVerdict:
     group: str | None = None
     warnings: tuple[str, ...] = ()
     answered_only: AnsweredOnly | None = None
-    """The claim without the cases that have no usable score; None where there are none."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of summary.json."""
@@ -210,25 +257,25 @@ def assess_claim(
     group: str | None = None,
     warnings: tuple[str, ...] = (),
 ) -> ClaimVerdict:
-    """Judge a claim, with both power numbers of ST-07.
+    """Judge a claim, with the smallest detectable drop and the smallest provable margin (ST-07).
 
     A metric that moves with prevalence is NOT ASSESSED unless it was `standardised` (ST-06).
 
     Args:
         difference: The difference with its interval.
-        margin: The largest difference that would not matter.
+        margin: The largest difference that would not matter, above 0.
         margin_source: Where the margin comes from.
         aim: `equivalence` or `non-inferiority`.
         primary: Whether the claim counts for the overall verdict.
         standardised: Whether both sides were brought to one prevalence.
-        group: The group that the claim is about.
+        group: The group that the claim is about; None for all cases.
         warnings: Further warnings.
 
     Returns:
         The judged claim.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the aim is unknown, or the margin is not a finite number above 0.
     """
     if aim not in ("equivalence", "non-inferiority"):
         raise unknown_name("aim", aim, ["equivalence", "non-inferiority"])
@@ -236,7 +283,7 @@ def assess_claim(
     if reason is None and difference.moves_with_prevalence and not (standardised or difference.standardised):
         reason = (
             f"{difference.metric} moves with prevalence: a difference may be the case mix and not the model. "
-            "Give the source's prevalence to standardise it (ST-06)."
+            "Give the source's prevalence to standardise it."
         )
     judged = judge(
         difference.lo, difference.hi, margin, higher_is_better=difference.higher_is_better, reason=reason
@@ -295,20 +342,21 @@ def not_assessed(
     aim: ClaimAim = "equivalence",
     group: str | None = None,
 ) -> ClaimVerdict:
-    """Make the verdict of a claim that cannot be judged at all.
+    """Make the verdict of a claim that cannot be judged: not filled in, the metric is not there, the group is
+    too small.
 
     Args:
         metric: The name of the metric.
         reason: Why it cannot be judged.
         margin: The margin, or None.
-        claimed: The claimed value.
+        claimed: The claimed value, or None.
         alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
         margin_source: Where the margin comes from.
         aim: `equivalence` or `non-inferiority`.
-        group: The group that the claim is about.
+        group: The group that the claim is about; None for all cases.
 
     Returns:
-        A claim that cannot be judged at all (not filled in, the metric is not there, the group is too small).
+        The claim with the verdict NOT ASSESSED.
     """
     nan = math.nan
     difference = Difference(
@@ -335,7 +383,16 @@ def not_assessed(
 
 @dataclass(frozen=True, kw_only=True)
 class OverallVerdict:
-    """summary.json's `verdict`."""
+    """The verdict over all claims: the `verdict` entry of summary.json.
+
+    Args:
+        word: The verdict.
+        exit_code: Exit code of a command with this verdict.
+        claims: The judged claims.
+        non_inferior: Whether every primary claim is non-inferior.
+        reason: What decided the verdict, in words; None where it needs none.
+        answered_only: The verdict without the cases that have no usable score; None where every case has one.
+    """
 
     word: Verdict
     exit_code: int
@@ -343,7 +400,6 @@ class OverallVerdict:
     non_inferior: bool
     reason: str | None = None
     answered_only: OverallVerdict | None = None
-    """The verdict without the cases that have no usable score; None where every case has one."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of summary.json."""
@@ -368,13 +424,18 @@ class OverallVerdict:
 def overall(claims: Iterable[ClaimVerdict]) -> OverallVerdict:
     """Combine the verdicts of all claims (ST-05).
 
-    All primary claims must pass (ST-05); the rules stand at the head of this module.
+    All primary claims must pass; the rules stand at the head of this module.
 
     Args:
         claims: The judged claims.
 
     Returns:
-        The overall verdict: all primary claims must pass.
+        The overall verdict.
+
+    Example:
+        >>> made = overall([not_assessed("auroc", "the claim is not filled in", margin=None)])
+        >>> str(made.word), made.reason
+        ('NOT ASSESSED', 'auroc: the claim is not filled in')
     """
     every = tuple(claims)
     made = _overall(every)

@@ -195,7 +195,6 @@ parts.add(
     Pictures.name,
     PartBuilder(
         source=Pictures.name,
-        tasks=frozenset({"classification", "lesion-boxes"}),
         build=join_cohorts,
         fits=fits_pictures,
     ),

@@ -21,12 +21,12 @@ import pandas as pd
 from elsewhere.engine.plan import joined_trainings
 from elsewhere.engine.training import Training, Work
 from elsewhere.errors import UserError
-from elsewhere.predictions.answers import answer_kinds
 from elsewhere.scenarios import Scenario, Skipped, Split
+from elsewhere.scoring.task import tasks
 from elsewhere.study.file import Study, StudyFile
 from elsewhere.study.names import check_names
 from elsewhere.study.pictures import Report
-from elsewhere.study.planned_methods import PlannedMethod, plan_methods
+from elsewhere.study.planned_methods import PlannedMethod, plan_methods, truth_of
 from elsewhere.study.splits import (
     check_only,
     of_all_kinds,
@@ -355,13 +355,15 @@ def _cannot_judge(method: PlannedMethod, task: str, made: Split) -> str:
 
 
 def _truth(method: PlannedMethod, task: str) -> str:
-    """What the answers to a task are compared with: 'label' or 'mask'."""
-    return answer_kinds.get(method.recipe.answers[task]).truth
+    """What the answers to a task are compared with."""
+    return truth_of(method.recipe, task)
 
 
 def _needs(method: PlannedMethod, task: str) -> str:
     if _truth(method, task) == "mask":
         return "a mask"
+    if _truth(method, task) == "target":
+        return f"a value in '{tasks.get(task).target}'"
     source = method.part.sources.get(method.recipe.reads)
     return f"a {source.noun.removesuffix('s')} and a known outcome" if source else "a known outcome"
 

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from elsewhere.engine.training import RecipeSpec, Training
 from elsewhere.errors import UserError
 from elsewhere.predictions.answers import answer_kinds
@@ -23,10 +26,11 @@ from elsewhere.recipes.pictures.settings import (
     classifier_spec,
     finder_training,
 )
+from elsewhere.scoring.task import tasks
 from elsewhere.study.file import InputSection, ModelSection, Study, StudyFile
-from elsewhere.study.methods import Method, methods_in
+from elsewhere.study.methods import Method, asked_tasks, kind_of, methods_in, tasks_of_source
 from elsewhere.study.settings_files import digests_of_files
-from elsewhere.study.table import StudyTable, parts
+from elsewhere.study.table import StudyTable
 from elsewhere.training.pictures.settings import ClassifierSettings
 
 Usable = Mapping[str, frozenset[str]]
@@ -179,18 +183,17 @@ def _of_section(file: StudyFile, method: Method, table: StudyTable) -> PlannedMe
         recipe = recipe_of(method.recipe)
     except UserError as error:
         raise UserError(error.what, where=error.where or where, fix=error.fix) from None
-    does = tuple(task for task in recipe.answers if task in study.tasks)
-    lacking = [task for task in section.tasks if task not in recipe.answers]
-    if lacking or not does:
+    asked = asked_tasks(recipe, study, section.tasks)
+    lacking = [task for task in section.tasks if task not in asked]
+    if lacking or not asked:
         raise UserError(
             f"recipe '{method.recipe}' does not do {' or '.join(lacking or study.tasks)}",
             where=where,
             fix=f"It does: {', '.join(sorted(recipe.answers))}.",
         )
-    asked = tuple(task for task in does if not section.tasks or task in section.tasks)
     settings = recipe.settings(section.settings, where=f"{where}.settings")
     experts = [path for source in table.sources.values() for path in source.truth_files()]
-    part = part_of(recipe, asked, table)
+    part = part_of(recipe, asked, table, where=where)
     spec = RecipeSpec(
         name=method.recipe,
         version=recipe.version,
@@ -198,6 +201,7 @@ def _of_section(file: StudyFile, method: Method, table: StudyTable) -> PlannedMe
         tasks=asked,
         clinical=sees_clinical(recipe),
         files=digests_of_files(recipe.files(settings), experts, where=f"{where}.settings"),
+        kinds={task: kind_of(recipe, task) for task in asked if task not in recipe.answers},
     )
     return PlannedMethod(
         method=method,
@@ -211,30 +215,43 @@ def _of_section(file: StudyFile, method: Method, table: StudyTable) -> PlannedMe
     )
 
 
-def part_of(recipe: type[Recipe], tasks: tuple[str, ...], table: StudyTable) -> StudyTable:
+def part_of(
+    recipe: type[Recipe], asked: tuple[str, ...], table: StudyTable, *, where: str = ""
+) -> StudyTable:
     """The part of a study table that a recipe reads; of one that looks at no pixels, that with labels of its tasks.
 
     Args:
         recipe: The recipe.
-        tasks: What is asked of it.
+        asked: The tasks that are asked of it.
         table: Of the study.
+        where: For messages.
 
     Returns:
         The table, or one of its parts.
+
+    Raises:
+        UserError: It looks at no pixels, and its tasks are of cases of several sources.
     """
     for part in table.each:
         if part.source == recipe.reads:
             return part
-    return next((part for part in table.each if set(tasks) & parts.get(part.source).tasks), table.each[0])
+    fitting = [part for part in table.each if set(asked) & tasks_of_source(part.source)]
+    if len(fitting) > 1:
+        raise UserError(
+            f"its tasks are of several sources: {', '.join(asked)}",
+            where=where,
+            fix="Write one section of [recipes] for each, with tasks = [...].",
+        )
+    return fitting[0] if fitting else table.each[0]
 
 
-def usable_cases(recipe: type[Recipe], tasks: tuple[str, ...], part: StudyTable) -> Usable:
-    """The cases that each task can learn from and be judged on: those with pixels, where the recipe looks at them, and
-    with the truth that the task's answers are compared with.
+def usable_cases(recipe: type[Recipe], asked: tuple[str, ...], part: StudyTable) -> Usable:
+    """Find the cases that each task can learn from and be judged on: those with pixels, where the recipe looks at them,
+    and with the truth that the task's answers are compared with.
 
     Args:
         recipe: The recipe.
-        tasks: What is asked of it.
+        asked: The tasks that are asked of it.
         part: The part of the study table that it reads.
 
     Returns:
@@ -243,13 +260,35 @@ def usable_cases(recipe: type[Recipe], tasks: tuple[str, ...], part: StudyTable)
     source = part.sources.get(recipe.reads)
     names = part.frame["case"]
     seen = names.map(lambda name: source is None or name in source).to_numpy(dtype=bool)
-    known = {
-        "label": part.cases.label[part.cases.rows(tuple(names))] >= 0,
-        "mask": part.frame["has_mask"].to_numpy(dtype=bool) if "has_mask" in part.frame.columns else seen,
-    }
-    return {
-        task: frozenset(names[seen & known[answer_kinds.get(recipe.answers[task]).truth]]) for task in tasks
-    }
+    return {task: frozenset(names[seen & _with_truth(recipe, task, part)]) for task in asked}
+
+
+def truth_of(recipe: type[Recipe], task: str) -> str:
+    """Say what the answers of a recipe to a task are compared with.
+
+    Args:
+        recipe: The recipe.
+        task: The task.
+
+    Returns:
+        'label', 'mask' or 'target', as `AnswerKind.truth` says.
+    """
+    return answer_kinds.get(kind_of(recipe, task)).truth
+
+
+def _with_truth(recipe: type[Recipe], task: str, part: StudyTable) -> npt.NDArray[np.bool_]:
+    truth, frame = truth_of(recipe, task), part.frame
+    if truth == "label":
+        return np.asarray(part.cases.label[part.cases.rows(tuple(frame["case"]))] >= 0)
+    if truth == "mask":
+        held = frame["has_mask"] if "has_mask" in frame.columns else np.ones(len(frame))
+        return np.asarray(held, dtype=np.bool_)
+    rows = part.cohort.cases.set_index(part.cohort.cases["case_id"].astype("str"))
+    column = tasks.get(task).target
+    if column not in rows.columns:
+        return np.zeros(len(frame), dtype=np.bool_)
+    known = rows[column].notna().reindex(frame["case_id"].astype("str"), fill_value=False)
+    return np.asarray(known, dtype=np.bool_)
 
 
 def _check_protocols(study: Study, *, where: str) -> None:

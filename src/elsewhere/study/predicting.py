@@ -25,12 +25,12 @@ from elsewhere.inputs import Cases
 from elsewhere.inputs.source import CaseRow, Source, sources
 from elsewhere.recipes.base import Recipe, given_words, sees_clinical
 from elsewhere.recipes.running import find_recipe, run_training
+from elsewhere.study.case_frame import plain_clinical
 from elsewhere.study.case_rows import case_rows
 from elsewhere.study.file.sections import CLINICAL, OUTCOMES
 from elsewhere.study.kept_models import Model, needed_models
 from elsewhere.study.pictures import Report
 from elsewhere.study.settings_files import MASKS, digests_of_files
-from elsewhere.study.volume_part import plain_clinical
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,13 +75,11 @@ class PartBuilder:
 
     Args:
         source: The source's name.
-        tasks: The tasks that its cases are labelled for: where recipes go that look at no pixels.
         build: Joins cohorts: `build(file, cohorts, cache=..., progress=...)`.
         fits: Whether a cohort is of this source; asked where a study has several.
     """
 
     source: str
-    tasks: frozenset[str]
     build: Callable[..., StudyTable]
     fits: Callable[[Cohort], bool]
 
@@ -91,6 +89,23 @@ parts: Registry[PartBuilder] = Registry(
     group="elsewhere.study_parts",
     builtin_modules=("elsewhere.study.picture_part", "elsewhere.study.volume_part"),
 )
+"""Sources whose cases are joined by rules of their own; all others are joined by `elsewhere.study.plain_part`."""
+
+
+def part_builder(source: str) -> PartBuilder:
+    """Find how the part of a source is built.
+
+    Args:
+        source: The name of a source.
+
+    Returns:
+        The source's own builder, else the one for sources without rules of their own.
+    """
+    if source in parts:
+        return parts.get(source)
+    from elsewhere.study.plain_part import plain_part
+
+    return plain_part(source)
 
 
 def build_table(file: StudyFile, *, cache: Path | None = None, progress: Report | None = None) -> StudyTable:
@@ -110,7 +125,7 @@ def build_table(file: StudyFile, *, cache: Path | None = None, progress: Report 
     from elsewhere.study.methods import sources_of
 
     cohorts = read_cohorts(file, cache=cache, progress=progress)
-    builders = [parts.get(name) for name in sources_of(file.study)]
+    builders = [part_builder(name) for name in sources_of(file.study)]
     if len(builders) == 1:
         return builders[0].build(file, cohorts, cache=cache, progress=progress)
     made = []

@@ -7,7 +7,6 @@ an outcome leaves the response task, one without a mask the segmentation; both a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,20 +18,24 @@ from elsewhere.cohort import Cohort
 from elsewhere.cohort.label_scheme import RESPONSES
 from elsewhere.errors import UserError, name_rows
 from elsewhere.inputs import Cases
-from elsewhere.inputs.cases import Value
 from elsewhere.inputs.mri.files import FileVolumes
 from elsewhere.inputs.mri.source import MriSource
 from elsewhere.protocols import protocols
 from elsewhere.scoring.segmentation import empty_truth
-from elsewhere.study.cohorts import merged_cohort, rows_with_paths
+from elsewhere.study.case_frame import (
+    FRAME_COLUMNS,
+    about_dataset,
+    case_frame,
+    clinical_columns,
+    left_out_rows,
+)
 from elsewhere.study.file import StudyFile
+from elsewhere.study.identical_cases import join_identical_cases
 from elsewhere.study.pictures import Report
 from elsewhere.study.table import PartBuilder, StudyTable, parts
-from elsewhere.study.volume_duplicates import volume_duplicates
 from elsewhere.study.volumes import digests, empty_masks, mask_digests, volumes_of, voxel_digests
 
 NO_PCR, PCR, _, UNKNOWN = RESPONSES.labels
-FRAME_COLUMNS = ("case", "dataset", "case_id", "patient", "group", "label", "site", "collection")
 
 
 def join_volumes(
@@ -56,9 +59,11 @@ def join_volumes(
     Raises:
         UserError: A cohort cannot be used.
     """
-    cohort, case = joined_cohort(cohorts)
-    told = cohort.cases
-    if "response" in file.study.tasks and "pcr" not in told.columns:
+    joined = case_frame(file, cohorts)
+    cohort, frame, warnings = joined.cohort, joined.frame, list(joined.warnings)
+    case = frame["case"].tolist()
+    columns = cohort.cases.columns
+    if "response" in file.study.tasks and "pcr" not in columns:
         raise UserError(
             "no cohort has the column 'pcr', which the task 'response' needs",
             where=str(file.path),
@@ -73,42 +78,16 @@ def join_volumes(
     voxels = voxel_digests(
         volumes, with_volume, cache=cache / "voxels.json" if cache else None, progress=progress
     )
-    pcr = pd.to_numeric(told["pcr"], errors="coerce") if "pcr" in told.columns else None
+    pcr = pd.to_numeric(cohort.cases["pcr"], errors="coerce") if "pcr" in columns else None
     label = (
-        np.full(len(told), -1, dtype=np.int8)
+        np.full(len(frame), -1, dtype=np.int8)
         if pcr is None
         else pcr.fillna(-1).to_numpy(dtype=np.int8)  # the reader has refused what is not 0, 1 or empty
     )
-    collection = told["dataset"].astype("str")
-    site = told["site"].astype("str") if "site" in told.columns else collection
-    frame = pd.DataFrame(
-        {
-            "case": pd.Series(case, dtype="str"),
-            "dataset": _places(collection, site) if file.study.scenarios.by == "site" else collection,
-            "case_id": told["case_id"].astype("str"),
-            "patient": collection + "/" + told["patient_id"].astype("str"),
-            "label": pd.Series([(NO_PCR, PCR, UNKNOWN)[code] for code in label], dtype="str"),
-            "site": site,
-            "collection": collection,
-            "has_volume": [name in digest for name in case],
-            "has_mask": [name in digest and _has_mask(volumes, name) for name in case],
-        }
-    )
-    frame["group"] = _women(cohorts, frame["patient"])
-    frame["patient"], at_two_sites = patients_of_places(frame)
-    shared = frame.groupby("group")["collection"].nunique()
-    warnings = list(dict.fromkeys(cohort.warnings))
-    if at_two_sites:
-        warnings.append(
-            f"{at_two_sites} patients were seen at two sites: each exam belongs to its own site, and no training "
-            "holds one of them where the other is tested"
-        )
-    if (shared > 1).any():
-        warnings.append(
-            f"{int((shared > 1).sum())} patients stand in two datasets of the study: no training "
-            "holds one of them where the other is tested"
-        )
-    frame["group"], duplicates, doubled = volume_duplicates(
+    frame["label"] = pd.Series([(NO_PCR, PCR, UNKNOWN)[code] for code in label], dtype="str")
+    frame["has_volume"] = [name in digest for name in case]
+    frame["has_mask"] = [name in digest and _has_mask(volumes, name) for name in case]
+    frame["group"], duplicates, doubled = join_identical_cases(
         frame, voxels, keep_together=file.study.scenarios.keep_duplicates_together
     )
     warnings += doubled
@@ -130,11 +109,7 @@ def join_volumes(
         digest=tuple(digest.get(name, "") for name in case),
         mask_digest=tuple(drawn.get(name, "") for name in case),
         group=tuple(frame["group"]),
-        clinical={
-            name: tuple(map(plain_clinical, told[name].tolist()))
-            for name in file.study.study.clinical
-            if name in told.columns
-        },
+        clinical=clinical_columns(file, cohort),
     )
     audit = {
         "ids": "patient",
@@ -176,32 +151,11 @@ parts.add(
     MriSource.name,
     PartBuilder(
         source=MriSource.name,
-        tasks=frozenset({"segmentation", "response"}),
         build=join_volumes,
         fits=fits_volumes,
     ),
     owner="elsewhere.study.volume_part",
 )
-
-
-def joined_cohort(cohorts: Mapping[str, Cohort]) -> tuple[Cohort, list[str]]:
-    """One cohort of all of them, and the study's name of each of its cases ('DATASET/case_id'). Ids that two
-    cohorts share get their dataset's name in front, since predictions are joined by id alone.
-    """
-    held = list(cohorts.values())
-    names = [
-        f"{d}/{c}" for one in held for d, c in one.cases[["dataset", "case_id"]].astype("str").to_numpy()
-    ]
-    if len(held) == 1:
-        return held[0], names
-    frame = pd.concat([rows_with_paths(one) for one in held], ignore_index=True)
-    for column in ("case_id", "patient_id", "exam_id"):
-        if column not in frame.columns:
-            continue
-        shared = frame.groupby(column)["dataset"].transform("nunique") > 1
-        spelt = frame["dataset"].astype("str") + "_" + frame[column].astype("str")
-        frame[column] = frame[column].astype("str").mask(shared, spelt)
-    return merged_cohort(held, frame), names
 
 
 def check_volumes(volumes: FileVolumes, names: list[str]) -> None:
@@ -237,60 +191,9 @@ def _has_mask(volumes: FileVolumes, case: str) -> bool:
     return mask is not None and mask.is_file()
 
 
-def _places(collection: pd.Series, site: pd.Series) -> pd.Series:
-    """A name a site that no other dataset's site has, without the marks that scenarios use."""
-    clean = site.map(lambda name: re.sub(r"[>+|/]", "-", name).strip() or "unnamed")
-    shared = clean.map(collection.groupby(clean).nunique()) > 1
-    return clean.mask(shared | (clean == "unnamed"), collection + " " + clean)
-
-
-def _women(cohorts: Mapping[str, Cohort], patient: pd.Series) -> pd.Series:
-    """What no split may part: a patient, and her rows in another set where one of them names the other's id
-    (`Cohort.other_ids`). Ids alone do not join sets: hospitals count from 1.
-    """
-    own = [str(name).casefold() for one in cohorts.values() for name in one.cases["patient_id"]]
-    told = [name.casefold() for one in cohorts.values() for name in one.other_ids()]
-    known = set(told) - {""}
-    woman = {
-        name: also or here
-        for name, here, also in zip(patient, own, told, strict=True)
-        if also or here in known
-    }
-    first: dict[str, str] = {}
-    for name, key in woman.items():
-        first.setdefault(key, name)
-    return patient.map(lambda name: first[woman[name]] if name in woman else name).astype("str")
-
-
-def patients_of_places(frame: pd.DataFrame) -> tuple[pd.Series, int]:
-    """Patients by place, and how many were seen at two: such a patient has a name at each site, and stays one
-    group, since exams belong to their own site and splits never part a patient.
-    """
-    several = frame.groupby("patient")["dataset"].transform("nunique") > 1
-    named = frame["patient"].mask(several, frame["patient"] + " at " + frame["dataset"])
-    return named.astype("str"), int(frame.loc[several, "patient"].nunique())
-
-
-def plain_clinical(value: Any) -> Value:
-    """A clinical cell as recipes are told it; None where it is empty."""
-    if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
-        return None
-    if isinstance(value, bool | np.bool_ | int | float | np.integer | np.floating):
-        return float(value)
-    return str(value)
-
-
 def _about(rows: pd.DataFrame, cohort: Cohort, name: str) -> dict[str, Any]:
-    grade = cohort.id_grades.get(name)
     outcome = rows["label"].value_counts()
-    return {
-        "hash": cohort.hash,
-        "reader": cohort.reader,
-        "id_grade": grade.grade if grade else "C",
-        "id_grade_why": grade.why if grade else "unknown",
-        "rows": len(rows),
-        "patients": int(rows["patient"].nunique()),
-        "sites": int(rows["site"].nunique()),
+    return about_dataset(rows, cohort, name) | {
         "outcomes": {label: int(outcome.get(label, 0)) for label in (NO_PCR, PCR, UNKNOWN)},
         "volumes": int(rows["has_volume"].sum()),
         "masks": int(rows["has_mask"].sum()),
@@ -298,7 +201,7 @@ def _about(rows: pd.DataFrame, cohort: Cohort, name: str) -> dict[str, Any]:
 
 
 def _left_out(file: StudyFile, frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Who leaves which task, a row a dataset and reason."""
+    """Which cases take no part in which task: one row per dataset and reason."""
     reasons = []
     if "response" in file.study.tasks:
         reasons.append((frame["label"] == UNKNOWN, "without an outcome: not in the task response"))
@@ -310,8 +213,4 @@ def _left_out(file: StudyFile, frame: pd.DataFrame) -> list[dict[str, Any]]:
             "without a volume: only for recipes that need none, and not judged beside others",
         )
     )
-    return [
-        {"dataset": str(name), "reason": reason, "rows": int(count)}
-        for gone, reason in reasons
-        for name, count in frame.loc[gone, "collection"].value_counts(sort=False).items()
-    ]
+    return left_out_rows(frame, reasons)

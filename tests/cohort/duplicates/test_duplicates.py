@@ -290,7 +290,7 @@ class TestMistakes:
 
     def test_a_cohort_given_twice(self, tmp_path):
         cohort = make_cohort(tmp_path, originals(2, 13), dataset="A")
-        with pytest.raises(UserError, match="stand in two of the cohorts"):
+        with pytest.raises(UserError, match="are in two of the cohorts"):
             find_duplicates([cohort, cohort])
 
     def test_one_picture(self, tmp_path):

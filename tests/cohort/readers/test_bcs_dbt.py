@@ -133,7 +133,7 @@ NOTES = [
     (None, ["P1,S1,lcc,0,2,5,6,10,12,benign,0,60", "P1,S1,lcc,0,3,5,6,10,12,benign,0,61"], "two depths"),
     (["P1,S1,lcc,0,0,0,0", "P1,S1,rcc,0,1,1,0"], [], "1 volumes have no label and 1 have several"),
     (["P1,S1,lcc,0,1,0,0", "P1,S2,lcc,1,0,0,0"], [], "1 patients have volumes with different labels"),
-    (None, None, "1 volumes have a view beside lcc, lmlo, rcc and rmlo (rmlo1)"),
+    (None, None, "1 volumes have a view other than lcc, lmlo, rcc and rmlo (rmlo1)"),
 ]
 
 
@@ -168,7 +168,7 @@ def test_the_real_training_tables(data_dir):
     assert any(
         "26 patients have volumes with different labels (26 actionable+normal)" in w for w in cohort.warnings
     )
-    assert any("9 volumes have a view beside" in w for w in cohort.warnings)
+    assert any("9 volumes have a view other than" in w for w in cohort.warnings)
     assert len(cohort.warnings) == 2
 
 

@@ -105,7 +105,7 @@ def test_what_the_tables_say_differently_is_counted(world):
     meta = [patient("a", pCR=0.0), patient("b", test=2.0), patient("c", menopause=None)]
     rows[2]["mamamia_id"] = rows[0]["mamamia_id"]
     cohort = read_cohort("breast-dcedl", world(rows, meta))
-    assert said(cohort, "1 patients have another outcome in BreastDCEDL_metadata.csv, the index stands: a")
+    assert said(cohort, "1 patients have another outcome in BreastDCEDL_metadata.csv, the index is used: a")
     assert said(cohort, "1 patients have another outcome in MAMA-MIA: a")
     assert said(cohort, "1 patients have an outcome here and none in MAMA-MIA: b")
     assert said(cohort, "1 patients are in another part of the published split")
@@ -124,7 +124,7 @@ def test_nothing_is_dropped_silently(world):
     assert said(cohort, "1 of 2 patients have no outcome (pcr) (DUKE 1)")
     assert said(cohort, "1 patients have no slice picture: b")
     assert said(cohort, "1 pictures are not in the index: z/slice_003")
-    assert said(cohort, "1 patients do not stand in BreastDCEDL_metadata.csv: b")
+    assert said(cohort, "1 patients are not in BreastDCEDL_metadata.csv: b")
     assert cohort.id_grades["ISPY1"].grade == "B"
     assert "ISPY1/b" not in volumes_of(cohort)
 

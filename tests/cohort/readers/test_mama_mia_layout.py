@@ -59,7 +59,7 @@ def test_boxes_of_the_published_files(twin):
     assert cohort.cases["breast_box_x0"].isna().tolist() == [False, True, True, True, True]
     assert cohort.counts["without_breast_box"] == 4
     assert said(cohort, "1 files of patient_info_files hold no breast box: duke_002")
-    assert said(cohort, "1 breast boxes are of no patient in the table: duke_777")
+    assert said(cohort, "1 breast boxes belong to no patient in the table: duke_777")
     volumes = volumes_of(cohort)
     assert len(volumes) == 5
     x0, y0, z0, x1, y1, z1 = volumes.breast_box("DUKE/DUKE_001")
@@ -132,8 +132,10 @@ def test_files_of_nobody_are_named(twin):
     (twin / "images" / "ISPY2_5").mkdir()
     (twin / "images" / "NACT_001").rename(twin / "images" / "elsewhere")
     cohort = read_cohort("mama-mia", twin)
-    assert said(cohort, "1 expert masks are of no patient in the table and not used: DUKE_009.nii.gz")
-    assert said(cohort, "2 image folders are of no patient in the table and not used: ISPY2_5, elsewhere")
+    assert said(cohort, "1 expert masks belong to no patient in the table and are not used: DUKE_009.nii.gz")
+    assert said(
+        cohort, "2 image folders belong to no patient in the table and are not used: ISPY2_5, elsewhere"
+    )
     assert said(cohort, "1 of 5 patients have no image folder: NACT_001")
     assert "NACT/NACT_001" not in volumes_of(cohort)
     (twin / "segmentations" / "expert" / "duke_001.nii").touch()
@@ -203,7 +205,7 @@ def test_an_unknown_age_or_density_is_no_mistake_either(twin, word):
 def test_a_table_without_densities_says_so(twin):
     rewrite(twin, lambda frame: frame.drop(columns="breast_density", errors="ignore"))
     cohort = read_cohort("mama-mia", twin)
-    assert said(cohort, "the table has no column of breast density: no patient is in a group of it")
+    assert said(cohort, "the table has no column of breast density: no patient is in any of its groups")
     assert cohort.counts["without_breast_density"] == 5
 
 

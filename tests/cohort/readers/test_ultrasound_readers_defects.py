@@ -133,7 +133,7 @@ def test_an_empty_mask_of_a_lesion_and_a_full_one_of_a_normal(tmp_path):
     sets.save_mask(top / "normal" / "normal (1)_mask.png", (0, 0, 40, 30))
     cohort = read_cohort("busi", tmp_path)
     named(cohort, "lesions_with_empty_mask", "benign (2)")
-    named(cohort, "normals_with_lesion_mask", "normal (1)", "the label stands")
+    named(cohort, "normals_with_lesion_mask", "normal (1)", "the label is used")
     named(cohort, "masks_that_fill_the_picture", "normal (1)_mask", "inverted")
     assert box_of(cohort, "normal (1)") is None
 
@@ -214,7 +214,7 @@ def test_boxes_of_the_table_are_compared_and_stand_in(tmp_path):
     top = sets.bus_bra(tmp_path, rows)
     (top / "Masks" / "mask_0003-s.png").unlink()
     cohort = read_cohort("bus-bra", tmp_path)
-    named(cohort, "boxes_differ_from_table", "bus_0001-l", "the mask's stands")
+    named(cohort, "boxes_differ_from_table", "bus_0001-l", "the mask's is used")
     named(cohort, "sizes_differ_from_table", "bus_0001-r")
     named(cohort, "boxes_from_table", "bus_0003-s")
     assert box_of(cohort, "bus_0001-l") == box_of(cohort, "bus_0003-s") == (5, 6, 15, 16)
@@ -304,7 +304,7 @@ def test_flags_of_bus_uclm(tmp_path):
         ),
         (
             (18, 18, 0),
-            ["'marks' tells lesions from normals (90% of lesions, 0% of normals; Fisher's exact p < 0"],
+            ["'marks' separates lesions from normals (90% of lesions, 0% of normals; Fisher's exact p < 0"],
         ),
         ((10, 12, 11), []),
         ((0, 3, 1), []),

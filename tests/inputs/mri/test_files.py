@@ -144,7 +144,7 @@ def test_a_mask_on_another_grid(made, tmp_path):
     wide = RPI.copy()
     wide[:3, :3] *= 1.1
     nib.save(nib.Nifti1Image(tumour(), wide), tmp_path / "m.nii.gz")
-    with pytest.raises(UserError, match=r"spacing 0.77 x 0.88 x 2.2 mm against 0.7 x 0.8 x 2 mm"):
+    with pytest.raises(UserError, match=r"spacing 0.77 x 0.88 x 2.2 mm instead of 0.7 x 0.8 x 2 mm"):
         volumes.grid(CASE)
     near = RPI.copy()
     near[0, 3] += 0.01
@@ -165,7 +165,7 @@ def test_a_missing_phase_is_named(made, tmp_path):
 
 
 def test_a_phase_that_is_not_there_is_no_index_error(made):
-    with pytest.raises(UserError, match="has 3 phases, phase 5 is asked for"):
+    with pytest.raises(UserError, match="has 3 phases, phase 5 was requested"):
         made().phase(CASE, 5)
 
 

@@ -248,13 +248,13 @@ def test_what_is_no_volume_is_refused(tmp_path):
     nib.save(nib.Nifti1Image(np.zeros((3, 4, 5, 1), np.int16), np.eye(4)), tmp_path / "one.nii.gz")
     assert read_header(tmp_path / "one.nii.gz").shape == (3, 4, 5)
     nib.save(nib.Nifti1Image(np.zeros((3, 4, 5), np.complex64), np.eye(4)), tmp_path / "c.nii")
-    with pytest.raises(UserError, match="no plain numbers"):
+    with pytest.raises(UserError, match="not plain numbers"):
         read_header(tmp_path / "c.nii")
     (tmp_path / "text.nii.gz").write_bytes(b"not a volume at all" * 100)
-    with pytest.raises(UserError, match="no NIfTI file"):
+    with pytest.raises(UserError, match="not a NIfTI file"):
         read_header(tmp_path / "text.nii.gz")
     (tmp_path / "empty.nii").write_bytes(b"")
-    with pytest.raises(UserError, match="no NIfTI file"):
+    with pytest.raises(UserError, match="not a NIfTI file"):
         read_header(tmp_path / "empty.nii")
     with pytest.raises(UserError, match="no such file"):
         read_header(tmp_path / "absent.nii")
@@ -267,7 +267,7 @@ def test_axes_that_lie_on_one_another_are_refused(tmp_path):
     struct.pack_into("<8h", block, 40, 3, 2, 2, 2, 1, 1, 1, 1)
     struct.pack_into("<2h", block, 70, 2, 8)
     (tmp_path / "v.nii").write_bytes(bytes(block) + b"\0" * 12)
-    with pytest.raises(UserError, match="lie on one another"):
+    with pytest.raises(UserError, match="lie in one plane"):
         read_header(tmp_path / "v.nii")
 
 
@@ -286,7 +286,7 @@ def test_voxels_that_are_no_number_are_counted_and_refused(tmp_path, value):
     voxels[0, 1, :2] = value
     write(tmp_path / "v.nii.gz", voxels, np.eye(4))
     header = read_header(tmp_path / "v.nii.gz")
-    with pytest.raises(UserError, match="2 of 27 voxels of phase 1 of case 'A/1' are no finite"):
+    with pytest.raises(UserError, match="2 of 27 voxels of phase 1 of case 'A/1' are not finite"):
         scaled(stored_voxels(tmp_path / "v.nii.gz", header), header, where="v", what="phase 1 of case 'A/1'")
 
 

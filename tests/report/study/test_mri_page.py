@@ -212,4 +212,4 @@ def test_the_page_says_what_a_method_was_given_and_what_it_reports_of_itself(tmp
         "radiomics": "",
     }
     page = write_study_report(summary, tmp_path / "report").read_text()
-    assert "Regions are automatic." in page and "Given beside the image" in page and case not in page
+    assert "Regions are automatic." in page and "Given besides the image" in page and case not in page

@@ -100,5 +100,5 @@ def test_a_file_that_is_cut_off_is_an_error_that_names_it(tmp_path, keep):
 
 def test_a_probability_map_is_refused_in_a_stream_too(tmp_path):
     path = write(tmp_path / "p.nii.gz", np.full((9, 8, 7), 0.25, dtype=np.float32))
-    with pytest.raises(UserError, match="no whole numbers"):
+    with pytest.raises(UserError, match="not whole numbers"):
         stream_mask(path, pack_pieces)

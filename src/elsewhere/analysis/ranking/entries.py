@@ -25,9 +25,9 @@ class Entry:
     """One model of a ranking.
 
     Attributes:
-        name: What it is called.
-        ready: Its scores, made ready for statistics.
-        digest: The digest of its predictions.
+        name: Its name in the ranking.
+        ready: Its scores, prepared for statistics.
+        digest: The digest of its predictions; None where it is not known.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Entries:
         ranked: The models that can be ranked.
         failures: The others, with reasons that may name cases and files.
         key: The hash of the cohort.
-        counts: The cases and patients of the cohort.
+        counts: The numbers of cases and patients of the cohort.
         ids: Every id that must not be shared.
     """
 
@@ -60,7 +60,7 @@ class Entries:
             The entry.
 
         Raises:
-            UserError: No model could be scored, and why.
+            UserError: If no model could be scored; the message lists the reasons.
         """
         if not self.ranked:
             reasons = "; ".join(f"{f.model}: {f.why}" for f in self.failures)
@@ -77,11 +77,11 @@ class EntryOptions:
 
     Attributes:
         task: Their task.
-        protocol: The protocol; None for the one that the cohort's reader stands for.
+        protocol: The protocol; None for the one that belongs to the cohort's reader.
         read: How a file is read.
-        scoring: What may be set beside the protocol.
+        scoring: What may be set in addition to the protocol.
         explain: Puts the reason of a failure into words.
-        progress: Called to report how many files are scored.
+        progress: Called to report how many files are scored; None for no report.
     """
 
     task: str
@@ -99,7 +99,7 @@ def entries_from_results(results: Sequence[str | Path | Assessment]) -> Entries:
         results: Result folders, or results.
 
     Returns:
-        Those of the cohort that most of them are of; the others are failures.
+        The results of the cohort that most of them are of; the others are failures.
     """
     names = names_of([Path("." if isinstance(item, Assessment) else item) for item in results])
     loaded: list[tuple[str, Assessment]] = []
@@ -142,7 +142,7 @@ def entries_from_files(files: Sequence[str | Path], cohort: str | Path, options:
     """Score prediction files, one entry per file.
 
     Args:
-        files: Prediction files or folders; a single folder is a folder of them.
+        files: Prediction files or folders; a single folder stands for everything in it.
         cohort: The cohort.
         options: How the files are scored.
 
@@ -150,7 +150,7 @@ def entries_from_files(files: Sequence[str | Path], cohort: str | Path, options:
         The entries; a file that cannot be scored is a failure and does not stop the others.
 
     Raises:
-        UserError: The cohort, the task or the protocol is not usable.
+        UserError: If the cohort, the task or the protocol is not usable.
     """
     task = tasks.get(options.task)
     who = as_cohort(cohort, options.read.table)

@@ -48,7 +48,7 @@ class RankedEntries:
     Attributes:
         summary: The content of summary.json; it names no case and no folder.
         failures: The entries that could not be scored, with reasons that may name cases and files.
-        redactor: Took the ids out of the summary.
+        redactor: The redactor that took the ids out of the summary.
     """
 
     summary: dict[str, Any]
@@ -67,11 +67,17 @@ def rank_entries(entries: Entries, options: RankingOptions) -> RankedEntries:
         The summary of the ranking, with every entry that could not be scored and why.
 
     Raises:
-        UserError: No entry could be scored, or the metric or the baseline is not there.
+        UserError: If no entry could be scored, or the metric or the baseline is unknown.
 
     Example:
-        >>> found = entries_from_results(["team_a", "team_b"])  # doctest: +SKIP
-        >>> rank_entries(found, RankingOptions()).summary["ranking"]["table"]  # doctest: +SKIP
+        >>> from elsewhere.analysis.ranking.entries import entries_from_results
+        >>> from elsewhere.analysis.result.scoring import ResultOptions, score_predictions
+        >>> truth = {"case_id": ["a", "b", "c", "d"], "label": [0, 1, 0, 1]}
+        >>> said = {"case_id": ["a", "b", "c", "d"], "probability": [0.1, 0.8, 0.4, 0.9]}
+        >>> one = score_predictions("classification", truth, said, ResultOptions(resamples=0))
+        >>> made = rank_entries(entries_from_results([one, one]), RankingOptions(resamples=0))
+        >>> [row["rank"] for row in made.summary["ranking"]["table"]]
+        [1, 1]
     """
     first = entries.first().ready
     rules = first.scores.protocol
@@ -106,6 +112,10 @@ def incomplete(counts: Mapping[str, Any]) -> str:
 
     Returns:
         One sentence.
+
+    Example:
+        >>> incomplete({"models": 3, "entries": 5, "failed": 2})
+        '3 of 5 entries ranked; 2 could not be scored'
     """
     return f"{counts['models']} of {counts['entries']} entries ranked; {counts['failed']} could not be scored"
 
@@ -121,7 +131,7 @@ def _metric_of(first: Prepared, wanted: str | None) -> str:
 def _ranking_part(
     entries: Sequence[Entry], metric: str, resampling: Resampling, options: RankingOptions
 ) -> dict[str, Any]:
-    """The `ranking` of a summary: the table, the pairs, every entry's metrics and what stands beside them."""
+    """The `ranking` of a summary: the table, the pairs, every entry's metrics, fairness weights and sizes."""
     first = entries[0].ready
     rules = first.scores.protocol
     names = [entry.name for entry in entries]
@@ -206,7 +216,7 @@ def _shown(ready: Prepared, metric: str) -> list[str]:
 
 
 def _unknown_status_words(entries: Sequence[Entry]) -> list[str]:
-    """Words of a status column that nobody explained may decide a rank, so every model's are named."""
+    """Status words whose meaning is not known may decide a rank, so those of every model are reported."""
     found = []
     for entry in entries:
         words = entry.ready.scores.extras.get("status_words", ())
@@ -214,7 +224,7 @@ def _unknown_status_words(entries: Sequence[Entry]) -> list[str]:
         if unknown:
             shown = ", ".join(f"'{word['word']}' ({word['rows']} rows)" for word in unknown[:5])
             found.append(
-                f"{entry.name}: status words that are not known: {shown}. Their scores were used; say "
+                f"{entry.name}: status words that are not known: {shown}. Their scores were used; add "
                 f"--failed-status '{unknown[0]['word']}' if it means that the case could not be analysed."
             )
     return found

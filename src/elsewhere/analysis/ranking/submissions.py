@@ -23,7 +23,15 @@ _LONG_NUMBER = re.compile(r"[0-9]{4,}")
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """An entry that is not in the ranking. `why` may name cases and files: `shared` makes it fit to be printed."""
+    """An entry that is not in the ranking. `why` may name cases and files; `shared` makes it fit to be
+    printed.
+
+    Args:
+        model: Name of the entry.
+        why: Reason why it could not be scored.
+        path: Its file or folder; None for a result that exists already.
+        options: How its tables are read; None for the defaults. `shared` reads them to find ids.
+    """
 
     model: str
     why: str
@@ -47,10 +55,14 @@ def entries_of(given: Sequence[Path]) -> list[Path]:
     """List the files and folders to score.
 
     Args:
-        given: What the user named.
+        given: The paths that the user named.
 
     Returns:
-        Those given, or what lies in the one folder that was given.
+        These paths; where one folder was named, everything in it that is not hidden.
+
+    Example:
+        >>> [str(path) for path in entries_of([Path("a.csv"), Path("b.csv")])]
+        ['a.csv', 'b.csv']
     """
     if len(given) == 1 and given[0].is_dir():
         return sorted(path for path in given[0].iterdir() if not path.name.startswith("."))
@@ -61,11 +73,11 @@ def check_entry(path: Path, given: Sequence[Path]) -> None:
     """Refuse an entry that is a link out of its folder; what the user named by hand may be one.
 
     Args:
-        path: The file.
-        given: What the user named.
+        path: The file or folder.
+        given: The paths that the user named.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the entry is a link that leads out of the folder of submissions, or not a plain file.
     """
     if path in given:
         return
@@ -81,9 +93,9 @@ def check_entry(path: Path, given: Sequence[Path]) -> None:
 
 
 def _possible_ids(path: Path, options: ReadOptions) -> Iterator[str]:
-    """Whatever in an entry that could not be read may be an id: its files' names, or its cells that are no scores.
+    """Everything in an unreadable entry that may be an id: names of its files, or cells that are not scores.
 
-    Only the reason of this entry is redacted with them, so it does no harm that some are none.
+    Only the reason of this entry is redacted with them, so it does no harm that some are not ids.
     """
     if path.is_dir() and not path.is_symlink():
         yield from _names_in(path)
@@ -124,7 +136,7 @@ def _cells_in(path: Path, options: ReadOptions) -> Iterator[str]:
 
 
 def _may_be_id(cell: str) -> bool:
-    """A score is no id, and neither is a word; a long number may be one."""
+    """Scores and words are not ids; a long number may be one."""
     if not any(c.isdigit() for c in cell) or len(cell) > 200:
         return False
     return bool(_LONG_NUMBER.fullmatch(cell)) or not _NUMBER.fullmatch(cell)

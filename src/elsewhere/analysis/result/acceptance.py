@@ -45,19 +45,20 @@ from elsewhere.tables import TableOptions
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptOptions:
-    """How a claim is judged. What is set here overrides the claim's own reading options.
+    """How a claim is judged. Options that are set here override the claim's own reading options.
 
     Attributes:
         resamples: How many resamples; None for the protocol's number.
         seed: The seed of every draw.
         column_map: Columns of the vendor's file by the name they should have.
         scale: The scale of the scores; None for the claim's.
-        normalise_ids: How ids are brought together; empty for the claim's.
+        normalise_ids: How ids of both sides are made comparable; empty for the claim's.
         on_invalid: `error` or `worst`.
         failed_status: Words that mean 'could not be analysed'; empty for the claim's.
         table: How text tables are written; None for the claim's.
-        earlier: A folder that may hold an earlier result of this claim.
-        fit_advice: Translates what a message recommends; None leaves a message out.
+        earlier: A folder that may hold an earlier result of this claim; None for none.
+        fit_advice: Adapts the advice in a warning to the caller; a warning for which it returns None is left
+            out.
     """
 
     resamples: int | None = None
@@ -102,7 +103,7 @@ class JudgedClaim:
 
     Attributes:
         assessment: The summary with the verdict, and the scores.
-        shown: What is recorded in the lock file when the verdict is shown.
+        shown: The record for the lock file, to be written when the verdict is shown.
     """
 
     assessment: Assessment
@@ -117,14 +118,15 @@ def judge_claim(
     Args:
         cohort: The cohort with its outcomes.
         predictions: The vendor's predictions.
-        claim: What was claimed.
+        claim: The vendor's claim.
         options: How the claim is judged.
 
     Returns:
-        The verdict, and what has to be recorded before it is shown. Nothing is written.
+        The verdict, and the record that must be written before it is shown. Nothing is written here.
 
     Raises:
-        UserError: An input cannot be read, or the claim names a metric or a column that is not there.
+        UserError: If an input cannot be read, the claim names an unknown metric or column, or a claimed
+            interval holds every possible value.
     """
     check_seed(options.seed)
     task = tasks.get(claim.task)
@@ -192,7 +194,7 @@ def _check_metrics(claim: Claim, known: Mapping[str, MetricSpec]) -> None:
 
 
 def _columns_of(claim: Claim, cohort: Cohort) -> tuple[str, ...]:
-    """The columns that the claim describes or judges by."""
+    """The columns whose groups the claim describes or judges."""
     named = [*claim.describe, *(str(line.variable) for line in claim.subgroup_claims)]
     columns = [name for name in dict.fromkeys(named) if name]
     unknown = [name for name in columns if name not in cohort.cases.columns]
@@ -219,7 +221,9 @@ def _extra(ready: Prepared, claim: Claim, judged: OverallVerdict, resampling: Re
 
 
 def _reading(read: ReadOptions) -> dict[str, str | int | float | bool | None]:
-    """How the vendor's file was read, field by field: it may change the verdict, and is no part of the claim."""
+    """How the vendor's file was read, field by field: it may change the verdict without being part of the
+    claim.
+    """
     out: dict[str, str | int | float | bool | None] = {
         f"map {target}": column for target, column in sorted(read.column_map.items())
     }
@@ -230,13 +234,13 @@ def _reading(read: ReadOptions) -> dict[str, str | int | float | bool | None]:
 
 
 def _check_interval(line: ClaimedMetric, spec: MetricSpec, claim: Claim) -> None:
-    """An interval of every possible value is no information: with it no model could ever be found worse."""
+    """Refuse an interval that holds every possible value: with it no model could ever be found worse."""
     if line.lo is None or line.hi is None:
         return
     if line.lo <= spec.lower_bound and line.hi >= spec.upper_bound:
         raise UserError(
-            f"the claimed interval of {spec.label}, {line.lo:g} to {line.hi:g}, holds every possible value: it says "
-            "nothing",
+            f"the claimed interval of {spec.label}, {line.lo:g} to {line.hi:g}, holds every possible value, so it "
+            "carries no information",
             where=str(claim.source),
             fix="Give the interval that was published, or n (and positives); or leave lo and hi out: the value is "
             "then taken as a constant.",
@@ -246,7 +250,7 @@ def _check_interval(line: ClaimedMetric, spec: MetricSpec, claim: Claim) -> None
 def _own_uncertainty(
     value: ClaimedValue, spec: MetricSpec, *, margin: float, alpha: float
 ) -> tuple[str, ...]:
-    """A warning where the claim is so unsure of itself that no number of cases here can confirm it."""
+    """A warning where the claim is so uncertain that no number of cases here can confirm it."""
     limits, _ = claimed_limits(value, spec, alpha=alpha)
     if max(limits.hi - limits.value, limits.value - limits.lo) < margin:
         return ()
@@ -258,7 +262,7 @@ def _own_uncertainty(
 
 
 def _judge(ready: Prepared, claim: Claim, line: ClaimedMetric, resampling: Resampling) -> ClaimVerdict:
-    """One claimed number against this hospital: its uncertainty is the claim's own where it brings any (ST-05)."""
+    """Judge one claimed number on this hospital's cases, with the claim's own uncertainty (ST-05)."""
     inside = np.ones(ready.evaluator.n_cases, dtype=bool)
     group = None if line.variable is None else f"{line.variable} = {line.group}"
     if line.missing or line.value is None or line.margin is None:
@@ -410,7 +414,7 @@ def _clinical(ready: Prepared, claim: Claim) -> dict[str, Any]:
     prevalence = float(given) if given is not None else float((truth > 0).mean())
     if not 0.0 < prevalence < 1.0:
         part["undefined_reason"] = (
-            "these cases are of one class, so that they say nothing of the prevalence; the claim's [population] "
+            "these cases are of one class, so that they do not show the prevalence; the claim's [population] "
             "can give prevalence_of_use"
         )
         return part

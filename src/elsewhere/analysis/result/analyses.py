@@ -1,4 +1,4 @@
-"""What stands in a summary beside the metrics, each a registered function of the same context.
+"""Parts of a summary in addition to the metrics; each is a registered function of the same context.
 
 Another package adds one by the entry point `elsewhere.analyses`, or with `@analyses.register(name)`: it
 takes an `AnalysisContext` and returns the parts of the summary that it fills.
@@ -33,7 +33,20 @@ _BIG = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysisContext:
-    """Everything an analysis may read: the scores and what was made of them, never an image."""
+    """Everything an analysis may read: the scores and what was computed from them, never an image.
+
+    Args:
+        task: The task that made the scores.
+        scores: The scores of one model: the table of cases, the protocol and the counts.
+        partition: Maps the cases to patients and sites.
+        evaluator: The metrics of these cases as a function of patient weights.
+        options: What was set when the predictions were scored.
+        key: Hash of the cohort, which names the stream of random numbers.
+        seed: Seed of every draw.
+        resamples: Number of resamples; 0 for none.
+        headline: Name of the primary metric.
+        id_grades: Grade of the patient ids of each dataset, with its reason: `{dataset: {"grade", "why"}}`.
+    """
 
     task: Task
     scores: Scores
@@ -55,10 +68,11 @@ class AnalysisContext:
         """Make the resamples of an analysis.
 
         Args:
-            resamples: The most to draw.
+            resamples: The most to draw; None for the number of the context.
 
         Returns:
-            The resamples; None where none were asked for.
+            The stream of patient weights, drawn within sites where the protocol asks for it; None for 0
+            resamples.
         """
         count = self.resamples if resamples is None else min(resamples, self.resamples)
         if count == 0:
@@ -76,7 +90,11 @@ class AnalysisContext:
         )
 
     def truth(self) -> npt.NDArray[np.float64] | None:
-        """The outcome of each case, where the task has two classes."""
+        """Return the outcome of each case, where the task has two classes.
+
+        Returns:
+            One number per case, above 0 for a positive one; None for a task without classes.
+        """
         return truth_of(self.scores)
 
 
@@ -196,12 +214,10 @@ def sites(context: AnalysisContext) -> dict[str, Any]:
 
 @analyses.register("calibration")
 def calibration(context: AnalysisContext) -> dict[str, Any]:
-    """Fit the calibration of the answered cases, before and after scaling.
-
-    Slope, intercept and calibration in the large of the answered cases, before and after scaling.
+    """Fit slope, intercept and calibration in the large of the answered cases, before and after scaling.
 
     Args:
-        context: The scores and what was made of them.
+        context: The scores and what was computed from them.
 
     Returns:
         `calibration` of the summary.
@@ -231,12 +247,10 @@ def calibration(context: AnalysisContext) -> dict[str, Any]:
 
 @analyses.register("operating_point")
 def operating_point(context: AnalysisContext) -> dict[str, Any]:
-    """Compute sensitivity and specificity at the threshold that came with the model.
-
-    Sensitivity and specificity at the threshold that came with the model, and calls in numbers.
+    """Compute sensitivity and specificity at the threshold that came with the model, and count its calls.
 
     Args:
-        context: The scores and what was made of them.
+        context: The scores and what was computed from them.
 
     Returns:
         `operating_point` of the summary.
@@ -399,10 +413,11 @@ def _level_shift(values: pd.Series, reference: npt.NDArray[np.bool_]) -> dict[st
 def worst_cases(context: AnalysisContext) -> dict[str, Any]:
     """List the answered cases that the model did worst on, by salted hash.
 
-    A case without a usable score is no case that the model read badly: those are counted, and not listed.
+    A case without a usable score is not one that the model read badly: such cases are counted, and not
+    listed.
 
     Args:
-        context: The scores and what was made of them.
+        context: The scores and what was computed from them.
 
     Returns:
         `worst_cases` of the summary, and the key that resolves the hashes.

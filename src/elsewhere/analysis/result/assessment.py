@@ -26,8 +26,8 @@ class Assessment:
     Attributes:
         summary: The content of summary.json for this machine: its texts may name cases and files.
         scores: The scores that it was made from.
-        case_key: Who stands behind the hashes of the worst cases.
-        path: The folder that it was read from or written to.
+        case_key: The case ids behind the hashes of the worst cases; None where there are none.
+        path: The folder that it was read from or written to; None for neither.
         exit_code: The exit code of its verdict.
         redact: Every id that must not be shared.
         folders: Folders of the inputs, which must not be shared either.
@@ -42,7 +42,7 @@ class Assessment:
     folders: tuple[str, ...] = field(default_factory=read_folders, repr=False)
 
     def redactor(self) -> Redactor:
-        """Make what takes the ids and the folders of every input out of what is shared.
+        """Make a redactor, which takes the ids and the folders of every input out of texts that are shared.
 
         Returns:
             A redactor that has replaced nothing yet.
@@ -53,7 +53,7 @@ class Assessment:
         """Make the content of summary.json as it may be shared: it names no case and no folder.
 
         Returns:
-            A copy of the summary with marks in place of ids.
+            A copy of the summary in which marks replace the ids.
         """
         return self.redactor().summary(self.summary)
 
@@ -77,7 +77,7 @@ def ids_of(scores: Scores) -> tuple[str, ...]:
         scores: The scores of one model.
 
     Returns:
-        Ids of its cases, and whatever else this command has read.
+        The ids of its cases, and all that this command has read.
     """
     tables = [scores.cases, *([] if scores.events is None else [scores.events])]
     columns = [table[name] for table in tables for name in ID_COLUMNS if name in table.columns]
@@ -89,7 +89,7 @@ def ids_of_result(result: Assessment) -> tuple[str, ...]:
     """List every id that a report on this result must not show.
 
     Args:
-        result: A result of another command: its key file names what it has taken out.
+        result: A result of another command; its key file names the ids that it has taken out.
 
     Returns:
         Ids of its cases, of its own redaction and of its key file.

@@ -25,9 +25,19 @@ _INTERVALS_ONLY = {"seed", "resamples"}
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """Causes (what went in), and effects (numbers and cases that came out otherwise).
+    """What differs between two results: causes (what went in) and effects (numbers and cases that came out).
 
     No case is named: `cases["first_changed_rows"]` are rows of the first result's scores.parquet, from 1.
+
+    Args:
+        causes: One entry per field of the provenance, or of task and protocol, that differs: `name`, both
+            values as `a` and `b`, and `why` in words.
+        metrics: One entry per metric whose value or interval differs: `name`, `a`, `b`, `change` (b - a, None
+            where one is undefined) and `interval_only`.
+        counts: One entry per count that differs: `name`, `a` and `b`.
+        cases: How many cases are in one result only (`only_a`, `only_b`), in both, and changed, with the
+            number of changed cells by column.
+        unexplained: Whether a number changed although nothing that went in could have changed it.
     """
 
     causes: tuple[dict[str, Any], ...]
@@ -37,7 +47,11 @@ class Changes:
     unexplained: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what --json prints."""
+        """Return what `--json` prints.
+
+        Returns:
+            The fields of this object as plain lists and dicts; `same` is True where nothing differs.
+        """
         return {
             "same": not (
                 self.causes

@@ -1,8 +1,9 @@
-"""The claim: the vendor's numbers, the fixed threshold, the margin and the subgroups, written down beforehand.
+"""The claim: the vendor's numbers, the fixed threshold, the margin and the subgroups, written down
+beforehand.
 
-A claim is a TOML file. What it says when a verdict is shown is kept in a lock file beside it (`claim_lock.py`); a
-claim that changes afterwards is still judged, and the console and the report say what changed. A claim that was not
-filled in is not judged.
+A claim is a TOML file. Its content when a verdict is shown is recorded in a lock file beside it
+(`claim_lock.py`). A claim that changes afterwards is still judged, and the console and the report list what
+changed. A claim that was not filled in is not judged.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ scale = "0-1"                          # 0-1, 0-100, MIN-MAX, logit or birads
 # normalise_ids = ["zeros", "case", "blanks"]
 # failed_status = ["released"]         # further status words that mean 'could not be analysed'
 # encoding = "latin-1"                 # where the csv is not UTF-8 ...
-# delimiter = ";"                      # ... or not parted by commas ...
+# delimiter = ";"                      # ... or not separated by commas ...
 # decimal = ","                        # ... or has decimal commas
 
 [outcomes]
@@ -52,7 +53,7 @@ follow_up_months = 0
 # prevalence_of_use = 0.006            # of the hospital's own patients: for PPV, NPV, recall rate, net benefit
 # prevalence_of_source = 0.20          # of the claim's data: needed for metrics that move with prevalence
 
-# One block a primary claim. All of them must pass.
+# One block per primary claim. All of them must pass.
 [[primary]]
 metric = "auroc"
 value = ""                             # what is claimed, such as 0.90
@@ -70,7 +71,7 @@ margin_source = ""                     # who set the margin, and why
 # margin_source = ""
 
 [subgroups]
-describe = []                          # columns to show apart, e.g. ["site", "breast_density"]
+describe = []                          # columns to show separately, e.g. ["site", "breast_density"]
 
 # A subgroup that is part of the claim is judged like a primary claim:
 # [[subgroup]]
@@ -85,7 +86,24 @@ describe = []                          # columns to show apart, e.g. ["site", "b
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimedMetric:
-    """One line of the claim; `variable` and `group` where it is about a subgroup; None: not filled in."""
+    """One line of the claim: a number that the vendor claims, for all cases or for a subgroup.
+
+    Args:
+        metric: Name of the metric.
+        value: The claimed value; None where the claim was not filled in.
+        margin: The largest difference that would not matter, above 0; None where the claim was not filled in.
+        margin_source: Who set the margin, and why; empty where the claim was not filled in.
+        lo: Lower end of the published 95 % interval; None where none was published.
+        hi: Upper end of that interval; None where none was published.
+        n: Number of cases behind the claimed value; None where it is not known.
+        positives: How many of these cases are positive; None where it is not known.
+        variable: Column that defines the subgroup; None where the claim is about all cases.
+        group: Value of that column for the cases of the subgroup; None where the claim is about all cases.
+
+    Example:
+        >>> ClaimedMetric(metric="auroc", value=0.9, margin=None).missing
+        ('margin', 'margin_source')
+    """
 
     metric: str
     value: float | None
@@ -100,20 +118,40 @@ class ClaimedMetric:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What must be filled in before it can be judged: the number, the margin, and where the margin is from."""
+        """Names of the fields that must be filled in before the line can be judged: value, margin and
+        margin_source.
+        """
         empty = {"value": self.value is None, "margin": self.margin is None}
         empty["margin_source"] = not self.margin_source.strip()
         return tuple(name for name, is_empty in empty.items() if is_empty)
 
     @property
     def name(self) -> str:
-        """What errors and changes call this line."""
+        """Name of this line in errors and changes."""
         return f"subgroup {self.variable} = {self.group} {self.metric}" if self.variable else self.metric
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A parsed claim, with the digest of what it claims."""
+    """A parsed claim, with the digest of what it claims.
+
+    Args:
+        model: The vendor's model and its version, as the claim names them.
+        task: Name of the task.
+        digest: SHA-256 of everything that decides the verdict (`claimed`).
+        source: File that the claim was read from.
+        primary: The primary claims, all of which must pass.
+        subgroup_claims: Claims about subgroups, judged like primary ones.
+        protocol: Name of the protocol; None for the one that belongs to the cohort's reader.
+        threshold: The vendor's fixed threshold, positive at or above it; None for the protocol's.
+        alpha: Level of each one-sided test, between 0 and 0.5; the interval is the 1 - 2 alpha one.
+        aim: What must be proved: `equivalence` or `non-inferiority`.
+        predictions: Section [predictions]: how the vendor's file is read.
+        outcomes: Section [outcomes]: how outcomes were verified.
+        population: Section [population]: `prevalence_of_use` and `prevalence_of_source`, as far as given.
+        describe: Columns whose groups the report shows without judging them.
+        where: Columns with the values that choose the cases to judge; empty for all cases.
+    """
 
     model: str
     task: str
@@ -132,7 +170,11 @@ class Claim:
     where: Mapping[str, str] = field(default_factory=dict)
 
     def claimed(self) -> dict[str, Any]:
-        """What decides the verdict, field by field, with defaults filled in: the digest is made of this."""
+        """List what decides the verdict, field by field, with defaults filled in: the digest is made of this.
+
+        Returns:
+            The fields by name, without empty ones.
+        """
         out: dict[str, Any] = {
             "task": self.task,
             "protocol": self.protocol,
@@ -151,7 +193,11 @@ class Claim:
         return {key: value for key, value in out.items() if value not in (None, "")}
 
     def described(self) -> dict[str, Any]:
-        """What the report prints and the verdict does not depend on."""
+        """List what the report prints and the verdict does not depend on.
+
+        Returns:
+            The fields by name, without empty ones.
+        """
         out: dict[str, Any] = {"model": self.model}
         plain = (str, int, bool)
         out |= {
@@ -249,7 +295,8 @@ def read_claim(path: Path) -> Claim:
         The claim.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the file is not readable TOML, a key is unknown or missing, or a value has the wrong
+            type or is out of its range; the message names the block.
     """
     content = read_toml(
         path, what="claim", fix=f"elsewhere accept --init --claim {path} writes one to fill in."
@@ -311,7 +358,9 @@ def _where(value: Any, place: str) -> dict[str, str]:
 
 
 def _digest(claim: Claim) -> str:
-    """Of what is claimed: how the vendor's file is read, and what only describes, may be mended without changing it."""
+    """Digest of what decides the verdict: reading options and descriptions can be corrected without changing
+    it.
+    """
     text = json.dumps(claim.claimed(), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -355,7 +404,7 @@ def _text(content: Mapping[str, Any], key: str, where: str) -> str | None:
 
 
 def _check_sections(content: Mapping[str, Any], where: str) -> None:
-    """The kinds of what stands in [predictions], [outcomes] and [population]."""
+    """Refuse values of the wrong type in [predictions], [outcomes] and [population]."""
     how, here = content.get("predictions", {}), f"{where} [predictions]"
     for key in ("scale", "unit", "combine", "encoding", "delimiter", "decimal"):
         _text(how, key, here)
@@ -426,7 +475,7 @@ def _metrics(content: Mapping[str, Any], section: str, where: str) -> tuple[Clai
         n = _count(block, "n", here)
         if n is not None and n < 2:
             raise UserError(
-                "n is 1: one case says nothing about how sure the claimed value is",
+                "n is 1: one case cannot show how certain the claimed value is",
                 where=here,
                 fix="Give the number of cases of the vendor's study, or leave n out: the value is then a constant.",
             )

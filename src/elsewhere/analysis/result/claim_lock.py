@@ -1,16 +1,16 @@
-"""What was claimed when a verdict was shown: a lock file beside the claim, and what has changed since.
+"""The lock file of a claim: what was claimed when a verdict was shown, and what has changed since.
 
-The lock is written when a verdict is shown, not before: a claim that ends in an error leaves no trace. It keeps, for
-every verdict, the claim's content, the digests of the cohort and of the predictions, how the file was read, the
-verdict and the time. A later run on the same cohort and predictions is compared with the first one that was judged:
-under this claim file, under any other claim in the same folder (`cp claim.toml claim2.toml`), and in the `--out`
-folder that it replaces.
+The lock is written when a verdict is shown, not before: a claim that ends in an error leaves no trace. It
+records, for every verdict, the claim's content, the digests of the cohort and of the predictions, how the
+file was read, the verdict and the time. A later run on the same cohort and predictions is compared with the
+first one that was judged: under this claim file, under any other claim in the same folder (`cp claim.toml
+claim2.toml`), and in the `--out` folder that it replaces.
 
-Three things are kept apart. The *claim* decides the verdict: a change of it is reported, and the command ends with 6.
-*Descriptions* (the model's name, how outcomes were verified) and *reading options* (columns, scale, how views are
-combined) are reported where they change, and no more.
+Three things are distinguished. The *claim* decides the verdict: a change of it is reported, and the command
+ends with exit code 6. *Descriptions* (the model's name, how outcomes were verified) and *reading options*
+(columns, scale, how views are combined) are only reported where they change.
 
-It is a record for people who want to be honest, and no proof: who deletes it has hidden it.
+It is a record for people who want to be honest, and not a proof: whoever deletes the file has hidden it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,20 @@ Scalar = str | int | float | bool | None
 
 @dataclass(frozen=True, kw_only=True)
 class ShownVerdict:
-    """One verdict that was shown. `judged` is false where no line of the claim could be judged."""
+    """One verdict that was shown, as the lock file records it.
+
+    Args:
+        time: When it was shown, in ISO format with a time zone.
+        claim_file: Name of the claim's file, without its folder.
+        digest: SHA-256 of what was claimed.
+        cohort: Hash of the whole cohort.
+        predictions: Digest of the predictions.
+        verdict: The overall verdict.
+        judged: False where no line of the claim could be judged.
+        claimed: What decided the verdict, field by field.
+        described: What only describes the model and its outcomes, field by field.
+        reading: How the vendor's file was read, and the options of resampling, field by field.
+    """
 
     time: str
     claim_file: str
@@ -65,8 +78,8 @@ class ShownVerdict:
     def same_data(self, other: ShownVerdict) -> bool:
         """Say whether another verdict is of the same predictions and cases.
 
-        `where` does not make other data of them, for a part may be chosen after the verdict; only two claims that
-        name different values of the same columns (site = North, site = South) share no case.
+        `where` does not make other data of them, for a part may be chosen after the verdict; only two claims
+        that name different values of the same columns (site = North, site = South) share no case.
 
         Args:
             other: Another verdict.
@@ -95,7 +108,17 @@ class ShownVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One field of a claim, before and now; None: it was not there."""
+    """One field of a claim, before and now.
+
+    Args:
+        field: Name of the field.
+        before: Its earlier value; None where the field was absent.
+        now: Its present value; None where the field is absent.
+
+    Example:
+        >>> str(Change(field="threshold", before=0.5, now=0.4))
+        'threshold: 0.5, now 0.4'
+    """
 
     field: str
     before: Scalar
@@ -114,10 +137,14 @@ def changes(before: Mapping[str, Scalar], now: Mapping[str, Scalar]) -> tuple[Ch
 
     Args:
         before: The earlier content.
-        now: The present content, or verdict.
+        now: The present content.
 
     Returns:
-        The fields in which two contents differ, in the order of the later one.
+        One entry per field that differs, in the order of the present content; fields that are gone come last.
+
+    Example:
+        >>> [str(change) for change in changes({"alpha": 0.05, "margin": 0.1}, {"alpha": 0.05})]
+        ['margin: 0.1, now not there']
     """
     fields = dict.fromkeys((*now, *before))
     return tuple(
@@ -129,7 +156,14 @@ def changes(before: Mapping[str, Scalar], now: Mapping[str, Scalar]) -> tuple[Ch
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimHistory:
-    """This verdict among those that were shown before: what the summary says as `claim_lock`."""
+    """This verdict among those that were shown before: the summary holds it as `claim_lock`.
+
+    Args:
+        now: The present verdict.
+        same_data: Earlier verdicts on the same cases and predictions, oldest first.
+        other_data: Earlier verdicts that share either the cohort or the predictions, oldest first.
+        unreadable: Names of lock files beside the claim that could not be read.
+    """
 
     now: ShownVerdict
     same_data: tuple[ShownVerdict, ...]
@@ -156,7 +190,11 @@ class ClaimHistory:
         return () if self.first is None else changes(getattr(self.first, part), getattr(self.now, part))
 
     def sentences(self) -> list[str]:
-        """What a reader of the verdict must know about the claim's past, in full sentences."""
+        """Say what a reader of the verdict must know about the claim's past.
+
+        Returns:
+            Full sentences; empty where there is nothing to report.
+        """
         out = []
         first = self.first
         if first is not None and self.changed:
@@ -234,6 +272,10 @@ def lock_path(claim: Path) -> Path:
 
     Returns:
         The path beside the claim.
+
+    Example:
+        >>> lock_path(Path("claims/vendor.toml")).name
+        'vendor.toml.lock'
     """
     return claim.with_name(claim.name + LOCK_ENDING)
 
@@ -243,6 +285,9 @@ def check_lock(claim: Path) -> None:
 
     Args:
         claim: The file of the claim.
+
+    Raises:
+        UserError: If the lock of the claim exists and is damaged or of another version.
     """
     _records_of_lock(lock_path(claim))
 
@@ -250,19 +295,18 @@ def check_lock(claim: Path) -> None:
 def look_back(claim: Path, now: ShownVerdict, out: str | Path | None = None) -> ClaimHistory:
     """Find every verdict that was shown before.
 
-    Every verdict shown before that can be found: in the claim's lock, in the locks beside it, and in the result
-    that `out` holds.
-
-    Raises:
-        UserError: If the claim's own lock cannot be understood.
+    Verdicts are looked for in the claim's lock, in the locks beside it, and in the result that `out` holds.
 
     Args:
         claim: The file of the claim.
         now: The present verdict.
-        out: The folder to write, or that may hold an earlier result.
+        out: The folder that will be written and may hold an earlier result; None for none.
 
     Returns:
-        The history.
+        The history. Locks of other claims that cannot be read are listed in it.
+
+    Raises:
+        UserError: If the claim's own lock cannot be read.
     """
     own = lock_path(claim)
     records = list(_records_of_lock(own))
@@ -294,13 +338,14 @@ def look_back(claim: Path, now: ShownVerdict, out: str | Path | None = None) -> 
 def locked(claim: Path, now: ShownVerdict) -> Iterator[None]:
     """Add a verdict to the claim's lock when the block, which shows it, ends well.
 
-    The lock is tried on a file beside it first: a verdict that cannot be recorded is not shown.
+    The lock is tried on a file beside it first: a verdict that cannot be recorded is not shown. A verdict
+    that the lock records already, but for its time, is not added again.
 
     Args:
         claim: The file of the claim.
         now: The verdict that is shown.
 
-    Returns:
+    Yields:
         Nothing; the lock is written at the end of the block.
     """
     path = lock_path(claim)
@@ -328,7 +373,7 @@ def utc_now() -> str:
     """Return the present time.
 
     Returns:
-        The time in ISO format.
+        The time in UTC in ISO format, with milliseconds.
     """
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
@@ -340,7 +385,11 @@ def when(time: str) -> str:
         time: A time in ISO format.
 
     Returns:
-        A time of a lock as a person reads it.
+        The time in UTC as a person reads it.
+
+    Example:
+        >>> when("2026-01-31T12:00:00.000+01:00")
+        '2026-01-31 11:00:00 UTC'
     """
     return f"{datetime.fromisoformat(time).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
@@ -363,13 +412,13 @@ def _not_understood(path: Path, why: str) -> UserError:
 
 
 def _records_of_lock(path: Path) -> tuple[ShownVerdict, ...]:
-    """The records of a lock of ours; () where there is none."""
+    """The records of a claim's lock file; () where there is no file."""
     if not path.exists():
         return ()
     try:
         content = read_json(path, what="lock file of the claim", most=_MOST_BYTES)
         if not isinstance(content, dict) or content.get(_MARK) != FORMAT:
-            raise ValueError(f"it is no lock of this version, {FORMAT}")
+            raise ValueError(f"it is not a lock of this version, {FORMAT}")
         history = content.get("history")
         if not isinstance(history, list):
             raise ValueError("it has no history")
@@ -393,7 +442,7 @@ def _record(entry: Any) -> ShownVerdict:
             raise ValueError(f"an entry of its history has no {name}")
     time = datetime.fromisoformat(entry["time"])
     if time.tzinfo is None or not 2000 < time.year < 9000:
-        raise ValueError("a time of its history is none")
+        raise ValueError("a time of its history is not valid")
     return ShownVerdict(
         judged=entry["judged"],
         **{name: entry[name] for name in (*_TEXTS, *_PARTS)},
@@ -407,7 +456,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _locks_beside(own: Path) -> Sequence[Path]:
-    """Locks of other claims in the folder; other programs' lock files are not ours to read."""
+    """Lock files of other claims in the folder; those of other programs are left out."""
     found = []
     for path in sorted(own.parent.glob(f"*{LOCK_ENDING}"))[:_MOST_LOCKS]:
         if path.name == own.name or path.is_symlink() or not path.is_file():
@@ -419,7 +468,7 @@ def _locks_beside(own: Path) -> Sequence[Path]:
 
 
 def _records_of_result(out: Path) -> Sequence[ShownVerdict]:
-    """The verdicts that an earlier result in `out` tells of; () where it is none of ours."""
+    """The verdicts that an earlier result in `out` records; () where it is not a result of a claim."""
     path = out / "summary.json"
     try:
         content = read_json(path, most=_MOST_SUMMARY_BYTES)

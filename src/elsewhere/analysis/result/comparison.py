@@ -25,7 +25,7 @@ class ComparedModels:
 
     Attributes:
         summary: The content of summary.json; it names no case.
-        redactor: Took the ids out of the summary.
+        redactor: The redactor that took the ids out of the summary.
     """
 
     summary: dict[str, Any]

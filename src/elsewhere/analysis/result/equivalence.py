@@ -110,7 +110,7 @@ def equivalence_of_parts(
     if not outside.any():
         raise UserError(
             f"every case has {split_by} = {reference}: there is nothing to compare it with",
-            fix="Name a column that parts the cases.",
+            fix="Name a column that divides the cases.",
         )
 
     def compare(among: BoolArray) -> Difference:
@@ -229,7 +229,7 @@ def declared_margin(margin: str | float) -> float:
         The margin.
 
     Raises:
-        UserError: It is no finite number above 0.
+        UserError: If it is not a finite number above 0.
 
     Example:
         >>> declared_margin("0.05")
@@ -239,7 +239,7 @@ def declared_margin(margin: str | float) -> float:
         declared = float(margin)
     except ValueError as problem:
         raise UserError(
-            f"--margin '{margin}' is no number", fix="Such as 0.05; 'study' goes with --means."
+            f"--margin '{margin}' is not a number", fix="Such as 0.05; 'study' goes with --means."
         ) from problem
     if not 0 < declared < float("inf"):
         raise UserError(
@@ -254,7 +254,8 @@ def equivalence_of_means(
     """Run Welch TOST on every row of a table of group summaries.
 
     Args:
-        table: A row per comparison with the columns of `MEANS_COLUMNS`; `low` and `high` where no margin is given.
+        table: One row per comparison with the columns of `MEANS_COLUMNS`; `low` and `high` where no margin is
+            given.
         margin: The margin; `study` makes it from the differences themselves; None for the table's own.
         alpha: The level of each one-sided test.
         where: The file that an error names.
@@ -263,7 +264,7 @@ def equivalence_of_means(
         The table with its tests, and how a margin was made from the data, if it was.
 
     Raises:
-        UserError: A column is missing or holds no numbers.
+        UserError: If a column is missing or does not hold numbers, or the margin is not usable.
     """
     rows = table.copy()
     for column in (*MEANS_COLUMNS, "low", "high"):

@@ -1,4 +1,4 @@
-"""What is assessed, however it is given: cohorts and predictions as paths, data frames or arrays; the protocol."""
+"""The inputs of an assessment: cohorts and predictions as paths, data frames or arrays; the protocol."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from elsewhere.tables.options import DEFAULT
 CohortLike = Cohort | str | Path | pd.DataFrame | Mapping[str, Any]
 PredictionsLike = Predictions | str | Path | pd.DataFrame | Mapping[str, Any]
 Progress = Callable[[str, int, int], None]
-"""`progress(what, done, total)` is told how far a long step is."""
+"""`progress(what, done, total)` is called to report how far a long step is."""
 
 
 def as_cohort(source: CohortLike, table: TableOptions = DEFAULT) -> Cohort:
-    """Make a cohort of whatever is given.
+    """Make a cohort of a path, a data frame or arrays.
 
     Args:
         source: A cohort, a path, a data frame, or a mapping of arrays.
@@ -32,6 +32,10 @@ def as_cohort(source: CohortLike, table: TableOptions = DEFAULT) -> Cohort:
 
     Returns:
         The cohort.
+
+    Example:
+        >>> len(as_cohort({"case_id": ["a", "b"], "label": [0, 1]}).cases)
+        2
     """
     if isinstance(source, Cohort):
         return source
@@ -43,9 +47,9 @@ def as_cohort(source: CohortLike, table: TableOptions = DEFAULT) -> Cohort:
 def open_cohort(path: Path, table: TableOptions = DEFAULT) -> Cohort:
     """Open a cohort from a path.
 
-    A cohort from a path. What is declared of text tables is meant for the predictions first: a cohort that is
-    plain UTF-8 with commas is read plainly, and as declared where that is refused. When both fail, the error is
-    that of the reading that could part the table into columns.
+    The options of text tables are meant for the predictions first: a cohort that is plain UTF-8 with commas
+    is read plainly, and with the options only where that is refused. When both fail, the error is that of the
+    reading that could split the table into columns.
 
     Args:
         path: A folder or a table.
@@ -53,6 +57,9 @@ def open_cohort(path: Path, table: TableOptions = DEFAULT) -> Cohort:
 
     Returns:
         The cohort.
+
+    Raises:
+        UserError: If the cohort cannot be read either way.
     """
     plain = TableOptions(decimal=table.decimal)
     if path.is_dir() or (table.encoding is None and table.delimiter is None):
@@ -72,21 +79,19 @@ def _is_of_the_text(error: UserError) -> bool:
 
 
 def as_predictions(task: str, source: PredictionsLike, options: ReadOptions, cohort: Cohort) -> Predictions:
-    """Make predictions of whatever is given; a data frame or arrays are read like a file.
-
-    Predictions, however they are given; a data frame or arrays take the same road as a file.
+    """Make predictions of a path, a data frame or arrays; both of the latter are read like a file.
 
     Args:
         task: The task.
         source: Predictions, a path, a data frame or a mapping of arrays.
-        options: How it is read or scored.
-        cohort: The cohort.
+        options: How the predictions are read.
+        cohort: The cohort that they are about.
 
     Returns:
         The predictions.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the predictions cannot be read.
     """
     if isinstance(source, Predictions):
         return source
@@ -107,7 +112,9 @@ def as_predictions(task: str, source: PredictionsLike, options: ReadOptions, coh
 
 
 def _one_type_a_column(frame: pd.DataFrame) -> pd.DataFrame:
-    """A column of numbers and words, such as a vendor's probabilities, as text: a csv file has it so."""
+    """Turn a column of numbers and words, such as a vendor's probabilities, into text, as it is in a csv
+    file.
+    """
     mixed = [
         name
         for name in frame.columns
@@ -121,14 +128,14 @@ def choose_protocol(task: Task, name: str | None, reader: str) -> Protocol:
 
     Args:
         task: The task.
-        name: Its name.
+        name: Its name; None for the one that belongs to the cohort's reader.
         reader: The reader of the cohort.
 
     Returns:
-        The named protocol, or the one that the cohort means; it must be one for this task.
+        The protocol.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If there is no such protocol, or it is not one for this task.
     """
     protocol = protocols.get(name or task.protocol_for(reader))
     if not task.accepts(protocol):
@@ -147,7 +154,7 @@ def check_choices(*, on_invalid: str, matching: str | None) -> None:
         matching: None, `challenge` or `nearest`.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If one of them has another value.
     """
     if on_invalid not in ("error", "worst"):
         raise UserError(f"--on-invalid '{on_invalid}' is not known", fix="Use error or worst.")
@@ -166,7 +173,7 @@ def known_columns(cohort: Cohort, names: Sequence[str]) -> tuple[str, ...]:
         The names, each once.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the cohort lacks a column; the message offers similar names.
     """
     columns = [str(c) for c in cohort.cases.columns]
     for name in names:

@@ -1,4 +1,4 @@
-"""`--where split=test`: part of a cohort, chosen by its columns, with the flow that says who was left out."""
+"""Part of a cohort, chosen by its columns (`--where split=test`), with the flow of the cases left out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,16 @@ from elsewhere.scoring.task import Scores
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """The cases that were kept; `whole` is what the audit still looks at, since a leak has two sides."""
+    """Part of a cohort that was chosen with `--where`. The audit still looks at the whole cohort, since a
+    leak has two sides.
+
+    Args:
+        cohort: The chosen cases.
+        whole: The cohort that they were chosen from.
+        step: Entry of the flow that says how many cases were left out (`step`, `n`, `lost`, `why`); None
+            where nothing was chosen.
+        where: The columns and values that chose the cases.
+    """
 
     cohort: Cohort
     whole: Cohort
@@ -28,10 +37,10 @@ class Part:
         """Leave out the rows of cases that were not chosen: they are neither missing nor extra.
 
         Args:
-            said: The predictions.
+            said: The predictions of the whole cohort.
 
         Returns:
-            The predictions of the chosen cases.
+            The predictions of the chosen cases, with the step that says how many rows were left out.
         """
         if self.step is None:
             return said
@@ -88,17 +97,15 @@ class Part:
 def choose_part(cohort: Cohort, where: Mapping[str, str] | None) -> Part:
     """Choose the cases whose columns have the given values.
 
-    The cases whose columns have the given values; an unknown column or value offers its neighbours.
-
     Args:
         cohort: The cohort.
-        where: The wanted values by column.
+        where: The wanted values by column; None or empty for all cases.
 
     Returns:
-        The part, with the step that says who was left out.
+        The part, with the step that says how many cases were left out.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the cohort lacks a column, or no case has a value; the message offers similar ones.
     """
     if not where:
         return Part(cohort=cohort, whole=cohort)

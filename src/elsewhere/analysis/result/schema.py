@@ -1,7 +1,7 @@
 """The shape of a summary as types: what the page, the figures, the tables and the commands may rely on.
 
-A `summary.json` that somebody else wrote is held against it before anything is read out of it. What a task or
-another package adds beside these keys is allowed and shown as it is (`report.generic`).
+A `summary.json` that somebody else wrote is compared with it before anything is read out of it. Further keys,
+which a task or another package adds, are allowed and shown as they are (`report.generic`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Number = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Shown = Count | Annotated[str, Field(max_length=40)]
-"""A count, or what stands for it where it is too small to be told."""
+"""A count, or the text that replaces a count too small to be reported."""
 Name = Annotated[str, Field(max_length=10_000)]
 Text = Annotated[str, Field(max_length=100_000)]
 Numbers = list[Number | None]
@@ -141,7 +141,7 @@ class JudgedClaim(Part):
 
 
 class Verdict(Part):
-    """The word, and what it rests on."""
+    """The verdict, and what it rests on."""
 
     word: Name
     exit_code: Count | None = None
@@ -188,7 +188,7 @@ class Provenance(Part):
 
 
 class Finding(Part):
-    """What the audit of a cohort found."""
+    """A finding of the cohort's audit."""
 
     kind: Name | None = None
     severity: Name | None = None
@@ -303,15 +303,15 @@ class Summary(Part):
 
 
 def check_summary(content: dict[str, Any], *, where: str, fix: str | None = None) -> None:
-    """Refuse a summary that is none, naming the first key that is wrong and how many more there are.
-
-    Raises:
-        UserError: a key is missing, or has a value of another type or out of its range.
+    """Refuse a summary of another shape, naming the first key that is wrong and how many more there are.
 
     Args:
-        content: The content.
+        content: The content of a summary.json.
         where: The file that an error names.
-        fix: What an error advises.
+        fix: What an error advises; None for no advice.
+
+    Raises:
+        UserError: If a key is missing, or has a value of another type or out of its range.
     """
     try:
         Summary.model_validate(content)
@@ -321,5 +321,5 @@ def check_summary(content: dict[str, Any], *, where: str, fix: str | None = None
         key = ".".join(str(step)[:80] for step in first["loc"])
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         raise UserError(
-            f"this is no summary of a result: {key}: {str(first['msg'])[:200]}{more}", where=where, fix=fix
+            f"this is not a summary of a result: {key}: {str(first['msg'])[:200]}{more}", where=where, fix=fix
         ) from None

@@ -1,4 +1,4 @@
-"""One model on one cohort: from predictions, or from a table of scores that exists already, to an assessment."""
+"""One model on one cohort: from predictions, or from an existing table of scores, to an assessment."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class ResultOptions:
     """How a model is assessed.
 
     Attributes:
-        protocol: The name of the protocol; None for the one that the cohort's reader stands for.
-        where: The cases are kept whose columns have these values.
-        scoring: What may be set beside the protocol: threshold, groups, how predictions are read.
+        protocol: The name of the protocol; None for the one that belongs to the cohort's reader.
+        where: Columns with the values that choose the cases; None for all cases.
+        scoring: What may be set in addition to the protocol: threshold, groups, how predictions are read.
         resamples: How many resamples; None for the protocol's number.
         seed: The seed of every draw.
         site_claim: Judge every other site against one; None for no verdict.
-        progress: Called to report how far the work is.
+        progress: Called to report how far the work is; None for no report.
     """
 
     protocol: str | None = None
@@ -56,11 +56,11 @@ class ResultOptions:
     progress: Progress | None = None
 
     def resampling(self, key: str, protocol: Protocol) -> Resampling:
-        """Name the resamples of a cohort.
+        """Choose the resamples of a cohort.
 
         Args:
             key: The hash of the cohort.
-            protocol: Says how many, where the user does not.
+            protocol: Gives their number, where the user does not.
 
         Returns:
             The resampling.
@@ -184,7 +184,7 @@ def _read_scores(task: str, scores: str | Path | pd.DataFrame, table: TableOptio
             raise UserError(
                 f"the result is of task {earlier.scores.task}",
                 where=str(scores),
-                fix=f"Say `elsewhere summarise {earlier.scores.task} ...`.",
+                fix=f"Use `elsewhere summarise {earlier.scores.task} ...`.",
             )
         return _StoredScores(
             cases=earlier.scores.cases,

@@ -38,14 +38,18 @@ def site_claim(reference: str | None, margin: float | None, *, alpha: float = 0.
 
     Args:
         reference: The site where the model was developed, or None.
-        margin: The margin, or None.
+        margin: The largest difference that would not matter, or None.
         alpha: The level of each one-sided test.
 
     Returns:
         The claim; None where neither option was given.
 
     Raises:
-        UserError: Only one of the two was given.
+        UserError: If only one of the two was given.
+
+    Example:
+        >>> site_claim("North", 0.05)
+        SiteClaim(reference='North', margin=0.05, alpha=0.05)
     """
     if reference is None and margin is None:
         return None

@@ -1,8 +1,8 @@
 """The folder of a result: `scores.parquet` (and `events.parquet`), `summary.json`, `case_key.csv`.
 
-A summary names the digests of its tables and carries a digest of itself (`seal`), so that an edited summary, or one
-that lies beside the scores of another result, is refused when the folder is read. That finds mistakes and careless
-edits. It is no signature: whoever edits a file can compute the digests again.
+A summary names the digests of its tables and carries a digest of itself (`seal`), so that an edited summary,
+or one in a folder with the scores of another result, is refused when the folder is read. That finds mistakes
+and careless edits. It is not a signature: whoever edits a file can compute the digests again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from elsewhere.untrusted import check_plain_file, read_json
 
 SUMMARY, SCORES, EVENTS = "summary.json", "scores.parquet", "events.parquet"
 TABLE_DIGESTS = {"scores_digest": SCORES, "events_digest": EVENTS}
-"""Key of a summary's provenance -> the table beside it."""
+"""Key of a summary's provenance -> the table in the same folder."""
 
 
 def write_scores(scores: Scores, folder: Path) -> dict[str, str]:
@@ -49,7 +49,7 @@ def write_scores(scores: Scores, folder: Path) -> dict[str, str]:
 
 
 def write_key(path: Path, case_key: pd.DataFrame | None, originals: Mapping[str, str]) -> None:
-    """Write `case,case_id` for the owner of the data alone: who stands behind a hash or a mark.
+    """Write `case,case_id` for the owner of the data alone: the ids behind hashes and marks.
 
     Args:
         path: The file to write.
@@ -68,7 +68,11 @@ def seal_of(summary: Mapping[str, Any]) -> str:
         summary: The summary.
 
     Returns:
-        The digest of all that a summary says but for the digest itself.
+        The digest of everything in the summary except the digest itself.
+
+    Example:
+        >>> seal_of({"task": "classification", "seal": "old"}) == seal_of({"task": "classification"})
+        True
     """
     content = {key: value for key, value in summary.items() if key != "seal"}
     text = json.dumps(to_jsonable(content), sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -107,14 +111,12 @@ def sealed(summary: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, 
 def reseal(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Seal a summary again with the tables that lie in a folder.
 
-    The summary with the digests of the tables that lie in `folder`, and its own.
-
     Args:
         summary: The summary.
         folder: The folder.
 
     Returns:
-        The sealed summary.
+        The summary with the digests of these tables, and its own.
     """
     return sealed(summary, digests_of(folder))
 
@@ -122,16 +124,18 @@ def reseal(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 def load_assessment(path: str | Path) -> Assessment:
     """Read a result folder back.
 
+    The result may have come from somebody else. So its files must be plain and of bounded size, its summary
+    must have the shape and the digests that it was written with, its tables must be those that the summary
+    names and hold what the task writes, and its protocol's rules must be those of this version.
+
     Args:
         path: A folder that `score`, `accept` or `summarise` wrote.
 
     Returns:
-        The result. It may have come from somebody else: its files are plain and of bounded size, its summary has the
-        shape and the digests that it was written with, its tables are those that the summary names and hold what the
-        task writes, and its protocol's rules are those of this version.
+        The result.
 
     Raises:
-        UserError: it is no result folder, or one of these does not hold.
+        UserError: If it is not a result folder, or one of these conditions does not hold.
     """
     folder = Path(path)
     with explained_refusals(folder, "the result cannot be read"):
@@ -156,7 +160,7 @@ def load_assessment(path: str | Path) -> Assessment:
         raise UserError(
             f"it was scored with other rules under the name {protocol.name} (version {summary['protocol_version']}, now {protocol.version})",
             where=str(folder),
-            fix="Score the predictions again, so that both results stand on the same rules.",
+            fix="Score the predictions again, so that both results rest on the same rules.",
         )
     events = (
         read_table(folder / EVENTS, allow_empty=True) if "events_digest" in summary["provenance"] else None
@@ -165,7 +169,7 @@ def load_assessment(path: str | Path) -> Assessment:
     check_stored_scores(task, cases, events, where=str(folder))
     if len(cases) != summary["counts"].get("cases"):
         raise UserError(
-            f"summary.json tells of {summary['counts'].get('cases')} cases, and the scores have {len(cases)}",
+            f"summary.json reports {summary['counts'].get('cases')} cases, and the scores have {len(cases)}",
             where=str(folder),
             fix=again,
         )
@@ -186,9 +190,9 @@ def load_assessment(path: str | Path) -> Assessment:
 
 
 def _check_seal(summary: Mapping[str, Any], folder: Path) -> None:
-    """Refuse a summary that was edited, and one that lies beside the tables of another result."""
+    """Refuse a summary that was edited, and one in a folder with the tables of another result."""
     where = str(folder / SUMMARY)
-    anew = "Score the predictions again, or sum the scores up anew: elsewhere summarise TASK COHORT SCORES --out NEW."
+    anew = "Score the predictions again, or summarise the scores again: elsewhere summarise TASK COHORT SCORES --out NEW."
     if "seal" not in summary or "scores_digest" not in summary["provenance"]:
         raise UserError(
             "summary.json does not say which scores it belongs to: an earlier version wrote it, or something else did",
@@ -202,8 +206,10 @@ def _check_seal(summary: Mapping[str, Any], folder: Path) -> None:
         if digest is None and not file.exists():
             continue
         check_plain_file(file, what="table of the result", fix=anew)
-        with file.open("rb") as table:  # a large file that is no table is refused before all of it is read
+        with file.open("rb") as table:  # a large file that is not a table is refused before all of it is read
             if table.read(4) != b"PAR1":
-                raise UserError(f"{name} is no parquet table", where=str(file), fix=anew)
+                raise UserError(f"{name} is not a parquet table", where=str(file), fix=anew)
         if digest != file_digest(file):
-            raise UserError(f"summary.json does not belong to the {name} beside it", where=where, fix=anew)
+            raise UserError(
+                f"summary.json does not belong to the {name} in its folder", where=where, fix=anew
+            )

@@ -183,20 +183,18 @@ def analyse(
 
 
 def _errors(audit: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the audit calls an error is said at the top, not only in its own section."""
+    """Errors of the audit as warnings, which the report shows at its top and not only with the audit."""
     return [f"The id audit: {finding['message']}." for finding in audit if finding.get("severity") == "error"]
 
 
 def provenance(
     scores: Scores, facts: Facts, *, options: ScoreOptions, seed: int, resamples: int
 ) -> dict[str, Any]:
-    """Collect what every number carries.
-
-    What a number carries (design, 'Words').
+    """Collect the facts that every number carries: hashes, protocol, seed, version and settings.
 
     Args:
         scores: The scores.
-        facts: What the case table does not carry.
+        facts: The facts that the case table does not carry.
         options: What was set when the predictions were scored.
         seed: The seed of every draw.
         resamples: How many resamples.
@@ -229,10 +227,10 @@ def provenance(
 
 
 def complete_counts(ready: Prepared) -> dict[str, int]:
-    """Collect every count of the contract, whatever the task fills in itself.
+    """Collect every count that a summary must have, whichever of them the task fills in itself.
 
     Args:
-        ready: The scores, made ready for statistics.
+        ready: The scores, prepared for statistics.
 
     Returns:
         `counts` of the summary.
@@ -261,7 +259,7 @@ def _patients(ready: Prepared) -> int:
 def _add_answered_only(
     ready: Prepared, metrics: dict[str, dict[str, Any]], headline: str, *, key: str, seed: int, resamples: int
 ) -> None:
-    """ST-14: beside the value with missing as worst, the value of the answered cases alone.
+    """Add the value of the answered cases alone to the value with missing as worst (ST-14).
 
     The headline metric gets its interval as well.
     """

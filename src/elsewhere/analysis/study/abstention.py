@@ -1,8 +1,9 @@
 """When the models of a study should not answer (US-32): scores of uncertainty, one run or ensemble at a time.
 
-Max-softmax, energy and Mahalanobis distance are one network's; the deep ensemble is the mean over the seeds of
-one scenario and configuration, which is possible where every seed was tested on the same cases (external
-scenarios; internal seeds split the dataset anew). An error is a wrong class at the protocol's threshold.
+Max-softmax, energy and Mahalanobis distance are one network's; the deep ensemble is the mean over the seeds
+of one scenario and configuration, which is possible where every seed was tested on the same cases (external
+scenarios; each internal seed splits the dataset again). An error is a wrong class at the protocol's
+threshold.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _measured(
 
 
 def _wrong(run: Judged, probability: FloatArray) -> FloatArray:
-    """1 where the decision by the run's threshold is not the truth."""
+    """1 where the decision by the run's threshold is wrong, else 0."""
     positive = probability >= run.threshold if run.inclusive else probability > run.threshold
     return (positive != (run.test.label == 1)).astype(np.float64)
 
@@ -72,7 +73,16 @@ def _of_runs(judged: Sequence[Judged], score: str) -> list[tuple[dict[str, float
 
 
 def members_of(judged: Sequence[Judged]) -> tuple[FloatArray, FloatArray] | None:
-    """(seeds, cases) probabilities of the test and of the normal cases; None where the seeds' cases differ."""
+    """Stack the probabilities of several seeds, each column a case in the first seed's order.
+
+    Args:
+        judged: The runs of one scenario and configuration, one per seed.
+
+    Returns:
+        The probabilities of the test cases, (seeds, cases), and of the normal cases, (seeds, normal cases),
+        which have no columns where the seeds' normal cases differ. None where the seeds tested different
+        cases, or where an answer is not finite.
+    """
     first = judged[0]
     order = np.argsort(first.test.case)
     normal_order = np.argsort(first.normal.case)
@@ -96,7 +106,22 @@ def members_of(judged: Sequence[Judged]) -> tuple[FloatArray, FloatArray] | None
 def abstention_tables(
     judged: Mapping[str, Judged], runs: pd.DataFrame, design: Design, *, ensemble: bool = True
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Judge every score of uncertainty by kind and configuration; the risk-coverage curves; the ensembles as models."""
+    """Judge every score of uncertainty by kind of scenario and configuration.
+
+    Runs of one scenario are averaged first, then scenarios. The ensemble of the seeds exists only for kinds
+    of scenarios whose seeds tested the same cases.
+
+    Args:
+        judged: Every run with probabilities, by name.
+        runs: One row per judged run.
+        design: Gives the order of the rows.
+        ensemble: Whether the seeds of a scenario are also judged together, as a deep ensemble.
+
+    Returns:
+        Three tables: one row per kind, configuration and score with the values of `VALUES`; the risk-coverage
+        curves of the same, one row per coverage; and one row per scenario and configuration with the AUROC of
+        the ensemble and the mean AUROC of its seeds.
+    """
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     models: list[dict[str, Any]] = []
@@ -155,7 +180,14 @@ def _mean(parts: Sequence[tuple[dict[str, float], FloatArray]]) -> tuple[dict[st
 
 @analysis("abstention", probabilities=True)
 def abstention(context: Context) -> Tables:
-    """Tell how many errors remain when the models answer their surest cases only."""
+    """Report how many errors remain when the models answer their surest cases only.
+
+    Args:
+        context: The task, its runs and what analyses share.
+
+    Returns:
+        The tables `abstention`, `risk_coverage` and `ensembles`.
+    """
     scores, curves, ensembles = abstention_tables(
         context.judged,
         context.judged_runs,

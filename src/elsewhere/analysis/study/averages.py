@@ -1,4 +1,4 @@
-"""Averages of a task with probabilities over its scenarios, and the comparisons of what varies between them."""
+"""Averages of a task with probabilities over its scenarios, and comparisons of its factors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,15 @@ EXTERNAL_COLUMNS = (
 
 @analysis("averages", probabilities=True)
 def averages(context: Context) -> Tables:
-    """Average every metric over scenarios, seeds first, with a t interval over scenarios."""
+    """Average every metric over scenarios, seeds first, with a t interval over scenarios.
+
+    Args:
+        context: The task, its runs and what analyses share.
+
+    Returns:
+        The tables of runs, scenarios, their averages, the averages without each dataset, and the prediction
+        for a new hospital.
+    """
     scenarios, design = context.scenarios, context.design
     summary = summaries(scenarios, design)
     return {
@@ -54,7 +62,14 @@ def averages(context: Context) -> Tables:
 
 @analysis("comparisons of inputs and models", probabilities=True, factors=("model", "input"))
 def comparisons(context: Context) -> Tables:
-    """Compare inputs, models, margins and ways to train over the same scenarios."""
+    """Compare inputs, models, margins and ways to train over the same scenarios.
+
+    Args:
+        context: The task, its runs and what analyses share.
+
+    Returns:
+        The tables `paired`, `margins` and `found_boxes`.
+    """
     scenarios, design = context.scenarios, context.design
     return {
         "paired": paired_published(
@@ -72,7 +87,7 @@ def external_scenarios(scenarios: pd.DataFrame, published: Reference | None) -> 
 
     Args:
         scenarios: One row per scenario and configuration.
-        published: A published study, whose values are put into columns of their own.
+        published: A published study, whose values are put into columns of their own; None for none.
 
     Returns:
         The external scenarios; `rank` counts from the best.

@@ -2,7 +2,7 @@
 
 Where the scenarios of a kind test no case twice (one dataset left out, folds) their cases are pooled into one
 board; else every scenario is a board of its own. All methods of a board share its patients and so its
-resamples (ST-09). What cannot stand in a board is listed with its reason, never dropped.
+resamples (ST-09). A method that cannot be in a board is listed with its reason, never dropped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BOARD_LABELS = {
 }
 _ORDER = ("leave-one-dataset-out", "external", "folds", "internal")
 NESTED = "nested"
-"""Runs that only serve to choose a method on the sources; they stand in no board and no average."""
+"""Runs that only serve to choose a method on the sources; they are in no board and no average."""
 KINDS: Mapping[str, tuple[str, ...]] = {
     "clip": ("clip", "has_clip", "clip_artefact", "clip_artifact"),
     "implant": ("implant", "has_implant", "breast_implant"),
@@ -51,24 +51,41 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 """Kinds of cases that a cohort may mark, by the columns that mark them; 'small' comes from the sizes."""
 _CLINICAL = ("subtype", "vendor", "field_strength")
 REPORTED_COLUMNS = (*_CLINICAL, *(name for names in KINDS.values() for name in names))
-"""Columns of the cohort that analyses read beside the scores."""
+"""Columns of the cohort that analyses read in addition to the scores."""
 
 
 class Member(NamedTuple):
-    """One training of a method, or one of each source, whose answers cover every case of a board once."""
+    """One training of a method, or one of each source, whose answers cover every case of a board once.
+
+    Args:
+        seed: Seed of the training.
+        source: Number of the source of each tested dataset, from 1; 0 where a case is tested from one source
+            alone.
+
+    Example:
+        >>> Member(seed=1, source=2).label
+        'seed 1, source 2'
+    """
 
     seed: int
     source: int
-    """Which of the sources of each tested dataset; 0 where a case is tested from one source alone."""
 
     @property
     def label(self) -> str:
+        """Name of the member in tables."""
         return f"seed {self.seed}" + (f", source {self.source}" if self.source else "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One method of a board; `ready` has one entry per seed, all of the same cases."""
+    """One method of a board.
+
+    Args:
+        method: Name of the method.
+        members: Its trainings, in order.
+        ready: The scores of each member, ready for statistics, all with the same cases in one order.
+        evaluator: Its metrics, averaged over the members.
+    """
 
     method: str
     members: tuple[Member, ...]
@@ -77,26 +94,53 @@ class Entry:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds that ran, each once."""
+        """Return the seeds that ran, each once."""
         return tuple(sorted({member.seed for member in self.members}))
 
     @property
     def scores(self) -> Scores:
-        """Of the first seed: for what all seeds share, truth and attributes."""
+        """Return the scores of the first member, for what all members share: truth and attributes."""
         return self.ready[0].scores
 
     def stacked(self, column: str) -> FloatArray:
-        """(seeds, cases) of a column of the scores; the cases of all seeds are in one order."""
+        """Stack a column of the scores of all members.
+
+        Args:
+            column: Name of a numeric column of the table of cases.
+
+        Returns:
+            (members, cases); the cases of all members are in one order.
+        """
         return np.stack([r.scores.cases[column].to_numpy(dtype=float) for r in self.ready])
 
     def mean(self, column: str) -> FloatArray:
-        """(cases,): over seeds."""
+        """Average a column of the scores over the members.
+
+        Args:
+            column: Name of a numeric column of the table of cases.
+
+        Returns:
+            One value per case.
+        """
         return self.stacked(column).mean(axis=0)
 
 
 @dataclass(frozen=True, eq=False)
 class Board:
-    """`cases` are the rows of every entry's scores, in one order, with the cohort's clinical columns."""
+    """The methods of a task that answered the same cases, and these cases.
+
+    Args:
+        task: Name of the task.
+        name: Kind of the scenarios that are pooled, or the one scenario of the board.
+        kind: Kind of its scenarios, such as `external`.
+        scenarios: Names of its scenarios.
+        entries: Its methods, best first.
+        failed: Methods that cannot stand in the board, as `{"method", "reason"}`.
+        cases: One row per case in the order of every entry's scores, with the cohort's clinical columns.
+        key: Hash of the cohort, which names the stream of random numbers.
+        baseline: The method that the others are compared with; None for none.
+        resamples: Number of resamples of patients; 0 for none.
+    """
 
     task: str
     name: str
@@ -111,18 +155,22 @@ class Board:
 
     @property
     def names(self) -> list[str]:
+        """Names of the methods, best first."""
         return [entry.method for entry in self.entries]
 
     @property
     def evaluators(self) -> list[Evaluator]:
+        """The metrics of each method, in the order of `names`."""
         return [entry.evaluator for entry in self.entries]
 
     @property
     def partition(self) -> Clusters:
+        """Maps the cases of the board to patients and sites."""
         return self.entries[0].ready[0].partition
 
     @property
     def protocol(self) -> Protocol:
+        """Protocol by which the methods were scored."""
         return self.entries[0].scores.protocol
 
     @cached_property
@@ -137,10 +185,12 @@ class Board:
 
     @property
     def label(self) -> str:
+        """Name of the board for readers."""
         return BOARD_LABELS.get(self.name, self.name)
 
     @cached_property
     def truth(self) -> FloatArray | None:
+        """Outcome of each case, above 0 for a positive one; None where the task has no classes."""
         return truth_of(self.entries[0].scores)
 
     @cached_property
@@ -154,7 +204,9 @@ class Board:
 
     @cached_property
     def draws(self) -> list[FloatArray]:
-        """(resamples, metrics) an entry: the one set of resamples that every number of the board shares."""
+        """(resamples, metrics) for each entry: the one set of resamples that every number of the board
+        shares.
+        """
         rules = self.protocol.interval
         stream = WeightStream(
             self.partition, key=self.key, seed=SEED, resamples=self.resamples, by_site=rules.by_site
@@ -162,25 +214,49 @@ class Board:
         return draw(self.evaluators, stream)
 
     def drawn(self, metric: str) -> FloatArray:
-        """(resamples, models)."""
+        """Select one metric from the resamples.
+
+        Args:
+            metric: Name of the metric.
+
+        Returns:
+            (resamples, methods).
+        """
         columns = [d[:, e.index(metric)] for e, d in zip(self.evaluators, self.draws, strict=True)]
         return np.stack(columns, axis=1)
 
     def values(self, metric: str) -> FloatArray:
+        """Evaluate a metric for every method.
+
+        Args:
+            metric: Name of the metric.
+
+        Returns:
+            One value per method; NaN where it is undefined.
+        """
         return np.array([e.values()[metric] for e in self.evaluators])
 
     @property
     def fairness_weight(self) -> float:
+        """Weight of fairness in the combined score: the study's own, else the protocol's."""
         given = self.entries[0].ready[0].options.fairness_weight
         return self.protocol.fairness.fairness_weight if given is None else given
 
     @property
     def df(self) -> float:
+        """Degrees of freedom of a standard error over the patients of the board."""
         return float(self.partition.degrees_of_freedom(by_site=self.protocol.interval.by_site))
 
 
 def kinds_of(results: Results) -> dict[str, dict[str, str]]:
-    """Each scenario's kind, source and target, from the runs."""
+    """Read each scenario's kind, source and target from the runs.
+
+    Args:
+        results: Results of the study.
+
+    Returns:
+        `{"kind", "source", "target"}` by the name of the scenario; an empty text where the runs give none.
+    """
     columns = ("kind", "source", "target")
     rows = results.runs.drop_duplicates("scenario")
     return {
@@ -192,9 +268,9 @@ def boards_of(results: Results, task: str, *, resamples: int) -> list[Board]:
     """List the boards of a task, the leading one first.
 
     Args:
-        results: Of the study.
-        task: Whose runs are compared.
-        resamples: Of patients, for every number of a board.
+        results: Results of the study.
+        task: Task whose methods are compared.
+        resamples: Number of resamples of patients that every number of a board rests on.
 
     Returns:
         The boards; scenarios that only serve to choose a method have none.
@@ -228,8 +304,8 @@ def _groups_of_scenarios(
     of_task: Mapping[tuple[str, str, int], Scores],
     where: Mapping[str, Mapping[str, str]],
 ) -> list[tuple[str, Rounds]]:
-    """Which scenarios of a kind make a board together. Where each dataset is tested from several sources, one board
-    has all of them, a source of each dataset per round, and every scenario has a board of its own too.
+    """Which scenarios of a kind make a board together. Where each dataset is tested from several sources, one
+    board has all of them, a source of each dataset per round, and every scenario has a board of its own too.
     """
     if len(names) > 1 and _disjoint(of_task, names):
         return [(kind, (tuple(names),))]
@@ -245,7 +321,7 @@ def _groups_of_scenarios(
 
 
 def _best_first(board: Board) -> Board:
-    """So that every table and figure lists the recipes as the board ranks them."""
+    """Sort the entries by rank, so that every table and figure lists them as the board ranks them."""
     values = np.nan_to_num(board.values(board.ranked_by), nan=-np.inf)
     order = sorted(range(len(board.entries)), key=lambda i: (-values[i], board.names[i]))
     return replace(board, entries=tuple(board.entries[i] for i in order))
@@ -265,11 +341,27 @@ def _disjoint(of_task: Mapping[tuple[str, str, int], Scores], scenarios: Sequenc
 
 
 def ids_of(scores: Scores) -> list[str]:
+    """List the case ids of scores.
+
+    Args:
+        scores: Scores of one run.
+
+    Returns:
+        The ids as text, in the order of the table of cases.
+    """
     return [str(i) for i in scores.cases["case_id"]]
 
 
 def pooled(parts: Sequence[Scores]) -> Scores:
-    """Scores of several scenarios as those of one test set; every case once."""
+    """Combine the scores of several scenarios into those of one test set.
+
+    Args:
+        parts: Scores of scenarios that share no case.
+
+    Returns:
+        The scores of all cases, with counts added up and each warning once; columns beside the cases are the
+        first part's.
+    """
     if len(parts) == 1:
         return parts[0]
     cases = pd.concat([part.cases for part in parts], ignore_index=True)
@@ -352,6 +444,15 @@ def _entry(
 
 
 def in_order(scores: Scores, order: Sequence[str]) -> Scores:
+    """Sort the cases of scores.
+
+    Args:
+        scores: Scores that hold every case of `order`.
+        order: The case ids in the order that is wanted.
+
+    Returns:
+        The scores of these cases in this order.
+    """
     place = {case: at for at, case in enumerate(ids_of(scores))}
     return replace(scores, cases=scores.cases.iloc[[place[c] for c in order]].reset_index(drop=True))
 
@@ -373,13 +474,13 @@ def baseline_of(results: Results, task: str, names: Sequence[str]) -> str | None
     """Find the method that the others are compared with.
 
     Args:
-        results: Of the study.
-        task: Whose board it is.
-        names: The methods of the board.
+        results: Results of the study.
+        task: Task of the board.
+        names: Names of the board's methods.
 
     Returns:
-        The study file's `baseline = true`; else the usual baseline of the task, where it ran; for pairs of models and
-        inputs the first of the study file; None where there is none.
+        The study file's `baseline = true`; else the usual baseline of the task, where it ran; for pairs of
+        models and inputs the first of the study file; None where there is none.
     """
     methods = [m for name, m in results.methods.items() if name in names]
     usual = tasks.get(task).reported(protocols.get(results.study.task(task).protocol)).baseline
@@ -394,12 +495,27 @@ def baseline_of(results: Results, task: str, names: Sequence[str]) -> str | None
 
 
 def chance_methods(methods: Mapping[str, Method]) -> frozenset[str]:
-    """The methods that predict by chance: that they do equally well everywhere is no finding."""
+    """List the methods that predict by chance: that they do equally well everywhere is no finding.
+
+    Args:
+        methods: The methods of a study by name.
+
+    Returns:
+        The names of those whose recipe is `random`.
+    """
     return frozenset(name for name, method in methods.items() if method.recipe == CHANCE_METHOD)
 
 
 def options_of(study: Study, task: str) -> ScoreOptions:
-    """The study may weigh fairness otherwise than the protocol."""
+    """Read the options of scoring from the study file, which may weigh fairness otherwise than the protocol.
+
+    Args:
+        study: The study file.
+        task: Name of the task.
+
+    Returns:
+        The options for this task.
+    """
     return ScoreOptions(fairness_weight=study.task(task).fairness_weight)
 
 

@@ -1,4 +1,4 @@
-"""Calibration: where a temperature could be fitted, reliability, and lesions against normal cases (US-16 to US-18)."""
+"""Calibration (US-16 to US-18): where it was possible, reliability, and lesions against normal cases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ from elsewhere.statistics.calibration import reliability_curve
 
 @analysis("calibration", probabilities=True)
 def calibration(context: Context) -> Tables:
-    """Tell where probabilities could be calibrated, and how reliable they are before and after."""
+    """Report where probabilities could be calibrated, and how reliable they are before and after.
+
+    Args:
+        context: The task, its runs and what analyses share.
+
+    Returns:
+        The tables `calibration_eligibility` and `calibration_curves`.
+    """
     runs, design = context.judged_runs, context.design
     return {
         "calibration_eligibility": eligibility_table(runs, design, context.published),
@@ -30,7 +37,14 @@ def calibration(context: Context) -> Tables:
 
 @analysis("lesion against normal", probabilities=True)
 def lesion_against_normal(context: Context) -> Tables:
-    """Tell whether the models are less sure of normal cases than of lesions, where there are normal cases."""
+    """Test whether the models are less sure of normal cases than of lesions, where there are normal cases.
+
+    Args:
+        context: The task, its runs and what analyses share.
+
+    Returns:
+        The table `lesion_against_normal`; nothing in a study without normal cases.
+    """
     runs = context.judged_runs
     if not (runs["normal_images"] > 0).any():
         return {}
@@ -38,7 +52,16 @@ def lesion_against_normal(context: Context) -> Tables:
 
 
 def eligibility_table(runs: pd.DataFrame, design: Design, published: Reference | None) -> pd.DataFrame:
-    """Count in how many runs a temperature could be fitted, and give the reasons where it could not (US-16)."""
+    """Count in how many runs a temperature could be fitted, and give the reasons where it could not (US-16).
+
+    Args:
+        runs: One row per judged run.
+        design: Gives the order of the rows.
+        published: A published study whose counts are put into columns of their own; None for none.
+
+    Returns:
+        One row per kind of scenario and source, and one per kind for all sources.
+    """
     rows = []
     for (kind, source), part in runs.groupby(["kind", "source"], sort=False):
         reasons = part.loc[~part["calibration_eligible"], "calibration_reason"].unique()
@@ -74,7 +97,7 @@ def normal_table(runs: pd.DataFrame, scenarios: pd.DataFrame, design: Design) ->
     Args:
         runs: One row per judged run.
         scenarios: One row per scenario and configuration.
-        design: For the order of the rows.
+        design: Gives the order of the rows.
 
     Returns:
         One row per kind, target and configuration.
@@ -106,7 +129,7 @@ def calibration_curves(judged: Mapping[str, Judged], runs: pd.DataFrame, design:
     """Pool the runs of each kind of scenario into one reliability curve, before and after calibration.
 
     Args:
-        judged: Every run.
+        judged: Every run with probabilities, by name.
         runs: One row per judged run.
         design: Its main configurations are pooled; every method where there are none.
 

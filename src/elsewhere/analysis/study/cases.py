@@ -1,4 +1,4 @@
-"""Patients of a board: recall a class, reliability, the hardest cases and those of a kind (MRI-11)."""
+"""Patients of a board: recall of each class, reliability, the hardest cases and those of a kind (MRI-11)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,17 @@ _NAN = float("nan")
 
 
 def recalls(board: Board) -> pd.DataFrame:
-    """Recall of each class, and their gap: a model that says 'no' to everybody has a wide one.
+    """Compute the recall of each class, and their gap: a model that says 'no' to everybody has a wide one.
 
-    From the board's own values and resamples, so that with several seeds each is their mean, as in the board.
+    Values and intervals are from the board's own values and resamples, so that with several seeds each is
+    their mean, as in the board.
+
+    Args:
+        board: Methods of a task on the same cases.
+
+    Returns:
+        One row per method with sensitivity, specificity and their gap (sensitivity - specificity), each with
+        its percentile interval; empty for a task without classes.
     """
     if board.truth is None:
         return pd.DataFrame()
@@ -53,10 +61,19 @@ def _number(value: float | None) -> float:
 
 
 def reliability(board: Board) -> pd.DataFrame:
-    """Observed share of positive cases in quantile bins of the probability, with the prevalence and the slope.
+    """Compute the observed share of positive cases in quantile bins of the probability, with the prevalence
+    and the slope.
 
-    Several seeds lie in the bins together, a patient once a seed, with the patient as the unit of the
-    intervals: what one of the trainings says, not what their mean would say, which no board ranks. Bins of fewer than five patients are left out: they would tell those people's outcomes.
+    The cases of several seeds lie in the bins together, each patient once per seed, and the patient stays the
+    unit of the intervals. So the curve describes what one of the trainings says, not their mean, which no
+    board ranks. Bins of fewer than five patients are left out: they would disclose those people's outcomes.
+
+    Args:
+        board: Methods of a task on the same cases.
+
+    Returns:
+        One row per method and bin; empty for a task without classes. A method with fewer than ten patients
+        that have a usable score has no rows.
     """
     rows: list[dict[str, Any]] = []
     outcome = board.truth
@@ -95,7 +112,16 @@ def reliability(board: Board) -> pd.DataFrame:
 
 
 def case_values(board: Board) -> tuple[str, pd.DataFrame]:
-    """The metric, and one column per method: Dice, or how near the probability is to the truth; higher is better."""
+    """Compute how well each method did on each case; higher is better.
+
+    Args:
+        board: Methods of a task on the same cases.
+
+    Returns:
+        The name of the measure and a table with one column per method. For two classes the measure is
+        `nearness`, 1 minus the distance of the mean probability from the truth; else the main metric of the
+        task, such as Dice.
+    """
     held: dict[str, npt.NDArray[np.float64]] = {}
     for entry in board.entries:
         if board.truth is not None:
@@ -107,7 +133,15 @@ def case_values(board: Board) -> tuple[str, pd.DataFrame]:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A case to be shown: its row in the board, its hash, and why it was chosen."""
+    """A case to be shown, and why it was chosen.
+
+    Args:
+        at: Its row in the board.
+        case: Its id, which is not shown.
+        hashed: The salted hash that is shown in its place.
+        why: `hardest`, or the kind of cases of which it is the hardest.
+        mean: Mean over the methods of how well they did on it.
+    """
 
     at: int
     case: str
@@ -117,7 +151,17 @@ class Chosen:
 
 
 def hardest(board: Board, *, salt: str) -> tuple[pd.DataFrame, list[Chosen]]:
-    """The cases that the methods together do worst on, and the hardest of each kind that the cohort marks."""
+    """List the cases that the methods together do worst on, and the hardest of each kind that the cohort
+    marks.
+
+    Args:
+        board: Methods of a task on the same cases.
+        salt: Key of the hashes that replace the case ids.
+
+    Returns:
+        One row per case with its hash, the reason and every method's value; and the same cases with their
+        rows in the board.
+    """
     metric, values = case_values(board)
     if values.empty:
         return pd.DataFrame(), []
@@ -142,7 +186,14 @@ def hardest(board: Board, *, salt: str) -> tuple[pd.DataFrame, list[Chosen]]:
 
 
 def kinds(board: Board) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
-    """Which cases are of each kind; a kind that the cohort does not mark does not come."""
+    """Find the cases of each kind; a kind that the cohort does not mark is left out.
+
+    Args:
+        board: Methods of a task on the same cases.
+
+    Yields:
+        The name of a kind and a mask over the cases of the board.
+    """
     for kind, columns in KINDS.items():
         name = next((c for c in columns if c in board.cases.columns), None)
         if name is not None:
@@ -157,7 +208,14 @@ def kinds(board: Board) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
 
 @analysis("cases")
 def cases(context: Context) -> Tables:
-    """List the hardest cases of the leading board, and judge the probabilities by class."""
+    """List the hardest cases of the leading board, and judge the probabilities by class.
+
+    Args:
+        context: The task, its runs and what analyses share.
+
+    Returns:
+        The tables `hardest`, `recall` and `reliability`; nothing without a board.
+    """
     board = context.leading
     if board is None:
         return {}

@@ -20,7 +20,14 @@ CLINICAL = ("age", "menopausal_status", "breast_density", "subtype")
 
 @analysis("datasets and runs", whole_study=True)
 def cohort_tables(context: Context) -> Tables:
-    """Describe the cohort, and list the runs and what has no result."""
+    """Describe the cohort, and list the runs and what has no result.
+
+    Args:
+        context: Any task of the study.
+
+    Returns:
+        The tables `datasets`, `runs` and `skipped`.
+    """
     results = context.results
     name = results.study.analyses.reference
     return {
@@ -31,14 +38,16 @@ def cohort_tables(context: Context) -> Tables:
 
 
 def datasets_table(results: Results, published: Reference | None = None) -> pd.DataFrame:
-    """Describe each dataset: patients, sites, labels, outcomes, masks, and how far its patient ids can be trusted.
+    """Describe each dataset: patients, sites, labels, outcomes, masks, and how far its patient ids can be
+    trusted.
 
     Args:
-        results: Of the study.
-        published: A published study, whose counts are put into columns of their own.
+        results: Results of the study.
+        published: A published study, whose counts are put into columns of their own; None for none.
 
     Returns:
-        One row per dataset. Counts under five are suppressed, except of public datasets, whose counts are public.
+        One row per dataset. Counts under five are suppressed, except of public datasets, whose counts are
+        public.
     """
     cases = results.cohort.cases
     about = results.audit.get("cohorts")
@@ -72,7 +81,7 @@ def datasets_table(results: Results, published: Reference | None = None) -> pd.D
 
 
 def _labels(part: pd.DataFrame, *, public: bool) -> dict[str, Any]:
-    """Of a dataset with benign and malignant lesions: images by label, and patients with both."""
+    """Images by label, and patients with both, of a dataset with benign and malignant lesions."""
     label = (
         part["label"].astype("string").fillna("") if "label" in part.columns else pd.Series(dtype="string")
     )
@@ -89,7 +98,7 @@ def _labels(part: pd.DataFrame, *, public: bool) -> dict[str, Any]:
 
 
 def _outcomes(part: pd.DataFrame) -> dict[str, Any]:
-    """Of a dataset with outcomes or masks: how many are known; small cells are suppressed."""
+    """How many outcomes and masks of a dataset are known; small cells are suppressed."""
     row: dict[str, Any] = {}
     if "pcr" in part.columns:
         known = pd.to_numeric(part["pcr"], errors="coerce").dropna()

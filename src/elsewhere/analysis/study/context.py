@@ -1,7 +1,7 @@
-"""What an analysis of a study reads: the results of one task, and what several analyses share, made once.
+"""The context of an analysis of a study: the results of one task, and what several analyses share, made once.
 
-Nothing here opens an image or trains. Every random draw is keyed by the cohort and a fixed seed, so that the same
-scores give the same numbers on any machine.
+Nothing here opens an image or trains. Every random draw is keyed by the cohort and a fixed seed, so that the
+same scores give the same numbers on any machine.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ RUN_KEYS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """One task of a study.
+    """One task of a study, with what several analyses share.
 
     Args:
-        results: Of the study.
-        task: Which task.
-        resamples: Of patients, for every interval that resamples.
-        salt: Keys the hashes of cases that tables show.
+        results: Results of the study.
+        task: Name of the task.
+        resamples: Number of resamples of patients, for every interval that resamples.
+        salt: Key of the hashes that replace case ids in tables.
         made: Tables of this task that earlier analyses made.
     """
 
@@ -74,7 +74,7 @@ class Context:
 
     @cached_property
     def protocol(self) -> Protocol:
-        """By which the task is scored."""
+        """Protocol by which the task is scored."""
         return protocols.get(self.section.protocol)
 
     @cached_property
@@ -117,7 +117,7 @@ class Context:
 
     @cached_property
     def boards(self) -> list[Board]:
-        """Who is compared with whom; the leading board first."""
+        """Boards of methods that are compared with each other; the leading board first."""
         return boards_of(self.results, self.task, resamples=self.resamples)
 
     @property
@@ -178,7 +178,7 @@ class Context:
         """Find a table of this task that an earlier analysis made.
 
         Args:
-            name: Of the table.
+            name: Name of the table.
 
         Returns:
             The table, empty where nothing made it.
@@ -186,5 +186,9 @@ class Context:
         return self.made.get(name, pd.DataFrame())
 
     def by_name(self) -> Mapping[str, pd.DataFrame]:
-        """All tables of this task that earlier analyses made."""
+        """List all tables of this task that earlier analyses made.
+
+        Returns:
+            The tables by name.
+        """
         return self.made

@@ -1,9 +1,10 @@
 """What a study compares, read from its file and its runs: which configurations make up its averages.
 
-A configuration is a model with an input: a pair of the study file's [models] and [inputs], or a method of [recipes],
-which is its own model and has no input. The averages are over the plain pairs: annotated boxes, the reference margin,
-plain training. Whatever else was run (other margins, found boxes, other ways to train) is compared with them, and stays
-out of the averages. Methods of [recipes] are different published methods, which no average joins.
+A configuration is a model with an input: a pair of the study file's [models] and [inputs], or a method of
+[recipes], which is its own model and has no input. The averages are over the plain pairs: annotated boxes,
+the reference margin, plain training. Whatever else was run (other margins, found boxes, other ways to train)
+is compared with them, and stays out of the averages. Methods of [recipes] are different published methods,
+which no average joins.
 """
 
 from __future__ import annotations
@@ -32,24 +33,24 @@ class Design:
     """What varies in a task of a study.
 
     Args:
-        name: Of the study.
-        task: Whose runs these are.
-        datasets: In the order of the study file.
-        models: Of the configurations, in the order of the study file.
-        inputs: Likewise; `("",)` where methods have no inputs.
-        kinds: Of the scenarios that ran.
-        seeds: That ran.
+        name: Name of the study.
+        task: Task whose runs these are.
+        datasets: Datasets in the order of the study file.
+        models: Models of the configurations, in the order of the study file.
+        inputs: Inputs likewise; `("",)` where methods have no inputs.
+        kinds: Kinds of the scenarios that ran.
+        seeds: Seeds that ran.
         whole: Inputs that show the whole picture.
         found: Inputs whose boxes a model finds.
         method: How each model is trained: plain, or a way to learn from several sources.
-        network: Of each model.
-        weights: What each model starts from, as the study file says; empty where it does not.
-        margin: Of the crop of each input that is a crop.
-        margin_reference: The margin that others are compared with.
+        network: Network of each model.
+        weights: Weights that each model starts from, as the study file says; empty where it does not.
+        margin: Margin of the crop of each input that is a crop.
+        margin_reference: The margin that others are compared with; None for none.
         main: The (model, input) pairs that make up the averages.
         without: Datasets each of which is left out once.
         reference: The published study that the numbers are compared with; empty for none.
-        verdict_margin: The largest drop that would not matter.
+        verdict_margin: The largest drop that would not matter; None where none was declared.
         ids: `patient`, or `image` where every picture counts as a patient.
     """
 
@@ -82,7 +83,7 @@ class Design:
         """Sort rows in the order of the study file, not of the alphabet.
 
         Args:
-            table: With some of the columns kind, model and input.
+            table: A table with some of the columns kind, model and input.
 
         Returns:
             The rows in order.
@@ -103,7 +104,18 @@ class Design:
 
 
 def shown_name(name: str) -> str:
-    """A model's or an input's name for readers."""
+    """Give a model's or an input's name as readers know it.
+
+    Args:
+        name: Name in the study file.
+
+    Returns:
+        The usual spelling where there is one, else the name itself.
+
+    Example:
+        >>> shown_name("vit"), shown_name("my-net")
+        ('ViT', 'my-net')
+    """
     return _SHOWN.get(name, name)
 
 
@@ -129,7 +141,7 @@ def read_design(study: Study, task: str, table: pd.DataFrame, runs: pd.DataFrame
 
     Args:
         study: The study file.
-        task: Whose runs these are.
+        task: Task whose runs these are.
         table: The study table.
         runs: The runs of the task that are done.
 

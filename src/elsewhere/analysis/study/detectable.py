@@ -21,14 +21,15 @@ _NAN = float("nan")
 
 
 def minimum_detectable_effects(board: Board) -> pd.DataFrame:
-    """The smallest effect that these patients can show, dataset by dataset, before any result (ST-07).
+    """Compute the smallest effect that these patients can show, dataset by dataset, before any result
+    (ST-07).
 
-    For two classes the AUROC above 0.5 and the balanced accuracy above 0.5 that would be found with 80 % power, from
-    the numbers of patients of each class alone. For a mean over cases (Dice) the drop against all the others, which
-    needs the spread between cases: taken from the best method.
+    For two classes: the AUROC above 0.5 and the balanced accuracy above 0.5 that would be found with 80 %
+    power, from the numbers of patients of each class alone. For a mean over cases (Dice): the drop against
+    all the others, which needs the spread between cases, taken from the best method.
 
     Args:
-        board: Of a task.
+        board: Methods of a task on the same cases.
 
     Returns:
         One row for all datasets together, and one per dataset.

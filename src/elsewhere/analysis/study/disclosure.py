@@ -21,19 +21,27 @@ MOST_NOTES = 4
 
 @analysis("disclosure", whole_study=True)
 def disclosure(context: Context) -> Tables:
-    """List what the methods were given beside the images."""
+    """List what the methods were given in addition to the images.
+
+    Args:
+        context: Any task of the study.
+
+    Returns:
+        The table `disclosure`.
+    """
     return {"disclosure": disclosure_table(context.results)}
 
 
 def disclosure_table(results: Results) -> pd.DataFrame:
-    """List one row per method.
+    """List what each method was given of the cases that it predicted, and what its recipe says of itself.
 
     Args:
-        results: Of the study.
+        results: Results of the study.
 
     Returns:
-        `given`: what the method sees of a tested case beside its images; empty for nothing, or where its recipe is
-        not installed here. `follows` and `notes` are the recipe's own words.
+        One row per method. `given` is what the method sees of a tested case in addition to its images; empty
+        for nothing, or where its recipe is not installed here. `follows` and `notes` are the recipe's own
+        words.
     """
     rows = []
     for name in dict.fromkeys(map(str, results.runs["method"])):
@@ -60,7 +68,7 @@ def _recipe(method: Method) -> type[Recipe] | None:
 
 
 def _given(study: Study, method: Method) -> tuple[str, ...]:
-    """In words; settings that this version of the recipe does not take ask for nothing."""
+    """What the method is given, in words; settings that this version does not take are ignored."""
     if method.factors:
         section = study.inputs[method.factors["input"]]
         annotated = section.kind == "roi" and section.boxes == "annotated"
@@ -76,7 +84,7 @@ def _follows(method: Method) -> str:
 
 
 def _notes(results: Results, name: str) -> list[str]:
-    """Of all its trainings, each once; the first few."""
+    """The notes of all trainings of a method, each once; the first few of many."""
     trainings, runs = results.trainings, results.runs
     if "notes" not in trainings.columns or "training" not in runs.columns:
         return []

@@ -1,8 +1,8 @@
-"""Groups of a board: what each has, what a gap between them is worth, and what cannot be told (MRI-06, MRI-11,
+"""Groups of a board: the result in each, the gap between them, and what cannot be estimated (MRI-06, MRI-11,
 MRI-12).
 
-A variable that the cohort does not have, or has for few, stays in the tables with its reason. Cells of one to
-four patients are withheld as on every page of the house: their values would be those people's own.
+A variable that the cohort does not have, or has for few cases, stays in the tables with its reason. Cells of
+one to four patients are withheld, as in every report of Elsewhere: their values would be those people's own.
 """
 
 from __future__ import annotations
@@ -35,13 +35,21 @@ SIZE = "tumour_size"
 OVERALL = "all"
 SMALL_GROUP = "a group under 5"
 FEW_KNOWN = 0.5
-"""A variable known for fewer than this share of the cases is said to rest on few."""
+"""Fairness over a variable that is known for fewer than this share of the cases cannot be estimated."""
 MOST_PERMUTATIONS = 1000
 _NAN = float("nan")
 
 
 def codes_of(board: Board, variables: Sequence[str]) -> dict[str, GroupCodes]:
-    """Those that the board's cases have, by the protocol's own groups."""
+    """Group the cases of a board by variables, as the protocol groups them.
+
+    Args:
+        board: Methods of a task on the same cases.
+        variables: Names of columns.
+
+    Returns:
+        The groups of each variable that the cases have; variables that cannot be grouped are left out.
+    """
     out: dict[str, GroupCodes] = {}
     for variable in variables:
         if variable not in board.cases.columns:
@@ -54,7 +62,15 @@ def codes_of(board: Board, variables: Sequence[str]) -> dict[str, GroupCodes]:
 
 
 def sizes_of(board: Board) -> SizeStrata | None:
-    """Small, moderate and large by the 20th and 80th percentile of the true volume, where it is known."""
+    """Divide the tumours of a board into small, moderate and large by the 20th and 80th percentile of the
+    true volume.
+
+    Args:
+        board: Methods of a task on the same cases.
+
+    Returns:
+        The size of each case; None where fewer than five volumes are known.
+    """
     if "volume_truth_ml" not in board.cases.columns:
         return None
     volume = board.cases["volume_truth_ml"].to_numpy(dtype=float)
@@ -62,7 +78,16 @@ def sizes_of(board: Board) -> SizeStrata | None:
 
 
 def known_table(board: Board) -> pd.DataFrame:
-    """How many cases of the board each variable is known for, and what fairness can say of it."""
+    """Count for how many cases of the board each variable is known, and say what can be estimated from it.
+
+    Args:
+        board: Methods of a task on the same cases.
+
+    Returns:
+        One row per variable that the protocol scores or that is reported, with the number of cases and
+        groups, whether fairness over it can be estimated, and the reason where it cannot. Small counts are
+        withheld.
+    """
     rows = []
     total = len(board.cases)
     scored = board.protocol.fairness.variables
@@ -100,7 +125,16 @@ def known_table(board: Board) -> pd.DataFrame:
 
 
 def group_rows(board: Board, *, resamples: int | None = None) -> pd.DataFrame:
-    """Each method within each group, size stratum and centre, with intervals; small cells withheld."""
+    """Estimate each method within each group, size stratum and centre, with intervals; small cells are
+    withheld.
+
+    Args:
+        board: Methods of a task on the same cases.
+        resamples: Number of resamples of patients; None for the board's.
+
+    Returns:
+        One row per method, variable and group.
+    """
     variables = (*board.protocol.fairness.variables, *REPORTED, *CENTRES)
     codes: list[Any] = list(codes_of(board, variables).values())
     sizes = sizes_of(board)
@@ -144,9 +178,19 @@ def _number(value: Any) -> float:
 
 
 def fairness_tables(board: Board, *, resamples: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """One row per method and variable, and one per pair of groups: the gap with its null band, and beside the range
-    the worst group, the best group and the spread (MRI-12). The scored variables of a method are one family
-    of tests; subtype is reported and stands outside it."""
+    """Compute the gap between the groups of each variable, with its null band, for each method (MRI-12).
+
+    Beside the range stand the worst group, the best group and the spread. The scored variables of a method
+    are one family of tests; subtype is reported and is not part of it.
+
+    Args:
+        board: Methods of a task on the same cases.
+        resamples: Number of resamples and of permutations; 0 leaves out intervals and null bands.
+
+    Returns:
+        One row per method and variable, with one for all scored variables together; and one row per method
+        and pair of groups.
+    """
     rows: list[dict[str, Any]] = []
     pairs: list[dict[str, Any]] = []
     scored = codes_of(board, board.protocol.fairness.variables)
@@ -233,7 +277,15 @@ def _pair(pair: Mapping[str, Any], *, withheld: bool) -> dict[str, Any]:
 
 
 def top_bottom(board: Board) -> pd.DataFrame:
-    """The five best against the five worst, overall, by size and by group (MRI-11)."""
+    """Compare the five best methods with the five worst, overall, by size and by group (MRI-11).
+
+    Args:
+        board: Methods of a task on the same cases.
+
+    Returns:
+        One row per group, and one for all cases; empty with fewer than two methods, or where the main metric
+        of a method is undefined.
+    """
     if len(board.entries) < 2:
         return pd.DataFrame()
     metric = board.main
@@ -278,7 +330,15 @@ def top_bottom(board: Board) -> pd.DataFrame:
 
 
 def size_mix(board: Board) -> pd.DataFrame:
-    """How many small, moderate and large tumours each centre has: a drop may be the case mix's (MRI-11)."""
+    """Count the small, moderate and large tumours of each dataset: a drop may come from the case mix
+    (MRI-11).
+
+    Args:
+        board: Methods of a task on the same cases.
+
+    Returns:
+        One row per dataset; empty where sizes or datasets are not known. Small counts are withheld.
+    """
     sizes = sizes_of(board)
     if sizes is None or "dataset" not in board.cases.columns:
         return pd.DataFrame()
@@ -303,7 +363,15 @@ def size_mix(board: Board) -> pd.DataFrame:
 
 @analysis("groups")
 def groups(context: Context) -> Tables:
-    """Judge the methods of the leading board group by group."""
+    """Judge the methods of the leading board group by group.
+
+    Args:
+        context: The task, its runs and what analyses share.
+
+    Returns:
+        The tables `known`, `groups`, `fairness`, `group_pairs`, `top_and_bottom` and `size_mix`; nothing
+        without a board.
+    """
     board = context.leading
     if board is None:
         return {}

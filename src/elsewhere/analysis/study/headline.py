@@ -1,8 +1,9 @@
-"""What the first page of a study's report says: for each task, the result here and elsewhere, and the verdict.
+"""Content of the first page of a study's report: for each task the internal and external result, and the
+verdict.
 
-In a study of models and inputs it is the mean over the main configurations; in a study of published methods the best
-method of the leading board. Beside every verdict stand the margin, the protocol with its version, and the smallest
-drop that the comparisons could have detected.
+In a study of models and inputs it is the mean over the main configurations; in a study of published methods
+the best method of the leading board. Every verdict comes with the margin, the protocol with its version, and
+the smallest drop that the comparisons could have detected.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def study_headline(results: Results, contexts: Mapping[str, Context]) -> dict[st
     """Summarise a study.
 
     Args:
-        results: Of the study.
-        contexts: Of its tasks, by name, every table made.
+        results: Results of the study.
+        contexts: The contexts of its tasks, by name, with every table made.
 
     Returns:
         Counts, the boards, and one entry per task.
@@ -85,10 +86,10 @@ def _board(board: Board, leading: bool) -> dict[str, Any]:
 
 
 def task_headline(context: Context) -> dict[str, Any]:
-    """Summarise a task: who leads, what is lost at other hospitals, and the verdict.
+    """Summarise a task: which method leads, how much is lost at other hospitals, and the verdict.
 
     Args:
-        context: Of the task, every table made, with at least one board.
+        context: The context of the task, with every table made and at least one board.
 
     Returns:
         The entry of the task.
@@ -125,7 +126,7 @@ def task_headline(context: Context) -> dict[str, Any]:
 
 
 def _change(context: Context, board: Board, best: str) -> dict[str, Any]:
-    """What is lost at other hospitals, with the verdict."""
+    """The change from internal to external results, with the verdict."""
     drop, found = context.table("drop"), context.table("transfers")
     subject = OVERALL if len(drop) and (drop["method"] == OVERALL).any() else best
     out: dict[str, Any] = {"subject": subject}
@@ -205,13 +206,17 @@ def _main_methods(context: Context) -> list[str]:
 
 
 def _end(row: pd.Series, metric: str, end: str) -> float:
-    """Of the interval that contains its own point, where the metric holds a range over groups."""
+    """An end of the interval; of the one that contains its own point, where the metric holds a range over
+    groups.
+    """
     centred = row.get(f"{metric}_t_{end}", np.nan)
     return float(centred if np.isfinite(centred) else row.get(f"{metric}_{end}", np.nan))
 
 
 def _centres(context: Context, board: Board, best: str) -> dict[str, Any]:
-    """Without an internal result: how far the datasets of the board lie apart, and what could have been detected."""
+    """Without an internal result: how far the datasets of the board lie apart, and what could have been
+    detected.
+    """
     found = context.table("centres")
     if found.empty:
         return {}
@@ -234,12 +239,17 @@ def smallest_drops(rows: pd.DataFrame, level: str, metric: str) -> dict[str, Any
 
     Args:
         rows: One row per comparison.
-        level: The column from which the metric would drop.
-        metric: Which metric.
+        level: The column of the value from which the metric would drop.
+        metric: Name of the metric.
 
     Returns:
-        The range of smallest detectable drops, and how many comparisons could have detected none, not even a fall to
-        the smallest value of the metric.
+        The range of smallest detectable drops, and how many comparisons could have detected none, not even a
+        fall to the smallest value of the metric.
+
+    Example:
+        >>> rows = pd.DataFrame({"smallest_detectable_drop": [0.1, 0.4], "internal": [0.8, 0.8]})
+        >>> smallest_drops(rows, "internal", "auroc")["detecting_none"]
+        1
     """
     drops = [
         float(r["smallest_detectable_drop"])
@@ -255,7 +265,7 @@ def smallest_drops(rows: pd.DataFrame, level: str, metric: str) -> dict[str, Any
 
 
 def _too_few(board: Board) -> str:
-    """Why the board's own number says nothing; empty where it does."""
+    """Why the board has too few patients for a number of its own; empty where it has enough."""
     truth = board.truth
     split = None if truth is None else (int((truth > 0).sum()), int((truth == 0).sum()))
     return too_few(board.partition.n_clusters, split)
@@ -277,7 +287,7 @@ def _selection(context: Context) -> dict[str, Any]:
 
 
 def _found_boxes(context: Context) -> dict[str, Any]:
-    """What it costs that a model finds the boxes, where that is the study's one comparison."""
+    """How much found boxes lose against annotated ones, where that is the study's one comparison."""
     table = context.table("paired")
     if table.empty:
         return {}

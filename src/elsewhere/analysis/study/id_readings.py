@@ -1,8 +1,8 @@
-"""What reading every picture as a patient is worth: the same study twice, and the difference.
+"""The effect of counting every picture as a patient: the same study twice, and the difference.
 
-The published study counts one id an image in two datasets, so that pictures of one woman may stand in training
-and in test. Run once with the sets' real patient ids and once with an id an image, the difference of the two is
-what that leak adds to the number one would print.
+The published study counts one id per image in two datasets, so that pictures of one woman may be in training
+and in test. The study is run once with the sets' real patient ids and once with one id per image; the
+difference of the two is what that leak adds to the reported number.
 """
 
 from __future__ import annotations
@@ -23,11 +23,24 @@ _KEYS = ["kind", "scenario", "source", "target", "model", "input"]
 def compare_id_readings(
     summary_patient: StudySummary, summary_image: StudySummary, *, metric: str = "auroc"
 ) -> pd.DataFrame:
-    """Image-level less patient-level ids, seeds averaged, paired over scenario and configuration.
+    """Compare the same study with image-level and with patient-level ids, seeds averaged, paired by scenario
+    and configuration.
 
     Rows: each dataset's internal scenario (the leak is there), then each kind over all scenarios, where a
     scenario's configurations are averaged first. External rows are a control: no patient of the target is in
     the source under either reading, so that only the validation split moves.
+
+    Args:
+        summary_patient: The study with the real patient ids.
+        summary_image: The study in which every image counts as a patient.
+        metric: A column of the tables of scenarios.
+
+    Returns:
+        One row per comparison; `worth` is the image-level minus the patient-level value, with its interval
+        and p.
+
+    Raises:
+        UserError: If a table has no such column, or the two studies share no scenario and configuration.
     """
     a = summary_patient.tables["scenarios"]
     b = summary_image.tables["scenarios"]

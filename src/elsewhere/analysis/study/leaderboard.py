@@ -1,7 +1,7 @@
 """The leaderboards of a study and what its ranks rest on (MRI-08 to MRI-10, MRI-12).
 
 All numbers of a board come from the same resamples of its patients: performance, fairness, combined, the
-differences that part two ranks, and the places at every fairness weight.
+differences that separate two ranks, and the ranks at every fairness weight.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from elsewhere.statistics.resampling import Resampling
 
 STEPS = 101
 SLOWEST_SECONDS = 300.0
-"""The challenge allows five minutes a case (MRI-17)."""
+"""The challenge allows five minutes per case (MRI-17)."""
 BOOTSTRAP_T = "t of the paired bootstrap"
 MEAN_MODEL = "mean probability of the seeds"
 _CENTRED = ("fairness", "combined")
@@ -43,6 +43,14 @@ _NAN = float("nan")
 
 
 def ranking_of(board: Board) -> Ranking:
+    """Rank the methods of a board, with the rankings that leave a site out.
+
+    Args:
+        board: Methods of a task on the same cases.
+
+    Returns:
+        The ranking by the board's metric, on the board's own resamples.
+    """
     metric = board.ranked_by
     spec = board.evaluators[0].spec(metric)
     ranking = rank_from_draws(
@@ -59,7 +67,15 @@ def ranking_of(board: Board) -> Ranking:
 
 
 def leaderboard(board: Board, costs: pd.DataFrame) -> pd.DataFrame:
-    """One row per method, best first; those that could not be ranked stand last, with why."""
+    """List one row per method, best first; those that could not be ranked come last, with the reason.
+
+    Args:
+        board: Methods of a task on the same cases.
+        costs: Seconds, memory and energy by case, with the columns `method` and `task`; may be empty.
+
+    Returns:
+        Ranks, tiers, every reported metric with its interval, costs and the test against chance.
+    """
     ranking = ranking_of(board)
     chance = {r["method"]: r for r in chance_rows(board) if r["in_board"]}
     rows: list[dict[str, Any]] = []
@@ -159,7 +175,14 @@ def _cost(costs: pd.DataFrame, method: str, task: str) -> dict[str, Any]:
 
 
 def pairwise(board: Board) -> pd.DataFrame:
-    """Every two methods of the board: the difference and its simultaneous interval (ST-09)."""
+    """Compare every two methods of the board: the difference and its simultaneous interval (ST-09).
+
+    Args:
+        board: Methods of a task on the same cases.
+
+    Returns:
+        One row per pair.
+    """
     rows = ranking_of(board).to_dict()["pairwise"]
     return pd.DataFrame(
         [{"task": board.task, "board": board.name, "metric": board.ranked_by, **r} for r in rows]
@@ -167,8 +190,17 @@ def pairwise(board: Board) -> pd.DataFrame:
 
 
 def paired(board: Board) -> pd.DataFrame:
-    """Each method against the baseline on the same patients (MRI-09): the paired t-test of Dice and NormHD,
-    of balanced accuracy and AUC what those have; Holm over the methods, metric by metric."""
+    """Test each method against the baseline on the same patients (MRI-09).
+
+    The tests are the paired t-test of Dice and NormHD, or those of balanced accuracy and AUROC, with Holm's
+    adjustment over the methods, metric by metric.
+
+    Args:
+        board: Methods of a task on the same cases.
+
+    Returns:
+        One row per method and metric; empty without a baseline.
+    """
     if board.baseline is None:
         return pd.DataFrame()
     base = board.entries[board.names.index(board.baseline)]
@@ -220,7 +252,18 @@ def paired(board: Board) -> pd.DataFrame:
 
 
 def against_by_bootstrap(board: Board, metric: str) -> Sequence[dict[str, Any]]:
-    """For what has no mean a patient (balanced accuracy, a mean of AUCs over seeds): t of the paired bootstrap."""
+    """Test each method against the baseline by the t of the paired bootstrap.
+
+    It serves metrics that have no mean per patient: balanced accuracy, or a mean of AUROCs over seeds.
+
+    Args:
+        board: Methods of a task on the same cases.
+        metric: Name of the metric.
+
+    Returns:
+        One entry per method with `model`, `difference`, `lo`, `hi`, `p` and `p_holm`; empty without a
+        baseline or without resamples.
+    """
     made = rank_from_draws(
         board.values(metric), board.drawn(metric), names=board.names, metric=metric,
         patients=PatientCounts(df=board.df, patients=board.partition.n_clusters),
@@ -230,12 +273,19 @@ def against_by_bootstrap(board: Board, metric: str) -> Sequence[dict[str, Any]]:
 
 
 def chance_rows(board: Board) -> list[dict[str, Any]]:
-    """Balanced accuracy against a thousand random classifiers (MRI-09): of every seed, and with several seeds
-    of the one model that says the mean of their probabilities.
+    """Test balanced accuracy against a thousand random classifiers (MRI-09).
 
-    `in_board` marks the test that stands in the board: of the seed, or of that model. A mean of balanced
-    accuracies is nobody's decisions and has no random classifier beside it; and a seed picked out of several would
-    let chance choose. Holm over the methods, of each seed and of the model apart.
+    Every seed is tested, and with several seeds also the one model that answers with the mean of their
+    probabilities. `in_board` marks the test that the board shows: of the only seed, or of that model. A mean
+    of balanced accuracies is not made by anybody's decisions, so no random classifier can be compared with
+    it; and a seed picked out of several would let chance choose. Holm's adjustment is over the methods,
+    separately for each seed and for the mean model.
+
+    Args:
+        board: Methods of a task on the same cases.
+
+    Returns:
+        One entry per method and test; empty for a task without decisions, or where one class is absent.
     """
     truth = board.truth
     if truth is None or "decision" not in board.cases.columns or len(np.unique(truth)) < 2:
@@ -262,7 +312,16 @@ def chance_rows(board: Board) -> list[dict[str, Any]]:
 
 
 def decisions_of_mean(entry: Entry, truth: FloatArray, protocol: Protocol) -> npt.NDArray[np.bool_]:
-    """What the mean of the seeds' probabilities decides, by the threshold that each seed was judged by."""
+    """Decide by the mean of the seeds' probabilities, at the threshold that each seed was judged by.
+
+    Args:
+        entry: One method of a board.
+        truth: Outcome of each case, 0 or 1.
+        protocol: Says whether the threshold itself counts as positive.
+
+    Returns:
+        One decision per case; True is positive.
+    """
     return judge(
         truth,
         entry.mean("probability"),
@@ -272,9 +331,17 @@ def decisions_of_mean(entry: Entry, truth: FloatArray, protocol: Protocol) -> np
 
 
 def weights(board: Board) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
-    """(the ranking at 101 fairness weights, the gate and the adaptive weight, the crossings): MRI-10, MRI-12.
+    """Rank the methods of a board at 101 fairness weights, and by the gate and the adaptive weight (MRI-10,
+    MRI-12).
 
-    Methods whose performance or fairness is not estimable take no part, and are named.
+    Methods whose performance or fairness is not estimable are left out, and are named.
+
+    Args:
+        board: Methods of a task on the same cases.
+
+    Returns:
+        The ranking at each weight; the gate and the adaptive weight (empty without a baseline); and
+        `reference`, `crossings`, `stable_between`, `left_out`, or the `reason` why there is no such ranking.
     """
     found = performance_metric(board.evaluators[0].specs)
     if found is None or "fairness" not in [s.name for s in board.evaluators[0].specs]:
@@ -319,8 +386,20 @@ def weight_table(
     fairness_draws: FloatArray,
     reference: float,
 ) -> pd.DataFrame:
-    """One row per weight and method: its score, its rank, where the resamples put it, and its change of rank
-    against `reference` (negative: it rises)."""
+    """Rank methods at 101 fairness weights from 0 to 1.
+
+    Args:
+        performance: Performance of each method.
+        fairness: Fairness of each method.
+        names: Names of the methods.
+        performance_draws: Performance under the resamples, (resamples, methods).
+        fairness_draws: Fairness under the same resamples, (resamples, methods).
+        reference: Weight from which the change of rank is counted.
+
+    Returns:
+        One row per weight and method: its score, its rank, where the resamples put it, and its change of rank
+        against `reference` (negative: it rises).
+    """
     steps = weight_steps(
         performance,
         fairness,
@@ -347,8 +426,12 @@ def weight_table(
 def _gate(
     board: Board, names: list[str], perf: Any, fair: Any, *, metric: str, chance: float, weight: float
 ) -> pd.DataFrame:
-    """The gate by the point, and surely: the interval of the paired difference from the baseline above 0. A
-    method's own interval against the baseline's point would take the baseline for known."""
+    """The gate by the value, and the sure gate: the interval of the paired difference from the baseline lies
+    above 0.
+
+    A method's own interval compared with the baseline's value would take the baseline's value as known
+    exactly.
+    """
     baseline = str(board.baseline)
     by_point = weighting_table(
         perf, fair, names=names, baseline=baseline, fairness_weight=weight, chance=chance
@@ -377,7 +460,14 @@ def _gate(
 
 
 def seeds(board: Board) -> pd.DataFrame:
-    """What each seed gave, where there are several: a board's value is their mean."""
+    """List what each seed gave, where there are several: a board's value is their mean.
+
+    Args:
+        board: Methods of a task on the same cases.
+
+    Returns:
+        One row per method and seed with the reported metrics; methods with one seed have none.
+    """
     rows = []
     for entry in board.entries:
         if len(entry.members) < 2:
@@ -392,7 +482,14 @@ def seeds(board: Board) -> pd.DataFrame:
 
 @analysis("leaderboards")
 def leaderboards(context: Context) -> Tables:
-    """Rank the methods of every board, and compare them with the baseline and with chance."""
+    """Rank the methods of every board, and compare them with the baseline and with chance.
+
+    Args:
+        context: The task, its runs and what analyses share.
+
+    Returns:
+        The tables `leaderboard`, `against_baseline`, `chance` and `seeds`, without empty ones.
+    """
     parts: dict[str, list[pd.DataFrame]] = {}
     for board in context.boards:
         found = {
@@ -409,7 +506,15 @@ def leaderboards(context: Context) -> Tables:
 
 @analysis("ranking")
 def ranking(context: Context) -> Tables:
-    """Compare every two methods of the leading board, and rank them at every fairness weight."""
+    """Compare every two methods of the leading board, and rank them at every fairness weight.
+
+    Args:
+        context: The task, its runs and what analyses share.
+
+    Returns:
+        The tables `pairwise`, `weights`, `gate` and, for a task with fairness, `weight_stability`; nothing
+        without a board.
+    """
     board = context.leading
     if board is None:
         return {}

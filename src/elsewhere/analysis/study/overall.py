@@ -1,4 +1,4 @@
-"""Averages over scenarios as papers print them (US-24), with a published study's numbers beside ours (US-25)."""
+"""Averages over scenarios as papers print them (US-24), compared with a published study's (US-25)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,15 @@ FOUND_MEASURES = ("mean_iou", "median_iou", "found", "none", "covered")
 
 
 def found_boxes_table(audit: Mapping[str, Any], scenarios: pd.DataFrame) -> pd.DataFrame:
-    """A row a scenario whose boxes a model found: how they lie on the annotated ones, seeds averaged (US-33)."""
+    """Report how the boxes that a model found lie on the annotated ones, seeds averaged (US-33).
+
+    Args:
+        audit: What the run checked; its `found_boxes` has one entry per scenario and seed.
+        scenarios: One row per scenario and configuration.
+
+    Returns:
+        One row per scenario whose boxes a model found.
+    """
     held = audit.get("found_boxes")
     if not held:
         return pd.DataFrame()
@@ -47,7 +55,17 @@ def found_boxes_table(audit: Mapping[str, Any], scenarios: pd.DataFrame) -> pd.D
 
 
 def complete_kinds(scenarios: pd.DataFrame, published: Reference | None) -> frozenset[str]:
-    """Kinds whose scenarios are all of the published and no others: only then are its averages comparable."""
+    """Find the kinds of scenarios that are those of the published study, all of them and no others.
+
+    Only then are its averages comparable.
+
+    Args:
+        scenarios: One row per scenario and configuration.
+        published: The published study; None for none.
+
+    Returns:
+        Some of `internal` and `external`.
+    """
     if published is None:
         return frozenset()
     names = list(published.table("datasets")["dataset"])
@@ -62,8 +80,17 @@ def complete_kinds(scenarios: pd.DataFrame, published: Reference | None) -> froz
 def overall_table(
     summary: pd.DataFrame, design: Design, published: Reference | None, complete: frozenset[str]
 ) -> pd.DataFrame:
-    """The study's table 3: internal and external, a row a configuration; last the unweighted mean of the
-    main ones."""
+    """Tabulate internal and external averages, as the study's table 3 does.
+
+    Args:
+        summary: Averages over scenarios, one row per kind, configuration and metric.
+        design: Its configurations are the rows; its main ones make up the overall mean.
+        published: The published study, whose values are put into columns of their own; None for none.
+        complete: Kinds of scenarios whose averages may be compared with the published ones.
+
+    Returns:
+        One row per configuration; last the unweighted mean of the main ones, where there are several.
+    """
     if summary.empty:
         return pd.DataFrame()
     held = {(r["kind"], r["model"], r["input"], r["metric"]): r for r in summary.to_dict(orient="records")}
@@ -116,7 +143,16 @@ def _compared(name: str, ours: float, theirs: float) -> dict[str, float]:
 def without_published(
     without: pd.DataFrame, published: Reference | None, complete: frozenset[str]
 ) -> pd.DataFrame:
-    """The published table 5 (external, without BUS-UCLM) beside ours."""
+    """Add the published table 5 (external, without BUS-UCLM) to ours.
+
+    Args:
+        without: Averages without each dataset in turn.
+        published: The published study; None for none.
+        complete: Kinds of scenarios whose averages may be compared with the published ones.
+
+    Returns:
+        The table with the published value and the difference from it; unchanged where it cannot be compared.
+    """
     if published is None or without.empty or "external" not in complete:
         return without
     printed = published.rows("without_busuclm", "model", "input")
@@ -138,7 +174,16 @@ def without_published(
 def paired_published(
     paired: pd.DataFrame, published: Reference | None, complete: frozenset[str]
 ) -> pd.DataFrame:
-    """The published paired gains of the crop over the whole image, external."""
+    """Add the published paired gains of the crop over the whole image, external, to ours.
+
+    Args:
+        paired: Paired comparisons of configurations.
+        published: The published study; None for none.
+        complete: Kinds of scenarios whose averages may be compared with the published ones.
+
+    Returns:
+        The table with the published difference, interval and p; unchanged where it cannot be compared.
+    """
     if published is None or paired.empty or "external" not in complete:
         return paired
     printed = published.rows("paired_roi_minus_whole", "model", "metric")
@@ -165,7 +210,17 @@ def paired_published(
 
 
 def margins_published(margins: pd.DataFrame, runs: pd.DataFrame, published: Reference | None) -> pd.DataFrame:
-    """The published table 6 beside ours, where the scenarios are its four."""
+    """Add the published table 6 (margins of the crop) to ours, where the scenarios are its four.
+
+    Args:
+        margins: Results by model and margin.
+        runs: One row per judged run.
+        published: The published study; None for none.
+
+    Returns:
+        The table with the published values and the differences from them; unchanged where it cannot be
+        compared.
+    """
     four = {"BUS-UCLM>BUSI", "BUSI>BUS-BRA", "BUS-BRA>BUSI", "BrEaST>BUS-UCLM"}
     if published is None or margins.empty or set(runs["scenario"]) != four:
         return margins
@@ -184,7 +239,16 @@ def margins_published(margins: pd.DataFrame, runs: pd.DataFrame, published: Refe
 
 
 def multi_source_table(scenarios: pd.DataFrame, design: Design) -> pd.DataFrame:
-    """US-31: all other datasets train, target by target, beside the mean and the best of single sources."""
+    """Compare training on all other datasets with the mean and the best of single sources, target by target
+    (US-31).
+
+    Args:
+        scenarios: One row per scenario and configuration.
+        design: Names the network and the way of training of each model.
+
+    Returns:
+        One row per target and configuration; empty where no scenario leaves a dataset out.
+    """
     several = scenarios[scenarios["kind"] == "leave-one-dataset-out"]
     single = scenarios[scenarios["kind"] == "external"]
     rows = []

@@ -1,7 +1,7 @@
-"""One run of a task with two classes: metrics, temperature, and lesions against normal cases (US-15 to US-18).
+"""One run of a task with two classes (US-15 to US-18): metrics, temperature, lesions against normal cases.
 
-Raw and calibrated probabilities are two columns of one evaluator, so that every metric is made in one pass. Intervals
-take the study's clusters: patients, merged where near-duplicates link them.
+Raw and calibrated probabilities are two columns of one evaluator, so that every metric is made in one pass.
+Intervals take the study's clusters: patients, merged where near-duplicates link them.
 """
 
 from __future__ import annotations
@@ -54,12 +54,14 @@ class Part:
 
     Args:
         case: Names of the cases.
-        patient: Whose they are.
-        cluster: What intervals resample.
+        patient: Patient of each case.
+        cluster: Cluster of each case, which intervals resample: the patient, or patients joined by
+            near-duplicates.
         label: 0, 1, or -1 for a case of neither class.
-        probability: Of the positive class; NaN for no answer.
-        logits: One row per case, negative and positive class; without columns where the recipe gives none.
-        distance: From the training part; NaN where the recipe gives none.
+        probability: Probability of the positive class; NaN for no answer.
+        logits: One row per case with the negative and the positive class; no columns where the recipe gives
+            none.
+        distance: Mahalanobis distance from the training part; NaN where the recipe gives none.
     """
 
     case: npt.NDArray[np.object_]
@@ -72,6 +74,7 @@ class Part:
 
     @property
     def size(self) -> int:
+        """Number of cases."""
         return int(self.label.size)
 
     @property
@@ -83,7 +86,14 @@ class Part:
         return np.asarray(special.logit(cut))
 
     def uncertainty(self, score: str) -> FloatArray:
-        """How unsure the model is of each case, by one of `SCORES`; NaN where it cannot be known."""
+        """Compute how unsure the model is of each case.
+
+        Args:
+            score: One of `SCORES`.
+
+        Returns:
+            One value per case, higher for less sure; NaN where it cannot be known.
+        """
         if score == "max_softmax":
             if self.logits.shape[1]:
                 return softmax_uncertainty(self.logits)
@@ -95,7 +105,18 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """A run's row of the table, and the arrays that seeds, patients and abstention need again."""
+    """A run's row of the table, and the arrays that seeds, patients and abstention need again.
+
+    Args:
+        row: The run's keys, metrics, temperature and counts.
+        test: The test cases.
+        normal: The normal cases; may be empty.
+        probability: Probability of each test case before calibration.
+        calibrated: The same after temperature scaling.
+        cluster: Cluster of each test case, numbered over the whole study.
+        threshold: Threshold of the decision.
+        inclusive: Whether the threshold itself counts as positive.
+    """
 
     row: dict[str, Any]
     test: Part
@@ -111,14 +132,14 @@ def part_of(frame: pd.DataFrame | None, *, where: str) -> Part:
     """Read a part's table as arrays.
 
     Args:
-        frame: With `elsewhere.study.results.ANSWER_COLUMNS`; None for a part without cases.
+        frame: A table with `elsewhere.study.results.ANSWER_COLUMNS`; None for a part without cases.
         where: The run and part, for messages.
 
     Returns:
         The arrays.
 
     Raises:
-        UserError: A column is missing.
+        UserError: If a column is missing.
     """
     if frame is None:
         frame = pd.DataFrame({name: [] for name in _COLUMNS})
@@ -179,7 +200,22 @@ def temperature_of(validation: Part, rules: ClassificationRules, *, predicted: b
 def lesion_against_normal(
     lesion: FloatArray, normal: FloatArray, *, reason: str | None = None
 ) -> dict[str, Any]:
-    """Judge whether uncertainty tells normal cases from lesions: normal is the positive class, the uncertainty its score; only with 20 normal images or more."""
+    """Test whether uncertainty separates normal cases from lesions; it takes at least 20 normal images.
+
+    Normal is the positive class, and the uncertainty is its score.
+
+    Args:
+        lesion: Uncertainty of each image with a lesion.
+        normal: Uncertainty of each normal image.
+        reason: Why there is no value, where the caller knows it already; None to compute one.
+
+    Returns:
+        `auroc`, `auprc` and `reason`; both numbers are NaN where there is a reason.
+
+    Example:
+        >>> lesion_against_normal(np.array([0.1]), np.array([0.4]))["reason"]
+        '1 normal images, and it takes 20'
+    """
     if reason is None and normal.size < FEWEST_NORMAL:
         reason = f"{normal.size} normal images, and it takes {FEWEST_NORMAL}"
     if reason is None and lesion.size == 0:
@@ -217,7 +253,7 @@ def judge_run(
 
     Args:
         keys: Columns that name the run; they begin its row.
-        answers: Its answers by part.
+        answers: Its answers by part: `test`, `validation` and `normal`.
         scores: Its scores, for the protocol and the threshold.
         number_of: Numbers clusters over the whole study.
 
@@ -225,7 +261,7 @@ def judge_run(
         The row and the arrays behind it.
 
     Raises:
-        UserError: A test or validation case has neither of the two classes.
+        UserError: If a test case has neither of the two classes, or the answers lack a column.
     """
     run = str(keys["run"])
     rules = scores.protocol.classification

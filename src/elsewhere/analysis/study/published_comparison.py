@@ -28,8 +28,15 @@ MINUS = "\N{MINUS SIGN}"
 
 
 def comparison_table(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """List one row per number: what it is, this study's value with its interval, the published value, the
-    difference, and whether the published value lies inside the interval."""
+    """List every number that the published study prints and this study also has.
+
+    Args:
+        tables: Tables that earlier analyses made, by name.
+
+    Returns:
+        One row per number: what it is, this study's value with its interval, the published value, the
+        difference, and whether the published value lies inside the interval.
+    """
     rows = [
         *_overall(tables.get("overall")),
         *_without(tables.get("without_dataset")),
@@ -137,7 +144,14 @@ def _margins(table: pd.DataFrame | None) -> Iterator[dict[str, Any]]:
 
 @analysis("comparison with published numbers", after=("averages", "comparisons of inputs and models"))
 def published_comparison(context: Context) -> Tables:
-    """Compare this study's numbers with those of the published study that its file names."""
+    """Compare this study's numbers with those of the published study that its file names.
+
+    Args:
+        context: The task, its runs and what analyses share.
+
+    Returns:
+        The table `published_comparison`; nothing without probabilities or a published study.
+    """
     if not context.has_probabilities or context.published is None:
         return {}
     return {"published_comparison": comparison_table(context.made)}

@@ -1,8 +1,8 @@
 """Analyses of studies: functions that turn results into named tables, found by what a study ran.
 
-An analysis is one function. It is called once for every task that it serves (or once for the whole study), with a
-`Context`, and returns tables by name. Rows of several tasks are put below each other, with the column `task`. Other
-packages register theirs by the entry-point group `elsewhere.study_analyses`.
+An analysis is one function. It is called once for every task that it serves (or once for the whole study),
+with a `Context`, and returns tables by name. Rows of several tasks are put below each other, with the column
+`task`. Other packages register theirs by the entry-point group `elsewhere.study_analyses`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Analysis:
     """A registered analysis and when it runs.
 
     Args:
-        name: Under which it is listed.
-        function: What it does: `Context` to tables by name.
-        tasks: The tasks that it serves; empty: every task.
-        kinds: Kinds of scenarios, of which at least one must have run; empty: whatever ran.
-        factors: Factors that at least one method must have, such as `input`; empty: any methods.
+        name: Name under which it is listed.
+        function: The function, which makes tables by name of a `Context`.
+        tasks: The tasks that it serves; empty for every task.
+        kinds: Kinds of scenarios, of which at least one must have run; empty for whatever ran.
+        factors: Factors that at least one method must have, such as `input`; empty for any methods.
         probabilities: Whether it needs the probabilities of two classes, case by case.
         whole_study: Whether it is called once, with the context of the study's first task.
         after: Analyses whose tables it reads by `Context.table`.
@@ -48,10 +48,10 @@ class Analysis:
     after: tuple[str, ...] = ()
 
     def serves(self, context: Context) -> bool:
-        """Whether the analysis has something to say of a task of a study.
+        """Decide whether the analysis can be run for a task of a study.
 
         Args:
-            context: Of the task.
+            context: The context of the task.
 
         Returns:
             Whether its conditions hold.
@@ -100,21 +100,21 @@ def analysis(
     """Register a function as an analysis of studies.
 
     Args:
-        name: Under which it is listed.
+        name: Name under which it is listed.
         tasks: The tasks that it serves; default: every task.
-        kinds: Kinds of scenarios, of which at least one must have run.
-        factors: Factors that at least one method must have.
+        kinds: Kinds of scenarios, of which at least one must have run; default: whatever ran.
+        factors: Factors that at least one method must have; default: any methods.
         probabilities: Whether it needs the probabilities of two classes.
         whole_study: Whether it is called once for a study instead of once per task.
         after: Analyses whose tables it reads.
 
     Returns:
-        The decorator.
+        The decorator, which returns the function itself.
 
     Example:
-        >>> @analysis("constant", tasks=("signal",))  # doctest: +SKIP
-        ... def constant(context):
-        ...     return {"constant": pd.DataFrame({"value": [1.0]})}
+        @analysis("constant", tasks=("signal",))
+        def constant(context):
+            return {"constant": pd.DataFrame({"value": [1.0]})}
     """
 
     def register(function: Function) -> Function:
@@ -144,7 +144,12 @@ def in_order() -> list[Analysis]:
         The analyses.
 
     Raises:
-        UserError: One reads an analysis that is not there, or two read each other.
+        UserError: If one reads an analysis that is not registered, or two read each other.
+
+    Example:
+        >>> names = [one.name for one in in_order()]
+        >>> names.index("averages") < names.index("comparison with published numbers")
+        True
     """
     waiting = dict(analyses)
     done: dict[str, Analysis] = {}

@@ -1,8 +1,8 @@
-"""The scenario as the unit (US-19 to US-22, ST-10), and three kinds of uncertainty kept apart.
+"""The scenario as the unit (US-19 to US-22, ST-10), and three separate kinds of uncertainty.
 
 - over scenarios: the mean over transfers with a t interval, the study's own (US-19);
 - over patients: of one scenario's seed average, the trained networks as they are (ST-01, ST-02);
-- over seeds: what training again, with another split and another start, would move.
+- over seeds: how much training again, with another split and another start, would change.
 """
 
 from __future__ import annotations
@@ -38,9 +38,15 @@ _SEED = 42
 
 
 def scenario_table(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row a scenario and configuration, seeds averaged first, with the seeds' own spread beside it.
+    """Average runs over their seeds, with the spread over the seeds.
 
     The folds of one dataset are one observation: they share its patients.
+
+    Args:
+        runs: One row per judged run.
+
+    Returns:
+        One row per scenario and configuration; `_seed_sd` columns have the standard deviation over seeds.
     """
     held = runs.copy()
     folds = held["kind"] == "folds"
@@ -68,12 +74,25 @@ def patient_intervals(
     resamples: int,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> pd.DataFrame:
-    """Intervals of each scenario's seed average when other patients had come to the target.
+    """Compute intervals of each scenario's seed average over patients: what if other patients had come to the
+    target.
 
-    AUROC: clustered DeLong of the mean, each patient's pull averaged over the seeds (the test patients of
-    one seed may be another's training patients: a patient that is not tested by a seed pulls nothing there).
-    The rest: patients resampled within class, all seeds and configurations of a scenario on the same
+    AUROC: clustered DeLong of the mean, each patient's influence averaged over the seeds (the test patients
+    of one seed may be another's training patients: a patient that is not tested by a seed has no influence
+    there). The rest: patients resampled within class, all seeds and configurations of a scenario on the same
     resamples, percentiles of the seeds' mean.
+
+    Args:
+        judged: Every run with probabilities, by name.
+        runs: One row per judged run.
+        key: Hash of the cohort, which names the stream of random numbers.
+        resamples: Number of resamples of patients; 0 leaves the resampled intervals out.
+        progress: Called with what is done, how many scenarios are done, and how many there are; None for no
+            report.
+
+    Returns:
+        One row per scenario and configuration with the ends of the intervals, the numbers of cases and
+        patients, and a note where there are fewer than 20 patients.
     """
     rows = []
     groups = list(runs.groupby(["kind", "target", "scenario"], sort=False))
@@ -130,7 +149,16 @@ def _evaluator(j: Judged, clusters: npt.NDArray[np.int32]) -> BinaryEvaluator:
 
 
 def mean_components(held: Sequence[Judged], clusters: npt.NDArray[np.int32]) -> AurocComponents | None:
-    """The mean AUROC of several runs and each patient's pull on that mean."""
+    """Average the AUROC of several runs, and each patient's influence on it.
+
+    Args:
+        held: Runs of one scenario and configuration, one per seed.
+        clusters: Sorted numbers of all clusters that some run tested.
+
+    Returns:
+        The components of the mean AUROC, for an interval; None where an answer is missing or a class is
+        absent.
+    """
     parts, seen = [], np.zeros((2, clusters.size), dtype=bool)
     for j in held:
         if not np.isfinite(j.probability).all():
@@ -182,7 +210,15 @@ def _percentiles(draws: Sequence[npt.NDArray[np.float64]], evaluator: BinaryEval
 
 
 def summaries(scenarios: pd.DataFrame, design: Design) -> pd.DataFrame:
-    """Mean over scenarios with its t interval, a row a kind, configuration and metric (US-19)."""
+    """Average every metric over scenarios with its t interval (US-19).
+
+    Args:
+        scenarios: One row per scenario and configuration.
+        design: Gives the order of the rows.
+
+    Returns:
+        One row per kind, configuration and metric.
+    """
     rows = []
     for (kind, model, input_), part in scenarios.groupby(["kind", "model", "input"], sort=False):
         for metric in (*ALL_METRICS, "normal_auroc", "normal_auprc"):
@@ -215,7 +251,17 @@ def _pooled(sds: pd.Series | None) -> float:
 
 
 def by_scenario(scenarios: pd.DataFrame, kind: str, metric: str, **only: str) -> pd.Series:
-    """One value a scenario of one configuration."""
+    """Select one metric of one configuration.
+
+    Args:
+        scenarios: One row per scenario and configuration.
+        kind: Kind of the scenarios, such as `external`.
+        metric: Column of the metric.
+        **only: Values of further columns, such as `model` and `input`.
+
+    Returns:
+        One value per scenario, by its name.
+    """
     rows = scenarios[scenarios["kind"] == kind]
     for column, value in only.items():
         rows = rows[rows[column] == value]
@@ -223,8 +269,17 @@ def by_scenario(scenarios: pd.DataFrame, kind: str, metric: str, **only: str) ->
 
 
 def comparisons(design: Design) -> list[dict[str, str]]:
-    """Which configurations are held against each other: crop against whole image, found against annotated
-    boxes, a model against another, a way to train against plain training."""
+    """List the configurations that are compared with each other.
+
+    These are: crop with whole image, found with annotated boxes, one model with another, and a way to train
+    with plain training.
+
+    Args:
+        design: What varies in the task.
+
+    Returns:
+        One entry per comparison: `what` is compared, and model and input of both sides (`a` minus `b`).
+    """
     out = []
     crops = [i for i in design.inputs if i not in design.whole]
     reference = [i for i in crops if i not in design.found and _at_reference(design, i)]
@@ -264,7 +319,15 @@ def _at_reference(design: Design, input_: str) -> bool:
 
 
 def paired_table(scenarios: pd.DataFrame, design: Design) -> pd.DataFrame:
-    """US-20 on the scenarios that both configurations have: Wilcoxon, mean difference, t interval."""
+    """Compare configurations on the scenarios that both have: Wilcoxon, mean difference, t interval (US-20).
+
+    Args:
+        scenarios: One row per scenario and configuration.
+        design: Names the configurations to compare.
+
+    Returns:
+        One row per comparison, kind and metric.
+    """
     rows = []
     for pair in comparisons(design):
         for kind in design.kinds:
@@ -282,7 +345,16 @@ def paired_table(scenarios: pd.DataFrame, design: Design) -> pd.DataFrame:
 
 
 def without_table(scenarios: pd.DataFrame, design: Design) -> pd.DataFrame:
-    """US-21: every aggregate again without the scenarios that touch one dataset; the overall row too."""
+    """Average again without the scenarios that touch one dataset, for each dataset in turn (US-21).
+
+    Args:
+        scenarios: One row per scenario and configuration.
+        design: Its main configurations are averaged.
+
+    Returns:
+        One row per dataset left out, kind, configuration and metric, and one for the mean over
+        configurations.
+    """
     rows = []
     for kind in design.kinds:
         for metric in ALL_METRICS:
@@ -319,7 +391,15 @@ def without_table(scenarios: pd.DataFrame, design: Design) -> pd.DataFrame:
 
 
 def margin_table(runs: pd.DataFrame, design: Design) -> pd.DataFrame:
-    """US-22: each margin of the crop against the reference, on the scenarios and seeds that all have."""
+    """Compare each margin of the crop with the reference, on the scenarios and seeds that all have (US-22).
+
+    Args:
+        runs: One row per judged run.
+        design: Names the margin of each input and the reference.
+
+    Returns:
+        One row per model and margin; empty where the study has no reference or only one margin.
+    """
     reference = design.margin_reference
     held = {i: m for i, m in design.margin.items() if i not in design.found}
     if reference is None or len(set(held.values())) < 2:
@@ -359,7 +439,16 @@ def margin_table(runs: pd.DataFrame, design: Design) -> pd.DataFrame:
 
 
 def new_hospital_table(judged: Mapping[str, Judged], runs: pd.DataFrame, design: Design) -> pd.DataFrame:
-    """ST-10: the AUROC that one more hospital may see, from the mean over sources at each target."""
+    """Predict the AUROC that one more hospital may see, from the mean over sources at each target (ST-10).
+
+    Args:
+        judged: Every run with probabilities, by name.
+        runs: One row per judged run.
+        design: Gives the order of the rows.
+
+    Returns:
+        One row per kind and configuration, with the reason where too few targets make it not estimable.
+    """
     rows = []
     external = runs[runs["kind"].isin(["external", "leave-one-dataset-out"])]
     for (kind, model, input_), part in external.groupby(["kind", "model", "input"], sort=False):

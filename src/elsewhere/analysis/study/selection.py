@@ -1,9 +1,9 @@
-"""A method chosen on the sources alone, then looked at once on the hospital that was left out (US-31, ST-12).
+"""A method chosen on the sources alone, then tested once on the hospital that was left out (US-31, ST-12).
 
 For a target, every 'nested' scenario that does not touch it leaves out one of its sources. The configuration
 (or a committee of configurations) with the best mean AUROC there is chosen, and its leave-one-dataset-out
-result on the target is the honest one. The results of all others on the target stand beside it, and are not
-what may be claimed.
+result on the target is the honest one. The results of all others on the target are listed too, but must not
+be claimed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,15 @@ SMALLEST_GAIN = 0.001
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """`attempts`: a row a target and configuration, chosen or not; `left_out` says why one was no candidate.
-    `chosen`: a row a target, and their mean. `seeds` and `nested_seeds` are the fewest of any part: a mean over
-    fewer seeds is a weaker ensemble, and is not chosen as lightly."""
+    """The configuration that was chosen for each target on its sources alone, and all that could have been.
+
+    `seeds` and `nested_seeds` are the fewest of any part: a mean over fewer seeds is a weaker ensemble.
+
+    Args:
+        attempts: One row per target and configuration, chosen or not; `left_out` says why one was not a
+            candidate.
+        chosen: One row per target, and their mean.
+    """
 
     attempts: pd.DataFrame
     chosen: pd.DataFrame
@@ -62,11 +68,11 @@ def choose_on_sources(
     """Choose a configuration for every target on its sources alone.
 
     Args:
-        results: Of the study.
-        task: Whose runs.
+        results: Results of the study.
+        task: Task whose runs are compared.
         committee: Whether several configurations may answer together.
-        without_inputs: Inputs that are no candidates, such as the annotated outline, whose shape may give the label
-            away without the picture.
+        without_inputs: Inputs that are not candidates, such as the annotated outline, whose shape may give
+            the label away without the picture.
 
     Returns:
         The selection; empty where the study has no leave-one-dataset-out or no nested runs.
@@ -128,7 +134,7 @@ def choose_on_sources(
 
 
 def _lacking(target: str, config: Config, parts: Sequence[_Tested], final: _Tested) -> dict[str, Any]:
-    """An attempt that could not be weighed against the others: it still is one (ST-12)."""
+    """An attempt that could not be compared with the others; it is still listed as one (ST-12)."""
     held = [part for part in parts if config in part.probability]
     return {
         "target": target,
@@ -239,7 +245,15 @@ def _mean(values: Sequence[float]) -> float:
 
 @analysis("selection on the sources", kinds=("leave-one-dataset-out",), probabilities=True)
 def selection(context: Context) -> Tables:
-    """Choose a configuration on the sources alone, and give its result on the hospital left out."""
+    """Choose a configuration on the sources alone, and give its result on the hospital left out.
+
+    Args:
+        context: The task, its runs and what analyses share.
+
+    Returns:
+        The tables `selection` and `selection_attempts`, and `selection_without_outline` where the study has
+        inputs that show the annotated outline.
+    """
     found = choose_on_sources(context.results, context.task)
     tables = {"selection": found.chosen, "selection_attempts": found.attempts}
     drawn = [name for name, section in context.results.study.inputs.items() if section.outline]

@@ -25,9 +25,9 @@ class Side:
     """One side of a comparison: the scores of a method's seeds, ready for statistics.
 
     Args:
-        seeds: One entry per seed.
+        seeds: The scores of each seed.
         places: For each seed, which of the cases of all seeds together it tested.
-        partition: The patients of the cases of all seeds together.
+        partition: Maps the cases of all seeds together to patients and sites.
         scores: The cases of all seeds together, each once.
     """
 
@@ -42,7 +42,14 @@ class Side:
         return all(place.size == self.partition.n_cases for place in self.places)
 
     def over(self, numbered: Clusters) -> Evaluator:
-        """The mean over the seeds, with patients numbered by another partition of these cases."""
+        """Average the seeds, with patients numbered by another partition of these cases.
+
+        Args:
+            numbered: Maps the cases of all seeds together to patients and sites.
+
+        Returns:
+            The metrics, averaged over the seeds.
+        """
         if self.same_cases:
             return over_seeds([seed.evaluator_over(numbered) for seed in self.seeds])
         members = [
@@ -52,7 +59,11 @@ class Side:
         return SplitMean(members, self.places, numbered.cluster_of_case)
 
     def evaluator(self) -> Evaluator:
-        """The mean over the seeds."""
+        """Average the seeds.
+
+        Returns:
+            The metrics of the cases of all seeds together, averaged over the seeds.
+        """
         return self.over(self.partition)
 
 
@@ -60,7 +71,7 @@ def side_of(scores: Mapping[int, Scores]) -> Side | None:
     """Prepare the scores of several seeds; None where a seed's prediction is constant.
 
     Args:
-        scores: By seed. The seeds may have tested different parts of a dataset.
+        scores: Scores by seed. The seeds may have tested different parts of a dataset.
 
     Returns:
         The side, or None.
@@ -102,5 +113,14 @@ def _at(partition: Clusters, places: np.ndarray) -> Clusters:
 
 
 def only(scores: Scores, ids: set[str]) -> Scores:
+    """Select cases of scores.
+
+    Args:
+        scores: Scores of one run.
+        ids: The case ids to keep.
+
+    Returns:
+        The scores of these cases, sorted by id.
+    """
     kept = scores.cases[scores.cases["case_id"].astype(str).isin(ids)]
     return replace(scores, cases=kept.sort_values("case_id").reset_index(drop=True))

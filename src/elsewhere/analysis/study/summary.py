@@ -1,7 +1,7 @@
-"""From the results of a study to its numbers: every registered analysis that has something to say, and the headline.
+"""From the results of a study to its numbers: every registered analysis that applies, and the headline.
 
-Nothing here opens an image or trains. Every draw goes back to one generator, keyed by the cohort, so that the same
-scores give the same numbers on any machine.
+Nothing here opens an image or trains. Every draw goes back to one generator, keyed by the cohort, so that the
+same scores give the same numbers on any machine.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class StudySummary:
     """The numbers of a study.
 
     Args:
-        name: Of the study.
-        headline: What the first page says.
-        tables: By name, every task in the column `task`. No table names a patient.
+        name: Name of the study.
+        headline: Content of the report's first page.
+        tables: Tables by name, every task in the column `task`. No table names a patient.
         designs: What varies in each task.
         audit: What was checked before anything was trained.
         warnings: What to know before believing the numbers.
-        notes: On published numbers.
+        notes: Notes on published numbers.
         provenance: Versions, hashes, protocols, seeds.
         chosen: Cases worth a picture, by task.
         ids: The names that may not be printed.
-        salt: What keys the hashes of cases.
-        originals: The ids that were taken out of tables and warnings, by the mark that stands there now.
+        salt: Key of the hashes that replace case ids.
+        originals: The ids that were taken out of tables and warnings, by the mark that replaces them.
     """
 
     name: str
@@ -66,7 +66,11 @@ class StudySummary:
     originals: dict[str, str] = field(default_factory=dict, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """For summary.json: the headline and every table but the long ones."""
+        """Return the content of summary.json: the headline and every table but the long ones.
+
+        Returns:
+            The content.
+        """
         return {
             "study": self.name,
             "headline": to_jsonable(self.headline),
@@ -100,16 +104,18 @@ def analyse(
     """Make every table and the headline of a study.
 
     Args:
-        results: Of the study.
-        resamples: Of patients, for every interval that resamples; 0 leaves those out. Default: as the study file
-            says.
-        progress: Called with what is done, how much, and how much there is.
+        results: Results of the study.
+        resamples: Number of resamples of patients, for every interval that resamples; 0 leaves those out.
+            None for the number in the study file.
+        progress: Called with what is done, how many steps are done, and how many there are; None for no
+            report.
 
     Returns:
         The summary.
 
     Raises:
-        UserError: No run of the study is done, or nothing could be ranked.
+        UserError: If the number of resamples is negative, no run of the study is done, or no method could be
+            ranked.
     """
     if resamples is None:
         resamples = results.study.analyses.resamples

@@ -1,12 +1,13 @@
-"""Internal and external results: what each method loses at another hospital, for every task (MRI-11, ST-05, ST-07).
+"""Internal and external results: how much each method loses at another hospital, by task (MRI-11, ST-05,
+ST-07).
 
-A transfer from one dataset is compared with the same method's internal result at its source: other patients, so two
-independent samples. A method trained on all other datasets is compared with the one trained at the target: the
-same patients, so a paired difference. A verdict over datasets takes four of them; with fewer, each comparison keeps
-its own verdict, which rests on patients.
+A transfer from one dataset is compared with the same method's internal result at its source: other patients,
+so two independent samples. A method trained on all other datasets is compared with the one trained at the
+target: the same patients, so a paired difference. A verdict over datasets takes four of them; with fewer,
+each comparison keeps its own verdict, which rests on patients.
 
-An internal result is the mean over the seeds, whatever part of the dataset each of them tested: a resample gives each
-patient one weight in every seed that tested her.
+An internal result is the mean over the seeds, whatever part of the dataset each of them tested: a resample
+gives each patient one weight in every seed that tested her.
 """
 
 from __future__ import annotations
@@ -69,15 +70,16 @@ def transfers(
     """Compare every external scenario with the internal result of the same method.
 
     Args:
-        results: Of the study.
-        task: Whose runs.
-        margin: The largest drop that would not matter; None: no verdicts.
-        resamples: Of patients.
-        metric: What is compared.
+        results: Results of the study.
+        task: Task whose runs are compared.
+        margin: The largest drop that would not matter; None for no verdicts.
+        resamples: Number of resamples of patients.
+        metric: Name of the metric that is compared.
 
     Returns:
-        One row per method and transfer: the external value, the internal value, their difference with its 90 %
-        interval, the verdict where a margin was declared, and the smallest drop that these patients could have shown.
+        One row per method and transfer: the external value, the internal value, their difference with its 90
+        % interval, the verdict where a margin was declared, and the smallest drop that these patients could
+        have shown.
     """
     where = kinds_of(results)
     scores_of: dict[tuple[str, str], dict[int, Scores]] = {}
@@ -103,13 +105,37 @@ def transfers(
 
 
 def not_assessed(row: Mapping[str, Any], margin: float | None) -> dict[str, Any]:
-    """The row of a method that predicts by chance, without a verdict."""
+    """Take the verdict from the row of a method that predicts by chance, and say why.
+
+    Args:
+        row: A comparison of external with internal results.
+        margin: The largest drop that would not matter; None for no verdicts.
+
+    Returns:
+        The row without a verdict; a reason that it has already stays.
+
+    Example:
+        >>> not_assessed({"verdict": "BELOW"}, 0.05)
+        {'verdict': 'NOT ASSESSED', 'reason': 'it predicts by chance, and has nothing to lose'}
+    """
     reason = str(row.get("reason") or "") or PREDICTS_BY_CHANCE
     return {**row, "verdict": _verdict(None, margin), "reason": reason}
 
 
 def too_few(patients: int, classes: tuple[int, int] | None = None) -> str:
-    """Why these patients give no number of their own; empty where they do."""
+    """Say why some patients give no number of their own.
+
+    Args:
+        patients: How many patients there are.
+        classes: How many positive and negative cases there are; None for a task without classes.
+
+    Returns:
+        The reason; empty where there are enough.
+
+    Example:
+        >>> too_few(9), too_few(50, (46, 4)), too_few(50, (25, 25))
+        ('fewer than 10 patients', 'fewer than 5 cases of a class', '')
+    """
     if patients < FEWEST:
         return f"fewer than {FEWEST} patients"
     if classes is not None and min(classes) < FEWEST_OF_A_CLASS:
@@ -118,7 +144,21 @@ def too_few(patients: int, classes: tuple[int, int] | None = None) -> str:
 
 
 def could_be_seen(drop: Any, level: Any, metric: str) -> bool:
-    """Whether a fall of `drop` from `level` is possible: a larger one than to the floor is not."""
+    """Decide whether a fall of `drop` from `level` is possible: a larger one than to the metric's floor is
+    not.
+
+    Args:
+        drop: The smallest detectable drop; None or NaN where it is not known.
+        level: The value that would fall; None or NaN where it is not known.
+        metric: Name of the metric, which decides the floor: 0.5 for AUROC, else 0.
+
+    Returns:
+        True where the drop is known and not too large.
+
+    Example:
+        >>> could_be_seen(0.1, 0.8, "auroc"), could_be_seen(0.4, 0.8, "auroc")
+        (True, False)
+    """
     known, start = _number(drop), _number(level)
     return math.isfinite(known) and (not math.isfinite(start) or known <= start - FLOOR.get(metric, 0.0))
 
@@ -200,8 +240,11 @@ def _transfer(
 
 
 def _smaller(side: Side, reference: Side, *, paired: bool) -> tuple[int, tuple[int, int] | None]:
-    """Patients, and those of each outcome, of the smaller side or whom both sides tested: a bootstrap of a few is too
-    sure of itself."""
+    """The number of patients, and of cases of each outcome, of the smaller side, or of the cases that both
+    tested.
+
+    A bootstrap of a few patients is too sure of itself.
+    """
     counted = [side.scores, reference.scores]
     if paired:
         counted = [only(side.scores, set(ids_of(side.scores)) & set(ids_of(reference.scores)))]
@@ -342,13 +385,13 @@ def drop_over_datasets(
 ) -> pd.DataFrame:
     """Average the differences of each method over datasets, with a t interval and the verdict that it allows.
 
-    Transfers are averaged by their source first; a dataset left out is one observation. The mean over the targets is
-    given too: its pairing is another.
+    Transfers are averaged by their source first; a dataset left out is one observation. The mean over the
+    targets is given too: its pairing is another.
 
     Args:
-        found: The transfers.
-        margin: The largest drop that would not matter; None: no verdicts.
-        by_chance: Methods that predict by chance.
+        found: The transfers, one row per method and transfer.
+        margin: The largest drop that would not matter; None for no verdicts.
+        by_chance: Methods that predict by chance, which get no verdict.
         main: The methods whose mean over a transfer is a row of its own, `overall`.
 
     Returns:
@@ -440,7 +483,14 @@ def _mean_of_main(found: pd.DataFrame, main: Sequence[str]) -> pd.DataFrame:
 
 
 def few_sources(sources: int) -> str:
-    """Why so few datasets give no verdict."""
+    """Say why so few datasets give no verdict.
+
+    Args:
+        sources: How many datasets there are.
+
+    Returns:
+        The reason, as part of a sentence.
+    """
     return (
         f"{sources} dataset{'' if sources == 1 else 's'}: a verdict over datasets takes at least {SOURCES_NEEDED}, "
         "since with fewer their agreement is luck"
@@ -448,7 +498,17 @@ def few_sources(sources: int) -> str:
 
 
 def centres(board: Board, *, margin: float | None, by_chance: frozenset[str] = frozenset()) -> pd.DataFrame:
-    """Compare each dataset and site with all the others of the board, with the 90 % interval of the difference."""
+    """Compare each dataset and site with all the others of the board, with the 90 % interval of the
+    difference.
+
+    Args:
+        board: Methods of a task on the same cases.
+        margin: The largest difference that would not matter; None for no verdicts.
+        by_chance: Methods that predict by chance, which get no verdict.
+
+    Returns:
+        One row per method and centre; a centre with fewer than 10 patients is named and not compared.
+    """
     metric = board.main
     rows: list[dict[str, Any]] = []
     for variable, coded in codes_of(board, CENTRES).items():
@@ -488,7 +548,15 @@ def _between(board: Board, entry: Entry, here: Any, others: Any) -> Difference:
 
 @analysis("transfers")
 def transfers_analysis(context: Context) -> Tables:
-    """Compare external with internal results, transfer by transfer and over datasets, and centre with centre."""
+    """Compare external with internal results, transfer by transfer and over datasets, and centre with centre.
+
+    Args:
+        context: The task, its runs and what analyses share.
+
+    Returns:
+        The tables `transfers` and `drop`, and of the leading board `centres` and
+        `minimum_detectable_effects`.
+    """
     results, task, margin = context.results, context.task, context.margin
     found = transfers(results, task, margin=margin, resamples=context.resamples, metric=context.metrics.main)
     main = [name for name, method in context.methods.items() if _is_main(context, method)]

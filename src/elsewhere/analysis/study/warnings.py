@@ -1,5 +1,6 @@
-"""What a reader must know before believing a study's numbers: runs that are missing, groups that are too small,
-odd predictions, patients on both sides. The most important come first.
+"""Warnings of a study: missing runs, groups that are too small, odd predictions, patients on both sides.
+
+They are what a reader must know before believing the numbers; the most important come first.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ def study_warnings(results: Results, contexts: Mapping[str, Context]) -> tuple[s
     """Collect the warnings of a study, each once.
 
     Args:
-        results: Of the study.
-        contexts: Of its tasks, every table made.
+        results: Results of the study.
+        contexts: The contexts of its tasks, with every table made.
 
     Returns:
         Full sentences.
@@ -31,7 +32,7 @@ def study_warnings(results: Results, contexts: Mapping[str, Context]) -> tuple[s
     found: list[str] = []
     lost = int((~runs["status"].isin(["done", "invalid"])).sum())
     if lost:
-        found.append(f"{lost} of {len(runs)} runs are not done: the averages lack them.")
+        found.append(f"{lost} of {len(runs)} runs are not done: the averages are without them.")
     for context in contexts.values():
         found += _of_answers(context)
     for context in contexts.values():
@@ -73,8 +74,10 @@ def _of_answers(context: Context) -> Iterator[str]:
 
 
 def _of_seeds(context: Context) -> Iterator[str]:
-    """Scenarios whose configurations have different numbers of seeds: their means differ in weight. Those that only
-    serve to choose a method count too: a choice by fewer seeds is a less certain one."""
+    """Warn of scenarios whose configurations have different numbers of seeds: their means differ in weight.
+
+    Scenarios that only serve to choose a method count too: a choice by fewer seeds is a less certain one.
+    """
     done = context.planned[context.planned["status"] == "done"]
     seeds = done.groupby(["kind", "scenario", "method"])["seed"].nunique()
     for kind, uneven in seeds.groupby("kind"):
@@ -116,8 +119,8 @@ def _of_boards(boards: list[Board], known: set[tuple[str, str, str]]) -> Iterato
 
 
 def _of_all_cases(entry: Entry, board: Board) -> list[str]:
-    """Warnings about predictions of the whole board: a constant part of several makes no constant board, and empty
-    masks add up. Of the first seed.
+    """Warnings about predictions of the whole board: a constant part of several makes no constant board, and
+    empty masks add up. Of the first seed.
     """
     cases, found = entry.scores.cases, []
     if "decision" in cases.columns and len(set(cases["decision"])) == 1:
@@ -168,7 +171,7 @@ def notes_on_published(context: Context) -> list[str]:
     """Say how far a published study's numbers can be compared.
 
     Args:
-        context: Of the task.
+        context: The context of the task.
 
     Returns:
         Sentences; none where the study file names no published study.

@@ -1,9 +1,9 @@
 """Near-duplicate pictures within and across datasets (US-30).
 
-A picture that stands on both sides of a partition makes a test too easy; one that stands in two classes
-makes it wrong. Public sets hold both. `find_duplicates` lists the pairs, with what they cross (patients,
-labels, datasets); `merge_groups` gives what a partition may not split. How a pair is judged is told in
-`duplicates_screening` (the level of chance) and `duplicates_matching` (the score).
+A picture that is in both parts of a split makes a test too easy; one that is in two classes makes it wrong.
+Public sets hold both. `find_duplicates` lists the pairs, with what they cross (patients, labels, datasets);
+`merge_groups` names the groups that a split may not divide. How a pair is judged is described in `screening`
+(the level of chance) and `matching` (the score).
 """
 
 from __future__ import annotations
@@ -34,12 +34,18 @@ MOST_LISTED = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Duplicates:
-    """The pairs, what a partition may not split, and what each pair of datasets was calibrated by.
+    """Pairs of near-duplicates, the groups that no split may divide, and how the pairs were judged.
 
-    `pairs`: a row a pair, most alike first; `distance` is 1 - score and at most its `threshold`
-    (the datasets' own, stricter where little of the pictures is to be seen).
-    `groups`: a row a case of the cohorts: `duplicates` names the set of copies it belongs to (empty: none),
-    `group` is the patient, merged with every patient that shares a picture.
+    Args:
+        pairs: One row per pair with the columns PAIR_COLUMNS, the most alike first. `distance` is 1 - score
+            and at most the `threshold` of the pair, which is that of the two datasets, and stricter where
+            little of the pictures is visible.
+        groups: One row per picture. `duplicates` names the set of copies that it belongs to (empty: none),
+            `group` is the patient, merged with every patient that shares a picture.
+        calibration: One row per pair of datasets: the number of pictures and decoys, the threshold, and what
+            it was set by.
+        files: The picture file of each case ('DATASET/case_id').
+        warnings: What a reader of the pairs must know, such as pictures that were not compared.
     """
 
     pairs: pd.DataFrame
@@ -57,7 +63,11 @@ class Duplicates:
         return sorted(set(zip(one, two, strict=True)))
 
     def counts(self) -> dict[str, Any]:
-        """How many pairs of which kind and relation, by datasets; and how many pictures are in any."""
+        """Count the pairs by kind, relation and datasets, and the pictures that are in any pair.
+
+        Returns:
+            Numbers by name; `by_datasets` is a list with one entry per datasets, relation and kind.
+        """
         pairs = self.pairs
         keys = ["dataset_a", "dataset_b", "relation", "kind"]
         by = [
@@ -91,10 +101,24 @@ def find_duplicates(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Duplicates:
-    """Every pair of pictures that is one picture, or nearly, within and across the datasets of `cohorts`.
+    """Find the pairs of pictures that show the same image, or nearly, within and across datasets (US-30).
 
-    Each cohort needs a column `image`; rows without a picture are left out, with a warning. Without
-    `keep_together` a case's `group` is its patient alone.
+    Each cohort needs a column `image`. Cases without a picture are left out, with a warning.
+
+    Args:
+        cohorts: The cohorts to search; no case may occur in two of them.
+        keep_together: Whether patients that share a picture are merged into one `group`; False: the group of
+            a case is its patient alone.
+        threads: The number of threads that decode pictures; None: one per processor, at most 32.
+        progress: Called with what is being counted, how many are done and how many there are; None: no
+            reports.
+
+    Returns:
+        The pairs, the groups and the calibration.
+
+    Raises:
+        UserError: No cohort was given, one has no column `image`, a case occurs in two cohorts, there are
+            fewer than two pictures, or a picture cannot be read.
     """
     table, warnings = _joined(cohorts)
     thumbs = read_thumbnails(list(table["path"]), threads=threads, progress=progress)
@@ -138,21 +162,47 @@ def find_duplicates(
 
 
 def duplicate_groups(pairs: pd.DataFrame) -> dict[str, str]:
-    """Case ('DATASET/case_id') -> the name of its set of copies (the first of them), for cases in a pair."""
+    """Name the set of copies that each case in a pair belongs to.
+
+    Args:
+        pairs: One row per pair, with `dataset_a`, `case_a`, `dataset_b` and `case_b`.
+
+    Returns:
+        The name of the set (its first case) by case ('DATASET/case_id'), for the cases that are in a pair.
+
+    Example:
+        >>> row = {"dataset_a": "X", "case_a": "1", "dataset_b": "Y", "case_b": "7"}
+        >>> duplicate_groups(pd.DataFrame([row]))
+        {'X/1': 'X/1', 'Y/7': 'X/1'}
+    """
     one = pairs["dataset_a"] + "/" + pairs["case_a"]
     two = pairs["dataset_b"] + "/" + pairs["case_b"]
     return _components(zip(one, two, strict=True))
 
 
 def merge_groups(patients: Sequence[str], pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """What a partition may not split, a name a row: the patient, or, for patients that `pairs` join directly
-    or through others, the first of their names. Neither the order of rows nor of pairs matters."""
+    """Name the group of each patient that no split may divide.
+
+    Patients that `pairs` join, directly or through others, are one group, named after the first of them in
+    alphabetical order. Neither the order of the rows nor that of the pairs matters.
+
+    Args:
+        patients: The patient of each row.
+        pairs: Pairs of patients that share a picture.
+
+    Returns:
+        The group of each row: the patient itself where no pair joins it to another.
+
+    Example:
+        >>> merge_groups(["p3", "p2", "p1"], [("p3", "p1")])
+        ['p1', 'p2', 'p1']
+    """
     merged = _components(pairs)
     return [merged.get(patient, patient) for patient in patients]
 
 
 def _components(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Union-find; a component is called by its smallest member."""
+    """Connected components by union-find; a component is named after its smallest member."""
     parent: dict[str, str] = {}
 
     def root(name: str) -> str:
@@ -202,7 +252,7 @@ def _joined(cohorts: Sequence[Cohort]) -> tuple[pd.DataFrame, list[str]]:
     twice = table["case"].duplicated()
     if twice.any():
         raise UserError(
-            f"{int(twice.sum())} cases stand in two of the cohorts: {name_rows(list(table['case'][twice]))}",
+            f"{int(twice.sum())} cases are in two of the cohorts: {name_rows(list(table['case'][twice]))}",
             fix="Give each cohort once, with a dataset name of its own: `elsewhere cohort read ... --set dataset=NAME`.",
         )
     if len(table) < 2:

@@ -1,12 +1,12 @@
 """How alike two pictures are once one is laid over the other (US-30).
 
-Textures are compared (`duplicates_textures`). The second picture's four edges are moved until the textures
-agree best (a crop moves edges; a resize is undone by the thumbnail), and the score is the median, over small
-blocks, of the correlation within the block: callipers, text or a Doppler box spoil some blocks and leave the
-median alone; a picture of the same kind agrees in a few blocks only.
+Textures are compared (`textures`). The second picture's four edges are moved until the textures agree best (a
+crop moves edges; a resize is undone by the thumbnail), and the score is the median, over small blocks, of the
+correlation within the block: callipers, text or a Doppler box spoil some blocks and do not move the median;
+another picture of the same kind agrees in a few blocks only.
 
-Most moves are along one axis. The picture is interpolated once along the other, and kept so that a move blends
-neighbouring rows in memory: hence the transposed copies.
+Most moves are along one axis. The picture is interpolated once along the other, and stored so that a move
+blends neighbouring rows in memory: hence the transposed copies.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from elsewhere.cohort.duplicates.textures import Doubles, Floats
 
 BLOCK = 8
 REACH = 0.18
-"""An edge may move this far, as a share of the side: what a crop may have taken there."""
+"""How far an edge may move, as a share of the side: as much as a crop may have taken there."""
 MIN_BLOCKS = 6
 
 Ints = npt.NDArray[np.int64]
@@ -30,8 +30,11 @@ Ints = npt.NDArray[np.int64]
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _places(begin: float, end: float, side: int, at: Ints, part: Floats) -> tuple[int, int]:
-    """Where the pixels of a line fall on another that is laid from `begin` to `end` under it: left
-    neighbour and share of the right one; returns the range of pixels that fall inside."""
+    """Where the pixels of a line fall on another that lies from `begin` to `end` under it.
+
+    `at` receives the left neighbour and `part` the share of the right one; returns the range of pixels
+    inside.
+    """
     first, last = side, 0
     for x in range(side):
         u = (begin + (end - begin) * (x + 0.5) / side) * side - 0.5
@@ -47,7 +50,7 @@ def _places(begin: float, end: float, side: int, at: Ints, part: Floats) -> tupl
 def _down_columns(
     laid: Floats, begin: float, end: float, at: Ints, part: Floats, out: Floats
 ) -> tuple[int, int]:
-    """Every column laid from `begin` to `end`; returns the range of rows it reaches, the only ones written."""
+    """Lay every column from `begin` to `end`; returns the range of rows that are reached and written."""
     side = laid.shape[0]
     first, last = _places(begin, end, side, at, part)
     for y in range(first, last):
@@ -73,7 +76,7 @@ def _along_rows(turned: Floats, begin: float, end: float, at: Ints, part: Floats
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def _correlation(one: Floats, two: Floats, need: int) -> float:
-    """Over what both show (0 is background), `need` pixels at least; of flat arrays."""
+    """The correlation of two flat arrays where neither is background (0); -1 for fewer than `need` pixels."""
     zero = np.float32(0.0)
     n, sa, sb, saa, sbb, sab = zero, zero, zero, zero, zero, zero
     for k in range(len(one)):
@@ -118,7 +121,7 @@ _MOVES = np.array(
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _place(move: Doubles, width: int) -> int:
-    """Of a move in a table of all places that `width // 2` moves reach, from its middle."""
+    """The index of a move in a table of all places that `width // 2` moves reach, from its middle."""
     return int(((move[0] * width + move[1]) * width + move[2]) * width + move[3])
 
 
@@ -132,11 +135,11 @@ def _climb(
     rounds: int,
     reach: float,
 ) -> float:
-    """Move the edges by each of the `steps` in turn for as long as one of the moves helps; at most `rounds` times.
+    """Move the edges by each of the `steps` in turn as long as a move helps, at most `rounds` times.
 
-    `one` and `two` are the picture and its transpose; `edges` is where `one`'s left, right, top and bottom lie in
-    `two`, in shares of the side. A place that was tried before is no better than the best since: it is not
-    tried again.
+    `one` and `two` are the picture and its transpose; `edges` is where `one`'s left, right, top and bottom
+    lie in `two`, in shares of the side. A place that was tried before is no better than the best since: it is
+    not tried again.
     """
     side = one.shape[1]
     at, part = np.empty(side, np.int64), np.empty(side, np.float32)
@@ -234,7 +237,7 @@ def _of_block(columns: Floats) -> tuple[float, float, float, float, float, float
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _both_ways(picture: Floats, mirrored: bool, out: Floats) -> None:
-    """The picture, mirrored or not, and its transpose."""
+    """Write the picture, mirrored or not, and its transpose into `out`."""
     side = picture.shape[0]
     for y in range(side):
         for x in range(side):
@@ -274,8 +277,20 @@ def _score_some(
 def scores(
     coarse: Floats, fine: Floats, first: Ints, second: Ints, mirrored: npt.NDArray[np.bool_]
 ) -> tuple[Doubles, Ints]:
-    """How alike the pictures `first[k]` and `second[k]` are: 1 the same, about 0 unrelated; and over how many
-    blocks that was seen."""
+    """Score how alike pairs of pictures are once one is laid over the other (US-30).
+
+    Args:
+        coarse: (pictures, 32, 32) textures, on which the edges are moved first.
+        fine: (pictures, 64, 64) textures of the same pictures, on which the edges are refined and the score
+            is taken.
+        first: (pairs,) the position of each pair's first picture.
+        second: (pairs,) the position of its second picture.
+        mirrored: (pairs,) whether the second picture is mirrored left to right before.
+
+    Returns:
+        (pairs,) the score, 1 for the same picture and about 0 for unrelated ones; and (pairs,) the number of
+        blocks that it is the median of. The score is 0 where fewer than MIN_BLOCKS could be compared.
+    """
     out, blocks = np.zeros(len(first)), np.zeros(len(first), dtype=np.int64)
     each = max(16, -(-len(first) // (4 * (os.cpu_count() or 1))))
 

@@ -1,4 +1,4 @@
-"""Pictures as the duplicate screening sees them: small, grey, trimmed; and which files are the same (US-30)."""
+"""Pictures as the duplicate search compares them: small, grey, trimmed; and which files are equal (US-30)."""
 
 from __future__ import annotations
 
@@ -33,17 +33,28 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Thumbnails:
-    """A thumbnail a file, in the order of `paths`; then those again that lost much to trimming, untrimmed (a
-    dark lower edge is trimmed here and not in a brighter copy). `of` says whose."""
+    """The pictures of a search as small grey squares.
+
+    A picture that lost much to trimming occurs twice, the second time untrimmed: a dark lower edge is trimmed
+    in one copy and not in a brighter one.
+
+    Args:
+        paths: The files.
+        grey: (thumbnails, SIDE, SIDE) uint8: one per file in the order of `paths`, then the untrimmed ones.
+        of: (thumbnails,) the position in `paths` of the file that each thumbnail is of.
+    """
 
     paths: tuple[Path, ...]
     grey: npt.NDArray[np.uint8]
     of: npt.NDArray[np.int64]
 
     def same_pixels(self) -> list[list[int]]:
-        """Groups of positions whose trimmed pictures are equal pixel by pixel.
+        """Group the positions of the pictures that are equal pixel by pixel once they are trimmed.
 
-        Only thumbnails that are equal are decoded in full: equal pictures have equal thumbnails.
+        Only pictures whose thumbnails are equal are decoded in full: equal pictures have equal thumbnails.
+
+        Returns:
+            Groups of two or more positions in `paths`, sorted.
         """
         alike: dict[bytes, list[int]] = defaultdict(list)
         for at, picture in enumerate(self.grey[: len(self.paths)]):
@@ -63,9 +74,20 @@ class Thumbnails:
 def read_thumbnails(
     paths: Sequence[Path], *, threads: int | None = None, progress: Progress | None = None
 ) -> Thumbnails:
-    """Every picture as SIDE x SIDE grey; JPEG is decoded at reduced size, in threads.
+    """Read every picture as a grey square of SIDE pixels, in threads.
 
-    Raises `UserError` that names the files that are absent or no pictures.
+    JPEG files are decoded at reduced size.
+
+    Args:
+        paths: The files.
+        threads: The number of threads; None: one per processor, at most 32.
+        progress: Called with 'pictures', how many are read and how many there are; None: no reports.
+
+    Returns:
+        The thumbnails, in the order of the paths.
+
+    Raises:
+        UserError: A file does not exist or is no picture; the message names all such files.
     """
     bad: dict[int, str] = {}
     grey = np.zeros((len(paths), SIDE, SIDE), dtype=np.uint8)
@@ -102,7 +124,7 @@ def read_thumbnails(
         raise UserError(
             f"{len(bad)} of {len(paths)} pictures cannot be read, for example: {bad[first]}",
             where=name_rows([str(paths[at]) for at in sorted(bad)], limit=3),
-            fix="The column 'image' holds paths below the cohort's root; mend them, or take those rows out.",
+            fix="The column 'image' holds paths below the cohort's root; correct them, or remove those rows.",
         )
     again = sorted(whole)
     return Thumbnails(
@@ -113,7 +135,15 @@ def read_thumbnails(
 
 
 def decode_grey(path: Path, *, reduced: bool = False) -> Image.Image:
-    """8 bit; `reduced` may be smaller than the file says, never below SIDE."""
+    """Decode a picture to 8-bit grey.
+
+    Args:
+        path: The file.
+        reduced: Whether a JPEG may be decoded smaller than it is, but never below SIDE.
+
+    Returns:
+        The picture; grey values of more than 8 bits are stretched from their minimum to their maximum.
+    """
     with Image.open(path) as image:
         if reduced and image.format == "JPEG":
             image.draft("L", (SIDE, SIDE))
@@ -133,15 +163,35 @@ def _to_8_bit(values: npt.NDArray[np.float64]) -> Grey:
 
 
 def trimmed(grey: Grey) -> Grey:
-    """Without uniform border rows and columns; a picture that is all border stays as it is."""
+    """Take uniform border rows and columns off a picture.
+
+    Args:
+        grey: (height, width) 8-bit grey values.
+
+    Returns:
+        The inner part, as a view; the whole picture where all of it is border.
+
+    Example:
+        >>> picture = np.zeros((4, 5), dtype=np.uint8)
+        >>> picture[1:3, 2:4] = [[0, 200], [200, 0]]
+        >>> trimmed(picture).shape
+        (2, 2)
+    """
     top, bottom, left, right = inner_box(grey, UNIFORM)
     return grey[top:bottom, left:right]
 
 
 @numba.njit(cache=True, nogil=True)
 def inner_box(grey: Grey, uniform: int) -> tuple[int, int, int, int]:
-    """Top, bottom, left and right of what is left when border rows and columns that span at most `uniform`
-    are taken off; of a picture that is all border, the whole."""
+    """Find what is left of a picture when its uniform border rows and columns are taken off.
+
+    Args:
+        grey: (height, width) 8-bit grey values.
+        uniform: A border row or column is taken off where its grey values span at most this.
+
+    Returns:
+        Top, bottom, left and right, half-open; of a picture that is all border, the whole.
+    """
     height, width = grey.shape
     top, bottom, left, right = 0, height, 0, width
     while top < height and _span(grey[top]) <= uniform:

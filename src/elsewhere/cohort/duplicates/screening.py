@@ -1,10 +1,10 @@
-"""Which pairs are worth laying over each other, and how alike unrelated pictures get (US-30).
+"""Which pairs are worth laying over each other, and how alike unrelated pictures are by chance (US-30).
 
-Screening is one matrix product over coarse textures a pair of datasets. The level of chance comes from
+Screening is one matrix product over coarse textures per pair of datasets. The level of chance comes from
 decoys: the same pictures, one of the two mirrored left to right. A mirrored picture has the same noise,
-depth, layers and darkness as the original, and matches nothing, so its best matches show what chance
-alone reaches in these very sets. In a set full of copies the best decoys may be copies themselves: then
-pairs drawn at random say what chance reaches, and more candidates are matched, until enough are none.
+depth, layers and darkness as the original, and matches nothing, so that its best matches show what chance
+alone reaches in these datasets. In a set full of copies the best decoys may be copies themselves: then pairs
+drawn at random show what chance reaches, and more candidates are matched, until enough of them are no copies.
 """
 
 from __future__ import annotations
@@ -19,28 +19,34 @@ from elsewhere.cohort.duplicates.matching import Ints, scores
 from elsewhere.cohort.duplicates.textures import Floats, textures
 
 DECOYS = 300
-"""So many best decoys of each pair of datasets are matched in full, to see what chance reaches."""
+"""How many of the best decoys of each pair of datasets are matched in full, to see what chance reaches."""
 SUSPECT = 0.6
-"""Where the level of chance comes out above this, it is held against pairs drawn at random."""
+"""A level of chance above this is compared with that of pairs drawn at random."""
 RANDOM_ABOVE = 7.0
 """The level in standard deviations over random decoys; the best decoys give 5 to 6.7 in the public sets."""
 ABOVE = 5.0
-"""A pair counts from so many standard deviations above the median decoy. Of some 6,000 matched decoys and
-plain pairs of the four public ultrasound sets, those that are not of one scene reach 4.0 at most."""
+"""A pair counts from this many standard deviations above the median decoy. Of some 6,000 matched decoys and
+plain pairs of the four public ultrasound sets, those that do not show one scene reach 4.0 at most."""
 FEW = 40
-"""Fewer decoys than this calibrate nothing: the pooled ones of all sets do, or the default."""
+"""Fewer decoys than this cannot calibrate: those of all datasets are pooled, or the default is used."""
 ENOUGH_BLOCKS = 48
-"""Of 64: a picture that is darker than a quarter has to agree better."""
+"""Of 64 blocks: a picture of which more than a quarter is dark has to agree better."""
 DEFAULT_SCORE = 0.6
 LEAST_SCORE = 0.42
-"""No threshold is laxer than this, whatever the decoys say: unrelated pictures seldom reach 0.4."""
+"""No threshold is below this, whatever the decoys show: unrelated pictures seldom reach 0.4."""
 FIRST_ROWS, ROWS = 64, 512
 MOST_EACH = 40
 
 
 @dataclass(frozen=True, kw_only=True)
 class Textures:
-    """Coarse textures of all pictures, plain and mirrored, for screening; thumbnails for matching."""
+    """What a search compares: coarse textures of all pictures for screening, and thumbnails for matching.
+
+    Args:
+        unit: (thumbnails, pixels) coarse textures, each of mean 0 and length 1.
+        mirrored: The same of the pictures mirrored left to right.
+        grey: (thumbnails, SIDE, SIDE) uint8 thumbnails.
+    """
 
     unit: Floats
     mirrored: Floats
@@ -49,7 +55,16 @@ class Textures:
     def scores(
         self, first: Ints, second: Ints, mirrored: npt.NDArray[np.bool_]
     ) -> tuple[npt.NDArray[np.float64], Ints]:
-        """The pairs laid over each other; fine textures are made of the pictures that occur in them."""
+        """Lay the pictures of some pairs over each other, with fine textures made of these pictures alone.
+
+        Args:
+            first: (pairs,) the position of each pair's first picture.
+            second: (pairs,) the position of its second picture.
+            mirrored: (pairs,) whether the second picture is mirrored left to right before.
+
+        Returns:
+            The score of each pair, and the number of blocks that it is the median of.
+        """
         used, at = np.unique(np.concatenate([first, second]), return_inverse=True)
         coarse, fine = (textures(self.grey[used], side, radius=4) for side in (32, 64))
         return scores(coarse, fine, at[: len(first)], at[len(first) :], mirrored)
@@ -57,9 +72,21 @@ class Textures:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Pairs of positions that reach the screening level; `same` is whether they are of one patient.
+    """Pairs of pictures that reach the screening level, with their scores.
 
-    Chance reaches further where little is seen: by the square root of the blocks, which is the `weight`.
+    Chance reaches further where little is visible, by the square root of the number of blocks: this is the
+    `weight` of a pair.
+
+    Args:
+        first: (pairs,) the position of the first picture.
+        second: (pairs,) the position of the second picture.
+        mirrored: (pairs,) whether the second picture was mirrored. Mirrored pairs are the decoys; one above
+            the threshold is a mirrored copy.
+        same: (pairs,) whether both are of one patient.
+        score: (pairs,) how alike they are, 1 for the same picture.
+        weight: (pairs,) from 0 to 1; the score is multiplied by it before it is compared with the threshold.
+        left_out: How many further candidates were not examined.
+        random: Weighted scores of random mirrored pairs; None where the best decoys sufficed.
     """
 
     first: Ints
@@ -72,13 +99,27 @@ class Candidates:
     random: npt.NDArray[np.float64] | None = None
 
     def null(self, *, mirrored: bool) -> npt.NDArray[np.float64]:
-        """Weighted scores of the candidates of other patients, in one orientation."""
+        """Return the weighted scores of the candidates of different patients, in one orientation.
+
+        Args:
+            mirrored: Whether those of mirrored pairs (decoys) are wanted, or of plain ones.
+
+        Returns:
+            One weighted score per candidate.
+        """
         return (self.score * self.weight)[(self.mirrored == mirrored) & ~self.same]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """The weighted score from which on a pair counts, and what it was set by."""
+    """The weighted score from which on a pair of two datasets counts as a duplicate.
+
+    Args:
+        score: The threshold.
+        decoys: How many scores of unrelated pairs it was set by; 0: it is the default.
+        median: The median of these scores; NaN where there are none.
+        how: In words, what it was set by.
+    """
 
     score: float
     decoys: int
@@ -87,7 +128,18 @@ class Level:
 
 
 def make_textures(grey: npt.NDArray[np.uint8], datasets: Ints) -> Textures:
-    """The mean texture of each dataset is taken out for screening: logos, scales and frames are shared."""
+    """Make the coarse textures of all pictures, plain and mirrored.
+
+    The mean texture of each dataset of FEW pictures or more is subtracted: logos, scales and frames are
+    shared by all its pictures.
+
+    Args:
+        grey: (thumbnails, SIDE, SIDE) uint8 thumbnails.
+        datasets: (thumbnails,) the number of each one's dataset.
+
+    Returns:
+        The textures, and the thumbnails themselves.
+    """
     screen = textures(grey, 16, radius=2)
     for code in np.unique(datasets):
         members = datasets == code
@@ -107,7 +159,20 @@ def _unit(pictures: Floats) -> Floats:
 
 
 def candidates(tex: Textures, first: Ints, second: Ints, patients: Ints) -> Candidates:
-    """The pairs of `first` x `second` (each once) that are as alike as the best decoys, matched in full."""
+    """Find the pairs of two sets of pictures that are as alike as the best decoys, and match them in full.
+
+    Where the best decoys may be copies themselves, random decoys are matched too, and more candidates, until
+    enough of them are below the level.
+
+    Args:
+        tex: The textures of all pictures.
+        first: Positions of the pictures of one dataset.
+        second: Positions of those of the other, or of the same one; each pair is taken once.
+        patients: (thumbnails,) the number of each one's patient.
+
+    Returns:
+        The pairs with their scores.
+    """
     decoys, random = DECOYS, None
     while True:
         found = replace(_matched(tex, first, second, patients, decoys), random=random)
@@ -122,7 +187,7 @@ def candidates(tex: Textures, first: Ints, second: Ints, patients: Ints) -> Cand
 
 
 def _random_decoys(tex: Textures, first: Ints, second: Ints, patients: Ints) -> npt.NDArray[np.float64]:
-    """Weighted scores of mirrored pairs of other patients, drawn at random, always the same ones."""
+    """Weighted scores of mirrored pairs of different patients, drawn at random with a fixed seed."""
     rng = np.random.default_rng(0)
     a, b = rng.choice(first, DECOYS), rng.choice(second, DECOYS)
     other = patients[a] != patients[b]
@@ -195,10 +260,19 @@ def _largest(values: Floats, count: int) -> Floats:
 
 
 def level_of(found: Candidates, pooled: npt.NDArray[np.float64] | None = None) -> Level:
-    """ABOVE standard deviations over the median of the matched decoys.
+    """Set the threshold of two datasets: ABOVE standard deviations over the median of the matched decoys.
 
     The deviation is taken from the median to the 80 % quantile, which a few copies among the decoys do not
-    move. Where there are so many that it is moved, the plain pairs are asked, then random ones.
+    move. Where there are so many copies that it is moved, the plain pairs are used, then random ones. The
+    threshold is never below LEAST_SCORE.
+
+    Args:
+        found: The matched candidates of the two datasets.
+        pooled: Weighted scores of the decoys of all datasets, used where these two have fewer than FEW; None:
+            there are none.
+
+    Returns:
+        The threshold; DEFAULT_SCORE where there are too few scores to calibrate by.
     """
     usable = [null for side in (True, False) if len(null := found.null(mirrored=side)) >= FEW]
     how = "decoys of these sets"

@@ -1,7 +1,7 @@
-"""Pictures as textures: local contrast normalised, the dark background left out (US-30).
+"""Pictures as textures: with normalised local contrast, without the dark background (US-30).
 
-Brightness, gamma and the dark background that all ultrasound pictures share are gone; what is left is
-grain and structure, which two pictures share only if they are of one scene.
+This removes brightness, gamma and the dark background that all ultrasound pictures share. What is left is
+grain and structure, which two pictures share only if they show one scene.
 """
 
 from __future__ import annotations
@@ -24,11 +24,18 @@ Grey = npt.NDArray[np.uint8]
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def normalise_contrast(picture: Floats, radius: int, noise: float, dark: float, out: Floats) -> None:
-    """(x - local mean) / local sd over windows of 2 radius + 1, the dark background left out of both and 0.
+    """Normalise the local contrast of a picture: (x - local mean) / local standard deviation.
 
-    Background is what is within `dark` of the darkest pixel, and what touches it: else the outline of a
-    fan on black, which all pictures of a probe share, would be their strongest texture. `noise` keeps flat
-    regions at about 0.
+    The windows have a side of 2 `radius` + 1. The dark background is left out of mean and deviation and
+    becomes 0. Background is what is within `dark` of the darkest pixel, and what touches it: otherwise the
+    outline of a fan on black, which all pictures of a probe share, would be their strongest texture.
+
+    Args:
+        picture: (height, width) grey values.
+        radius: Half the side of the window, in pixels.
+        noise: Added in quadrature to the deviation, in grey values, so that flat regions stay at about 0.
+        dark: How far above the darkest pixel the background reaches, in grey values.
+        out: (height, width) receives the result.
     """
     height, width = picture.shape
     seen = np.empty((height, width))
@@ -69,7 +76,7 @@ def _foreground(picture: Floats, dark: float, seen: Doubles) -> None:
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _window_sums(values: Doubles, radius: int, out: Doubles) -> None:
-    """The sum over the window around every pixel, as far as it lies in the picture."""
+    """The sum over the window around each pixel, as far as the window lies in the picture."""
     height, width = values.shape
     column = np.zeros(width + 2 * radius)
     inner = column[radius : radius + width]
@@ -113,7 +120,16 @@ def _textures(grey: Grey, radius: int, noise: float, dark: float, out: Floats) -
 
 
 def textures(grey: Grey, side: int, *, radius: int) -> Floats:
-    """Thumbnails at `side` after local contrast normalisation."""
+    """Reduce thumbnails to a smaller side and normalise their local contrast, in threads.
+
+    Args:
+        grey: (pictures, SIDE, SIDE) uint8 thumbnails.
+        side: The side of the textures, a divisor of SIDE.
+        radius: Half the side of the window of normalisation, in pixels of the texture.
+
+    Returns:
+        (pictures, side, side) float32 textures; 0 is background.
+    """
     out = np.empty((len(grey), side, side), dtype=np.float32)
 
     def some(begin: int) -> None:

@@ -1,4 +1,4 @@
-"""What the publishers say is in their sets, for the audit (US-04). Each number has its source."""
+"""What the publishers say is in their datasets, for the audit (US-04). Each number has its source."""
 
 from __future__ import annotations
 
@@ -8,8 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedSet:
-    """`patients` None: the set publishes no patient ids. `one_case_each`: a patient has one case
-    by design.
+    """What the publisher of a dataset says is in it.
+
+    Args:
+        name: The name of the dataset.
+        source: Where the numbers stand.
+        patients: How many patients it has; None: the set publishes no patient ids.
+        cases: How many images, exams or slides it has.
+        one_case_each: Whether each patient has one case by design.
+        lesions: How many cases are labelled benign or malignant; None: not published or not asked.
+        normals: How many cases are labelled normal.
+        note: What others print of the set, and why it differs.
     """
 
     name: str
@@ -18,10 +27,8 @@ class PublishedSet:
     cases: int | None = None
     one_case_each: bool = False
     lesions: int | None = None
-    """Cases labelled benign or malignant."""
     normals: int | None = None
     note: str = ""
-    """What others print of the set, and why it differs."""
 
 
 _MAMA = "MAMA-MIA challenge paper, table 1"
@@ -47,7 +54,7 @@ _SETS = (
         lesions=647,
         normals=133,
         source="the publisher's folders",
-        note="the ultrasound study counts 780 patients, one an image",
+        note="the ultrasound study counts 780 patients, one per image",
     ),
     PublishedSet(
         name="BUS-BRA",
@@ -56,7 +63,7 @@ _SETS = (
         lesions=1875,
         normals=0,
         source="Gomez-Flores 2024, and column Case of bus_data.csv",
-        note="the ultrasound study counts 1875 patients, one an image",
+        note="the ultrasound study counts 1875 patients, one per image",
     ),
     PublishedSet(
         name="BrEaST",
@@ -93,9 +100,23 @@ _BY_READER = {
         for name, patients in (("DUKE", 916), ("ISPY1", 172), ("ISPY2", 982))
     }
 }
-"""Sets that share a collection's name with another and hold other patients of it."""
+"""Datasets that have the name of another set's collection and hold other patients of it."""
 
 
 def published(dataset: str, reader: str = "") -> PublishedSet | None:
-    """The known set of this name (case and punctuation do not count), if it is one."""
+    """Look up what is published of a dataset.
+
+    Args:
+        dataset: Its name; case and punctuation do not count.
+        reader: The reader that made the table: some sets share the name of a collection and hold other
+            patients of it.
+
+    Returns:
+        What the publisher says; None where the name is of no known set.
+
+    Example:
+        >>> known = published("bus-bra")
+        >>> known.patients, known.cases
+        (1064, 1875)
+    """
     return _BY_READER.get(reader, _BY_KEY).get(_key(dataset))

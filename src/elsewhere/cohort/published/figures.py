@@ -1,8 +1,8 @@
-"""Table 1 of the MAMA-MIA challenge paper against the clinical table: what agrees, and what does not.
+"""Table 1 of the MAMA-MIA challenge paper, compared with the clinical table.
 
-The paper's bins are printed in words; where a word leaves a value out (age 70 is neither in 60-69 nor >70), the
-reading under which the numbers agree is the one kept, and it is said in the bin's name. Years, and all of the test
-centres, are not in the published files and cannot be held against them.
+The paper prints its bins in words. Where a word leaves a value out (age 70 is neither in 60-69 nor >70), the
+reading under which the numbers agree is used, and the bin's name shows it. Years, and all of the test
+centres, are not in the published files and cannot be compared.
 """
 
 from __future__ import annotations
@@ -25,19 +25,35 @@ Figures = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class FigureRow:
-    """One line of the printed table, and how its figures come from a cohort's rows."""
+    """One line of the printed table, and how its figures are counted in a cohort.
+
+    Args:
+        what: What the line is about, such as 'age'.
+        bins: The names of its figures, such as '<40' and '40-49'.
+        printed: The printed figures, by collection; 'sum' is the printed total.
+        count: Counts the same figures in the rows of one collection.
+        column: The column of the cohort that the figures come from.
+    """
 
     what: str
     bins: tuple[str, ...]
     printed: Mapping[str, Figures]
-    """By collection; 'sum' is the printed total."""
     count: Callable[[pd.DataFrame], Figures]
     column: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRow:
-    """Printed and counted figures of one line; only collections that are here whole are compared."""
+    """The printed and the counted figures of one line.
+
+    Only collections that are complete in the cohort are compared.
+
+    Args:
+        what: What the line is about.
+        bins: The names of its figures.
+        printed: The printed figures, by collection.
+        counted: The figures counted in the cohort, by collection.
+    """
 
     what: str
     bins: tuple[str, ...]
@@ -46,14 +62,20 @@ class ComparedRow:
 
     @property
     def differing(self) -> tuple[str, ...]:
+        """The collections whose counted figures differ from the printed ones."""
         return tuple(name for name in self.counted if self.counted[name] != self.printed[name])
 
     @property
     def agrees(self) -> bool:
+        """Whether all compared collections agree."""
         return not self.differing
 
     def told(self) -> str:
-        """The line in words: every collection, and where it differs what is printed."""
+        """Write the line in words: the figures of every collection, and what is printed where it differs.
+
+        Returns:
+            One sentence for the audit.
+        """
         parts = []
         for name, figures in self.counted.items():
             shown = "/".join(map(str, figures))
@@ -65,7 +87,15 @@ class ComparedRow:
 
 
 def compare_figures(cohort: Cohort) -> tuple[ComparedRow, ...]:
-    """Every printed line that the cohort can be held against; none for a synthetic set or another reader."""
+    """Compare the cohort with every printed line of table 1 of the MAMA-MIA challenge paper.
+
+    Args:
+        cohort: The cohort.
+
+    Returns:
+        One row per line whose column the cohort has; none for a synthetic set, for another reader, or where
+        no collection is complete.
+    """
     if cohort.reader != "mama-mia" or cohort.synthetic:
         return ()
     cases = cohort.cases
@@ -99,7 +129,7 @@ def _levels(column: str, *levels: object, missing: bool = False) -> Callable[[pd
 
 
 def _bins(column: str, *edges: float, missing: bool = False) -> Callable[[pd.DataFrame], Figures]:
-    """Half-open bins between the edges."""
+    """Count the values in half-open bins between the edges."""
 
     def count(rows: pd.DataFrame) -> Figures:
         values = pd.to_numeric(rows[column], errors="coerce")
@@ -110,7 +140,7 @@ def _bins(column: str, *edges: float, missing: bool = False) -> Callable[[pd.Dat
 
 
 def _flags(column: str) -> Callable[[pd.DataFrame], Figures]:
-    """Yes and no of a column of 1 and 0."""
+    """Count yes and no in a column of 1 and 0."""
 
     def count(rows: pd.DataFrame) -> Figures:
         values = pd.to_numeric(rows[column], errors="coerce")
@@ -120,7 +150,7 @@ def _flags(column: str) -> Callable[[pd.DataFrame], Figures]:
 
 
 def _size(what: str) -> Callable[[pd.DataFrame], Figures]:
-    """The paper cuts means and deviations to whole numbers."""
+    """Sizes of images in voxels; the paper truncates means and deviations to whole numbers."""
 
     def count(rows: pd.DataFrame) -> Figures:
         columns = (pd.to_numeric(rows[name]) for name in ("image_columns", "image_rows", "num_slices"))

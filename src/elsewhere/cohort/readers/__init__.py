@@ -1,6 +1,6 @@
-"""Readers: one file a public dataset, from its published layout to the cohort table.
+"""Readers: one file per public dataset, from its published layout to the cohort table.
 
-A reader is a function `(source, **options) -> Cohort`, registered by name; its module's docstring is the
+A reader is a function `(source, **options) -> Cohort`, registered by name. The docstring of its module is the
 data sheet: licence, citation, what a label means, how many patients, known defects. Other packages add
 readers by the entry point group `elsewhere.readers`.
 """
@@ -39,7 +39,27 @@ readers: Registry[Reader] = Registry(
 
 
 def read_cohort(reader: str, source: str | Path, **options: Any) -> Cohort:
-    """`source` read by the named reader. An option the reader does not know is refused, with its own."""
+    r"""Read a cohort from a source with the reader of this name.
+
+    Args:
+        reader: The name of the reader; `elsewhere readers` lists them.
+        source: The file or folder to read.
+        options: Options of the reader, such as `ids` or `column_map`.
+
+    Returns:
+        The cohort.
+
+    Raises:
+        UserError: There is no such reader or source, or the reader does not have one of the options; the
+            message lists those that it has.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "cases.csv"
+        >>> written = path.write_text("ID,patient_id\na,p\nb,p\n")
+        >>> read_cohort("csv", path, column_map="case_id=ID").counts["cases"]
+        2
+    """
     function = readers.get(reader)
     parameters = inspect.signature(function).parameters
     if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
@@ -60,18 +80,53 @@ def read_cohort(reader: str, source: str | Path, **options: Any) -> Cohort:
 
 
 def takes(reader: str, option: str) -> bool:
-    """Whether the named reader has this option."""
+    """Check whether a reader has an option.
+
+    Args:
+        reader: The name of the reader.
+        option: The name of the option.
+
+    Returns:
+        Whether it has.
+
+    Example:
+        >>> takes("csv", "column_map"), takes("busi", "column_map")
+        (True, False)
+    """
     return option in inspect.signature(readers.get(reader)).parameters
 
 
 def data_sheet(reader: str) -> str:
-    """The data sheet of a reader: its module's docstring."""
+    """Return the data sheet of a reader: the docstring of its module.
+
+    Args:
+        reader: The name of the reader.
+
+    Returns:
+        Licence, citation, layout, labels, patients and known defects of the dataset.
+
+    Example:
+        >>> data_sheet("camelyon17").splitlines()[2]
+        'licence: CC0.'
+    """
     module = inspect.getmodule(readers.get(reader))
     return inspect.cleandoc((module.__doc__ if module else None) or "")
 
 
 def one_file(folder: Path, *patterns: str, what: str) -> Path:
-    """The folder's one file that matches; none or several is an error that names them."""
+    """Find the only file of a folder whose name matches; hidden files are left out.
+
+    Args:
+        folder: The folder, not searched below.
+        patterns: Glob patterns; a file may match any of them.
+        what: What the file is, for the message, such as 'clinical table'.
+
+    Returns:
+        The file.
+
+    Raises:
+        UserError: No file matches, or several do.
+    """
     found: dict[Path, None] = {}
     for pattern in patterns:
         for path in sorted(folder.glob(pattern)):

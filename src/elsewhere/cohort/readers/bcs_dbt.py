@@ -2,10 +2,10 @@
 
 licence: CC BY-NC 4.0. citation: Buda et al., JAMA Network Open 2021 (data), Konz et al. 2023 (challenge).
 patients: 4,362 in the training set, 280 in validation, 418 in test; grade A, ids by the publisher.
-labels: `PatientID, StudyUID, View, Normal, Actionable, Benign, Cancer`, a row a volume, exactly one is 1.
-Normal: no finding; Actionable: recalled, not biopsied; Benign and Cancer: biopsied. Ours adds `finding` (the
-gravest of the four by name) and `label` (1 = cancer).
-boxes: `PatientID, StudyUID, View, Subject, Slice, X, Y, Width, Height, Class, AD, VolumeSlices`, a row a
+labels: `PatientID, StudyUID, View, Normal, Actionable, Benign, Cancer`, one row per volume, exactly one is 1.
+Normal: no finding; Actionable: recalled, not biopsied; Benign and Cancer: biopsied. This reader adds
+`finding` (the gravest of the four by name) and `label` (1 = cancer).
+boxes: `PatientID, StudyUID, View, Subject, Slice, X, Y, Width, Height, Class, AD, VolumeSlices`, one row per
 lesion box on its central slice; X and Y are the upper left corner in original pixels; AD marks
 architectural distortion. Only biopsied lesions have boxes.
 known defects: some views carry a number (rmlo1, lcc2: repeated exposures); patients with studies years
@@ -54,7 +54,18 @@ _LATERALITY = {"l": "left", "r": "right"}
 
 @readers.register("bcs-dbt")
 def read_bcs_dbt(source: str | Path) -> Cohort:
-    """BCS-DBT: the folder's labels and boxes as a cohort with `cases` and `lesions`."""
+    """Read BCS-DBT: one table of labels and one of boxes, as a cohort with lesions.
+
+    Args:
+        source: The folder with one `*labels*.csv` and one `*boxes*.csv`.
+
+    Returns:
+        The cohort; a case is a volume.
+
+    Raises:
+        UserError: The source is no folder, a table is missing or there are two of it, an id is missing or
+            repeated, a value is impossible, or a box lies in a volume that the labels do not list.
+    """
     folder = Path(source)
     if not folder.is_dir():
         raise UserError(
@@ -80,7 +91,7 @@ def read_bcs_dbt(source: str | Path) -> Cohort:
 
 
 def _the_one(folder: Path, word: str) -> Path:
-    """The folder's only csv with `word` in its name: two would be a choice that nobody has made."""
+    """The folder's only csv with `word` in its name; of two, none is chosen."""
     tables = sorted(p for p in folder.iterdir() if p.is_file() and p.suffix.lower() == ".csv")
     found = [p for p in tables if word in p.name.lower()]
     if len(found) == 1:
@@ -129,7 +140,7 @@ def _cases(labels: pd.DataFrame, *, where: str) -> pd.DataFrame:
         raise UserError(
             f"the volume {first} stands in rows {name_rows(rows)}",
             where=where,
-            fix="Keep one row a volume: false positives are counted over the rows of this table.",
+            fix="Keep one row per volume: false positives are counted over the rows of this table.",
         )
     for name in LABELS:
         values = to_number(labels[name], column=name, where=where, missing="error")
@@ -204,7 +215,9 @@ def _label_notes(cases: pd.DataFrame) -> list[str]:
     plain = cases["view"].str.lower().isin(("lcc", "lmlo", "rcc", "rmlo"))
     if (~plain).any():
         names = ", ".join(sorted(cases["view"][~plain].unique())[:6])
-        notes.append(f"{int((~plain).sum())} volumes have a view beside lcc, lmlo, rcc and rmlo ({names}).")
+        notes.append(
+            f"{int((~plain).sum())} volumes have a view other than lcc, lmlo, rcc and rmlo ({names})."
+        )
     return notes
 
 
@@ -246,7 +259,7 @@ def _box_notes(cases: pd.DataFrame, lesions: pd.DataFrame, boxes: pd.DataFrame) 
 
 
 def _grade(cases: pd.DataFrame) -> IdGrade:
-    """A: the publisher's own ids (a study of two patients is refused); named where the numbers agree."""
+    """Grade A: the publisher's own ids; the reason says whether the counts agree with the published ones."""
     counts = (int(cases["patient_id"].nunique()), int(cases["exam_id"].nunique()), len(cases))
     part = PUBLISHED.get(counts)
     shown = f"{counts[0]} patients, {counts[1]} studies and {counts[2]} volumes"
@@ -254,6 +267,6 @@ def _grade(cases: pd.DataFrame) -> IdGrade:
         return IdGrade(grade="A", why=f"the publisher's patient ids; {shown} agree with the published {part}")
     return IdGrade(
         grade="A",
-        why=f"the publisher's patient ids, one patient a study; {shown} are no published split, so the "
-        "number of patients could not be compared",
+        why=f"the publisher's patient ids, one patient per study; {shown} are those of no published split, so "
+        "the number of patients could not be compared",
     )

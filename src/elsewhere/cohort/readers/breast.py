@@ -6,11 +6,11 @@ layout: `BrEaST-Lesions-USG-clinical-data-*.xlsx`; `BrEaST-Lesions_USG-images_an
   `case001_tumor.png`, `case022_other1.png`. Any picture format is read.
 labels: column Classification: 154 benign, 98 malignant, 4 normal (BI-RADS 1, no mask). Verified by biopsy or
   follow-up (`verification`). The table's other columns stay as attributes; 'not available' is missing.
-patients: CaseID, one scan a patient, as many as published: grade A.
-boxes: of the tumour masks (Mask_tumor_filename) alone. Mask_other_filename names other suspicious lesions of
-  the picture, such as cysts: 14 masks in 7 pictures, kept as `other_mask_1_path` and so on.
+patients: CaseID, one scan per patient, as many as published: grade A.
+boxes: of the tumour masks (Mask_tumor_filename) only. Mask_other_filename names other suspicious lesions of
+  the picture, such as cysts: 14 masks in 7 pictures, listed in `other_mask_1_path` and so on.
 known defects: the ultrasound study prints 266 lesion images, which is the number of masks (252 + 14). Age is
-  not known for some, and pixels differ in size from scan to scan (`pixel_mm`).
+  unknown for some, and the size of pixels differs from scan to scan (`pixel_mm`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,22 @@ _MASK = re.compile(r".+_(?:tumor|other)\d*", re.IGNORECASE)
 
 @readers.register("breast")
 def read_breast(source: Path, *, ids: str = "patient", progress: Progress | None = None) -> Cohort:
-    """BrEaST-Lesions-USG: the clinical table, scans, and the masks of tumours (US-04)."""
+    """Read BrEaST-Lesions-USG: the clinical table, the scans and the masks of tumours.
+
+    The patients are those of its column CaseID (US-04).
+
+    Args:
+        source: The published folder, one above it, or the clinical table itself.
+        ids: `patient`: the publisher's ids; `image`: each picture counts as a patient (grade C).
+        progress: Called with what is being decoded, how many are done and how many there are; None: no
+            reports.
+
+    Returns:
+        The cohort.
+
+    Raises:
+        UserError: The clinical table is not found or not the only one, or a picture cannot be decoded.
+    """
     given = Path(source)
     if given.is_file():
         root, path = given.parent, given
@@ -99,7 +114,7 @@ def _tables(folder: Path) -> list[Path]:
 
 
 def _names(cell: object) -> list[str]:
-    """'a.png&b.png' as the table joins several files."""
+    """The files of a cell such as 'a.png&b.png'."""
     return [part.strip() for part in words(cell).split("&") if part.strip()]
 
 
@@ -130,10 +145,10 @@ def _is_number(text: object) -> bool:
 
 
 def _name_notes(scans: list[Scan], notes: Notes) -> None:
-    """'case045.png' is CaseID 45."""
+    """Compare the names of files with CaseID: 'case045.png' is CaseID 45."""
     wrong = []
     for scan in scans:
         match = re.fullmatch(r"case0*(\d+).*", scan.case_id, re.IGNORECASE)
         if match and scan.patient and scan.patient.isdecimal() and int(scan.patient) != int(match[1]):
             wrong.append(scan.case_id)
-    notes.count("names_against_table", wrong, "pictures whose name says another case than the table")
+    notes.count("names_against_table", wrong, "pictures whose name gives another case than the table")

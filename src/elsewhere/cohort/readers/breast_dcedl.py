@@ -1,24 +1,27 @@
-"""BreastDCEDL: DCE-MRI of Duke, I-SPY1 and I-SPY2 made ready for networks; here one slice a patient.
+"""BreastDCEDL: DCE-MRI of Duke, I-SPY1 and I-SPY2 prepared for networks; here one slice per patient.
 
 licence: CC BY-NC 4.0.
 citation: Fridman et al., BreastDCEDL (2025); Duke: Saha 2021, I-SPY1 and I-SPY2: The Cancer Imaging Archive.
-layout: `index.csv` with a row a patient and `images/<pid>/slice_<n>.webp`, a 224 px crop of 80 mm around the tumour,
-  its channels the pre-contrast, early and late phase; `BreastDCEDL_metadata.csv`, the publisher's table of all
-  2,070 patients; `ispy2_masks`, three masks of whole volumes that lie on no slice and are not used.
-labels: `pcr` 1 = pathologic complete response, 0 = none, empty = unknown. Duke: 87 known of 272; I-SPY1 66 of 66;
-  I-SPY2 198 of 198. `subtype` is the publisher's HRposHER2neg, HER2pos or TripleNeg.
-patients: one slice a patient, `pid` by the publisher: DUKE 272, ISPY1 66, ISPY2 198. `mamamia_id` is the same
-  woman's id in MAMA-MIA, for the 352 who are there: a study must not train on one set and test on the other.
-boxes: `box_x0` to `box_y1`, half-open, in pixels of the slice, cut to it. Duke's are the publisher's boxes of the
-  whole lesion, the others' are around the mask in the slice: a box is not the same thing in both (`roi_source`).
-harmonised: `menopausal_status` from `menopause` 0 = pre, 1 = post, which no document says: of 244 patients whose
-  status MAMA-MIA tells in words too, all 142 with 0 are pre or peri there and all 102 with 1 are post. Site,
-  vendor and field strength are MAMA-MIA's, known for 352; Duke is one site. Ages of Duke and I-SPY2 are whole
-  years, of I-SPY1 not.
-known defects: the outcome of 4 Duke patients stands here and not in MAMA-MIA, the others agree; 20 boxes
-  reach beyond the slice; the split differs from the metadata table's for 11 patients; volumes are mm3 in one table
-  and ml in the other, and for Duke of the box, not of the tumour; I-SPY2's early phase is the second after contrast,
-  Duke's the first: enhancement differs by cohort for that reason too.
+layout: `index.csv` with one row per patient and `images/<pid>/slice_<n>.webp`, a 224 px crop of 80 mm around
+  the tumour, whose channels are the pre-contrast, early and late phase; `BreastDCEDL_metadata.csv`, the
+  publisher's table of all 2,070 patients; `ispy2_masks`, three masks of whole volumes that fit no slice and
+  are not used.
+labels: `pcr` 1 = pathologic complete response, 0 = none, empty = unknown. Duke: 87 known of 272; I-SPY1 66 of
+  66; I-SPY2 198 of 198. `subtype` is the publisher's HRposHER2neg, HER2pos or TripleNeg.
+patients: one slice per patient, `pid` by the publisher: DUKE 272, ISPY1 66, ISPY2 198. `mamamia_id` is the id
+  of the same woman in MAMA-MIA, for the 352 who are there: a study must not train on one set and test on the
+  other.
+boxes: `box_x0` to `box_y1`, half-open, in pixels of the slice, cut to it. Duke's are the publisher's boxes of
+  the whole lesion, the others' are around the mask in the slice: boxes mean different things in both
+  (`roi_source`).
+harmonised: `menopausal_status` from `menopause` 0 = pre, 1 = post, which is documented nowhere: of 244
+  patients whose status MAMA-MIA gives in words too, all 142 with 0 are pre or peri there and all 102 with 1
+  are post. Site, vendor and field strength are MAMA-MIA's, known for 352; Duke is one site. Ages of Duke and
+  I-SPY2 are whole years, of I-SPY1 not.
+known defects: the outcome of 4 Duke patients is known here and not in MAMA-MIA, the others agree; 20 boxes
+  reach beyond the slice; the split differs from the metadata table's for 11 patients; volumes are mm3 in one
+  table and ml in the other, and for Duke of the box, not of the tumour; I-SPY2's early phase is the second
+  after contrast, Duke's the first: enhancement differs by cohort for that reason too.
 """
 
 from __future__ import annotations
@@ -65,7 +68,18 @@ _KEPT = {
 
 @readers.register("breast-dcedl")
 def read_breast_dcedl(source: Path) -> Cohort:
-    """BreastDCEDL: its slices, one a patient, as volumes of depth one with three phases."""
+    """Read BreastDCEDL: one slice per patient, as volumes of depth one with three phases.
+
+    Args:
+        source: The folder with index.csv, one above it, or index.csv itself.
+
+    Returns:
+        The cohort.
+
+    Raises:
+        UserError: A table is not as it was published (collection, outcome, age, menopause), or no slice is
+            there.
+    """
     given = Path(source)
     root = (
         given.parent
@@ -146,7 +160,7 @@ def _outcome(index: pd.DataFrame, where: str) -> pd.Series:
 def _metadata(
     root: Path, index: pd.DataFrame, warnings: list[str], counts: dict[str, Any]
 ) -> pd.DataFrame | None:
-    """The publisher's own table, in the order of the index: age and menopausal status stand there alone."""
+    """The publisher's own table, in the order of the index: only it has age and menopausal status."""
     path = root / METADATA
     if not path.is_file():
         warnings.append(
@@ -173,13 +187,13 @@ def _metadata(
     table["menopausal_status"] = table["menopause"].map({0.0: "pre", 1.0: "post"})
     held = table.set_index("pid").reindex(index["pid"]).reset_index()
     absent = ~index["pid"].isin(table["pid"])
-    _say(index["pid"][absent], f"patients do not stand in {METADATA}", "not_in_metadata", warnings, counts)
+    _say(index["pid"][absent], f"patients are not in {METADATA}", "not_in_metadata", warnings, counts)
     differ = (held["pCR"] != index["pcr_breastdcedl"]) & (
         held["pCR"].notna() | index["pcr_breastdcedl"].notna()
     )
     _say(
         index["pid"][differ & ~absent],
-        f"patients have another outcome in {METADATA}, the index stands",
+        f"patients have another outcome in {METADATA}, the index is used",
         "outcome_differs_in_metadata",
         warnings,
         counts,
@@ -203,7 +217,7 @@ def _against_mama_mia(
     warnings: list[str],
     counts: dict[str, Any],
 ) -> None:
-    """The same women stand in MAMA-MIA: what both say of them is compared, and the overlap is said."""
+    """Compare what both sets say of the women who are in MAMA-MIA too, and report the overlap."""
     if "in_mamamia" in index.columns:
         inside = to_number(index["in_mamamia"], column="in_mamamia", where=INDEX) == 1
         counts["also_in_mama_mia"] = int(inside.sum())
@@ -254,16 +268,14 @@ def _sites(index: pd.DataFrame, dataset: pd.Series, warnings: list[str]) -> pd.S
     gone = site.isna()
     if gone.any():
         names = ", ".join(sorted(dataset[gone].unique()))
-        warnings.append(
-            f"{int(gone.sum())} patients of {names} have no site: the collection's name stands in"
-        )
+        warnings.append(f"{int(gone.sum())} patients of {names} have no site: the collection's name is used")
     return site.fillna(dataset)
 
 
 def _pictures(
     frame: pd.DataFrame, index: pd.DataFrame, root: Path, warnings: list[str], counts: dict[str, Any]
 ) -> None:
-    """Matched by folder and stem, whatever the ending."""
+    """Match pictures by folder and stem, whatever their ending."""
     endings = picture_endings()
     images = root / "images"
     files = {
@@ -284,7 +296,7 @@ def _pictures(
         raise UserError(
             "none of the slices that the index names is there",
             where=str(images),
-            fix="Keep images/<pid>/slice_<n> beside index.csv.",
+            fix="Keep images/<pid>/slice_<n> next to index.csv.",
         )
     _say(index["pid"][gone], "patients have no slice picture", "without_picture", warnings, counts)
     strangers = sorted(set(files) - set(wanted))
@@ -323,7 +335,7 @@ def _unknown(frame: pd.DataFrame, counts: dict[str, Any]) -> list[str]:
 
 
 def _grades(frame: pd.DataFrame, meta: pd.DataFrame | None) -> dict[str, IdGrade]:
-    """A where every id stands in the publisher's table, which has a row a patient; else nothing verifies them."""
+    """A where the publisher's table of patients has every id; otherwise nothing verifies them."""
     grades = {}
     for name, rows in frame.groupby("dataset", sort=True):
         known = 0 if meta is None else int(meta.loc[rows.index, "age"].notna().sum())
@@ -336,8 +348,8 @@ def _grades(frame: pd.DataFrame, meta: pd.DataFrame | None) -> dict[str, IdGrade
         else:
             grades[str(name)] = IdGrade(
                 grade="B",
-                why=f"each of the {len(rows)} slices has an id of its own, and {len(rows) - known} do not stand "
-                "in the publisher's table of patients",
+                why=f"each of the {len(rows)} slices has an id of its own, and {len(rows) - known} are not in "
+                "the publisher's table of patients",
             )
     return grades
 

@@ -5,14 +5,14 @@ citation: Gomez-Flores et al., Medical Physics 51, 3110-3123 (2024).
 layout: `BUSBRA/bus_data.csv`; `Images/bus_0001-l.png`; `Masks/mask_0001-l.png`; `5-fold-cv.csv` and
   `10-fold-cv.csv`. Any picture format is read.
 labels: column Pathology, by biopsy: 1,268 benign and 607 malignant images (722 and 342 patients). No normals.
-  `histology`, `birads` (2-5), `device`, `side` (the part of a split screen, no breast's side: both views of a
+  `histology`, `birads` (2-5), `device`, `side` (the part of a split screen, not of the body: both views of a
   case show one lesion), and the published folds `fold_5` and `fold_10` stay as attributes.
 patients: column Case, 1,064 ids, as many as the published patients: grade A. The ultrasound study counted
-  1,875, one an image; `ids="image"` reads it so, grade C.
+  1,875, one per image; `ids="image"` does so too, with grade C.
 boxes: of the mask. BBOX counts from 1 and gives the distance of the outermost pixels; it is compared with the
-  mask, and stands in where a mask gives no box.
-known defects: one BBOX is larger than its mask (bus_0845-s; the calipers agree with the mask); four rows state another height than the picture
-  has; case 856 has two BI-RADS categories.
+  mask, and used where a mask gives no box.
+known defects: one BBOX is larger than its mask (bus_0845-s; the calipers agree with the mask); four rows
+  state another height than the picture has; case 856 has two BI-RADS categories.
 """
 
 from __future__ import annotations
@@ -39,7 +39,20 @@ _BOX = re.compile(r"\[?\s*(-?\d+)[\s,;]+(-?\d+)[\s,;]+(-?\d+)[\s,;]+(-?\d+)\s*\]
 
 @readers.register("bus-bra")
 def read_bus_bra(source: Path, *, ids: str = "patient", progress: Progress | None = None) -> Cohort:
-    """BUS-BRA: bus_data.csv, Images and Masks; patients are its column Case (US-04)."""
+    """Read BUS-BRA: bus_data.csv, Images and Masks.
+
+    The patients are those of its column Case (US-04). The tables of the published folds are read where they
+    exist.
+
+    Args:
+        source: The published folder, one above it, or bus_data.csv itself.
+        ids: `patient`: the publisher's ids; `image`: each picture counts as a patient (grade C).
+        progress: Called with what is being decoded, how many are done and how many there are; None: no
+            reports.
+
+    Returns:
+        The cohort.
+    """
     given = Path(source)
     root = layout_root(
         given.parent if given.is_file() else given, lambda folder: (folder / TABLE).is_file(), what=TABLE
@@ -104,7 +117,7 @@ def _scan(row: dict[str, object], number: int) -> Scan:
 
 
 def _name_notes(scans: list[Scan], notes: Notes) -> None:
-    """The picture's name holds the case and the side too: they must be the columns'."""
+    """Compare case and side in the names of pictures with those of the columns."""
     wrong = []
     for scan in scans:
         match = _ID.fullmatch(scan.case_id)
@@ -115,11 +128,11 @@ def _name_notes(scans: list[Scan], notes: Notes) -> None:
         other = case.isdecimal() and int(case) != int(match["case"])
         if other or (side and _SIDES.get(match["side"].lower(), side) != side.lower()):
             wrong.append(scan.case_id)
-    notes.count("names_against_table", wrong, "pictures whose name says another case or side than the table")
+    notes.count("names_against_table", wrong, "pictures whose name gives another case or side than the table")
 
 
 def _case_notes(scans: list[Scan], notes: Notes) -> None:
-    """What belongs to a case, and differs within one."""
+    """Count cases within which an attribute of the case differs."""
     for name in ("histology", "birads", "device"):
         values: dict[str, set[str]] = defaultdict(set)
         for scan in scans:
@@ -130,7 +143,7 @@ def _case_notes(scans: list[Scan], notes: Notes) -> None:
 
 
 def _published_folds(root: Path, scans: list[Scan], notes: Notes) -> None:
-    """`fold_5`, `fold_10`, where their tables are there; a case in two folds would be a leak (US-11)."""
+    """Add `fold_5` and `fold_10` where their tables exist; a case in two folds would be a leak (US-11)."""
     for number in (5, 10):
         path = root / f"{number}-fold-cv.csv"
         if not path.is_file():

@@ -2,16 +2,16 @@
 
 licence: CC BY 4.0.
 citation: Vallez et al., Scientific Data 12, 242 (2025).
-layout: `INFO.csv` (parted by semicolons), `images/ALWI_000.png`, `masks/ALWI_000.png`. Any picture format.
-labels: column Label: 174 benign, 90 malignant, 419 normal. The masks' colours say it again: green is benign,
-  red malignant, black normal tissue.
-patients: the four letters before the underscore, 38 codes, as many as published. All pictures of CHCO are also
-  under CHVI, pixel by pixel: two codes of one patient, so grade B. Five codes carry both lesion classes.
+layout: `INFO.csv` (separated by semicolons), `images/ALWI_000.png`, `masks/ALWI_000.png`. Any picture format.
+labels: column Label: 174 benign, 90 malignant, 419 normal. The colours of the masks repeat it: green is
+  benign, red malignant, black normal tissue.
+patients: the four letters before the underscore, 38 codes, as many as published. All pictures of CHCO are
+  also under CHVI, pixel by pixel: two codes of one patient, so grade B. Five codes carry both lesion classes.
 boxes: of the coloured pixels.
 known defects: the 13 pictures of HESN are smaller than their masks and than the table says, so that four
-  lesions have no box (scaled to their pictures the masks seem to fit; nothing is guessed here). `doppler`, `marks` (calipers, arrows) and `combined` (two frames in one picture) are
-  attributes; marks stand in half of the lesion pictures, benign or malignant, and in few
-  normal ones: a shortcut between these.
+  lesions have no box (scaled to their pictures the masks seem to fit; nothing is guessed here). `doppler`,
+  `marks` (calipers, arrows) and `combined` (two frames in one picture) are attributes; marks are in half of
+  the lesion pictures, benign or malignant, and in few normal ones: a shortcut between these.
 """
 
 from __future__ import annotations
@@ -38,7 +38,19 @@ _YES_NO = {"yes": "yes", "y": "yes", "no": "no", "n": "no"}
 
 @readers.register("bus-uclm")
 def read_bus_uclm(source: Path, *, ids: str = "patient", progress: Progress | None = None) -> Cohort:
-    """BUS-UCLM: INFO.csv, images and colour-coded masks; patients are the codes in the names (US-04)."""
+    """Read BUS-UCLM: INFO.csv, images and colour-coded masks.
+
+    The patients are the codes in the names of the files (US-04).
+
+    Args:
+        source: The published folder, one above it, or INFO.csv itself.
+        ids: `patient`: the publisher's codes; `image`: each picture counts as a patient (grade C).
+        progress: Called with what is being decoded, how many are done and how many there are; None: no
+            reports.
+
+    Returns:
+        The cohort.
+    """
     given = Path(source)
     root = layout_root(
         given.parent if given.is_file() else given, lambda folder: _table(folder) is not None, what=TABLE
@@ -77,7 +89,7 @@ def _table(folder: Path) -> Path | None:
 
 
 def _options(path: Path) -> TableOptions:
-    """Published with semicolons; a copy that was saved with commas is read too."""
+    """The table is published with semicolons; a copy that was saved with commas is read too."""
     with path.open("rb") as stream:
         header = stream.readline()
     return TableOptions(delimiter=";") if header.count(b";") > header.count(b",") else DEFAULT
@@ -99,7 +111,7 @@ def _scan(cells: dict[str, str], number: int) -> Scan:
 
 
 def _flags(scans: list[Scan], notes: Notes) -> None:
-    """yes or no, whatever the spelling; and how often each class has them."""
+    """Bring the flags to yes or no, whatever the spelling, and count how often each class has them."""
     for name in (flag.lower() for flag in FLAGS):
         odd: Counter[str] = Counter()
         for scan in scans:

@@ -1,12 +1,13 @@
 """BUSI: 780 breast ultrasound images of one hospital in Cairo (2018), sorted into three folders.
 
-licence: CC0 or CC BY 4.0, by the source it was fetched from; attribution is asked for in either case.
+licence: CC0 or CC BY 4.0, by the source it was fetched from; attribution is requested in either case.
 citation: Al-Dhabyani et al., Data in Brief 28, 104863 (2020).
-layout: `Dataset_BUSI_with_GT/{benign,malignant,normal}/`; `benign (1).png` is a picture, `benign (1)_mask.png`
-  its mask, `benign (1)_mask_1.png` and so on further masks of the same picture. Any picture format is read.
+layout: `Dataset_BUSI_with_GT/{benign,malignant,normal}/`; `benign (1).png` is a picture, `benign
+  (1)_mask.png` its mask, `benign (1)_mask_1.png` and so on further masks of the same picture. Any picture
+  format is read.
 labels: the folder. 437 benign, 210 malignant, 133 normal. A normal's mask is empty.
-patients: 600, but no ids are published: each picture is a patient of its own, grade C. The pictures of a
-  patient stay apart, so that a partition can split them; duplicates can be kept together (US-30).
+patients: 600, but no ids are published: each picture is a patient of its own, grade C. Pictures of one
+  patient are not recognised, so that a split can divide them; duplicates can be kept together (US-30).
 boxes: of the union of a picture's masks.
 known defects: 17 pictures have two or three masks. 23 masks have stray specks of a few pixels. One picture is
   benign and malignant at once with the same pixels, and many are near copies of each other (Pawlowska et al.
@@ -30,7 +31,19 @@ _MASK = re.compile(r"(?P<stem>.+)_mask(?:_(?P<number>\d+))?", re.IGNORECASE)
 
 @readers.register("busi")
 def read_busi(source: Path, *, ids: str = "patient", progress: Progress | None = None) -> Cohort:
-    """BUSI, the published folders; no patient ids, so that `ids` makes no difference (US-02, US-04)."""
+    """Read BUSI: the published folders benign, malignant and normal, without patient ids.
+
+    Each picture counts as a patient, whatever `ids` is (US-02, US-04).
+
+    Args:
+        source: The published folder, or one above it.
+        ids: `patient` or `image`; both mean the same here.
+        progress: Called with what is being decoded, how many are done and how many there are; None: no
+            reports.
+
+    Returns:
+        The cohort, of grade C.
+    """
     root = layout_root(
         Path(source), lambda folder: len(_class_folders(folder)) >= 2, what="folders benign and malignant"
     )

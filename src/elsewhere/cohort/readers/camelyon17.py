@@ -1,16 +1,14 @@
-"""CAMELYON17: lymph-node slides of breast cancer patients from five hospitals, five nodes a patient.
+"""CAMELYON17: lymph-node slides of breast cancer patients from five hospitals, five nodes per patient.
 
 licence: CC0.
 citation: Bandi et al., IEEE Transactions on Medical Imaging 38, 550-560 (2019).
 layout: one stages csv in which patients (`patient_000.zip`, stage pN0...) and their slides
-  (`patient_000_node_0.tif`, stage negative, itc, micro or macro) are rows of one table; `center` where
-  known. Slides
-  and ASAP xml annotations are found by name beside the table, and are optional.
+  (`patient_000_node_0.tif`, stage negative, itc, micro or macro) are rows of one table; `center` where known.
+  Slides and ASAP xml annotations are found by name in and below the folder of the table, and are optional.
 labels: `stage` of the slide: macro (> 2 mm), micro (> 0.2 mm), itc (smaller), negative; `patient_stage`
-  is the
-  patient's: pN0, pN0(i+), pN1mi, pN1, pN2.
+  is that of the patient: pN0, pN0(i+), pN1mi, pN1, pN2.
 patients: 100 in the training part, 5 slides each, 20 of each of five centres.
-known defects: patient rows end in .zip though they are no slide; the challenge's own table has no centre.
+known defects: rows of patients end in .zip though they are no slide; the challenge's own table has no centre.
 """
 
 from __future__ import annotations
@@ -33,7 +31,18 @@ _PATIENT = r"^(?P<patient>patient_\d+)(?:\.zip)?$"
 
 
 def expected_patient_stage(slide_stages: list[str]) -> str:
-    """The pN stage that five nodes imply (rules of the challenge)."""
+    """Derive the pN stage of a patient from the stages of its nodes, by the rules of the challenge.
+
+    Args:
+        slide_stages: The stage of each of the patient's nodes: negative, itc, micro or macro.
+
+    Returns:
+        One of PATIENT_STAGES.
+
+    Example:
+        >>> expected_patient_stage(["macro", "micro", "micro", "negative", "micro"])
+        'pN2'
+    """
     macro, micro, itc = (slide_stages.count(word) for word in ("macro", "micro", "itc"))
     if macro:
         return "pN2" if macro + micro >= 4 else "pN1"
@@ -44,7 +53,21 @@ def expected_patient_stage(slide_stages: list[str]) -> str:
 
 @readers.register("camelyon17")
 def read_camelyon17(source: Path) -> Cohort:
-    """CAMELYON17: cases are the slides; a patient's stage stands in each of its rows (LN-01, LN-17)."""
+    """Read CAMELYON17: one case per slide, with the stage of its patient.
+
+    The stage of a patient stands in each of its rows (LN-01, LN-17).
+
+    Args:
+        source: The stages table, or the folder with it. Slides and annotations are searched in and below this
+            folder.
+
+    Returns:
+        The cohort.
+
+    Raises:
+        UserError: The stages table is not found, a row is neither a patient nor a node, a stage is unknown,
+            or a patient has two rows.
+    """
     root = source if source.is_dir() else source.parent
     path = (
         one_file(source, "*stage*.csv", "*stage*.csv.gz", "*stage*.xlsx", what="stages table")

@@ -1,7 +1,7 @@
 """Any table (csv, parquet, xlsx) with a column map: the reader for a hospital's own data.
 
 licence: the user's. citation: none. labels: whatever the columns say; nothing is translated.
-patients: graded by what the ids show (A, B or C). known defects: found by the audit, not mended here.
+patients: graded by what the ids show (A, B or C). known defects: found by the audit, not corrected here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,21 @@ _IDS = ("patient_id", "exam_id", "case_id", "lesion_id")
 
 
 def parse_pairs(pairs: Mapping[str, str] | str | None) -> dict[str, str]:
-    """`a=X,b=Y` (as typed after --map or --set) or a mapping, as a mapping."""
+    """Read pairs as they are typed after `--map` or `--set`.
+
+    Args:
+        pairs: `a=X,b=Y`, a mapping, or None.
+
+    Returns:
+        The pairs as a mapping; empty for None.
+
+    Raises:
+        UserError: A part is not NAME=VALUE, or a name is given twice.
+
+    Example:
+        >>> parse_pairs("patient_id=PID, label=Diagnosis")
+        {'patient_id': 'PID', 'label': 'Diagnosis'}
+    """
     if pairs is None:
         return {}
     if not isinstance(pairs, str):
@@ -41,7 +55,27 @@ def parse_pairs(pairs: Mapping[str, str] | str | None) -> dict[str, str]:
 
 
 def apply_map(frame: pd.DataFrame, column_map: Mapping[str, str] | str | None, *, where: str) -> pd.DataFrame:
-    """Columns renamed to the cohort's names; one column may serve two names; nothing is overwritten."""
+    """Rename the columns of a table to the cohort's names.
+
+    One column may serve two names. A column is never overwritten.
+
+    Args:
+        frame: The table as it was read.
+        column_map: The cohort's name of a column to the table's, as a mapping or as `a=X,b=Y`; None: nothing
+            is renamed.
+        where: The file, for messages.
+
+    Returns:
+        The renamed columns, then the others as they are.
+
+    Raises:
+        UserError: A column of the map does not exist, or its new name is that of another column.
+
+    Example:
+        >>> frame = pd.DataFrame({"PID": ["p"], "age": [50]})
+        >>> apply_map(frame, "patient_id=PID", where="x.csv").columns.tolist()
+        ['patient_id', 'age']
+    """
     wanted = parse_pairs(column_map)
     require_columns(frame, list(wanted.values()), where=where)
     for target, source in wanted.items():
@@ -70,10 +104,34 @@ def read_csv_cohort(
     delimiter: str | None = None,
     decimal: Literal[".", ","] = ".",
 ) -> Cohort:
-    """Any csv, parquet or xlsx, a row a case.
+    r"""Read any csv, parquet or xlsx table with one row per case.
 
-    `column_map` (--map patient_id=COL,...) names columns, `values` (--set dataset=NAME) fills whole ones;
-    columns that are not named stay as attributes.
+    Columns that the map does not name stay as attributes.
+
+    Args:
+        source: The table, or a folder with one table.
+        column_map: The cohort's name of a column to the table's, as a mapping or as `a=X,b=Y` (`--map
+            patient_id=COL`).
+        values: Columns that have one value in every row, in the same form (`--set dataset=NAME`).
+        lesions: A second table with one row per lesion and `case_id`; None: there is none.
+        sheet: For an xlsx file: the sheet; None: the first visible one.
+        encoding: For a text table: its encoding; None: UTF-8.
+        delimiter: For a text table: the character between cells; None: that of the file's kind, a comma or a
+            tab.
+        decimal: For a text table: the decimal mark.
+
+    Returns:
+        The cohort.
+
+    Raises:
+        UserError: A column of the map does not exist, or `values` would overwrite a column that is not empty.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "cases.csv"
+        >>> written = path.write_text("ID,patient_id\na,p\nb,p\n")
+        >>> read_csv_cohort(path, column_map="case_id=ID", values="dataset=OURS").cases["dataset"].tolist()
+        ['OURS', 'OURS']
     """
     path = (
         one_file(source, *(f"*{ending}" for ending in TABLE_ENDINGS), what="table")

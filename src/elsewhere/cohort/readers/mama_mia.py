@@ -3,24 +3,25 @@
 licence: CC BY-NC 4.0.
 citation: Garrucho et al., Scientific Data 12, 453 (2025).
 layout: `clinical_and_imaging_info.xlsx` (sheet dataset_info); `images/<ID>/<id>_0000.nii.gz` is the
-  pre-contrast phase, `_0001`... the post-contrast ones; `segmentations/expert/<id>.nii.gz`, drawn on the first
-  post-contrast phase; `patient_info_files/<id>.json` holds the affected breast's box. A csv `*box*.csv` (patient_id
-  and x_min to z_max, or breast_box_x0 to z1) does as well. Files are found without regard to case, and are optional.
-  Axial volumes are LAS, sagittal ones PSR.
+  pre-contrast phase, `_0001`... the post-contrast ones; `segmentations/expert/<id>.nii.gz`, drawn on the
+  first post-contrast phase; `patient_info_files/<id>.json` holds the affected breast's box. A csv `*box*.csv`
+  (patient_id and x_min to z_max, or breast_box_x0 to z1) does as well. Files are found without regard to
+  case, and are optional. Axial volumes are LAS, sagittal ones PSR.
 labels: `pcr` 1 = pathologic complete response after neoadjuvant chemotherapy, 0 = none, empty = unknown: 15
-  patients (DUKE 11, ISPY1 4) are kept and counted, for they can be segmented.
-patients: one exam a patient: NACT 64, ISPY1 171, ISPY2 980, DUKE 291. `dataset` is the collection. Grade A.
-boxes: `breast_box_x0` to `z1`, half-open, in voxels of the NIfTI file's axes. The publisher counts in an array
+  patients (DUKE 11, ISPY1 4) stay in the cohort and are counted, since they can be segmented.
+patients: one exam per patient: NACT 64, ISPY1 171, ISPY2 980, DUKE 291. `dataset` is the collection. Grade A.
+boxes: `breast_box_x0` to `z1`, half-open, in voxels of the NIfTI file's axes. The publisher indexes an array
   whose first axis is the slice: its x is the file's third axis, its z the first.
 harmonised: `menopausal_status` pre or post from `menopause`; peri counts as pre, as in the challenge paper's
   table 1 (678 pre, 420 post, 408 unknown). `breast_density` A-D. `subtype`, `vendor`, `spacing_*_mm`.
-known defects: the first version has no site for DUKE, 'AAI ' with a blank in ISPY2 and 'Site AAI' in
-  ISPY1; the later version has 26 site codes (the paper counts 25 institutions), breast density for 60 patients of
-  DUKE only (3 A, 14 B, 31 C, 12 D), phases cut to 6, bilateral_mri changed for 4 patients, and two rows under the
-  data that are no patient (a blank one and the mean of pcr). num_phases of DUKE_406, 470 and 775 is one more than
-  their acquisition times. Menopausal status is unknown for all of ISPY1 and NACT, so that it cannot be told
-  from the collection there. her2_enriched means HER2+ with HR- in ISPY2 and with HR+ elsewhere, where
-  HER2+ with HR- is her2_pure. acquisition_date is shifted (1984 to 2004), no calendar year.
+known defects: the first version has no site for DUKE, 'AAI ' with a blank in ISPY2 and 'Site AAI' in ISPY1;
+  the later version has 26 site codes (the paper counts 25 institutions), breast density for 60 patients of
+  DUKE only (3 A, 14 B, 31 C, 12 D), phases cut to 6, bilateral_mri changed for 4 patients, and two rows under
+  the data that are no patients (a blank one and the mean of pcr). num_phases of DUKE_406, 470 and 775 is one
+  more than their acquisition times. Menopausal status is unknown for all of ISPY1 and NACT, so that its
+  effect cannot be separated from that of the collection. her2_enriched means HER2+ with HR- in ISPY2 and with
+  HR+ elsewhere, where HER2+ with HR- is her2_pure. acquisition_date is shifted (1984 to 2004), no calendar
+  year.
 """
 
 from __future__ import annotations
@@ -60,7 +61,21 @@ _NUMBERS = ("age", "pcr", "num_phases", "field_strength", "slice_thickness")
 
 @readers.register("mama-mia")
 def read_mama_mia(source: Path, *, sheet: str | None = None) -> Cohort:
-    """MAMA-MIA: the clinical table, and the phases and masks where their folders are there (MRI-01)."""
+    """Read MAMA-MIA: the clinical table, with phases, masks and breast boxes where their folders exist.
+
+    The layout is the published one (MRI-01).
+
+    Args:
+        source: The published folder, or the clinical table (xlsx or csv) itself.
+        sheet: For an xlsx file: the sheet; None: the first visible one.
+
+    Returns:
+        The cohort.
+
+    Raises:
+        UserError: The clinical table is not found or has no patients, a value is impossible, or a word is
+            unknown (pcr, age, menopause, breast density).
+    """
     if source.is_dir():
         root = source
         path = one_file(
@@ -96,7 +111,7 @@ def read_mama_mia(source: Path, *, sheet: str | None = None) -> Cohort:
         if gone.any():
             names = ", ".join(sorted(frame.loc[gone, "dataset"].dropna().unique()))
             warnings.append(
-                f"{int(gone.sum())} patients of {names} have no site: the collection's name stands in"
+                f"{int(gone.sum())} patients of {names} have no site: the collection's name is used"
             )
             frame["site"] = frame["site"].fillna(frame["dataset"])
     _spacing(frame)
@@ -121,7 +136,7 @@ def read_mama_mia(source: Path, *, sheet: str | None = None) -> Cohort:
 
 
 def _strip(frame: pd.DataFrame) -> list[str]:
-    """Blanks around a value are taken away, and said: 'AAI ' and 'AAI' are one site."""
+    """Remove blanks around values, and report it: 'AAI ' and 'AAI' are one site."""
     padded = []
     for name in frame.columns:
         clean = frame[name].str.strip()
@@ -132,7 +147,7 @@ def _strip(frame: pd.DataFrame) -> list[str]:
 
 
 def _numbers(frame: pd.DataFrame, kept: np.ndarray, *, where: str) -> None:
-    """In place, over the whole table: a mistake is named by the row that it stands in."""
+    """Convert columns in place, over the whole table, so that a mistake is named by its row."""
     for name in _NUMBERS:
         if name in frame.columns:
             cells = frame[name].where(kept)
@@ -150,7 +165,7 @@ def _numbers(frame: pd.DataFrame, kept: np.ndarray, *, where: str) -> None:
 
 
 def _menopausal(raw: pd.Series, rows: np.ndarray, *, where: str) -> pd.Series:
-    """pre, post, or missing: a word for 'not known' is no mistake, any other word is."""
+    """pre, post or missing. A word for 'not known' is accepted, any other word is an error."""
     word = raw.str.casefold().str.extract(r"^(pre|peri|post)\b", expand=False)
     wrong = raw.notna() & word.isna() & ~raw.str.casefold().isin(NOT_KNOWN)
     if wrong.any():
@@ -173,21 +188,21 @@ def _unknown(frame: pd.DataFrame, counts: dict[str, Any]) -> list[str]:
                 "menopausal_status",
                 "without_menopausal_status",
                 "menopausal status",
-                "kept, in no group of it",
+                "kept, in none of its groups",
             ),
             ("age", "without_age", "age", "kept, in no age group"),
-            ("breast_density", "without_breast_density", "breast density", "kept, in no group of it"),
+            ("breast_density", "without_breast_density", "breast density", "kept, in none of its groups"),
         ),
         counts,
     )
     if "breast_density" not in frame.columns:
         counts["without_breast_density"] = len(frame)
-        notes.append("the table has no column of breast density: no patient is in a group of it")
+        notes.append("the table has no column of breast density: no patient is in any of its groups")
     return notes
 
 
 def _density(raw: pd.Series, rows: np.ndarray, *, where: str) -> pd.Series:
-    """A to D, or missing, as `_menopausal`."""
+    """A to D or missing. A word for 'not known' is accepted, any other word is an error."""
     letter = raw.str.upper().mask(raw.str.casefold().isin(NOT_KNOWN))
     unknown = letter.notna() & ~letter.isin(["A", "B", "C", "D"])
     if unknown.any():

@@ -1,7 +1,8 @@
-"""The files of the MAMA-MIA layout beside its table: phases, expert masks and breast boxes (MRI-01).
+"""The files of the MAMA-MIA layout: phases, expert masks and breast boxes (MRI-01).
 
-Found without regard to case: the publisher's folders are `ISPY2_100899`, its files `ispy2_100899_0000.nii.gz`.
-Nothing is opened but the boxes. What is missing, and what is of no patient in the table, is counted and named.
+They are found without regard to letter case: a folder is called `ISPY2_100899`, a file
+`ispy2_100899_0000.nii.gz`. Only the boxes are opened. Missing files, and files of no patient in the table,
+are counted and named.
 """
 
 from __future__ import annotations
@@ -24,22 +25,41 @@ _SIZE_COLUMNS = ("image_columns", "image_rows", "num_slices")
 
 
 class Found:
-    """What the reader says of the files: columns go into the frame, the rest into the cohort."""
+    """What the reader reports of the files: columns go into the frame, the rest into the cohort."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
         self.counts: dict[str, Any] = {}
 
     def count(self, key: str, names: list[str], what: str) -> None:
-        """Counted, and the first few named; nothing is said of none."""
+        """Count some names and write a warning that quotes the first of them; nothing where there are none.
+
+        Args:
+            key: The key of the count.
+            names: What is counted.
+            what: What they are, as the rest of the warning.
+        """
         if names:
             self.counts[key] = len(names)
             self.warnings.append(f"{len(names)} {what}: {name_rows(names)}")
 
 
 def add_files(frame: pd.DataFrame, root: Path) -> Found:
-    """`image`, `phases_found`, `phases_missing`, `mask` and `breast_box_*`, by the published folders that are
-    there."""
+    """Add the files of the patients to the table, by the published folders that exist (MRI-01).
+
+    The columns are `image`, `phases_found`, `phases_missing`, `mask` and `breast_box_*`.
+
+    Args:
+        frame: One row per patient, with `patient_id`; receives the columns.
+        root: The published folder.
+
+    Returns:
+        Counts and warnings.
+
+    Raises:
+        UserError: Two files are the mask of one patient, two tables hold boxes, or a box cannot be read or is
+            empty.
+    """
     found = Found()
     patients = [str(name) for name in frame["patient_id"]]
     images = _folder(root, "images")
@@ -94,7 +114,7 @@ def _add_phases(frame: pd.DataFrame, patients: list[str], images: Path, root: Pa
     found.count(
         "image_folders_of_no_patient",
         sorted(folder.name for folder in folders.values()),
-        "image folders are of no patient in the table and not used",
+        "image folders belong to no patient in the table and are not used",
     )
 
 
@@ -119,7 +139,7 @@ def _add_masks(frame: pd.DataFrame, patients: list[str], masks: Path, root: Path
     found.count(
         "masks_of_no_patient",
         [file.name for file in files.values()],
-        "expert masks are of no patient in the table and not used",
+        "expert masks belong to no patient in the table and are not used",
     )
 
 
@@ -137,7 +157,7 @@ def _add_boxes(frame: pd.DataFrame, patients: list[str], root: Path, found: Foun
     if folder is not None:
         boxes = _told_boxes(folder, found)
         if tables:
-            found.warnings.append(f"{tables[0].name} is not read: the boxes of patient_info_files stand")
+            found.warnings.append(f"{tables[0].name} is not read: the boxes of patient_info_files are used")
     elif tables:
         if len(tables) > 1:
             raise UserError(
@@ -152,7 +172,7 @@ def _add_boxes(frame: pd.DataFrame, patients: list[str], root: Path, found: Foun
     for at, name in enumerate(BOX_COLUMNS):
         frame[name] = pd.Series([box[at] if box else None for box in mine], dtype="float64")
     _lacking(patients, frame[BOX_COLUMNS[0]], "breast box", found)
-    found.count("boxes_of_no_patient", sorted(boxes), "breast boxes are of no patient in the table")
+    found.count("boxes_of_no_patient", sorted(boxes), "breast boxes belong to no patient in the table")
     if all(name in frame.columns for name in _SIZE_COLUMNS):
         sizes = frame[list(_SIZE_COLUMNS)].apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float)
         out = [
@@ -189,8 +209,7 @@ def _told_boxes(folder: Path, found: Found) -> dict[str, Box]:
 
 
 def _table_boxes(path: Path) -> dict[str, Box]:
-    """Columns x_min to z_max mean what the publisher's files mean by them; breast_box_x0 to z1 are of the file's
-    own axes."""
+    """Boxes of a table: x_min to z_max as the publisher's, breast_box_x0 to z1 in the file's axes."""
     table = read_table(path, required=["patient_id"])
     ours = BOX_COLUMNS[0] in table.columns
     names = BOX_COLUMNS if ours else BOX_ENDS

@@ -1,8 +1,8 @@
-"""Pictures and masks of a published set, found by their stems and looked at once.
+"""Pictures and masks of a published set, found by their stems and decoded once.
 
-A copy of a set may come in another picture format than the publisher's, so that names in tables match files
-by stem, whatever the ending. Every picture and mask is decoded, in threads: a truncated file is found here
-and not in the middle of a training, and a box comes from the mask's pixels (US-01).
+A copy of a set may have another picture format than the publisher's, so that names in tables are matched with
+files by stem, whatever the ending. Every picture and mask is decoded, in threads: a truncated file is found
+here and not in the middle of a training, and a box comes from the pixels of the mask (US-01).
 """
 
 from __future__ import annotations
@@ -29,71 +29,114 @@ Box = tuple[int, int, int, int]
 Progress = Callable[[str, int, int], None]
 Seen = TypeVar("Seen")
 SPECK = 1e-3
-"""A part of a mask under this share of its biggest part is a stray speck, no lesion."""
+"""A part of a mask that is smaller than this share of its biggest part is a stray speck, not a lesion."""
 QUIET_SECONDS = 2.0
 PHANTOM = "phantom.json"
 LOSSY = {"JPEG", "MPO", "WEBP", "JPEG2000", "AVIF"}
-"""Formats whose black is not quite black: there a mask is what is brighter than half."""
+"""Formats whose black is not quite black: there, what is brighter than half is marked."""
 COLOUR_SPREAD = 41
-"""Channels that differ by less are the noise of a lossy format."""
+"""Channels that differ by less than this are the noise of a lossy format."""
 COLOUR_NAMES = ("black", "blue", "green", "cyan", "red", "magenta", "yellow", "white")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PictureSeen:
-    """What one picture shows without its pixels being kept."""
+    """What one picture shows; its pixels are not kept.
+
+    Args:
+        width: In pixels.
+        height: In pixels.
+        coloured: Whether more than a thousandth of the pixels have a colour.
+        deep: Whether it has more than 8 bits per channel.
+        digest: SHA-256 of the size and the grey pixels: two files with the same digest are the same picture,
+            whatever their format.
+    """
 
     width: int
     height: int
     coloured: bool
     deep: bool
-    """More than 8 bits a channel."""
     digest: str
-    """Of the grey pixels: two files with the same digest are the same picture, whatever their format."""
 
     @property
     def size(self) -> tuple[int, int]:
+        """Width and height, in pixels."""
         return self.width, self.height
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskSeen:
-    """What one mask shows: `box` None where it is empty."""
+    """What one mask shows.
+
+    Args:
+        width: In pixels.
+        height: In pixels.
+        box: The box around all that is marked; None where the mask is empty.
+        pixels: How many pixels are marked.
+        parts: How many connected parts it has; specks do not count.
+        specks: How many connected parts are smaller than SPECK of the biggest one.
+        core: The box without the specks; None where the mask is empty.
+        greys: How many values lie between black and the brightest, in a mask without colours: soft edges.
+        colours: The number of marked pixels by the name of their colour; empty for a grey mask.
+    """
 
     width: int
     height: int
     box: Box | None = None
     pixels: int = 0
     parts: int = 0
-    """Connected parts, specks not counted."""
     specks: int = 0
     core: Box | None = None
-    """The box without the specks."""
     greys: int = 0
-    """Values between black and the brightest, in a mask without colours: soft edges."""
     colours: dict[str, int] = field(default_factory=dict)
-    """Pixels by the colour's name."""
 
     @property
     def size(self) -> tuple[int, int]:
+        """Width and height, in pixels."""
         return self.width, self.height
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
-    """'benign (10)' after 'benign (9)'."""
+    """Make a sort key under which 'benign (9)' comes before 'benign (10)'.
+
+    Args:
+        text: A name; letter case does not count.
+
+    Returns:
+        The key.
+
+    Example:
+        >>> sorted(["benign (10)", "benign (9)"], key=natural_key)
+        ['benign (9)', 'benign (10)']
+    """
     parts = re.split(r"(\d+)", text.casefold())
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts if part]
 
 
 def picture_endings() -> frozenset[str]:
-    """The endings of every format that Pillow here can open."""
+    """List the endings of every format that the installed Pillow can open.
+
+    Returns:
+        The endings in lower case, with their dots.
+    """
     from PIL import Image
 
     return frozenset(end for end, kind in Image.registered_extensions().items() if kind in Image.OPEN)
 
 
 def pictures_in(folder: Path, *, deep: bool = False) -> dict[str, Path]:
-    """The folder's pictures by folded stem, in natural order; two files of one stem are a question."""
+    """List the pictures of a folder by their folded stems, in natural order.
+
+    Args:
+        folder: The folder.
+        deep: Whether folders below it are searched too.
+
+    Returns:
+        The path of each picture, by its file name in lower case without the ending.
+
+    Raises:
+        UserError: Two pictures have the same stem: masks and tables name pictures by it.
+    """
     endings = picture_endings()
     found: dict[str, Path] = {}
     files = folder.rglob("*") if deep else folder.iterdir()
@@ -112,12 +155,34 @@ def pictures_in(folder: Path, *, deep: bool = False) -> dict[str, Path]:
 
 
 def stem_of(name: str) -> str:
-    """The folded stem of a file's name as a table gives it ('case001.png', 'images/case001.PNG')."""
+    r"""Fold the name of a file as a table gives it to its stem.
+
+    Args:
+        name: Such as 'case001.png' or 'images/case001.PNG'.
+
+    Returns:
+        The name in lower case without folders and ending.
+
+    Example:
+        >>> stem_of("images\\case001.PNG")
+        'case001'
+    """
     return Path(name.strip().replace("\\", "/")).stem.casefold()
 
 
 def subfolder(root: Path, *names: str) -> Path:
-    """The subfolder of one of these names, whatever its case."""
+    """Find the subfolder with one of these names, whatever its letter case.
+
+    Args:
+        root: The folder to look in.
+        names: The names; the first is quoted in the message.
+
+    Returns:
+        The subfolder.
+
+    Raises:
+        UserError: There is none.
+    """
     wanted = {name.casefold() for name in names}
     for child in sorted(root.iterdir()):
         if child.is_dir() and child.name.casefold() in wanted:
@@ -131,9 +196,22 @@ def subfolder(root: Path, *names: str) -> Path:
 
 
 def layout_root(source: Path, holds: Callable[[Path], bool], *, what: str, depth: int = 3) -> Path:
-    """The folder where the published layout begins: the source itself, or the one below that holds it.
+    """Find the folder where a published layout begins: the source itself, or one below it.
 
-    The cohort's paths are relative to it, so that its hash does not depend on which of them was given.
+    The paths of the cohort are relative to it, so that its hash does not depend on which of the folders was
+    given.
+
+    Args:
+        source: The folder that the user named.
+        holds: Whether a folder holds what marks the layout.
+        what: What marks it, for messages.
+        depth: How many levels below the source are searched.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: The source is no folder, no folder holds the layout, or several of one level do.
     """
     if not source.is_dir():
         raise UserError(
@@ -161,7 +239,14 @@ def layout_root(source: Path, holds: Callable[[Path], bool], *, what: str, depth
 
 
 def is_phantom(root: Path) -> bool:
-    """Whether a phantom of ours was written here: `phantom.json` in the folder of the layout, or above it."""
+    """Check whether Elsewhere wrote a phantom here: `phantom.json` in the folder of the layout, or above it.
+
+    Args:
+        root: The folder of the layout.
+
+    Returns:
+        Whether the cases are simulated.
+    """
     for folder in (root, root.parent):
         try:
             held = json.loads((folder / PHANTOM).read_text(encoding="utf-8"))
@@ -173,12 +258,36 @@ def is_phantom(root: Path) -> bool:
 
 
 def look_at_pictures(paths: Sequence[Path], *, progress: Progress | None = None) -> list[PictureSeen]:
-    """Every picture decoded once; those that cannot be are named together."""
+    """Decode every picture once, in threads.
+
+    Args:
+        paths: The files.
+        progress: Called with 'pictures', how many are decoded and how many there are, after QUIET_SECONDS;
+            None: no reports.
+
+    Returns:
+        What each picture shows, in the order of the paths.
+
+    Raises:
+        UserError: A picture cannot be decoded; the message names all such files.
+    """
     return _look(paths, see_picture, "picture", progress)
 
 
 def look_at_masks(paths: Sequence[Path], *, progress: Progress | None = None) -> list[MaskSeen]:
-    """Every mask decoded once; those that cannot be are named together."""
+    """Decode every mask once, in threads.
+
+    Args:
+        paths: The files.
+        progress: Called with 'masks', how many are decoded and how many there are, after QUIET_SECONDS; None:
+            no reports.
+
+    Returns:
+        What each mask shows, in the order of the paths.
+
+    Raises:
+        UserError: A mask cannot be decoded; the message names all such files.
+    """
     return _look(paths, see_mask, "mask", progress)
 
 
@@ -223,7 +332,14 @@ def _look(
 
 
 def see_picture(path: Path) -> PictureSeen:
-    """Decodes the whole picture: a header alone says nothing of a file that breaks off."""
+    """Decode a whole picture: a header alone does not show that a file is truncated.
+
+    Args:
+        path: The file.
+
+    Returns:
+        What it shows.
+    """
     from PIL import Image
 
     with Image.open(path) as image:
@@ -238,7 +354,7 @@ def see_picture(path: Path) -> PictureSeen:
 
 
 def _is_coloured(image: Any) -> bool:
-    """Whether more than a thousandth of the pixels have a colour; a picture saved as RGB is mostly grey."""
+    """Whether more than a thousandth of the pixels are coloured; most pictures saved as RGB are grey."""
     from PIL import Image, ImageChops
 
     size = (max(1, image.width // 4), max(1, image.height // 4))
@@ -250,7 +366,16 @@ def _is_coloured(image: Any) -> bool:
 
 
 def see_mask(path: Path) -> MaskSeen:
-    """Where a mask is not black, and what can be odd about it."""
+    """Decode a mask and find where it is not black, and what is unusual about it.
+
+    In a lossy format, black is not quite black: there a pixel is marked where it is brighter than half.
+
+    Args:
+        path: The file.
+
+    Returns:
+        What it shows.
+    """
     from PIL import Image
 
     with Image.open(path) as image:
@@ -303,7 +428,7 @@ def _brightest(image: Any) -> Any:
 
 
 def _colours(rgb: npt.NDArray[np.uint8], inside: npt.NDArray[np.bool_]) -> dict[str, int]:
-    """Pixels by colour; a channel counts where it has more than half of the pixel's brightest."""
+    """Pixels by colour; a channel counts where it is above half of the pixel's brightest channel."""
     pixels = rgb[inside].astype(np.int16)
     on = pixels * 2 > pixels.max(axis=1, keepdims=True)
     codes = np.bincount(on @ np.array([4, 2, 1]), minlength=8)
@@ -330,7 +455,18 @@ def _parts(inside: npt.NDArray[np.bool_], box: Box) -> tuple[int, int, Box]:
 
 
 def union(boxes: Iterable[Box]) -> Box | None:
-    """The smallest box around all."""
+    """Find the smallest box around some boxes.
+
+    Args:
+        boxes: x0, y0, x1, y1 each, half-open.
+
+    Returns:
+        The box; None where there are none.
+
+    Example:
+        >>> union([(0, 0, 2, 2), (1, 1, 5, 3)])
+        (0, 0, 5, 3)
+    """
     found = list(boxes)
     if not found:
         return None

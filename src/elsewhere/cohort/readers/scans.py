@@ -1,4 +1,4 @@
-"""What an ultrasound reader hands over: a scan a picture, and the notes of what was odd on the way."""
+"""What an ultrasound reader returns: one scan per picture, and notes of what was unusual."""
 
 from __future__ import annotations
 
@@ -16,7 +16,20 @@ Ids = Literal["patient", "image"]
 
 @dataclass(kw_only=True)
 class Scan:
-    """One picture as its set names it. `row` counts from 1 in the set's table."""
+    """One picture with what its dataset says of it.
+
+    Args:
+        case_id: The name of the picture without its ending.
+        label: The label as the dataset gives it; benign, malignant or normal once it was checked.
+        image: The file.
+        patient: The publisher's patient id; None: unknown.
+        masks: The masks of its lesion; the box is around all of them.
+        others: Masks of other lesions, which are not part of the box.
+        attributes: Further columns of the table, by name.
+        row: The row in the dataset's table, counted from 1; None: it has no table.
+        table_size: Width and height by the table; None: the table does not give them.
+        table_box: x, y, width and height as the table has them, in whatever convention; None: it has none.
+    """
 
     case_id: str
     label: str
@@ -24,16 +37,14 @@ class Scan:
     patient: str | None = None
     masks: list[Path] = field(default_factory=list)
     others: list[Path] = field(default_factory=list)
-    """Masks of other lesions, which make no part of the box."""
     attributes: dict[str, Any] = field(default_factory=dict)
     row: int | None = None
     table_size: tuple[int, int] | None = None
     table_box: tuple[int, int, int, int] | None = None
-    """x, y, width, height as the table has them, in whatever convention."""
 
 
 class Notes:
-    """Counts, and the warnings that go with them."""
+    """Counts of a reading, and the warnings that belong to them."""
 
     def __init__(self) -> None:
         self.counts: dict[str, Any] = {}
@@ -41,20 +52,46 @@ class Notes:
         self.left_out: dict[str, int] = {}
 
     def count(self, name: str, ids: Sequence[object], warning: str | None = None) -> None:
-        """So many; with `warning`, what they are is said and the first of them are named."""
+        """Count some ids, and warn of them.
+
+        Args:
+            name: The key of the count; what was counted under it before is added.
+            ids: What is counted.
+            warning: What they are; the warning quotes the number and the first of them. None: only counted.
+        """
         self.counts[name] = self.counts.get(name, 0) + len(ids)
         if ids and warning:
             self.warnings.append(f"{warning}: {len(ids)} ({name_rows(ids)})")
 
     def leave_out(self, why: str, ids: Sequence[object]) -> None:
-        """Rows that do not become cases, counted by the reason (US-01, US-03)."""
+        """Count rows that do not become cases, by the reason (US-01, US-03), and warn of them.
+
+        Args:
+            why: The reason.
+            ids: The ids of the rows.
+        """
         if ids:
             self.left_out[why] = self.left_out.get(why, 0) + len(ids)
             self.warnings.append(f"left out, {why}: {len(ids)} ({name_rows(ids)})")
 
 
 def check_ids_option(ids: str) -> Ids:
-    """`patient` (the set's own ids) or `image` (each picture a patient, as the study counted BUS-BRA)."""
+    """Check the option `ids` of a reader.
+
+    Args:
+        ids: `patient` (the ids of the dataset) or `image` (each picture counts as a patient, as the
+            ultrasound study counted BUS-BRA).
+
+    Returns:
+        The same word.
+
+    Raises:
+        UserError: It is another word.
+
+    Example:
+        >>> check_ids_option("image")
+        'image'
+    """
     if ids == "patient":
         return "patient"
     if ids == "image":
@@ -63,7 +100,19 @@ def check_ids_option(ids: str) -> Ids:
 
 
 def keep_known_labels(scans: Sequence[Scan], notes: Notes) -> list[Scan]:
-    """Scans labelled benign, malignant or normal, in these words; any other is left out and counted (US-01)."""
+    """Keep the scans that are labelled benign, malignant or normal, and count the others (US-01).
+
+    Args:
+        scans: The scans; the label of each one that stays is brought to lower case.
+        notes: Receives the numbers of those that are left out.
+
+    Returns:
+        The scans that stay.
+
+    Example:
+        >>> keep_known_labels([Scan(case_id="a", label=" Benign", image=Path("a.png"))], Notes())[0].label
+        'benign'
+    """
     kept: list[Scan] = []
     unknown: dict[str, list[str]] = defaultdict(list)
     for scan in scans:
@@ -80,7 +129,16 @@ def keep_known_labels(scans: Sequence[Scan], notes: Notes) -> list[Scan]:
 
 
 def require_patients(scans: Sequence[Scan], *, column: str, where: str) -> None:
-    """An id that is missing among others stops the reading and names the rows (US-02): nobody guesses it."""
+    """Check that every scan has a patient id (US-02): a missing one is never guessed.
+
+    Args:
+        scans: The scans.
+        column: The column with the ids, for the message.
+        where: The file, for the message.
+
+    Raises:
+        UserError: An id is missing; the message names the rows.
+    """
     rows = [scan.row if scan.row is not None else scan.case_id for scan in scans if not scan.patient]
     if rows:
         plural = "rows" if len(rows) > 1 else "row"
@@ -93,7 +151,15 @@ def require_patients(scans: Sequence[Scan], *, column: str, where: str) -> None:
 
 
 def one_row_a_picture(scans: Sequence[Scan], *, where: str) -> None:
-    """A picture that stands in two rows has two labels or one row too many."""
+    """Check that no picture is listed twice: it would have two labels, or one row too many.
+
+    Args:
+        scans: The scans.
+        where: The file, for the message.
+
+    Raises:
+        UserError: A picture is listed twice, letter case aside.
+    """
     places: dict[str, list[object]] = defaultdict(list)
     for scan in scans:
         places[scan.case_id.casefold()].append(
@@ -112,7 +178,21 @@ def one_row_a_picture(scans: Sequence[Scan], *, where: str) -> None:
 def listed_pictures(
     scans: Sequence[tuple[Scan, str]], pictures: Mapping[str, Path], notes: Notes, *, where: str
 ) -> list[Scan]:
-    """The table's scans with their pictures, by folded stem; what is on one side alone is counted."""
+    """Give the scans of a table their pictures, and count what the table or the folder alone has.
+
+    Args:
+        scans: Each scan of the table with the folded stem of its picture; `image` of those with a picture is
+            set.
+        pictures: The pictures of the folder, by folded stem.
+        notes: Receives the counts and warnings.
+        where: The table, for the message.
+
+    Returns:
+        The scans whose picture exists.
+
+    Raises:
+        UserError: None of the listed pictures exists.
+    """
     kept: list[Scan] = []
     gone: list[str] = []
     for scan, stem in scans:
@@ -127,7 +207,7 @@ def listed_pictures(
         raise UserError(
             f"none of the {len(gone)} pictures that the table lists is here, for example {gone[0]}",
             where=where,
-            fix="Keep the pictures beside the table, in the published folders.",
+            fix="Keep the pictures next to the table, in the published folders.",
         )
     notes.leave_out("listed in the table, but the picture is not there", gone)
     listed = {stem for _, stem in scans}
@@ -137,5 +217,16 @@ def listed_pictures(
 
 
 def words(value: object) -> str:
-    """A cell as text without blanks around it; empty where it is missing."""
+    """Return a cell as text without blanks around it.
+
+    Args:
+        value: The cell.
+
+    Returns:
+        The text; empty where the cell holds no text.
+
+    Example:
+        >>> words(" L "), words(float("nan"))
+        ('L', '')
+    """
     return value.strip() if isinstance(value, str) else ""

@@ -1,8 +1,8 @@
-"""From the scans that a reader found to a cohort: labels, ids, boxes, and what is odd about them.
+"""From the scans that a reader found to a cohort: labels, ids, boxes, and what is unusual about them.
 
-The four ultrasound readers know where their set keeps its names; everything that can be wrong with pictures,
-masks, labels and ids is looked for here, the same for all of them. Each oddity ends in a count and, where a
-reader of the numbers must know it, in a warning.
+The four ultrasound readers know where names are in their set; everything that can be wrong with pictures,
+masks, labels and ids is checked here, in the same way for all of them. Each defect is counted and, where a
+reader of the numbers must know it, reported in a warning.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def _label_notes(
     notes: Notes,
     colours: Mapping[str, str] | None,
 ) -> None:
-    """Masks against labels. The label stands; a normal keeps no box (US-18)."""
+    """Compare masks with labels. The label has precedence; a normal keeps no box (US-18)."""
     bare: dict[str, list[int]] = {"lesions_without_mask": [], "lesions_with_empty_mask": []}
     normal_without: list[str] = []
     normal_with: list[str] = []
@@ -237,13 +237,13 @@ def _label_notes(
     notes.count(
         "normals_with_lesion_mask",
         normal_with,
-        "normal pictures whose mask shows a lesion; the label stands, without a box",
+        "normal pictures whose mask shows a lesion; the label is used, without a box",
     )
     if colours is not None:
         notes.count(
             "masks_against_label",
             against,
-            "pictures whose mask has the colour of another label; the table's label stands",
+            "pictures whose mask has the colour of another label; the table's label is used",
         )
         notes.count("masks_of_unknown_colour", strange, "masks in a colour without a meaning")
 
@@ -270,17 +270,17 @@ def _picture_notes(scans: Sequence[Scan], pictures: Sequence[PictureSeen], notes
     notes.count(
         "sizes_differ_from_table",
         differ,
-        "pictures of another size than the table says; the picture's stands",
+        "pictures of another size than the table says; the picture's is used",
     )
 
 
 def _against_table(
     scans: Sequence[Scan], pictures: Sequence[PictureSeen], boxes: list[Box | None], notes: Notes
 ) -> list[Box | None]:
-    """The table's boxes against the masks'; where a mask gives none, the table's stands in.
+    """Compare the table's boxes with the masks'; where a mask gives none, the table's is used.
 
     Publishers count pixels from 0 or from 1, and give a width or the distance of the outermost pixels: the
-    convention is the one that most masks agree with.
+    convention that most masks agree with is assumed.
     """
     if not any(scan.table_box for scan in scans):
         return boxes
@@ -314,9 +314,9 @@ def _against_table(
     notes.count(
         "boxes_differ_from_table",
         differ,
-        f"boxes of masks that differ from the table's (read as {convention}); the mask's stands",
+        f"boxes of masks that differ from the table's (read as {convention}); the mask's is used",
     )
-    notes.count("boxes_from_table", taken, "boxes taken from the table, for want of a mask's")
+    notes.count("boxes_from_table", taken, "boxes taken from the table, since no mask gives one")
     notes.count("table_boxes_outside", unfit, "boxes of the table that do not lie in their picture")
     return result
 
@@ -393,9 +393,10 @@ def _grade(
 
 
 def _same_pixels(frame: pd.DataFrame, pictures: Sequence[PictureSeen], notes: Notes) -> list[frozenset[str]]:
-    """Pictures with the same pixels; returns the sets of patient ids that share one.
+    """Find pictures with the same pixels; returns the sets of patient ids that share one.
 
-    Near copies are another search (US-30); equal pixels are certain, and prove two ids to be one patient.
+    Near copies are searched elsewhere (US-30); equal pixels are certain, and prove that two ids are one
+    patient.
     """
     groups: dict[str, list[int]] = defaultdict(list)
     for at, picture in enumerate(pictures):

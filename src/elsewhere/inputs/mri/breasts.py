@@ -1,9 +1,10 @@
-"""Where the breasts are, from the phase before contrast alone: for test cases whose box is not told (MRI-14).
+"""Finds the breasts in the phase before contrast, for test cases whose box is not published (MRI-14).
 
-Simple on purpose, and it errs on the large side. Blocks of about 6 mm brighter than a tenth of the bright ones,
-and clearly brighter than the noise of the air, are body. Seen from the front, planes hold more and more body until the chest wall; the breasts are what lies
-before that plane and 30 mm behind it, across the whole body. Both breasts stay: which one holds the tumour is
-what the network is asked.
+The method is simple on purpose, and its box is rather too large. Blocks of about 6 mm that are brighter than
+a tenth of the bright ones, and clearly brighter than the noise of the air, are body. From the front
+backwards, planes contain more and more body until the chest wall; the breasts are what lies before that plane
+and up to 30 mm behind it, across the whole body. Both breasts stay: which one has the tumour is what the
+network is asked.
 """
 
 from __future__ import annotations
@@ -18,21 +19,25 @@ from elsewhere.inputs.volumes import Box, Grid
 BLOCK_MM = 6.0
 BRIGHT = 0.1
 AIR_PERCENTILE, ABOVE_AIR, MOST_AIR = 2.0, 1.8, 0.3
-"""The darkest blocks are air, whose noise has a mean of its own; a picture without air has none darker than
-this part of the bright."""
+"""Body is brighter than the darkest blocks (this percentile), which are air, by this factor; but this share
+of the bright blocks is enough, since a picture may have no air."""
 CHEST = 0.9
-"""A plane with this share of the fullest plane's body is at the chest wall."""
+"""The chest wall is at the first plane with this share of the body in the fullest plane."""
 BEHIND_MM = 30.0
 
 
 def front(grid: Grid) -> tuple[int, int]:
-    """Return the axis from back to front, LAS where the file does not say.
+    """Return the axis from back to front; LAS is assumed where the file does not define it.
 
     Args:
-        grid: Its affine.
+        grid: The grid of the volume, with its affine.
 
     Returns:
         The axis, and +1 where it grows towards the front, else -1.
+
+    Example:
+        >>> front(Grid(shape=(4, 4, 2), spacing_mm=(1.0, 1.0, 1.0)))
+        (1, 1)
     """
     if grid.affine is None:
         return 1, 1
@@ -82,7 +87,7 @@ def find_breasts(volume: npt.NDArray[np.float32], grid: Grid) -> Box:
 
 
 def _block_means(volume: npt.NDArray[np.float32], steps: Sequence[int]) -> npt.NDArray[np.float32]:
-    """Means of blocks; the last ones may be smaller."""
+    """Average blocks; the last ones may be smaller."""
     out = volume
     for axis, step in enumerate(steps):
         starts = np.arange(0, out.shape[axis], step)

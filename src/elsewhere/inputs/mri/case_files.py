@@ -1,4 +1,4 @@
-"""The files of one case, and the grid that their headers agree on.
+"""Reads the headers of one case's files, and the grid that they agree on.
 
 Headers are read once per case and compared: phases of one size and place, the mask on the same grid.
 """
@@ -25,7 +25,8 @@ class VolumeFiles:
     """The files of one case. Boxes are half-open, in voxels of the file's own axes.
 
     Attributes:
-        phases: NIfTI files in the order of time; or, with `slice_spacing`, one picture whose channels are the phases.
+        phases: NIfTI files in the order of time; or, with `slice_spacing`, one picture whose channels are the
+            phases.
         mask: The expert's mask.
         breast_box: Of the affected breast.
         lesion_box: Where the publisher marks the lesion by a box: truth, as the mask is.
@@ -160,7 +161,7 @@ def _target(letters: str, plane: str) -> str:
 
 
 def _turn(header: NiftiHeader, plane: str) -> Turn:
-    """A file that does not say where it lies stays as it is: its axes have no names."""
+    """Return the turn to the study's axes; a file that does not define its orientation stays as it is."""
     if header.affine is None:
         return Turn()
     letters = axis_letters(header.affine)
@@ -179,7 +180,7 @@ def _compare(
     what: str,
     path: Path,
 ) -> None:
-    """The grids are one when spacings agree within 0.1 % and no corner is a tenth of a voxel away."""
+    """Refuse grids whose spacings differ by 0.1 %, or of which a corner is a tenth of a voxel away."""
     if first is None or other is None:
         return
     steps, others = (np.sqrt((part[:3, :3] ** 2).sum(axis=0)) for part in (first, other))
@@ -187,7 +188,7 @@ def _compare(
     corners = np.vstack([corners, np.ones(8)])
     away = float(np.sqrt((((first - other) @ corners)[:3] ** 2).sum(axis=0)).max())
     if np.abs(others / steps - 1).max() > SPACING_TOLERANCE:
-        why = f"spacing {_mm(others)} against {_mm(steps)}"
+        why = f"spacing {_mm(others)} instead of {_mm(steps)}"
     elif away > CORNER_TOLERANCE_VOXELS * float(steps.min()):
         why = f"a corner is {away:.3g} mm away"
     else:
@@ -228,6 +229,10 @@ def voxel_text(shape: tuple[int, ...]) -> str:
 
     Returns:
         "512 x 512 x 80".
+
+    Example:
+        >>> voxel_text((512, 512, 80))
+        '512 x 512 x 80'
     """
     return " x ".join(map(str, shape))
 

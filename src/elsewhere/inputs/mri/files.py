@@ -1,8 +1,9 @@
-"""Volumes read from their files when asked for: NIfTI phases, or a slice picture whose channels are phases.
+"""Reads volumes from their files when asked for: NIfTI phases, or a slice picture whose channels are phases.
 
-Headers are read once a case and held together: phases of one size and place, the mask on the same grid, the
-breast's box inside it. Voxels are read at every call, mapped where the file is not packed. Axial volumes come
-as LAS, sagittal ones as PSR, by flips and permutations alone (MRI-01); `to_file_grid` and `write_mask` go back.
+Headers are read once per case and compared: phases of one size and place, the mask on the same grid, the
+breast's box inside it. Voxels are read at every call, mapped where the file is not packed. Axial volumes are
+returned as LAS and sagittal ones as PSR, by flips and permutations only (MRI-01); `to_file_grid` and
+`write_mask` go back.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from elsewhere.inputs.mri.nifti import (
 from elsewhere.inputs.volumes import Box, Grid
 
 BOX_SLACK_VOXELS = 1
-"""Publishers count a box's last voxel in or out; a box that sticks out by more is of another grid."""
+"""Not every publisher counts a box's last voxel; a box that sticks out by more is of another grid."""
 
 
 class FileVolumes:
@@ -38,7 +39,9 @@ class FileVolumes:
         files: The files of every case.
 
     Example:
-        `FileVolumes({"DUKE/1": VolumeFiles(phases=(Path("1_0000.nii.gz"), Path("1_0001.nii.gz")))}).phase("DUKE/1", 0)`
+        >>> volumes = FileVolumes({"DUKE/1": VolumeFiles(phases=(Path("1_0000.nii.gz"),))})
+        >>> "DUKE/1" in volumes, volumes.cases
+        (True, ('DUKE/1',))
     """
 
     def __init__(self, files: Mapping[str, VolumeFiles]) -> None:
@@ -136,14 +139,16 @@ class FileVolumes:
             [x, y, z]; None where there is none.
 
         Raises:
-            UserError: The mask's file is broken, or has voxels that are no number.
+            UserError: The mask's file is broken, or has voxels that are not numbers.
         """
         files, seen = self.files(case), self._look(case)
         if files.mask is None or seen.mask_header is None:
             return None
         voxels = stored_voxels(files.mask, seen.mask_header)
         if voxels.dtype.kind == "f" and not np.isfinite(voxels).all():
-            raise UserError(f"the mask of case '{case}' has voxels that are no number", where=str(files.mask))
+            raise UserError(
+                f"the mask of case '{case}' has voxels that are not numbers", where=str(files.mask)
+            )
         return np.array(seen.mask_turn.volume(voxels) > 0, order="K")
 
     def breast_box(self, case: str) -> Box | None:
@@ -207,9 +212,9 @@ class FileVolumes:
         return _write(Path(path), gzip_bytes(mask_bytes(stored, placement)))
 
     def digest(self, case: str, *, of_file: Callable[[Path], str] | None = None) -> str:
-        """Return the sha256 of the bytes of the case's phases, and of what else a recipe is given of a case that it predicts.
+        """Return the sha256 of everything that a recipe is given of a case that it predicts.
 
-        The mask is not in it, for it is not given (`mask_digest`).
+        That is the bytes of its phases, its boxes, and its spacing. The mask is not given; see `mask_digest`.
 
         Args:
             case: "DATASET/case_id".
@@ -296,9 +301,9 @@ class FileVolumes:
         count = self.phases(case)
         if not -count <= at < count:
             raise UserError(
-                f"case '{case}' has {count} phases, phase {at} is asked for",
+                f"case '{case}' has {count} phases, phase {at} was requested",
                 where=str(files.phases[0]),
-                fix="Ask for fewer phases, or leave cases with too few out.",
+                fix="Ask for fewer phases, or leave out cases with too few.",
             )
         if files.slice_spacing is not None:
             channel = slice_channels(files.phases[0], case)[:, :, at % 3]
@@ -337,13 +342,20 @@ class FileVolumes:
 def value_counts(
     values: npt.NDArray[np.float32],
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-    """Return the values that occur, rising, and how often; whole numbers of a scanner's range without sorting.
+    """Return the values that occur, ascending, and how often each occurs.
+
+    Whole numbers of a scanner's range are counted without sorting.
 
     Args:
-        values: Any shape.
+        values: An array of any shape.
 
     Returns:
-        Values and counts.
+        The values and their counts.
+
+    Example:
+        >>> values, counts = value_counts(np.array([[3.0, 1.0], [3.0, 3.0]], dtype=np.float32))
+        >>> values.tolist(), counts.tolist()
+        ([1.0, 3.0], [1, 3])
     """
     low, high = float(values.min()), float(values.max())
     if 0 <= high - low < 1 << 20 and max(abs(low), abs(high)) < 1 << 24:

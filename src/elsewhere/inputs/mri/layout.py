@@ -1,4 +1,4 @@
-"""Where the published layouts of breast MRI keep a patient's phases, and in which order a breast's box is told."""
+"""Finds a patient's phases in published layouts of breast MRI, and converts their boxes of the breast."""
 
 from __future__ import annotations
 
@@ -47,14 +47,19 @@ def phase_files(folder: Path) -> tuple[tuple[Path, ...], tuple[str, ...]]:
 def published_box(ends: Mapping[str, int]) -> Box:
     """Return a box as MAMA-MIA publishes it (x_min to z_max), in the file's axes, half-open.
 
-    The publisher counts in an array whose first axis is the slice: x is the file's third axis, z its first. The
-    challenge's own sample cuts `array[x_min:x_max, y_min:y_max, z_min:z_max]` out of such an array.
+    The publisher counts in an array whose first axis is the slice: x is the file's third axis, z its first.
+    The challenge's own sample cuts `array[x_min:x_max, y_min:y_max, z_min:z_max]` out of such an array.
 
     Args:
         ends: x_min, x_max, y_min, y_max, z_min, z_max.
 
     Returns:
         x0, y0, z0, x1, y1, z1.
+
+    Example:
+        >>> box = published_box({"x_min": 1, "x_max": 2, "y_min": 3, "y_max": 4, "z_min": 5, "z_max": 6})
+        >>> box, box_to_published(box)["z_min"]
+        ((5, 3, 1, 6, 4, 2), 5)
     """
     return (ends["z_min"], ends["y_min"], ends["x_min"], ends["z_max"], ends["y_max"], ends["x_max"])
 
@@ -67,6 +72,10 @@ def box_to_published(box: Box) -> dict[str, int]:
 
     Returns:
         x_min, x_max, y_min, y_max, z_min, z_max.
+
+    Example:
+        >>> box_to_published((5, 3, 1, 6, 4, 2))
+        {'x_min': 1, 'x_max': 2, 'y_min': 3, 'y_max': 4, 'z_min': 5, 'z_max': 6}
     """
     x0, y0, z0, x1, y1, z1 = box
     return {"x_min": z0, "x_max": z1, "y_min": y0, "y_max": y1, "z_min": x0, "z_max": x1}

@@ -1,9 +1,9 @@
-"""The one reader of NIfTI files: header, grid and voxels with numpy alone, for machines without a NIfTI library.
+"""Reads NIfTI files: header, grid and voxels with numpy only, for machines without a NIfTI library.
 
-One 3D volume or mask per file, NIfTI-1 or -2, either byte order, packed (.nii.gz) or not. What the format allows and
-a volume of a patient is not (four axes, colours, complex numbers) is refused with a reason, sizes are checked before
-anything is unpacked, and a file that is cut off or damaged is an error. Values are scaled by the header's slope and
-intercept. Nothing is resampled.
+A file has one 3D volume or mask, as NIfTI-1 or -2, in either byte order, packed (.nii.gz) or not. Files that
+the format allows but that are no volume of a patient (four axes, colours, complex numbers) are refused with a
+reason. Sizes are checked before anything is unpacked, and a file that is cut off or damaged is an error.
+Values are scaled by the header's slope and intercept. Nothing is resampled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from elsewhere.inputs.mri.unpacking import DAMAGED, Inflater, unpack
 
 Affine = npt.NDArray[np.float64]
 MOST_BYTES = 2**33
-"""A volume of more is refused before it is unpacked."""
+"""A larger volume is refused before it is unpacked."""
 FLAT = 1e-3
 """Axes that span less than this share of a right-angled voxel have no direction of their own."""
 _TYPES = {
@@ -36,7 +36,7 @@ _NOT_PLAIN = {
 }  # fmt: skip
 _NUMBERS = {2: "two", 3: "three"}
 _PIECE = 2**20
-"""Bytes that are handed on at once where a file is streamed."""
+"""The bytes of one piece where a file is streamed."""
 _UNIT_MM = {1: 1000.0, 3: 0.001}
 _HEADER_1, _HEADER_2 = 348, 540
 
@@ -67,20 +67,21 @@ VOLUME = Expected()
 class NiftiHeader:
     """What a file says of its volume, before a voxel is read.
 
-    Attributes:
-        shape: Voxels along each axis.
-        dtype: As they are stored.
-        offset: Of the first voxel in the file.
-        slope: Of the values; None: the values are what is stored.
-        intercept: Of the values.
-        spacing_mm: Along each axis.
-        affine: Voxel index to mm; None where the file does not say where it lies.
-        placement: The header as it is, for a mask on the same grid.
-        packed: The file is compressed.
+    Args:
+        shape: Voxels along the axes x, y, z; 1 along z where the file has two axes.
+        dtype: The type of the voxels as they are stored, with its byte order.
+        offset: The byte at which the first voxel begins.
+        slope: The factor from stored to real values; None: the values are what is stored.
+        intercept: What is added to the scaled values.
+        spacing_mm: The distance of voxels along each axis, in mm.
+        affine: [4, 4] from voxel index to mm; None where the file does not define it.
+        placement: The bytes of the header, for a mask on the same grid.
+        packed: Whether the file is compressed.
+        axes: How many axes the file has, without last axes of length one.
+        expected: What the file was expected to be; messages about its voxels use it.
     """
 
     shape: tuple[int, int, int]
-    """Of the axes x, y, z; 1 along z where the file has two axes."""
     dtype: np.dtype[Any]
     offset: int
     slope: float | None
@@ -94,7 +95,7 @@ class NiftiHeader:
 
     @property
     def n_bytes(self) -> int:
-        """Of all voxels, as they are stored."""
+        """The size of all voxels as they are stored."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -187,7 +188,7 @@ def parse_header(
     shape = (sizes[0], sizes[1], sizes[2] if len(sizes) > 2 else 1)
     if code not in _TYPES:
         raise UserError(
-            f"voxels of type {_NOT_PLAIN.get(code, code)} are no plain numbers",
+            f"voxels of type {_NOT_PLAIN.get(code, code)} are not plain numbers",
             where=where,
             fix=expected.values,
         )
@@ -196,7 +197,7 @@ def parse_header(
     to_mm = _UNIT_MM.get(units & 7, 1.0)
     affine = _affine(qform, sform, quaternion, rows, pixdim)
     if affine is not None and not np.isfinite(affine).all():
-        raise UserError("the header's place in space is not finite", where=where, fix=expected.fix)
+        raise UserError("the header's affine is not finite", where=where, fix=expected.fix)
     if affine is not None:
         affine[:3] *= to_mm
         steps = tuple(math.hypot(*column) for column in affine[:3, :3].T.tolist())
@@ -205,7 +206,7 @@ def parse_header(
     if not all(math.isfinite(step) and step > 0 for step in steps[: len(sizes)]):
         raise UserError(f"the spacing is {steps}", where=where, fix="Each axis needs a spacing above 0.")
     if affine is not None and len(sizes) == 3 and abs(np.linalg.det(affine[:3, :3] / np.array(steps))) < FLAT:
-        raise UserError("the header's axes lie on one another", where=where, fix=expected.fix)
+        raise UserError("the header's axes lie in one plane", where=where, fix=expected.fix)
     scaled = math.isfinite(slope) and slope != 0
     if scaled and not math.isfinite(intercept):
         raise UserError(f"the intercept of the values is {intercept}", where=where, fix=expected.fix)
@@ -347,7 +348,7 @@ def scaled(
         bad = values.size - int(np.count_nonzero(np.isfinite(values)))
         if bad:
             raise UserError(
-                f"{bad} of {values.size} voxels of {what} are no finite numbers",
+                f"{bad} of {values.size} voxels of {what} are not finite numbers",
                 where=where,
                 fix="Write the volume again with numbers there, 0 outside the body.",
             )
@@ -364,7 +365,7 @@ def _order_and_size(block: bytes, where: str, expected: Expected = VOLUME) -> tu
             (size,) = struct.unpack_from(f"{order}i", block, 0)
             if size in (_HEADER_1, _HEADER_2) and len(block) >= size:
                 return order, size
-    raise UserError("this is no NIfTI file, or it is cut off", where=where, fix=expected.fix)
+    raise UserError("this is not a NIfTI file, or it is cut off", where=where, fix=expected.fix)
 
 
 def _shape(dim: tuple[int, ...], where: str, expected: Expected) -> tuple[int, ...]:
@@ -387,7 +388,7 @@ def _shape(dim: tuple[int, ...], where: str, expected: Expected) -> tuple[int, .
 def _affine(
     qform: int, sform: int, quaternion: tuple[float, ...], rows: tuple[float, ...], pixdim: tuple[float, ...]
 ) -> Affine | None:
-    """The sform where there is one, else the qform, as the standard ranks them."""
+    """Return the sform where there is one, else the qform, in the order that the standard gives them."""
     affine = np.eye(4)
     if sform > 0:
         affine[:3] = np.array(rows, dtype=np.float64).reshape(3, 4)

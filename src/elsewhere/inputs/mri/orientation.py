@@ -1,7 +1,7 @@
-"""Orientation by axis flips and permutations alone (MRI-01): axial volumes to LAS, sagittal ones to PSR.
+"""Orients volumes by axis flips and permutations only (MRI-01): axial volumes to LAS, sagittal ones to PSR.
 
-A letter says where an axis points as its index grows: L is left, A anterior, S superior. Voxels are moved, never
-made: what is brought to its orientation goes back to the file's own grid bit for bit.
+A letter says where an axis points as its index grows: L is left, A anterior, S superior. Voxels are moved and
+never interpolated: an oriented volume can be brought back to the file's own grid bit for bit.
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ Value = TypeVar("Value", bound=np.generic)
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """How a file's axes become the study's: axis `order[n]` of the file, turned round where `flip[n]`.
+    """How a file's axes become the study's: axis `order[n]` of the file, reversed where `flip[n]`.
 
-    Attributes:
+    Args:
         order: The file's axis for each of the study's.
-        flip: Whether it is turned round.
+        flip: Whether that axis is reversed.
+
+    Example:
+        >>> Turn(order=(2, 1, 0)).three((256, 256, 60))
+        (60, 256, 256)
     """
 
     order: tuple[int, int, int] = (0, 1, 2)
@@ -125,7 +129,8 @@ class Turn:
 def axis_letters(affine: npt.NDArray[np.float64]) -> str:
     """Return where each axis of the file mostly points, "LAS" and the like.
 
-    Oblique volumes get the nearest axes, the surest axis first, so that the letters do not depend on the file's order of axes.
+    Oblique volumes get the nearest axes. The clearest axis is assigned first, so that the letters do not
+    depend on the file's order of axes.
 
     Args:
         affine: Voxel index to mm.
@@ -154,10 +159,14 @@ def plane_of(letters: str) -> str:
     """Return the plane of a file's slices, which are along its third axis.
 
     Args:
-        letters: Of the file's axes.
+        letters: Where each axis of the file points, from `axis_letters`.
 
     Returns:
         "sagittal" where the third axis runs from side to side, else "axial".
+
+    Example:
+        >>> plane_of("LAS"), plane_of("PSR")
+        ('axial', 'sagittal')
     """
     return SAGITTAL if letters[2] in "LR" else AXIAL
 

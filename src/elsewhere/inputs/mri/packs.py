@@ -1,8 +1,8 @@
-"""Volumes that travel to a machine without their files: one .npz a case, and the same protocol.
+"""Packs volumes for a machine without their files: one .npz file per case, read by the same protocol.
 
-Phases that are whole numbers of 16 bits are kept as such, others as float32: a pack is the same volume. With
-`exact=False` they are float16, scaled to its range, and the digest says so. Masks are packed bits. A case's arrays
-are read one by one, when asked for.
+Phases that are whole numbers of 16 bits are saved as such, others as float32, so that a pack is the same
+volume. With `exact=False` they are float16, scaled to its range, and the digest records that. Masks are
+packed bits. A case's arrays are read one by one, when asked for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from elsewhere.inputs.volumes import Box, Grid, Volumes
 
 INDEX = "volumes.json"
 _HALF = 30000.0
-"""Where float16 still has steps of 16: the largest value of a phase is brought here."""
+"""The largest value of a phase is scaled to this number, where float16 still has steps of 16."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -33,11 +33,17 @@ def volume_digest(volumes: Volumes, case: str) -> str:
     """Return what names a volume in a training's key: of its files where it has files, else of its voxels.
 
     Args:
-        volumes: Where it is read.
+        volumes: Where the volume is read.
         case: "DATASET/case_id".
 
     Returns:
         Hexadecimal sha256.
+
+    Example:
+        >>> from elsewhere.inputs.volumes import MemoryVolumes
+        >>> volumes = MemoryVolumes(images={"a": [np.zeros((2, 2, 1), dtype=np.float32)]})
+        >>> len(volume_digest(volumes, "a"))
+        64
     """
     told = getattr(volumes, "digest", None)
     if told is not None:
@@ -51,14 +57,19 @@ def volume_digest(volumes: Volumes, case: str) -> str:
 
 
 def mask_digest(volumes: Volumes, case: str) -> str:
-    """Return the digest of the expert's mask: it names what trains, and not what is predicted.
+    """Return the digest of the expert's mask, which counts for cases that train, not for predicted ones.
 
     Args:
-        volumes: Where it is read.
+        volumes: Where the mask is read.
         case: "DATASET/case_id".
 
     Returns:
         Hexadecimal sha256; "" where there is no mask.
+
+    Example:
+        >>> from elsewhere.inputs.volumes import MemoryVolumes
+        >>> mask_digest(MemoryVolumes(images={"a": [np.zeros((2, 2, 1), dtype=np.float32)]}), "a")
+        ''
     """
     told = getattr(volumes, "mask_digest", None)
     if told is not None:
@@ -80,21 +91,25 @@ def pack_volumes(
     digest_of_mask: Callable[[str], str] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Path:
-    """Write cases as a folder for `PackedVolumes`. A case that is there already, by its digest and its mask's, is not
-    packed again.
+    """Write cases as a folder for `PackedVolumes`.
+
+    A case that is there already, with the same digest of its volume and of its mask, is not packed again.
 
     Args:
         volumes: Where they are read.
-        cases: Their names.
-        folder: Where to; it is made.
-        exact: Every value as it is; False: float16, and the digest says so.
-        with_masks: Pack masks and lesion boxes too.
-        digest: Names a volume; None: `volume_digest`.
-        digest_of_mask: Names a mask; None: `mask_digest`.
+        cases: The names of the cases.
+        folder: The folder to write; it is made where it does not exist.
+        exact: Whether every value is saved as it is; False: as float16, and the digest records that.
+        with_masks: Whether masks and lesion boxes are packed too.
+        digest: A function from a case to the digest of its volume; None: `volume_digest`.
+        digest_of_mask: A function from a case to the digest of its mask; None: `mask_digest`.
         progress: Called with "packing volumes", how many are done, and how many there are.
 
     Returns:
         The folder.
+
+    Raises:
+        UserError: The folder's list of volumes cannot be read, or a volume cannot.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -138,7 +153,7 @@ class PackedVolumes:
         self._folder = Path(folder)
         self._cases = _index(self._folder)
         if not self._cases:
-            raise UserError("there are no packed volumes here", where=str(folder))
+            raise UserError("this folder has no packed volumes", where=str(folder))
 
     def __len__(self) -> int:
         return len(self._cases)
@@ -178,6 +193,9 @@ class PackedVolumes:
 
         Returns:
             At least 1.
+
+        Raises:
+            UserError: The case is unknown.
         """
         return int(self._facts(case)["phases"])
 
@@ -196,7 +214,7 @@ class PackedVolumes:
         """
         count = self.phases(case)
         if not -count <= at < count:
-            raise UserError(f"case '{case}' has {count} phases, phase {at} is asked for")
+            raise UserError(f"case '{case}' has {count} phases, phase {at} was requested")
         stored = self._array(case, f"phase_{at % count}")
         values = np.array(stored, dtype=np.float32, order="K")
         scale = self._facts(case)["scale"][at % count]

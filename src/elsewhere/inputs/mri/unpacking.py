@@ -1,4 +1,4 @@
-"""Gzip files unpacked no further than is asked for, by the fastest library that is installed."""
+"""Unpacks gzip files no further than is asked for, with the fastest library that is installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DAMAGED = (zlib.error, fast_zlib.error, EOFError, OSError, struct.error)
 
 
 class Inflater:
-    """Bounded reads from a gzip file, members and all; never more is unpacked than was asked for.
+    """Bounded reads from a gzip file, across all its members; never more is unpacked than was asked for.
 
     Args:
         data: The packed file.
@@ -33,7 +33,18 @@ class Inflater:
         self._stream: Any = fast_zlib.decompressobj(31)
 
     def read(self, most: int) -> bytes:
-        """Unpack up to `most` bytes; nothing is left, or the file is cut off, where there are none."""
+        """Unpack the next bytes.
+
+        Args:
+            most: The largest number of bytes to return; at least 1.
+
+        Returns:
+            At least one byte, at most `most`; none where the file is at its end, or is cut off (see
+            `complete`).
+
+        Raises:
+            zlib.error: The file is damaged; one of `DAMAGED`.
+        """
         while True:
             out: bytes = self._stream.decompress(self._left, most)
             self._left = self._stream.unconsumed_tail
@@ -47,7 +58,7 @@ class Inflater:
 
     @property
     def complete(self) -> bool:
-        """The last member ended properly; its checksum was verified with that."""
+        """Whether the last member ended properly; its checksum was verified then."""
         return bool(self._stream.eof)
 
 
@@ -60,6 +71,14 @@ def unpack(data: bytes, needed: int) -> tuple[bytes, bool]:
 
     Returns:
         The bytes, over all members, and whether the last member that was reached ended with its checksum.
+
+    Raises:
+        zlib.error: The file is damaged; one of `DAMAGED`.
+
+    Example:
+        >>> import gzip
+        >>> unpack(gzip.compress(b"one") + gzip.compress(b"two"), 6)
+        (b'onetwo', True)
     """
     parts: list[bytes] = []
     have = 0

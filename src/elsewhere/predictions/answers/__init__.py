@@ -1,7 +1,7 @@
-"""Answer kinds: what models say of cases, from the moment a recipe says it to the file that is scored.
+"""Answer kinds: what models say of cases, from the recipe to the file that is scored.
 
-One file per kind. These modules import with numpy alone, so that a bare machine packs what it predicted.
-Another package adds a kind by the entry-point group 'elsewhere.answer_kinds'.
+One file per kind. These modules import with numpy alone, so that a machine without pandas can pack what it
+predicted. Another package adds a kind by the entry-point group 'elsewhere.answer_kinds'.
 """
 
 from __future__ import annotations

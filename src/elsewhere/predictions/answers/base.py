@@ -1,4 +1,4 @@
-"""What an answer kind is: the one piece of code between a recipe's answer and a file that can be scored."""
+"""Answer kinds: the one piece of code between a recipe's answer and a file that can be scored."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ class AnswerTarget:
 
 
 class AnswerKind:
-    """One kind of answers. A subclass implements every method; `answer_kinds.add(KIND.name, KIND)` names it.
+    """One kind of answers, from a recipe to the file that is scored.
 
-    The answers of several cases are one object of the kind's own class, with a row for each case.
+    A subclass implements every method; `answer_kinds.add(KIND.name, KIND)` names it. The answers of several
+    cases are one object of the kind's own class, with one row per case.
     """
 
     name: ClassVar[str] = ""
     truth: ClassVar[str] = "label"
-    """What of a case its answers are compared with: its 'label' or its 'mask'."""
+    """What of a case its answers are compared with: its 'label', its 'mask', or the column 'target' of the task."""
     own_folder: ClassVar[bool] = False
     """Whether its files fill a folder of their own, one file per case."""
 
@@ -58,24 +59,67 @@ class AnswerKind:
             The packed answer, of which nothing is shared with the recipe.
 
         Raises:
-            ValueError: The answer is not of this kind. The message reads on from 'its answer of a case'.
+            ValueError: The answer is not of this kind. The message continues the words 'its answer of a
+                case'.
         """
         raise NotImplementedError
 
+    def by_chance(self, draw: float) -> Any:
+        """Make an answer that does not depend on the case, for the recipe `random`.
+
+        Args:
+            draw: From 0 to 1, a uniform draw.
+
+        Returns:
+            An answer that `one` accepts; None where the kind has no such answer.
+        """
+        return None
+
     def gather(self, values: Sequence[Any]) -> Any:
-        """Join the packed answers of `one` into answers with a row for each case."""
+        """Join the packed answers of some cases into one object.
+
+        Args:
+            values: What `one` returned for each case.
+
+        Returns:
+            The answers, one row per case in the same order.
+
+        Raises:
+            ValueError: The answers do not fit together.
+        """
         raise NotImplementedError
 
     def check(self, answers: Any, n: int) -> str:
-        """Say what is wrong with answers that should have `n` rows; empty where nothing is."""
+        """Describe what is wrong with answers.
+
+        Args:
+            answers: What should be answers of this kind.
+            n: How many rows they should have.
+
+        Returns:
+            A clause for a message; empty where nothing is wrong.
+        """
         raise NotImplementedError
 
     def pack(self, answers: Any) -> dict[str, npt.NDArray[Any]]:
-        """Answers as plain arrays, for a .npz without pickles."""
+        """Turn answers into plain arrays, for a .npz file without pickles.
+
+        Args:
+            answers: The answers.
+
+        Returns:
+            Arrays by name, from which `unpack` restores the answers.
+        """
         raise NotImplementedError
 
     def unpack(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
-        """What `pack` packed.
+        """Restore the answers that `pack` turned into arrays.
+
+        Args:
+            arrays: The arrays by name.
+
+        Returns:
+            The answers.
 
         Raises:
             ValueError: The arrays do not fit together.
@@ -84,23 +128,55 @@ class AnswerKind:
         raise NotImplementedError
 
     def take(self, answers: Any, rows: Rows) -> Any:
-        """The answers of these rows, in this order."""
+        """Select the answers of some rows.
+
+        Args:
+            answers: The answers.
+            rows: The positions of the rows, in the order wanted.
+
+        Returns:
+            Answers with these rows alone.
+        """
         raise NotImplementedError
 
     def join(self, first: Any, second: Any) -> Any:
-        """The rows of both, one after the other."""
+        """Append the rows of some answers to others.
+
+        Args:
+            first: The answers whose rows come first.
+            second: Answers of the same kind.
+
+        Returns:
+            The answers of both.
+        """
         raise NotImplementedError
 
     def empty(self) -> Any:
-        """Answers without a row."""
+        """Return answers without a row.
+
+        Returns:
+            The answers of no case.
+        """
         return self.gather(())
 
     def table(self, answers: Any, ids: Sequence[str]) -> pd.DataFrame:
-        """The answers as the prediction table that is scored; `ids` are the cohort's case ids."""
+        """Turn answers into the prediction table that is scored.
+
+        Args:
+            answers: The answers.
+            ids: The cohort's case id of each row.
+
+        Returns:
+            The table, with `case_id` and the columns of this kind.
+        """
         raise NotImplementedError
 
     def write(self, answers: Any, target: AnswerTarget) -> str:
         """Write the answers as a participant hands them in.
+
+        Args:
+            answers: The answers.
+            target: The folder to write into, and the names of the cases.
 
         Returns:
             What to score: the file's name in the folder; empty where it is the folder itself.
@@ -108,7 +184,14 @@ class AnswerKind:
         raise NotImplementedError
 
     def files(self, ids: Sequence[str]) -> tuple[str, ...]:
-        """The names of the files that `write` writes for these cases."""
+        """List the files that `write` writes for some cases.
+
+        Args:
+            ids: The cohort's case ids.
+
+        Returns:
+            The names of the files in the folder.
+        """
         raise NotImplementedError
 
 
@@ -124,6 +207,13 @@ answer_kinds: Registry[AnswerKind] = Registry(
 
 
 def register_kind(kind: type[AnswerKind]) -> type[AnswerKind]:
-    """Class decorator: one object of the class is the kind of this name."""
+    """Register a class as the answer kind that its `name` says, as a decorator.
+
+    Args:
+        kind: A subclass of AnswerKind that is made without arguments.
+
+    Returns:
+        The class itself.
+    """
     answer_kinds.add(kind.name, kind(), owner=f"{kind.__module__}:{kind.__qualname__}")
     return kind

@@ -1,4 +1,4 @@
-"""Boxes with scores, any number per case: what a finder or a detector found."""
+"""Boxes with scores, any number per case: the answers of finders and detectors."""
 
 from __future__ import annotations
 
@@ -20,13 +20,18 @@ PLANE, VOLUME = 4, 6
 
 @dataclass(frozen=True, kw_only=True)
 class FoundBoxes:
-    """The boxes of n cases.
+    """The boxes of n cases, any number per case.
 
     Args:
-        n: How many cases were looked at; a case may have no box.
-        row: (m,) the place of each box's case, ascending.
+        n: How many cases were examined; a case may have no box.
+        row: (m,) the position of the case that each box is of, ascending.
         box: (m, 4) x0, y0, x1, y1, or (m, 6) x0, y0, z0, x1, y1, z1; half-open, in pixels and slices.
         score: (m,) how sure the finder is; higher is surer.
+
+    Example:
+        >>> found = FoundBoxes.from_best([[2, 3, 9, 8], [0, 0, 0, 0]])
+        >>> len(found), found.row.tolist(), found.score.tolist()
+        (2, [0], [1.0])
     """
 
     kind: ClassVar[str] = "boxes"
@@ -37,13 +42,28 @@ class FoundBoxes:
 
     @classmethod
     def from_best(cls, box: npt.ArrayLike) -> FoundBoxes:
-        """From one plane box per case, all zero where none was found."""
+        """Make the answers of a finder that gives at most one plane box per case.
+
+        Args:
+            box: (n, 4) x0, y0, x1, y1; all zero where nothing was found.
+
+        Returns:
+            The boxes, each with score 1.
+
+        Example:
+            >>> FoundBoxes.from_best([[2, 3, 9, 8]]).best().tolist()
+            [[2, 3, 9, 8]]
+        """
         held = np.asarray(box, dtype=np.float64).reshape(-1, PLANE)
         row = np.flatnonzero(held.any(axis=1))
         return cls(n=len(held), row=row.astype(np.int64), box=held[row], score=np.ones(len(row)))
 
     def best(self) -> npt.NDArray[np.int32]:
-        """(n, 4): the surest plane box of each case, zeros where there is none."""
+        """Return the box with the highest score of each case.
+
+        Returns:
+            (n, 4) x0, y0, x1, y1; zeros where a case has no box. Boxes must be plane ones.
+        """
         found = np.zeros((self.n, PLANE), dtype=np.int32)
         for at in np.argsort(self.score, kind="stable"):
             found[self.row[at]] = self.box[at]
@@ -55,7 +75,7 @@ class FoundBoxes:
 
 @register_kind
 class BoxKind(AnswerKind):
-    """Kind 'boxes'."""
+    """The answer kind 'boxes'."""
 
     name = FoundBoxes.kind
 

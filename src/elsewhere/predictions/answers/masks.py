@@ -1,6 +1,6 @@
-"""Masks of volumes: as a store keeps them, the box around what is marked and one bit per voxel.
+"""Masks of volumes, stored as the box around what is marked with one bit per voxel.
 
-A mask of 512 x 512 x 110 voxels is 29 MB as bytes; the tumour's box of it, in bits, is some kilobytes.
+A mask of 512 x 512 x 110 voxels takes 29 MB as bytes; the box of its tumour, in bits, takes some kilobytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,19 @@ WRITERS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class PackedMask:
-    """One mask: the shape of its grid, the box around it (zeros: it is empty), and the box's bits."""
+    """One mask of a volume: its grid, the box around what is marked, and one bit per voxel of the box.
+
+    Args:
+        shape: The shape of the whole grid, in voxels.
+        box: x0, y0, z0, x1, y1, z1, half-open, in voxels; all zero where the mask is empty.
+        bits: The voxels of the box as `numpy.packbits` packs them.
+
+    Example:
+        >>> mask = np.zeros((4, 4, 4), dtype=bool)
+        >>> mask[1, 2, 3] = True
+        >>> pack_mask(mask).box
+        (1, 2, 3, 2, 3, 4)
+    """
 
     shape: tuple[int, int, int]
     box: Box = (0, 0, 0, 0, 0, 0)
@@ -34,12 +46,16 @@ class PackedMask:
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """Of the box, in voxels."""
+        """The size of the box, in voxels."""
         x0, y0, z0, x1, y1, z1 = self.box
         return x1 - x0, y1 - y0, z1 - z0
 
     def wrong(self) -> str:
-        """What does not fit in it; empty where all does."""
+        """Describe what does not fit together in the mask.
+
+        Returns:
+            A clause for a message; empty where everything fits.
+        """
         sides = [(self.box[axis], self.box[axis + 3], self.shape[axis]) for axis in range(3)]
         if any(not 0 <= first <= last <= side for first, last, side in sides):
             return "the box of a mask lies outside its grid"
@@ -48,7 +64,11 @@ class PackedMask:
         return ""
 
     def unpack(self) -> npt.NDArray[np.bool_]:
-        """The whole mask on its grid."""
+        """Restore the whole mask on its grid.
+
+        Returns:
+            True where a voxel is marked.
+        """
         mask = np.zeros(self.shape, dtype=np.bool_)
         count = int(np.prod(self.size, dtype=np.int64))
         if count:
@@ -59,12 +79,24 @@ class PackedMask:
 
 
 def pack_mask(mask: npt.NDArray[np.bool_]) -> PackedMask:
-    """A three-dimensional mask, packed."""
+    """Pack a three-dimensional mask.
+
+    Args:
+        mask: True where a voxel is marked.
+
+    Returns:
+        The packed mask; nothing of it is shared with the array.
+
+    Example:
+        >>> mask = np.ones((2, 3, 4), dtype=bool)
+        >>> bool((pack_mask(mask).unpack() == mask).all())
+        True
+    """
     x, y, z = mask.shape
     planes = np.asarray(mask.any(axis=2))
     if not planes.any():
         return PackedMask(shape=(x, y, z))
-    # The third axis is looked at inside the other two alone: most of a volume holds no tumour.
+    # The third axis is searched inside the other two only: most of a volume holds no tumour.
     (x0, x1), (y0, y1) = (_ends(np.asarray(planes.any(axis=axis))) for axis in (1, 0))
     z0, z1 = _ends(np.asarray(mask[x0:x1, y0:y1].any(axis=(0, 1))))
     bits = np.packbits(mask[x0:x1, y0:y1, z0:z1]).tobytes()
@@ -78,7 +110,15 @@ def _ends(marked: npt.NDArray[np.bool_]) -> tuple[int, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Masks:
-    """One mask per case, each on its case's own grid."""
+    """One mask per case, each on its case's own grid.
+
+    Args:
+        masks: The packed mask of each case.
+
+    Example:
+        >>> len(Masks(masks=(PackedMask(shape=(4, 4, 4)),)))
+        1
+    """
 
     kind: ClassVar[str] = "masks"
     masks: tuple[PackedMask, ...]
@@ -89,7 +129,7 @@ class Masks:
 
 @register_kind
 class MaskKind(AnswerKind):
-    """Kind 'masks'."""
+    """The answer kind 'masks'."""
 
     name = Masks.kind
     truth: ClassVar[str] = "mask"
@@ -164,7 +204,21 @@ class MaskKind(AnswerKind):
 
 
 def mask_file_name(case_id: str, ending: str = ".nii.gz") -> str:
-    """The file name of a case: `/` (and what else a name cannot hold) percent-encoded."""
+    """Return the file name of a case's mask.
+
+    What a file name cannot hold, such as `/`, is percent-encoded.
+
+    Args:
+        case_id: The cohort's case id.
+        ending: The ending of the file, with its dot.
+
+    Returns:
+        The name.
+
+    Example:
+        >>> mask_file_name("DBT-S00163/rmlo")
+        'DBT-S00163%2Frmlo.nii.gz'
+    """
     for character in ("%", "/", "\\", "\0"):
         case_id = case_id.replace(character, f"%{ord(character):02X}")
     return case_id + ending

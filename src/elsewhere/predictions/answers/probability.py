@@ -1,4 +1,4 @@
-"""Probabilities of an outcome, one per case; of a network also its logits and how far its features are from training."""
+"""Probabilities of an outcome, one per case; of networks also logits and distances to the training part."""
 
 from __future__ import annotations
 
@@ -20,7 +20,17 @@ FILE = "probabilities.csv"
 
 @dataclass(frozen=True, kw_only=True)
 class ProbabilityAnswer:
-    """One case's answer of a network: two logits, and the distance of its features to the training part."""
+    """The answer of a network for one case.
+
+    Args:
+        logits: The logits of the negative and the positive class.
+        distance: Mahalanobis distance of the case's features to the nearer class of the training part; NaN:
+            unknown.
+
+    Example:
+        >>> ProbabilityAnswer(logits=(np.float32(0), np.float32(2))).distance
+        nan
+    """
 
     logits: tuple[np.float32, np.float32]
     distance: float | np.float32 = float("nan")
@@ -28,13 +38,17 @@ class ProbabilityAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class Probabilities:
-    """Of each case the probability of the positive class.
+    """The probability of the positive class for each case.
 
     Args:
         probability: (n,), from 0 to 1.
-        logits: (n, 2) of the negative and the positive class, where the recipe tells them.
-        distance: (n,) Mahalanobis distance of the features to the nearer class of the training part, where the
-            recipe tells logits; NaN where it does not tell it.
+        logits: (n, 2) of the negative and the positive class; None where the recipe does not report them.
+        distance: (n,) Mahalanobis distance of the features to the nearer class of the training part, NaN
+            where it is unknown; None without logits.
+
+    Example:
+        >>> len(Probabilities(probability=np.array([0.2, 0.9])))
+        2
     """
 
     kind: ClassVar[str] = "probability"
@@ -46,7 +60,19 @@ class Probabilities:
     def from_logits(
         cls, logits: npt.NDArray[np.float32], distance: npt.NDArray[np.float32] | None = None
     ) -> Probabilities:
-        """The softmax of two logits per case."""
+        """Turn two logits per case into probabilities, by softmax.
+
+        Args:
+            logits: (n, 2) of the negative and the positive class.
+            distance: (n,) distance of the features to the training part; None: unknown for every case.
+
+        Returns:
+            The probabilities with their logits and distances.
+
+        Example:
+            >>> Probabilities.from_logits(np.zeros((1, 2), np.float32)).probability.tolist()
+            [0.5]
+        """
         held = np.asarray(logits, dtype=np.float32).reshape(-1, 2)
         far = np.full(len(held), np.nan, np.float32) if distance is None else np.asarray(distance, np.float32)
         odds = held[:, 1].astype(np.float64) - held[:, 0]
@@ -59,7 +85,7 @@ class Probabilities:
 
 @register_kind
 class ProbabilityKind(AnswerKind):
-    """Kind 'probability'."""
+    """The answer kind 'probability'."""
 
     name = Probabilities.kind
 
@@ -70,6 +96,9 @@ class ProbabilityKind(AnswerKind):
         if not math.isfinite(p) or not 0.0 <= p <= 1.0:
             raise ValueError(f"is {p}, and not from 0 to 1")
         return p
+
+    def by_chance(self, draw: float) -> float:
+        return draw
 
     def gather(self, values: Sequence[float | ProbabilityAnswer]) -> Probabilities:
         if values and all(isinstance(value, ProbabilityAnswer) for value in values):
@@ -148,5 +177,5 @@ class ProbabilityKind(AnswerKind):
 
 
 def _logistic(x: float) -> float:
-    """Without an overflow for very negative numbers."""
+    """The logistic function, without an overflow for very negative numbers."""
     return 0.0 if x < -709.0 else 1.0 / (1.0 + math.exp(-x))

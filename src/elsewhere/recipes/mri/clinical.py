@@ -66,6 +66,10 @@ class Clinical(Recipe):
     keeps: ClassVar[bool] = True
     Settings = ClinicalSettings
 
+    @classmethod
+    def can_give(cls, kind: str) -> bool:
+        return kind == "probability"
+
     def run(self, job: Job) -> Trained:
         settings: ClinicalSettings = job.settings
         cases = training_cases(job)
@@ -98,7 +102,11 @@ def _predict_all(job: Job, design: ClinicalDesign, probability: Callable[[FloatA
     for at, case in enumerate(job.predict):
         start = time.perf_counter()
         p = float(probability(design.table([case]))[0])
-        job.emit(Prediction(case=case.case, probability=p, seconds=time.perf_counter() - start))
+        job.emit(
+            Prediction(
+                case=case.case, answers=dict.fromkeys(job.tasks, p), seconds=time.perf_counter() - start
+            )
+        )
         job.progress("predict", at + 1, len(job.predict))
 
 

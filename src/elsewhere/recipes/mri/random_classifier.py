@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from elsewhere.predictions.answers import answer_kinds
 from elsewhere.recipes.base import RESPONSE, Job, Prediction, Recipe, Trained, recipes
 
 
@@ -20,17 +21,30 @@ class RandomClassifier(Recipe):
     reads: ClassVar[str] = ""
     keeps: ClassVar[bool] = True
 
+    @classmethod
+    def can_give(cls, kind: str) -> bool:
+        return answer_kinds.get(kind).by_chance(0.5) is not None
+
     def run(self, job: Job) -> Trained:
         return self.apply(job, {"seed": job.seed})
 
     def apply(self, job: Job, weights: Mapping[str, Any]) -> Trained:
+        seed = int(weights["seed"])
         for case in job.predict:
-            p = draw(int(weights["seed"]), case.case)
-            job.emit(Prediction(case=case.case, probability=p, seconds=0.0))
+            given = {
+                task: answer_kinds.get(kind).by_chance(draw(seed, _name(task, case.case)))
+                for task, kind in job.kinds.items()
+            }
+            job.emit(Prediction(case=case.case, answers=given, seconds=0.0))
         return Trained(
             notes=("Trained on nothing: every probability is a draw.",),
             weights=dict(weights) if job.keep else None,
         )
+
+
+def _name(task: str, case: str) -> str:
+    """What the draw of a case rests on: another one for each task."""
+    return case if task == RESPONSE else f"{task}|{case}"
 
 
 def draw(seed: int, case: str) -> float:

@@ -1,4 +1,4 @@
-"""The figures of many models, by name: differences of two, ranks, and how hard the lesions were for all of them."""
+"""The figures of many models, by name: differences of two, ranks, and the difficulty of the lesions."""
 
 from __future__ import annotations
 

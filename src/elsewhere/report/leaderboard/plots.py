@@ -1,4 +1,4 @@
-"""Figures of many models: ranks with their intervals, how often each rank was taken, differences between models."""
+"""Figures of many models: ranks with their intervals, frequencies of ranks, differences between models."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def differences(rows: Sequence[tuple[str, Mapping[str, Any]]], pal: Palette, *, 
     """Draw paired differences with their intervals around 0.
 
     Args:
-        rows: A name and a difference for each row.
+        rows: (name, row with `difference`, `lo` and `hi`), from top to bottom.
         pal: The colours.
-        axis_label: The label of the axis.
+        axis_label: The label of the horizontal axis.
 
     Returns:
         The figure.
@@ -47,10 +47,10 @@ def differences(rows: Sequence[tuple[str, Mapping[str, Any]]], pal: Palette, *, 
 
 
 def rank_intervals(table: Sequence[Mapping[str, Any]], pal: Palette) -> Figure:
-    """Draw rank and rank interval of each model (ST-09); a rule parts the tiers.
+    """Draw rank and rank interval of each model (ST-09); a line separates the tiers.
 
     Args:
-        table: The rows of the ranking.
+        table: The rows of the ranking, each with `model`, `rank`, `rank_lo`, `rank_hi` and `tier`.
         pal: The colours.
 
     Returns:
@@ -138,12 +138,12 @@ def rank_frequencies(frequencies: Mapping[str, Sequence[Any]], pal: Palette) -> 
 def weight_stability(weights: Sequence[Any], ranks: Mapping[str, Sequence[Any]], pal: Palette) -> Figure:
     """Draw the rank of each model at every fairness weight (MRI-10).
 
-    The rank of each model at every fairness weight (MRI-10); lines that move are drawn strong, and named at
-    both ends, since crossing lines of one colour cannot be followed.
+    Lines that move are drawn strong and named at both ends, since crossing lines of one colour cannot be
+    followed.
 
     Args:
-        weights: The fairness weights.
-        ranks: The ranks of each model over the weights.
+        weights: The fairness weights, from 0 to 1.
+        ranks: The rank of each model at every weight.
         pal: The colours.
 
     Returns:

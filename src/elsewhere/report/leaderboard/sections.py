@@ -118,7 +118,7 @@ def ranking(data: Prepared, specs: Specs) -> Section | None:
         columns = ["Model", "Rank", "Rank interval", "Tier", label(metric)]
         columns += ["p against baseline (Holm)"] if holm else []
         note = (
-            "Models of one tier are not surely different. "
+            "Models of one tier are not clearly different. "
             "Rank intervals come from simultaneous pairwise differences."
         )
         blocks.append(Table(name="ranking", caption="Ranking", columns=columns, rows=rows, note=note))

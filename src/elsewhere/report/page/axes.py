@@ -1,4 +1,4 @@
-"""Small steps that several figures share: numbers as arrays, a true minus sign, names that fit beside an axis."""
+"""Steps that several figures share: numbers as arrays, a true minus sign, names short enough for an axis."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def shorten(name: str, most: int = 22) -> str:
 
     Args:
         name: The name of a model, a site or a group.
-        most: The longest that fits.
+        most: The largest number of characters.
 
     Returns:
         The name, with an ellipsis where it was cut.

@@ -1,6 +1,6 @@
 """Drawing without global state: Figure objects, a palette, and SVG that follows the page's colours.
 
-Inline pictures are drawn in stand-in colours that are then exchanged for CSS variables, so that one
+Inline pictures are drawn in placeholder colours that are then replaced by CSS variables, so that one
 SVG serves light, dark and paper. Files are drawn in the light palette. Text stays text: small,
 selectable, and set in the reader's own font.
 """
@@ -24,7 +24,20 @@ _LOCK = threading.RLock()
 
 @dataclass(frozen=True)
 class Palette:
-    """Colours by their role. `paper` is what lies behind the picture."""
+    """Colours by their role.
+
+    Args:
+        ink: Text and the lines that carry the data.
+        muted: Axes, tick labels and secondary marks.
+        line: Grid lines.
+        accent: The first series; internal results.
+        second: The second series; external results.
+        good: A favourable verdict.
+        bad: An unfavourable verdict.
+        warn: An inconclusive verdict, and warnings.
+        above: A verdict above the margin.
+        paper: What lies behind the picture.
+    """
 
     ink: str
     muted: str
@@ -41,10 +54,10 @@ class Palette:
         """Look up the colour of a verdict.
 
         Args:
-            word: The verdict.
+            word: The verdict, such as 'EQUIVALENT' or 'BELOW'.
 
         Returns:
-            The colour.
+            The colour; muted for a word that is no verdict.
         """
         return {
             "EQUIVALENT": self.good,
@@ -85,7 +98,11 @@ _RC: Any = {
 
 
 def drawing() -> Any:
-    """The settings under which every figure is made and written; held by a lock, since they are global."""
+    """Set how every figure is made and written; held under a lock, since the settings are global.
+
+    Returns:
+        A context manager under which figures are drawn.
+    """
     import contextlib
 
     @contextlib.contextmanager
@@ -172,11 +189,11 @@ def inline(figure: Figure, name: str, alt: str) -> str:
 
     Args:
         figure: The figure.
-        name: The name.
+        name: The figure's name, the prefix of its ids.
         alt: What the figure shows, in words.
 
     Returns:
-        The figure as an element of the page: no prolog, no style of its own, no address, unique ids.
+        An SVG element without prolog, style sheet or address of its own, and with unique ids.
     """
     svg = to_svg(figure)
     svg = svg[svg.index("<svg") :]

@@ -1,7 +1,7 @@
 """Figures by name: how a page refers to them, and how they become SVG elements or files.
 
-matplotlib is imported at the first figure, never at import. Output is the same byte for byte for the same input: the
-hash salt is fixed and no date is written.
+matplotlib is imported at the first figure, never at import. Output is the same byte for byte for the same
+input: the hash salt is fixed and no date is written.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def save_figure(figure: Figure, path: Path, kind: str) -> None:
         "pdf": {"CreationDate": None, "Creator": "elsewhere", "Producer": "elsewhere"},
         "png": {"Software": None},
     }
-    # Drawn in memory first: the pdf writer loses the system's own error where the disk is full.
+    # Drawn in memory first: the pdf writer hides the system's own error where the disk is full.
     drawn = io.BytesIO()
     figure.savefig(drawn, format=kind, metadata=by_kind[kind])
     path.write_bytes(drawn.getvalue())

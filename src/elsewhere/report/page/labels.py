@@ -1,6 +1,7 @@
-"""Words for the keys of a summary, and which metric leads. Unknown keys are made readable, not hidden.
+"""Labels for the keys of a summary, and the choice of the leading metric.
 
-What a task or a metric is called, it declares itself (`Task.title`, `MetricSpec.label`), whichever package brings it.
+Unknown keys are made readable and not hidden. A task and a metric declare their own names (`Task.title`,
+`MetricSpec.label`), whichever package they come from.
 """
 
 from __future__ import annotations
@@ -124,8 +125,8 @@ def label(key: str, entry: Mapping[str, Any] | None = None) -> str:
         entry: What the summary says under that key.
 
     Returns:
-        The entry's own label first, then the label that the metric declares, then the known word, then the key
-        without its underscores.
+        The entry's own label first, then a known label, then the label that the metric declares, then the
+        key without its underscores.
 
     Example:
         >>> label("auroc"), label("breast_density"), label("some_key")
@@ -147,13 +148,17 @@ def label(key: str, entry: Mapping[str, Any] | None = None) -> str:
 
 
 def in_sentence(text: str) -> str:
-    """Set a label inside a sentence.
+    """Set a label inside a sentence, with a small first letter unless it is an abbreviation or a name.
 
     Args:
-        text: The text.
+        text: The label.
 
     Returns:
-        A label inside a sentence: small first letter unless it is an abbreviation.
+        The label as it stands inside a sentence.
+
+    Example:
+        >>> in_sentence("Balanced accuracy"), in_sentence("AUROC"), in_sentence("Dice")
+        ('balanced accuracy', 'AUROC', 'Dice')
     """
     first = text.split(" ")[0].rstrip(",")
     keeps = first.isupper() or any(c.isupper() for c in first[1:]) or first in _PROPER
@@ -164,10 +169,14 @@ def compared_with(claim: Mapping[str, Any]) -> str:
     """Name what a claim is compared with.
 
     Args:
-        claim: The claimed number, with its own uncertainty where it brings any.
+        claim: A claim of the verdict.
 
     Returns:
-        `claimed` where a number was promised, `reference` where other patients are the measure.
+        'claimed' where a number was promised, 'reference' where other patients are the standard.
+
+    Example:
+        >>> compared_with({"reference": "site Alder"})
+        'reference'
     """
     source = str(claim.get("reference") or "claimed")
     return "claimed" if "claim" in source.lower() else "reference"
@@ -177,16 +186,31 @@ def method(name: Any) -> str:
     """Name the method of an interval in words.
 
     Args:
-        name: The name.
+        name: The method's name in the summary, such as 'bca'.
 
     Returns:
-        The words.
+        The words; the name itself where there are none.
+
+    Example:
+        >>> method("bca")
+        'BCa bootstrap'
     """
     return METHOD_WORDS.get(str(name), str(name or ""))
 
 
 def headline(summary: Mapping[str, Any]) -> str | None:
-    """The metric that leads: the one that the summary names, else one marked primary, else the first defined."""
+    """Find the metric that leads: the one that the summary names, else the primary, else the first defined.
+
+    Args:
+        summary: The content of summary.json.
+
+    Returns:
+        The metric's name; None where the summary has no metrics.
+
+    Example:
+        >>> headline({"metrics": {"brier": {"value": None}, "auroc": {"value": 0.9}}})
+        'auroc'
+    """
     metrics = summary.get("metrics")
     if not isinstance(metrics, Mapping) or not metrics:
         return None
@@ -206,15 +230,15 @@ def _has_value(entry: Any) -> bool:
 
 
 def leading_metrics(rows: Mapping[str, Any], preferred: str | None, most: int = 3) -> list[str]:
-    """Choose the metrics that a table of groups or sites shows.
+    """Choose the metrics that a table of groups or sites shows: the headline first, then those with a value.
 
     Args:
-        rows: The rows.
-        preferred: The metric that comes first.
-        most: The most to keep.
+        rows: The groups or sites by name, each with its `metrics`.
+        preferred: The metric that comes first; None for no preference.
+        most: The largest number of metrics.
 
     Returns:
-        The metrics that a table of groups or sites shows: the headline first, then those they have.
+        The names of the metrics.
     """
     seen: dict[str, None] = {}
     for row in rows.values():

@@ -1,7 +1,7 @@
 """How a number is printed: few digits for the eye, and never a digit that says more than the truth.
 
 The full value goes into the `title` of the cell. A value below 1 is never printed as 1.000, and a
-value that is not 0 is never printed as 0.000, because both roundings change what a reader concludes.
+value that is not 0 is never printed as 0.000: both roundings change what a reader concludes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,14 @@ def count(value: Any) -> str:
     """Print a count.
 
     Args:
-        value: The value.
+        value: The count; text, such as a suppressed cell, is printed unchanged, None gives a dash.
 
     Returns:
-        A whole number with narrow spaces between thousands; suppressed cells pass as they are.
+        A whole number with narrow spaces between thousands.
+
+    Example:
+        >>> count(420), count("<5")
+        ('420', '<5')
     """
     if isinstance(value, str):
         return value
@@ -39,11 +43,15 @@ def number(value: Any, digits: int = 3) -> str:
     """Print a number with as many digits as it bears.
 
     Args:
-        value: The value.
-        digits: How many decimals.
+        value: The number; text is printed unchanged, None gives a dash.
+        digits: How many decimals a value below 10 has.
 
     Returns:
         Three decimals below 10, fewer above; more digits where rounding would reach 1 or 0 falsely.
+
+    Example:
+        >>> number(0.84217), number(0.99996), number(12.345)
+        ('0.842', '0.99996', '12.35')
     """
     if isinstance(value, str):
         return value
@@ -84,16 +92,18 @@ def _below_one(size: float, places: int) -> str:
 
 
 def signed(value: Any, digits: int = 3) -> str:
-    """Print a difference with its sign.
-
-    A difference carries its sign, plus as well as minus.
+    """Print a difference with its sign, plus as well as minus.
 
     Args:
-        value: The value.
-        digits: How many decimals.
+        value: The difference; None gives a dash.
+        digits: How many decimals a value below 10 has.
 
     Returns:
         The text.
+
+    Example:
+        >>> signed(0.05)
+        '+0.050'
     """
     x = as_float(value)
     text = number(value, digits)
@@ -104,11 +114,11 @@ def percent(value: Any, digits: int = 1) -> str:
     """Print a share in per cent.
 
     Args:
-        value: The value.
+        value: The share, in [0, 1]; None gives a dash.
         digits: How many decimals.
 
     Returns:
-        A share as per cent; 99.96 % stays below 100 %, and 0.04 % above 0 %.
+        The share as per cent; 99.96 % is never printed as 100 %, nor 0.04 % as 0 %.
     """
     x = as_float(value)
     if x is None:
@@ -128,10 +138,14 @@ def p_value(value: Any) -> str:
     A p-value of a permutation or a bootstrap is never 0, so none is printed as 0.
 
     Args:
-        value: The value.
+        value: The p-value; None gives a dash.
 
     Returns:
         The text.
+
+    Example:
+        >>> p_value(0.0002), p_value(0.04)
+        ('<0.001', '0.040')
     """
     x = as_float(value)
     if x is None:
@@ -143,12 +157,16 @@ def interval(entry: Mapping[str, Any], digits: int = 3, *, sign: bool = False) -
     """Print an interval.
 
     Args:
-        entry: An estimate: `value`, `lo`, `hi` and what belongs to them.
+        entry: An estimate with `lo`, `hi` and `method`.
         digits: How many decimals.
-        sign: Whether a plus sign is printed.
+        sign: Whether positive ends are printed with a plus sign.
 
     Returns:
         `[lo, hi]`, a one-sided bound as such (ST-02), or nothing where there is no interval.
+
+    Example:
+        >>> interval({"lo": 0.801, "hi": 0.876})
+        '[0.801, 0.876]'
     """
     show = signed if sign else number
     lo, hi = as_float(entry.get("lo")), as_float(entry.get("hi"))
@@ -163,12 +181,16 @@ def value_with_interval(entry: Mapping[str, Any], digits: int = 3, *, sign: bool
     """Print a value with its interval.
 
     Args:
-        entry: An estimate: `value`, `lo`, `hi` and what belongs to them.
+        entry: An estimate with `value`, `lo`, `hi` and `method`.
         digits: How many decimals.
-        sign: Whether a plus sign is printed.
+        sign: Whether positive numbers are printed with a plus sign.
 
     Returns:
-        `0.842 [0.801, 0.876]`.
+        The value and the interval; 'undefined' where there is no value.
+
+    Example:
+        >>> value_with_interval({"value": 0.842, "lo": 0.801, "hi": 0.876})
+        '0.842 [0.801, 0.876]'
     """
     show = signed if sign else number
     if as_float(entry.get("value")) is None and not isinstance(entry.get("value"), str):
@@ -177,13 +199,13 @@ def value_with_interval(entry: Mapping[str, Any], digits: int = 3, *, sign: bool
 
 
 def full(value: Any) -> str:
-    """Print a value with all its digits.
+    """Print a value with all its digits, for the title attribute and for machine reading.
 
     Args:
-        value: The value.
+        value: The value; None is printed as 'undefined'.
 
     Returns:
-        The value with all its digits, for the title attribute and for machine reading.
+        The text.
     """
     if value is None:
         return "undefined"
@@ -192,13 +214,13 @@ def full(value: Any) -> str:
 
 
 def full_interval(entry: Mapping[str, Any]) -> str:
-    """Print an interval with all its digits.
+    """Print an estimate with all the digits of its value and its interval.
 
     Args:
-        entry: An estimate: `value`, `lo`, `hi` and what belongs to them.
+        entry: An estimate with `value`, `lo`, `hi` and `method`.
 
     Returns:
-        The text.
+        The text, with the method of the interval at its end.
     """
     text = full(entry.get("value"))
     if entry.get("lo") is not None or entry.get("hi") is not None:
@@ -208,14 +230,18 @@ def full_interval(entry: Mapping[str, Any]) -> str:
 
 
 def format_number(value: float | None, digits: int = 3) -> str:
-    """Print a number on the terminal.
+    """Print a number on the terminal, never rounded up to a perfect 1 or down to a perfect 0.
 
     Args:
-        value: The value.
+        value: The number; None and NaN are printed as 'undefined'.
         digits: How many decimals.
 
     Returns:
-        For the terminal: `digits` places that never rounds up to a perfect 1 or down to a perfect 0.
+        The text.
+
+    Example:
+        >>> format_number(0.9999), format_number(0.5)
+        ('>0.999', '0.500')
     """
     if value is None or value != value:
         return "undefined"
@@ -231,11 +257,15 @@ def format_interval(entry: Mapping[str, Any], digits: int = 3) -> str:
     """Print an estimate on the terminal.
 
     Args:
-        entry: An estimate: `value`, `lo`, `hi` and what belongs to them.
+        entry: An estimate with `value`, `lo`, `hi`, and `undefined_reason` where there is no value.
         digits: How many decimals.
 
     Returns:
-        For the terminal: '0.912 [0.880, 0.940]', or why there is no number.
+        The value and the interval, or why there is no number.
+
+    Example:
+        >>> format_interval({"value": 0.912, "lo": 0.88, "hi": 0.94})
+        '0.912 [0.880, 0.940]'
     """
     value = entry.get("value")
     if value is None:

@@ -1,4 +1,4 @@
-"""A summary made safe to print: plain Python values, no NaN, curves cut to what a screen can show."""
+"""Make a summary safe to print: plain Python values, no NaN, curves thinned to what a screen can show."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ _PARALLEL = ("x", "y", "lo", "hi", "threshold", "thresholds", "n", "count", "cou
 
 
 def sanitise(value: Any) -> Any:
-    """Convert a value to what JSON can hold: NaN and infinities become None, numpy becomes Python, keys become
-    text.
+    """Convert a value to what JSON can hold.
+
+    NaN and infinities become None, numpy values become Python values, keys become text.
 
     Args:
-        value: The value.
+        value: A value of a summary: a scalar, a mapping or a sequence, of any depth.
 
     Returns:
         The converted value.
+
+    Example:
+        >>> sanitise({1: float("nan"), "b": (2, 3)})
+        {'1': None, 'b': [2, 3]}
     """
     if isinstance(value, Mapping):
         return {str(key): sanitise(item) for key, item in value.items()}
@@ -48,17 +53,22 @@ def _column(values: Any) -> np.ndarray:
 
 
 def thin_curve(curve: Mapping[str, Any], most: int = MOST_CURVE_POINTS) -> tuple[dict[str, Any], int]:
-    """Thin a curve.
+    """Thin a curve to a number of points that a screen can show.
 
-    Points are kept evenly along the curve's own length, so that the steep start of a ROC or FROC
-    curve keeps its shape; the first and the last stay. Nothing is smoothed: kept points are true ones.
+    Points are chosen evenly along the curve's own length, so that the steep start of a ROC or FROC curve
+    stays as it is; the first and the last point stay. Nothing is smoothed: every point is one of the curve.
 
     Args:
-        curve: The curve.
-        most: The most to keep.
+        curve: Columns of the curve, `x` and `y` among them.
+        most: The largest number of points.
 
     Returns:
         The curve with at most `most` points, and how many it had.
+
+    Example:
+        >>> thinned, had = thin_curve({"x": list(range(900)), "y": list(range(900))}, most=100)
+        >>> had, len(thinned["x"])
+        (900, 100)
     """
     x = _column(curve.get("x", ()))
     y = _column(curve.get("y", ()))

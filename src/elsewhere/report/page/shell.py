@@ -1,4 +1,4 @@
-"""The shell of every page: templates, styles, and figures put where a section refers to them."""
+"""The frame of every page: templates, styles, and figures at the positions that a section names."""
 
 from __future__ import annotations
 

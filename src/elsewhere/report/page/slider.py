@@ -1,6 +1,7 @@
-"""A table that is reordered by a weight (MRI-10): every step is computed beforehand, the page only shows it.
+"""A table that a reader reorders by a weight (MRI-10).
 
-Without JavaScript the table stands at the reference weight, and the page says so.
+Every step is computed beforehand, and the page only shows it. Without JavaScript the table shows the
+reference weight, and the page says so.
 """
 
 from __future__ import annotations
@@ -14,7 +15,18 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedModel:
-    """One row: the parts that are weighed, and its score, rank and bootstrap ranks at every step."""
+    """One row of the table: the two parts of the score, and score, rank and bootstrap ranks at every step.
+
+    Args:
+        name: The name of the model.
+        note: A remark behind the name, such as 'baseline'; empty for none.
+        performance: The performance, in [0, 1].
+        fairness: The fairness, in [0, 1].
+        scores: The weighted score at every step.
+        ranks: The rank at every step, 1 for the best.
+        rank_lo: The lower end of the bootstrap ranks at every step.
+        rank_hi: The upper end of the bootstrap ranks at every step.
+    """
 
     name: str
     note: str
@@ -28,7 +40,17 @@ class WeightedModel:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightSlider:
-    """`reference` is the step at which the page opens, the protocol's own weight."""
+    """A table that a reader reorders by moving a weight.
+
+    Args:
+        name: The id of the table on the page, unique there.
+        caption: A noun phrase above the table.
+        performance_label: The heading of the column of performance.
+        models: The rows.
+        reference: The step at which the page opens: the protocol's own weight.
+        note: A note below the table; empty for none.
+        type: The kind of block, by which the template finds how it is set.
+    """
 
     name: str
     caption: str
@@ -50,7 +72,7 @@ class WeightSlider:
 
     @property
     def data(self) -> str:
-        """JSON that may stand inside a script element."""
+        """The table as JSON that may stand inside a script element."""
         held: dict[str, Any] = {
             "reference": self.reference,
             "steps": self.steps,
@@ -69,5 +91,9 @@ class WeightSlider:
 
 
 def script() -> str:
-    """What moves the tables; a page without a slider has no script at all."""
+    """Read the script that moves the tables; a page without a slider has no script at all.
+
+    Returns:
+        The JavaScript.
+    """
     return resources.files("elsewhere.report").joinpath("templates", "weights.js").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What the missing scores do to a verdict, in words: console, page and tables say the same sentences."""
+"""Sentences on what missing scores do to a verdict; console, page and tables share them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ def without_score(counts: Mapping[str, Any]) -> int:
         counts: The counts of a summary.
 
     Returns:
-        How many cases have no usable score, from the counts of a summary.
+        How many cases are missing, invalid or could not be analysed.
+
+    Example:
+        >>> without_score({"cases": 420, "missing": 20, "invalid": 4})
+        24
     """
     return sum(int(as_float(counts.get(name)) or 0) for name in WITHOUT_SCORE)
 
@@ -31,7 +35,11 @@ def lost_sentence(counts: Mapping[str, Any]) -> str:
         counts: The counts of a summary.
 
     Returns:
-        '24 of 420 cases (5.7 %) have no usable score; each counts as the worst value.', or nothing.
+        The sentence; empty where every case has a score.
+
+    Example:
+        >>> lost_sentence({"cases": 400, "missing": 20}).startswith("20 of 400 cases (5.0")
+        True
     """
     lost, cases = without_score(counts), as_float(counts.get("cases"))
     if not lost or not cases:
@@ -40,13 +48,13 @@ def lost_sentence(counts: Mapping[str, Any]) -> str:
 
 
 def claim_sentence(claim: Mapping[str, Any]) -> str:
-    """Say what one claim would be on the answered cases alone.
+    """Say how many cases of a claim have no usable score, and its verdict on the answered cases alone.
 
     Args:
-        claim: A claim of the summary.
+        claim: A claim of the verdict.
 
     Returns:
-        What one claim would be on the answered cases alone; nothing where every case has a score.
+        The sentences; empty where every case has a score.
     """
     again = claim.get("answered_only")
     if not isinstance(again, Mapping):
@@ -55,13 +63,14 @@ def claim_sentence(claim: Mapping[str, Any]) -> str:
 
 
 def answered_result(claim: Mapping[str, Any]) -> str:
-    """Say what a claim is on the answered cases alone.
+    """Say what the verdict of a claim is on the answered cases alone.
 
     Args:
-        claim: A claim of the summary.
+        claim: A claim of the verdict, with `answered_only`.
 
     Returns:
-        'On the answered cases alone AUROC is 0.978, difference +0.008 [-0.010, +0.020]: EQUIVALENT.'.
+        'On the answered cases alone AUROC is 0.978 against 0.970 (claimed), difference +0.008
+        [-0.010, +0.020]: EQUIVALENT.', or why there is no such verdict.
     """
     again = claim["answered_only"]
     name = in_sentence(label(str(claim.get("metric", "")), claim))
@@ -79,10 +88,14 @@ def verdict_sentence(verdict: Mapping[str, Any]) -> str:
     """Say whether the missing scores decide the verdict.
 
     Args:
-        verdict: The verdict of the summary.
+        verdict: The verdict of a summary.
 
     Returns:
-        Whether the verdict is the same without the cases that have no usable score.
+        The sentence; empty where every case has a score.
+
+    Example:
+        >>> verdict_sentence({"word": "BELOW", "answered_only": {"word": "BELOW", "differs": False}})
+        'The verdict is the same without them.'
     """
     again = verdict.get("answered_only")
     if not isinstance(again, Mapping):
@@ -101,10 +114,11 @@ def leading_lost_claim(verdict: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Find the claim whose missing scores are reported first.
 
     Args:
-        verdict: The verdict of the summary.
+        verdict: The verdict of a summary.
 
     Returns:
-        The claim whose missing scores are told first: a primary one that made the verdict, where one did.
+        A claim that gave the verdict, preferably one that changes without the missing scores; else the
+        first claim with missing scores; None where there is none.
     """
     claims = [c for c in verdict.get("claims") or [] if isinstance(c, Mapping) and c.get("answered_only")]
     order = [
@@ -118,13 +132,11 @@ def leading_lost_claim(verdict: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def claim_lines(verdict: Mapping[str, Any]) -> Iterator[str]:
     """Yield each claim with its numbers, for the terminal.
 
-    For the terminal: each claim with its numbers, and without the cases that have no usable score.
-
     Args:
-        verdict: The verdict of the summary.
+        verdict: The verdict of a summary.
 
-    Returns:
-        One line per claim, and one without the unanswered cases.
+    Yields:
+        One line per claim, and one more where cases have no usable score.
     """
     for claim in verdict.get("claims") or []:
         group = f" ({claim['group']})" if claim.get("group") else ""
@@ -144,14 +156,12 @@ def claim_lines(verdict: Mapping[str, Any]) -> Iterator[str]:
 
 
 def verdict_lines(verdict: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the verdict and its reason, for the terminal.
-
-    For the terminal: the verdict, its reason, and whether the missing scores decide it.
+    """Yield the verdict and its reason, for the terminal, and whether the missing scores decide it.
 
     Args:
-        verdict: The verdict of the summary.
+        verdict: The verdict of a summary.
 
-    Returns:
+    Yields:
         The lines.
     """
     yield f"verdict: {verdict['word']}" + (f" ({verdict['reason']})" if verdict.get("reason") else "")
@@ -160,13 +170,17 @@ def verdict_lines(verdict: Mapping[str, Any]) -> Iterator[str]:
 
 
 def answered_text(entry: Mapping[str, Any]) -> str:
-    """Print the answered-only value beside a value, for the terminal.
+    """Print the value of the answered cases alone next to a value, for the terminal.
 
     Args:
-        entry: An estimate: `value`, `lo`, `hi` and what belongs to them.
+        entry: An estimate with `answered_only` and `answered_only_interval`.
 
     Returns:
-        For the terminal, beside a value: '; answered only 0.978 [0.961, 0.988]', or nothing.
+        The text, to be put behind the value; empty where the entry has no such value.
+
+    Example:
+        >>> answered_text({"answered_only": 0.978, "answered_only_interval": [0.961, 0.988]})
+        '; answered only 0.978 [0.961, 0.988]'
     """
     if "answered_only" not in entry:
         return ""
@@ -179,13 +193,13 @@ def answered_text(entry: Mapping[str, Any]) -> str:
 
 
 def answered_estimate(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Take the answered-only value of a metric as an estimate of its own.
+    """Make an estimate of the value of the answered cases alone, for a cell of a table.
 
     Args:
-        entry: An estimate: `value`, `lo`, `hi` and what belongs to them.
+        entry: An estimate with `answered_only` and `answered_only_interval`.
 
     Returns:
-        The answered-only value of a metric's entry as an estimate of its own, for a cell of a table.
+        An estimate with `value`, `lo`, `hi` and `method`.
     """
     lo, hi = entry.get("answered_only_interval") or (None, None)
     return {"value": entry.get("answered_only"), "lo": lo, "hi": hi, "method": entry.get("method")}

@@ -29,7 +29,7 @@ _OUTCOMES = (
     ("invalid", "invalid prediction", "worst value, and counted"),
     ("not_analysable", "could not be analysed", "an outcome of its own"),
     ("undefined", "value undefined", "counted with its reason"),
-    ("without_boxes", "without any box", "missing or nothing found: the file cannot tell"),
+    ("without_boxes", "without any box", "missing, or nothing found: the file does not show which"),
     ("extra", "predictions of unknown cases", "not in the cohort"),
 )
 
@@ -72,7 +72,7 @@ def who(data: Prepared, specs: Specs) -> Section | None:
 
 
 def _status_words(data: Prepared) -> Table | None:
-    """Every word of the predictions' status column, and what was done: one word of a vendor may decide a verdict."""
+    """List every value of the predictions' status column and how it was read: it may decide a verdict."""
     words = [w for w in data.part("score_extras").get("status_words") or [] if isinstance(w, dict)]
     if not words:
         return None
@@ -133,7 +133,7 @@ def case_mix(data: Prepared, specs: Specs) -> Section | None:
         blocks.append(Table(name="case-mix", caption="Case mix", columns=columns, rows=rows, note=note))
     blocks += generic_blocks({k: v for k, v in part.items() if k not in known}, "case_mix")
     source = data.data.get("case_mix_reference")
-    lead = "A drop may be the model, or the patients: here is how these differ from those it came from."
+    lead = "A drop may come from the model or from the patients: how the patients here differ from those of the reference."
     lead += f" Reference: {source}." if isinstance(source, str) else ""
     return Section(id="case-mix", title="Shift of the case mix", short="Case mix", lead=lead, blocks=blocks)
 
@@ -173,9 +173,7 @@ def worst_cases(data: Prepared, specs: Specs) -> Section | None:
         for r in rows
     ]
     table = Table(name="worst-cases", caption="Worst first", columns=[label(c) for c in columns], rows=body)
-    lead = (
-        "Cases go by a salted hash. The key file beside the results resolves them, and stays in the hospital."
-    )
+    lead = "Cases are named by salted hashes. The key file in the result folder resolves them; it stays in the hospital."
     unscored = without_score(data.part("counts"))
     if unscored:
         lead += f" Chosen among the answered cases: {cnt(unscored).text} without a usable score are counted apart."

@@ -1,8 +1,8 @@
-"""What reporting guidelines ask, answered from the run alone.
+"""Answers to the items of reporting guidelines, from the run alone.
 
-The wordings are our own short ones; item numbers stand only where they are certain (TRIPOD+AI 2024).
-CLAIM and FUTURE-AI are named by their topic or principle. What a run cannot know is said to be so,
-rather than filled with something that sounds right.
+The wordings are our own short ones; item numbers are given only where they are certain (TRIPOD+AI 2024).
+CLAIM and FUTURE-AI are named by their topic or principle. Where a run cannot give an answer, the row states
+that.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ def checklist_rows(summary: Mapping[str, Any] | Prepared) -> list[dict[str, str]
     """Answer the reporting guidelines from a run.
 
     Args:
-        summary: The summary.
+        summary: The content of summary.json, or the same as `prepare` returned it.
 
     Returns:
-        `guideline, item, question, answer`: the answer is from the run, or says that it cannot be.
+        One row per item with `guideline`, `item`, `question` and `answer`; the answer is from the run, or
+        states that the run cannot give one.
     """
     data = prepare(summary)
     return [
@@ -89,7 +90,7 @@ def _missing(d: Prepared) -> str | None:
     c = d.part("counts")
     if c.get("missing") is None:
         return None
-    return f"{count(c['missing'])} missing predictions, scored as the worst value; answered-only beside"
+    return f"{count(c['missing'])} missing predictions, scored as the worst value; the values of the answered cases alone are shown too"
 
 
 def _methods(d: Prepared) -> str | None:

@@ -1,4 +1,4 @@
-"""The first page: the question, the word, and what a reader must know before believing it."""
+"""The first page: the question, the verdict, and what a reader must know before believing it."""
 
 from __future__ import annotations
 
@@ -55,6 +55,15 @@ ID_GRADES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Grade:
+    """How well the patient ids of a dataset are known.
+
+    Args:
+        dataset: The name of the dataset.
+        grade: 'A', 'B' or 'C'; '?' where it is not known.
+        meaning: What the grade means.
+        why: Why the dataset has this grade.
+    """
+
     dataset: str
     grade: str
     meaning: str
@@ -63,7 +72,30 @@ class Grade:
 
 @dataclass(frozen=True, kw_only=True)
 class FirstPage:
-    """All that the template prints above the fold; `word` empty means that no claim was tested."""
+    """All that the template prints above the sections.
+
+    Args:
+        title: The title of the page in the browser.
+        question: The heading: the question that the result answers.
+        masthead: The task, the counts and the protocol, in a few words each.
+        word: The verdict; empty where no claim was tested.
+        tone: The style of the verdict, such as 'equivalent'; 'none' without a verdict.
+        plain: The verdict in plain words.
+        sentence: The verdict with its numbers.
+        badges: Remarks on the verdict, such as that the claim was changed.
+        facts: The numbers of the leading claim.
+        claims: Every claim, where there are several; None otherwise.
+        figures: The numbers of cases.
+        hero: The leading number, where there is no verdict; None otherwise.
+        grades: How well the patient ids of each dataset are known.
+        alarms: Findings of the audit that put the result in doubt.
+        warnings: The first warnings.
+        more_warnings: How many further warnings there are.
+        answered: The verdict without the cases that have no usable score.
+        decided_by_missing: Whether that verdict is another one.
+        claim_changes: What changed since the first verdict on the same data; None for nothing.
+        extra: Further values for the template, such as the cards of a study.
+    """
 
     title: str
     question: str
@@ -82,18 +114,17 @@ class FirstPage:
     warnings: list[str]
     more_warnings: int = 0
     answered: list[str] = field(default_factory=list)
-    """What the verdict is without the cases that have no usable score."""
     decided_by_missing: bool = False
     claim_changes: Table | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
 
 def first_page(data: Prepared, *, title: str | None = None) -> FirstPage:
-    """Make the first page: the question, the verdict or the leading numbers, and what to beware of.
+    """Make the first page: the question, the verdict or the leading numbers, and the warnings.
 
     Args:
         data: The summary as it may be printed.
-        title: What is shown on hover, or the title of the page.
+        title: The heading of the page; None for the question that the result answers.
 
     Returns:
         The first page.
@@ -158,7 +189,7 @@ def _is_alarm(finding: Any) -> bool:
 
 
 def _leading(claims: list[dict[str, Any]], word: str) -> dict[str, Any] | None:
-    """The claim whose numbers stand on the first page: the first primary one that made the word."""
+    """Find the claim whose numbers are on the first page: the first primary one that gave the verdict."""
     primary = [c for c in claims if c.get("primary", True)] or claims
     return next((c for c in primary if c.get("word") == word), primary[0] if primary else None)
 
@@ -179,17 +210,21 @@ def claim_name(claim: Mapping[str, Any]) -> str:
     """Name a claim by its metric and group.
 
     Args:
-        claim: A claim of the summary.
+        claim: A claim of the verdict, with `metric` and, where it has one, `group`.
 
     Returns:
         The name.
+
+    Example:
+        >>> claim_name({"metric": "auroc", "group": "site Cedar"})
+        'AUROC (site Cedar)'
     """
     group = f" ({claim['group']})" if claim.get("group") else ""
     return label(str(claim.get("metric", "")), claim) + group
 
 
 def _sentence(word: str, claim: Mapping[str, Any] | None, verdict: Mapping[str, Any]) -> str:
-    """The verdict in words and numbers: what was compared, and why the word follows (ST-05)."""
+    """Write the verdict in words and numbers: what was compared, and why the verdict follows (ST-05)."""
     if not word or claim is None:
         return str(verdict.get("reason") or "")
     name = in_sentence(claim_name(claim))
@@ -294,7 +329,7 @@ def _claims(claims: list[dict[str, Any]]) -> Table:
 
 
 def _claim_note(claim: Mapping[str, Any]) -> str:
-    """What stands under a claim's name: that it is descriptive, and what it is on the answered cases alone."""
+    """Write the line below a claim's name: whether it is descriptive, and its verdict on answered cases."""
     parts = [] if claim.get("primary", True) else ["descriptive"]
     again = claim.get("answered_only")
     if isinstance(again, dict):
@@ -309,7 +344,7 @@ def _claim_note(claim: Mapping[str, Any]) -> str:
 
 
 def _claim_changes(lock: Mapping[str, Any]) -> Table | None:
-    """What the claim, its descriptions and the reading options were at the first verdict on the same data, and are."""
+    """List what differs from the first verdict on the same data: claim, descriptions, reading options."""
     kinds = {
         "changes": "claim",
         "description_changes": "description",
@@ -319,8 +354,8 @@ def _claim_changes(lock: Mapping[str, Any]) -> Table | None:
         [
             text(kind),
             text(entry.get("field")),
-            text("not there" if entry.get("before") is None else str(entry["before"])),
-            text("not there" if entry.get("now") is None else str(entry["now"])),
+            text("not set" if entry.get("before") is None else str(entry["before"])),
+            text("not set" if entry.get("now") is None else str(entry["now"])),
         ]
         for key, kind in kinds.items()
         for entry in lock.get(key) or []
@@ -334,9 +369,9 @@ def _claim_changes(lock: Mapping[str, Any]) -> Table | None:
         caption="What changed since the first verdict on these data",
         columns=["Kind", "Field", "Then", "Now"],
         rows=rows[:MOST_CHANGES],
-        note="Compared with the first verdict on the same cohort and predictions that a lock file tells of. The "
+        note="Compared with the first verdict on the same cohort and predictions that a lock file records. The "
         "verdict follows from the claim; reading options can change it too."
-        + (f" {rest} more changes stand in summary.json (claim_lock)." if rest > 0 else ""),
+        + (f" {rest} more changes are in summary.json (claim_lock)." if rest > 0 else ""),
     )
 
 
@@ -388,7 +423,7 @@ def _question(data: Prepared) -> str:
 
 
 def _best(data: Prepared) -> Mapping[str, str] | None:
-    """Of a ranking: the model that leads, and those that are not surely worse (ST-09)."""
+    """Describe the model that leads a ranking, and those that are not clearly worse (ST-09)."""
     table = [row for row in data.part("ranking").get("table") or [] if isinstance(row, dict)]
     if not table:
         return None
@@ -403,14 +438,14 @@ def _best(data: Prepared) -> Mapping[str, str] | None:
         "method": f"95 % interval, {method(first.get('method'))}" if interval(first) else "no interval",
         "title": full_interval(first),
         "spoken": f"{first.get('model')} leads",
-        "sentence": "It is surely better than every other."
+        "sentence": "It is clearly better than every other model."
         if alone
-        else f"{len(tier)} of {len(table)} share the first tier, not surely worse than the best: {', '.join(tier[:8])}.",
+        else f"{len(tier)} of {len(table)} share the first tier, not clearly worse than the best: {', '.join(tier[:8])}.",
     }
 
 
 def _pair(data: Prepared) -> Mapping[str, str] | None:
-    """Of a comparison: the first metric's difference, and whether its interval leaves 0."""
+    """Describe the first difference of a comparison, and whether its interval contains 0."""
     part = data.part("comparison")
     metrics = part.get("metrics")
     name = next(iter(metrics), None) if isinstance(metrics, dict) else None
@@ -419,7 +454,7 @@ def _pair(data: Prepared) -> Mapping[str, str] | None:
         return None
     lo, hi = as_float(entry.get("lo")), as_float(entry.get("hi"))
     open_ = lo is None or hi is None or lo <= 0 <= hi
-    answer = "includes 0: neither is surely better" if open_ else "leaves out 0"
+    answer = "includes 0: neither is clearly better" if open_ else "leaves out 0"
     return {
         "label": f"{label(str(name), entry)}: {part.get('a')} {MINUS} {part.get('b')}",
         "value": signed(entry["difference"]),

@@ -1,4 +1,4 @@
-"""Any part of a summary as facts and tables: what a task or a plug-in adds is shown, not lost."""
+"""Show any part of a summary as facts and tables, so that what a task or a plug-in adds is shown."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def generic_blocks(value: Any, name: str, *, depth: int = 0) -> list[Any]:
     """Show a part of a summary that no section knows.
 
     Args:
-        value: The value.
-        name: The name.
-        depth: How deep the value lies.
+        value: The part: a scalar, a mapping or a list.
+        name: Its key in the summary.
+        depth: How many headings the part lies under.
 
     Returns:
-        Scalars as facts, estimates with intervals, rows as tables, deeper things under a heading.
+        Scalars as facts, estimates with intervals, rows as tables, nested parts under a heading.
     """
     if isinstance(value, list):
         return _list(value, name)
@@ -55,10 +55,10 @@ def generic_blocks(value: Any, name: str, *, depth: int = 0) -> list[Any]:
 
 
 def cell(key: str, value: Any) -> Cell:
-    """Print one value by what its key says it is.
+    """Print one value in the way that its key suggests.
 
     Args:
-        key: The name of the field.
+        key: The key of the value, such as 'p' or 'cases'.
         value: The value.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The methods paragraph, written from the run: only what the summary says, nothing by habit."""
+"""The methods paragraph of a run: only what the summary holds, no standard phrases."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ def methods_paragraph(summary: Mapping[str, Any] | Prepared) -> str:
     """Write the methods paragraph of a run.
 
     Args:
-        summary: The summary.
+        summary: The content of summary.json, or the same as `prepare` returned it.
 
     Returns:
-        What was resampled, by which protocol, with which intervals, seed and margin, in whole sentences.
+        Which protocol, intervals, resamples, seed and margin were used, in whole sentences.
+
+    Example:
+        >>> methods_paragraph({"task": "response", "protocol": "plain"})
+        'Scoring followed protocol plain.'
     """
     data = prepare(summary)
     own = data.data.get("methods")
@@ -79,8 +83,8 @@ def _missing(data: Prepared) -> str:
     missing = as_float(counts.get("missing"))
     if missing:
         parts.append(
-            f"{count(missing)} cases without a prediction took the worst value each metric can have; "
-            "values over the answered cases alone stand beside them"
+            f"{count(missing)} cases without a prediction were scored as the worst value of each metric; "
+            "the values of the answered cases alone are shown too"
         )
     elif missing == 0:
         parts.append("every case had a prediction")

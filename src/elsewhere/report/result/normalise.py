@@ -1,7 +1,8 @@
-"""Parts of a summary that have more than one shape, brought to the one that the page knows.
+"""Convert parts of a summary that have more than one shape to the shape that the page knows.
 
-The statistics write what is natural to them (a decision curve, a table of resampled ranks); here each
-becomes the shape of `elsewhere.report`'s docstring. Nothing is computed, and the input is not changed.
+The statistics write what is natural to them (a decision curve, a table of resampled ranks); here each is
+converted to the shape that the docstring of `elsewhere.report` lists. Nothing is computed, and the input
+is not changed.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ _HARDEST = 15
 
 
 def normalise(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Bring known variants of a summary to one form.
+    """Convert known variants of a summary to one form.
 
     Args:
-        summary: The summary.
+        summary: The content of summary.json.
 
     Returns:
-        A shallow copy with the known variants renamed; keys that begin with `_` are not for print.
+        A shallow copy with the known variants renamed; keys that begin with `_` are not printed.
     """
     out = {str(key): value for key, value in summary.items() if not str(key).startswith("_")}
     _details(out)
@@ -37,7 +38,7 @@ def normalise(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _details(out: dict[str, Any]) -> None:
-    """What a task adds: matrices join `confusion`; what stands elsewhere on the page is not repeated."""
+    """Add what a task brings: matrices join `confusion`; what the page shows elsewhere is not repeated."""
     raw = out.get("details")
     if not isinstance(raw, Mapping):
         return
@@ -141,7 +142,7 @@ def _clinical(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _calibration(part: dict[str, Any]) -> dict[str, Any]:
-    """Estimates alone in `before` and `after`; the method and the number of cases once, as facts."""
+    """Leave only estimates in `before` and `after`; method and number of cases become facts, once."""
     for side in ("before", "after"):
         fit = part.get(side)
         if not isinstance(fit, Mapping):

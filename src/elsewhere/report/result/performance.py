@@ -83,17 +83,13 @@ def discrimination(data: Prepared, specs: Specs) -> Section | None:
     if confusions:
         blocks.append(Pair(pictures=confusions))
     has_bands = any(c.get("lo") for c in data.part("curves").values() if isinstance(c, dict))
-    lead = (
-        "The bands hold each curve point by point; they are not a band for the curve as a whole."
-        if has_bands
-        else ""
-    )
+    lead = "The bands are pointwise; they are not a band for the curve as a whole." if has_bands else ""
     title = "Discrimination" if has_two_classes(data.data) else "Performance"
     return Section(id="discrimination", title=title, short=title, lead=lead, blocks=blocks)
 
 
 def _repeated_warnings(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """A warning that three metrics share stands once, below the table, with a letter."""
+    """Print a warning that three metrics share once, below the table, with a letter."""
     counted = Counter(
         str(w) for entry in metrics.values() for w in dict.fromkeys(entry.get("warnings") or [])
     )
@@ -153,7 +149,7 @@ def operating_point(data: Prepared, specs: Specs) -> Section | None:
         columns = ["", "Model positive", "Model negative"]
         blocks.append(Table(name="confusion", caption="Decisions", columns=columns, rows=rows))
     blocks += generic_blocks(part, "operating_point")
-    lead = "The threshold was not chosen here: it is the one the model came with."
+    lead = "The threshold is the one that the model came with; it was not chosen on these cases."
     return Section(
         id="operating-point", title="Operating point", short="Operating point", lead=lead, blocks=blocks
     )

@@ -31,11 +31,11 @@ def verdict(
     """Draw the interval of (here - reference) against the margin, one strip per claim (ST-05).
 
     Args:
-        claims: The claims of the summary.
+        claims: The claims of the verdict; those without a difference are left out.
         pal: The colours.
-        more_is_better: Whether a higher value is better.
-        named: Whether the claims are named.
-        than: What the claims are compared with.
+        more_is_better: Whether a higher value is better for every claim; the axis then has a direction.
+        named: Whether each strip has the claim's name.
+        than: What the claims are compared with: 'claimed' or 'reference'.
 
     Returns:
         The figure.
@@ -66,7 +66,7 @@ def verdict(
 
 
 def _claim_names(claims: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The group alone where every claim is of one metric, else the metric and its group."""
+    """Name the group alone where every claim is of one metric, else the metric and its group."""
     names = [label(str(c.get("metric", "")), c) for c in claims]
     groups = [str(c.get("group") or "") for c in claims]
     if len(set(names)) == 1 and all(groups):
@@ -89,7 +89,7 @@ def _margin(axes: Axes, y: float, margin: float, pal: Palette, *, name: bool, na
 
 
 def _difference(axes: Axes, y: float, claim: Mapping[str, Any], pal: Palette, reach: float) -> None:
-    """An end beyond the picture is an arrow, not a cap."""
+    """Draw one interval; an end beyond the picture is an arrow and not a cap."""
     lo, hi, middle = (as_float(claim.get(k)) for k in ("lo", "hi", "difference"))
     colour = pal.verdict(str(claim.get("word", "")))
     if lo is not None and hi is not None:
@@ -118,8 +118,8 @@ def curve(name: str, data: Mapping[str, Any], pal: Palette) -> Figure:
     """Draw a ROC, PR or FROC curve with its band.
 
     Args:
-        name: The name.
-        data: The curve.
+        name: The name of the curve in the summary, such as 'roc'.
+        data: The curve, with `x`, `y` and, where known, `lo` and `hi`.
         pal: The colours.
 
     Returns:
@@ -178,10 +178,10 @@ def _at_threshold(point: Mapping[str, Any]) -> str:
 
 
 def reliability(curves: Mapping[str, Mapping[str, Any]], pal: Palette) -> Figure:
-    """Draw the reliability curve, before and after calibration; the area of a point is its number of cases.
+    """Draw the reliability curve before and after calibration; the area of a point is its number of cases.
 
     Args:
-        curves: The curves by name.
+        curves: The curves `reliability` and `reliability_calibrated`, of which one may be absent.
         pal: The colours.
 
     Returns:
@@ -228,15 +228,16 @@ def forest(
     overall: Mapping[str, Any] | None = None,
     axis_label: str = "",
 ) -> Figure:
-    """Draw rows with their intervals under a heading for each variable; a row that cannot be estimated says so.
+    """Draw rows with their intervals under a heading for each variable.
 
-    A one-sided bound runs to the edge; a value that has no interval is a mark alone.
+    A row that cannot be estimated is marked as such. A one-sided bound runs to the edge; a value that has
+    no interval is a mark alone.
 
     Args:
-        blocks: Headings with their rows.
+        blocks: (heading, rows), where a row is (name, estimate, number of patients or None).
         pal: The colours.
-        overall: The value over all cases.
-        axis_label: The label of the axis.
+        overall: The estimate over all cases, drawn behind the rows; None for none.
+        axis_label: The label of the horizontal axis.
 
     Returns:
         The figure.

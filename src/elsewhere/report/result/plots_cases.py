@@ -16,12 +16,10 @@ if TYPE_CHECKING:
 
 
 def case_mix(levels: Mapping[str, Mapping[str, Any]], pal: Palette) -> Figure:
-    """Draw the share of each level here and in the reference.
-
-    Share of each level here and in the reference: two dots and the step between them.
+    """Draw the share of each level here and in the reference: two dots and the step between them.
 
     Args:
-        levels: The levels of a variable with their counts.
+        levels: The levels of a variable, each with the counts `reference` and `here`.
         pal: The colours.
 
     Returns:
@@ -64,7 +62,7 @@ def difficulty(detected_by: Mapping[str, Any], pal: Palette) -> Figure:
     """Draw the lesions by the number of algorithms that find them (DBT-08).
 
     Args:
-        detected_by: How many lesions are detected by how many algorithms.
+        detected_by: How many lesions are found, by the number of algorithms that find them.
         pal: The colours.
 
     Returns:
@@ -89,10 +87,10 @@ def difficulty(detected_by: Mapping[str, Any], pal: Palette) -> Figure:
 
 
 def net_benefit(data: Mapping[str, Any], pal: Palette) -> Figure:
-    """Draw the decision curve: the model against recalling all and recalling none.
+    """Draw the decision curve: the model compared with recalling all and recalling none.
 
     Args:
-        data: The curves.
+        data: The net benefit by threshold: `x`, `model`, `all` and, where known, `lo` and `hi`.
         pal: The colours.
 
     Returns:
@@ -123,10 +121,10 @@ def net_benefit(data: Mapping[str, Any], pal: Palette) -> Figure:
 
 
 def flow(steps: Sequence[Mapping[str, Any]], pal: Palette) -> Figure:
-    """Draw who was tested, step by step, as a file; the page has it as HTML.
+    """Draw who was tested, step by step, for a file; the page shows it as HTML.
 
     Args:
-        steps: The steps of the flow.
+        steps: The steps of the flow, each with its count.
         pal: The colours.
 
     Returns:
@@ -166,11 +164,9 @@ def flow(steps: Sequence[Mapping[str, Any]], pal: Palette) -> Figure:
 def confusion(labels: Sequence[str], matrix: Sequence[Sequence[Any]], pal: Palette) -> Figure:
     """Draw a confusion matrix: truth down, answer across; suppressed cells stay suppressed.
 
-    Truth down, answer across; small cells come suppressed and stay so.
-
     Args:
         labels: The names of the classes.
-        matrix: The counts, truth by answer.
+        matrix: The counts, truth by answer; suppressed cells are text.
         pal: The colours.
 
     Returns:

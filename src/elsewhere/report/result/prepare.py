@@ -1,7 +1,7 @@
-"""The one gate between a summary and anything that is printed: cut, suppressed, without ids.
+"""Prepare a summary for print: shortened, small cells suppressed, ids removed.
 
-Page, figures and tables all read what `prepare` returns, so that a number held back in one place
-cannot be read in another. What was cut is listed, and the page says it.
+Page, figures and tables all read what `prepare` returns, so that a number withheld in one place cannot be
+read in another. What was cut is listed, and the page shows the list.
 """
 
 from __future__ import annotations
@@ -42,7 +42,14 @@ _WORST_CASE_TEXT = ("case", "site", "status", "dataset", "label", "reason", "kin
 
 @dataclass
 class Prepared:
-    """The printable summary, and what stands in it no longer."""
+    """A summary that may be printed, with a list of what was removed from it.
+
+    Args:
+        data: The printable content of summary.json.
+        cuts: What was shortened or left out, in words; the page lists it.
+        suppressed: How many cells of one to four people were suppressed.
+        removed_ids: How many ids were taken out of texts.
+    """
 
     data: dict[str, Any]
     cuts: list[str] = field(default_factory=list)
@@ -50,40 +57,46 @@ class Prepared:
     removed_ids: int = 0
 
     def part(self, name: str) -> dict[str, Any]:
-        """Take a mapping of the summary.
+        """Return a mapping of the summary.
 
         Args:
-            name: The name.
+            name: The key in the summary, such as 'metrics'.
 
         Returns:
-            A mapping of the summary, or an empty one: sections that are absent are left out.
+            The mapping; an empty one where the summary has none of this name.
         """
         value = self.data.get(name)
         return value if isinstance(value, dict) else {}
 
     def rows(self, name: str) -> list[Any]:
-        """Take a list of the summary.
+        """Return a list of the summary.
 
         Args:
-            name: The name.
+            name: The key in the summary, such as 'audit'.
 
         Returns:
-            The list, or an empty one.
+            The list; an empty one where the summary has none of this name.
         """
         value = self.data.get(name)
         return value if isinstance(value, list) else []
 
 
 def prepare(summary: Mapping[str, Any] | Prepared, *, redact: Iterable[Any] | Redactor = ()) -> Prepared:
-    """Make a summary fit to be printed: curves of 500 points, rows capped, cells under five suppressed, no ids
-    or folders.
+    """Make a summary fit to be printed.
+
+    Curves are thinned to 500 points, rows are capped, cells under five are suppressed, and ids and folders
+    are taken out.
 
     Args:
-        summary: The summary.
+        summary: The content of summary.json; what `prepare` returned is returned unchanged.
         redact: Ids of all inputs, which are taken out of every text that names one.
 
     Returns:
-        The printable summary, and what was cut.
+        The printable summary, and what was removed.
+
+    Example:
+        >>> prepare({"task": "response", "metrics": {}}).data["task"]
+        'response'
     """
     if isinstance(summary, Prepared):
         return summary
@@ -107,12 +120,12 @@ def prepare(summary: Mapping[str, Any] | Prepared, *, redact: Iterable[Any] | Re
 
 
 def _is_column(value: Any) -> bool:
-    """Points of a curve; a group or a site may be called x as well."""
+    """Check whether a value is the points of a curve; a group or a site may be called x as well."""
     return hasattr(value, "__len__") and not isinstance(value, str | Mapping)
 
 
 def _bounded(value: Any, where: str, out: Prepared, depth: int = 0) -> Any:
-    """Any list in the summary, at any depth, stays short enough for a page of 2 MB."""
+    """Shorten any list in the summary, at any depth, so that the page stays below 2 MB."""
     if isinstance(value, Mapping):
         if depth and all(_is_column(value.get(name)) for name in "xy"):
             return thin_curve(value)[0]
@@ -131,7 +144,7 @@ def _bounded(value: Any, where: str, out: Prepared, depth: int = 0) -> Any:
 
 
 def _curves(curves: Any, out: Prepared) -> dict[str, Any]:
-    """Curves cut; reliability bins of one to four cases left out, since each is a person's outcome."""
+    """Thin curves; leave out reliability bins of one to four cases, since each is a person's outcome."""
     if not isinstance(curves, Mapping):
         return {}
     kept: dict[str, Any] = {}
@@ -164,10 +177,10 @@ def _curves(curves: Any, out: Prepared) -> dict[str, Any]:
 
 
 def _worst_cases(out: Prepared, redactor: Redactor) -> None:
-    """Rows capped; columns that could name somebody go; a case that is no hash is hashed here.
+    """Cap the rows, remove columns that could name somebody, and hash a case that is no hash.
 
-    The second hash uses the cohort's hash as its salt: it hides an id from a reader of the page, and
-    it is stable, but no key file resolves it. The row's maker should have hashed it.
+    The second hash uses the cohort's hash as its salt: it hides an id from a reader of the page, and it is
+    stable, but no key file resolves it. Whoever wrote the row should have hashed the case.
     """
     rows = [row for row in out.rows("worst_cases") if isinstance(row, dict)]
     if not rows:
@@ -217,7 +230,7 @@ def _groups(out: Prepared) -> None:
 
 
 def _fairness(out: Prepared) -> None:
-    """Sizes suppressed as in the groups; a pair with a withheld group gives no difference away."""
+    """Suppress sizes as in the groups; a pair with a withheld group shows no difference."""
     for variable, entry in out.part("fairness").items():
         if not isinstance(entry, dict) or not isinstance(entry.get("sizes"), dict):
             continue
@@ -268,7 +281,7 @@ def _strata(out: Prepared) -> None:
 
 
 def _matrices(out: Prepared) -> None:
-    """Confusion matrices and the levels of the case mix are cells of people too."""
+    """Suppress cells of confusion matrices and levels of the case mix: they count people too."""
     for name, entry in out.part("confusion").items():
         matrix = (
             (entry.get("matrix") or entry.get("rows_truth_columns_prediction"))

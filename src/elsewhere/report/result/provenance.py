@@ -1,4 +1,4 @@
-"""Sections about trust: the audit, methods, reporting checklist, provenance, and whatever else a run brought."""
+"""Sections about trust: audit, methods, reporting checklist, provenance, and further parts of a run."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def provenance(data: Prepared, specs: Specs) -> Section | None:
             "with those that would give them away"
         )
     if data.removed_ids:
-        cuts.append(f"{data.removed_ids} ids were taken out of messages")
+        cuts.append(f"{data.removed_ids} ids were removed from messages")
     blocks.append(Heading(text="What was cut from this page"))
     blocks += [Note(text=c) for c in cuts] or [Note(text="Nothing.")]
     return Section(id="provenance", title="Provenance", short="Provenance", blocks=blocks)

@@ -48,7 +48,7 @@ def sites(data: Prepared, specs: Specs) -> Section | None:
 
 
 def _sites_left_out(new: Mapping[str, Any]) -> str:
-    """Which sites the prediction for a new hospital does not rest on, in a sentence; empty where on all."""
+    """Name the sites that the prediction for a new hospital leaves out; empty where it uses all."""
     left_out = int(as_float(new.get("left_out")) or 0)
     if new.get("undefined_reason"):
         return f"What a new hospital would see is {new['undefined_reason']}."

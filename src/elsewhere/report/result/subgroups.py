@@ -74,7 +74,7 @@ def subgroups(data: Prepared, specs: Specs) -> Section | None:
             )
     lead = (
         "Subgroups are descriptive unless a claim names them. The gap between the best and the worst group "
-        "is never 0, even for a fair model: read it against the band that chance alone makes."
+        "is never 0, even for a fair model: compare it with the gaps that chance alone gives."
     )
     return Section(
         id="subgroups", title="Subgroups and fairness", short="Subgroups", lead=lead, blocks=blocks
@@ -85,10 +85,10 @@ def rows_table(variable: str, rows: Mapping[str, Any], head: str | None, *, firs
     """Make a table of groups, sites or strata.
 
     Args:
-        variable: The name of the variable.
-        rows: The rows by name.
-        head: The metric that leads.
-        first: The head of the first column.
+        variable: The grouping variable.
+        rows: The rows by the name of the group.
+        head: The metric that comes first; None for no preference.
+        first: The heading of the first column.
 
     Returns:
         The table.
@@ -147,7 +147,7 @@ def fairness_table(fairness: Mapping[str, Mapping[str, Any]]) -> Table:
     """Make the table of gaps between groups.
 
     Args:
-        fairness: The fairness of each variable.
+        fairness: The gap of each variable, with its interval, null band and groups.
 
     Returns:
         The table.
@@ -179,7 +179,7 @@ def fairness_table(fairness: Mapping[str, Mapping[str, Any]]) -> Table:
     metrics = {in_sentence(label(str(e["metric"]))) for e in fairness.values() if e.get("metric")}
     what = f" of {', '.join(sorted(metrics))}" if metrics else ""
     about = (
-        "Chance: the upper 95 % of gaps when the attribute is permuted over patients; beyond it is said for all "
+        "Chance: the upper 95 % of gaps when the attribute is permuted over patients; 'beyond chance' is judged for all "
         "variables together (Holm). The interval follows from all pairwise differences at once and reaches 0 where a "
         "fair model is possible. Missing values are shown, never in the gap."
     )
@@ -190,7 +190,7 @@ def fairness_table(fairness: Mapping[str, Mapping[str, Any]]) -> Table:
             "Variable",
             "Gap",
             "Its interval",
-            "Chance makes up to",
+            "Chance gives up to",
             "p",
             "Worst group",
             "Variance",
@@ -207,7 +207,7 @@ def _no_gap(entry: Mapping[str, Any]) -> Cell:
 
 
 def _gap_interval(entry: Mapping[str, Any]) -> Any:
-    """The ends of the gap's interval; a group too small to have one is named."""
+    """Print the interval of the gap; a group too small to have one is named."""
     lo, hi = as_float(entry.get("gap_lo")), as_float(entry.get("gap_hi"))
     if lo is None or hi is None:
         return BLANK

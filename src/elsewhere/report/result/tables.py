@@ -45,11 +45,15 @@ def summary_tables(
     """Make every table of a summary; small cells and ids are taken out as on the page.
 
     Args:
-        summary: The summary.
+        summary: The content of summary.json, or the same as `prepare` returned it.
         redact: Ids of all inputs, which are taken out of every text that names one.
 
     Returns:
-        A data frame per table, by its name.
+        The tables by name; one without rows is left out.
+
+    Example:
+        >>> summary_tables({"task": "response", "counts": {"cases": 40}})["counts"]["n"].tolist()
+        [40]
     """
     from elsewhere.report.result.checklist import checklist_rows
 
@@ -96,16 +100,21 @@ def write_tables(
 ) -> list[Path]:
     """Write every table as csv and LaTeX, all or none.
 
-    Files of these names that are there already are replaced only with `replace`. A table may be named by what a
-    summary holds; its file's name is made safe (`untrusted.file_name`).
+    Files of these names that are there already are replaced only with `replace`. The name of a table may
+    come from the summary; its file's name is made safe (`untrusted.file_name`).
 
     Args:
-        summary: The summary.
+        summary: The content of summary.json, or the same as `prepare` returned it.
         directory: The folder to write to.
         replace: Whether files that exist may be replaced.
 
     Returns:
         The paths that were written.
+
+    Example:
+        Write the tables of a result::
+
+            write_tables(result.to_dict(), "tables")
     """
     folder = Path(directory)
     written: list[Path] = []
@@ -127,7 +136,7 @@ def escape_latex(text: Any) -> str:
         text: The text.
 
     Returns:
-        The escaped text.
+        The text with every character that LaTeX reads as a command escaped.
     """
     return "".join(_LATEX.get(character, character) for character in str(text))
 
@@ -137,11 +146,11 @@ def to_latex(table: pd.DataFrame, *, caption: str = "", key: str = "") -> str:
 
     Args:
         table: The table.
-        caption: The caption.
-        key: The name in its label.
+        caption: The caption; empty for none.
+        key: The name in its label; empty for no label.
 
     Returns:
-        A booktabs table: numbers set right and rounded as on the page, all text escaped.
+        A booktabs table: numbers are aligned right and rounded as on the page, and all text is escaped.
     """
     numeric = [bool(table[c].map(lambda v: as_float(v) is not None).any()) for c in table.columns]
     lines = [r"\begin{table}", r"\centering"]
@@ -169,7 +178,7 @@ def _latex_cell(value: Any) -> str:
 
 
 def _claim(claim: dict[str, Any]) -> dict[str, Any]:
-    """A row of the claims: what it is on the answered cases alone has columns of its own."""
+    """Make the row of a claim; its verdict on the answered cases alone has columns of its own."""
     again = claim.get("answered_only")
     row = {key: value for key, value in claim.items() if key != "answered_only"}
     if isinstance(again, dict):

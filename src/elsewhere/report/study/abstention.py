@@ -20,7 +20,14 @@ from elsewhere.report.study.transfer_matrix import shown_configurations
 
 @figure("lesion against normal", tables=("lesion_against_normal",))
 def normal_figures(page: StudyPage) -> Iterator[FigureSpec]:
-    """How well the uncertainty separates normal images from lesions."""
+    """Draw how well the uncertainty separates normal images from lesions, by configuration.
+
+    Args:
+        page: The page of one task.
+
+    Yields:
+        One figure for AUROC and one for AUPRC, where the study has such results.
+    """
     table = page.of("summary")
     for metric, name in (("normal_auroc", "AUROC"), ("normal_auprc", "AUPRC")):
         part = table[(table["metric"] == metric) & table["value"].notna()] if len(table) else table
@@ -39,7 +46,14 @@ def normal_figures(page: StudyPage) -> Iterator[FigureSpec]:
 
 @section("lesion against normal", place="trust", tables=("lesion_against_normal",))
 def normal(page: StudyPage) -> Section | None:
-    """Whether models are less certain of images without a lesion."""
+    """Show whether models are less certain of images without a lesion (US-18).
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        The section; None where it has nothing to show.
+    """
     rows = page.rows("lesion_against_normal")
     shown = [r for r in rows if as_float(r["auroc"]) is not None]
     blocks: list[Any] = [*page.pair(*page.figures_like("normal-"))]
@@ -93,7 +107,14 @@ def _normal(page: StudyPage, rows: Rows) -> Table:
 
 @figure("risk and coverage", tables=("risk_coverage", "abstention"))
 def risk_figures(page: StudyPage) -> Iterator[FigureSpec]:
-    """The error rate among the answered cases by coverage."""
+    """Draw the error rate among the answered cases by coverage.
+
+    Args:
+        page: The page of one task.
+
+    Yields:
+        One figure per configuration, of the external scenarios where there are any.
+    """
     table, scores = page.of("risk_coverage"), page.of("abstention")
     kind = "external" if "external" in set(table["kind"]) else str(table["kind"].iloc[0])
     for model, input_ in shown_configurations(page):
@@ -116,7 +137,14 @@ def risk_figures(page: StudyPage) -> Iterator[FigureSpec]:
 
 @section("abstention", place="trust", tables=("abstention",))
 def abstention(page: StudyPage) -> Section | None:
-    """How many errors remain when only the most certain cases are answered."""
+    """Show how many errors remain when only the most certain cases are answered (US-32).
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        The section; None where it has nothing to show.
+    """
     rows = page.rows("abstention")
     kinds = list(dict.fromkeys(str(r["kind"]) for r in rows))
     shown = "external" if "external" in kinds else kinds[0]

@@ -1,4 +1,4 @@
-"""Sections on probabilities: calibration by temperature, recall of both classes, reliability (US-16, MRI-11)."""
+"""Sections on probabilities: calibration by temperature, recall, reliability (US-16, MRI-11)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,14 @@ CURVES = {"raw": "reliability", "calibrated": "reliability_calibrated"}
 
 @figure("calibration measures", tables=("summary",))
 def measures(page: StudyPage) -> Iterator[FigureSpec]:
-    """ECE and NLL of each configuration before and after temperature scaling."""
+    """Draw ECE and NLL of each configuration before and after temperature scaling.
+
+    Args:
+        page: The page of one task.
+
+    Yields:
+        One figure per measure that was computed before and after.
+    """
     table = page.of("summary")
     for metric, short, name in MEASURES:
         part = table[table["metric"].isin([metric, f"{metric}_calibrated"])]
@@ -56,7 +63,14 @@ def measures(page: StudyPage) -> Iterator[FigureSpec]:
 
 @figure("calibration curves", tables=("calibration_curves",))
 def curves(page: StudyPage) -> Iterator[FigureSpec]:
-    """Observed share of the positive class against the predicted probability, before and after scaling."""
+    """Draw the observed share of the positive class by predicted probability, before and after scaling.
+
+    Args:
+        page: The page of one task.
+
+    Yields:
+        One figure per kind of scenario.
+    """
     positive = positive_labels(page.task)[0]
     for kind, part in page.of("calibration_curves").groupby("kind", sort=False):
         drawn = {
@@ -79,7 +93,14 @@ def curves(page: StudyPage) -> Iterator[FigureSpec]:
 
 @section("calibration", place="trust", tables=("calibration_eligibility",))
 def calibration(page: StudyPage) -> Section | None:
-    """Calibration before and after a temperature that was fitted on the source."""
+    """Show calibration before and after a temperature that was fitted on the source (US-16).
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        The section; None where it has nothing to show.
+    """
     blocks: list[Any] = [*page.pair("calibration-ece", "calibration-nll")]
     drawn = page.pair(*page.figures_like("reliability-"))
     if drawn:
@@ -166,7 +187,14 @@ def _eligible(page: StudyPage, rows: Rows) -> Table:
 
 @figure("recall", tables=("recall",))
 def recall_figure(page: StudyPage) -> Iterator[FigureSpec]:
-    """Sensitivity and specificity of every method."""
+    """Draw sensitivity and specificity of every method.
+
+    Args:
+        page: The page of one task.
+
+    Yields:
+        One figure.
+    """
     positive, negative = positive_labels(page.task)
     rows = [
         (page.method(r["method"]), float(r["sensitivity"]), float(r["specificity"]))
@@ -182,7 +210,14 @@ def recall_figure(page: StudyPage) -> Iterator[FigureSpec]:
 
 @figure("reliability of methods", tables=("reliability",))
 def reliability_figures(page: StudyPage) -> Iterator[FigureSpec]:
-    """Reliability of the first methods of the leaderboard in quantile bins."""
+    """Draw the reliability of the first methods of the leaderboard in quantile bins.
+
+    Args:
+        page: The page of one task.
+
+    Yields:
+        One figure per method, at most `MOST_RELIABLE`.
+    """
     table = page.of("reliability")
     for method in list(dict.fromkeys(table["method"]))[:MOST_RELIABLE]:
         rows = rows_of(table[table["method"] == method])
@@ -198,7 +233,14 @@ def reliability_figures(page: StudyPage) -> Iterator[FigureSpec]:
 
 @section("recall and reliability", place="trust", tables=("recall",))
 def recall(page: StudyPage) -> Section | None:
-    """Recall of both classes, and how reliable the probabilities of each method are."""
+    """Show the recall of both classes, and how reliable the probabilities of each method are (MRI-11).
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        The section; None where it has nothing to show.
+    """
     rows = page.rows("recall")
     positive, negative = positive_labels(page.task)
     table = Table(

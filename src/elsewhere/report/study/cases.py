@@ -20,7 +20,14 @@ MOST_METHODS = 6
 
 @figure("best and worst", tables=("top_and_bottom",))
 def top_bottom(page: StudyPage) -> Iterator[FigureSpec]:
-    """The best against the worst methods, group by group."""
+    """Draw the best against the worst methods, group by group.
+
+    Args:
+        page: The page of one task.
+
+    Yields:
+        One figure, where the two differ in some group.
+    """
     table = page.of("top_and_bottom", board=page.board["board"])
     table = table[table["gap"].notna()] if len(table) else table
     if table.empty:
@@ -47,7 +54,14 @@ def top_bottom(page: StudyPage) -> Iterator[FigureSpec]:
 
 @section("sizes", place="cases", tables=("groups", "top_and_bottom"))
 def sizes(page: StudyPage) -> Section | None:
-    """The main metric by tumour size, and the best against the worst methods."""
+    """Show the main metric by tumour size, and the best against the worst methods.
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        The section; None where it has nothing to show.
+    """
     rows = page.on_board("groups", variable=SIZE)
     top = page.on_board("top_and_bottom")
     metric, best = page.metric, page.headline["best"]
@@ -93,7 +107,14 @@ def _names(page: StudyPage, names: Any) -> str:
 
 @section("hardest cases", place="cases", tables=("hardest",))
 def hardest(page: StudyPage) -> Section | None:
-    """The cases that are worst for all methods together, with pictures where they were asked for."""
+    """Show the cases that are worst for all methods together, with pictures where they were asked for.
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        The section; None where it has nothing to show.
+    """
     rows = page.rows("hardest")
     ranked = [r["method"] for r in page.on_board("leaderboard")]
     methods = [m for m in ranked if as_float(rows[0].get(m)) is not None][:MOST_METHODS]
@@ -118,7 +139,7 @@ def hardest(page: StudyPage) -> Section | None:
             caption=f"{what} for the hardest cases",
             columns=["Case", "Chosen as", "Mean", *map(page.method, methods)],
             rows=cells,
-            note="Cases are named by salted hashes. The key file beside the report resolves them; it stays with the data.",
+            note="Cases are named by salted hashes. The key file in the folder of the report resolves them; it stays with the data.",
         )
     ]
     shown = page.pictures.contours.get(page.task, ())

@@ -39,7 +39,14 @@ _PUBLISHED = {
 
 @figure("composition", tables=("datasets",), whole_study=True)
 def composition(page: StudyPage) -> Iterator[FigureSpec]:
-    """Images by label and the number of patient ids of each dataset."""
+    """Draw the images by label and the number of patient ids of each dataset.
+
+    Args:
+        page: The page of the whole study.
+
+    Yields:
+        One figure, where the datasets have labelled images.
+    """
     rows = [r for r in rows_of(page.of("datasets")) if "benign" in r and r["benign"] == r["benign"]]
     if not rows:
         return
@@ -58,7 +65,14 @@ def composition(page: StudyPage) -> Iterator[FigureSpec]:
 
 @section("who was tested", place="cohort", tables=("datasets",), whole_study=True)
 def who(page: StudyPage) -> Section | None:
-    """Describe each dataset, and what its patients could show before any result is known."""
+    """Describe each dataset, and what its patients could show before any result is known (ST-07).
+
+    Args:
+        page: The page of the whole study.
+
+    Returns:
+        The section; None where it has nothing to show.
+    """
     rows = page.rows("datasets")
     shown = {
         name: head
@@ -98,7 +112,7 @@ def _count(value: Any) -> Cell:
 
 
 def _detectable(page: StudyPage) -> list[Any]:
-    """A table per task: the smallest effect above chance, or the smallest drop of the main metric."""
+    """Make one table per task: the smallest effect above chance, or the smallest drop of the main metric."""
     found = []
     for task in page.summary.headline["tasks"]:
         rows = rows_of(page.of("minimum_detectable_effects", task=task))

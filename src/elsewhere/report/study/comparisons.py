@@ -1,4 +1,4 @@
-"""Sections that compare inputs, models, margins of the crop, datasets left out, and training on several sources."""
+"""Sections that compare inputs, models, margins of the crop, datasets left out, and several sources."""
 
 from __future__ import annotations
 
@@ -41,7 +41,14 @@ TITLES = {
 
 
 def pair_label(row: Any) -> str:
-    """Name a paired difference, such as 'CNN: ROI − whole image'."""
+    """Name a paired difference, such as 'CNN: ROI − whole image'.
+
+    Args:
+        row: A row of the table `paired`, with `what` and the model and input of both sides.
+
+    Returns:
+        The name.
+    """
     if row["what"] in ("input", "boxes"):
         first, second = shown_name(row["a_input"]), shown_name(row["b_input"])
         return f"{shown_name(row['a_model'])}: {first} {MINUS} {second}"
@@ -51,7 +58,14 @@ def pair_label(row: Any) -> str:
 
 @figure("paired differences", tables=("paired",))
 def paired_figure(page: StudyPage) -> Iterator[FigureSpec]:
-    """Mean paired differences of AUROC, external where there are external scenarios."""
+    """Draw the mean paired differences of AUROC, external where there are external scenarios.
+
+    Args:
+        page: The page of one task.
+
+    Yields:
+        One figure, where there are such differences.
+    """
     table = page.of("paired")
     kinds = list(dict.fromkeys(table["kind"]))
     kind = "external" if "external" in kinds else kinds[0]
@@ -69,7 +83,14 @@ def paired_figure(page: StudyPage) -> Iterator[FigureSpec]:
 
 @section("comparisons", place="comparison", tables=("paired",))
 def comparisons(page: StudyPage) -> Section | None:
-    """Compare inputs, models and ways to train over the same scenarios."""
+    """Compare inputs, models and ways to train over the same scenarios.
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        The section; None where it has nothing to show.
+    """
     rows = page.rows("paired")
     blocks: list[Any] = [*page.pair("paired")]
     for what, title in TITLES.items():
@@ -160,7 +181,14 @@ def _found_boxes(page: StudyPage, rows: Rows) -> Table:
 
 @section("without one dataset", place="comparison", tables=("without_dataset",))
 def without(page: StudyPage) -> Section | None:
-    """Every mean again without the scenarios that involve a dataset."""
+    """Show every mean again without the scenarios that involve a dataset.
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        The section; None where it has nothing to show.
+    """
     rows = [r for r in page.rows("without_dataset") if r["kind"] in ("internal", "external")]
     asked = [d for d in page.design.without if any(r["without"] == d for r in rows)]
     left = asked + [d for d in dict.fromkeys(r["without"] for r in rows) if d not in asked]
@@ -207,7 +235,14 @@ def _without(name: str, rows: Rows, left: list[str], caption: str) -> Table:
 
 @figure("margins", tables=("margins",))
 def margins_figure(page: StudyPage) -> Iterator[FigureSpec]:
-    """Mean external AUROC by margin of the crop."""
+    """Draw the mean external AUROC by margin of the crop.
+
+    Args:
+        page: The page of one task.
+
+    Yields:
+        One figure.
+    """
     table = page.of("margins")
     yield FigureSpec(
         name="margins",
@@ -222,7 +257,14 @@ def margins_figure(page: StudyPage) -> Iterator[FigureSpec]:
 
 @section("margins", place="comparison", tables=("margins",))
 def margins(page: StudyPage) -> Section | None:
-    """Compare margins around the lesion on the same transfers and seeds."""
+    """Compare margins around the lesion on the same transfers and seeds.
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        The section; None where it has nothing to show.
+    """
     rows = page.rows("margins")
     reference = page.design.margin_reference
     printed = any_known(rows, "published_auroc")
@@ -264,7 +306,14 @@ def margins(page: StudyPage) -> Section | None:
 
 @section("several sources", place="comparison", tables=("multi_source", "selection"))
 def several_sources(page: StudyPage) -> Section | None:
-    """Training on all other datasets, and methods chosen on the sources alone."""
+    """Show the results of training on all other datasets, and of methods chosen on the sources alone.
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        The section; None where it has nothing to show.
+    """
     rows = page.rows("multi_source")
     blocks = [*_selection(page), *([_multi_source(page, rows)] if rows else [])]
     return page.section(

@@ -1,7 +1,7 @@
-"""Contours of the hardest cases, on request alone: the slice where the tumour is largest, with every method's mask.
+"""Contours of the hardest cases, drawn on request, on the slice where the tumour is largest.
 
-The masks are drawn on the first post-contrast phase minus the one before contrast, the image that the experts drew on
-(MRI-14). A picture holds pixels of a patient; it is named by the case's hash.
+The masks are drawn on the first post-contrast phase minus the one before contrast, the image that the
+experts drew on (MRI-14). A picture holds pixels of a patient; it is named by the case's hash.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def contours(summary: StudySummary, results: Results) -> CasePictures:
 
     Args:
         summary: The numbers of the study.
-        results: Of the study.
+        results: The results of the study, with its cohort and its predicted masks.
 
     Returns:
         The pictures by task; a case that cannot be read has none.
@@ -103,16 +103,16 @@ def _draw(volumes: FileVolumes, results: Results, task: str, case_id: str, metho
 
 
 def prediction_file(results: Results, task: str, method: str, case_id: str) -> Path | None:
-    """Find the mask that a method predicted for a case, where it was not trained on it.
+    """Find the mask that a method predicted for a case.
 
     Args:
-        results: Of the study.
-        task: Whose prediction.
-        method: Which method.
-        case_id: Which case.
+        results: The results of the study.
+        task: The task of the prediction.
+        method: The method that predicted it.
+        case_id: The case.
 
     Returns:
-        The file of the first seed; None where there is none.
+        The file of the preferred kind of scenario and of the first seed; None where there is none.
     """
     runs = results.runs
     part = runs[(runs["task"] == task) & (runs["method"] == method) & (runs["status"] == "done")]
@@ -127,7 +127,16 @@ def prediction_file(results: Results, task: str, method: str, case_id: str) -> P
 
 
 def picture(image: npt.NDArray[np.float32], truth: Mask, masks: dict[str, Mask]) -> bytes:
-    """PNG: the whole slice with a frame, and the tumour's surroundings with truth and contours."""
+    """Draw the whole slice with a frame, and the tumour's surroundings with the contours.
+
+    Args:
+        image: The slice.
+        truth: The experts' mask of the slice, of the same shape.
+        masks: The predicted masks of the slice by method; the first five are drawn.
+
+    Returns:
+        A PNG of at most `BYTES`, or at the lowest resolution.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D

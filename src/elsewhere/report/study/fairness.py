@@ -31,14 +31,28 @@ GAPS = {
 
 @figure("groups", tables=("groups",))
 def groups_figure(page: StudyPage) -> Iterator[FigureSpec]:
-    """The best method's main metric in each group of patients."""
+    """Draw the best method's main metric in each group of patients.
+
+    Args:
+        page: The page of one task.
+
+    Yields:
+        One figure, where some variable has two groups or more.
+    """
     variables = [v for v in dict.fromkeys(page.of("groups")["variable"]) if v not in (*CENTRES, SIZE)]
     yield from group_forest(page, "groups", variables, "by group of patients")
 
 
 @section("fairness", place="groups", tables=("groups", "fairness", "known"))
 def fairness(page: StudyPage) -> Section | None:
-    """Gaps between groups of patients, compared with what chance gives, and the result in each group."""
+    """Show the gaps between groups of patients, compared with what chance gives, and each group's result.
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        The section; None where it has nothing to show.
+    """
     blocks: list[Any] = []
     if "fairness" in reported_metrics(page):
         blocks += [

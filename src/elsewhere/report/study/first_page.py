@@ -1,7 +1,7 @@
 """The first page of a study's report: for each task, the result at other hospitals and the verdict.
 
-Beside every verdict stand the margin, where it comes from, the protocol with its version, and the smallest drop that
-the comparisons could have detected.
+Every verdict comes with the margin and its source, the protocol with its version, and the smallest drop
+that the comparisons could have detected.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def first_page(page: StudyPage, *, drawn: Mapping[str, str], title: str | None) 
     """Write the first page.
 
     Args:
-        page: Of the whole study.
-        drawn: The figures as elements of the page.
-        title: Instead of the study's name.
+        page: The page of the whole study.
+        drawn: The figures as elements of the page, by name.
+        title: A title; None for the study's name.
 
     Returns:
         What the template prints above the sections.
@@ -104,7 +104,7 @@ def _figures(page: StudyPage) -> Numbers:
 
 
 def _trained(page: StudyPage) -> Any:
-    """Those that are done; the study may name more."""
+    """Count the trainings that are done; the study may name more."""
     devices = page.summary.provenance.get("devices")
     done = sum(devices.values()) if isinstance(devices, Mapping) else 0
     return done or page.summary.provenance.get("trainings")
@@ -153,7 +153,7 @@ def _card(page: StudyPage, task: str, told: Mapping[str, Any], drawn: Mapping[st
 
 
 def _without_verdict(page: StudyPage, told: Mapping[str, Any]) -> str:
-    """One sentence where there is no verdict: the drop, or who leads."""
+    """Say in one sentence, where there is no verdict, how large the drop is or who leads."""
     if as_float(told.get("difference")) is not None:
         return _change(told)
     return f"{page.method(told['best'])} leads{_tied(told)}."
@@ -217,7 +217,7 @@ def _numbers(told: Mapping[str, Any]) -> Numbers:
 
 
 def _conditions(told: Mapping[str, Any]) -> Numbers:
-    """The margin, the smallest detectable drop and the protocol: they stand beside every verdict."""
+    """List the margin, the smallest detectable drop and the protocol: they go with every verdict."""
     margin = as_float(told.get("margin"))
     low, high = told.get("smallest_detectable_drop") or (None, None)
     detectable = Cell(text="none" if told.get("detecting_none") else "—", sub="80 % power at 5 %")

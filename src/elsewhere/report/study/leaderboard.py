@@ -39,13 +39,27 @@ def _shown(page: StudyPage, rows: Rows) -> list[str]:
 
 
 def reported_metrics(page: StudyPage) -> tuple[str, ...]:
-    """The metrics that a leaderboard of the page's task shows."""
+    """List the metrics that a leaderboard of the page's task shows.
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        Their names in the order of the columns.
+    """
     return tasks.get(page.task).reported(protocols.get(page.board["protocol"])).shown
 
 
 @figure("ranks", tables=("leaderboard",))
 def ranks(page: StudyPage) -> Iterator[FigureSpec]:
-    """Rank and rank interval of every method of the leading board."""
+    """Draw the rank and rank interval of every method of the leading board.
+
+    Args:
+        page: The page of one task.
+
+    Yields:
+        One figure, where two methods or more are ranked.
+    """
     rows = [r | {"model": page.method(r["method"])} for r in page.on_board("leaderboard", status="ranked")]
     if len(rows) < 2:
         return
@@ -62,7 +76,14 @@ def ranks(page: StudyPage) -> Iterator[FigureSpec]:
 
 @section("leaderboard", place="ranking", tables=("leaderboard",))
 def leaderboard(page: StudyPage) -> Section | None:
-    """Rank the methods of the leading board, with costs, seeds and the other boards below."""
+    """Rank the methods of the leading board, with costs, seeds and the other boards below.
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        The section; None where it has nothing to show.
+    """
     rows = page.on_board("leaderboard")
     ranked = [r for r in rows if r["status"] == "ranked"]
     blocks: list[Any] = [
@@ -162,7 +183,7 @@ def _notes(page: StudyPage, rows: Rows) -> list[str]:
 
 
 def _own_point(page: StudyPage, rows: Rows) -> list[Any]:
-    """A percentile interval of a range may not contain its own point (MRI-12); the t interval does."""
+    """Compare two intervals of a range: a percentile interval may not contain its own point (MRI-12)."""
     if not any_known(rows, "fairness_t_lo"):
         return []
     metrics = ("fairness", "combined")
@@ -229,7 +250,7 @@ def _costs(page: StudyPage, rows: Rows) -> list[Any]:
 
 
 def _other_boards(page: StudyPage) -> list[Any]:
-    """Every other board in short: one row per board, one column per method."""
+    """Show every other board in short: one row per board, one column per method."""
     boards = [b for b in page.summary.headline["boards"] if b["task"] == page.task and not b["leading"]]
     if not boards:
         return []
@@ -283,7 +304,14 @@ def _seeds(page: StudyPage) -> list[Any]:
 
 @section("tests", place="ranking", tables=("against_baseline", "chance"))
 def tests(page: StudyPage) -> Section | None:
-    """Compare each method with the baseline and with random classifiers."""
+    """Compare each method with the baseline and with random classifiers.
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        The section; None where it has nothing to show.
+    """
     paired, chance = page.on_board("against_baseline"), page.on_board("chance")
     blocks: list[Any] = []
     if paired:
@@ -369,7 +397,14 @@ def _chance(page: StudyPage, rows: Rows) -> Table:
 
 @figure("weights", tables=("weights",))
 def weight_figure(page: StudyPage) -> Iterator[FigureSpec]:
-    """The rank of every method at every fairness weight."""
+    """Draw the rank of every method at every fairness weight.
+
+    Args:
+        page: The page of one task.
+
+    Yields:
+        One figure.
+    """
     table = page.of("weights", board=page.board["board"])
     weights = sorted(table["weight"].unique())
     held = {
@@ -386,7 +421,14 @@ def weight_figure(page: StudyPage) -> Iterator[FigureSpec]:
 
 @figure("tradeoff", tables=("gate",))
 def tradeoff(page: StudyPage) -> Iterator[FigureSpec]:
-    """Fairness against performance, with the quadrant in which both are better than the baseline's."""
+    """Draw fairness against performance, with the quadrant in which both are better than the baseline's.
+
+    Args:
+        page: The page of one task.
+
+    Yields:
+        One figure.
+    """
     rows = [r | {"name": page.method(r["method"])} for r in page.on_board("gate")]
     words = "; ".join(
         f"{r['name']}: performance {number(r['performance'])}, fairness {number(r['fairness'])}" for r in rows
@@ -401,7 +443,14 @@ def tradeoff(page: StudyPage) -> Iterator[FigureSpec]:
 
 @section("fairness weight", place="groups", tables=("weights", "weight_stability"))
 def weighting(page: StudyPage) -> Section | None:
-    """Show the ranking at every fairness weight, and the gate of the baseline."""
+    """Show the ranking at every fairness weight, and the gate of the baseline.
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        The section; None where the study has no combined score or nothing to show.
+    """
     about = (page.on_board("weight_stability") or [{}])[0]
     table = page.of("weights", board=page.board["board"])
     blocks: list[Any] = []
@@ -438,9 +487,9 @@ def slider(page: StudyPage, table: pd.DataFrame, *, reference: float) -> WeightS
     """Make the block that reorders the methods by a weight.
 
     Args:
-        page: Of the task.
+        page: The page of one task.
         table: The table `weights` of the leading board.
-        reference: The protocol's weight, at which the page opens.
+        reference: The protocol's weight, at which the page opens, in [0, 1].
 
     Returns:
         The block.
@@ -501,6 +550,6 @@ def _gate(page: StudyPage, rows: Rows) -> Table:
         ],
         rows=cells,
         note="Gate: fairness counts only for a method that performs better than the baseline; clearly: the 95 % interval of "
-        f"the difference lies above 0. The adaptive weight, {number(rows[0]['adaptive_weight'])}, is the smaller the nearer "
+        f"the difference lies above 0. The adaptive weight, {number(rows[0]['adaptive_weight'])}, is smaller the nearer "
         "the best method is to chance, so that being equally wrong for everybody is not rewarded.",
     )

@@ -1,6 +1,6 @@
-"""The report of a study: one HTML file that opens offline, and its tables as csv beside it (US-24, US-25).
+"""The report of a study: one HTML file that opens offline, and its tables as csv files (US-24, US-25).
 
-The page names no patient, and holds no pixels of one unless pictures were asked for.
+The page names no patient, and holds no pixels of a patient unless pictures were asked for.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _WEIGHTY = (" runs ", " seeds", "label", "network", "same pixels", "intervals", 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPage:
-    """What a section of a study's report reads.
+    """What a section of a study's report reads: the numbers, seen from one task or from the whole study.
 
     Args:
         summary: The numbers of the study.
         specs: The figures that the study has, by name.
-        task: Of which the section is; empty for a section of the whole study.
-        pictures: Of patients, where they were asked for.
+        task: The task of the section; empty for a section of the whole study.
+        pictures: Pictures of patients, where they were asked for.
         redact: Takes names of cases and patients out of texts.
     """
 
@@ -78,30 +78,75 @@ class StudyPage:
         return {str(r["method"]): configuration(str(r["model"]), str(r["input"])) for r in rows_of(runs)}
 
     def method(self, name: Any) -> str:
-        """Name a method for readers: 'CNN, ROI' for the pair 'cnn-roi', a recipe by its own name."""
+        """Name a method for readers: 'CNN, ROI' for the pair 'cnn-roi', a recipe by its own name.
+
+        Args:
+            name: The method in the tables; 'overall' is the mean over all of them.
+
+        Returns:
+            The name.
+        """
         return self._configurations.get(str(name), "All" if name == "overall" else str(name))
 
     def of(self, table: str, **where: Any) -> pd.DataFrame:
-        """Find rows of a table, of the page's task where the table has tasks."""
+        """Find rows of a table, of the page's task where the table has tasks.
+
+        Args:
+            table: The name of the table.
+            **where: Columns and the values they must have.
+
+        Returns:
+            The rows; an empty table where the study has no such table.
+        """
         found = self.summary.tables.get(table, pd.DataFrame())
         if self.task and "task" in found.columns:
             where = {"task": self.task} | where
         return self.summary.of(table, **where)
 
     def rows(self, table: str, **where: Any) -> Rows:
-        """The same as a list."""
+        """Find rows of a table, as a list.
+
+        Args:
+            table: The name of the table.
+            **where: Columns and the values they must have.
+
+        Returns:
+            One dictionary per row.
+        """
         return rows_of(self.of(table, **where))
 
     def on_board(self, table: str, **where: Any) -> Rows:
-        """The rows of the task's leading board."""
+        """Find rows of a table that belong to the leading board of the task.
+
+        Args:
+            table: The name of the table.
+            **where: Columns and the values they must have.
+
+        Returns:
+            One dictionary per row.
+        """
         return self.rows(table, board=self.board["board"], **where)
 
     def name(self, of: str) -> str:
-        """Name a figure or a section of the task."""
+        """Name a figure, a table or a section of the task, unique on the page.
+
+        Args:
+            of: The name within the task.
+
+        Returns:
+            The name, with the task before it where the page has a task.
+        """
         return f"{self.task}-{of}" if self.task else of
 
     def pair(self, *names: str) -> list[Pair]:
-        """Put figures side by side; nothing where the study has none of them."""
+        """Put figures side by side.
+
+        Args:
+            *names: The figures, by their names within the task.
+
+        Returns:
+            One block with those that the study has; an empty list where it has none of them.
+        """
         made = [
             Picture(name=spec.name, caption=spec.title, alt=spec.alt)
             for spec in (self.specs.get(self.name(n)) for n in names)
@@ -110,7 +155,14 @@ class StudyPage:
         return [Pair(pictures=made)] if made else []
 
     def figures_like(self, start: str) -> list[str]:
-        """List figures whose name begins so."""
+        """List the figures of the task whose name begins with a text.
+
+        Args:
+            start: The beginning, within the task.
+
+        Returns:
+            The names within the task, in the order of the page.
+        """
         whole = self.name(start)
         return [
             n.removeprefix(f"{self.task}-") if self.task else n for n in self.specs if n.startswith(whole)
@@ -122,14 +174,14 @@ class StudyPage:
         """Make a section; its title names the task where the study has several.
 
         Args:
-            name: Of the section.
+            name: The name of the section within the task.
             title: A noun phrase.
             blocks: The content; a section without any is left out.
-            short: For the table of contents.
+            short: The title in the table of contents; empty for `title`.
             lead: One or two sentences below the title.
 
         Returns:
-            The section, or None.
+            The section; None where there are no blocks.
         """
         if not blocks:
             return None
@@ -146,14 +198,26 @@ class StudyPage:
         )
 
     def warnings(self) -> list[str]:
-        """The study's warnings for the page: counts stay, lists of names go (`study.json` has them), and what bears on
-        every number comes first."""
+        """List the study's warnings for the page, those that bear on every number first.
+
+        Counts stay and lists of names are left out (`study.json` has them).
+
+        Returns:
+            The warnings, without names of cases and patients.
+        """
         found = [self.redact.text(_LISTS.sub(r": \1\2", one)) for one in self.summary.warnings]
         return sorted(found, key=lambda one: not any(word in one for word in _WEIGHTY))
 
 
 def pages_of(summary: StudySummary) -> list[StudyPage]:
-    """One page context per task that has a headline, and one for the whole study."""
+    """Make the pages of a study: one for the whole study, and one per task that has a headline.
+
+    Args:
+        summary: The numbers of the study.
+
+    Returns:
+        The pages, that of the whole study first; without figures.
+    """
     whole = StudyPage(summary=summary)
     return [whole, *(replace(whole, task=task) for task in summary.headline["tasks"])]
 
@@ -203,7 +267,17 @@ def write_study_figures(
 
 
 def study_sections(page: StudyPage) -> list[Section]:
-    """Write every section that has something to show: of the whole study first, then task by task, the audit last."""
+    """Write every section that has something to show.
+
+    The sections on the cohort come first, then those of each task, then the other sections of the whole
+    study, such as the audit.
+
+    Args:
+        page: The page of the whole study.
+
+    Returns:
+        The sections in the order of the report, without their figures.
+    """
     entries = ordered_sections()
     tasks = [replace(page, task=task) for task in page.summary.headline["tasks"]]
 
@@ -226,8 +300,8 @@ def render_study_report(
 
     Args:
         summary: The numbers of the study.
-        title: Instead of the study's name.
-        pictures: Of patients, where they were asked for.
+        title: A title; None for the study's name.
+        pictures: Pictures of patients; None for none.
 
     Returns:
         The HTML.
@@ -273,13 +347,13 @@ def write_study_report(
 
     Args:
         summary: The numbers of the study.
-        out: A folder, made where it is not there.
-        pictures: Of patients, where they were asked for.
-        title: Instead of the study's name.
-        key_file: Whether to write who stands behind the hashes; not in a bundle.
+        out: The folder to write; it is made where it does not exist.
+        pictures: Pictures of patients; None for none.
+        title: A title; None for the study's name.
+        key_file: Whether to write the file that says which case each hash stands for; not in a bundle.
 
     Returns:
-        The report.
+        The path of `report.html`.
 
     Raises:
         UserError: The page would be larger than 2 MB.
@@ -307,8 +381,14 @@ def write_study_report(
 
 
 def write_tables(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
-    """Write a csv per table. Tables of an earlier run that this one does not have are removed; files that Elsewhere
-    did not write stay."""
+    """Write one csv per table.
+
+    Tables of an earlier run that this one does not have are removed; files that Elsewhere did not write stay.
+
+    Args:
+        tables: The tables by name.
+        folder: The folder to write.
+    """
     files = [f"{name}.csv" for name in tables]
     with staged_directory(folder, replace=True, owned=lambda _: files) as staged:
         for name, table in tables.items():

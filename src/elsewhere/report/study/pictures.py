@@ -1,4 +1,4 @@
-"""Pictures of patients in a study's report, on request alone: relevance maps of networks, contours of masks."""
+"""Pictures of patients in a study's report, on request: relevance maps and contours of masks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class RunMaps:
     """The relevance maps of one run.
 
     Args:
-        name: Of the run, for readers.
-        task: Of the run.
-        summary: Its numbers, with the sanity check.
+        name: The name of the run, for readers.
+        task: The task of the run.
+        summary: The numbers of the run, with the sanity check (`Looked.to_dict`).
         pictures: (caption, JPEG) of the chosen cases.
     """
 
@@ -30,7 +30,7 @@ class RunMaps:
 
 @dataclass(frozen=True, kw_only=True)
 class CasePictures:
-    """The pictures of a report.
+    """The pictures of patients in a report.
 
     Args:
         maps: Relevance maps, one entry per run.
@@ -43,7 +43,11 @@ class CasePictures:
     contours: Mapping[str, tuple[tuple[str, bytes | None], ...]] = field(default_factory=dict)
 
     def elements(self) -> dict[str, str]:
-        """The pictures as elements of the page, by name."""
+        """Make the pictures elements of the page.
+
+        Returns:
+            The HTML of each picture by name.
+        """
         found = {}
         for run in self.maps:
             for number, (caption, content) in enumerate(run.pictures):
@@ -58,7 +62,11 @@ class CasePictures:
         return found
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """The table `relevance`: one row per run, where there are maps."""
+        """Make the table `relevance`: one row per run.
+
+        Returns:
+            The table by its name; empty where there are no maps.
+        """
         rows = []
         for run in self.maps:
             numbers = {k: v for k, v in run.summary.items() if k not in ("sanity", "warnings")}
@@ -71,7 +79,15 @@ class CasePictures:
 
 
 def map_name(run: RunMaps, number: int) -> str:
-    """Name a relevance map among the pictures of the page."""
+    """Name a relevance map among the pictures of the page.
+
+    Args:
+        run: The maps of a run.
+        number: The position of the map among those of the run.
+
+    Returns:
+        The name.
+    """
     return f"relevance, {run.name}, {number}"
 
 

@@ -1,4 +1,4 @@
-"""How the figures of a study's report are drawn; what they show is chosen beside their sections."""
+"""Draw the figures of a study's report; what they show is chosen in the modules of the sections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,15 @@ INTERNAL, EXTERNAL = "internal", "external"
 
 
 def composition(rows: Sequence[dict[str, Any]], pal: Palette) -> Figure:
-    """Stacked images by label; a diamond at the number of patient ids."""
+    """Draw stacked images by label, with a diamond at the number of patient ids.
+
+    Args:
+        rows: The datasets, each with `dataset`, `benign`, `malignant`, `normal` and `patients`.
+        pal: The colours.
+
+    Returns:
+        The figure.
+    """
     figure, axes = new_figure(0.95 + 0.42 * len(rows), pal)
     style(axes, pal, grid="x")
     sides = (("benign", pal.accent, 0.9), ("malignant", pal.second, 0.9), ("normal", pal.muted, 0.45))
@@ -54,6 +62,15 @@ def composition(rows: Sequence[dict[str, Any]], pal: Palette) -> Figure:
 
 
 def with_zero(figure: Figure, pal: Palette) -> Figure:
+    """Extend the horizontal axis of a figure to 0 and mark it by a line.
+
+    Args:
+        figure: The figure; it is changed.
+        pal: The colours.
+
+    Returns:
+        The same figure.
+    """
     axes = figure.axes[0]
     lo, hi = axes.get_xlim()
     axes.set_xlim(min(lo, -0.01), max(hi, 0.01))
@@ -62,7 +79,19 @@ def with_zero(figure: Figure, pal: Palette) -> Figure:
 
 
 def bars(rows: Sequence[dict[str, Any]], pal: Palette, *, axis: str) -> Figure:
-    """Bars from chance; error bars are seed-level standard deviations, a diamond is the published value."""
+    """Draw bars that start at chance, with the published values.
+
+    Error bars are standard deviations over seeds, a diamond is the published value.
+
+    Args:
+        rows: The configurations, each with `name`, `internal` and `external`, and where known
+            `internal_sd`, `internal_published` and the same of `external`.
+        pal: The colours.
+        axis: The metric, for the label of the vertical axis.
+
+    Returns:
+        The figure.
+    """
     figure, axes = new_figure(3.1, pal)
     style(axes, pal, grid="y")
     values = [v for r in rows for k in (INTERNAL, EXTERNAL) if (v := as_float(r.get(k))) is not None]
@@ -104,7 +133,17 @@ def bars(rows: Sequence[dict[str, Any]], pal: Palette, *, axis: str) -> Figure:
 def heat(
     rows: Sequence[str], columns: Sequence[str], cells: dict[tuple[str, str], float], pal: Palette
 ) -> Figure:
-    """Trained on (down) and tested on (across); internal cells are framed."""
+    """Draw a map of results: trained on (rows) and tested on (columns); internal cells are framed.
+
+    Args:
+        rows: The sources, from top to bottom.
+        columns: The targets, from left to right.
+        cells: The value of each (source, target), in [0, 1]; a dash where there is none.
+        pal: The colours.
+
+    Returns:
+        The figure.
+    """
     from matplotlib.patches import Rectangle
 
     figure, axes = new_figure(0.75 + 0.5 * len(rows), pal, width=4.4)
@@ -142,7 +181,16 @@ def heat(
 
 
 def margins(table: pd.DataFrame, pal: Palette) -> Figure:
-    """A line a model; hollow marks are published values."""
+    """Draw AUROC by margin of the crop, one line per model; hollow marks are published values.
+
+    Args:
+        table: One row per model and margin, with `model`, `margin` (a share), `auroc` and, where known,
+            `published_auroc`.
+        pal: The colours.
+
+    Returns:
+        The figure.
+    """
     figure, axes = new_figure(3.0, pal)
     style(axes, pal, grid="y")
     colours = (pal.accent, pal.second, pal.good, pal.warn)
@@ -176,7 +224,16 @@ def _hollow(table: pd.DataFrame) -> str:
 
 
 def dumbbells(rows: Sequence[tuple[str, str, float, float]], pal: Palette, *, axis: str) -> Figure:
-    """Hollow before, full after; a heading a kind."""
+    """Draw values before (hollow) and after (filled), one row per configuration under the kind of scenario.
+
+    Args:
+        rows: (kind of scenario, configuration, before, after).
+        pal: The colours.
+        axis: The measure, for the label of the horizontal axis.
+
+    Returns:
+        The figure.
+    """
     kinds = list(dict.fromkeys(k for k, *_ in rows))
     lines: list[tuple[str, float | None, float | None]] = []
     for kind in kinds:
@@ -210,7 +267,17 @@ def dumbbells(rows: Sequence[tuple[str, str, float, float]], pal: Palette, *, ax
 
 
 def dots(rows: Sequence[tuple[str, str, float]], pal: Palette, *, axis: str, chance: float | None) -> Figure:
-    """A row a configuration, a mark a kind."""
+    """Draw one row per configuration, with one mark per kind of scenario.
+
+    Args:
+        rows: (kind of scenario, configuration, value).
+        pal: The colours.
+        axis: The label of the horizontal axis.
+        chance: The value that chance gives, drawn as a dashed line; None for none.
+
+    Returns:
+        The figure.
+    """
     names = list(dict.fromkeys(n for _, n, _ in rows))
     marks = {
         INTERNAL: ("o", pal.accent),
@@ -253,7 +320,15 @@ def _legend(axes: Axes, entries: Sequence[tuple[str, tuple[str, str]]]) -> None:
 
 
 def risk(table: pd.DataFrame, pal: Palette) -> Figure:
-    """A line a score: what answering only the surest cases would leave of the errors."""
+    """Draw the error rate among the answered cases by coverage, one line per score of uncertainty.
+
+    Args:
+        table: One row per score and coverage, with `score`, `coverage` and `risk` as shares.
+        pal: The colours.
+
+    Returns:
+        The figure.
+    """
     figure, axes = new_figure(3.2, pal)
     style(axes, pal, grid="both")
     looks = {
@@ -285,13 +360,21 @@ def risk(table: pd.DataFrame, pal: Palette) -> Figure:
         handlelength=2.2,
         columnspacing=1.0,
     )
-    axes.set_xlabel("Answered, % of cases (the surest first)")
+    axes.set_xlabel("Answered, % of cases (the most certain first)")
     axes.set_ylabel("Errors among them, %")
     return figure
 
 
 def tradeoff(rows: Sequence[dict[str, Any]], pal: Palette) -> Figure:
-    """Up and to the right of the baseline is better in both; its quadrant is shaded (MRI-11)."""
+    """Draw fairness against performance; the quadrant better than the baseline in both is shaded (MRI-11).
+
+    Args:
+        rows: The methods, each with `name`, `performance`, `fairness`, `quadrant` and `passed_gate`.
+        pal: The colours.
+
+    Returns:
+        The figure.
+    """
     from matplotlib.patches import Rectangle
 
     figure, axes = new_figure(3.9, pal)
@@ -340,7 +423,7 @@ def tradeoff(rows: Sequence[dict[str, Any]], pal: Palette) -> Figure:
 
 
 def _labels(axes: Axes, points: Sequence[tuple[str, float, float]], pal: Palette) -> None:
-    """Names beside their points, moved up where two would stand on each other."""
+    """Write names beside their points, moved up where two would overlap."""
     low, high = axes.get_ylim()
     least = 0.062 * (high - low)
     last = -np.inf
@@ -356,7 +439,17 @@ def _labels(axes: Axes, points: Sequence[tuple[str, float, float]], pal: Palette
 def two_marks(
     rows: Sequence[tuple[str, float, float]], pal: Palette, *, axis: str, labels: tuple[str, str]
 ) -> Figure:
-    """A full and a hollow mark a row, joined: two classes, or the best and the worst models."""
+    """Draw two joined marks per row, a filled and a hollow one: two classes, or the best and worst methods.
+
+    Args:
+        rows: (name, value of the filled mark, value of the hollow mark).
+        pal: The colours.
+        axis: The label of the horizontal axis.
+        labels: What the filled and the hollow mark mean.
+
+    Returns:
+        The figure.
+    """
     figure, axes = new_figure(0.95 + 0.31 * len(rows), pal)
     style(axes, pal, grid="x")
     for i, (_, a, b) in enumerate(rows):
@@ -378,7 +471,15 @@ def two_marks(
 
 
 def reliable(rows: Sequence[dict[str, Any]], pal: Palette) -> Figure:
-    """Quantile bins with their sizes; the diagonal is perfect, the dotted line the prevalence (MRI-11)."""
+    """Draw quantile bins with their sizes; the diagonal is perfect, the dotted line the prevalence (MRI-11).
+
+    Args:
+        rows: The bins, each with `predicted`, `observed`, `lo`, `hi`, `cases` and `prevalence`.
+        pal: The colours.
+
+    Returns:
+        The figure.
+    """
     x = [float(r["predicted"]) for r in rows]
     y = [float(r["observed"]) for r in rows]
     curve = {"x": x, "y": y, "lo": [r["lo"] for r in rows], "hi": [r["hi"] for r in rows]}

@@ -18,7 +18,14 @@ PARTS = ("train", "validation", "test")
 
 @section("audit", place="audit", whole_study=True)
 def audit(page: StudyPage) -> Section | None:
-    """What was checked, what was left out, and what did not run."""
+    """Show what was checked, what was left out, and what did not run.
+
+    Args:
+        page: The page of the whole study.
+
+    Returns:
+        The section; None where it has nothing to show.
+    """
     held = page.summary.audit
     blocks: list[Any] = [_leaks(page), *(Note(tone="warn", text=w) for w in page.warnings())]
     left_out = [r for r in held.get("left_out") or [] if isinstance(r, Mapping)]
@@ -62,7 +69,7 @@ def _leaks(page: StudyPage) -> Note:
 
 
 def _duplicates(held: Any) -> list[Any]:
-    """Pictures or volumes that show the same, by datasets and by what a pair crosses (US-30)."""
+    """Count pairs of pictures or volumes that show the same, by datasets and relation (US-30)."""
     if not isinstance(held, Mapping):
         return []
     heading = Heading(text="Near-duplicates")
@@ -171,7 +178,14 @@ def _without_scores(page: StudyPage) -> list[Any]:
 
 @section("methods of the analysis", place="audit", whole_study=True)
 def how(page: StudyPage) -> Section | None:
-    """How the numbers were computed."""
+    """Describe how the numbers were computed, and what each method was given.
+
+    Args:
+        page: The page of the whole study.
+
+    Returns:
+        The section; None where it has nothing to show.
+    """
     about = page.summary.provenance
     protocols = ", ".join(
         dict.fromkeys(f"{b['protocol']} {b['protocol_version']}" for b in page.summary.headline["boards"])
@@ -218,7 +232,7 @@ def _disclosure(page: StudyPage) -> list[Any]:
         Table(
             name="disclosure",
             caption="What each method was given of a tested case, and what it reports of itself",
-            columns=["Method", "Given beside the image", "Follows", "Reports"],
+            columns=["Method", "Given besides the image", "Follows", "Reports"],
             rows=[
                 [
                     text(page.method(r["method"])),
@@ -236,7 +250,14 @@ def _disclosure(page: StudyPage) -> list[Any]:
 
 @section("provenance", place="audit", whole_study=True)
 def provenance(page: StudyPage) -> Section | None:
-    """What it takes to make the numbers again."""
+    """Show what it takes to make the numbers again: versions, hashes, seeds and devices.
+
+    Args:
+        page: The page of the whole study.
+
+    Returns:
+        The section; None where it has nothing to show.
+    """
     held = page.summary.provenance
     facts: list[tuple[str, Cell]] = [
         ("Elsewhere", text(held.get("elsewhere"))),

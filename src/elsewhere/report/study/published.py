@@ -13,7 +13,14 @@ MOST_ROWS = 80
 
 @section("published comparison", place="published", tables=("published_comparison",))
 def published(page: StudyPage) -> Section | None:
-    """Every number that the published study prints and this study also has."""
+    """Compare every number that the published study prints and this study also has (US-25).
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        The section; None where it has nothing to show.
+    """
     rows = page.rows("published_comparison")
     sizes = sorted(abs(r["difference"]) for r in rows)
     known = [r for r in rows if r["inside"] is not None and r["inside"] == r["inside"]]

@@ -1,7 +1,8 @@
-"""Sections and figures of a study's report: functions from tables to blocks, found by the tables that a study has.
+"""Sections and figures of a study's report: functions from tables to blocks, found by the study's tables.
 
-A section appears when the tables that it names exist. It is written once per task, or once for the whole study. Other
-packages register theirs by the entry-point groups `elsewhere.report_sections` and `elsewhere.report_figures`.
+A section appears when one of the tables that it names exists. It is written once per task, or once for the
+whole study. Other packages register theirs by the entry-point groups `elsewhere.report_sections` and
+`elsewhere.report_figures`.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ class SectionEntry:
     """A registered section.
 
     Args:
-        name: Under which it is listed.
-        function: What writes it; it returns None where it has nothing to show.
+        name: The name under which it is listed.
+        function: Writes the section; it returns None where it has nothing to show.
         place: One of `PLACES`.
         tables: Tables of the study, of which at least one must exist; empty: the section always appears.
         whole_study: Whether it is written once for the study instead of once per task.
-        number: In the order of registration.
+        number: The position in the order of registration.
     """
 
     name: str
@@ -50,8 +51,8 @@ class FigureEntry:
     """A registered figure.
 
     Args:
-        name: Under which it is listed.
-        function: What yields the figures.
+        name: The name under which it is listed.
+        function: Yields the figures.
         tables: Tables that must all exist.
         whole_study: Whether it is drawn once for the study instead of once per task.
     """
@@ -92,10 +93,13 @@ def section(
 ) -> Callable[[SectionFunction], SectionFunction]:
     """Register a function as a section of study reports.
 
+    A function `noise(page)` under `@section("noise", place="trust", tables=("noise",))` writes a section
+    among those on trust, in every study that has a table `noise`.
+
     Args:
-        name: Under which it is listed.
+        name: The name under which it is listed.
         place: One of `PLACES`.
-        tables: Tables of the study, of which at least one must exist.
+        tables: Tables of the study, of which at least one must exist; empty: the section always appears.
         whole_study: Whether it is written once for the study instead of once per task.
 
     Returns:
@@ -103,11 +107,6 @@ def section(
 
     Raises:
         ValueError: There is no such place.
-
-    Example:
-        >>> @section("noise", place="trust", tables=("noise",))  # doctest: +SKIP
-        ... def noise(page):
-        ...     return page.section("noise", "Noise", [page.table("noise")])
     """
     if place not in PLACES:
         raise ValueError(f"there is no place '{place}' in a report; places: {', '.join(PLACES)}")
@@ -128,7 +127,7 @@ def figure(
     """Register a function as figures of study reports.
 
     Args:
-        name: Under which it is listed.
+        name: The name under which it is listed.
         tables: Tables that must all exist.
         whole_study: Whether it is drawn once for the study instead of once per task.
 
@@ -148,8 +147,12 @@ def ordered_sections() -> list[SectionEntry]:
     """List all sections in the order of the page.
 
     Returns:
-        The sections by their place; within a place those of Elsewhere in the order of their modules, then those of
-        other packages, each as they were registered.
+        The sections by their place; within a place those of Elsewhere in the order of their modules, then
+        those of other packages, each in the order of registration.
+
+    Example:
+        >>> ordered_sections()[0].name
+        'who was tested'
     """
 
     def position(entry: SectionEntry) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""The section on relevance maps: how much of a network's attention lies in the lesion (US-23)."""
+"""The section on relevance maps: how much of a map's relevance lies in the lesion (US-23)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from elsewhere.report.study.registry import section
 
 @section("relevance", place="cases")
 def relevance(page: StudyPage) -> Section | None:
-    """Relevance maps of the runs with saved weights, where pictures were asked for."""
+    """Show relevance maps of the runs with saved weights, where pictures were asked for (US-23).
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        The section; None where the page has no maps of the task.
+    """
     runs = [run for run in page.pictures.maps if run.task == page.task]
     if not runs:
         return None

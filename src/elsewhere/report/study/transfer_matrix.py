@@ -42,7 +42,14 @@ EXTREMES = 10
 
 @figure("transfer maps", tables=("scenarios",))
 def heat_maps(page: StudyPage) -> Iterator[FigureSpec]:
-    """Trained on (rows) and tested on (columns), a map per configuration."""
+    """Draw the results from each source to each target, one map per metric and configuration.
+
+    Args:
+        page: The page of one task.
+
+    Yields:
+        The figures; a configuration that was only trained on all other datasets has none.
+    """
     table, names = page.of("scenarios"), list(page.design.datasets)
     for metric, short in SHORT.items():
         for model, input_ in shown_configurations(page):
@@ -68,7 +75,14 @@ def heat_maps(page: StudyPage) -> Iterator[FigureSpec]:
 
 
 def shown_configurations(page: StudyPage) -> list[tuple[str, str]]:
-    """The configurations that have figures of their own: all but the other margins of a crop."""
+    """List the configurations that have figures of their own: all but the other margins of a crop.
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        Pairs of model and input, at most `MOST_HEATS`.
+    """
     design = page.design
     inputs = {i for _, i in design.main} | design.found | design.whole | {""}
     return [c for c in design.configurations if c[1] in inputs][:MOST_HEATS]
@@ -76,7 +90,14 @@ def shown_configurations(page: StudyPage) -> list[tuple[str, str]]:
 
 @section("transfer matrix", place="transfer", tables=("external_scenarios",))
 def transfer_matrix(page: StudyPage) -> Section | None:
-    """Heat maps of every source and target, and the best and worst transfers."""
+    """Show maps of every source and target, and the best and worst transfers.
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        The section; None where it has nothing to show.
+    """
     rows = page.rows("external_scenarios")
     blocks: list[Any] = []
     for metric, short in SHORT.items():

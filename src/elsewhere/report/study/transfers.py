@@ -1,4 +1,4 @@
-"""Sections on internal and external results: the drop, transfer by transfer, and each centre against the others."""
+"""Sections on internal and external results: the drop, each transfer, and each centre against the others."""
 
 from __future__ import annotations
 
@@ -58,7 +58,14 @@ _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 @figure("drop", tables=("drop",))
 def drop_figure(page: StudyPage) -> Iterator[FigureSpec]:
-    """The mean change of every method, or the best method's transfers where no mean has an interval."""
+    """Draw the mean change of every method, or the best method's transfers where no mean has an interval.
+
+    Args:
+        page: The page of one task.
+
+    Yields:
+        One figure, where the study compares internal with external results.
+    """
     label = f"{metric_label(page.metric)}, external {MINUS} internal"
     rows = [r for r in page.rows("drop") if as_float(r["lo"]) is not None]
     if rows and page.design.main:
@@ -92,7 +99,14 @@ def drop_figure(page: StudyPage) -> Iterator[FigureSpec]:
 
 
 def main_methods(page: StudyPage) -> list[str]:
-    """The methods that make up the averages of a study of models and inputs; none in a study of recipes."""
+    """List the methods that make up the averages of a study of models and inputs.
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        Their names; none in a study of recipes.
+    """
     main = set(page.design.main)
     runs = page.of("runs").drop_duplicates("method")
     return [str(r["method"]) for r in rows_of(runs) if (r["model"], r["input"]) in main]
@@ -109,7 +123,14 @@ def _transfer(row: Mapping[str, Any]) -> str:
 
 @figure("internal and external bars", tables=("summary",))
 def bars(page: StudyPage) -> Iterator[FigureSpec]:
-    """The mean of each configuration, internal and external."""
+    """Draw the mean of each configuration, internal and external.
+
+    Args:
+        page: The page of one task.
+
+    Yields:
+        One figure per metric.
+    """
     table, published = page.of("summary"), page.of("overall")
     for metric, short in SHORT.items():
         part = table[(table["metric"] == metric) & table["kind"].isin(["internal", "external"])]
@@ -142,7 +163,14 @@ def bars(page: StudyPage) -> Iterator[FigureSpec]:
 
 @figure("centres", tables=("groups",))
 def centres_figure(page: StudyPage) -> Iterator[FigureSpec]:
-    """The best method's main metric at each dataset and site."""
+    """Draw the best method's main metric at each dataset and site.
+
+    Args:
+        page: The page of one task.
+
+    Yields:
+        One figure, where there are two datasets or sites, or more.
+    """
     yield from group_forest(page, "centres", CENTRES, "by dataset and site")
 
 
@@ -150,13 +178,13 @@ def group_forest(page: StudyPage, name: str, variables: Sequence[str], where: st
     """Draw the best method's main metric group by group.
 
     Args:
-        page: Of the task.
-        name: Of the figure.
-        variables: Of the groups.
-        where: The end of the title.
+        page: The page of one task.
+        name: The name of the figure within the task.
+        variables: The grouping variables, each a block of rows.
+        where: The end of the title, such as 'by dataset and site'.
 
     Yields:
-        The figure, where some variable has two groups or more.
+        The figure, where some variable has between two and `MOST_SITES` groups.
     """
     head, metric = page.headline, page.metric
     groups = page.of("groups", board=page.board["board"], method=head["best"])
@@ -193,7 +221,14 @@ def group_forest(page: StudyPage, name: str, variables: Sequence[str], where: st
     tables=("overall", "drop", "transfers", "centres", "new_hospital"),
 )
 def internal_and_external(page: StudyPage) -> Section | None:
-    """The drop from internal to external results, transfer by transfer, and each centre against the others."""
+    """Show the drop from internal to external results, each transfer, and each centre against the others.
+
+    Args:
+        page: The page of one task.
+
+    Returns:
+        The section; None where it has nothing to show.
+    """
     blocks: list[Any] = []
     overall, drop = page.rows("overall"), page.rows("drop")
     if len(page.design.main) and overall:
@@ -316,7 +351,7 @@ def _drops(page: StudyPage, rows: Rows) -> Table:
 
 
 def _transfers(page: StudyPage, rows: Rows) -> Any:
-    """Every transfer of the best method and the baseline; of all methods where these are few."""
+    """Show every transfer of the best method and the baseline; of all methods where these are few."""
     shown = {page.headline["best"], page.board["baseline"]}
     part = rows if len(rows) <= OPEN_ROWS else [r for r in rows if r["method"] in shown]
     judged = any(r.get("verdict") for r in part)
@@ -356,12 +391,12 @@ def _transfers(page: StudyPage, rows: Rows) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A cell of a table that may be empty: NaN is no text."""
+    """Return the text of a cell of a table that may be empty: NaN is no text."""
     return value if isinstance(value, str) else ""
 
 
 def _answered(row: Mapping[str, Any]) -> str:
-    """The verdict without the cases that have no usable score, where there are such cases."""
+    """Say what the verdict is without the cases that have no usable score, where there are such cases."""
     lost = as_float(row.get("without_score"))
     if not lost:
         return ""
@@ -370,7 +405,7 @@ def _answered(row: Mapping[str, Any]) -> str:
 
 
 def _detectable(drop: Any, level: Any, metric: str) -> Cell:
-    """A drop below the smallest value of the metric cannot happen, and is shown as none."""
+    """Show the smallest detectable drop; 'none' where it lies below the smallest value of the metric."""
     found = as_float(drop)
     if found is not None and found < NOTHING:
         return num(0.0)

@@ -1,6 +1,6 @@
-"""Detection: predicted boxes against lesion boxes, a volume a case (DBT-03 to DBT-08).
+"""Detection: predicted boxes compared with lesion boxes; one case per volume (DBT-03 to DBT-08).
 
-`score` matches boxes to lesions and writes what happened to each as an event; every number after that
+`score` matches boxes to lesions and writes the result of each as an event; every number after that
 comes from the case table and the events alone. Kinds of event: `tp` (the first hit on a lesion, by
 score), `duplicate` (a further hit: neither true nor false positive), `fp`, and `fn` (a lesion that no box
 hits at any score).
@@ -57,7 +57,7 @@ _CURVE_STEPS = 160
 
 
 class DetectionTask(Task):
-    """Boxes with scores, a volume a case; the patient is the cluster (ST-01)."""
+    """Boxes with scores: a case is a volume, and the patient is the cluster (ST-01)."""
 
     name = "detection"
     title = "Lesion detection"
@@ -71,20 +71,20 @@ class DetectionTask(Task):
     stored_columns = ("n_lesions", "n_detected", "n_boxes", "n_false_positives")
 
     def resampled(self, scores: Scores, units: str) -> Clusters:
-        """Patients, or volumes as the challenge's study may have done (DBT-06)."""
+        """Make the clusters: patients, or volumes as the challenge's study may have done (DBT-06)."""
         return self.partition(scores, cluster="case_id" if units == "volumes" else "patient_id")
 
     def check_stored(self, cases: pd.DataFrame, events: pd.DataFrame | None, *, where: str) -> None:
-        """The boxes of a detection are judged by the scorer's own rules."""
+        """Check the stored boxes of a detection by the scorer's own rules."""
         check_stored_boxes(cases, events, where=where)
 
     def case_cost(self, scores: Scores) -> npt.NDArray[np.float64]:
-        """The lesions that were missed."""
+        """Count the missed lesions of each volume; NaN where none was missed."""
         missed = (scores.cases["n_lesions"] - scores.cases["n_detected"]).to_numpy(dtype=float)
         return np.where(missed > 0, missed, np.nan)
 
     def ranking_details(self, scores: Mapping[str, Scores]) -> tuple[dict[str, Any], list[str]]:
-        """DBT-08: how many of the algorithms find each lesion, and at what cost, whatever protocol ranks them."""
+        """Count how many algorithms find each lesion, and at what cost, under any protocol (DBT-08)."""
         from elsewhere.statistics.difficulty import events_by_nearest, lesion_difficulty, lesions_in
 
         events, without = {}, [name for name, one in scores.items() if one.events is None]
@@ -181,12 +181,12 @@ class DetectionTask(Task):
         protocol: Protocol,
         options: ScoreOptions,
     ) -> Scores:
-        """From saved scores and events alone; the cohort gives the attributes, and volumes left out."""
+        """Make scores from saved scores and events; the cohort adds attributes and volumes left out."""
         protocol = _with_matching(protocol, options)
         if events is None:
             raise UserError(
                 "detection cannot be summed up from the score table alone",
-                fix="Give the results folder that holds events.parquet beside scores.parquet: a FROC curve "
+                fix="Give the results folder that has events.parquet next to scores.parquet: a FROC curve "
                 "needs every box's score.",
             )
         cases = case_frame(cohort, options)
@@ -227,7 +227,15 @@ class DetectionTask(Task):
         )
 
     def partition(self, scores: Scores, *, cluster: str | None = None) -> Clusters:
-        """Volumes to patients; `cluster="case_id"` resamples volumes, as the study may have done."""
+        """Assign volumes to patients; `cluster="case_id"` resamples volumes, as the study may have done.
+
+        Args:
+            scores: The scores.
+            cluster: The column of the unit that is resampled; None for patients.
+
+        Returns:
+            The clusters.
+        """
         positive = scores.cases["n_lesions"].to_numpy(dtype=float) > 0
         return Clusters.from_table(scores.cases, cluster=cluster or self.cluster, positive=positive)
 
@@ -259,7 +267,7 @@ class DetectionTask(Task):
     def curves(
         self, scores: Scores, partition: Clusters, stream: WeightStream | None, options: ScoreOptions
     ) -> dict[str, Any]:
-        """The FROC curve over positive volumes (`froc`) and over all (`froc_all`), with pointwise bands."""
+        """Compute the FROC curves over positive volumes (`froc`) and all (`froc_all`), with bands."""
         evaluator = self.evaluator(scores, partition, options)
         if evaluator.undefined_reasons():
             return {}
@@ -291,7 +299,7 @@ class DetectionTask(Task):
         return out
 
     def details(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> dict[str, Any]:
-        """How many lesions of each class come within the false-positive budgets, without ids.
+        """Count how many lesions of each class come within the false-positive budgets, without ids.
 
         `lesion_table` has the lesions one by one.
         """
@@ -316,7 +324,7 @@ class DetectionTask(Task):
 
 
 class _OnGrid:
-    """The curve at many rates, for `draw`: it asks an evaluator for its width and its rows alone."""
+    """The curve at many rates, for `draw`: it needs only the width and the rows of an evaluator."""
 
     def __init__(self, evaluator: FrocEvaluator, grid: FloatArray) -> None:
         self._evaluator, self._grid = evaluator, grid
@@ -327,10 +335,17 @@ class _OnGrid:
 
 
 def lesion_table(scores: Scores, *, positive_only: bool = True) -> pd.DataFrame:
-    """A row a lesion: `case_id, lesion_id, lesion_class, best_score, fp_per_volume`.
+    """List the lesions, one row per lesion: `case_id, lesion_id, lesion_class, best_score, fp_per_volume`.
 
-    `fp_per_volume` is what it costs to find the lesion: false positives a volume at the score of its best
+    `fp_per_volume` is the cost of finding the lesion: false positives per volume at the score of its best
     hit (DBT-08), over positive volumes or all; NaN where no box hits it.
+
+    Args:
+        scores: The scores of a detection, with their events.
+        positive_only: Whether false positives are counted over volumes with a lesion alone.
+
+    Returns:
+        The table.
     """
     events = scores.events if scores.events is not None else no_events()
     found = events[is_kind(events, "tp", "fn")]

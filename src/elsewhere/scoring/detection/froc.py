@@ -1,15 +1,15 @@
 """FROC under patient weights: DBT-04, DBT-06 and the curve rule of the DBTex protocols.
 
 The rule, for any weights: the curve's points lie at the scores of boxes that hit a lesion (also of
-further hits on a lesion already found: the published code takes its thresholds from all of them), each
+further hits on a lesion that was hit before: the published code takes its thresholds from all of them), each
 with everything scored as high or higher, so that tied false positives enter with them; before them
-stands (0, 0), after them one point with every box. Sensitivity at x false positives a volume is linear
+is (0, 0), after them one point with every box. Sensitivity at x false positives per volume is linear
 interpolation between the last point at or before x and the first one beyond it, and flat after the last
-point. Several points at one x: the highest is read there. No boxes: 0. No lesion: undefined (NaN).
+point. Of several points at one x, the highest is read. No boxes: 0. No lesion: undefined (NaN).
 
 A resample weighs a patient's volumes, lesions, hits and false positives alike. The events are sorted
-once; since all hits on a lesion belong to one patient, which hit comes first never depends on the
-weights, and a row of weights is one walk down the list that ends at the largest rate asked for.
+once; because all hits on a lesion belong to one patient, which hit comes first never depends on the
+weights, and a row of weights is one pass down the list that ends at the largest rate asked for.
 """
 
 from __future__ import annotations
@@ -30,7 +30,18 @@ NO_LESION = "no lesion among these volumes, so sensitivity has no denominator"
 
 
 def froc_specs(rules: DetectionRules) -> tuple[MetricSpec, ...]:
-    """The metrics of DBT-04, in the order of the report, from the protocol's operating points."""
+    """List the metrics of DBT-04, in the order of the report, from the protocol's operating points.
+
+    Args:
+        rules: The protocol's rules of detection.
+
+    Returns:
+        The specifications; the mean sensitivity over positive volumes leads.
+
+    Example:
+        >>> [spec.name for spec in froc_specs(DetectionRules())][:2]
+        ['mean_sensitivity_1_to_4', 'sensitivity_at_1_positive']
+    """
 
     def spec(name: str, label: str, *, primary: bool = False) -> MetricSpec:
         return MetricSpec(
@@ -64,10 +75,13 @@ def froc_specs(rules: DetectionRules) -> tuple[MetricSpec, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class FrocEvents:
-    """One entry a predicted box, in any order.
+    """The predicted boxes, one entry per box, in any order.
 
-    `case` is the row of the box's volume in the case table, -1 where the cohort does not list it;
-    `cluster` its patient, or -1 where nobody in the cohort is; `lesion` the lesion hit, -1 for none.
+    Args:
+        case: The row of the box's volume in the case table; -1 where the cohort does not list it.
+        cluster: The number of its patient; -1 where the patient is not in the cohort.
+        lesion: The number of the lesion that it hits; -1 for none.
+        score: Its score.
     """
 
     case: npt.NDArray[np.int64]
@@ -215,10 +229,23 @@ def _prepare(
 class FrocEvaluator(Evaluator):
     """The metrics of `froc_specs` as a function of patient weights.
 
-    `lesions_of_case[i]` is the number of lesions of volume i; a volume is positive when it has one.
-    Boxes in volumes that the cohort does not list are false positives over all volumes. Where their
-    patient is in the cohort they share its weight; where nobody is, they weigh as the average patient
-    does (1 for every resample), and belong to no subgroup: `subset` keeps them only when nobody leaves.
+    A volume is positive when it has a lesion. Boxes in volumes that the cohort does not list are false
+    positives over all volumes. Where their patient is in the cohort they share its weight; where the patient
+    is not, they weigh as the average patient does (1 for every resample), and belong to no subgroup: `subset`
+    keeps them only when no case leaves.
+
+    Args:
+        rules: The protocol's rules of detection.
+        cluster_of_case: The number of each volume's patient, from 0.
+        n_clusters: How many patients there are.
+        lesions_of_case: How many lesions each volume has.
+        events: The predicted boxes.
+        pool_starts: First cluster of each pool over which the weight of boxes without a patient is averaged,
+            and the number of clusters; None for one pool. `stack` makes one pool per model.
+        pool_of_event: The pool of each box; None for one pool.
+
+    Raises:
+        ValueError: A box has no score.
     """
 
     rules: DetectionRules
@@ -255,7 +282,16 @@ class FrocEvaluator(Evaluator):
     def sensitivities(
         self, weights: npt.NDArray[np.uint16], *, positive_at: FloatArray, all_at: FloatArray
     ) -> FloatArray:
-        """(rows, len(positive_at) + len(all_at)): sensitivity at rising false-positive rates a volume."""
+        """Read the curve at rising false-positive rates.
+
+        Args:
+            weights: Integer weights of the patients, (rows, patients).
+            positive_at: False positives per positive volume, rising.
+            all_at: False positives per volume over all volumes, rising.
+
+        Returns:
+            (rows, len(positive_at) + len(all_at)): the sensitivity at each rate; NaN without a lesion.
+        """
         out = np.empty((len(weights), positive_at.size + all_at.size))
         walk = self._walk
         _froc_rows(
@@ -338,12 +374,18 @@ class FrocEvaluator(Evaluator):
         )
 
     def ranked(self) -> FrocEvaluator:
-        """Boxes by their rank from the top: two models' first boxes stand for as many false positives."""
+        """Replace scores of boxes by their ranks from the top.
+
+        So the first boxes of two models stand for as many false positives.
+
+        Returns:
+            The same metrics of the ranks.
+        """
         ranks = shared_ranks(-self.events.score)
         return replace(self, events=replace(self.events, score=-ranks))
 
     def closed_form(self, metric: str) -> RatioInputs | AurocInputs | None:
-        """None: a point of an interpolated curve is no sum over cases (ST-03)."""
+        """Return None: a point of an interpolated curve is no sum over cases (ST-03)."""
         self.index(metric)
         return None
 
@@ -353,7 +395,10 @@ class FrocEvaluator(Evaluator):
         return {spec.name: NO_LESION for spec in self.specs}
 
     def case_counts(self) -> dict[str, tuple[int, int]]:
-        """Metrics over positive volumes count those alone; without any lesion every volume is undefined."""
+        """Count the volumes of each metric.
+
+        Metrics over positive volumes count those alone; without any lesion every volume is undefined.
+        """
         positive = int((self.lesions_of_case > 0).sum())
         if positive == 0:
             return {spec.name: (0, self.n_cases) for spec in self.specs}
@@ -369,7 +414,7 @@ def _need(array: npt.NDArray[np.int64] | None) -> npt.NDArray[np.int64]:
 
 
 def _mean_of_columns(columns: FloatArray) -> FloatArray:
-    """The plain mean, added from left to right: equal to the published code to the last bit."""
+    """Compute the plain mean, added from left to right: equal to the published code to the last bit."""
     total = np.zeros(len(columns))
     for column in columns.T:
         total = total + column

@@ -1,4 +1,4 @@
-"""Which predicted box hits which lesion: DBT-03 and DBT-05, under every protocol by one kernel.
+"""Matching of predicted boxes to lesions: DBT-03 and DBT-05, by one kernel for every protocol.
 
 The rules come from the protocol's `DetectionRules`, so that the paper's rule, the organisers' code and
 its older versions are data and not branches of the program. A box hits at most one lesion, and only a
@@ -23,10 +23,16 @@ IndexArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Boxes:
-    """Predicted boxes: upper left corner and size in original pixels, first slice and depth in slices.
+    """Predicted boxes in original pixels, one entry per box.
 
-    `volume` is the number of the box's volume, or -1 where the cohort does not list it. `z` is NaN for
-    pictures without slices; the slice rule is then left out.
+    Args:
+        volume: The number of the box's volume; -1 where the cohort does not list it.
+        x: Left edge in pixels.
+        y: Upper edge in pixels.
+        width: Width in pixels.
+        height: Height in pixels.
+        z: First slice; NaN for pictures without slices, where the slice rule is left out.
+        depth: Number of slices.
     """
 
     volume: IndexArray
@@ -40,7 +46,17 @@ class Boxes:
 
 @dataclass(frozen=True, kw_only=True)
 class Lesions:
-    """Lesion boxes in the order of the truth table ('first listed' is a rule, DBT-05)."""
+    """Lesion boxes in the order of the truth table ('first listed' is a rule, DBT-05).
+
+    Args:
+        volume: The number of the lesion's volume.
+        x: Left edge in pixels.
+        y: Upper edge in pixels.
+        width: Width in pixels.
+        height: Height in pixels.
+        slice: The slice of the lesion; NaN for pictures without slices.
+        volume_slices: How many slices its volume has.
+    """
 
     volume: IndexArray
     x: FloatArray
@@ -97,7 +113,22 @@ def _match(
 
 
 def hit_radius_px(width: FloatArray, height: FloatArray, rules: DetectionRules) -> FloatArray:
-    """How far the centres may lie apart. Paper: max(diagonal, floor)/2; code: max(diagonal/2, floor)."""
+    """Compute how far the centres of a box and a lesion may lie apart.
+
+    Paper: max(diagonal, floor)/2; code: max(diagonal/2, floor).
+
+    Args:
+        width: Width of each lesion in pixels.
+        height: Height of each lesion in pixels.
+        rules: The protocol's rules of detection.
+
+    Returns:
+        The largest distance in pixels for each lesion.
+
+    Example:
+        >>> hit_radius_px(np.array([300.0, 3.0]), np.array([400.0, 4.0]), DetectionRules()).tolist()
+        [250.0, 50.0]
+    """
     diagonal = np.sqrt(width**2 + height**2)
     if rules.radius == "half-of-larger":
         return np.maximum(diagonal, rules.floor_px) / 2.0
@@ -105,12 +136,21 @@ def hit_radius_px(width: FloatArray, height: FloatArray, rules: DetectionRules) 
 
 
 def match_boxes(boxes: Boxes, lesions: Lesions, rules: DetectionRules, *, n_volumes: int) -> IndexArray:
-    """The lesion (row number in `lesions`) that each box hits, or -1 (DBT-03, DBT-05).
+    """Find the lesion that each box hits (DBT-03, DBT-05).
 
     VolumeSlices is that of the first lesion row of the volume, as in the published code. `nearest` is by
-    3D centre distance over the lesions that qualify, a slice weighing as much as a pixel, ties to the
+    3D centre distance over the lesions that qualify, one slice weighing as much as one pixel, ties to the
     first listed; `challenge` takes the first listed that qualifies. The slice reach is not rounded:
     with 49 slices a box 12.25 slices away still qualifies, one 12.5 away does not.
+
+    Args:
+        boxes: The predicted boxes.
+        lesions: The lesions.
+        rules: The protocol's rules of detection.
+        n_volumes: How many volumes the cohort has.
+
+    Returns:
+        For each box the row number of its lesion in `lesions`, or -1.
     """
     order = np.argsort(lesions.volume, kind="stable").astype(np.int64)
     counts = (

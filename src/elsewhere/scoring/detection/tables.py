@@ -1,6 +1,6 @@
-"""The tables of detection: lesions and boxes checked, events made, volumes counted.
+"""The tables of detection: lesions and boxes are checked, events are made, volumes are counted.
 
-Everything here is a plain function from tables to tables; the task in `detection.py` strings them together.
+Everything here is a plain function from tables to tables; the task in `__init__.py` calls them in order.
 """
 
 from __future__ import annotations
@@ -42,7 +42,18 @@ _ATTRIBUTES = ("age", "menopausal_status", "breast_density")
 
 
 def case_frame(cohort: Cohort, options: ScoreOptions) -> pd.DataFrame:
-    """The columns that travel with the scores: levels, site and group attributes."""
+    """Take the columns of the cohort that stay with the scores: ids, levels, site and group attributes.
+
+    Args:
+        cohort: The cohort.
+        options: The options of scoring; `group_by` adds columns.
+
+    Returns:
+        One row per volume, with `case_id` and `patient_id`.
+
+    Raises:
+        UserError: A column to group by is absent.
+    """
     source = cohort.cases
     absent = [name for name in options.group_by if name not in source.columns]
     if absent:
@@ -57,7 +68,19 @@ def case_frame(cohort: Cohort, options: ScoreOptions) -> pd.DataFrame:
 
 
 def lesion_frame(cohort: Cohort, cases: pd.DataFrame) -> pd.DataFrame:
-    """Lesions in their listed order with numbers checked; `volume` is the row of their case."""
+    """Read the lesions in their listed order, with numbers checked; `volume` is the row of their case.
+
+    Args:
+        cohort: The cohort, with or without a lesion table.
+        cases: The volumes of the cohort.
+
+    Returns:
+        One row per lesion; none without a lesion table.
+
+    Raises:
+        UserError: A column is absent, or a row has an unknown volume, a repeated id, a negative size, or a
+            slice without the number of slices.
+    """
     source = cohort.lesions
     if source is None:
         source = pd.DataFrame(
@@ -99,11 +122,11 @@ def lesion_frame(cohort: Cohort, cases: pd.DataFrame) -> pd.DataFrame:
             "have a lesion_id that their volume already has",
             "Number them anew.",
         ),
-        ((out["width"] < 0) | (out["height"] < 0), "have a negative size", "Mend the boxes."),
+        ((out["width"] < 0) | (out["height"] < 0), "have a negative size", "Correct the boxes."),
         (
             out["slice"].notna() & ~(out["volume_slices"] > 0),
             "have a slice, but no volume_slices",
-            "The slice rule is 25 % of the volume's slices (DBT-03), so it needs them.",
+            "How far a hit may lie from the lesion's slice depends on the volume's number of slices.",
         ),
     )
     for bad, what, fix in problems:
@@ -114,6 +137,17 @@ def lesion_frame(cohort: Cohort, cases: pd.DataFrame) -> pd.DataFrame:
 
 
 def box_frame(predictions: Predictions) -> pd.DataFrame:
+    """Read the predicted boxes, with the columns that a file may leave out.
+
+    Args:
+        predictions: Predictions of the kind 'boxes'.
+
+    Returns:
+        One row per box; numbers that the file does not state are NaN.
+
+    Raises:
+        UserError: A column is absent.
+    """
     table = predictions.table.reset_index(drop=True).copy()
     missing = [
         name for name in ("case_id", "x", "y", "width", "height", "score") if name not in table.columns
@@ -135,7 +169,22 @@ def box_frame(predictions: Predictions) -> pd.DataFrame:
 
 
 def id_warnings(cases: pd.DataFrame, boxes: pd.DataFrame, *, source: str) -> list[str]:
-    """Boxes join by the volume's exact id; look-alikes are diagnosed, and all-foreign files refused."""
+    """Compare the volumes of the boxes with those of the cohort.
+
+    Boxes join by the volume's exact id; similar ids are diagnosed, and a file without any volume of the
+    cohort is refused.
+
+    Args:
+        cases: The volumes of the cohort.
+        boxes: The boxes.
+        source: What errors call the prediction file.
+
+    Returns:
+        Warnings, without ids.
+
+    Raises:
+        UserError: No volume of the boxes is in the cohort.
+    """
     join = join_by_id(cases["case_id"], boxes["case_id"].drop_duplicates(), source=source, what="volume")
     if not join.extra:
         return []
@@ -154,7 +203,17 @@ def id_warnings(cases: pd.DataFrame, boxes: pd.DataFrame, *, source: str) -> lis
 def worst_scores(
     score: FloatArray, volume: npt.NDArray[np.int64], invalid: npt.NDArray[np.bool_], case_id: pd.Series
 ) -> FloatArray:
-    """An invalid box takes the highest finite score of its volume, else of the file, else 0."""
+    """Give invalid boxes the highest finite score of their volume, else of the file, else 0.
+
+    Args:
+        score: The score of each box.
+        volume: The number of each box's volume.
+        invalid: True for the invalid boxes.
+        case_id: The id of each box's volume.
+
+    Returns:
+        The score of each box; valid boxes keep theirs.
+    """
     if not invalid.any():
         return score
     finite = pd.Series(np.where(np.isfinite(score), score, np.nan))
@@ -172,11 +231,26 @@ def hits_of(
     ids: pd.Index,
     protocol: Protocol,
 ) -> npt.NDArray[np.int64]:
+    """Match boxes to lesions by the protocol (DBT-03).
+
+    Args:
+        boxes: The boxes.
+        lesions: The lesions.
+        volume: The number of each box's volume; -1 where the cohort does not list it.
+        ids: The ids of the cohort's volumes.
+        protocol: The rules.
+
+    Returns:
+        For each box the row number of its lesion, or -1.
+
+    Raises:
+        UserError: The lesions have slices and no box has.
+    """
     has_slices = bool(lesions["slice"].notna().any())
     if has_slices and len(boxes) and boxes["z"].isna().all() and boxes["reason"].isna().any():
         raise UserError(
             "the boxes have no slices (z, depth), but the lesions have",
-            fix="Give z (first slice) and depth: a box must lie near the lesion's slice to hit it (DBT-03).",
+            fix="Give z (first slice) and depth: a box must lie near the lesion's slice to hit it.",
         )
 
     def numbers(table: pd.DataFrame, name: str) -> FloatArray:
@@ -204,10 +278,18 @@ def events_of(
     nearest: npt.NDArray[np.int64],
     score: FloatArray,
 ) -> pd.DataFrame:
-    """One row per box, in the file's order, then one per lesion that no box hits.
+    """Make the events: one row per box, in the file's order, then one per lesion that no box hits.
 
-    `hit` is the lesion of each box by the protocol's matching, `nearest` by matching `nearest`, which the
-    difficulty of lesions is defined by (DBT-08) whatever the protocol says.
+    Args:
+        boxes: The boxes.
+        lesions: The lesions.
+        hit: The lesion of each box by the protocol's matching, or -1.
+        nearest: The lesion of each box by matching 'nearest', which defines the difficulty of lesions
+            (DBT-08) under every protocol, or -1.
+        score: The score of each box.
+
+    Returns:
+        The events, with the columns `EVENT_COLUMNS`.
     """
     kind = np.full(len(boxes), "fp", dtype=object)
     by_score = np.argsort(-score, kind="stable")
@@ -247,7 +329,19 @@ def events_of(
 
 
 def is_kind(events: pd.DataFrame, *kinds: str) -> npt.NDArray[np.bool_]:
-    """Which events are of one of these kinds."""
+    """Mark the events of some kinds.
+
+    Args:
+        events: The events.
+        *kinds: Some of `KINDS`.
+
+    Returns:
+        True for each event of one of these kinds.
+
+    Example:
+        >>> is_kind(pd.DataFrame({"kind": ["tp", "fp"]}), "tp", "fn").tolist()
+        [True, False]
+    """
     column = events["kind"]
     found = np.zeros(len(events), dtype=bool)
     for kind in kinds:
@@ -256,12 +350,28 @@ def is_kind(events: pd.DataFrame, *kinds: str) -> npt.NDArray[np.bool_]:
 
 
 def no_events() -> pd.DataFrame:
+    """Make a table of events without rows.
+
+    Returns:
+        The table, with the columns `EVENT_COLUMNS`.
+    """
     columns = {name: pd.Series(dtype="float64" if name == "score" else "string") for name in EVENT_COLUMNS}
     return pd.DataFrame(columns)
 
 
 def checked_events(events: pd.DataFrame) -> pd.DataFrame:
-    """Events that somebody saved, typed; what contradicts itself is named."""
+    """Give the columns of saved events their types, and refuse events that contradict themselves.
+
+    Args:
+        events: The events, as they were read from a file.
+
+    Returns:
+        The events.
+
+    Raises:
+        UserError: A column is absent, or a row has an unknown kind, is a box without a score, or a hit or
+            missed lesion without its id.
+    """
     where = "the events table"
     missing = [name for name in ("case_id", "lesion_id", "score", "kind") if name not in events.columns]
     if missing:
@@ -295,7 +405,16 @@ def checked_events(events: pd.DataFrame) -> pd.DataFrame:
 
 
 def case_numbers(cases: pd.DataFrame, events: pd.DataFrame, lesions: pd.DataFrame) -> pd.DataFrame:
-    """The case table's counts: lesions, lesions hit at any score, boxes, false positives, highest score."""
+    """Count lesions, lesions hit at any score, boxes and false positives of each case.
+
+    Args:
+        cases: The volumes of the cohort.
+        events: The events.
+        lesions: The lesions.
+
+    Returns:
+        The cases with these counts, and the highest score of a box.
+    """
     row = rows_of(events["case_id"], pd.Index(cases["case_id"]))
     listed = row >= 0
     false, missed = is_kind(events, "fp"), is_kind(events, "fn")
@@ -319,7 +438,16 @@ def case_numbers(cases: pd.DataFrame, events: pd.DataFrame, lesions: pd.DataFram
 def clusters_of_patients(
     patients: pd.Series, cases: pd.DataFrame, partition: Clusters
 ) -> npt.NDArray[np.int64]:
-    """The cluster of boxes in unlisted volumes: their patient's, or -1 where nobody (or two) is called so."""
+    """Find the cluster of boxes in volumes that the cohort does not list.
+
+    Args:
+        patients: The patient of each such box.
+        cases: The volumes of the cohort.
+        partition: The clusters of the volumes.
+
+    Returns:
+        The cluster of the box's patient; -1 where no patient, or more than one, has this id.
+    """
     known = pd.DataFrame({"patient": cases["patient_id"].to_numpy(), "cluster": partition.cluster_of_case})
     known = known.drop_duplicates().drop_duplicates("patient", keep=False)
     return patients.map(known.set_index("patient")["cluster"]).fillna(-1).to_numpy(dtype=np.int64)

@@ -1,8 +1,8 @@
-"""Segment the tumour (MRI-03, MRI-04, MRI-07): a mask a case against the cohort's `mask`.
+"""Segmentation of the tumour (MRI-03, MRI-04, MRI-07): one mask per case, compared with the cohort's `mask`.
 
 Dice, Hausdorff distance and its 95th percentile in mm, NormHD, and from their means performance,
-fairness and combined. Beside them surface distances, volumes and lesion-wise counts. How empty, missing
-and far masks count is the protocol's; what was measured is kept in the table, so that `summarise` can
+fairness and combined; also surface distances, volumes and lesion-wise counts. The protocol decides how
+empty, missing and far masks count; what was measured stays in the table, so that `summarise` can
 judge it again under another protocol.
 """
 
@@ -71,7 +71,7 @@ _STATUSES = ("scored", "undefined", *WORST)
 
 
 class SegmentationTask(Task):
-    """A case is an image with a mask; the cluster is the patient."""
+    """Segmentation of the tumour: a case is an image with a mask, and the cluster is the patient."""
 
     name = "segmentation"
     title = "Tumour segmentation"
@@ -114,17 +114,17 @@ class SegmentationTask(Task):
         )
 
     def case_cost(self, scores: Scores) -> npt.NDArray[np.float64]:
-        """What is missing to a Dice of 1."""
+        """Compute what each case lacks to a Dice of 1."""
         return 1 - pd.to_numeric(scores.cases["dice"]).to_numpy(dtype=float)
 
     def disparity(self, scores: Scores, evaluator: Evaluator, *, headline: str) -> Disparity:
-        """Dice and NormHD together (MRI-04), where the table has both."""
+        """Compare Dice and NormHD together (MRI-04), where the table has both."""
         if {"dice", "norm_hd"} <= {spec.name for spec in evaluator.specs}:
             return Disparity.of_metrics(evaluator, ["dice", "norm_hd"])
         return super().disparity(scores, evaluator, headline=headline)
 
     def has_truth(self, cohort: Cohort) -> bool:
-        """A column that names masks of which none is here is a participant's copy of the cohort."""
+        """Check whether any truth mask is there; in a participant's copy of the cohort none is."""
         if not super().has_truth(cohort):
             return False
         named = cohort.cases["mask"].dropna().astype("string")
@@ -133,7 +133,7 @@ class SegmentationTask(Task):
     def check(
         self, cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
     ) -> Checked:
-        """Every pair is opened and put on one grid, as scoring does; nothing is measured."""
+        """Open every pair and compare the grids, as scoring does; nothing is measured."""
         try:
             _, truths, paths, _ = _joined(cohort, predictions, protocol, options)
             cohort_spacing(cohort)
@@ -147,7 +147,7 @@ class SegmentationTask(Task):
         return _checked([partial(opened, *pair) for pair in zip(truths, paths, strict=True)], options)
 
     def check_files(self, predictions: Predictions, cohort: Cohort | None, options: ScoreOptions) -> Checked:
-        """Every mask is read by itself, and compared with the grid of its image where the cohort has that."""
+        """Read every mask by itself, and compare it with the grid of its image where the cohort has that."""
         from elsewhere.predictions.mask_file import (
             check_same_grid,
             is_nifti,
@@ -191,10 +191,10 @@ class SegmentationTask(Task):
         protocol: Protocol,
         options: ScoreOptions,
     ) -> Scores:
-        """From a table with `case_id, dice` and `norm_hd` or `hausdorff_mm`, or from saved scores.
+        """Make scores from a table with `case_id, dice` and `norm_hd` or `hausdorff_mm`, or saved scores.
 
-        A table with voxel counts (one of ours) is judged anew, by this protocol; any other is taken at
-        its word. A case the table does not have is missing, and scored worst.
+        A table with voxel counts (one of ours) is judged anew, by this protocol; the values of any other are
+        taken as they are. A case that the table does not have is missing, and scored worst.
         """
         where = "scores table"
         frame = table.rename(columns={a: b for a, b in _ALIASES.items() if b not in table.columns})
@@ -250,7 +250,7 @@ class SegmentationTask(Task):
         )
 
     def details(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> dict[str, Any]:
-        """Disparity a variable, lesion-wise totals, reasons of invalid masks, tumour-size strata (MRI-11)."""
+        """Compute disparities, lesion-wise totals, reasons of invalid masks, and size strata (MRI-11)."""
         evaluator = self.evaluator(scores, partition, options)
         cases = scores.cases
         out: dict[str, Any] = {
@@ -280,12 +280,12 @@ class SegmentationTask(Task):
 def _joined(
     cohort: Cohort, predictions: Predictions, protocol: Protocol, options: ScoreOptions
 ) -> tuple[pd.DataFrame, list[Path], list[Path | None], Join]:
-    """(case table, truth of every case, prediction of every case or None, the join)."""
+    """Return the case table, the truth of every case, the prediction of every case or None, and the join."""
     if predictions.kind != "masks":
         raise UserError(
             f"these predictions are {predictions.kind}, not masks",
             where=predictions.source,
-            fix="Give a folder with one mask a case, named by case id.",
+            fix="Give a folder with one mask per case, named by case id.",
         )
     cases = _identity(cohort, protocol, options)
     truths = truth_paths(cohort)
@@ -320,10 +320,21 @@ def _identity(cohort: Cohort, protocol: Protocol, options: ScoreOptions) -> pd.D
 def size_strata(
     cases: pd.DataFrame,
 ) -> tuple[tuple[float, float], npt.NDArray[np.int8]] | None:
-    """MRI-11: small, moderate, large by the 20th and 80th percentile of the truth's volume.
+    """Divide cases by the 20th and 80th percentile of the truth's volume: small, moderate, large (MRI-11).
 
-    Codes 0, 1, 2; -1 where the truth has no volume. A volume at an edge belongs to the smaller stratum.
-    None without volumes.
+    A volume at an edge belongs to the smaller stratum.
+
+    Args:
+        cases: The case table, with `volume_truth_ml` where it was measured.
+
+    Returns:
+        The two edges in ml, and the stratum of each case: 0, 1 or 2, and -1 where the truth has no volume.
+        None where fewer than three cases have a volume.
+
+    Example:
+        >>> edges, strata = size_strata(pd.DataFrame({"volume_truth_ml": [1.0, 2.0, 3.0, 4.0, 100.0]}))
+        >>> strata.tolist()
+        [0, 1, 1, 1, 2]
     """
     if "volume_truth_ml" not in cases.columns:
         return None
@@ -359,7 +370,7 @@ def _can_judge(frame: pd.DataFrame, rules: SegmentationRules) -> bool:
 
 
 def _checked_values(frame: pd.DataFrame, *, where: str, on_invalid: str) -> pd.DataFrame:
-    """The known columns as numbers within their bounds, with `status` and `reason`."""
+    """Return the known columns as numbers within their bounds, with `status` and `reason`."""
     numeric = [name for name in (*MEASURED, "norm_hd") if name in frame.columns]
     out = pd.DataFrame(index=frame.index)
     bad = np.zeros(len(frame), dtype=bool)
@@ -375,7 +386,7 @@ def _checked_values(frame: pd.DataFrame, *, where: str, on_invalid: str) -> pd.D
             raise UserError(
                 f"{int(outside.sum())} values of {name} lie outside {bounds}",
                 where=f"{where}, rows {name_rows((np.flatnonzero(outside) + 1).tolist())}",
-                fix="Mend the table, or say `--on-invalid worst`.",
+                fix="Correct the table, or use `--on-invalid worst`.",
             )
         unreadable = np.isnan(values) & column.notna().to_numpy(dtype=bool)
         bad |= outside | (unreadable if lenient and not pd.api.types.is_float_dtype(column) else False)
@@ -404,7 +415,7 @@ def _checked_values(frame: pd.DataFrame, *, where: str, on_invalid: str) -> pd.D
 
 
 def _taken_at_its_word(picked: pd.DataFrame, frame: pd.DataFrame, rules: SegmentationRules) -> pd.DataFrame:
-    """Somebody else's scores: their Dice and NormHD; the cut, and missing and invalid cases, are ours."""
+    """Use the Dice and NormHD of a table as they are; apply the cut and the worst values of this protocol."""
     out = picked.copy()
     if "norm_hd" not in frame.columns:
         if not _can_judge(frame, rules):
@@ -437,8 +448,19 @@ EMPTY_PREDICTION = "predictions are empty"
 
 
 def empty_truth(bare: int, of: int, protocol: Protocol) -> str:
-    """A mask without a voxel is more often a slip than a breast without a tumour, and no model can do well on
-    it: the rule is kept (protocols.md), and said."""
+    """Write the warning about truth masks without a voxel.
+
+    Such a mask is more often a mistake than a breast without a tumour, and no model can do well on it: the
+    rule is applied (protocols.md), and the report states this.
+
+    Args:
+        bare: How many truth masks are empty.
+        of: How many cases there are.
+        protocol: The rules.
+
+    Returns:
+        A sentence without a full stop.
+    """
     rules = protocol.segmentation
     dice, _ = rules.one_empty
     return (
@@ -448,8 +470,19 @@ def empty_truth(bare: int, of: int, protocol: Protocol) -> str:
 
 
 def empty_predictions(blank: int, of: int, protocol: Protocol) -> str:
-    """A tumour that was not marked at all weighs more than any that was marked badly (MRI-03): said, since a mean
-    does not show it."""
+    """Write the warning about empty predictions where there is a tumour.
+
+    A tumour that was not marked at all weighs more than any that was marked badly (MRI-03), which a mean does
+    not show.
+
+    Args:
+        blank: How many such predictions there are.
+        of: How many cases there are.
+        protocol: The rules.
+
+    Returns:
+        A sentence without a full stop.
+    """
     rules = protocol.segmentation
     dice, _ = rules.one_empty
     return (

@@ -1,8 +1,8 @@
 """One case at a time: read the truth and the prediction, measure them, and apply the protocol's rules.
 
-Measuring and judging are kept apart. The case table holds what was measured (voxel counts, distances),
+Measuring and judging are separate. The case table has what was measured (voxel counts, distances),
 so that a saved table can be judged again under another protocol without opening a mask. A NIfTI mask is
-packed to bits while it is unpacked, so at no time is there more than two masks of bits a thread in memory.
+packed to bits while it is unpacked, so that there are never more than two masks of bits per thread in memory.
 """
 
 from __future__ import annotations
@@ -51,7 +51,17 @@ _SPACING_COLUMNS = ("spacing_slice_mm", "spacing_row_mm", "spacing_column_mm")
 
 
 def truth_paths(cohort: Cohort) -> list[Path]:
-    """The truth mask of every case: the cohort's `mask` column, relative to the cohort."""
+    """List the path of the truth mask of every case.
+
+    Args:
+        cohort: The cohort, whose column `mask` has paths relative to the cohort.
+
+    Returns:
+        One path per case, in the order of the cohort.
+
+    Raises:
+        UserError: There is no such column, or a case has no mask.
+    """
     if "mask" not in cohort.cases.columns:
         raise UserError(
             "the cohort has no column 'mask'",
@@ -71,7 +81,17 @@ def truth_paths(cohort: Cohort) -> list[Path]:
 
 
 def cohort_spacing(cohort: Cohort) -> npt.NDArray[np.float64]:
-    """(cases, 3): `spacing_slice_mm, spacing_row_mm, spacing_column_mm` for pictures; NaN where not given."""
+    """Read the voxel spacing that the cohort states, for pictures, which have none themselves.
+
+    Args:
+        cohort: The cohort, with `spacing_slice_mm`, `spacing_row_mm` and `spacing_column_mm` where known.
+
+    Returns:
+        (cases, 3) in mm, in the order slice, row, column; NaN where not given.
+
+    Raises:
+        UserError: A cell is no number.
+    """
     from elsewhere.tables import to_number
 
     out = np.full((len(cohort.cases), 3), np.nan)
@@ -91,7 +111,7 @@ def _spacing(truth: Mask | Grid, given: npt.NDArray[np.float64]) -> tuple[float,
 
 
 def _row(measured: PairMeasures, *, answered: bool) -> dict[str, float]:
-    """The measured columns of a case; of a case without a usable mask only what the truth alone tells."""
+    """Return the measured columns of a case; without a usable mask, those that need only the truth."""
     undefined = float("nan")
     components = measured.components
     return {
@@ -115,7 +135,16 @@ def _row(measured: PairMeasures, *, answered: bool) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class OpenPair:
-    """A truth and its prediction, read and found to be on one grid; `answer` is None where there is no usable one."""
+    """A truth mask and its prediction, read and on one grid.
+
+    Args:
+        truth: The grid of the truth.
+        voxels: The voxels of the truth, packed or as an array.
+        answer: The voxels of the prediction; None where there is no usable one.
+        status: 'scored', 'missing' or 'invalid'.
+        reason: Why the prediction is invalid; else empty.
+        packed: Whether the voxels are `PackedMask`s.
+    """
 
     truth: Mask | Grid
     voxels: Any
@@ -126,7 +155,20 @@ class OpenPair:
 
 
 def open_pair(truth_path: Path, prediction_path: Path | None, *, on_invalid: str) -> OpenPair:
-    """Read both masks. A bad truth is always an error; a bad prediction as asked."""
+    """Read both masks of a case. A bad truth is always an error.
+
+    Args:
+        truth_path: The truth mask.
+        prediction_path: The predicted mask; None where it is missing.
+        on_invalid: What a bad prediction does: 'error' stops, 'worst' makes it invalid.
+
+    Returns:
+        Both masks.
+
+    Raises:
+        UserError: The truth cannot be read, or the prediction cannot be read or has another grid and
+            `on_invalid` is not 'worst'.
+    """
     from elsewhere.predictions.mask_file import check_same_grid, is_nifti, read_mask, stream_mask
 
     packed = is_nifti(truth_path) and (prediction_path is None or is_nifti(prediction_path))
@@ -157,7 +199,7 @@ def open_pair(truth_path: Path, prediction_path: Path | None, *, on_invalid: str
 def _measure_case(
     truth_path: Path, prediction_path: Path | None, given_spacing: npt.NDArray[np.float64], *, on_invalid: str
 ) -> tuple[dict[str, float], str, str]:
-    """(measured columns, status, reason)."""
+    """Return the measured columns, the status and the reason of a case."""
     pair = open_pair(truth_path, prediction_path, on_invalid=on_invalid)
     spacing = _spacing(pair.truth, given_spacing)
     if pair.packed:
@@ -197,7 +239,22 @@ def measure_cases(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
-    """Every case measured, in a pool of threads (unpacking and measuring both release the interpreter)."""
+    """Measure every case, in a pool of threads (unpacking and measuring both release the interpreter).
+
+    Args:
+        truths: The truth mask of each case.
+        predictions: The predicted mask of each case; None where it is missing.
+        spacing: Spacing of each case in mm, (cases, 3); only used for masks without a spacing of their own.
+        on_invalid: What a bad prediction does: 'error' stops, 'worst' makes it invalid.
+        threads: How many threads; None for all processors.
+        progress: Called with the number of cases that are done, and of all.
+
+    Returns:
+        One row per case with the columns `MEASURED`, the status and the reason.
+
+    Raises:
+        UserError: A mask cannot be used, unless it is a prediction and `on_invalid` is 'worst'.
+    """
     n = len(truths)
     rows: list[tuple[dict[str, float], str, str] | None] = [None] * n
     stop = threading.Event()
@@ -227,8 +284,17 @@ def measure_cases(
 def check_cases(
     tasks: Sequence[Callable[[], str | None]], *, threads: int | None = None, progress: Progress | None = None
 ) -> tuple[list[UserError], list[str]]:
-    """Open files in a pool of threads: every refusal, in the order of the cases, and every reason of a mask that is
-    scored worst."""
+    """Open files in a pool of threads.
+
+    Args:
+        tasks: Functions that open the files of one case each; they return the reason of a mask that is scored
+            worst, or None, and raise `UserError` where scoring would stop.
+        threads: How many threads; None for all processors.
+        progress: Called with the number of cases that are done, and of all.
+
+    Returns:
+        Every error, in the order of the cases, and every reason.
+    """
 
     def work(task: Callable[[], str | None]) -> UserError | str | None:
         try:
@@ -250,10 +316,16 @@ def check_cases(
 
 
 def judge(table: pd.DataFrame, rules: SegmentationRules) -> pd.DataFrame:
-    """The protocol's rules for empty, missing and far masks, over measured columns (MRI-03, protocols.md).
+    """Apply the protocol's rules for empty, missing and far masks to measured columns (MRI-03, protocols.md).
 
-    Needs `status`, `n_truth_voxels`, `n_prediction_voxels` and the measured columns. Judging what has
-    been judged before gives the same again.
+    A table that was judged before gives the same result again.
+
+    Args:
+        table: One row per case, with `status`, `n_truth_voxels`, `n_prediction_voxels` and measured columns.
+        rules: The protocol's rules of segmentation.
+
+    Returns:
+        The table with judged columns, and with `norm_hd`, `status` and `reason`.
     """
     out = table.copy()
     status = out["status"].to_numpy(dtype=object).copy()
@@ -303,9 +375,20 @@ def judge(table: pd.DataFrame, rules: SegmentationRules) -> pd.DataFrame:
 
 
 def norm_hd(table: pd.DataFrame, rules: SegmentationRules) -> npt.NDArray[np.float64]:
-    """The normalised distance of the protocol before its rules for empty masks; NaN where not measured.
+    """Compute the normalised distance of the protocol, before its rules for empty masks.
 
     `mamamia-code`: a mask without a contour (it fills the volume) has NormHD 1 against one that has.
+
+    Args:
+        table: One row per case, with the distance that the rules name.
+        rules: The protocol's rules of segmentation.
+
+    Returns:
+        One value per case; NaN where the distance was not measured.
+
+    Example:
+        >>> norm_hd(pd.DataFrame({"hausdorff_mm": [15.0, 300.0]}), SegmentationRules()).tolist()
+        [0.1, 1.0]
     """
     if rules.distance == "hausdorff_mm":
         values = table["hausdorff_mm"].to_numpy(dtype=np.float64) / rules.normaliser
@@ -316,10 +399,10 @@ def norm_hd(table: pd.DataFrame, rules: SegmentationRules) -> npt.NDArray[np.flo
 
 
 def image_files(cohort: Cohort) -> dict[str, Path]:
-    """Find the image of each case whose grid can be read: a file of a known ending, or a folder of NIfTI phases.
+    """Find the image of each case whose grid can be read.
 
     Args:
-        cohort: The cohort, with the column image.
+        cohort: The cohort, whose column image has a file of a known ending, or a folder of NIfTI phases.
 
     Returns:
         The file by the case's id; of a folder, its first phase.

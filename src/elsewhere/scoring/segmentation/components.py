@@ -1,4 +1,4 @@
-"""Lesion-wise counts: connected components, and which of them were found.
+"""Lesion-wise counts: connected components, and how many of them were found.
 
 Components join voxels that share a face, an edge or a corner (26 neighbours in a volume, 8 in a
 picture). Every component counts, however small: a stray voxel of a prediction is a false component. A
@@ -34,7 +34,7 @@ def _count_runs(packed: Words, occupied: Rows) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def _runs(packed: Words, occupied: Rows, nx: int, row_first: Rows, begin: Ints, end: Ints) -> None:
-    """Runs of voxels [begin, end) along x; row_first[r] is the first run of row r."""
+    """List the runs of voxels [begin, end) along x; row_first[r] is the first run of row r."""
     n_begin, n_end, r_next = 0, 0, 0
     for r in occupied:
         row_first[r_next : r + 1] = n_begin
@@ -111,7 +111,7 @@ def _join_all(occupied: Rows, row_first: Rows, begin: Ints, end: Ints, ny: int, 
 def _touched(
     occupied: Rows, row_first: Rows, begin: Ints, end: Ints, parent: Rows, other: Words
 ) -> tuple[int, int]:
-    """(number of components, number of those that share a voxel with the other mask)."""
+    """Count the components, and those that share a voxel with the other mask."""
     hit = np.zeros(parent.size, dtype=np.uint8)
     n, n_hit = 0, 0
     for r in occupied:
@@ -131,7 +131,14 @@ def _touched(
 
 @dataclass(frozen=True)
 class ComponentCounts:
-    """26-connected components of both masks. `found` of `truth`; `false_components` of `prediction`."""
+    """The 26-connected components of a truth and a predicted mask.
+
+    Args:
+        truth: Components of the truth.
+        found: Components of the truth of which the prediction covers a voxel.
+        prediction: Components of the prediction.
+        false_components: Components of the prediction that cover no truth voxel.
+    """
 
     truth: int
     found: int
@@ -154,7 +161,15 @@ def _count(mask: PackedMask, other: PackedMask) -> tuple[int, int]:
 
 
 def count_components(truth: PackedMask, prediction: PackedMask) -> ComponentCounts:
-    """Lesion-wise counts of one case (MRI-11's strata and the false-lesion count rest on them)."""
+    """Count the components of one case, for the tumour-size strata (MRI-11) and the number of false lesions.
+
+    Args:
+        truth: The truth.
+        prediction: The prediction, on the same grid.
+
+    Returns:
+        The counts.
+    """
     n_truth, n_found = _count(truth, prediction)
     n_prediction, n_right = _count(prediction, truth)
     return ComponentCounts(

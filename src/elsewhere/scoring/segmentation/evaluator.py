@@ -1,4 +1,4 @@
-"""Segmentation metrics under patient weights: sums a patient, and group means for fairness (MRI-03, MRI-04).
+"""Segmentation metrics under patient weights: sums per patient, and group means (MRI-03, MRI-04).
 
 Performance = (mean Dice + 1 - mean NormHD) / 2. The disparity of a variable is the mean over Dice and
 NormHD of (largest - smallest group mean); fairness = mean over variables of 1 - disparity; combined =
@@ -28,7 +28,7 @@ RATIO = "lesion_sensitivity"
 
 
 def _mean(name: str, label: str, *, worst: float, higher: bool = False, unit: str = "") -> MetricSpec:
-    """Overlaps are bounded means; distances and counts are skewed ones, now and then large (ST-03a)."""
+    """Declare a mean over cases: overlaps are bounded means; distances and counts are skewed (ST-03a)."""
     return MetricSpec(
         name=name,
         label=label,
@@ -43,7 +43,15 @@ def _mean(name: str, label: str, *, worst: float, higher: bool = False, unit: st
 
 
 def segmentation_specs(protocol: Protocol, *, fairness_weight: float | None = None) -> tuple[MetricSpec, ...]:
-    """The metrics in the order of the report; a challenge leads with its combined score, else Dice leads."""
+    """List the metrics in the order of the report; a challenge leads with its combined score, else Dice.
+
+    Args:
+        protocol: The rules: the distance that is normalised, and the worst distance.
+        fairness_weight: The weight of fairness in the combined score, 0 to 1; None takes the protocol's.
+
+    Returns:
+        The specifications.
+    """
     rules = protocol.segmentation
     weight = protocol.fairness.fairness_weight if fairness_weight is None else fairness_weight
     far, challenge = rules.empty_distance_mm, "combined" in protocol.headline
@@ -93,8 +101,18 @@ def segmentation_specs(protocol: Protocol, *, fairness_weight: float | None = No
 
 
 class SegmentationEvaluator(Evaluator):
-    """`columns` holds the case values by metric name (NaN: undefined), and `n_truth_components` and
-    `n_found_components` where lesion counts are known. `reasons` says why a column has no value at all."""
+    """Segmentation metrics as a function of patient weights.
+
+    Args:
+        columns: The case values by metric name (NaN: undefined), and `n_truth_components` and
+            `n_found_components` where lesion counts are known.
+        cluster_of_case: The number of each case's patient, from 0.
+        n_clusters: How many patients there are.
+        groups: The groups by each fairness variable.
+        protocol: The rules.
+        fairness_weight: The weight of fairness in the combined score, 0 to 1; None takes the protocol's.
+        reasons: Why a column has no value at all, by its name.
+    """
 
     def __init__(
         self,
@@ -110,7 +128,7 @@ class SegmentationEvaluator(Evaluator):
         self.columns = {name: np.asarray(values, dtype=np.float64) for name, values in columns.items()}
         self.cluster_of_case, self.n_clusters = cluster_of_case, n_clusters
         self.groups, self.protocol = tuple(groups), protocol
-        # The cut of the code's protocol is one of the equalised-odds mean, not of this disparity.
+        # The cut to one of the code's protocol applies to the equalised-odds mean, not to this disparity.
         self.rules: FairnessRules = replace(protocol.fairness, cut_mean_disparity_to_one=False)
         self.fairness_weight = self.rules.fairness_weight if fairness_weight is None else fairness_weight
         self.reasons = dict(reasons or {})
@@ -130,6 +148,7 @@ class SegmentationEvaluator(Evaluator):
 
     @property
     def ranges(self) -> MeanRanges:
+        """The ranges of group means of Dice and NormHD under weights; computed at first use."""
         if self._ranges is None:
             values = np.stack([self.columns["dice"], self.columns["norm_hd"]], axis=1)
             self._ranges = MeanRanges(
@@ -150,7 +169,11 @@ class SegmentationEvaluator(Evaluator):
         return np.stack([value[spec.name] for spec in self.specs], axis=1)
 
     def disparities(self) -> dict[str, float]:
-        """MRI-04: the disparity of each variable at full weights; fairness is the mean of 1 - disparity."""
+        """Compute the disparity of each variable over all patients; fairness is the mean of 1 - it (MRI-04).
+
+        Returns:
+            The disparity by the name of the variable; NaN where undefined.
+        """
         values = self.ranges(np.ones((1, self.n_clusters), dtype=np.uint16))[0] if self.groups else []
         return {group.variable: float(value) for group, value in zip(self.groups, values, strict=True)}
 

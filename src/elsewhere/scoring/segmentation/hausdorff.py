@@ -66,7 +66,7 @@ def _spans(low: FloatArray, high: FloatArray, starts: IntArray) -> FloatArray:
 def _sort_into_cells(
     z: Ints, y: Ints, x: Ints, origin: IntArray, side: IntArray, grid: IntArray, spacing: FloatArray
 ) -> tuple[FloatArray, IntArray, FloatArray, IntArray, FloatArray]:
-    """A counting sort; `grid` is the number of groups along each axis, a group being 4 x 4 x 4 boxes."""
+    """Sort voxels by counting; `grid` is the number of groups along each axis, of 4 x 4 x 4 boxes each."""
     n = z.size
     count = np.zeros(grid[0] * grid[1] * grid[2] * 64 + 1, dtype=np.int64)
     cell = np.empty(n, dtype=np.int64)
@@ -112,7 +112,7 @@ def _sort_into_cells(
 
 @numba.njit(cache=True, nogil=True)
 def _nearest_corner(box: FloatArray, i: int, other: FloatArray, j: int) -> float:
-    """The least squared distance that points of box i and box j can have."""
+    """Return the least squared distance that points of box i and box j can have."""
     gz = max(other[0, j] - box[3, i], box[0, i] - other[3, j], 0.0)
     gy = max(other[1, j] - box[4, i], box[1, i] - other[4, j], 0.0)
     gx = max(other[2, j] - box[5, i], box[2, i] - other[5, j], 0.0)
@@ -121,7 +121,7 @@ def _nearest_corner(box: FloatArray, i: int, other: FloatArray, j: int) -> float
 
 @numba.njit(cache=True, nogil=True)
 def _farthest_corner(box: FloatArray, i: int, other: FloatArray, j: int) -> float:
-    """The largest squared distance that points of box i and box j can have."""
+    """Return the largest squared distance that points of box i and box j can have."""
     fz = max(other[3, j] - box[0, i], box[3, i] - other[0, j])
     fy = max(other[4, j] - box[1, i], box[4, i] - other[1, j])
     fx = max(other[5, j] - box[2, i], box[5, i] - other[2, j])
@@ -130,7 +130,7 @@ def _farthest_corner(box: FloatArray, i: int, other: FloatArray, j: int) -> floa
 
 @numba.njit(cache=True, nogil=True)
 def _near_groups(a: _Cells, g: int, b: _Cells, near: IntArray) -> tuple[int, float]:
-    """The groups of `b` that can hold the nearest neighbour of any point of group g of `a`.
+    """Find the groups of `b` that can have the nearest neighbour of any point of group g of `a`.
 
     Returns how many there are, and an upper bound of the nearest distance of every point of the group.
     """
@@ -150,7 +150,7 @@ def _near_groups(a: _Cells, g: int, b: _Cells, near: IntArray) -> tuple[int, flo
 def _near_boxes(
     a: _Cells, i: int, b: _Cells, groups: IntArray, far: float, near: IntArray, key: FloatArray
 ) -> tuple[int, float]:
-    """The same for box i, among the boxes of `groups`; key[k] is the least distance to near[k]."""
+    """Do the same for box i, among the boxes of `groups`; key[k] is the least distance to near[k]."""
     n = 0
     for h in groups:
         if _nearest_corner(a.box, i, b.group_box, h) > far:
@@ -193,7 +193,7 @@ def _to_box(box: FloatArray, j: int, pz: float, py: float, px: float) -> float:
 
 @numba.njit(cache=True, nogil=True)
 def _nearest_of_box(a: _Cells, box: int, b: _Cells, near: IntArray, key: FloatArray, out: FloatArray) -> None:
-    """Squared nearest distances of the points of one box; neighbours tend to share the box they find."""
+    """Compute squared nearest distances of the points of one box; neighbours often find the same box."""
     order = np.argsort(key)
     winner = near[order[0]]
     for i in range(a.starts[box], a.starts[box + 1]):
@@ -215,10 +215,10 @@ def _nearest_of_box(a: _Cells, box: int, b: _Cells, near: IntArray, key: FloatAr
 
 @numba.njit(cache=True, nogil=True)
 def _largest_of_box(a: _Cells, box: int, b: _Cells, near: IntArray, key: FloatArray, largest: float) -> float:
-    """`largest`, or the largest squared nearest distance in the box if that exceeds it.
+    """Return `largest`, or the largest squared nearest distance in the box if that exceeds it.
 
     A point is left as soon as any point of `b` is at most `largest` away; the last such witness is the
-    first to be asked for the next point.
+    first to be tested for the next point.
     """
     order = np.argsort(key)
     witness = b.starts[near[order[0]]]
@@ -245,7 +245,7 @@ def _largest_of_box(a: _Cells, box: int, b: _Cells, near: IntArray, key: FloatAr
 
 @numba.njit(cache=True, nogil=True)
 def _all_nearest(a: _Cells, b: _Cells) -> FloatArray:
-    """The distance in mm of every point of `a` to the nearest of `b`."""
+    """Return the distance in mm of every point of `a` to the nearest of `b`."""
     out = np.empty(a.points.shape[1])
     groups = np.empty(b.group_starts.size, dtype=np.int64)
     near, key = np.empty(b.starts.size, dtype=np.int64), np.empty(b.starts.size)
@@ -261,7 +261,7 @@ def _all_nearest(a: _Cells, b: _Cells) -> FloatArray:
 
 @numba.njit(cache=True, nogil=True)
 def _largest_nearest(a: _Cells, b: _Cells, largest: float) -> float:
-    """The largest squared nearest distance, or `largest` if none exceeds it. Farthest groups come first."""
+    """Return the largest squared nearest distance, or `largest` if none exceeds it. Far groups come first."""
     groups = np.empty(b.group_starts.size, dtype=np.int64)
     near, key = np.empty(b.starts.size, dtype=np.int64), np.empty(b.starts.size)
     far = np.empty(a.group_starts.size - 1)
@@ -281,7 +281,7 @@ def _largest_nearest(a: _Cells, b: _Cells, largest: float) -> float:
 def _cells(
     edges: tuple[Ints, Ints, Ints], spacing_mm: tuple[float, float, float], side_voxels: int = _CELL_VOXELS
 ) -> _Cells:
-    """Boxes of about `side_voxels` of the finest voxels a side; larger ones when there would be too many."""
+    """Make boxes with sides of about `side_voxels` of the finest voxels; larger ones where too many."""
     spacing = np.asarray(spacing_mm)
     origin = np.array([axis.min() for axis in edges], dtype=np.int64)
     extent = np.array([axis.max() for axis in edges], dtype=np.int64) - origin + 1
@@ -302,7 +302,20 @@ def _maximum(a: _Cells, b: _Cells) -> float:
 
 
 def dice_of(n_truth: int, n_prediction: int, n_both: int) -> float:
-    """2 |A and B| / (|A| + |B|); NaN where both are empty: the protocol decides that case."""
+    """Compute Dice, 2 |A and B| / (|A| + |B|), from voxel counts.
+
+    Args:
+        n_truth: Voxels of the truth.
+        n_prediction: Voxels of the prediction.
+        n_both: Voxels in both.
+
+    Returns:
+        Dice; NaN where both masks are empty, a case that the protocol decides.
+
+    Example:
+        >>> dice_of(4, 4, 3)
+        0.75
+    """
     total = n_truth + n_prediction
     return 2.0 * n_both / total if total else float("nan")
 
@@ -310,9 +323,22 @@ def dice_of(n_truth: int, n_prediction: int, n_both: int) -> float:
 def dice_and_hausdorff(
     truth: npt.ArrayLike, prediction: npt.ArrayLike, spacing_mm: npt.ArrayLike
 ) -> tuple[float, float]:
-    """(Dice, exact Hausdorff distance in mm) of two masks of one shape; the quick road to both.
+    """Compute Dice and the exact Hausdorff distance in mm of two masks; the quickest way to both.
 
-    NaN where undefined: Dice when both masks are empty, the distance when either is.
+    Args:
+        truth: The truth, 2-D or 3-D; values above 0 are tumour.
+        prediction: The prediction, of the same shape.
+        spacing_mm: Distance of neighbouring voxels along each axis in mm, or one number for all axes.
+
+    Returns:
+        (Dice, distance). NaN where undefined: Dice when both masks are empty, the distance when either is.
+
+    Raises:
+        UserError: The shapes differ, or the spacing does not fit them.
+
+    Example:
+        >>> dice_and_hausdorff([[1, 1, 0, 0]], [[1, 1, 1, 1]], 0.5)
+        (0.6666666666666666, 1.0)
     """
     a, b, spacing = prepare(truth, prediction, spacing_mm)
     dice = dice_of(a.n_voxels, b.n_voxels, a.overlap(b) if a.n_voxels and b.n_voxels else 0)
@@ -337,11 +363,22 @@ def _contour_hausdorff95_voxels(a: PackedMask, b: PackedMask) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class PairMeasures:
-    """Everything measured on one truth and one prediction; NaN where a mask is empty.
+    """The measures of one truth and one prediction; NaN where a mask is empty.
 
-    `surface_dice_1mm` counts surface voxels within 1 mm of the other surface, in both directions, over
-    all surface voxels: by count, not by area. `average_surface_distance_mm` is the mean over the surface
-    voxels of both masks (ASSD). `contour95_voxels` is measured only when asked for.
+    Args:
+        n_truth: Voxels of the truth.
+        n_prediction: Voxels of the prediction.
+        n_both: Voxels in both.
+        dice: Dice.
+        hausdorff_mm: Largest distance of a surface voxel of either mask to the other surface.
+        hausdorff95_mm: The larger of the two directed 95th percentiles of these distances.
+        average_surface_distance_mm: Mean over the surface voxels of both masks (ASSD).
+        surface_dice_1mm: Share of the surface voxels of both masks within 1 mm of the other surface, by
+            count, not by area.
+        volume_truth_ml: Volume of the truth; NaN for a picture.
+        volume_prediction_ml: Volume of the prediction; NaN for a picture.
+        components: Connected components of both masks.
+        contour95_voxels: 95th percentile of contour distances in voxels, measured only when asked for.
     """
 
     n_truth: int
@@ -365,9 +402,26 @@ def measure_pair(
     *,
     contour: bool = False,
 ) -> PairMeasures:
-    """All measures of one case in one scan of both masks. `spacing_mm` None: nothing in mm is defined.
+    """Measure everything about one case in one scan of both masks.
 
     A picture has an area and no volume: its `volume_*_ml` are NaN.
+
+    Args:
+        truth: The truth, 2-D or 3-D; values above 0 are tumour.
+        prediction: The prediction, of the same shape.
+        spacing_mm: Distance of neighbouring voxels along each axis in mm, or one number for all axes; with
+            None nothing in mm is defined.
+        contour: Whether `contour95_voxels` is measured.
+
+    Returns:
+        The measures.
+
+    Raises:
+        UserError: The shapes differ, or the spacing does not fit them.
+
+    Example:
+        >>> measure_pair([[1, 1, 0, 0]], [[1, 1, 1, 1]], 1.0).n_both
+        2
     """
     a, b, spacing = prepare(truth, prediction, spacing_mm if spacing_mm is not None else 1.0)
     known = spacing_mm is not None
@@ -382,7 +436,19 @@ def measure_packed(
     volume: bool = True,
     contour: bool = False,
 ) -> PairMeasures:
-    """The same of masks that are packed already, the truth first; `spacing_mm` in the order of their axes."""
+    """Measure everything about one case of which the masks are packed already.
+
+    Args:
+        a: The truth.
+        b: The prediction, on the same grid.
+        spacing_mm: Distance of neighbouring voxels in mm, in the order of the masks' axes; None where
+            unknown.
+        volume: Whether the masks are volumes, so that voxels have a size in ml.
+        contour: Whether `contour95_voxels` is measured.
+
+    Returns:
+        The measures.
+    """
     undefined = float("nan")
     known = spacing_mm is not None
     spacing = spacing_mm or (1.0, 1.0, 1.0)

@@ -1,6 +1,6 @@
 """Masks as bits, and their surfaces.
 
-A mask is scanned once, eight voxels a load; only rows that hold something are packed, 64 voxels a word.
+A mask is scanned once, eight voxels per load; only rows with voxels are packed, 64 voxels per word.
 Counts, surfaces and components are then bit operations on those rows.
 
 **Surface voxels** are tumour voxels with at least one background neighbour among the six that share a
@@ -40,6 +40,18 @@ _GATHER = np.uint64(0x0102040810204080)
 
 @numba.njit(cache=True, nogil=True, inline="always")
 def popcount(word: np.uint64) -> int:
+    """Count the bits of a word that are 1.
+
+    Args:
+        word: The word.
+
+    Returns:
+        How many, 0 to 64.
+
+    Example:
+        >>> int(popcount(np.uint64(0b1011)))
+        3
+    """
     word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
     word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
     word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -48,7 +60,7 @@ def popcount(word: np.uint64) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def _rows_with_voxels(words: Words, n_bytes: int, row_bytes: int, found: Rows) -> int:
-    """The rows that may hold a voxel: chunks of 2 KiB or-ed together. Returns how many."""
+    """List the rows that may have a voxel, from chunks of 2 KiB that are or-ed together. Returns how many."""
     n_chunks = words.size // _CHUNK
     chunks = words[: n_chunks * _CHUNK].reshape(n_chunks, _CHUNK)
     n, next_row = 0, 0
@@ -121,7 +133,7 @@ def _count_both(occupied: Rows, packed_a: Words, packed_b: Words) -> int:
 def _edges(
     packed: Words, occupied: Rows, ny: int, nx: int, outside: Words, z_out: Ints, y_out: Ints, x_out: Ints
 ) -> int:
-    """Surface voxels, in raster order; with empty output arrays it only counts them.
+    """List surface voxels in raster order; with empty output arrays only count them.
 
     `outside[axis]` is what lies beyond the image along z, y, x: all ones (tumour) or all zeros.
     """
@@ -165,7 +177,18 @@ def _edges(
 
 @dataclass(frozen=True)
 class PackedMask:
-    """One mask as rows of bits along the last axis; row r is (z * ny + y). `occupied`: rows with voxels."""
+    """One mask as rows of bits along the last axis; row r is (z * ny + y).
+
+    Args:
+        shape: The shape (z, y, x) of the mask.
+        occupied: Numbers of the rows that have voxels.
+        packed: The rows, 64 voxels per word.
+        n_voxels: How many voxels are tumour.
+
+    Example:
+        >>> pack(np.ones((2, 3, 4), dtype=np.uint8)).n_voxels
+        24
+    """
 
     shape: tuple[int, int, int]
     occupied: Rows
@@ -173,7 +196,20 @@ class PackedMask:
     n_voxels: int
 
     def edges(self, *, border_is_surface: bool = True) -> tuple[Ints, Ints, Ints]:
-        """(z, y, x) of the surface voxels. `border_is_surface` False: the contour of `mamamia-code`."""
+        """List the surface voxels.
+
+        Args:
+            border_is_surface: Whether a voxel on the image border is a surface voxel; False gives the contour
+                of `mamamia-code`.
+
+        Returns:
+            Their z, y and x.
+
+        Example:
+            >>> z, y, x = pack(np.ones((3, 3, 3), dtype=np.uint8)).edges()
+            >>> len(z)
+            26
+        """
         _, ny, nx = self.shape
         outside = np.zeros(3, dtype=np.uint64)
         for axis, length in enumerate(self.shape):
@@ -187,19 +223,41 @@ class PackedMask:
         return z, y, x
 
     def emptied(self) -> PackedMask:
-        """Nothing, on the same grid."""
+        """Make an empty mask on the same grid.
+
+        Returns:
+            The empty mask.
+        """
         return PackedMask(
             shape=self.shape, occupied=self.occupied[:0], packed=np.zeros_like(self.packed), n_voxels=0
         )
 
     def overlap(self, other: PackedMask) -> int:
-        """The number of voxels in both masks."""
+        """Count the voxels that are tumour in both masks.
+
+        Args:
+            other: Another mask on the same grid.
+
+        Returns:
+            How many.
+        """
         fewer = self if self.occupied.size < other.occupied.size else other
         return int(_count_both(fewer.occupied, self.packed, other.packed))
 
 
 def pack(mask: Bytes) -> PackedMask:
-    """Pack a C-contiguous (z, y, x) uint8 array; any value but 0 is tumour."""
+    """Pack an array to bits.
+
+    Args:
+        mask: C-contiguous (z, y, x) uint8 array; any value but 0 is tumour.
+
+    Returns:
+        The packed mask.
+
+    Example:
+        >>> pack(np.array([[[0, 1, 1]]], dtype=np.uint8)).shape
+        (1, 1, 3)
+    """
     nz, ny, nx = mask.shape
     flat = mask.reshape(-1)
     if flat.ctypes.data % 8:
@@ -215,9 +273,20 @@ def pack(mask: Bytes) -> PackedMask:
 
 
 def pack_pieces(shape: tuple[int, ...], pieces: Iterable[Bytes]) -> PackedMask:
-    """The same from a stream: `shape` has its fastest axis first, as NIfTI has; a piece is whole rows of it.
+    """Pack a stream of pieces to bits.
 
-    The volume is never held: each piece is scanned while it is still in the cache.
+    The whole volume is never in memory: each piece is scanned while it is still in the cache.
+
+    Args:
+        shape: The shape with its fastest axis first, as NIfTI has it; one to three axes.
+        pieces: Consecutive uint8 pieces of whole rows along the fastest axis.
+
+    Returns:
+        The packed mask.
+
+    Example:
+        >>> pack_pieces((3, 2), [np.array([0, 1, 1], dtype=np.uint8)] * 2).n_voxels
+        4
     """
     nx, ny, nz = (*shape, *(1,) * (3 - len(shape)))
     packed = np.zeros((nz * ny, -(-nx // 64)), dtype=np.uint64)
@@ -239,7 +308,22 @@ def pack_pieces(shape: tuple[int, ...], pieces: Iterable[Bytes]) -> PackedMask:
 
 
 def as_bytes(mask: npt.ArrayLike, *, name: str) -> Bytes:
-    """A 2D or 3D array of truth values as uint8 without a copy where its type allows one."""
+    """View a mask as uint8, without a copy where its type allows that.
+
+    Args:
+        mask: A 2-D or 3-D array of truth values or numbers; above 0 is tumour.
+        name: What errors call the mask: 'truth' or 'predicted'.
+
+    Returns:
+        The array; any value but 0 is tumour.
+
+    Raises:
+        UserError: The array is empty, has another number of axes, or has values that are no numbers.
+
+    Example:
+        >>> as_bytes([[0.0, 2.0]], name="truth").tolist()
+        [[0, 1]]
+    """
     array = np.asarray(mask)
     if array.ndim not in (2, 3) or array.size == 0:
         raise UserError(
@@ -260,10 +344,22 @@ def as_bytes(mask: npt.ArrayLike, *, name: str) -> Bytes:
 def prepare(
     truth: npt.ArrayLike, prediction: npt.ArrayLike, spacing_mm: npt.ArrayLike
 ) -> tuple[PackedMask, PackedMask, tuple[float, float, float]]:
-    """Both masks packed with their axes in memory order, and the spacing in that order.
+    """Pack both masks with their axes in memory order, and return the spacing in that order.
 
     Distances do not depend on the order of the axes, so a Fortran-ordered pair (as NIfTI stores it) is
-    turned round instead of copied.
+    transposed instead of copied.
+
+    Args:
+        truth: The truth, 2-D or 3-D.
+        prediction: The prediction, of the same shape.
+        spacing_mm: Distance of neighbouring voxels along each axis in mm, or one number for all axes.
+
+    Returns:
+        The truth, the prediction and the spacing; a picture becomes one slice, with spacing 1 along its first
+        axis.
+
+    Raises:
+        UserError: A mask is not one, the shapes differ, or the spacing does not fit them.
     """
     a, b = as_bytes(truth, name="truth"), as_bytes(prediction, name="predicted")
     if a.shape != b.shape:
@@ -277,7 +373,7 @@ def prepare(
     if spacing.size != a.ndim or not (np.isfinite(spacing).all() and (spacing > 0).all()):
         raise UserError(
             f"the spacing {spacing.tolist()} does not fit a mask of shape {a.shape}",
-            fix="Give one positive number of mm an axis.",
+            fix="Give one positive number of mm per axis.",
         )
     if a.flags.f_contiguous and not a.flags.c_contiguous:
         a, b, spacing = a.T, b.T, spacing[::-1]

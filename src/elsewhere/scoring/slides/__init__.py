@@ -3,7 +3,7 @@
 Cohort columns: `stage` (negative, itc, micro, macro), `patient_stage` (pN...), `mask` (a truth mask
 file), `microns_per_pixel` (of level 0) and `mask_downsample` (of the mask file against level 0).
 Positive means macro or micro. Sensitivity and specificity are those of the positive class; the study's
-table shows class averages, so these stand beside them under their own names.
+table shows class averages, so these have names of their own.
 """
 
 from __future__ import annotations
@@ -51,12 +51,34 @@ _KEPT = ("case_id", "patient_id", "exam_id", "dataset", "site")
 
 
 def worst_stage(truth: str) -> str:
-    """A missing slide is the worst answer (ST-14): a positive one missed, a negative one called macro."""
+    """Return the worst answer for a slide: a positive one is missed, a negative one called macro (ST-14).
+
+    Args:
+        truth: The true stage: negative, itc, micro or macro.
+
+    Returns:
+        'negative' or 'macro'.
+
+    Example:
+        >>> worst_stage("micro"), worst_stage("itc")
+        ('negative', 'macro')
+    """
     return "negative" if truth in ("macro", "micro") else "macro"
 
 
 def worst_patient_stage(truth: str) -> str:
-    """The pN stage farthest from the truth, which costs quadratic kappa the most."""
+    """Return the pN stage farthest from the truth, which costs quadratic kappa the most.
+
+    Args:
+        truth: The true pN stage.
+
+    Returns:
+        The first or the last pN stage.
+
+    Example:
+        >>> worst_patient_stage("pN0"), worst_patient_stage("pN2")
+        ('pN2', 'pN0')
+    """
     return PATIENT_STAGES[-1] if PATIENT_STAGES.index(truth) <= 2 else PATIENT_STAGES[0]
 
 
@@ -65,7 +87,7 @@ _NOWHERE = -1e9
 
 
 class SlideTask(Task):
-    """A case is a slide; the cluster is the patient."""
+    """Metastases in slides: a case is a slide, and the cluster is the patient."""
 
     name = "slides"
     title = "Metastases in slides"
@@ -75,14 +97,14 @@ class SlideTask(Task):
     case_columns = ()
 
     def case_cost(self, scores: Scores) -> npt.NDArray[np.float64] | None:
-        """1 where the stage is wrong."""
+        """Mark the slides of which the stage is wrong with 1."""
         if not {"stage_true", "stage_predicted"} <= set(scores.cases.columns):
             return None
         wrong = scores.cases["stage_true"] != scores.cases["stage_predicted"]
         return np.where(wrong.to_numpy(dtype=bool), 1.0, np.nan)
 
     def check_stored(self, cases: pd.DataFrame, events: pd.DataFrame | None, *, where: str) -> None:
-        """The points of a slide have a kind and a score, and are of a slide of the scores."""
+        """Check that the points of a slide have a kind, a score and a slide of the scores."""
         if events is not None:
             check_stored_points(cases, events, where=where)
 
@@ -176,10 +198,11 @@ class SlideTask(Task):
         return self._finish(cases, events, protocol, extra=extra, flow=flow, warnings=warnings)
 
     def has_truth(self, cohort: Cohort) -> bool:
+        """Check whether the cohort has stages, patient stages or masks."""
         return any(name in cohort.cases.columns for name in ("stage", "patient_stage", "mask"))
 
     def check_files(self, predictions: Predictions, cohort: Cohort | None, options: ScoreOptions) -> Checked:
-        """Every mask is read by itself; stages and points stand in the table, which was read already."""
+        """Read every mask by itself; stages and points are in the table, which was read before."""
         if "path" not in predictions.table.columns:
             return Checked()
         errors = []
@@ -317,8 +340,10 @@ class SlideTask(Task):
         status: npt.NDArray[np.object_],
         rules: SlideRules,
     ) -> pd.DataFrame:
-        """Events of every slide. A slide with a point that is no point (--on-invalid worst) finds nothing:
-        its lesions are missed and all its points are false positives, the bad ones at the highest score.
+        """Make the events of every slide.
+
+        A slide with a point that is no point (--on-invalid worst) finds nothing: its lesions are missed and
+        all its points are false positives, the bad ones at the highest score.
         """
         pixel_um = mask_pixel_um(cohort)
         downsample = mask_downsample(cohort)
@@ -377,7 +402,7 @@ class SlideTask(Task):
             if lost:
                 warnings = [
                     *warnings,
-                    f"{lost} patients have no predicted stage: each counts as the worst one (ST-14)",
+                    f"{lost} patients have no predicted stage; each counts as the stage farthest from the truth",
                 ]
         known = cases["stage_true"].isin(STAGES).sum() if "stage_true" in cases.columns else 0
         counts = {
@@ -416,7 +441,7 @@ class SlideTask(Task):
     def curves(
         self, scores: Scores, partition: Clusters, stream: WeightStream | None, options: ScoreOptions
     ) -> dict[str, Any]:
-        """The lesion FROC up to 8 false positives a slide, with a pointwise band over patients."""
+        """Compute the lesion FROC up to 8 false positives per slide, with a pointwise band over patients."""
         evaluator = SlideEvaluator.build(scores.cases, scores.events, partition, scores.protocol.slides)
         x = np.linspace(0.0, 8.0, 161)
         y = evaluator.sensitivities(np.ones((1, partition.n_clusters), dtype=np.uint16), x)[0]
@@ -432,7 +457,7 @@ class SlideTask(Task):
         return {"froc": {**curve, "x_label": "False positives a slide", "y_label": "Lesion sensitivity"}}
 
     def details(self, scores: Scores, partition: Clusters, options: ScoreOptions) -> dict[str, Any]:
-        """LN-15: the four-class and the two-class confusion matrices."""
+        """Compute the four-class and the two-class confusion matrices (LN-15)."""
         cases = scores.cases
         if not {"stage_true", "stage_predicted"} <= set(cases.columns):
             return {}
@@ -462,7 +487,7 @@ class SlideTask(Task):
 
 
 def _derive_patient_stages(cases: pd.DataFrame, rules: SlideRules) -> int:
-    """A patient's predicted pN: as submitted, else from the patient's predicted node stages (LN-17).
+    """Set a patient's predicted pN: as submitted, else from the patient's predicted node stages (LN-17).
 
     Returns how many patients have none, and got the worst.
     """
@@ -484,7 +509,7 @@ def _derive_patient_stages(cases: pd.DataFrame, rules: SlideRules) -> int:
     if lost and rules.missing_patient_is_error:
         raise UserError(
             f"{len(lost)} patients have no predicted stage: {name_rows(lost)}",
-            fix="The protocol takes no submission with a missing patient: add their rows.",
+            fix="The protocol accepts no submission with a missing patient: add their rows.",
         )
     final = {
         patient: stage

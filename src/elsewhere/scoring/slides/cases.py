@@ -1,4 +1,4 @@
-"""Slide masks and points, one case at a time: read, put on the truth's grid, measured, matched (LN-14, LN-17)."""
+"""Slide masks and points, one case at a time: reading, measuring and matching (LN-14, LN-17)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,24 @@ _WITH_ALPHA = ("LA", "RGBA")
 def point_events(
     case: str, points: pd.DataFrame | None, truth: EvaluationMask | None, downsample: float
 ) -> pd.DataFrame:
-    """One event a false positive, one a countable lesion (its best score, or NaN where missed)."""
+    """Make the events of a slide: one per false positive, and one per countable lesion.
+
+    A lesion has its best score, or NaN where it was missed.
+
+    Args:
+        case: The id of the slide.
+        points: The predicted points with `x` and `y` in pixels of level 0 and `score`; None for none.
+        truth: The lesions of the slide; None for a slide without a truth mask, where every point is false.
+        downsample: How many pixels of level 0 one pixel of the truth mask covers.
+
+    Returns:
+        The columns case_id, lesion_id, score and kind: fp, itc, tp or fn.
+
+    Example:
+        >>> points = pd.DataFrame({"x": [5.0], "y": [5.0], "score": [0.9]})
+        >>> point_events("slide-1", points, None, 32.0)["kind"].tolist()
+        ['fp']
+    """
     rows: list[tuple[str, str | None, float, str]] = []
     best: dict[int, float] = {}
     if points is not None:
@@ -49,22 +66,50 @@ def point_events(
 
 
 def truth_file(cohort: Cohort, path: str) -> Path:
+    """Locate a truth mask.
+
+    Args:
+        cohort: The cohort.
+        path: The path that the cohort states, absolute or relative to the cohort.
+
+    Returns:
+        The path of the file.
+    """
     file = Path(path)
     return file if file.is_absolute() or cohort.root is None else cohort.root / file
 
 
 def mask_downsample(cohort: Cohort) -> npt.NDArray[np.float64]:
+    """Read how many pixels of level 0 one pixel of each slide's mask covers.
+
+    Args:
+        cohort: The cohort, with `mask_downsample` where known.
+
+    Returns:
+        One number per slide; 32 where it is not stated.
+    """
     if "mask_downsample" not in cohort.cases.columns:
         return np.full(len(cohort.cases), DEFAULT_DOWNSAMPLE)
     return pd.to_numeric(cohort.cases["mask_downsample"]).fillna(DEFAULT_DOWNSAMPLE).to_numpy(dtype=float)
 
 
 def mask_pixel_um(cohort: Cohort) -> npt.NDArray[np.float64]:
-    """Microns a pixel of each slide's mask file; needed wherever a length is."""
+    """Compute the width of a pixel of each slide's mask file, in microns; needed wherever a length is.
+
+    Args:
+        cohort: The cohort, with `microns_per_pixel` of level 0.
+
+    Returns:
+        Microns per pixel of each slide.
+
+    Raises:
+        UserError: The column is absent, or a value is empty or not positive.
+    """
     if "microns_per_pixel" not in cohort.cases.columns:
         raise UserError(
             "the cohort has no column microns_per_pixel",
-            fix="Add the level-0 resolution of each slide in um; `mask_downsample` tells the mask's own level (default 32).",
+            fix="Add the level-0 resolution of each slide in um; `mask_downsample` is how many of its "
+            "pixels a pixel of the mask covers along one side (default 32).",
         )
     level0 = pd.to_numeric(cohort.cases["microns_per_pixel"], errors="coerce").to_numpy(dtype=float)
     bad = ~(level0 > 0)
@@ -77,7 +122,17 @@ def mask_pixel_um(cohort: Cohort) -> npt.NDArray[np.float64]:
 
 
 def read_slide_mask(path: Path) -> npt.NDArray[np.bool_]:
-    """A PNG or TIFF mask: anything above 0 is tumour; transparency is not."""
+    """Read a PNG or TIFF mask: any value above 0 is tumour; transparency is not.
+
+    Args:
+        path: The file.
+
+    Returns:
+        True where there is tumour, (rows, columns).
+
+    Raises:
+        UserError: There is no such file, or it cannot be read.
+    """
     from PIL import Image, UnidentifiedImageError
 
     if not path.is_file():
@@ -107,6 +162,18 @@ def read_slide_mask(path: Path) -> npt.NDArray[np.bool_]:
 
 
 def read_on_grid(path: Path, truth: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_]:
+    """Read a predicted mask, which must have the size of the truth.
+
+    Args:
+        path: The file.
+        truth: The truth; None where there is none.
+
+    Returns:
+        True where there is tumour, (rows, columns).
+
+    Raises:
+        UserError: The file cannot be read, or has another size.
+    """
     mask = read_slide_mask(path)
     if truth is not None and truth.shape != mask.shape:
         raise UserError(
@@ -120,7 +187,19 @@ def read_on_grid(path: Path, truth: npt.NDArray[np.bool_] | None) -> npt.NDArray
 def mask_scores(
     mask: npt.NDArray[np.bool_] | None, truth: npt.NDArray[np.bool_] | None
 ) -> tuple[float, float]:
-    """(Dice on a slide with tumour, false-positive rate on one without); a missing mask is worst (ST-14)."""
+    """Compute Dice on a slide with tumour, or the false-positive rate on one without.
+
+    Args:
+        mask: The prediction; None where it is missing, which is worst (ST-14).
+        truth: The truth; None where it is unknown.
+
+    Returns:
+        (Dice, false-positive rate); NaN for the one that does not apply.
+
+    Example:
+        >>> mask_scores(np.array([[True, True]]), np.array([[True, False]]))
+        (0.6666666666666666, nan)
+    """
     if truth is None:
         return np.nan, np.nan
     if truth.any():
@@ -131,6 +210,20 @@ def mask_scores(
 
 
 def stage_of_mask(mask: npt.NDArray[np.bool_], pixel_um: float, rules: SlideRules) -> str:
+    """Derive the stage of a slide from a mask.
+
+    Args:
+        mask: True where there is tumour.
+        pixel_um: Microns per pixel of the mask.
+        rules: The protocol's rules of slides.
+
+    Returns:
+        'negative', 'itc', 'micro' or 'macro'.
+
+    Example:
+        >>> stage_of_mask(np.ones((1, 100), dtype=bool), 10.0, SlideRules())
+        'micro'
+    """
     regions = find_regions(mask)
     extent = float(regions.major_axis_px.max()) if regions.count else 0.0
     if rules.stage_axis == "feret":

@@ -21,7 +21,11 @@ _POSITIVE = np.array([False, False, True, True])
 
 
 def slide_metrics() -> tuple[MetricSpec, ...]:
-    """Both averages of LN-15 under their own names; `f1_macro` is over positive and negative."""
+    """List the slide metrics: both averages of LN-15 under their own names; `f1_macro` is over both classes.
+
+    Returns:
+        The specifications, in the order of the report.
+    """
 
     def spec(
         name: str, label: str, kind: MetricKind, interval: IntervalMethod, *, up: bool = True, **more: Any
@@ -113,15 +117,17 @@ class _Cases:
 
 @dataclass(frozen=True)
 class _Events:
+    """False positives and best hits of lesions: the number of the case, the score, and whether it is a hit."""
+
     case: npt.NDArray[np.int64]
     score: FloatArray
     hit: npt.NDArray[np.bool_]
 
 
 def _entering_scores(events: _Events) -> FloatArray:
-    """The threshold at which each event enters the published script's curve.
+    """Return the threshold at which each event enters the published script's curve.
 
-    It holds hits in single precision and compares them so: a hit rounded down enters together with a
+    The script stores hits in single precision and compares them so: a hit rounded down enters together with a
     false positive of the same score, a hit rounded up before it.
     """
     single, which = np.unique(events.score.astype(np.float32), return_inverse=True)
@@ -131,7 +137,17 @@ def _entering_scores(events: _Events) -> FloatArray:
 
 
 class SlideEvaluator(Evaluator):
-    """All of `slide_metrics` from weighted confusion counts and sorted lesion events."""
+    """The metrics of `slide_metrics` from weighted confusion counts and sorted lesion events.
+
+    `SlideEvaluator.build` makes one from a case table.
+
+    Args:
+        cases: Codes of stages and values of each case.
+        events: False positives and best hits of lesions.
+        n_clusters: How many patients there are.
+        rules: The protocol's rules of slides.
+        has_events: Whether points were submitted; without them `froc_score` is undefined.
+    """
 
     def __init__(
         self, cases: _Cases, events: _Events, n_clusters: int, rules: SlideRules, *, has_events: bool
@@ -173,6 +189,17 @@ class SlideEvaluator(Evaluator):
     def build(
         cls, cases: pd.DataFrame, events: pd.DataFrame | None, partition: Clusters, rules: SlideRules
     ) -> SlideEvaluator:
+        """Make the evaluator from a case table and its events.
+
+        Args:
+            cases: The case table.
+            events: The events of lesions; None where no points were submitted.
+            partition: The clusters of the cases.
+            rules: The protocol's rules of slides.
+
+        Returns:
+            The evaluator.
+        """
         n = len(cases)
         cluster = partition.cluster_of_case
         _, first_index = np.unique(cluster, return_index=True)
@@ -239,7 +266,15 @@ class SlideEvaluator(Evaluator):
         return out
 
     def sensitivities(self, weights: npt.NDArray[np.uint16], points: npt.ArrayLike) -> FloatArray:
-        """(rows, points): the lesion FROC read at `points` false positives a slide."""
+        """Read the lesion FROC at rates of false positives.
+
+        Args:
+            weights: Integer weights of the patients, (rows, patients).
+            points: False positives per slide, rising.
+
+        Returns:
+            (rows, points): the sensitivity at each rate; NaN without a countable lesion.
+        """
         at_fp = np.asarray(points, dtype=np.float64)
         out = np.empty((len(weights), at_fp.size))
         slide_froc(
@@ -259,6 +294,7 @@ class SlideEvaluator(Evaluator):
 
     @property
     def has_events(self) -> bool:
+        """Whether points were submitted."""
         return self._has_events
 
     def subset(self, case_mask: npt.NDArray[np.bool_]) -> SlideEvaluator:
@@ -297,9 +333,12 @@ class SlideEvaluator(Evaluator):
         )
 
     def ranked(self) -> SlideEvaluator:
-        """Detections by 1 / rank from the top; scores that are not above 0 stay below all others.
+        """Replace scores of points by 1 / rank from the top; scores of 0 and less stay below all others.
 
         So `froc_score` keeps its value where the published script enters missed lesions at 0.
+
+        Returns:
+            The same metrics of the ranks.
         """
         entering = _entering_scores(self._events) if self._rules.froc_missed_as_zero else self._events.score
         score = np.where(entering > 0, 1.0 / shared_ranks(-entering), entering)
@@ -365,7 +404,18 @@ class SlideEvaluator(Evaluator):
 
 
 def quadratic_kappa(counts: FloatArray) -> FloatArray:
-    """Quadratic weighted kappa of (rows, k, k) counts; NaN where chance agreement is total."""
+    """Compute quadratic weighted kappa.
+
+    Args:
+        counts: Confusion counts, (rows, k, k).
+
+    Returns:
+        One value per row; NaN where chance agreement is total.
+
+    Example:
+        >>> quadratic_kappa(np.array([[[4.0, 1.0], [1.0, 4.0]]])).round(3).tolist()
+        [0.6]
+    """
     k = counts.shape[-1]
     penalty = np.subtract.outer(np.arange(k), np.arange(k)) ** 2 / (k - 1) ** 2
     total = counts.sum(axis=(1, 2))

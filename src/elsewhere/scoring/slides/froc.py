@@ -1,9 +1,9 @@
-"""CAMELYON16's lesion FROC under weights: thresholds are scores, not only those of true positives.
+"""CAMELYON16's lesion FROC under weights: all scores are thresholds, not only those of true positives.
 
-False positives are counted over all slides, sensitivity over countable lesions, the best score a lesion
-counts. `camelyon16-code` keeps the habits of the published script: missed lesions and ITC regions enter
-the list of thresholds as 0.0, true-positive scores are held and compared in single precision, and the
-lowest threshold is always dropped. `camelyon16` discards those zeros and keeps the lowest real score.
+False positives are counted over all slides, sensitivity over countable lesions, each with its best score.
+`camelyon16-code` follows the published script: missed lesions and ITC regions enter the list of thresholds
+as 0.0, true-positive scores are stored and compared in single precision, and the lowest threshold is always
+dropped. `camelyon16` discards those zeros and keeps the lowest real score.
 """
 
 from __future__ import annotations
@@ -27,11 +27,20 @@ def slide_froc(
     drop_lowest: bool,
     out: npt.NDArray[np.float64],
 ) -> None:
-    """Sensitivity at each of `points` false positives a slide, a row of weights each.
+    """Compute the sensitivity at each of `points` false positives per slide, for each row of weights.
 
-    Events (false positives and best hits) come sorted by the falling score at which they enter the curve;
-    `event_listed` is their entry in the list of thresholds, of which the lowest may be dropped.
-    `zeros_of_cluster` counts the 0.0 entries of the published script.
+    Args:
+        weights: Integer weights of the patients, (rows, patients).
+        event_cluster: The patient of each event (a false positive or a best hit).
+        event_score: The score at which each event enters the curve, falling.
+        event_listed: The entry of each event in the list of thresholds, of which the lowest may be dropped.
+        event_is_hit: True for hits.
+        slides_of_cluster: How many slides each patient has.
+        lesions_of_cluster: How many countable lesions each patient has.
+        zeros_of_cluster: How many 0.0 entries of the published script each patient has.
+        points: False positives per slide, rising.
+        drop_lowest: Whether the lowest threshold is dropped.
+        out: Receives the sensitivities, (rows, points); NaN without a lesion or a slide.
     """
     n_events = event_score.size
     for row in range(weights.shape[0]):

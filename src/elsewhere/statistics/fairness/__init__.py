@@ -2,7 +2,7 @@
 
 A range (largest - smallest group value) is biased upward, the more so the smaller the groups, and a
 percentile bootstrap of it has no valid coverage: resampling widens a range that was already too wide. So
-beside the range stand a null band, made by permuting whole attribute vectors over patients, and
+the range comes with a null band, made by permuting whole attribute vectors over patients, and with
 simultaneous intervals of the pairwise differences, which are not ranges and can be covered.
 
 Everything is weights: group g is the row of weights (code == g), a permuted group is (code[perm] == g),
@@ -67,11 +67,17 @@ def codes_of_patients(partition: Clusters, codes: npt.NDArray[np.int16]) -> npt.
     """Find the group of each patient.
 
     Args:
-        partition: Cases to patients and sites.
+        partition: Maps cases to patients and sites.
         codes: The group of each case; -1 for none.
 
     Returns:
-        The group of each patient, or None where some patient has cases in two groups.
+        The group of each patient, -1 for none; None where some patient has cases in two groups.
+
+    Example:
+        >>> import pandas as pd
+        >>> two = Clusters.from_table(pd.DataFrame({"patient_id": ["a", "a", "b"]}))
+        >>> codes_of_patients(two, np.array([0, 0, 1], dtype=np.int16)).tolist()
+        [0, 1]
     """
     low = np.full(partition.n_clusters, np.iinfo(np.int16).max, dtype=np.int16)
     high = np.full(partition.n_clusters, -1, dtype=np.int16)
@@ -92,13 +98,22 @@ def group_values(
     """Evaluate every group.
 
     Args:
-        disparity: What may differ between groups.
-        partition: Cases to patients and sites.
+        disparity: What is compared between groups.
+        partition: Maps cases to patients and sites.
         codes: The group of each case; -1 for none.
         n_groups: How many groups there are.
 
     Returns:
         (groups, metrics) at full weights, for groups of cases (a patient may have cases in several).
+
+    Example:
+        >>> import pandas as pd
+        >>> from elsewhere.statistics.columns import ColumnMeans
+        >>> three = Clusters.from_table(pd.DataFrame({"patient_id": ["a", "b", "c"]}))
+        >>> dice = ColumnMeans({"dice": [0.5, 1.0, 0.9]}, three.cluster_of_case, n_clusters=3)
+        >>> of_dice = Disparity.of_metrics(dice, ["dice"])
+        >>> group_values(of_dice, three, np.array([0, 0, 1], dtype=np.int16), 2).tolist()
+        [[0.75], [0.9]]
     """
     of_patients = codes_of_patients(partition, codes)
     if of_patients is not None:
@@ -130,12 +145,16 @@ def affordable(permutations: int, *, cells: int, floor: int = 99) -> int:
     Fewer permutations where one costs much: p = (b + 1)/(B + 1) is exact for any B, only coarser.
 
     Args:
-        permutations: How many permutations.
-        cells: The size of the computation.
+        permutations: How many permutations are asked for.
+        cells: Size of the computation of one permutation, in groups x cases.
         floor: The fewest permutations.
 
     Returns:
         The number of permutations.
+
+    Example:
+        >>> affordable(1000, cells=3 * 200), affordable(1000, cells=10**9)
+        (1000, 99)
     """
     return min(permutations, max(floor, _BUDGET // max(1, cells)))
 
@@ -154,23 +173,23 @@ def permuted_gaps(
     """Compute the gaps when whole attribute vectors are permuted over patients (ST-08).
 
     All variables of a patient move together, so the null keeps their dependence. A vector moves only among
-    patients with the same pattern of missing values, hence a missing age stays missing: the test asks
-    nothing of why values are missing. Within the outcome class where the disparity says so. Where a patient
-    has cases in several groups, vectors move among patients with as many cases. On very large cohorts fewer
+    patients with the same pattern of missing values, hence a missing age stays missing: the test asks nothing
+    of why values are missing. Within the outcome class where the disparity says so. Where a patient has cases
+    in several groups, vectors move among patients with as many cases. On very large cohorts fewer
     permutations are made (`affordable`).
 
     Args:
-        disparity: What may differ between groups.
-        partition: Cases to patients and sites.
-        codes: The group of each case; -1 for none.
-        n_groups: How many groups there are.
-        key: Names the stream of random numbers: the hash of the cohort.
+        disparity: What is compared between groups.
+        partition: Maps cases to patients and sites.
+        codes: For each variable the group of each case; -1 for none.
+        n_groups: How many groups each variable has.
+        key: Hash of the cohort, which names the stream of random numbers.
         seed: The seed of every draw.
         permutations: How many permutations.
         threads: How many threads; None for all processors.
 
     Returns:
-        (permutations, variables) gaps when whole attribute vectors are permuted over patients (ST-08).
+        (permutations, variables); NaN where fewer than two groups can be estimated.
     """
     of_patients = [codes_of_patients(partition, c) for c in codes]
     whole = [c for c in of_patients if c is not None]
@@ -260,18 +279,18 @@ def pairwise_differences(
 ) -> tuple[list[tuple[int, int]], FloatArray, Simultaneous]:
     """Compare all pairs of groups.
 
-    `point` (groups,), `draws` (resamples, groups). The standard error of a pair gets the small-sample factor
-    sqrt(n/(n-1)) of its groups, and its critical value a t-stretch with Satterthwaite's degrees of freedom.
-    A pair with a group that has no variation at all has no interval: [0, 0] would be a lie.
+    The standard error of a pair gets the small-sample factor sqrt(n/(n-1)) of its groups, and its critical
+    value a t-stretch with Satterthwaite's degrees of freedom. A pair with a group that has no variation at
+    all has no interval: [0, 0] would be a lie.
 
     Args:
         point: The score of each group.
-        draws: The scores under the resamples.
-        n_patients: The patients of each group.
-        level: The level of the interval.
+        draws: The scores under the resamples, (resamples, groups).
+        n_patients: The number of patients of each group.
+        level: The level at which all intervals hold together.
 
     Returns:
-        Simultaneous intervals of all pairwise differences of group scores (max-t, ST-08).
+        The pairs of groups, their differences, and simultaneous intervals of these (max-t, ST-08).
     """
     pairs = list(combinations(range(point.size), 2))
     if not pairs:
@@ -304,7 +323,18 @@ def pairwise_differences(
 
 @dataclass(frozen=True)
 class NullBand:
-    """The gap against what permuted attributes give. `above` = gap - upper (below 0: inside the band)."""
+    """The gap between groups, compared with the gaps that permuted attributes give.
+
+    Args:
+        gap: The observed gap.
+        upper: Upper end of the null band; NaN where it is not known.
+        mean: Mean of the permuted gaps.
+        p: Share of permutations with a gap at least as large, (b + 1)/(B + 1).
+
+    Example:
+        >>> round(NullBand(gap=0.2, upper=0.15, mean=0.1, p=0.01).above, 2)
+        0.05
+    """
 
     gap: float
     upper: float
@@ -313,7 +343,7 @@ class NullBand:
 
     @property
     def above(self) -> float:
-        """How far the gap lies above the null band."""
+        """How far the gap lies above the null band; below 0 it lies inside the band."""
         return self.gap - self.upper
 
 
@@ -325,10 +355,14 @@ def null_band(gap: float, null: FloatArray, *, level: float = 0.95) -> NullBand:
     Args:
         gap: The observed gap.
         null: The gaps under permutation.
-        level: The level of the interval.
+        level: The level of the band.
 
     Returns:
         Upper `level` end of the null, its mean, and p = (b + 1)/(B + 1) (ST-12).
+
+    Example:
+        >>> null_band(0.2, np.linspace(0.0, 0.1, 99)).p
+        0.01
     """
     known = null[np.isfinite(null)]
     if not np.isfinite(gap) or known.size == 0:
@@ -351,11 +385,11 @@ def overall_null(
     """Compute the null band of the mean disparity over variables.
 
     Args:
-        disparity: What may differ between groups.
-        partition: Cases to patients and sites.
-        codes: The group of each case; -1 for none.
-        rules: The protocol's rules.
-        key: Names the stream of random numbers: the hash of the cohort.
+        disparity: What is compared between groups.
+        partition: Maps cases to patients and sites.
+        codes: The groups of each variable, as `GroupCodes`.
+        rules: The protocol's rules of fairness.
+        key: Hash of the cohort, which names the stream of random numbers.
         seed: The seed of every draw.
         permutations: How many permutations.
 
@@ -410,22 +444,22 @@ def variable_report(
 ) -> dict[str, Any]:
     """Report the gap of one variable.
 
-    `codes` is a `GroupCodes` (variable, names, codes, missing, note). With `resamples` 0 the null band and
-    the pairwise intervals are left out. The variance is that of the group scores over estimable groups
-    (each group counts once).
+    With `resamples` 0 the null band and the pairwise intervals are left out. The variance is that of the
+    group scores over estimable groups (each group counts once).
 
     Args:
-        disparity: What may differ between groups.
-        partition: Cases to patients and sites.
-        coded: The groups of the variable.
-        key: Names the stream of random numbers: the hash of the cohort.
+        disparity: What is compared between groups.
+        partition: Maps cases to patients and sites.
+        coded: The groups of the variable, as `GroupCodes` (variable, names, codes, missing, note).
+        key: Hash of the cohort, which names the stream of random numbers.
         seed: The seed of every draw.
         resamples: How many resamples and permutations.
-        by_site: Whether strata are divided by site.
-        level: The level of the interval.
+        by_site: Whether strata of the resampling are divided by site.
+        level: The level of the intervals.
 
     Returns:
-        One entry of summary.json's `fairness`: the gap of one variable with all that ST-08 puts beside it.
+        One entry of summary.json's `fairness`: the gap of one variable with its null band, its interval, the
+        groups' scores and all pairwise differences (ST-08).
     """
     codes, names = coded.codes, coded.names
     n_groups = len(names)
@@ -540,14 +574,20 @@ def _interval_of_gap(
 
 
 def flag_gaps(report: dict[str, dict[str, Any]], *, alpha: float = 0.05) -> None:
-    """Adjust the p-values of a report and flag its gaps.
+    """Adjust the p-values of a report by Holm's procedure and flag its gaps.
 
-    Without it, a fair model judged by three variables would be called unfair by one of them in a seventh of all
-    studies.
+    Without it, a fair model judged by three variables would be called unfair by one of them in a seventh of
+    all studies.
 
     Args:
-        report: The report, which is changed.
-        alpha: The level of each one-sided test; the interval is 1 - 2 alpha.
+        report: The entries by variable; each gets `p_holm` and `flagged`.
+        alpha: A gap is flagged where its adjusted p is at most this.
+
+    Example:
+        >>> report = {"age": {"p": 0.01}, "density": {"p": 0.04}, "site": {"p": None}}
+        >>> flag_gaps(report)
+        >>> [entry["p_holm"] for entry in report.values()]
+        [0.02, 0.04, None]
     """
     for entry, p in zip(report.values(), holm([e["p"] for e in report.values()]), strict=True):
         entry["p_holm"] = p

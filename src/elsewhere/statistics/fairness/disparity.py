@@ -22,12 +22,21 @@ GROUPS_NEEDED = 2
 class Disparity:
     """What is compared over groups: values (rows, metrics) under patient weights, and how ranges combine.
 
-    `how` 'mean' is MRI-04 (mean over metrics of their ranges), 'sum' is MRI-05 (TPR range + FPR range).
-    `better` has +1 where higher is better, -1 where lower is, 0 where neither. A group's *score* is the mean
-    over metrics of the value (or of 1 - value where lower is better): with Dice and NormHD the group's
-    performance, with TPR and FPR its balanced accuracy. `within_class` keeps each permutation inside the
-    outcome class, as equalised odds asks. `widest` is the largest difference each metric can have (empty: not
-    known), `trials` the denominators of a group's rates, None where the metrics are no rates.
+    A group's *score* is the mean over metrics of the value (or of 1 - value where lower is better): with Dice
+    and NormHD the group's performance, with TPR and FPR its balanced accuracy.
+
+    Args:
+        name: Name of the disparity in reports.
+        metrics: Names of the metrics.
+        evaluate: Gives the metrics of all cases under patient weights, (rows, metrics).
+        better: For each metric +1 where higher is better, -1 where lower is, 0 where neither.
+        subset: Makes the same function for some of the cases, by a mask.
+        how: How the ranges of several metrics combine: `mean` (MRI-04), or `sum` (MRI-05: TPR range + FPR
+            range).
+        within_class: Whether permutations stay inside the outcome class, as equalised odds asks.
+        widest: The largest difference that each metric can have; empty where that is not known.
+        trials: Gives the denominators of a group's rates, by a mask of its cases; None where the metrics are
+            not rates.
     """
 
     name: str
@@ -52,14 +61,13 @@ class Disparity:
     ) -> Disparity:
         """Measure the disparity of metrics of any evaluator.
 
-        Of any evaluator. `within_class` None: as the metrics' own resampling asks (AUROC, ...).
-
         Args:
             evaluator: The metrics of the cases.
-            metrics: Names of metrics; None for all.
-            name: What it is called.
-            how: How several metrics are combined.
-            within_class: Whether attributes are permuted within a class; None for what the metrics ask.
+            metrics: Names of the metrics that are compared.
+            name: Name in reports; None for the names of the metrics joined by `+`.
+            how: How ranges of several metrics combine: `mean` or `sum`.
+            within_class: Whether attributes are permuted within a class; None for what the metrics' own
+                resampling asks.
 
         Returns:
             The disparity.
@@ -138,8 +146,8 @@ class Disparity:
     def over_seeds(cls, members: Sequence[Disparity]) -> Disparity:
         """Average the disparities of several trainings of one method (US-20).
 
-        Several trainings of one method: a group's value is their mean, under every weight (US-20). So the gap
-        is a range of means; the mean of the ranges would grow with what one training alone does.
+        A group's value is the mean over the trainings, under every weight. So the gap is a range of means;
+        the mean of the ranges would grow with what one training alone does.
 
         Args:
             members: The disparity of each training.
@@ -170,7 +178,7 @@ class Disparity:
             values: The values, (..., groups, metrics).
 
         Returns:
-            (..., groups, metrics) -> (...): ranges over the estimable groups, combined over metrics.
+            The ranges over the estimable groups, combined over metrics, (...).
         """
         ranges = spread(values, -2, fewest=GROUPS_NEEDED)
         total: FloatArray = ranges.sum(axis=-1)
@@ -183,7 +191,7 @@ class Disparity:
             values: The values, (..., groups, metrics).
 
         Returns:
-            (..., groups, metrics) -> (..., groups): higher is better; a single metric keeps its own value.
+            (..., groups); higher is better, but a single metric keeps its own value.
         """
         if len(self.metrics) == 1:
             return values[..., 0]

@@ -1,21 +1,23 @@
 """An interval of the gap between groups that may be believed (ST-08, MRI-12).
 
-The gap is a range (largest - smallest group value), combined over metrics. Its percentile bootstrap has no valid
-coverage: the point is biased upward, and resampling biases it again. But every range lies between bounds that follow from
-intervals of the pairwise differences, if those hold together: where a - b lies in [lo, hi] for all pairs at once,
-the true range is at least the largest lo (or 0) and at most the largest hi. With the differences of all metrics in
-one family, the ranges' bounds add up to the gap's. So the interval covers at least as often as the family does, its
-lower end is 0 for a fair model, and it needs no correction of the point. The price is width, most of all where a
-group is small: what a group of four might be is not known, and the upper end says so.
+The gap is a range (largest - smallest group value), combined over metrics. Its percentile bootstrap has no
+valid coverage: the point is biased upward, and resampling biases it again. But every range lies between
+bounds that follow from intervals of the pairwise differences, if those hold together: where a - b lies in
+[lo, hi] for all pairs at once, the true range is at least the largest lo (or 0) and at most the largest hi.
+With the differences of all metrics in one family, the ranges' bounds add up to the gap's. So the interval
+covers at least as often as the family does, its lower end is 0 for a fair model, and it needs no correction
+of the point. The price is width, most of all where a group is small: the result of a group of four is
+uncertain, and the upper end shows it.
 
-Means and other smooth metrics take max-t over bootstrap resamples of patients. Rates (TPR, FPR) in small groups are
-0 or 1 without any variation, which a bootstrap takes for certainty: they take Wilson's interval of each rate, two
-rates' intervals joined into one of their difference (the square-and-add method, MOVER), and Tukey's critical value.
+Means and other smooth metrics take max-t over bootstrap resamples of patients. Rates (TPR, FPR) in small
+groups are 0 or 1 without any variation, which a bootstrap takes for certainty: they take Wilson's interval of
+each rate, two rates' intervals joined into one of their difference (the square-and-add method, MOVER), and
+Tukey's critical value.
 
-The pairwise differences of a group's score (with TPR and FPR: its balanced accuracy) are made the same way, with
-Jeffreys limits of each rate. Five groups need limits at 2.7 standard errors, and so far out Wilson's err on one side:
-simulated with groups of 10 to 400 cases they hold together in 90 to 99 %, Jeffreys' in 93 to 99 %, and resampling in
-83 to 88 %.
+The pairwise differences of a group's score (with TPR and FPR: its balanced accuracy) are made the same way,
+with Jeffreys limits of each rate. Five groups need limits at 2.7 standard errors, and so far out Wilson's err
+on one side: simulated with groups of 10 to 400 cases they hold together in 90 to 99 %, Jeffreys' in 93 to 99
+%, and resampling in 83 to 88 %.
 """
 
 from __future__ import annotations
@@ -37,7 +39,13 @@ _STILL = 1e-24
 
 @dataclass(frozen=True)
 class GapInterval:
-    """Of the gap over those groups that have an interval at all: `inside` (groups,), per group."""
+    """Bounds of the gap over those groups that have an interval at all.
+
+    Args:
+        lo: Lower bound; NaN where fewer than two groups have an interval.
+        hi: Upper bound; NaN likewise.
+        inside: Whether each group has an interval.
+    """
 
     lo: float
     hi: float
@@ -55,19 +63,18 @@ def gap_interval(
 ) -> GapInterval:
     """Bound the true gap.
 
-    `trials` (groups, metrics) are the denominators where the metrics are rates, else None. A group counts only
-    when all its metrics have an interval. NaN ends where fewer than two do.
+    A group counts only when all its metrics have an interval. NaN ends where fewer than two do.
 
     Args:
-        disparity: What may differ between groups.
-        values: The values, (groups, metrics).
+        disparity: What is compared between groups.
+        values: The values of the groups, (groups, metrics).
         draws: Their values under the resamples, (resamples, groups, metrics).
-        patients: The patients of each group.
-        trials: The trials behind each rate.
+        patients: The number of patients of each group.
+        trials: The denominators where the metrics are rates, (groups, metrics); else None.
         level: The level of the interval.
 
     Returns:
-        Bounds of the true gap from `values` (groups, metrics) and `draws` (resamples, groups, metrics).
+        Bounds of the true gap, and the groups that they are about.
     """
     n_metrics = values.shape[1]
     inside, variance = _usable(values, draws, patients, trials)
@@ -97,20 +104,19 @@ def pairwise_of_rates(
 ) -> tuple[list[tuple[int, int]], FloatArray, Simultaneous]:
     """Compare all pairs of groups whose scores are means of rates (ST-08a).
 
-    Jeffreys limits of each rate, joined by square-and-add into limits of the score and again into those of the
-    difference, at Tukey's critical value for as many groups as have every rate. `values` (groups, metrics), `draws`
-    (resamples, groups, metrics) for the design effect, `trials` (groups, metrics).
+    Jeffreys limits of each rate are joined by square-and-add into limits of the score and again into those of
+    the difference, at Tukey's critical value for as many groups as have every rate.
 
     Args:
-        disparity: What may differ between groups.
-        values: The values, (groups, metrics).
-        draws: Their values under the resamples.
-        patients: The patients of each group.
-        trials: The trials behind each rate.
-        level: The level of the interval.
+        disparity: What is compared between groups.
+        values: The rates of the groups, (groups, metrics).
+        draws: Their values under the resamples, for the design effect, (resamples, groups, metrics).
+        patients: The number of patients of each group.
+        trials: The denominators of the rates, (groups, metrics).
+        level: The level at which all intervals hold together.
 
     Returns:
-        Simultaneous intervals of all pairwise differences of group scores that are means of rates (ST-08a).
+        The pairs of groups, the differences of their scores, and simultaneous intervals of these.
     """
     inside, variance = _usable(values, draws, patients, trials)
     pairs = list(combinations(range(len(values)), 2))
@@ -190,8 +196,8 @@ def _by_wilson(
 ) -> tuple[FloatArray, FloatArray]:
     """The same for rates. The rates of two classes come from different cases: their levels multiply.
 
-    Where a patient has several cases, the number of trials shrinks by how much the bootstrap's variance exceeds
-    the binomial one.
+    Where a patient has several cases, the number of trials shrinks by how much the bootstrap's variance
+    exceeds the binomial one.
     """
     each = level ** (1.0 / values.shape[1])
     z = _tukey(each, n_groups)

@@ -1,9 +1,9 @@
 """Disparities under weights: every resample's group sums by one product of weights and a sparse matrix.
 
-The matrix has a row a patient and a column for each (variable, group, sum), so that a bootstrap of a
-fairness score costs a small product a block, and never an array of resamples x cases. The product is our
-own loop: a threaded BLAS would quarrel with the threads that draw, and its last bits would depend on how
-many rows it is handed. A group whose weight is zero is empty in that resample.
+The matrix has one row per patient and one column per (variable, group, sum), so that a bootstrap of a
+fairness score costs a small product per block, and never an array of resamples x cases. The product is our
+own loop: a threaded BLAS would compete with the threads that draw, and its last bits would depend on how
+many rows it is given. A group whose weight is zero is empty in that resample.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ROWS = 64
 
 
 class Coded(TypingProtocol):
-    """What is needed of `scoring.groups.GroupCodes`: this module knows no task."""
+    """The part of `scoring.groups.GroupCodes` that is needed here: this module knows no task."""
 
     @property
     def codes(self) -> npt.NDArray[np.int16]: ...
@@ -34,10 +34,14 @@ def as_codes(coded: Coded | npt.ArrayLike) -> tuple[npt.NDArray[np.int64], int]:
     """Read the codes of groups.
 
     Args:
-        coded: Group codes, or a plain array.
+        coded: Group codes, or a plain array; -1 for no group.
 
     Returns:
-        (codes, number of groups) of a GroupCodes or of a plain array of codes.
+        The codes and the number of groups.
+
+    Example:
+        >>> as_codes([0, 1, -1])[1]
+        2
     """
     if hasattr(coded, "codes") and hasattr(coded, "names"):
         return np.asarray(coded.codes, dtype=np.int64), len(coded.names)
@@ -77,10 +81,15 @@ def _weighted_rows(
 
 
 class GroupSums:
-    """Weighted sums of `columns` (cases x C) within the groups of each variable.
+    """Weighted sums of columns within the groups of each variable.
 
-    `sums(weights)` gives one (rows, groups, C) array a variable. What is held is sparse: for each patient
-    the cells (variable, group, column) it adds to.
+    The sums are held in sparse form: for each patient the cells (variable, group, column) that she adds to.
+
+    Args:
+        cluster_of_case: Number of the patient of each case.
+        n_clusters: Number of patients.
+        columns: Numbers to sum, (cases, C).
+        codes: For each variable the group of each case; -1 for none.
     """
 
     def __init__(
@@ -121,7 +130,14 @@ class GroupSums:
         self._starts = np.searchsorted(unique // max(1, at), np.arange(n_clusters + 1)).astype(np.int64)
 
     def sums(self, weights: npt.NDArray[np.uint16]) -> list[FloatArray]:
-        """Sum the columns within each group under weights."""
+        """Sum the columns within each group under weights.
+
+        Args:
+            weights: Integer weights of the patients, (rows, patients).
+
+        Returns:
+            For each variable (rows, groups, C).
+        """
         total = np.zeros((self._width, len(weights)))
         for first in range(0, len(weights), _ROWS):
             block = weights[first : first + _ROWS]
@@ -141,12 +157,16 @@ def spread(values: FloatArray, axis: int, *, fewest: int = 1) -> FloatArray:
     """Compute the range of values.
 
     Args:
-        values: The values.
+        values: The values of the groups; NaN where undefined.
         axis: The axis of the groups.
-        fewest: The fewest that are enough.
+        fewest: The fewest defined values that make a range.
 
     Returns:
         Largest minus smallest over the defined values; NaN where fewer than `fewest` are defined.
+
+    Example:
+        >>> spread(np.array([[0.5, 0.75, np.nan], [0.5, np.nan, np.nan]]), 1, fewest=2).tolist()
+        [0.25, nan]
     """
     if values.shape[axis] == 0:
         return np.full(np.delete(values.shape, axis), np.nan)
@@ -174,10 +194,16 @@ def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
 
 
 class MeanRanges:
-    """MRI-04: the disparity of a variable is the mean over metrics of (largest - smallest group mean).
+    """Disparities of means: for each variable the mean over metrics of (largest - smallest group mean)
+    (MRI-04).
 
-    `values` is (cases, K); an undefined value (NaN) leaves that metric's mean alone. `rules` say what the
-    range of a single group is.
+    Args:
+        cluster_of_case: Number of the patient of each case.
+        values: The metrics of each case, (cases, K); an undefined value (NaN) leaves that metric's mean
+            alone.
+        codes: For each variable the group of each case; -1 for none.
+        n_clusters: Number of patients.
+        rules: The protocol's rules, which say what the range of a single group is; None for the defaults.
     """
 
     def __init__(
@@ -201,7 +227,14 @@ class MeanRanges:
         self._sums = GroupSums(cluster_of_case, n_clusters, columns, codes)
 
     def group_means(self, weights: npt.NDArray[np.uint16]) -> list[FloatArray]:
-        """(rows, groups, K) a variable; NaN where a group is empty."""
+        """Average each metric within each group under weights.
+
+        Args:
+            weights: Integer weights of the patients, (rows, patients).
+
+        Returns:
+            For each variable (rows, groups, K); NaN where a group is empty.
+        """
         k = self.n_metrics
         return [
             _ratio(s[:, :, :k], np.broadcast_to(s[:, :, k:], (s.shape[0], s.shape[1], k)))
@@ -217,12 +250,21 @@ class MeanRanges:
 
 
 class EqualisedOdds:
-    """MRI-05, MRI-06: the disparity of a variable is the range of TPR plus the range of FPR over groups.
+    """Disparities of equalised odds: for each variable the range of TPR plus the range of FPR over groups
+    (MRI-05, MRI-06).
 
-    By default a group without positives (negatives) is left out of the TPR (FPR) range. Protocols that
-    follow the published code have `rate_without_denominator = "zero"`, and call both rates zero in a group
-    whose truth and decision are one same class, since its confusion matrix has a single cell. A group
-    without any case is no group in either.
+    By default a group without positives (negatives) is left out of the TPR (FPR) range. Protocols that follow
+    the published code have `rate_without_denominator = "zero"`, and call both rates zero in a group whose
+    truth and decision are one same class, since its confusion matrix has a single cell. A group without any
+    case is no group in either.
+
+    Args:
+        cluster_of_case: Number of the patient of each case.
+        truth: Outcome of each case, above 0 for a positive one; NaN for an unknown one, which is left out.
+        decision: Decision on each case, above 0 for positive; NaN for none, which is left out.
+        codes: For each variable the group of each case; -1 for none.
+        n_clusters: Number of patients.
+        rules: The protocol's rules; None for the defaults.
     """
 
     def __init__(
@@ -246,7 +288,14 @@ class EqualisedOdds:
         self._sums = GroupSums(cluster_of_case, n_clusters, columns, codes)
 
     def rates(self, weights: npt.NDArray[np.uint16]) -> list[tuple[FloatArray, FloatArray]]:
-        """(TPR, FPR), each (rows, groups), a variable; NaN where a group leaves the range."""
+        """Compute the rates of each group under weights.
+
+        Args:
+            weights: Integer weights of the patients, (rows, patients).
+
+        Returns:
+            For each variable (TPR, FPR), each (rows, groups); NaN where a group is left out of the range.
+        """
         out = []
         for s in self._sums.sums(weights):
             tp, positives, fp, negatives = s[:, :, 0], s[:, :, 1], s[:, :, 2], s[:, :, 3]
@@ -310,10 +359,14 @@ def combined_score(performance: FloatArray, fairness: FloatArray, fairness_weigh
     Args:
         performance: The performance of each model.
         fairness: The fairness of each model.
-        fairness_weight: The weight of fairness, from 0 to 1.
+        fairness_weight: The weight w of fairness, from 0 to 1.
 
     Returns:
-        MRI-07: (1 - w) x performance + w x fairness; at w = 0 an undefined fairness does not matter.
+        (1 - w) x performance + w x fairness; at w = 0 an undefined fairness does not matter.
+
+    Example:
+        >>> combined_score(np.array([0.75]), np.array([0.25]), 0.5).tolist()
+        [0.5]
     """
     if fairness_weight == 0.0:
         return np.asarray(performance, dtype=np.float64)

@@ -1,7 +1,7 @@
 """Metrics with intervals within each group, and recall within each class: descriptive tables.
 
-A group that cannot be estimated stands in the table with its reason; the cases whose attribute is missing
-stand there as a row of their own, and enter no range (ST-08).
+A group that cannot be estimated is in the table with its reason; the cases whose attribute is missing
+have a row of their own, and enter no range (ST-08).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def comparable_metrics(evaluator: Evaluator) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class CaseFacts:
-    """What is known of each case beside its metrics.
+    """What is known of each case in addition to its metrics.
 
     Attributes:
         truth: The outcome of each case, above 0 for a positive one; None where the task has no classes.
@@ -51,7 +51,15 @@ class CaseFacts:
     answered: npt.NDArray[np.bool_] | None = None
 
     def positive(self) -> npt.NDArray[np.bool_] | None:
-        """The positive cases; an unknown outcome is none."""
+        """Find the positive cases; a case of unknown outcome is not one.
+
+        Returns:
+            A mask of the cases; None where the task has no classes.
+
+        Example:
+            >>> CaseFacts(truth=[0.0, 1.0, float("nan")]).positive().tolist()
+            [False, True, False]
+        """
         if self.truth is None:
             return None
         return np.asarray(np.nan_to_num(np.asarray(self.truth, dtype=np.float64)) > 0, dtype=np.bool_)
@@ -80,8 +88,8 @@ def group_table(
         rules: The protocol's rules for intervals.
         resampling: The resamples of the groups' intervals.
         metrics: Names of metrics; None for all that a group can have of its own.
-        facts: Outcomes, which add the number of positives; and the cases with a usable score: a group with others
-            has their number in `without_score`, and the values without them.
+        facts: Outcomes, which add the number of positives; and the cases with a usable score: a group with
+            others has their number in `without_score`, and the values without them.
         headline: The metric that gets an interval without the unanswered cases as well.
 
     Returns:

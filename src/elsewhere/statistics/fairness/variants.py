@@ -1,7 +1,7 @@
 """Other ways to count fairness that the MAMA-MIA study asks for as future work (MRI-12).
 
 Gate: a model must beat the baseline before its fairness counts. Adaptive weight: how much fairness counts
-depends on how far the task is from chance. Worst-group, best-group and variance measures stand beside the
+depends on how far the task is from chance. Worst-group, best-group and variance measures complement the
 range, since a range can be narrowed by making the best group worse.
 """
 
@@ -22,13 +22,19 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def _check_weight(weight: float) -> None:
+    """Refuse a weight of fairness outside [0, 1] (MRI-07)."""
     if not 0.0 <= weight <= 1.0:
-        raise UserError(f"the fairness weight is {weight}", fix="It lies between 0 and 1 (MRI-07).")
+        raise UserError(f"the fairness weight is {weight}", fix="Give a weight between 0 and 1.")
 
 
 @dataclass(frozen=True)
 class Gated:
-    """`passed` a model, and the score under the gate."""
+    """Scores under the performance gate.
+
+    Args:
+        passed: Whether each model passed the gate.
+        score: Score of each model under the gate.
+    """
 
     passed: npt.NDArray[np.bool_]
     score: FloatArray
@@ -42,24 +48,31 @@ def gated_score(
     fairness_weight: float = 0.5,
     performance_lo: npt.ArrayLike | None = None,
 ) -> Gated:
-    """Compute the performance-gated fairness of a model.
+    """Compute the performance-gated fairness of models.
 
-    Performance-gated fairness: (1 - w) x performance + w x max(fairness, 0) if the gate is passed, else (1 - w)
-    x performance.
+    The score is (1 - w) x performance + w x max(fairness, 0) if the gate is passed, else (1 - w) x
+    performance.
 
     The gate is performance > baseline; with `performance_lo` (the lower ends of the intervals) it is that
     lower end > baseline: beaten surely, not by luck. For w < 1 no model that failed the point gate can stand
     above one that passed it, since fairness adds at least 0 and performance is above the baseline.
 
     Args:
-        performance: The performance of the model.
-        fairness: Its fairness.
+        performance: The performance of each model.
+        fairness: The fairness of each model.
         baseline: The performance that opens the gate.
-        fairness_weight: The weight of fairness, from 0 to 1.
-        performance_lo: The lower limit of the performance.
+        fairness_weight: The weight w of fairness, from 0 to 1.
+        performance_lo: The lower limit of each performance; None for the gate by the performance itself.
 
     Returns:
-        The score, and whether the gate was passed.
+        The scores, and which models passed the gate.
+
+    Raises:
+        UserError: If the weight is not between 0 and 1.
+
+    Example:
+        >>> gated_score([0.75, 0.5], [0.5, 1.0], baseline=0.5).score.tolist()
+        [0.625, 0.25]
     """
     _check_weight(fairness_weight)
     perf, fair = np.asarray(performance, dtype=np.float64), np.asarray(fairness, dtype=np.float64)
@@ -82,13 +95,17 @@ def adaptive_weight(
         reference_performance: The performance of the reference model.
         chance: The performance of guessing.
         ceiling: The performance beyond which the weight no longer grows.
-        largest: The largest weight.
+        largest: The largest weight, from 0 to 1.
 
     Returns:
-        One fairness weight for all models of a task: largest x clip((reference - chance)/(ceiling - chance)).
+        largest x (reference - chance)/(ceiling - chance), cut to between 0 and `largest`.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If the largest weight is not between 0 and 1, or the ceiling is not above chance.
+
+    Example:
+        >>> adaptive_weight(0.75, chance=0.5)
+        0.25
     """
     _check_weight(largest)
     if ceiling <= chance:
@@ -98,12 +115,21 @@ def adaptive_weight(
 
 @dataclass(frozen=True)
 class Variants:
-    """Fairness of one variable, each in [0, 1] for scores in [0, 1], higher better; NaN when undefined.
+    """Fairness of one variable, counted in several ways.
 
-    `range_based` = 1 - (best - worst), the protocol's. `worst_group` and `best_group` are these groups'
-    scores themselves. `variance_based` = 1 - 2 sd of the group scores, each group once (the sd of numbers
-    in [0, 1] is at most 1/2). `weighted_variance_based` weighs groups by their size, so that a tiny group
-    cannot rule it.
+    For scores in [0, 1] each of the first five lies in [0, 1]; higher is better, NaN is undefined.
+
+    Args:
+        range_based: 1 - (best - worst), the protocol's own.
+        worst_group: Score of the worst group.
+        best_group: Score of the best group.
+        variance_based: 1 - 2 sd of the group scores, each group once (the sd of numbers in [0, 1] is at most
+            1/2).
+        weighted_variance_based: The same with groups weighed by their size, so that a tiny group cannot rule
+            it.
+        worst_name: Name of the worst group; None where no group can be estimated.
+        best_name: Name of the best group; None likewise.
+        variance: Variance of the group scores.
     """
 
     range_based: float
@@ -163,7 +189,7 @@ def quadrants(
 ) -> dict[str, str]:
     """Say where each model lies against the baseline (MRI-11).
 
-    Strictly better on the points alone; the baseline itself is 'baseline'.
+    Better means strictly better, on the points alone.
 
     Args:
         performance: The performance of each model.
@@ -172,10 +198,15 @@ def quadrants(
         baseline: The model that the others are compared with.
 
     Returns:
-        MRI-11: where each model lies against the baseline: 'both', 'fairness', 'performance' or 'neither'.
+        In what each model beats the baseline: `both`, `fairness`, `performance` or `neither`; `baseline` for
+        itself.
 
     Raises:
-        UserError: What was given cannot be used; the message says what, where and what to do.
+        UserError: If no model is called like the baseline.
+
+    Example:
+        >>> quadrants([0.8, 0.9], [0.7, 0.6], names=["base", "mine"], baseline="base")
+        {'base': 'baseline', 'mine': 'performance'}
     """
     if baseline not in names:
         raise unknown_name("model", baseline, list(names))
@@ -211,10 +242,11 @@ def weighting_table(
         baseline: The model that the others are compared with.
         fairness_weight: The weight of fairness, from 0 to 1.
         chance: The performance of guessing.
-        performance_lo: The lower limit of the performance.
+        performance_lo: The lower limit of each performance; None for the gate by the performance itself.
 
     Returns:
-        A row a model: its score and rank by the protocol's weight, under the gate, and by the adaptive weight.
+        One row per model: its score and rank by the protocol's weight, under the gate, and by the adaptive
+        weight.
     """
     where = quadrants(performance, fairness, names=names, baseline=baseline)
     perf, fair = np.asarray(performance, dtype=np.float64), np.asarray(fairness, dtype=np.float64)

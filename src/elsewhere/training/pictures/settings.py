@@ -1,4 +1,4 @@
-"""Settings, trainings and outcomes of the picture loops: plain data, without torch."""
+"""The settings, the input and the outcome of training a network on pictures: plain data, without torch."""
 
 from __future__ import annotations
 
@@ -21,9 +21,13 @@ class InputSpec:
 
     Args:
         kind: The 'whole' picture, or 'roi', the lesion crop.
-        size_px: Side of the picture in pixels.
-        margin: The crop grows on each side by this part of the box's larger side; no meaning for 'whole'.
+        size_px: Pixels per side.
+        margin: The crop grows on each side by this part of the box's larger side; not used for 'whole'.
         outline: Whether the third channel is the lesion's mask instead of the picture (not in the study).
+
+    Example:
+        >>> InputSpec(kind="roi", size_px=128).margin
+        0.12
     """
 
     kind: str = "whole"
@@ -52,9 +56,9 @@ class ClassifierSettings:
         scale: The smallest and the largest scale.
         oversample: Whether the rarer class is drawn as often as the other, in the training part.
         schedule: 'constant', or 'cosine' over the epochs.
-        batch_statistics: 'population': before each check, batch-norm means and variances are computed again
-            over the training part (as the study's software does); 'running': the moving averages, which lag
-            on small sources.
+        batch_statistics: 'population': before each check, batch-norm means and variances are computed again over
+            the training part (as the study's software does); 'running': the moving averages, which lag on
+            small sources.
         keep: The weights of the 'best' validation loss, or the 'last'.
         dropout: The probability that a feature is dropped before the last layer.
         brightness: Jitter of contrast, gain and gamma; 0: none (not in the study).
@@ -96,20 +100,24 @@ class ClassifierSettings:
 
 
 def finder_settings(network: str = "finder-lite0", **changes: Any) -> ClassifierSettings:
-    """Return the settings of a finder.
+    """Return the settings of a finder, which differ from those of a classifier.
 
-    Pictures are more varied than for a classifier, there are more epochs, and the learning rate fades.
+    It needs more varied pictures, more epochs, and a learning rate that falls.
 
     Args:
-        network: The name of the finder. 'finder-lite0' starts from ImageNet weights, others from random ones.
-        **changes: Settings with other values.
+        network: 'finder-lite0' starts from ImageNet weights, others from random ones.
+        **changes: Fields of `ClassifierSettings` with other values.
 
     Returns:
         The settings.
 
+    Raises:
+        TypeError: A change names no field of `ClassifierSettings`.
+
     Example:
-        >>> finder_settings(epochs=3).weights
-        'imagenet'
+        >>> settings = finder_settings(epochs=3)
+        >>> settings.epochs, settings.schedule, settings.weights
+        (3, 'cosine', 'imagenet')
     """
     weights = "imagenet" if network == "finder-lite0" else "none"
     values: dict[str, Any] = {
@@ -134,16 +142,16 @@ def finder_settings(network: str = "finder-lite0", **changes: Any) -> Classifier
 
 
 def finder_input(size_px: int = 256) -> InputSpec:
-    """Return what a finder sees: the whole picture; the lesion's outline is what it learns.
+    """Return what a finder sees: the whole picture, from which it learns the lesion's outline.
 
     Args:
-        size_px: Side of the picture in pixels, a multiple of 32.
+        size_px: Pixels per side.
 
     Returns:
-        The input of the network.
+        The input.
 
     Example:
-        >>> finder_input(320).kind
+        >>> finder_input(128).kind
         'whole'
     """
     return InputSpec(kind="whole", size_px=size_px)
@@ -158,31 +166,31 @@ class PictureReader(Protocol):
         """Read a picture.
 
         Args:
-            case: The name of the case.
+            case: "DATASET/case_id".
 
         Returns:
-            Grey values, (height, width), 8 bit.
+            [height, width], 8 bit.
         """
 
     def has_mask(self, case: str) -> bool:
-        """Say whether the lesion's mask may be seen.
+        """Say whether a case has a mask of the lesion that may be seen.
 
         Args:
-            case: The name of the case.
+            case: "DATASET/case_id".
 
         Returns:
-            True where it may.
+            True or False.
         """
 
     def mask(self, case: str, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
         """Read the lesion's mask.
 
         Args:
-            case: The name of the case.
-            shape: Height and width of the picture.
+            case: "DATASET/case_id".
+            shape: Height and width of the case's picture.
 
         Returns:
-            True in the lesion, (height, width).
+            [height, width]; nothing is set where there is no mask that may be seen.
         """
 
 
@@ -191,16 +199,16 @@ class PictureTraining:
     """One training of a network on pictures. Its parts name cases of the work.
 
     Args:
-        key: What distinguishes it from trainings that run at the same time.
-        name: The training's name, for a person.
-        train: The cases to learn from.
-        validation: The cases on which the training is monitored.
-        predict: The cases to predict.
+        key: What distinguishes it from the others that train at the same time.
+        name: The name that lists and messages show.
+        train: The cases that it learns from.
+        validation: The cases that it is watched on.
+        predict: The cases that it predicts.
         input: What the network sees.
         recipe: How it is trained.
         seed: All randomness comes from it.
         keep_weights: Whether its weights are wanted.
-        boxes: Case -> the box of its crop at prediction; None: the annotated one.
+        boxes: Case -> the box around which it is cut at prediction; None: the annotated one.
     """
 
     key: str = ""
@@ -243,12 +251,12 @@ class PictureOutcome:
         case: The predicted cases.
         logits: (n, 2) benign, malignant; (n, 0) of a finder.
         distance: (n,) Mahalanobis distance of the features to the nearer class of the training part (US-32).
-        box: (n, 4) the boxes that a finder found, zeros where none; None of a classifier.
-        history: One entry per epoch: epoch, train_loss, validation_loss, seconds.
+        box: (n, 4) the boxes that a finder found, zeros where none.
+        history: An entry per epoch: epoch, train_loss, validation_loss, seconds.
         best_epoch: The epoch whose weights predicted.
         images: Training pictures seen, repeats counted.
-        seconds: Wall time of the training in seconds.
-        weights: The state dict on the CPU, where weights are wanted; otherwise None.
+        seconds: How long it took.
+        weights: The state dict, on the CPU; None: the weights are not wanted.
     """
 
     case: tuple[str, ...]

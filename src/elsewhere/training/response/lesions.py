@@ -1,10 +1,10 @@
 """Where the lesion lies in a volume whose mask may not be seen (MRI-02).
 
-The expert's mask of a predicted case is hidden, and the box of its affected breast too, so that its
-crop has to be found: the enhancing component that scores best inside both breasts (`inputs.breasts`), or the
-mask of a segmentation that was made before. Whatever finds the crops of the predicted cases finds those of
-the training too unless a setting says otherwise: a network that learns on the expert's crops and is tested on
-found ones meets another distribution.
+The expert's mask of a case that is predicted is hidden, and so is the box of its affected breast. Therefore
+its crop has to be found: around the enhancing component that scores best inside both breasts
+(`inputs.mri.breasts`), or around the mask of an earlier segmentation. The crops of the training cases are
+found in the same way unless a setting chooses another: a network that learns on the expert's crops and is
+tested on found ones meets another distribution.
 """
 
 from __future__ import annotations
@@ -28,28 +28,27 @@ Bools = npt.NDArray[np.bool_]
 Kind = Literal["enhancing", "expert", "breast-box", "centre", "masks"]
 KINDS: tuple[Kind, ...] = ("enhancing", "expert", "breast-box", "centre", "masks")
 COARSE_MM = 2.0
-"""Enhancement is computed on voxels of about this size: thinner vessels fade."""
+"""Enhancement is averaged over voxels of about this size, in which thinner vessels fade."""
 SPECK = 8
-"""In voxels of that size: in a volume, a smaller component is not a lesion where there is a larger one."""
+"""In volumes, a component of fewer such voxels is no lesion where there is a larger one."""
 BRIGHT = 0.5
-"""The share of the box's 99.9th percentile of enhancement above which a voxel is enhancing."""
+"""Voxels above this share of the box's 99.9th percentile of enhancement are enhancing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LesionSource:
-    """How the lesion's box is found.
+    """How the lesion's box is found. Crops are cut around the middle of the box.
 
-    Attributes:
-        kind: "enhancing": the best enhancing component in both breasts, which are found, for every case.
-            "expert": the expert's mask where it may be seen, "enhancing" otherwise. "breast-box": the middle
-            of the expert's box of the breast, which the recipe has to ask for; where it is not given, that of
-            both. "centre": the middle of the volume (slices that were cut around the lesion). "masks": a
-            segmentation's masks by `mask_of`, "enhancing" where one is empty or missing.
-        mask_of: A case's mask, or None.
+    Args:
+        kind: "enhancing": the best enhancing component inside both breasts, which are found, for every case.
+            "expert": the expert's mask where it may be seen, "enhancing" otherwise. "breast-box": the
+            expert's box of the breast, which the recipe has to ask for; where it is not given, the box of
+            both breasts. "centre": the whole volume (slices that were cut around the lesion). "masks": the
+            masks of a segmentation from `mask_of`, "enhancing" where one is empty or missing.
+        mask_of: A function from a case to its mask, or None.
 
-    Example:
-        >>> LesionSource(kind="centre").kind
-        'centre'
+    Raises:
+        UserError: The kind is unknown.
     """
 
     kind: Kind = "enhancing"
@@ -66,7 +65,7 @@ class LesionSource:
 
         Args:
             volumes: Masks and boxes, where they may be seen.
-            case: The name of the case.
+            case: Its name.
             before: The phase before the contrast agent.
             after: The phase after it.
 
@@ -99,10 +98,10 @@ def found_breasts(volumes: Volumes, case: str) -> Box | None:
 
     Args:
         volumes: Where the first phase is read.
-        case: The name of the case.
+        case: "DATASET/case_id".
 
     Returns:
-        Their box; None in a slice, which shows no breast to find.
+        The box around both, half-open, in voxels; None for a single slice, in which no breast can be found.
     """
     grid = volumes.grid(case)
     return find_breasts(volumes.phase(case, 0), grid) if grid.shape[2] > 1 else None
@@ -114,13 +113,13 @@ def find_lesion(
     """Find the component that enhances most, inside a box.
 
     Args:
-        before: The phase before the contrast agent.
-        after: The phase after it.
-        spacing_mm: The voxel size in mm.
-        breast: Where to look; None: everywhere.
+        before: The phase before the contrast agent, [x, y, z].
+        after: The phase after it, on the same grid.
+        spacing_mm: The distance of voxels along each axis, in mm.
+        breast: The box to search; None: the whole volume.
 
     Returns:
-        The component's box; the searched box itself where nothing enhances.
+        The component's box, half-open, in voxels; the searched box itself where nothing enhances.
     """
     from scipy import ndimage
 
@@ -156,9 +155,10 @@ def _roundness(
     steps: tuple[int, ...],
     spacing_mm: tuple[float, float, float],
 ) -> npt.NDArray[np.float64]:
-    """Return the factor that turns summed enhancement into mean x diameter x root of roundness.
+    """Return the factors that turn summed enhancement into mean x diameter x root of roundness.
 
-    Summed enhancement alone finds glandular tissue and tissue behind the chest wall (as `radiomics.region`).
+    Summed enhancement alone would find glandular tissue and what lies behind the chest wall (as
+    `radiomics.region`).
     """
     mm = [step * side for step, side in zip(steps, spacing_mm, strict=True)]
     volume = np.asarray(size, dtype=np.float64) * np.prod(mm)
@@ -239,7 +239,7 @@ def _clip(box: Box | None, whole: Box) -> Box:
 
 
 def _blocks(volume: Floats, steps: tuple[int, ...]) -> Floats:
-    """Means of whole blocks; what is left over at the far side joins no block."""
+    """Average whole blocks; the voxels left over at the far side belong to no block."""
     x, y, z = (n // s for n, s in zip(volume.shape, steps, strict=True))
     a, b, c = steps
     cut = volume[: x * a, : y * b, : z * c].reshape(x, a, y, b, z, c)

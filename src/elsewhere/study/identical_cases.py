@@ -1,7 +1,7 @@
-"""Volumes that stand in a study twice, under two ids (US-30): the same voxels, whatever their header or packing.
+"""Cases that stand in a study twice, under two ids (US-30): the same pixels, whatever their header or packing.
 
-Near-duplicates of volumes are not searched for: two exams of one breast are two exams. What is the same to the
-last voxel is one exam under two names, and must not train on one side and be tested on the other.
+Near-duplicates are not searched for: two exams of one breast are two exams. What is the same to the last value is one
+exam under two names, and must not train on one side and be tested on the other.
 """
 
 from __future__ import annotations
@@ -13,18 +13,27 @@ from typing import Any
 import pandas as pd
 
 
-def volume_duplicates(
-    frame: pd.DataFrame, voxels: Mapping[str, str], *, keep_together: bool
+def join_identical_cases(
+    frame: pd.DataFrame, identity: Mapping[str, str], *, keep_together: bool, noun: str = "volumes"
 ) -> tuple[pd.Series, dict[str, Any], list[str]]:
-    """The groups with those of the same voxels joined, what the audit says, and warnings. `frame` has the columns
-    case, patient, group, collection and label; `voxels` a digest a case that has a volume."""
+    """Join the groups of cases that are the same under two names.
+
+    Args:
+        frame: With the columns case, patient, group, collection and label.
+        identity: Of each case with pixels, what the same pixels have in common.
+        keep_together: Whether the study asks for it.
+        noun: What the cases are called, in the plural.
+
+    Returns:
+        The groups, what the audit says, and warnings.
+    """
     if not keep_together:
         why = "keep_duplicates_together = false: nobody looked"
         return frame["group"], {"kept_together": False, "why": why}, []
     by_digest: dict[str, list[int]] = {}
     for at, case in enumerate(frame["case"]):
-        if case in voxels:
-            by_digest.setdefault(voxels[case], []).append(at)
+        if case in identity:
+            by_digest.setdefault(identity[case], []).append(at)
     sets = [rows for rows in by_digest.values() if len(rows) > 1]
     pairs = [pair for rows in sets for pair in combinations(rows, 2)]
 
@@ -34,7 +43,7 @@ def volume_duplicates(
 
     counts = {
         "pairs": len(pairs),
-        "volumes": sum(len(rows) for rows in sets),
+        noun: sum(len(rows) for rows in sets),
         "pairs_across_patients": across("patient"),
         "pairs_across_datasets": across("collection"),
         "pairs_across_labels": across("label"),
@@ -42,7 +51,7 @@ def volume_duplicates(
     names = frame["case"].tolist()
     told = {
         "kept_together": True,
-        "what": "the same voxels of the first phase; near-duplicates of volumes are not searched for",
+        "what": f"the same {_values(noun)}; near-duplicates of {noun} are not searched for",
         "counts": counts,
         "pairs": [[names[a], names[b]] for a, b in pairs],
     }
@@ -50,10 +59,14 @@ def volume_duplicates(
     if counts["pairs_across_patients"]:
         also = f", {counts['pairs_across_labels']} with two outcomes" if counts["pairs_across_labels"] else ""
         warnings.append(
-            f"{counts['pairs_across_patients']} pairs of patients share a volume to the last voxel "
+            f"{counts['pairs_across_patients']} pairs of patients share a {noun.removesuffix('s')} to the last value "
             f"({counts['pairs_across_datasets']} across datasets{also}): no split parts them"
         )
     return _joined(frame["group"], sets), told, warnings
+
+
+def _values(noun: str) -> str:
+    return "voxels of the first phase" if noun == "volumes" else f"values of the {noun}"
 
 
 def _joined(group: pd.Series, sets: list[list[int]]) -> pd.Series:
