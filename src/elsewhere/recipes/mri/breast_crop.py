@@ -48,8 +48,8 @@ class BreastCrop(Segmenter):
     version = 3
     follows = (
         "ViCOROB: phases 0, 1 and 2, intensities cut at percentiles 0.1 and 99.9, isotropic 1 mm, z-score, crop to "
-        "the breast's box, a residual-encoder nnU-Net, three patches per step, no ensemble. At test time the box is "
-        "found by a simple localiser around both breasts unless the dataset's box is asked for."
+        "the breast's box, a residual-encoder nnU-Net, three patches per step, no ensemble. At test time the box "
+        "is found by a simple localiser around both breasts unless the dataset's box is asked for."
     )
     Settings = BreastCropSettings
 
@@ -62,7 +62,8 @@ class BreastCrop(Segmenter):
     def _told(self, job: Job, done: Trained) -> Trained:
         settings: BreastCropSettings = job.settings
         note = (
-            "predicted cases were cropped to the dataset's breast box where it is known, which shows the affected side"
+            "predicted cases were cropped to the dataset's breast box where it is known, which shows the affected "
+            "side"
             if settings.test_box == GIVEN
             else "predicted cases were cropped to both breasts, found from the phase before contrast"
         )

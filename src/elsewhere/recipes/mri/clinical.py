@@ -51,7 +51,7 @@ class ClinicalSettings(RecipeSettings):
 
 @recipes.register("clinical")
 class Clinical(Recipe):
-    """Predict the response by logistic regression on clinical columns."""
+    """Predict the response by logistic regression on clinical columns, which MRI-02 withholds at test time."""
 
     title = "Clinical columns alone"
     answers: ClassVar[Mapping[str, str]] = {RESPONSE: "probability"}

@@ -93,9 +93,9 @@ class NetworkXgboost(Segmenter):
     version = 2
     follows = (
         "AI Strollers: features of a segmentation network at 0.7 x 0.7 x 2 mm into an XGBoost classifier, the two "
-        "learnt separately. Theirs is a SegResNet used as published; ours the baseline's residual encoder, trained on the "
-        "masks of the training part. Layers (the two deepest) and pooling (means over a patch around the largest "
-        "tumour found, and inside it) are ours; depth of the trees by folds inside training, classes weigh the same."
+        "learnt separately. Theirs is a SegResNet used as published; ours the baseline's residual encoder, trained "
+        "on the masks of the training part. Layers (the two deepest) and pooling (means over a patch around the "
+        "largest tumour found, and inside it) are ours; depth of the trees by folds inside training, classes weigh the same."
     )
     keeps: ClassVar[bool] = True
     Settings = NetworkXgboostSettings
@@ -169,7 +169,8 @@ class NetworkXgboost(Segmenter):
             job.progress("predict", at + 1, len(job.predict))
         if empty:
             notes.append(
-                f"no tumour was found in {empty} of {len(job.predict)} predicted cases: the patch is around the voxel where a tumour is likeliest"
+                f"no tumour was found in {empty} of {len(job.predict)} predicted cases: the patch is around the "
+                "voxel where a tumour is likeliest"
             )
         return notes
 

@@ -116,7 +116,7 @@ class Radiomics(Recipe):
 
 @recipes.register("radiomics-clinical")
 class RadiomicsClinical(Radiomics):
-    """Predict the response from radiomics features and clinical columns."""
+    """Predict the response from radiomics and clinical columns, which MRI-02 withholds at test time."""
 
     title = "Radiomics and clinical columns"
     version = 2

@@ -490,7 +490,8 @@ def box_notes(job: Job, settings: SegmentationSettings) -> list[str]:
         ]
     if settings.keep.endswith("box"):
         return [
-            "predicted masks were cut to both breasts, which were found by the localiser and not given by the dataset"
+            "predicted masks were cut to both breasts, which were found by the localiser and not given by the "
+            "dataset"
         ]
     return []
 

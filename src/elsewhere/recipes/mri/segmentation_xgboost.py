@@ -60,8 +60,8 @@ class SegmentationXgboost(Recipe):
     version = 1
     follows = (
         "AI Strollers in part: features of a trained segmentation network (SegResNet) into an XGBoost classifier, the "
-        "two learnt separately. Here no network is trained, even where there are masks: the region is the automatic one "
-        "and its features are radiomics (shape, first order, texture, kinetics). Depth by folds inside training; "
+        "two learnt separately. Here no network is trained, even where there are masks: the region is the automatic "
+        "one and its features are radiomics (shape, first order, texture, kinetics). Depth by folds inside training; "
         "classes weigh the same."
     )
     keeps: ClassVar[bool] = True
